@@ -2,7 +2,7 @@
 //! is an answer, and goes on only if the rules allow it then.
 
 use crate::{Destination, HostName, dialer::Dialer};
-use std::{fmt, pin::Pin, sync::Arc};
+use std::{pin::Pin, sync::Arc};
 use tokio::sync::Semaphore;
 
 /// Of one sandbox's connections so many are held at once, and never more than half of those that it may have.
@@ -35,25 +35,17 @@ pub trait ApprovalHook: Send + Sync {
     fn ask(&self, to: Destination) -> ApprovalFuture;
 }
 
-/// Ends when it is decided.
 pub type ApprovalFuture = Pin<Box<dyn Future<Output = Result<(), NotApproved>> + Send>>;
 
 /// Why a connection was not approved: follows what was refused, after a semicolon.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct NotApproved(pub String);
-
-impl fmt::Display for NotApproved {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(&self.0)
-    }
-}
 
 /// What becomes of connections to a name that no rule allows. It gets an address in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unlisted {
-    /// They are refused.
     Refused,
-    /// They wait for approval.
     Asked,
 }
 

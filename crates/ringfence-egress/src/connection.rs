@@ -36,9 +36,7 @@ pub(crate) enum ConnState {
     Waiting,
     /// It is about to be connected, or its first bytes are awaited.
     Opening(Destination),
-    /// It waits for approval.
     Held(Destination),
-    /// Bytes pass without inspection.
     Passing(Destination),
     Asking {
         to: Destination,
@@ -164,7 +162,6 @@ impl Connection {
         self.sandbox.refuse(&over);
     }
 
-    /// Ends when the connection has to.
     async fn over(&self) -> Refusal {
         tokio::select! {
             refusal = self.too_long() => refusal,
@@ -216,7 +213,6 @@ impl Connection {
         )
     }
 
-    /// Looks at the rules whenever they change.
     async fn forbidden(&self) -> Refusal {
         let mut rules = self.sandbox.rules.clone();
         loop {
@@ -251,10 +247,8 @@ fn allowed(rules: &Rules, act: &ConnState) -> Result<(), Refusal> {
     }
 }
 
-/// How a connection may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Bytes pass as they are.
     Passthrough,
     /// Requests are read, and each is checked by itself.
     Inspect,

@@ -16,52 +16,34 @@ const TEXT_BYTES_MAX: usize = 300;
 /// The other end of a connection: a name, or a literal address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Host {
-    /// By name, which is resolved outside the sandbox.
     Name(HostName),
     /// By address; only the operator's rules for networks allow it.
     Address(IpAddr),
 }
 
-/// A host and a port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Destination {
-    /// A name or an address.
     pub host: Host,
-    /// TCP port.
     pub port: u16,
 }
 
 /// Why a text is not a destination; ends a sentence that begins with the text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DestinationError {
-    /// Longer than any, or empty.
+    #[error("is empty, or longer than any host's name")]
     Length,
-    /// A user name before the host.
+    #[error("has a user name before the host")]
     UserInfo,
-    /// A character that neither hosts nor ports have.
+    #[error("holds a character that no host and no port has")]
     Character,
-    /// Not a name, and not an address in its one usual spelling.
+    #[error("has no host in it that all programs read alike")]
     Host,
-    /// Not a number from 1 to 65535, or more than one.
+    #[error("has no port from 1 to 65535 where one should be")]
     Port,
-    /// The port is missing, and there is no default.
+    /// And there is no default.
+    #[error("has no port")]
     NoPort,
 }
-
-impl fmt::Display for DestinationError {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(match self {
-            Self::Length => "is empty, or longer than any host's name",
-            Self::UserInfo => "has a user name before the host",
-            Self::Character => "holds a character that no host and no port has",
-            Self::Host => "has no host in it that all programs read alike",
-            Self::Port => "has no port from 1 to 65535 where one should be",
-            Self::NoPort => "has no port",
-        })
-    }
-}
-
-impl std::error::Error for DestinationError {}
 
 impl Destination {
     /// Reads `host:port`, `[v6]:port`, or without the port where `port` says which one is meant then.
@@ -103,7 +85,6 @@ impl Host {
         }
     }
 
-    /// The name, where it is one.
     pub fn name(&self) -> Option<&HostName> {
         match self {
             Self::Name(name) => Some(name),

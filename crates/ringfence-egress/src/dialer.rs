@@ -33,14 +33,12 @@ pub struct Limits {
     pub hello: Duration,
 }
 
-/// What [`Dialer`] is made from.
 #[derive(Clone, Debug)]
 pub struct DialerSettings {
     /// Resolvers; empty: those of the host, its hosts file first.
     pub resolvers: Vec<SocketAddr>,
     /// Services whose addresses may be other than public: by name, or by the network that they are in.
     pub private: Vec<Rule>,
-    /// The limits.
     pub limits: Limits,
 }
 
@@ -104,7 +102,6 @@ impl Dialer {
         self.private.address(address, port).is_ok()
     }
 
-    /// The permits that all sandboxes share.
     pub(crate) fn permits_of_all(&self) -> Arc<Semaphore> {
         self.permits_of_all.clone()
     }

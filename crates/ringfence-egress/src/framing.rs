@@ -2,8 +2,6 @@
 //! whatever two parsers could read in two ways (RFC 9112, section 11.2) is refused. It changes nothing and keeps
 //! nothing; the library's parser behind it gets only what passes. So a smuggled request would have to pass both.
 
-use std::fmt;
-
 /// A request line and its headers, all together; so much is one head.
 pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// A chunk's length has so many digits at most.
@@ -21,46 +19,29 @@ pub struct HttpFraming {
     head: Head,
 }
 
-/// What is wrong with a stream of requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FramingError {
-    /// A carriage return or a line feed without the other.
+    #[error("a line does not end with CR and LF")]
     LineEnd,
-    /// A byte that has no place in a head.
+    #[error("there is a control character in its head")]
     Character,
-    /// The request line is not method, target and version with one space between.
+    #[error("its first line is not a method, a target and a version")]
     RequestLine,
-    /// A header has no colon, no name, or white space in or after its name; a folded line is one of these.
+    #[error("a header has no proper name, or is folded")]
     HeaderName,
-    /// A header that a request has once is there twice, or not at all.
+    #[error("it does not have exactly one Host")]
     HostCount,
-    /// The length of the body is given twice, in two ways, or not as a number.
+    #[error("the length of its body is not given exactly once")]
     Length,
-    /// The body is coded otherwise than in chunks, or in chunks in a version that has none.
+    #[error("its body is coded in another way than plain chunks")]
     Coding,
-    /// A chunk's length is no number, has an extension, or is not followed by that many bytes.
+    #[error("a chunk of its body has not exactly a length and its bytes")]
     Chunk,
-    /// A trailer that would change what was read before it.
+    /// It would change what was read before it.
+    #[error("a trailer of it belongs into the head")]
     Trailer,
-    /// The head is too large.
+    #[error("its head is too large")]
     Size,
-}
-
-impl fmt::Display for FramingError {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(match self {
-            Self::LineEnd => "a line does not end with CR and LF",
-            Self::Character => "there is a control character in its head",
-            Self::RequestLine => "its first line is not a method, a target and a version",
-            Self::HeaderName => "a header has no proper name, or is folded",
-            Self::HostCount => "it does not have exactly one Host",
-            Self::Length => "the length of its body is not given exactly once",
-            Self::Coding => "its body is coded in another way than plain chunks",
-            Self::Chunk => "a chunk of its body has not exactly a length and its bytes",
-            Self::Trailer => "a trailer of it belongs into the head",
-            Self::Size => "its head is too large",
-        })
-    }
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -41,7 +41,6 @@ pub struct Sockets {
     pub ports: Vec<(u16, OwnedFd)>,
 }
 
-/// The open egress of one sandbox.
 pub struct Lease {
     sandbox: Arc<SandboxEgress>,
     observer: Option<Observer>,
@@ -117,7 +116,6 @@ impl Lease {
         Ok(())
     }
 
-    /// The ports that are listened on.
     pub fn ports(&self) -> BTreeSet<u16> {
         self.listeners().ports.clone()
     }

@@ -38,7 +38,6 @@ const BREATH: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListenerKind {
-    /// Programs that want a proxy.
     Proxy,
     /// Connections to the addresses that names were answered with.
     Transparent,

@@ -15,45 +15,28 @@ const TEXT_BYTES_MAX: usize = 1024;
 pub struct HostName(String);
 
 /// Why a text is no host's name. Its `Display` ends a sentence that begins with the text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Nothing, or a dot alone.
+    #[error("is empty")]
     Empty,
-    /// More than 253 bytes.
+    #[error("is longer than {} bytes", NAME_BYTES_MAX)]
     Length,
-    /// A label of no bytes, or of more than 63.
+    #[error("has a label that is empty or longer than {} bytes", LABEL_BYTES_MAX)]
     Label,
-    /// A character that no host's name has.
+    #[error("holds {0:?}, which no host's name does")]
     Character(char),
-    /// A label that begins or ends with a hyphen.
+    #[error("has a label that begins or ends with a hyphen")]
     Hyphen,
-    /// An address in some spelling: its last label is a number.
+    /// Its last label is a number.
+    #[error("is an address, or what some programs take for one")]
     Address,
-    /// Not what IDNA lets anybody register, or a second spelling of something else.
+    /// Or a second spelling of something else.
+    #[error("is not a valid internationalised name")]
     Idna,
-    /// A character that different programs map to different names (`ß`, `ς`, joiners).
+    /// `ß`, `ς`, joiners.
+    #[error("holds {0:?}, which not all programs take for the same")]
     Deviation(char),
 }
-
-impl fmt::Display for NameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("is empty"),
-            Self::Length => write!(f, "is longer than {NAME_BYTES_MAX} bytes"),
-            Self::Label => write!(
-                f,
-                "has a label that is empty or longer than {LABEL_BYTES_MAX} bytes"
-            ),
-            Self::Character(c) => write!(f, "holds {c:?}, which no host's name does"),
-            Self::Hyphen => f.write_str("has a label that begins or ends with a hyphen"),
-            Self::Address => f.write_str("is an address, or what some programs take for one"),
-            Self::Idna => f.write_str("is not a valid internationalised name"),
-            Self::Deviation(c) => write!(f, "holds {c:?}, which not all programs take for the same"),
-        }
-    }
-}
-
-impl std::error::Error for NameError {}
 
 impl HostName {
     /// A name from a protocol, where only ASCII is a name: a query, a header, an SNI.

@@ -11,14 +11,12 @@ use crate::{
 };
 use std::{
     collections::{BTreeMap, HashMap},
-    fmt,
     hash::{BuildHasher, RandomState},
     net::Ipv4Addr,
 };
 
 /// So many names a sandbox has at most; as many as there can be rules are kept for names that a rule gives in full.
 pub const NAMES_MAX: usize = 1024;
-/// So many different names below one wildcard.
 pub const BELOW_MAX: usize = 64;
 /// So many of those with a label that looks random.
 pub const RANDOM_MAX: usize = 16;
@@ -46,7 +44,6 @@ pub(crate) fn is_inside(address: Ipv4Addr) -> bool {
     address.is_loopback() || ours.contains(&address.to_bits())
 }
 
-/// The names of one sandbox and their addresses.
 #[derive(Debug, Default)]
 pub struct Names {
     by_name: HashMap<HostName, Ipv4Addr>,
@@ -69,7 +66,6 @@ enum Refused {
     LookedUp,
     /// A denial of this report names it.
     Told,
-    /// It was in an earlier report.
     Before,
 }
 
@@ -80,17 +76,22 @@ struct Below {
 }
 
 /// Why a name that a rule allows got no address.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
-    /// The sandbox has [`NAMES_MAX`] names.
+    #[error("too many names: this sandbox already has {}", NAMES_MAX)]
     Names,
-    /// There are [`BELOW_MAX`] names below this wildcard.
+    #[error("too many names: {max} were already used below `{0}`", max = BELOW_MAX)]
     Below(Pattern),
-    /// There are [`ASKED_MAX`] names that no rule allows.
+    /// [`ASKED_MAX`].
+    #[error("too many names were already looked up that no rule allows")]
     Asked,
-    /// There are [`RANDOM_MAX`] names that look random below this wildcard.
+    #[error(
+        "too many names: {max} that look random were already used below `{0}`",
+        max = RANDOM_MAX
+    )]
     Random(Pattern),
-    /// There are [`REFUSED_MAX`] names that no rule allows.
+    /// [`REFUSED_MAX`].
+    #[error("too many names were already looked up that no rule allows")]
     Refused,
 }
 
@@ -106,7 +107,6 @@ impl Full {
         }
     }
 
-    /// What would help.
     pub fn hint(&self, name: &HostName) -> String {
         format!(
             "Name `{name}` in full in a rule: names that a rule gives in full are not counted below a wildcard."
@@ -114,36 +114,12 @@ impl Full {
     }
 }
 
-impl fmt::Display for Full {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Names => write!(f, "too many names: this sandbox already has {NAMES_MAX}"),
-            Self::Below(pattern) => write!(
-                f,
-                "too many names: {BELOW_MAX} were already used below `{pattern}`"
-            ),
-            Self::Asked | Self::Refused => {
-                f.write_str("too many names were already looked up that no rule allows")
-            }
-            Self::Random(pattern) => write!(
-                f,
-                "too many names: {RANDOM_MAX} that look random were already used below `{pattern}`"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for Full {}
-
 impl Names {
     /// The address of a name that the rules reach, within the limits of wildcards. Whatever is about to be resolved
     /// outside comes through here first, be it by a query or by the name in a `CONNECT`.
     pub fn admit(&mut self, name: &HostName, rules: &Rules) -> Result<Ipv4Addr, Full> {
-        if let Some(address) = self
-            .by_name
-            .get(name)
-            .filter(|_| !self.refused.contains_key(name))
-        {
+        let known = self.by_name.get(name);
+        if let Some(address) = known.filter(|_| !self.refused.contains_key(name)) {
             return Ok(*address);
         }
         let exact = |pattern: &Pattern| matches!(pattern, Pattern::Exact(exact) if exact == name);
@@ -267,12 +243,10 @@ impl Names {
         self.by_address.get(&address)
     }
 
-    /// How many names there are.
     pub fn len(&self) -> usize {
         self.by_name.len()
     }
 
-    /// Whether no name was asked for yet.
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }

@@ -17,7 +17,6 @@ const FLAGS: usize = 13;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 
-/// The raw socket of one sandbox.
 #[derive(Debug)]
 pub(crate) struct Observer {
     /// A raw socket, in the one type of the standard library that reads datagrams of whatever kind.

@@ -1,34 +1,22 @@
 //! Paths of requests as rules see them. A server may decode a path once more than its client did, or resolve `..` after
 //! the check; so a path that could be read in two ways is below no prefix.
 
-use std::fmt;
-
 /// A path that permits itself and what is below it, in its normal form.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PathPrefix(String);
 
 /// Why a text is no prefix. `Display` ends a sentence that begins with the text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
-    /// A `?` or a `#`: a rule ends with the path.
+    #[error("has a query or a fragment")]
     Query,
-    /// `//`, which some servers merge and others do not.
+    /// Some servers merge it and others do not.
+    #[error("has an empty segment (`//`)")]
     EmptySegment,
-    /// `..`, an encoded slash, or something else that can be read in two ways.
+    /// `..`, an encoded slash and the like.
+    #[error("can be read in more than one way")]
     Ambiguous,
 }
-
-impl fmt::Display for PathError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Query => "has a query or a fragment",
-            Self::EmptySegment => "has an empty segment (`//`)",
-            Self::Ambiguous => "can be read in more than one way",
-        })
-    }
-}
-
-impl std::error::Error for PathError {}
 
 impl PathPrefix {
     pub(crate) fn parse(text: &str) -> Result<Self, PathError> {

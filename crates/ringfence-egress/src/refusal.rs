@@ -71,7 +71,6 @@ impl fmt::Display for RefusalRule {
     }
 }
 
-/// One thing that was not let through.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) rule: RefusalRule,
@@ -85,7 +84,6 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// About a connection to `to`.
     pub(crate) fn of(rule: RefusalRule, to: &Destination, what: String, hint: &str) -> Self {
         Self {
             rule,
@@ -102,7 +100,6 @@ impl Refusal {
         self
     }
 
-    /// Without a destination.
     pub(crate) fn plain(rule: RefusalRule, what: impl Into<String>, hint: &str) -> Self {
         Self {
             rule,
@@ -113,7 +110,6 @@ impl Refusal {
         }
     }
 
-    /// As it stands in a result.
     pub(crate) fn denial(&self) -> Denial {
         Denial {
             rule: self.rule.as_str().to_owned(),

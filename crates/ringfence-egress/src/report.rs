@@ -19,7 +19,6 @@ pub const TOLD_MAX: usize = 64;
 /// What happened since the last time somebody asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EgressReport {
-    /// Who was reached, by name, port and address.
     pub reached: Vec<Reached>,
     /// What was refused; the same thing many times is told once, with how often.
     pub denials: Vec<Denial>,
@@ -27,35 +26,24 @@ pub struct EgressReport {
     pub more: More,
 }
 
-/// One end that was reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reached {
-    /// The name that was asked for, or the address where that was.
     pub name: String,
-    /// Port.
     pub port: u16,
-    /// The address that was dialled.
     pub address: IpAddr,
-    /// Connections that were opened.
     pub connections: u64,
     /// Requests that were read, where the connection was one that is read.
     pub requests: u64,
-    /// Bytes that left.
     pub bytes_out: u64,
-    /// Bytes that came.
     pub bytes_in: u64,
 }
 
-/// What did not fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct More {
     /// Connections to others than those that are told.
     pub connections: u64,
-    /// Their requests.
     pub requests: u64,
-    /// Their bytes.
     pub bytes_out: u64,
-    /// Their bytes.
     pub bytes_in: u64,
     /// Refusals of other kinds than those that are told.
     pub denials: u64,
@@ -102,7 +90,6 @@ struct Kept {
     denials_untold: u64,
 }
 
-/// A denial and how often it happened.
 #[derive(Debug)]
 struct Repeated {
     denial: Denial,

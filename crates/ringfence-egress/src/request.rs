@@ -34,7 +34,6 @@ pub(crate) struct Wanted {
 pub(crate) enum Means {
     Answer,
     WebSocket,
-    /// `CONNECT`.
     Tunnel,
 }
 
@@ -255,7 +254,6 @@ fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> 
     names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
 }
 
-/// A request that is no proper one.
 pub(crate) fn malformed_request(why: &str) -> Refusal {
     Refusal::plain(RefusalRule::Http, format!("a request was refused: {why}"), "")
 }

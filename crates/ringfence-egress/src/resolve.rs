@@ -42,12 +42,10 @@ struct Now {
 /// When the host's files changed last.
 type Files = [Option<SystemTime>; 2];
 
-/// Why a name has no address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ResolveError {
     /// There is no such name, or it has no address.
     NotFound,
-    /// No answer, or a malformed one.
     Failed(String),
     /// The host's configuration of its resolver cannot be read, or names no server.
     NoResolver(String),
@@ -62,7 +60,6 @@ impl Resolver {
         }
     }
 
-    /// The resolver in use now, with its cache.
     fn now(&self) -> Result<TokioResolver, String> {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(now) = &mut *now else {

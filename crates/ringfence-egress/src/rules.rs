@@ -8,7 +8,6 @@ use crate::{
 use ipnet::IpNet;
 use std::{collections::BTreeSet, fmt, net::IpAddr};
 
-/// So many rules a sandbox has at most.
 pub const RULES_MAX: usize = 256;
 
 /// The rules of a sandbox, each once. Without any, nothing is reached.
@@ -16,17 +15,12 @@ pub const RULES_MAX: usize = 256;
 pub struct Rules(Vec<Rule>);
 
 /// Why texts or rules are not a sandbox's rules.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RulesError {
-    /// More than [`RULES_MAX`].
+    #[error("there are more than {} rules", RULES_MAX)]
     TooMany,
-    /// One of them is no rule.
-    Rule {
-        /// The text, as it was written.
-        text: String,
-        /// What is wrong with it.
-        error: RuleError,
-    },
+    #[error("`{}` is no rule: {error}", .text.escape_debug())]
+    Rule { text: String, error: RuleError },
 }
 
 /// What is known before anything was asked over a connection.
@@ -36,7 +30,6 @@ pub enum Verdict {
     Open,
     /// Each request has to be read, and held against [`Rules::request`].
     ByRequest,
-    /// No rule allows it.
     Denied(Why),
 }
 
@@ -46,37 +39,16 @@ pub enum Why {
     /// No rule is about this name.
     Name,
     /// Rules are about this name, on other ports.
-    Port {
-        /// Those ports.
-        allowed: Vec<u16>,
-    },
+    Port { allowed: Vec<u16> },
     /// Rules are about this name and port, with other methods.
-    Method {
-        /// Those methods.
-        allowed: Vec<String>,
-    },
+    Method { allowed: Vec<String> },
     /// Rules are about this name, port and method, below other paths.
-    Path {
-        /// Those paths.
-        allowed: Vec<String>,
-    },
+    Path { allowed: Vec<String> },
     /// No rule is about this address and port.
     Address,
 }
 
-impl fmt::Display for RulesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooMany => write!(f, "there are more than {RULES_MAX} rules"),
-            Self::Rule { text, error } => write!(f, "`{}` is no rule: {error}", text.escape_debug()),
-        }
-    }
-}
-
-impl std::error::Error for RulesError {}
-
 impl RulesError {
-    /// What to write instead.
     pub fn hint(&self) -> String {
         match self {
             Self::TooMany => "say with a wildcard what many names have in common".to_owned(),
@@ -93,7 +65,6 @@ impl Rules {
         Ok(kept)
     }
 
-    /// Reads rules as people write them.
     pub fn parse<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Result<Self, RulesError> {
         let mut kept = Self::default();
         for text in texts {
@@ -118,12 +89,10 @@ impl Rules {
         Ok(())
     }
 
-    /// Whether there is nothing that can be reached.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The rules, in the order in which they were given.
     pub fn iter(&self) -> std::slice::Iter<'_, Rule> {
         self.0.iter()
     }
@@ -133,7 +102,6 @@ impl Rules {
         self.iter().any(|rule| rule.reaches_name(name))
     }
 
-    /// Every port that some rule is about.
     pub fn ports(&self) -> BTreeSet<u16> {
         self.iter().flat_map(Rule::ports).copied().collect()
     }
@@ -229,7 +197,6 @@ impl Why {
         }
     }
 
-    /// What would allow it.
     pub fn hint(&self, name: impl fmt::Display, port: u16) -> String {
         let host = if DEFAULT_PORTS.contains(&port) {
             name.to_string()

@@ -30,15 +30,12 @@ pub(crate) const SPENT: &str = "have the operator raise `egress.sent_mb` or `egr
 /// The owner of a sandbox whose egress this is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EgressOwner {
-    /// The tenant, whose sandboxes share limits.
     pub namespace: Namespace,
     /// The execution or session, for the operator's log.
     pub id: String,
 }
 
-/// What a lease begins with.
 pub struct LeaseOptions {
-    /// Whose egress it is.
     pub owner: EgressOwner,
     /// May change at any time: a connection that they no longer allow is cut.
     pub rules: watch::Receiver<Arc<Rules>>,
@@ -69,7 +66,6 @@ pub(crate) struct SandboxEgress {
     back: Spent,
 }
 
-/// Bytes of one direction, of all connections.
 #[derive(Debug, Default)]
 struct Spent {
     bytes: AtomicU64,
@@ -78,9 +74,7 @@ struct Spent {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// From the sandbox.
     Out,
-    /// Into it.
     Back,
 }
 
@@ -121,12 +115,10 @@ impl SandboxEgress {
         &self.owner
     }
 
-    /// The rules as they are now.
     pub(crate) fn rules_now(&self) -> Arc<Rules> {
         self.rules.borrow().clone()
     }
 
-    /// The name that an address of the sandbox means.
     pub(crate) fn name_of(&self, address: Ipv4Addr) -> Option<HostName> {
         self.names().name_of(address).cloned()
     }

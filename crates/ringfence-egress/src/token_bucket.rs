@@ -13,7 +13,6 @@ pub(crate) struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Begins full.
     pub(crate) fn new(burst: u32, per_second: u32) -> Self {
         let burst = f64::from(burst);
         Self {
@@ -24,7 +23,6 @@ impl TokenBucket {
         }
     }
 
-    /// Takes one, if there is one.
     pub(crate) fn allows(&mut self) -> bool {
         let now = Instant::now();
         let passed = now

@@ -40,7 +40,6 @@ impl Ends {
         }
     }
 
-    /// Both have heard all there was.
     pub(crate) fn ended_well(&mut self) {
         self.ended = Ended::Well;
     }
@@ -94,7 +93,6 @@ pub(crate) struct Said<'a> {
     pub(crate) by_upstream: &'a [u8],
 }
 
-/// Passes on what was read before.
 pub(crate) async fn pass(
     bytes: &[u8],
     to: &mut (impl AsyncWrite + Unpin),

@@ -17,7 +17,6 @@ use std::{
 };
 use tokio::net::TcpStream;
 
-/// An open connection to the outside.
 pub(crate) struct Upstream {
     pub(crate) stream: TcpStream,
     pub(crate) meter: Arc<UpstreamMeter>,

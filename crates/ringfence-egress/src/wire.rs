@@ -53,12 +53,10 @@ pub(crate) struct Strict<S> {
 pub(crate) struct Gate(Arc<Mutex<(HttpFraming, Option<FramingError>)>>);
 
 impl Gate {
-    /// From here on it is not HTTP.
     pub(crate) fn pass_all(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).0.pass_all();
     }
 
-    /// What was wrong, if anything was.
     pub(crate) fn framing_error(&self) -> Option<FramingError> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).1
     }

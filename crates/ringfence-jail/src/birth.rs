@@ -69,9 +69,8 @@ fn fork_below(plan: &Plan, template: &Template) -> io::Result<Fork> {
                 Ok(()) => Ok(Fork::Child),
                 Err(error) => {
                     let errno = error.raw_os_error().unwrap_or(0);
-                    process::exit_now(i32::from(
-                        channel::send(theirs.as_fd(), &errno.to_ne_bytes(), &[]).is_err(),
-                    ))
+                    let told = channel::send(theirs.as_fd(), &errno.to_ne_bytes(), &[]);
+                    process::exit_now(i32::from(told.is_err()))
                 }
             }
         }
@@ -103,9 +102,8 @@ fn go_below(plan: &Plan, template: &Template, supervisor: u32, tell: &OwnedFd) -
         Fork::Child => Ok(()),
         Fork::Parent(pid) => {
             let born = process::descriptor_of(pid)?;
-            process::exit_now(i32::from(
-                channel::send(tell.as_fd(), &0_i32.to_ne_bytes(), &[born.as_fd()]).is_err(),
-            ))
+            let told = channel::send(tell.as_fd(), &0_i32.to_ne_bytes(), &[born.as_fd()]);
+            process::exit_now(i32::from(told.is_err()))
         }
     }
 }

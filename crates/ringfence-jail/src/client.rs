@@ -24,16 +24,12 @@ pub struct Helper {
     control: OwnedFd,
 }
 
-/// The server's ends of one sandbox.
 #[derive(Debug)]
 pub struct SandboxEnds {
     /// Events come from here; [`wire::Order`] goes there; hanging up kills the tree.
     pub events: OwnedFd,
-    /// Write end.
     pub stdin: OwnedFd,
-    /// Read end.
     pub stdout: OwnedFd,
-    /// Read end.
     pub stderr: OwnedFd,
     /// Read end of the program's descriptor 3.
     pub report: OwnedFd,
@@ -50,7 +46,6 @@ pub struct Template {
 }
 
 impl Template {
-    /// From the descriptors of [`wire::Event::Parked`].
     pub fn from_descriptors(descriptors: Vec<OwnedFd>) -> Option<Self> {
         let [user, pid, mount, control]: [OwnedFd; 4] = descriptors.try_into().ok()?;
         Some(Self {
@@ -132,7 +127,6 @@ impl Helper {
         }
     }
 
-    /// The helper's pid.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -149,17 +143,14 @@ pub fn claim(events: BorrowedFd<'_>, claim: &Claim, blobs: &[impl AsRef<[u8]>]) 
     for blob in blobs {
         payload.write_all(blob.as_ref())?;
     }
-    let order = Order::Claim {
-        claim_bytes: claim.len() as u64,
-    };
-    wire::send(events, &order, &[payload.as_fd()])
+    let claim_bytes = claim.len() as u64;
+    wire::send(events, &Order::Claim { claim_bytes }, &[payload.as_fd()])
 }
 
 /// Where the blobs begin in a payload: a fixed place (the hole costs nothing), so that the claim can name offsets
 /// before its own length is known.
 pub const BLOBS_AT: u64 = wire::PLAN_BYTES_MAX;
 
-/// Room for a plan or claim.
 const ENCODED_BYTES: usize = 64 << 10;
 
 fn encode(what: &impl Serialize) -> io::Result<Vec<u8>> {
@@ -167,10 +158,8 @@ fn encode(what: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(ENCODED_BYTES);
     serde_json::to_writer(&mut bytes, what)?;
     if bytes.len() as u64 > wire::PLAN_BYTES_MAX {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "a plan or claim is longer than 4 MiB",
-        ));
+        let what = "a plan or claim is longer than 4 MiB";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
     Ok(bytes)
 }

@@ -3,7 +3,6 @@
 use crate::Claim;
 use std::time::{Duration, Instant};
 
-/// The wall clock of one run.
 pub(crate) struct Deadline {
     polite: Instant,
     last: Instant,

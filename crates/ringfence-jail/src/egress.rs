@@ -29,7 +29,6 @@ const DNS_PORT: u16 = 53;
 pub const PORTS_READY: [u16; 2] = [80, 443];
 /// Sockets of every sandbox: three services, the observer, and the listeners of [`PORTS_READY`].
 pub(crate) const SOCKETS_READY: u8 = 6;
-/// Connections that wait to be accepted.
 const BACKLOG: u16 = 128;
 /// Attempts at ports without a listener, until they are asked for.
 const ATTEMPTS_BYTES: usize = 64 << 10;
@@ -50,13 +49,10 @@ pub struct EgressSpec {
 pub struct EgressSockets {
     /// Datagrams with questions for names.
     pub dns_udp: OwnedFd,
-    /// Connections with such.
     pub dns_tcp: OwnedFd,
-    /// Connections of programs that use a proxy.
     pub proxy: OwnedFd,
     /// Raw: the first segments of connections to other ports.
     pub attempts: OwnedFd,
-    /// Listeners, each with its port.
     pub ports: Vec<(u16, OwnedFd)>,
 }
 
@@ -155,10 +151,8 @@ pub(crate) fn unrouted(proc: &OwnedFd) -> u64 {
 fn column(table: &str, label: &str, name: &str) -> u64 {
     let mut lines = table.lines().filter_map(|line| line.strip_prefix(label));
     let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
-    let found = names
-        .split_whitespace()
-        .zip(values.split_whitespace())
-        .find(|(known, _)| *known == name);
+    let mut pairs = names.split_whitespace().zip(values.split_whitespace());
+    let found = pairs.find(|(known, _)| *known == name);
     found.and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
 }
 

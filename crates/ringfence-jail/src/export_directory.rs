@@ -9,14 +9,12 @@ use std::{
     path::Path,
 };
 
-/// The directory.
 #[derive(Debug)]
 pub struct ExportDirectory {
     directory: File,
 }
 
 impl ExportDirectory {
-    /// Opens the directory, and makes it if it does not exist.
     pub fn open(path: &Path) -> io::Result<Self> {
         fs::create_dir_all(path)?;
         let directory = File::open(path)?;
@@ -39,7 +37,6 @@ impl ExportDirectory {
         file::create_new_beneath(self.directory.as_fd(), path)
     }
 
-    /// Removes a file that was created here.
     pub fn remove(&self, path: &Path) -> io::Result<()> {
         file::remove_file_beneath(self.directory.as_fd(), path)
     }

@@ -3,20 +3,15 @@
 use serde::{Deserialize, Serialize};
 use std::{fmt, io};
 
-/// A step of the set-up that the kernel refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Failure {
-    /// Which step.
     pub step: String,
-    /// The error number, or 0.
     pub errno: i32,
-    /// In words.
     pub detail: String,
 }
 
 impl Failure {
-    /// From an error of a system call.
     pub fn new(step: impl Into<String>, error: &io::Error) -> Self {
         Self {
             step: step.into(),
@@ -34,7 +29,6 @@ impl fmt::Display for Failure {
 
 pub(crate) type StepResult<T> = Result<T, Failure>;
 
-/// Names a step, so that a failure says where it was.
 pub(crate) fn step<T>(name: impl Into<String>, result: io::Result<T>) -> StepResult<T> {
     result.map_err(|error| Failure::new(name, &error))
 }

@@ -47,7 +47,6 @@ const HANDED: [Handle; 9] = [
     Handle::Waits,
 ];
 
-/// A child of a template that waits for its claim, or runs.
 #[derive(Debug)]
 pub(crate) struct Forked {
     pub(crate) pid: i32,
@@ -64,10 +63,10 @@ impl Forked {
         from_pid_1: &mut HashMap<Handle, OwnedFd>,
         cgroups: &[File],
     ) -> Result<Self, Failure> {
-        let (reply, theirs) = channel::pair().map_err(|error| failed(&error))?;
+        let (reply, theirs) = channel::pair().map_err(failed)?;
         let times = from_pid_1.remove(&Handle::Time);
         let taken: Option<Vec<OwnedFd>> = HANDED.iter().map(|kind| from_pid_1.remove(kind)).collect();
-        let missing = || failed(&io::Error::other("pid 1 has not handed over its namespaces"));
+        let missing = || failed(io::Error::other("pid 1 has not handed over its namespaces"));
         let taken = taken.ok_or_else(missing)?;
         let word = Fork {
             workspace: plan.layout.workspace.clone(),
@@ -83,7 +82,7 @@ impl Forked {
             .map(AsFd::as_fd)
             .chain(cgroups.iter().map(AsFd::as_fd))
             .collect();
-        wire::send(template.control.as_fd(), &word, &descriptors).map_err(|error| failed(&error))?;
+        wire::send(template.control.as_fd(), &word, &descriptors).map_err(failed)?;
         drop(theirs);
         let mut forked = Self {
             pid: 0,
@@ -99,11 +98,9 @@ impl Forked {
     /// rights.
     fn check_walls(&self, plan: &Plan) -> Result<(), Failure> {
         let status = status_of(&self.pid.to_string())?;
-        let lacks = |wall: &str| Err(failed(&io::Error::other(format!("the child lacks `{wall}`"))));
-        if let Some(wall) = WALLS
-            .iter()
-            .find(|wall| !status.lines().any(|line| line == **wall))
-        {
+        let lacks = |wall: &str| Err(failed(io::Error::other(format!("the child lacks `{wall}`"))));
+        let is_up = |wall: &str| status.lines().any(|line| line == wall);
+        if let Some(wall) = WALLS.iter().find(|wall| !is_up(wall)) {
             return lacks(wall);
         }
         let id = match plan.identity {
@@ -115,7 +112,7 @@ impl Forked {
         }
         // Those of the template are not enough, which may do more. Older kernels do not count them.
         let filters = |status: &str| field(status, "Seccomp_filters:")?.parse::<u32>().ok();
-        let parent = field(&status, "PPid:").ok_or_else(|| failed(&io::Error::other("it has no parent")))?;
+        let parent = field(&status, "PPid:").ok_or_else(|| failed(io::Error::other("it has no parent")))?;
         let template = status_of(parent)?;
         match (filters(&status), filters(&template)) {
             (Some(own), Some(inherited)) if own <= inherited => lacks("filters of its own"),
@@ -128,21 +125,20 @@ impl Forked {
         let mut ready = false;
         while !ready || self.pid == 0 {
             let patience = by.saturating_duration_since(Instant::now());
-            let [heard] =
-                wait::readable([Some(self.reply.as_fd())], Some(patience)).map_err(|e| failed(&e))?;
+            let [heard] = wait::readable([Some(self.reply.as_fd())], Some(patience)).map_err(failed)?;
             if !heard {
-                return Err(failed(&io::Error::from(io::ErrorKind::TimedOut)));
+                return Err(failed(io::Error::from(io::ErrorKind::TimedOut)));
             }
-            match self.hear().map_err(|error| failed(&error))? {
+            match self.hear().map_err(failed)? {
                 Some((ForkEvent::Forked, descriptors)) => {
                     self.process = descriptors.into_iter().next();
                     let pid = self.process.as_ref().map(|child| process::pid_of(child.as_fd()));
-                    self.pid = pid.transpose().map_err(|error| failed(&error))?.unwrap_or(0);
+                    self.pid = pid.transpose().map_err(failed)?.unwrap_or(0);
                 }
                 Some((ForkEvent::Ready, _)) => ready = true,
-                Some((ForkEvent::Failed(why), _)) => return Err(failed(&io::Error::other(why))),
+                Some((ForkEvent::Failed(why), _)) => return Err(failed(io::Error::other(why))),
                 Some((ForkEvent::Ended { .. }, _)) | None => {
-                    return Err(failed(&io::Error::other("the child has ended")));
+                    return Err(failed(io::Error::other("the child has ended")));
                 }
             }
         }
@@ -165,7 +161,7 @@ impl Forked {
 }
 
 fn status_of(pid: &str) -> Result<String, Failure> {
-    fs::read_to_string(Path::new("/proc").join(pid).join("status")).map_err(|error| failed(&error))
+    fs::read_to_string(Path::new("/proc").join(pid).join("status")).map_err(failed)
 }
 
 fn field<'a>(status: &'a str, label: &str) -> Option<&'a str> {
@@ -173,6 +169,6 @@ fn field<'a>(status: &'a str, label: &str) -> Option<&'a str> {
     line.split_whitespace().next()
 }
 
-fn failed(error: &io::Error) -> Failure {
-    Failure::new("fork of the template", error)
+fn failed(error: io::Error) -> Failure {
+    Failure::new("fork of the template", &error)
 }

@@ -9,12 +9,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A file found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Below the directory that was walked.
     pub path: PathBuf,
-    /// Bytes.
     pub size: u64,
     /// What changes when the file does: change time and inode.
     pub stamp: Stamp,
@@ -23,10 +20,8 @@ pub struct Found {
 /// Change time (which a program cannot set) and inode.
 pub type Stamp = (i64, i64, u64);
 
-/// What a walk saw.
 #[derive(Clone, Debug, Default)]
 pub struct Walk {
-    /// Regular files.
     pub files: Vec<Found>,
     /// Links, FIFOs, sockets, devices, and files with several names: seen, never opened.
     pub refused: Vec<(PathBuf, &'static str)>,
@@ -46,28 +41,22 @@ const OF_TOOLS: [&str; 6] = [
 /// Marks the directory around it as a virtual environment of Python.
 const ENVIRONMENT: &str = "pyvenv.cfg";
 
-/// Bounds of a walk.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Entries altogether.
     pub entries: usize,
-    /// Directories inside each other.
     pub depth: usize,
 }
 
 /// Is there nothing in a directory; one that cannot be read may have something.
 pub fn is_empty(directory: BorrowedFd<'_>) -> bool {
-    let listed =
-        file::open_listing_beneath(directory, Path::new(".")).and_then(|open| file::list(open.as_fd(), 1));
+    let open = file::open_listing_beneath(directory, Path::new("."));
+    let listed = open.and_then(|open| file::list(open.as_fd(), 1));
     listed.is_ok_and(|(entries, more)| entries.is_empty() && !more)
 }
 
-/// The names in a directory, at most so many.
 pub fn names(directory: BorrowedFd<'_>, most: usize) -> io::Result<Vec<PathBuf>> {
-    file::list_names(
-        file::open_listing_beneath(directory, Path::new("."))?.as_fd(),
-        most,
-    )
+    let open = file::open_listing_beneath(directory, Path::new("."))?;
+    file::list_names(open.as_fd(), most)
 }
 
 /// Lets its owner use one of our directories again, and list every one below it where the owner is not root: a program
@@ -89,9 +78,8 @@ pub fn open_closed_directories(directory: BorrowedFd<'_>, bounds: Bounds) {
         };
         let Ok(entries) = listed else { continue };
         left -= entries.len();
-        let below = entries
-            .into_iter()
-            .filter(|(_, kind)| *kind == Kind::Directory && depth < bounds.depth);
+        let is_entered = |kind| kind == Kind::Directory && depth < bounds.depth;
+        let below = entries.into_iter().filter(|(_, kind)| is_entered(*kind));
         waiting.extend(below.map(|(name, _)| (path.join(name), depth + 1)));
     }
 }
@@ -102,13 +90,8 @@ pub fn walk(directory: BorrowedFd<'_>, bounds: Bounds) -> Walk {
     let mut waiting = vec![(PathBuf::new(), 0)];
     let mut left = bounds.entries;
     while let Some((below, depth)) = waiting.pop() {
-        let here = if below.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            &below
-        };
-        let listed =
-            file::open_listing_beneath(directory, here).and_then(|open| file::list(open.as_fd(), left));
+        let open = file::open_listing_beneath(directory, &Path::new(".").join(&below));
+        let listed = open.and_then(|open| file::list(open.as_fd(), left));
         let Ok((mut entries, more)) = listed else {
             walk.incomplete = true;
             continue;
@@ -126,12 +109,8 @@ pub fn walk(directory: BorrowedFd<'_>, bounds: Bounds) -> Walk {
                 Kind::Directory if depth < bounds.depth => waiting.push((path, depth + 1)),
                 Kind::Directory => walk.incomplete = true,
                 Kind::File if entry.links == 1 => {
-                    let stamp = (entry.changed.0, entry.changed.1, entry.identity.1);
-                    walk.files.push(Found {
-                        path,
-                        size: entry.size,
-                        stamp,
-                    });
+                    let (size, stamp) = (entry.size, (entry.changed.0, entry.changed.1, entry.identity.1));
+                    walk.files.push(Found { path, size, stamp });
                 }
                 Kind::File => walk.refused.push((path, "hard link")),
                 Kind::Link => walk.refused.push((path, "symbolic link")),
@@ -145,18 +124,15 @@ pub fn walk(directory: BorrowedFd<'_>, bounds: Bounds) -> Walk {
     walk
 }
 
-/// Opens a directory below another, for listing.
 pub fn open_directory(directory: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     file::open_listing_beneath(directory, path)
 }
 
-/// Opens a regular file below a directory.
 pub fn open_path(directory: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
     let file = file::open_beneath(directory, path)?;
-    if file.metadata()?.is_file() {
-        Ok(file)
-    } else {
-        Err(io::Error::from(io::ErrorKind::InvalidInput))
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::ErrorKind::InvalidInput.into()),
     }
 }
 

@@ -39,12 +39,10 @@ pub fn run(workers: Workers) -> i32 {
 }
 
 fn serve(workers: Workers) -> io::Result<()> {
-    match process::thread_count()? {
-        1 => {}
-        threads => {
-            let what = format!("it has {threads} threads; `ringfence::init()` comes first in `main`");
-            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
-        }
+    let threads = process::thread_count()?;
+    if threads != 1 {
+        let what = format!("it has {threads} threads; `ringfence::init()` comes first in `main`");
+        return Err(io::Error::new(io::ErrorKind::Unsupported, what));
     }
     process::set_name("ringfence-help")?;
     // No session of its own: the kernel's scheduler shares processors between sessions, and lets those that are new and
@@ -67,15 +65,14 @@ fn serve(workers: Workers) -> io::Result<()> {
         let Some((start, descriptors)) = wire::receive::<Start>(open.as_fd())? else {
             break;
         };
-        match started(start, descriptors) {
-            Some(started) => fork_supervisor(started, &mut control, workers)?,
-            None => {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    "a start message without its descriptors",
-                ));
-            }
-        }
+        let incomplete = || {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a start message without its descriptors",
+            )
+        };
+        let started = started(start, descriptors).ok_or_else(incomplete)?;
+        fork_supervisor(started, &mut control, workers)?;
     }
     // The supervisors have seen the same end; they die with this process, and have yet to clean up.
     while wait::wait(Child::Any)?.is_some() {}

@@ -12,58 +12,29 @@ use std::{
 /// Facts that `plan::build` reads. Plain data, so that a plan can be built for a host that is not this one.
 #[derive(Clone, Debug, Serialize)]
 pub struct Host {
-    /// Effective user and group of the server.
     pub user: (u32, u32),
-    /// May every sandbox have a host uid of its own.
     pub own_uids: bool,
-    /// Landlock version; 0: none.
     pub landlock: i32,
     /// What a filter refuses that a sandbox can do without.
     pub refused: Refused,
-    /// Does the kernel have time namespaces.
     pub time_namespaces: bool,
-    /// The system's directories at `/`.
     pub system: Vec<SystemPath>,
     /// The few things of `/etc` that programs need, where they exist.
     pub etc: Vec<SystemPath>,
-    /// Device nodes that exist.
     pub devices: Vec<&'static str>,
-    /// Processors.
     pub processors: usize,
-    /// Where cgroups can be made.
     pub cgroups: cgroup::Parent,
 }
 
-/// What the place of a mount has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Node {
-    /// A directory.
     Directory,
-    /// Anything else.
     File,
 }
 
-impl Node {
-    fn of(kind: fs::FileType) -> Self {
-        if kind.is_dir() {
-            Self::Directory
-        } else {
-            Self::File
-        }
-    }
-}
-
-/// A path of the host and what it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum SystemPath {
-    /// Something to show, read-only.
-    Tree {
-        /// Path.
-        path: PathBuf,
-        /// What it is.
-        node: Node,
-    },
-    /// A symbolic link to make again.
+    Tree { path: PathBuf, node: Node },
     Link(PathBuf, String),
 }
 
@@ -95,35 +66,27 @@ impl Host {
     /// Looks around. `cgroups` is found, and prepared, before the first process of ours is started.
     pub fn inspect(cgroups: cgroup::Parent, refused: Refused) -> Self {
         let user = identity::effective_ids();
+        let look = |paths: &[&str]| paths.iter().filter_map(|path| look(Path::new(path))).collect();
+        let exists = |name: &&str| Path::new("/dev").join(name).exists();
+        let devices = DEVICES.iter().copied().filter(exists);
         Self {
             user,
             own_uids: user.0 == 0 && may_map_any_uid() && ids_are_mapped("/proc/self/uid_map"),
-            landlock: match refused.landlock {
-                true => 0,
-                false => landlock::version().unwrap_or(0),
+            landlock: if refused.landlock {
+                0
+            } else {
+                landlock::version().unwrap_or(0)
             },
             refused,
             time_namespaces: Path::new("/proc/self/ns/time").exists(),
-            system: SYSTEM_PATHS
-                .iter()
-                .filter_map(|path| look(Path::new(path)))
-                .collect(),
-            etc: ETC_PATHS
-                .iter()
-                .filter_map(|path| look(Path::new(path)))
-                .collect(),
-            devices: DEVICES
-                .iter()
-                .copied()
-                .filter(|name| Path::new("/dev").join(name).exists())
-                .collect(),
+            system: look(SYSTEM_PATHS),
+            etc: look(ETC_PATHS),
+            devices: devices.collect(),
             processors: file::processors(),
             cgroups,
         }
     }
-}
 
-impl Host {
     /// The version of Landlock, or why it is missing.
     pub fn landlock_version(&self) -> io::Result<i32> {
         match (self.landlock, self.refused.landlock) {
@@ -136,9 +99,8 @@ impl Host {
 
 /// `CAP_SETGID` (6), `CAP_SETUID` (7) and `CAP_SYS_ADMIN` (21).
 fn may_map_any_uid() -> bool {
-    [6, 7, identity::CAP_SYS_ADMIN]
-        .into_iter()
-        .all(identity::has_capability)
+    let needed = [6, 7, identity::CAP_SYS_ADMIN];
+    needed.into_iter().all(identity::has_capability)
 }
 
 /// Does this map (`first outside count` per line) cover our range of ids.
@@ -147,11 +109,9 @@ fn ids_are_mapped(map: &str) -> bool {
         return false;
     };
     text.lines().any(|line| {
-        let mut numbers = line
-            .split_whitespace()
-            .map(|word| word.parse::<u64>().unwrap_or(0));
-        let (first, _, count) = (numbers.next(), numbers.next(), numbers.next());
-        let (Some(first), Some(count)) = (first, count) else {
+        let words = line.split_whitespace();
+        let numbers: Vec<u64> = words.map(|word| word.parse().unwrap_or(0)).collect();
+        let [first, _, count, ..] = numbers[..] else {
             return false;
         };
         let end = u64::from(UID_BASE) + (4 << 20); // PID_MAX_LIMIT, threads.h
@@ -162,10 +122,13 @@ fn ids_are_mapped(map: &str) -> bool {
 fn look(path: &Path) -> Option<SystemPath> {
     let kind = fs::symlink_metadata(path).ok()?.file_type();
     if !kind.is_symlink() {
-        return Some(SystemPath::Tree {
-            path: path.to_owned(),
-            node: Node::of(kind),
-        });
+        let node = if kind.is_dir() {
+            Node::Directory
+        } else {
+            Node::File
+        };
+        let path = path.to_owned();
+        return Some(SystemPath::Tree { path, node });
     }
     let target = fs::read_link(path).ok()?.to_str()?.to_owned();
     Some(SystemPath::Link(path.to_owned(), target))

@@ -49,13 +49,12 @@ pub(crate) fn map_trees(plan: &Plan) -> Result<Vec<(usize, OwnedFd)>, Failure> {
         return Ok(Vec::new());
     };
     let numbered = plan.trees.iter().enumerate().filter(|(_, tree)| tree.map_owner);
-    numbered
-        .map(|(number, tree)| {
-            let name = format!("map the owner of {}", tree.source.display());
-            let opened = step(name, map_tree(plan, tree, base + std::process::id()))?;
-            Ok((number, opened))
-        })
-        .collect()
+    let mapped = numbered.map(|(number, tree)| {
+        let name = format!("map the owner of {}", tree.source.display());
+        let opened = step(name, map_tree(plan, tree, base + std::process::id()))?;
+        Ok((number, opened))
+    });
+    mapped.collect()
 }
 
 fn map_tree(plan: &Plan, tree: &Tree, id: u32) -> io::Result<OwnedFd> {

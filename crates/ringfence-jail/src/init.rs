@@ -31,7 +31,6 @@ use std::{
     time::Duration,
 };
 
-/// The program's descriptors 0 to 3.
 #[derive(Debug)]
 pub(crate) struct Pipes {
     pub(crate) stdin: OwnedFd,
@@ -48,9 +47,8 @@ impl Pipes {
             return Ok(());
         };
         let id = base + std::process::id();
-        [&self.stdin, &self.stdout, &self.stderr, &self.report]
-            .into_iter()
-            .try_for_each(|pipe| file::hand_to(pipe.as_fd(), id, id))
+        let mut pipes = [&self.stdin, &self.stdout, &self.stderr, &self.report].into_iter();
+        pipes.try_for_each(|pipe| file::hand_to(pipe.as_fd(), id, id))
     }
 }
 
@@ -62,7 +60,6 @@ pub(crate) struct Init<'a> {
 }
 
 impl Init<'_> {
-    /// Its whole life. Does not return.
     pub(crate) fn live(&self, handed: Handed, entrance: Option<Entrance>, pipes: Option<Pipes>) -> ! {
         match self.serve(handed, entrance, pipes) {
             Ok(program) => watch(program, self.plan.tier, self.link.as_fd()),
@@ -253,25 +250,19 @@ impl Init<'_> {
 
     fn park(&self, descriptors: Vec<(Handle, OwnedFd)>, imported: Imported) -> Result<(), Failure> {
         let kinds = descriptors.iter().map(|(name, _)| *name).collect();
-        let handed: Vec<BorrowedFd<'_>> = descriptors
-            .iter()
-            .map(|(_, descriptor)| descriptor.as_fd())
-            .collect();
-        self.tell(
-            &InitEvent::Parked {
-                descriptors: kinds,
-                imported,
-            },
-            &handed,
-        )
+        let handed = descriptors.iter().map(|(_, descriptor)| descriptor.as_fd());
+        let handed: Vec<BorrowedFd<'_>> = handed.collect();
+        let event = InitEvent::Parked {
+            descriptors: kinds,
+            imported,
+        };
+        self.tell(&event, &handed)
     }
 
     fn wait_for_claim(&self, children: BorrowedFd<'_>) -> Result<(Claim, File), Failure> {
         loop {
-            let [ordered, ended] = step(
-                "wait for a claim",
-                wait::readable([Some(self.link.as_fd()), Some(children)], None),
-            )?;
+            let readable = wait::readable([Some(self.link.as_fd()), Some(children)], None);
+            let [ordered, ended] = step("wait for a claim", readable)?;
             if ordered {
                 break;
             }
@@ -282,11 +273,8 @@ impl Init<'_> {
         let (InitOrder::Claim { claim_bytes }, descriptors) = self.hear()? else {
             return Err(nothing("wait for a claim", "another order came"));
         };
-        let payload = descriptors
-            .into_iter()
-            .next()
-            .map(File::from)
-            .ok_or_else(|| nothing("wait for a claim", "it came without its payload"))?;
+        let payload = descriptors.into_iter().next().map(File::from);
+        let payload = payload.ok_or_else(|| nothing("wait for a claim", "it came without its payload"))?;
         let claim = step("read the claim", wire::read_head(&payload, claim_bytes))?;
         Ok((claim, payload))
     }
@@ -313,7 +301,6 @@ impl Init<'_> {
         }
     }
 
-    /// The last steps but one, in the program's own process.
     fn become_program(&self, walls: Walls<'_>, pipes: Pipes, more: Vec<OwnedFd>) -> Result<(), Failure> {
         // Not in pid 1, whose fork would fail where the user's other processes have become more since they were
         // counted.
@@ -328,7 +315,6 @@ impl Init<'_> {
         enter::filter_program(self.plan, walls.shared)
     }
 
-    /// The pipes at 0 to 3, and more from 4.
     fn place(&self, pipes: Pipes, more: Vec<OwnedFd>) -> io::Result<()> {
         process::new_session()?;
         process::reset_signals()?;
@@ -337,11 +323,8 @@ impl Init<'_> {
         }
         // Out of the way first, so that no pipe is overwritten before it is placed.
         let pipes = [pipes.stdin, pipes.stdout, pipes.stderr, pipes.report];
-        let moved: io::Result<Vec<OwnedFd>> = pipes
-            .into_iter()
-            .chain(more)
-            .map(|pipe| process::duplicate_above(&pipe, 10))
-            .collect();
+        let all = pipes.into_iter().chain(more);
+        let moved: io::Result<Vec<OwnedFd>> = all.map(|pipe| process::duplicate_above(&pipe, 10)).collect();
         let moved = moved?;
         for (number, pipe) in (0..).zip(&moved) {
             process::place_descriptor(pipe, number)?;
@@ -381,14 +364,11 @@ impl Init<'_> {
     }
 
     fn tell(&self, event: &InitEvent, descriptors: &[BorrowedFd<'_>]) -> Result<(), Failure> {
-        step(
-            "tell the supervisor",
-            wire::send(self.link.as_fd(), event, descriptors),
-        )
+        let sent = wire::send(self.link.as_fd(), event, descriptors);
+        step("tell the supervisor", sent)
     }
 }
 
-/// What a program raises around itself.
 struct Walls<'a> {
     /// None: a template has no Landlock.
     rules: Option<Rules>,
@@ -399,7 +379,6 @@ struct Walls<'a> {
 }
 
 impl Walls<'_> {
-    /// Of a program that is started before its claim.
     fn ahead(rules: Option<Rules>) -> Self {
         Self {
             rules,
@@ -409,29 +388,25 @@ impl Walls<'_> {
     }
 }
 
+const USER: (Handle, &str) = (Handle::User, "user");
+const MOUNT: (Handle, &str) = (Handle::Mount, "mnt");
+const NET: (Handle, &str) = (Handle::Net, "net");
+const PID: (Handle, &str) = (Handle::Pid, "pid");
+
 /// The namespaces that sandboxes are made from a template with.
-const OF_A_TEMPLATE: [(Handle, &str); 3] = [
-    (Handle::User, "user"),
-    (Handle::Pid, "pid"),
-    (Handle::Mount, "mnt"),
-];
+const OF_A_TEMPLATE: [(Handle, &str); 3] = [USER, PID, MOUNT];
 
 /// Those in which a layer is attached and ports of the egress are opened.
-const OF_A_CLAIM: [(Handle, &str); 3] = [
-    (Handle::User, "user"),
-    (Handle::Mount, "mnt"),
-    (Handle::Net, "net"),
-];
+const OF_A_CLAIM: [(Handle, &str); 3] = [USER, MOUNT, NET];
 
-/// Those that a fork has to join.
 const OF_A_SANDBOX: [(Handle, &str); 8] = [
-    (Handle::User, "user"),
-    (Handle::Mount, "mnt"),
-    (Handle::Net, "net"),
+    USER,
+    MOUNT,
+    NET,
     (Handle::Ipc, "ipc"),
     (Handle::Uts, "uts"),
     (Handle::Cgroup, "cgroup"),
-    (Handle::Pid, "pid"),
+    PID,
     (Handle::Time, "time_for_children"),
 ];
 
@@ -453,9 +428,8 @@ fn namespaces(handed: &Handed, names: &[(Handle, &str)]) -> Result<Vec<(Handle, 
 /// the others are for those that see a directory of the host, the last for those that may only read it.
 fn write_filters() -> io::Result<OwnedFd> {
     let mut bytes = Vec::new();
-    for filter in
-        std::iter::once(seccomp::of_forks()?).chain(seccomp::of_host_directories(Some(WorkspaceMode::Ro))?)
-    {
+    let of_all = std::iter::once(seccomp::of_forks()?);
+    for filter in of_all.chain(seccomp::of_host_directories(Some(WorkspaceMode::Ro))?) {
         let instructions = filter.instructions();
         bytes.extend(u32::try_from(instructions.len()).unwrap_or(0).to_ne_bytes());
         for (code, if_true, if_false, operand) in instructions {
@@ -503,7 +477,6 @@ fn exec(argv: &[String], environment: &[(String, String)]) -> Failure {
     Failure::new(format!("exec {path}"), &error)
 }
 
-/// A failure that is not the kernel's.
 fn nothing(step: &str, detail: &str) -> Failure {
     Failure {
         step: step.to_owned(),
@@ -553,15 +526,10 @@ fn watch(program: i32, tier: Tier, link: BorrowedFd<'_>) -> ! {
 /// for, and comes while it sleeps. Node.js has the interrupt for code that runs and another signal for code that waits.
 fn interrupt(program: i32) {
     let status = std::fs::read_to_string(format!("/proc/{program}/status")).unwrap_or_default();
-    let field = |name: &str| {
-        status
-            .lines()
-            .find_map(|line| line.strip_prefix(name))
-            .map(str::trim)
-    };
-    let caught = field("SigCgt:")
-        .and_then(|bits| u64::from_str_radix(bits, 16).ok())
-        .unwrap_or(0);
+    let value = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    let field = |name: &str| value(name).map(str::trim);
+    let caught = field("SigCgt:").and_then(|bits| u64::from_str_radix(bits, 16).ok());
+    let caught = caught.unwrap_or(0);
     let abandons = caught & ABANDON_BIT != 0;
     if abandons {
         drop(process::kill(program, Kill::Abandon));
@@ -582,7 +550,6 @@ fn terminate(program: i32, tier: Tier) {
     });
 }
 
-/// Empties the event descriptor; the waiting itself is done by `wait_now`.
 fn drain(children: &OwnedFd) {
     let mut buffer = [0; 512];
     while file::read(children.as_fd(), &mut buffer).is_ok_and(|count| count > 0) {}

@@ -13,7 +13,6 @@ const NAME_CHARS: usize = 64;
 pub struct LayerName(String);
 
 impl LayerName {
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -7,22 +7,16 @@ use std::path::{Path, PathBuf};
 /// `landlock`) they lie below a directory of the host that lives as long as the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
-    /// Working directory; what the program leaves here becomes an artifact.
     pub workspace: PathBuf,
-    /// `$RINGFENCE_OUTPUT_DIR`.
     pub output: PathBuf,
-    /// `$TMPDIR`.
     pub tmp: PathBuf,
-    /// `$HOME`.
     pub home: PathBuf,
-    /// The caller's code, read-only.
     pub code: PathBuf,
     /// The host directory that holds the above, where there is one.
     pub host_directory: Option<PathBuf>,
 }
 
 impl Layout {
-    /// Of a sandbox with its own root.
     pub fn own_root() -> Self {
         Self {
             workspace: "/workspace".into(),
@@ -46,7 +40,6 @@ impl Layout {
         }
     }
 
-    /// The directories that the program may write.
     pub fn writable(&self) -> [&Path; 4] {
         [&self.workspace, &self.output, &self.tmp, &self.home]
     }

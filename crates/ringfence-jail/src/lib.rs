@@ -5,6 +5,10 @@
 //!            helper.rs  supervise.rs                 init.rs, enter/
 //! ```
 #![forbid(unsafe_code)]
+#![expect(
+    missing_docs,
+    reason = "an inner crate: a name that says it all has no comment"
+)]
 
 mod attach;
 mod birth;

@@ -14,9 +14,7 @@ use std::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pinned {
-    /// Canonical path.
     pub path: PathBuf,
-    /// Device and inode.
     pub identity: (u64, u64),
 }
 

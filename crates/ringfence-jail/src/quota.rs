@@ -76,6 +76,22 @@ impl Contents {
     fn is_more_than(self, allowed: Self) -> bool {
         self.bytes > allowed.bytes || self.entries > allowed.entries || self.hidden > allowed.hidden
     }
+
+    fn twice(self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_mul(2),
+            entries: self.entries.saturating_mul(2),
+            hidden: self.hidden,
+        }
+    }
+
+    fn count(self) -> Count {
+        Count {
+            bytes: self.bytes,
+            entries: self.entries,
+            filled: (0, 0),
+        }
+    }
 }
 
 /// What a workspace held when it was counted, and how full the file system was then.
@@ -89,25 +105,18 @@ pub struct Count {
 /// What is known of a workspace, and of the file system on which it lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
-    /// What the workspace held.
     pub count: Option<Count>,
     /// The most bytes that the file system may be filled with, by whomever; then those who write are ended.
     pub filled_max: Option<u64>,
 }
 
 impl Count {
-    /// Counts a directory.
     pub fn of(directory: BorrowedFd<'_>) -> io::Result<Self> {
         let filled = resource::space_used(directory)?;
-        let Contents { bytes, entries, .. } = usage(directory, Unlistable::Counted);
-        Ok(Self {
-            bytes,
-            entries,
-            filled,
-        })
+        let count = usage(directory, Unlistable::Counted).count();
+        Ok(Self { filled, ..count })
     }
 
-    /// Bytes, then.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -130,14 +139,11 @@ impl Count {
 /// How full a file system is, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// By everybody.
     pub used: u64,
-    /// For those who are not root.
     pub free: u64,
 }
 
 impl Space {
-    /// Of the file system of a directory.
     pub fn of(directory: BorrowedFd<'_>) -> io::Result<Self> {
         Ok(Self {
             used: resource::space_used(directory)?.0,
@@ -167,10 +173,8 @@ pub(crate) struct Watch {
     filled: (u64, u64),
     /// What the tree had used of the processors by then, where that is known.
     used: Option<Duration>,
-    /// What it had done by the last look.
     work: Work,
     strikes: u8,
-    /// See [`Known::filled_max`].
     filled_max: u64,
     walked: Instant,
     walk_took: Duration,
@@ -200,29 +204,24 @@ impl Watch {
         // A run that only tidies up is welcome in a directory that is too full, up to twice the limit; more would let
         // each run add what it gets away with.
         let begun = Instant::now();
-        let (bytes, entries) = (limits.disk_bytes, files_max(limits.disk_bytes));
+        let limit = Contents {
+            bytes: limits.disk_bytes,
+            entries: files_max(limits.disk_bytes),
+            hidden: 0,
+        };
         let (before, allowed) = match quota {
             Quota::Total => {
                 let filled = resource::space_used(directory.as_fd())?;
-                let count = known
-                    .count
-                    .map(|known| known.since(filled.0, filled.1))
-                    .filter(|known| {
-                        known.entries > FEW_ENTRIES && known.bytes <= bytes && known.entries <= entries
-                    });
+                let count = known.count.map(|known| known.since(filled.0, filled.1));
+                let count = count.filter(|now| now.entries > FEW_ENTRIES && !now.is_more_than(limit));
                 let before = count.unwrap_or_else(|| usage(directory.as_fd(), Unlistable::Opened));
-                let allowed = Contents {
-                    bytes: bytes.saturating_mul(2),
-                    entries: entries.saturating_mul(2),
-                    hidden: 0,
-                };
-                (before, allowed)
+                (before, limit.twice())
             }
             Quota::Growth => {
                 let before = usage(directory.as_fd(), Unlistable::Counted);
                 let allowed = Contents {
-                    bytes: before.bytes.saturating_add(bytes),
-                    entries: before.entries.saturating_add(entries),
+                    bytes: before.bytes.saturating_add(limit.bytes),
+                    entries: before.entries.saturating_add(limit.entries),
                     hidden: before.hidden,
                 };
                 (before, allowed)
@@ -330,10 +329,8 @@ impl Watch {
         let most = self.count().since(filled.0, filled.1);
         let is_far = most.bytes <= self.allowed.bytes / 2 && most.entries <= self.allowed.entries / 2;
         if self.now.entries > FEW_ENTRIES && is_far {
-            self.now = Contents {
-                hidden: self.now.hidden,
-                ..most
-            };
+            let hidden = self.now.hidden;
+            self.now = Contents { hidden, ..most };
             self.filled = filled;
         } else {
             self.walk(None);
@@ -341,12 +338,11 @@ impl Watch {
         false
     }
 
-    /// At the last look.
     pub(crate) fn count(&self) -> Count {
+        let filled = self.filled;
         Count {
-            bytes: self.now.bytes,
-            entries: self.now.entries,
-            filled: self.filled,
+            filled,
+            ..self.now.count()
         }
     }
 
@@ -366,12 +362,7 @@ impl Watch {
             }
             Err(TryLockError::WouldBlock) => {
                 let since = *self.excused.get_or_insert_with(Instant::now);
-                let twice = Contents {
-                    bytes: self.allowed.bytes.saturating_mul(2),
-                    entries: self.allowed.entries.saturating_mul(2),
-                    hidden: self.allowed.hidden,
-                };
-                since.elapsed() < EXCUSED_MAX && !self.now.is_more_than(twice)
+                since.elapsed() < EXCUSED_MAX && !self.now.is_more_than(self.allowed.twice())
             }
             Err(TryLockError::Error(_)) => false,
         }
@@ -400,11 +391,7 @@ fn usage(directory: BorrowedFd<'_>, unlistable: Unlistable) -> Contents {
     let mut usage = Contents::default();
     let mut levels = Vec::new();
     match Level::open(directory, Path::new("."), unlistable) {
-        Ok(top) => levels.push(Level {
-            below: usage.count(top.as_fd()),
-            open: Some(top),
-            identity: (0, 0),
-        }),
+        Ok(top) => levels.push(usage.level(top)),
         Err(_) => usage.hidden += 1,
     }
     while let Some(level) = levels.last_mut() {
@@ -427,11 +414,8 @@ fn usage(directory: BorrowedFd<'_>, unlistable: Unlistable) -> Contents {
                 {
                     level.open = None;
                 }
-                levels.push(Level {
-                    below: usage.count(below.as_fd()),
-                    open: Some(below),
-                    identity,
-                });
+                let below = usage.level(below);
+                levels.push(Level { identity, ..below });
             }
             // One that has gone meanwhile has nothing in it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -443,21 +427,22 @@ fn usage(directory: BorrowedFd<'_>, unlistable: Unlistable) -> Contents {
 
 impl Contents {
     /// Counts what lies in a directory, and names the directories in it.
-    fn count(&mut self, directory: BorrowedFd<'_>) -> Vec<(PathBuf, (u64, u64))> {
+    fn level(&mut self, directory: OwnedFd) -> Level {
         let left = usize::try_from(ENTRIES_MAX.saturating_sub(self.entries)).unwrap_or(0);
-        let (entries, more) = file::list(directory, left).unwrap_or((Vec::new(), true));
+        let (entries, more) = file::list(directory.as_fd(), left).unwrap_or((Vec::new(), true));
         self.hidden += u64::from(more);
         self.entries += entries.len() as u64;
-        self.bytes += entries
-            .iter()
-            .map(|entry| ENTRY_BYTES + entry.allocated)
-            .sum::<u64>();
+        let bytes = entries.iter().map(|entry| ENTRY_BYTES + entry.allocated);
+        self.bytes += bytes.sum::<u64>();
         let directories = entries.into_iter().filter(|entry| entry.kind == Kind::Directory);
-        directories.map(|entry| (entry.name, entry.identity)).collect()
+        Level {
+            below: directories.map(|entry| (entry.name, entry.identity)).collect(),
+            open: Some(directory),
+            identity: (0, 0),
+        }
     }
 }
 
-/// A directory on the way down.
 struct Level {
     /// None: it is opened again from the one below, for there are too many.
     open: Option<OwnedFd>,
@@ -484,10 +469,8 @@ impl Level {
         if self.open.is_some() {
             return;
         }
-        let above = left
-            .open
-            .and_then(|left| file::open_listing(left.as_fd(), Path::new("..")).ok());
-        let above = above.map(File::from);
+        let above = |left: OwnedFd| file::open_listing(left.as_fd(), Path::new("..")).ok();
+        let above = left.open.and_then(above).map(File::from);
         let is_this = |above: &File| {
             let metadata = above.metadata();
             metadata.is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity)
@@ -503,7 +486,6 @@ impl<'a> Holders<'a> {
         Some(Self { proc, pids })
     }
 
-    /// Of all of them so far.
     fn processor_time(&self) -> Duration {
         let (user, system) = sample::cpu(self.proc, &self.pids);
         user + system

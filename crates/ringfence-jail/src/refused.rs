@@ -15,11 +15,9 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// What is refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Refused {
-    /// Landlock, by ending the process.
     pub landlock: bool,
     /// sethostname(2): the host's name shows inside.
     pub host_name: bool,
@@ -28,6 +26,8 @@ pub struct Refused {
     /// setns(2): nothing is forked from a template, and packages and egress are refused.
     pub setns: bool,
 }
+
+const REFUSALS: [Option<i32>; 3] = [Some(libc::EPERM), Some(libc::EACCES), Some(libc::ENOSYS)];
 
 impl Refused {
     /// Asks the binary that will be the helper. An answer that does not come means that all is refused.
@@ -54,10 +54,8 @@ impl Refused {
             .spawn();
         let Ok(mut child) = started else { return all };
         let mut text = String::new();
-        let read = child
-            .stdout
-            .take()
-            .map(|mut answer| answer.read_to_string(&mut text));
+        let answer = child.stdout.take();
+        let read = answer.map(|mut answer| answer.read_to_string(&mut text));
         // Where this process ignores its children there is nothing to wait for.
         drop(child.wait());
         match read {
@@ -72,14 +70,7 @@ impl Refused {
         let join = || process::join_namespace(File::open("/proc/self/ns/uts")?.as_fd());
         // Of a root that is in its place already the kernel says EBUSY or EINVAL, once it has allowed the call.
         let pivot = || match mount::pivot_to_current_directory() {
-            Err(error)
-                if matches!(
-                    error.raw_os_error(),
-                    Some(libc::EPERM | libc::EACCES | libc::ENOSYS)
-                ) =>
-            {
-                Err(error)
-            }
+            Err(error) if REFUSALS.contains(&error.raw_os_error()) => Err(error),
             _ => Ok(()),
         };
         Self {

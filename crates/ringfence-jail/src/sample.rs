@@ -5,6 +5,7 @@
 use ringfence_sys::{file, resource};
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
     fs,
     os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
@@ -40,7 +41,6 @@ const TICK_MS: u64 = 10;
 pub(crate) struct Sample {
     pub(crate) memory_bytes: u64,
     pub(crate) processes: u64,
-    /// Something could not be counted.
     pub(crate) hidden: bool,
 }
 
@@ -55,16 +55,8 @@ impl Sample {
 /// Looks at every process in the sandbox's own `/proc`. Processes that end meanwhile are not counted. The cheap sum
 /// counts pages that a fork still shares twice; only when it is over the limit is the exact, slower one taken.
 pub(crate) fn look(proc: &OwnedFd, disk: Option<&OwnedFd>, limit_bytes: u64, until: Instant) -> Sample {
-    add_up(
-        proc,
-        &pids(proc),
-        OwnMemory {
-            disk,
-            sockets: sockets(proc),
-        },
-        limit_bytes,
-        until,
-    )
+    let sockets = sockets(proc);
+    add_up(proc, &pids(proc), OwnMemory { disk, sockets }, limit_bytes, until)
 }
 
 /// The same for processes of the host, given by pid.
@@ -72,7 +64,6 @@ pub(crate) fn look_at(proc: &OwnedFd, pids: &[i32], limit_bytes: u64, until: Ins
     add_up(proc, &named(pids), OwnMemory::default(), limit_bytes, until)
 }
 
-/// Their names in `/proc`.
 pub(crate) fn named(pids: &[i32]) -> Vec<PathBuf> {
     pids.iter().map(|pid| PathBuf::from(pid.to_string())).collect()
 }
@@ -85,14 +76,8 @@ pub(crate) fn threads_of(uid: u32) -> u64 {
         (field(&status, "Uid:") == u64::from(uid)).then(|| field(&status, "Threads:"))
     };
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let processes = entries.filter(|entry| {
-        entry
-            .file_name()
-            .as_encoded_bytes()
-            .iter()
-            .all(u8::is_ascii_digit)
-    });
-    processes.filter_map(threads).sum()
+    let is_process = |entry: &fs::DirEntry| is_number(&entry.file_name());
+    entries.filter(is_process).filter_map(threads).sum()
 }
 
 /// Processor time in user and kernel mode of these processes and of those they have waited for (proc_pid_stat(5),
@@ -100,15 +85,9 @@ pub(crate) fn threads_of(uid: u32) -> u64 {
 pub(crate) fn cpu(proc: &OwnedFd, pids: &[PathBuf]) -> (Duration, Duration) {
     let (mut user, mut system) = (0, 0);
     for pid in pids {
-        let stat = read(proc, pid, "stat", 4 << 10).unwrap_or_default();
-        // The name before it may hold anything.
-        let after = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-        let ticks: Vec<u64> = after
-            .split_whitespace()
-            .skip(11)
-            .take(4)
-            .filter_map(|word| word.parse().ok())
-            .collect();
+        let stat = after_name(proc, pid);
+        let words = stat.split_whitespace().skip(11).take(4);
+        let ticks: Vec<u64> = words.filter_map(|word| word.parse().ok()).collect();
         if let [own_user, own_system, waited_user, waited_system] = ticks[..] {
             user += own_user + waited_user;
             system += own_system + waited_system;
@@ -120,13 +99,16 @@ pub(crate) fn cpu(proc: &OwnedFd, pids: &[PathBuf]) -> (Duration, Duration) {
     )
 }
 
+/// What follows the name in `/proc/[pid]/stat`; the name may hold anything.
+fn after_name(proc: &OwnedFd, pid: &Path) -> String {
+    let stat = read(proc, pid, "stat", 4 << 10).unwrap_or_default();
+    stat.rsplit_once(") ").map_or("", |(_, rest)| rest).to_owned()
+}
+
 /// Does one of them run, or wait for a disk.
 pub(crate) fn is_running(proc: &OwnedFd, pids: &[PathBuf]) -> bool {
-    pids.iter().any(|pid| {
-        let stat = read(proc, pid, "stat", 4 << 10).unwrap_or_default();
-        let after = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-        after.starts_with(['R', 'D'])
-    })
+    pids.iter()
+        .any(|pid| after_name(proc, pid).starts_with(['R', 'D']))
 }
 
 /// Bytes of all files below a directory, links not followed, as far as they can be seen.
@@ -146,7 +128,6 @@ pub(crate) fn directory_bytes(directory: &Path) -> u64 {
     bytes
 }
 
-/// What the whole sandbox has of its own, where it has its own.
 #[derive(Default)]
 struct OwnMemory<'a> {
     disk: Option<&'a OwnedFd>,
@@ -167,9 +148,8 @@ fn add_up(
     };
     let mut shared = BTreeMap::new();
     let mut buffers = Buffers::default();
-    let mut common = disk
-        .and_then(|disk| resource::space_used(disk.as_fd()).ok())
-        .map_or(0, |(bytes, files)| bytes + files * INODE_BYTES);
+    let disk = disk.and_then(|disk| resource::space_used(disk.as_fd()).ok());
+    let mut common = disk.map_or(0, |(bytes, files)| bytes + files * INODE_BYTES);
     let mut sample = Sample::default();
     let (mut private, mut kernel, mut shared_resident) = (0, 0, 0);
     for pid in pids {
@@ -200,17 +180,11 @@ fn add_up(
     sample.memory_bytes = common + private;
     let is_over = sample.hidden || kernel > limit_bytes;
     if sample.memory_bytes > limit_bytes && !is_over && pids.len() > 1 && Instant::now() < until {
-        sample.memory_bytes = common
-            + in_time(pids, until)
-                .map(|pid| proportional(proc, pid))
-                .sum::<u64>();
+        // What comes after the deadline does not matter any more.
+        let in_time = pids.iter().take_while(|_| Instant::now() < until);
+        sample.memory_bytes = common + in_time.map(|pid| proportional(proc, pid)).sum::<u64>();
     }
     sample
-}
-
-/// Those that can be looked at before the deadline; what comes after it does not matter any more.
-fn in_time(pids: &[PathBuf], until: Instant) -> impl Iterator<Item = &PathBuf> {
-    pids.iter().take_while(move |_| Instant::now() < until)
 }
 
 /// A task of the process that still has its memory and descriptors, which a leader that has ended before its threads
@@ -235,10 +209,8 @@ pub(crate) fn unique_bytes(proc: &OwnedFd, pids: &[PathBuf]) -> u64 {
         Some(rollup) => 1024 * (field(&rollup, "Private_Clean:") + field(&rollup, "Private_Dirty:")),
         // Of another user's, or of one that refuses dumps, only a debugger may know more.
         None => {
-            1024 * field(
-                &read(proc, pid, "status", 8 << 10).unwrap_or_default(),
-                "RssAnon:",
-            )
+            let status = read(proc, pid, "status", 8 << 10).unwrap_or_default();
+            1024 * field(&status, "RssAnon:")
         }
     };
     pids.iter().map(of_one).sum()
@@ -251,9 +223,8 @@ pub(crate) fn shares_memory(proc: &OwnedFd) -> bool {
         let maps = read(proc, pid, "maps", MAPS_BYTES_MAX);
         maps.is_none_or(|maps| {
             let writable_shared = |line: &str| {
-                line.split_whitespace()
-                    .nth(1)
-                    .is_some_and(|rights| rights.contains("w") && rights.ends_with('s'))
+                let rights = line.split_whitespace().nth(1);
+                rights.is_some_and(|rights| rights.contains("w") && rights.ends_with('s'))
             };
             maps.len() as u64 >= MAPS_BYTES_MAX || maps.lines().any(writable_shared)
         })
@@ -262,20 +233,18 @@ pub(crate) fn shares_memory(proc: &OwnedFd) -> bool {
 
 pub(crate) fn pids(proc: &OwnedFd) -> Vec<PathBuf> {
     let entries = file::list_names(proc.as_fd(), 100_000).unwrap_or_default();
-    entries
-        .into_iter()
-        .filter(|name| {
-            name.to_str()
-                .is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
-        })
-        .collect()
+    let names = entries.into_iter().filter(|name| is_number(name.as_os_str()));
+    names.collect()
+}
+
+fn is_number(name: &OsStr) -> bool {
+    name.as_encoded_bytes().iter().all(u8::is_ascii_digit)
 }
 
 fn read(proc: &OwnedFd, pid: &Path, what: &str, max: u64) -> Option<String> {
     file::read_small(proc.as_fd(), &pid.join(what), max).ok()
 }
 
-/// The number after a label of `/proc/[pid]/status`.
 fn field(status: &str, label: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(label));
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
@@ -287,36 +256,29 @@ fn field(status: &str, label: &str) -> u64 {
 /// program make without a cgroup ([`crate::seccomp`]), because the rest may be hidden by unmapping.
 fn shared_mappings(maps: &str, found: &mut BTreeMap<String, u64>) {
     // A mapping of one's own is not shared: `rwxp` follows the range.
-    let may_be_shared = |line: &&str| {
-        line.split_once(' ')
-            .is_some_and(|(_, rest)| rest.as_bytes().get(3) == Some(&b's'))
-    };
+    let is_shared = |rest: &str| rest.as_bytes().get(3) == Some(&b's');
+    let may_be_shared = |line: &&str| line.split_once(' ').is_some_and(|(_, rest)| is_shared(rest));
     for line in maps.lines().filter(may_be_shared) {
-        let mut words = line.split_whitespace();
-        let (Some(range), _, _, Some(device), Some(inode)) = (
-            words.next(),
-            words.next(),
-            words.next(),
-            words.next(),
-            words.next(),
-        ) else {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [range, _, _, device, inode, name, ..] = words[..] else {
             continue;
         };
-        let name = words.next().unwrap_or("");
-        let anonymous = ["/dev/zero", "/memfd:", "/SYSV", "[anon_shmem:"]
-            .iter()
-            .any(|kind| name.starts_with(kind));
-        if !anonymous {
+        let anonymous = ["/dev/zero", "/memfd:", "/SYSV", "[anon_shmem:"];
+        if !anonymous.iter().any(|kind| name.starts_with(kind)) {
             continue;
         }
-        let Some((from, to)) = range.split_once('-') else {
-            continue;
-        };
-        if let (Ok(from), Ok(to)) = (u64::from_str_radix(from, 16), u64::from_str_radix(to, 16)) {
+        if let Some(bytes) = length(range) {
             let size = found.entry(format!("{device} {inode}")).or_insert(SHARED_BYTES);
-            *size = (*size).max(to.saturating_sub(from));
+            *size = (*size).max(bytes);
         }
     }
+}
+
+/// Of a range of addresses in hexadecimal digits, `from-to`.
+fn length(range: &str) -> Option<u64> {
+    let (from, to) = range.split_once('-')?;
+    let address = |digits| u64::from_str_radix(digits, 16).ok();
+    Some(address(to)?.saturating_sub(address(from)?))
 }
 
 /// Sizes of files that are mapped and have been deleted, but for those that were seen already.
@@ -324,23 +286,18 @@ pub(crate) fn deleted_mappings(maps: &str, seen: &mut BTreeSet<u64>) -> u64 {
     let size = |line: &str| {
         let mut words = line.split_whitespace();
         let (range, inode) = (words.next()?, words.nth(3)?.parse().ok()?);
-        let (from, to) = range.split_once('-')?;
-        let (from, to) = (
-            u64::from_str_radix(from, 16).ok()?,
-            u64::from_str_radix(to, 16).ok()?,
-        );
-        seen.insert(inode).then(|| to.saturating_sub(from))
+        let length = length(range)?;
+        seen.insert(inode).then_some(length)
     };
     // Anonymous memory has no path below a workspace, and is counted as memory.
     let anonymous = ["/dev/zero", "/memfd:", "/SYSV", "/dev/shm/"];
-    let lines = maps.lines().filter(|line| line.ends_with(" (deleted)"));
-    lines
-        .filter(|line| !anonymous.iter().any(|kind| line.contains(kind)))
-        .filter_map(size)
-        .sum()
+    let is_anonymous = |line: &str| anonymous.iter().any(|kind| line.contains(kind));
+    let lines = maps
+        .lines()
+        .filter(|line| line.ends_with(" (deleted)") && !is_anonymous(line));
+    lines.filter_map(size).sum()
 }
 
-/// Private memory with shared pages divided among their holders.
 fn proportional(proc: &OwnedFd, pid: &Path) -> u64 {
     let Some((task, _)) = living_task(proc, pid) else {
         return 0;
@@ -356,7 +313,6 @@ fn sockets(proc: &OwnedFd) -> u64 {
     field(&counts, "sockets: used")
 }
 
-/// Sockets and pipes of the tree, each once.
 #[derive(Default)]
 struct Buffers {
     sockets: BTreeSet<String>,

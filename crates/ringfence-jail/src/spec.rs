@@ -9,40 +9,32 @@ use std::path::PathBuf;
 /// One sandbox, as asked for. [`crate::plan::build`] turns it into a plan.
 #[derive(Clone, Debug)]
 pub struct JailSpec {
-    /// Strength.
     pub tier: Tier,
-    /// Where things are inside.
     pub layout: Layout,
     /// Directories of the host that the interpreter needs, shown read-only at the same place.
     pub trees: Vec<PathBuf>,
     /// Symbolic links of the host on the way to the interpreter, made again inside.
     pub links: Vec<(PathBuf, String)>,
-    /// What will run.
     pub program: Program,
     /// A directory of the host's behind the workspace that has to be there when the sandbox is made: below an overlay,
     /// and where there is no root of its own. Any other comes with the claim.
     pub host_workspace: Option<HostWorkspace>,
     /// The directory of the host's in which the layers of packages lie; a claim may name one of them (tier `full`).
     pub layers: Option<PathBuf>,
-    /// What becomes of files that are written.
     pub written: Written,
     /// What it may use, until a claim says otherwise.
     pub limits: Limits,
 }
 
-/// A directory of the host's behind the workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostWorkspace {
-    /// Which, as the server has opened it.
     pub directory: Pinned,
-    /// What the program may do with it.
     pub mode: WorkspaceMode,
     /// What its limit counts, where it may be written.
     pub quota: Quota,
     /// A file that is locked while the server writes there: what is half written is not the program's.
     pub writing: Option<PathBuf>,
-    /// What is known of what lies there.
     pub known: Known,
 }
 
@@ -56,13 +48,11 @@ impl HostWorkspace {
 /// What may be done with files that were written inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// They may be executed, if their modes say so.
     MayRun,
     /// They cannot be executed: for the installer of packages, which unpacks what strangers have made.
     NeverRuns,
 }
 
-/// What will run inside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Program {
     /// An executable that the claim names.
@@ -71,48 +61,34 @@ pub enum Program {
     /// from its descriptor 4, to the end. `argv[0]` is also its path; descriptor 3 is the report pipe. It hangs up
     /// descriptor 5 when it is ready, and may tell what it has [imported](crate::wire::Imported) before.
     Ahead {
-        /// Words.
         argv: Vec<String>,
-        /// Its environment, complete.
         environment: Vec<(String, String)>,
     },
     /// Executed at once, and kept as a template: an interpreter that forks a child into each [`Program::Forked`]
     /// sandbox that is made from it. It finds its control connection at descriptor 4 and, at 5, the filters that a
     /// child installs.
     Template {
-        /// Words.
         argv: Vec<String>,
-        /// Its environment, complete.
         environment: Vec<(String, String)>,
     },
     /// A fork of the template that the sandbox is made from. It reads its part of the claim as [`Program::Ahead`] does.
     Forked,
     /// A function of this binary, by name: standard input in, standard output out.
-    Worker {
-        /// Name in the helper's table.
-        name: String,
-    },
+    Worker { name: String },
 }
 
-/// What one request brings. [`crate::plan::claim`] turns it into a claim.
 #[derive(Clone, Debug)]
 pub struct ClaimSpec {
     /// Files that the program can read and not write: its code, and what lies beside it. Their names, and their bytes
     /// in the payload.
     pub code: Vec<(String, Part)>,
-    /// Files to write into the workspace.
     pub files: Vec<(WorkspacePath, Part)>,
-    /// What to do with the sandbox's program.
     pub run: Run,
     /// A directory of the host's that becomes the workspace (tier `full`), to be read or to be written.
     pub workspace: Option<HostWorkspace>,
-    /// The packages that the program finds at [`crate::PACKAGES`].
     pub layer: Option<LayerName>,
-    /// What it adds to the egress of every sandbox.
     pub egress: Option<EgressSpec>,
-    /// What it may use.
     pub limits: Limits,
-    /// Between the polite and the final signal, in milliseconds.
     pub grace_ms: u64,
 }
 
@@ -122,11 +98,8 @@ pub enum Run {
     /// To [`Program::Claimed`]: what to execute. `argv[0]` is also its path. `report`: it gets the report pipe as
     /// descriptor 3.
     Exec {
-        /// Words.
         argv: Vec<String>,
-        /// Its environment, complete.
         environment: Vec<(String, String)>,
-        /// Descriptor 3.
         report: bool,
     },
     /// To [`Program::Ahead`] and [`Program::Forked`]: what it has been waiting for.
@@ -135,11 +108,8 @@ pub enum Run {
     Work,
 }
 
-/// A stretch of the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// First byte.
     pub offset: u64,
-    /// Bytes.
     pub length: u64,
 }

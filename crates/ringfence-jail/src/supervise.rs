@@ -44,15 +44,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a killed tree may take to be gone.
 const DEATH_PATIENCE: Duration = Duration::from_secs(5);
-/// How long the walls may take.
 const SETUP_PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long a template may take for its imports.
 const IMPORT_PATIENCE: Duration = Duration::from_secs(60);
 
-/// What came with a start message.
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) server: OwnedFd,
@@ -62,7 +58,6 @@ pub(crate) struct Started {
     pub(crate) template: Option<Template>,
 }
 
-/// The supervisor's whole life. Does not return.
 pub(crate) fn live(started: Started, workers: Workers) -> ! {
     let told = match wire::read_head(&started.plan, started.plan_bytes) {
         Ok(plan) => supervise(&plan, started, workers),
@@ -115,7 +110,6 @@ fn prepare(plan: &Plan) -> Result<Option<RunDirectory>, Failure> {
     step("directory of the run", RunDirectory::create(&plan.layout, owner))
 }
 
-/// A started tree, seen from outside.
 struct Sandbox<'a> {
     plan: &'a Plan,
     init: i32,
@@ -131,16 +125,12 @@ struct Sandbox<'a> {
     egress_target: Option<EgressTarget>,
     /// The sockets of that, until the server has them.
     sockets: Vec<OwnedFd>,
-    /// What the cgroup has counted when the program ended.
     counted: Option<Counted>,
     status: Option<i32>,
-    /// Over what the program writes into a directory of the host's.
     quota: Option<Watch>,
     peak: sample::Sample,
     usage: wait::Usage,
-    /// Packets that had nowhere to go.
     unrouted: u64,
-    /// In force now.
     limits: Limits,
 }
 
@@ -153,9 +143,8 @@ impl<'a> Sandbox<'a> {
     ) -> Result<Self, Failure> {
         let failed = |what: &'static str| move |error: io::Error| Failure::new(what, &error);
         // The program's own descriptors take the lowest numbers, while it may still have to tell why it cannot start.
-        let (link, inner) = channel::pair()
-            .and_then(|(link, inner)| Ok((link, process::duplicate_above(inner, 10)?)))
-            .map_err(failed("link to pid 1"))?;
+        let (link, inner) = channel::pair().map_err(failed("link to pid 1"))?;
+        let inner = process::duplicate_above(inner, 10).map_err(failed("link to pid 1"))?;
         let proc = file::open_directory(file::current_directory(), Path::new("/proc"));
         let handed = Handed {
             mapped_trees: map_trees(plan)?,
@@ -163,9 +152,8 @@ impl<'a> Sandbox<'a> {
             proc: proc.map_err(failed("open /proc"))?,
         };
         let cgroup = Cgroup::create(&plan.cgroups, &plan.limits).map_err(failed("create cgroup"))?;
-        pipes
-            .give_to(plan.identity)
-            .map_err(failed("give the program its pipes"))?;
+        let given = pipes.give_to(plan.identity);
+        given.map_err(failed("give the program its pipes"))?;
         let (forked, entrance) = birth::fork(plan, template.as_ref(), cgroup.as_ref())?;
         // A fork of a template gets them by the template.
         let (own, to_fork) = match template {
@@ -206,13 +194,11 @@ impl<'a> Sandbox<'a> {
                     unrouted: 0,
                     limits: plan.limits.clone(),
                 };
-                match sandbox.wake() {
-                    Ok(()) => Ok(sandbox),
-                    Err(failure) => {
-                        sandbox.kill();
-                        Err(failure)
-                    }
+                if let Err(failure) = sandbox.wake() {
+                    sandbox.kill();
+                    return Err(failure);
                 }
+                Ok(sandbox)
             }
         }
     }
@@ -286,7 +272,8 @@ impl<'a> Sandbox<'a> {
             if ordered {
                 match wire::receive(server) {
                     Ok(Some((Order::Claim { claim_bytes }, descriptors))) => {
-                        let Some(payload) = descriptors.into_iter().next() else {
+                        let payload = descriptors.into_iter().next();
+                        let Some(payload) = payload else {
                             return Ok(Parked::Left);
                         };
                         claimed = Some((claim_bytes, File::from(payload)));
@@ -301,10 +288,8 @@ impl<'a> Sandbox<'a> {
                 }
             }
             if !up && Instant::now() >= by {
-                return Err(Failure::new(
-                    "wait for the walls",
-                    &io::Error::from(io::ErrorKind::TimedOut),
-                ));
+                let timed_out = io::Error::from(io::ErrorKind::TimedOut);
+                return Err(Failure::new("wait for the walls", &timed_out));
             }
             if up && let Some(order) = claimed.take() {
                 return Ok(Parked::Claimed(order));
@@ -313,39 +298,31 @@ impl<'a> Sandbox<'a> {
     }
 
     fn hear_parked(&mut self) -> Result<Imported, Failure> {
-        match wire::receive::<InitEvent>(self.link.as_fd()) {
-            Ok(Some((
-                InitEvent::Parked {
-                    descriptors: kinds,
-                    imported,
-                },
+        let failed = |error: io::Error| Failure::new("wait for the walls", &error);
+        let gone = || failed(io::Error::other("pid 1 is gone"));
+        let heard = wire::receive(self.link.as_fd()).map_err(failed)?;
+        let (event, opened) = heard.ok_or_else(gone)?;
+        let (descriptors, imported) = match event {
+            InitEvent::Parked {
                 descriptors,
-            ))) => {
-                self.descriptors = kinds.into_iter().zip(descriptors).collect();
-                self.layer_target = LayerTarget::of(&mut self.descriptors)?;
-                self.workspace_target = WorkspaceTarget::of(&self.descriptors)?;
-                self.egress_target = EgressTarget::of(&self.descriptors)?;
-                self.ask_for_fork()?;
-                Ok(imported)
-            }
-            Ok(Some((InitEvent::Failed(failure), _))) => Err(failure),
-            Ok(Some((event, _))) => {
-                let unexpected = io::Error::other(format!("pid 1 said {event:?}"));
-                Err(Failure::new("wait for the walls", &unexpected))
-            }
-            Ok(None) => Err(Failure::new(
-                "wait for the walls",
-                &io::Error::other("pid 1 is gone"),
-            )),
-            Err(error) => Err(Failure::new("wait for the walls", &error)),
-        }
+                imported,
+            } => (descriptors, imported),
+            InitEvent::Failed(failure) => return Err(failure),
+            event => return Err(failed(io::Error::other(format!("pid 1 said {event:?}")))),
+        };
+        self.descriptors = descriptors.into_iter().zip(opened).collect();
+        self.layer_target = LayerTarget::of(&mut self.descriptors)?;
+        self.workspace_target = WorkspaceTarget::of(&self.descriptors)?;
+        self.egress_target = EgressTarget::of(&self.descriptors)?;
+        self.ask_for_fork()?;
+        Ok(imported)
     }
 
     /// What other sandboxes are made from this one with, if it is a template.
     fn template(&self) -> Option<Vec<BorrowedFd<'_>>> {
         self.descriptors.get(&Handle::Control)?;
-        let handed = [Handle::User, Handle::Pid, Handle::Mount, Handle::Control]
-            .map(|kind| self.descriptors.get(&kind));
+        let kinds = [Handle::User, Handle::Pid, Handle::Mount, Handle::Control];
+        let handed = kinds.map(|kind| self.descriptors.get(&kind));
         Some(handed.into_iter().flatten().map(AsFd::as_fd).collect())
     }
 
@@ -362,11 +339,8 @@ impl<'a> Sandbox<'a> {
             let gone = || io::Error::other("it has ended, or is wanted no more");
             return Err(failed(if left || ended { gone() } else { timed_out }));
         }
-        if self
-            .descriptors
-            .get(&Handle::Proc)
-            .is_some_and(sample::shares_memory)
-        {
+        let proc = self.descriptors.get(&Handle::Proc);
+        if proc.is_some_and(sample::shares_memory) {
             let shares = "a module has made memory that its forks would share";
             return Err(failed(io::Error::other(shares)));
         }
@@ -409,11 +383,10 @@ impl<'a> Sandbox<'a> {
             LayerTarget::attach(self.layer_target.as_ref(), layer)?;
         }
         if let Some(spec) = &claim.egress {
-            let ready = (0..egress::SOCKETS_READY)
-                .filter_map(|number| self.descriptors.remove(&Handle::Socket(number)));
-            self.sockets = ready.collect();
-            self.sockets
-                .extend(EgressTarget::open(self.egress_target.as_ref(), spec)?);
+            let mut take = |number| self.descriptors.remove(&Handle::Socket(number));
+            self.sockets = (0..egress::SOCKETS_READY).filter_map(&mut take).collect();
+            let opened = EgressTarget::open(self.egress_target.as_ref(), spec)?;
+            self.sockets.extend(opened);
         }
         let program = self.descriptors.get(&Handle::Program).map(AsFd::as_fd);
         let ahead = program.or_else(|| self.forked.as_ref().and_then(Forked::process));
@@ -433,10 +406,8 @@ impl<'a> Sandbox<'a> {
         };
         if let Some((quota, directory)) = quota.zip(self.descriptors.get(&Handle::Changes)) {
             let watch = Watch::begin(directory, quota, &claim.limits, writing.as_deref(), known);
-            return Ok(self
-                .quota
-                .insert(step("look into the workspace", watch)?)
-                .has_room());
+            let watch = step("look into the workspace", watch)?;
+            return Ok(self.quota.insert(watch).has_room());
         }
         Ok(true)
     }
@@ -445,7 +416,6 @@ impl<'a> Sandbox<'a> {
         wire::send(self.link.as_fd(), order, descriptors).map_err(|error| Failure::new("tell pid 1", &error))
     }
 
-    /// Until the tree has to end, or has ended.
     fn watch(&mut self, claim: &Claim, server: BorrowedFd<'_>) -> Result<Cause, Failure> {
         let mut deadline = Deadline::new(claim);
         let mut next_look = Instant::now();
@@ -453,10 +423,8 @@ impl<'a> Sandbox<'a> {
             let now = Instant::now();
             match deadline.passed(now) {
                 Passed::Nothing => {}
-                Passed::Polite => {
-                    // Failure means that pid 1 is gone, which the link tells next.
-                    drop(self.order(&InitOrder::Terminate, &[]));
-                }
+                // Failure means that pid 1 is gone, which the link tells next.
+                Passed::Polite => drop(self.order(&InitOrder::Terminate, &[])),
                 Passed::Final => return Ok(Cause::Timeout),
             }
             if now >= next_look
@@ -477,11 +445,8 @@ impl<'a> Sandbox<'a> {
             if self.samples() {
                 until = until.min(next_look.saturating_duration_since(now));
             }
-            let alarm = self
-                .cgroup
-                .as_ref()
-                .and_then(Cgroup::memory_alarm)
-                .map(AsFd::as_fd);
+            let alarm = self.cgroup.as_ref().and_then(Cgroup::memory_alarm);
+            let alarm = alarm.map(AsFd::as_fd);
             let fork = self.forked.as_ref().map(Forked::events);
             let dying = self.forked.as_ref().and_then(Forked::process);
             let dying = dying.filter(|_| self.cgroup.is_some() && self.counted.is_none());
@@ -515,12 +480,8 @@ impl<'a> Sandbox<'a> {
             Ok(Some((InitEvent::Running, _))) => {
                 let handed = [Handle::Changes, Handle::Output].map(|kind| self.descriptors.get(&kind));
                 let sockets = std::mem::take(&mut self.sockets);
-                let handed: Vec<BorrowedFd<'_>> = handed
-                    .into_iter()
-                    .flatten()
-                    .chain(&sockets)
-                    .map(AsFd::as_fd)
-                    .collect();
+                let handed = handed.into_iter().flatten().chain(&sockets);
+                let handed: Vec<BorrowedFd<'_>> = handed.map(AsFd::as_fd).collect();
                 step("tell the server", wire::send(server, &Event::Running, &handed)).map(|()| None)
             }
             Ok(Some((InitEvent::Ended(end), _))) => {
@@ -532,7 +493,6 @@ impl<'a> Sandbox<'a> {
         }
     }
 
-    /// The end of a program that a template has forked.
     fn hear_fork(&mut self) -> Result<Option<Cause>, Failure> {
         let heard = self.forked.as_ref().map(Forked::hear);
         let Some(Ok(Some((ForkEvent::Ended(end), _)))) = heard else {
@@ -544,11 +504,8 @@ impl<'a> Sandbox<'a> {
 
     /// The end of a tree without a report: the kernel took it for memory, or it ended with its template.
     fn torn_down(&self) -> Result<Cause, Failure> {
-        let for_memory = || {
-            self.cgroup
-                .as_ref()
-                .is_some_and(|cgroup| cgroup.counted().out_of_memory)
-        };
+        let cgroup = self.cgroup.as_ref();
+        let for_memory = || cgroup.is_some_and(|cgroup| cgroup.counted().out_of_memory);
         if self.forked.is_some() && !for_memory() {
             // What lies below a template ends with it.
             let ended = io::Error::other("its template has ended");
@@ -575,15 +532,10 @@ impl<'a> Sandbox<'a> {
     fn look(&mut self, claim: &Claim, until: Instant, next_look: &mut Instant) -> Option<Cause> {
         let proc = self.descriptors.get(&Handle::Proc).filter(|_| self.samples())?;
         let limits = &claim.limits;
-        let seen = if self.plan.tier == Tier::Full {
-            sample::look(
-                proc,
-                self.descriptors.get(&Handle::Output),
-                limits.memory_bytes,
-                until,
-            )
-        } else {
-            sample::look_at(proc, &tree::descendants(), limits.memory_bytes, until)
+        let output = self.descriptors.get(&Handle::Output);
+        let seen = match self.plan.tier {
+            Tier::Full => sample::look(proc, output, limits.memory_bytes, until),
+            Tier::Landlock => sample::look_at(proc, &tree::descendants(), limits.memory_bytes, until),
         };
         self.peak.memory_bytes = self.peak.memory_bytes.max(seen.memory_bytes);
         self.peak.processes = self.peak.processes.max(seen.processes);
@@ -597,10 +549,8 @@ impl<'a> Sandbox<'a> {
 
     /// Is pid 1 the only process of the sandbox; then no other can be started.
     fn is_alone(&self) -> bool {
-        let proc = self
-            .descriptors
-            .get(&Handle::Proc)
-            .filter(|_| self.plan.tier == Tier::Full);
+        let proc = self.descriptors.get(&Handle::Proc);
+        let proc = proc.filter(|_| self.plan.tier == Tier::Full);
         proc.is_some_and(|proc| sample::pids(proc) == [Path::new("1")])
     }
 
@@ -635,26 +585,23 @@ impl<'a> Sandbox<'a> {
             is_stuck = !self.kill();
             self.counted = None;
         }
-        let counted = self
-            .counted
-            .take()
-            .or_else(|| self.cgroup.as_ref().map(Cgroup::counted));
-        let counted = counted.unwrap_or_default();
+        let now = || self.cgroup.as_ref().map(Cgroup::counted);
+        let counted = self.counted.take().or_else(now).unwrap_or_default();
         // What it has written since the last look counts, too.
         let filled = self.quota.as_mut().is_some_and(Watch::end);
-        let cause = match cause {
-            Cause::Program if filled => Cause::Disk,
-            other => other,
+        let mut cause = if filled && cause == Cause::Program {
+            Cause::Disk
+        } else {
+            cause
         };
         let out_of_memory = counted.out_of_memory && matches!(cause, Cause::Program | Cause::Killed);
         let status = self.status.filter(|_| cause == Cause::Program);
+        // By SIGKILL; or pid 1 was, so that nothing is known.
+        if out_of_memory && status.is_none_or(|status| status & 0x7f == 9) {
+            cause = Cause::OutOfMemory;
+        }
         Ending {
-            // By SIGKILL; or pid 1 was, so that nothing is known.
-            cause: if out_of_memory && status.is_none_or(|status| status & 0x7f == 9) {
-                Cause::OutOfMemory
-            } else {
-                cause
-            },
+            cause,
             status,
             usage: self.usage_of(counted),
             is_stuck,
@@ -666,6 +613,5 @@ impl<'a> Sandbox<'a> {
 enum Parked {
     /// A request takes it: the claim's length, and its payload.
     Claimed((u64, File)),
-    /// The server wants it no more.
     Left,
 }

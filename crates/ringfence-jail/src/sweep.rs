@@ -12,19 +12,15 @@ use std::{
 /// Where the directories of runs are, below the state directory.
 pub const RUNS: &str = "runs";
 
-/// What a sweep has done.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Swept {
-    /// Cgroups that went.
     pub cgroups: usize,
-    /// Directories that went.
     pub directories: usize,
     /// What has no owner, and could not be removed yet: cgroups that still hold a process, directories that may be too
     /// new to be locked.
     pub held: usize,
 }
 
-/// Removes them.
 pub fn sweep(cgroups: &Parent, state_dir: &Path) -> Swept {
     let (gone, held) = cgroups.sweep();
     let mut swept = Swept {
@@ -43,7 +39,6 @@ pub fn sweep(cgroups: &Parent, state_dir: &Path) -> Swept {
     swept
 }
 
-/// Had a directory no owner.
 enum Abandoned {
     No,
     New,
@@ -98,10 +93,8 @@ impl RunDirectory {
                 ringfence_sys::file::give(directory, id, id)?;
             }
         }
-        std::os::unix::fs::symlink(
-            layout.workspace.join("node_modules"),
-            layout.code.join("node_modules"),
-        )?;
+        let modules = [&layout.workspace, &layout.code].map(|directory| directory.join("node_modules"));
+        std::os::unix::fs::symlink(&modules[0], &modules[1])?;
         if let Some(id) = owner {
             ringfence_sys::file::give(path, id, id)?;
         }

@@ -32,7 +32,6 @@ pub(crate) fn kill_descendants(patience: Duration) -> bool {
     }
 }
 
-/// All processes below this one, as far as they can be seen at one moment.
 pub(crate) fn descendants() -> Vec<i32> {
     let mut found: Vec<i32> = children(std::process::id());
     let mut next = 0;
@@ -58,23 +57,23 @@ pub(crate) fn threads(pid: i32) -> io::Result<Vec<i32>> {
         return Ok(vec![0]);
     }
     let names = fs::read_dir(format!("/proc/{pid}/task"))?.flatten();
-    Ok(names
-        .filter_map(|task| task.file_name().to_str()?.parse().ok())
-        .collect())
+    let numbers = names.filter_map(|task| task.file_name().to_str()?.parse().ok());
+    Ok(numbers.collect())
 }
 
 /// Children of all threads of a process (`/proc/[pid]/task/[tid]/children`, proc(5)).
 fn children(pid: u32) -> Vec<i32> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
+    let mut found = Vec::new();
+    for task in fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
         .flatten()
-        .flatten();
-    tasks
-        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
-        .flat_map(|text| {
+        .flatten()
+    {
+        let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        found.extend(
             text.split_whitespace()
-                .filter_map(|word| word.parse().ok())
-                .collect::<Vec<i32>>()
-        })
-        .collect()
+                .filter_map(|word| word.parse::<i32>().ok()),
+        );
+    }
+    found
 }

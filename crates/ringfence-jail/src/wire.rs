@@ -16,7 +16,6 @@ use std::{
     time::Duration,
 };
 
-/// The longest message.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 10;
 /// The longest plan or claim (in the payload, not in a message).
 pub const PLAN_BYTES_MAX: u64 = 4 << 20;
@@ -25,14 +24,12 @@ pub const PLAN_BYTES_MAX: u64 = 4 << 20;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Start {
-    /// Length of the plan.
     pub plan_bytes: u64,
     /// The sandbox is made from a template. Four more descriptors: its user, pid and mount namespaces, and its control
     /// connection.
     pub from_template: bool,
 }
 
-/// Server to supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Order {
@@ -56,7 +53,6 @@ pub enum Order {
         /// Thousandths of one.
         cpu_millicores: u32,
     },
-    /// Kill the tree. The end of the connection means the same.
     Cancel,
 }
 
@@ -73,7 +69,6 @@ pub enum Event {
     /// The claim is bound and the program runs. Descriptors: workspace, output directory, the sockets of the claim's
     /// egress.
     Running,
-    /// The packages are there.
     Layered,
     /// They are not; the program goes on without them.
     NotLayered(Failure),
@@ -81,41 +76,30 @@ pub enum Event {
     EgressOpened,
     /// They are not; the program goes on without them.
     EgressNotOpened(Failure),
-    /// The tree is dead.
     Ended(Ending),
-    /// No program ran.
     Failed(Failure),
 }
 
-/// Supervisor to pid 1.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum InitOrder {
-    /// The identity is mapped: raise the walls.
     Go,
     /// The limits of the claim are in force: do its part. Descriptor: the payload.
     Claim {
         /// The claim is the first so many bytes of the payload.
         claim_bytes: u64,
     },
-    /// Ask every process to end.
     Terminate,
-    /// Interrupt the program's process group.
     Interrupt,
 }
 
-/// What a descriptor of pid 1 leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Handle {
     /// The program's changes: the workspace, or an upper layer.
     Changes,
-    /// `$RINGFENCE_OUTPUT_DIR`.
     Output,
-    /// The sandbox's `/proc`.
     Proc,
-    /// The private disk, to be sized.
     Disk,
-    /// The directory of all layers.
     Layers,
     /// The process of a program that was started ahead.
     Program,
@@ -123,23 +107,14 @@ pub enum Handle {
     Socket(u8),
     /// From which a fork will read what it waits for.
     Waits,
-    /// The control connection of a template.
     Control,
-    /// The rules of Landlock for a fork.
     Rules,
-    /// A namespace.
     User,
-    /// A namespace.
     Mount,
-    /// A namespace.
     Net,
-    /// A namespace.
     Ipc,
-    /// A namespace.
     Uts,
-    /// A namespace.
     Cgroup,
-    /// A namespace.
     Pid,
     /// A namespace, of children to come.
     Time,
@@ -151,9 +126,7 @@ pub enum Handle {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fork {
-    /// Where the child begins.
     pub workspace: PathBuf,
-    /// 0 or 1.
     pub times: usize,
 }
 
@@ -168,17 +141,14 @@ pub struct Imported {
     pub loaded: String,
 }
 
-/// Template to supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum ForkEvent {
     /// There is a child. Descriptor: its process.
     Forked,
-    /// It is behind all walls.
     Ready,
     /// The fork failed, or the child could not raise a wall.
     Failed(String),
-    /// It has ended.
     Ended(ProgramEnd),
 }
 
@@ -186,32 +156,24 @@ pub enum ForkEvent {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgramEnd {
-    /// Wait status.
     pub status: i32,
     /// Processor time in user mode, of it and of those it waited for.
     pub user_us: u64,
-    /// Processor time in the kernel.
     pub system_us: u64,
-    /// Largest resident set of any of them.
     pub max_rss_kib: u64,
 }
 
-/// Pid 1 to supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum InitEvent {
     /// The walls are up. Descriptors: these.
     Parked {
-        /// Which they are.
         descriptors: Vec<Handle>,
         /// By an interpreter that was started ahead.
         imported: Imported,
     },
-    /// The program runs.
     Running,
-    /// The program ended.
     Ended(ProgramEnd),
-    /// A step of the set-up failed.
     Failed(Failure),
 }
 
@@ -222,55 +184,37 @@ pub const TEMPLATE_GONE: &str = "follow the program";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ending {
-    /// Why.
     pub cause: Cause,
     /// Wait status of the program, where it ended by itself.
     pub status: Option<i32>,
-    /// What it used.
     pub usage: Usage,
     /// Processes of it are still there, though all have been killed: the kernel, or one of the host's, holds them.
     #[serde(default)]
     pub is_stuck: bool,
 }
 
-/// What a tree has used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Usage {
-    /// Processor time in user mode.
     pub cpu_user: Duration,
-    /// Processor time in the kernel.
     pub cpu_system: Duration,
-    /// Peak memory of the tree.
     pub memory_peak_bytes: u64,
-    /// Peak of processes and threads, where it is known.
     pub processes_peak: Option<u64>,
-    /// Disk in use now.
     pub disk_bytes: u64,
-    /// What lies in a workspace of the host's that is counted.
     pub workspace: Option<crate::quota::Count>,
-    /// Packets to addresses that no route leads to.
     pub unrouted: u64,
 }
 
-/// Why a tree ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cause {
-    /// The program ended.
     Program,
-    /// The wall deadline.
     Timeout,
-    /// More memory than allowed.
     OutOfMemory,
-    /// More disk than allowed (where no file system enforces it).
     Disk,
-    /// The server asked, or vanished.
     Cancelled,
-    /// Something outside killed pid 1.
     Killed,
 }
 
-/// Reads a plan or a claim from the beginning of a payload.
 pub(crate) fn read_head<T: DeserializeOwned>(payload: &File, bytes: u64) -> io::Result<T> {
     if bytes > PLAN_BYTES_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "plan too long"));
@@ -280,7 +224,6 @@ pub(crate) fn read_head<T: DeserializeOwned>(payload: &File, bytes: u64) -> io::
     Ok(serde_json::from_slice(&head)?)
 }
 
-/// Sends one message.
 pub fn send<T: Serialize>(
     socket: BorrowedFd<'_>,
     message: &T,
@@ -293,7 +236,6 @@ pub fn send<T: Serialize>(
     ringfence_sys::channel::send(socket, &bytes, descriptors)
 }
 
-/// Receives one message; `None` at the end of the connection.
 pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut buffer = vec![0; MESSAGE_BYTES_MAX];
     let (length, descriptors) = ringfence_sys::channel::receive(socket, &mut buffer)?;
@@ -303,7 +245,6 @@ pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> io::Result<Option
     Ok(Some((decode(&buffer[..length])?, descriptors)))
 }
 
-/// Reads one message from its bytes.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
     if bytes.len() > MESSAGE_BYTES_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "message too long"));

@@ -16,7 +16,6 @@ use std::{
     panic,
 };
 
-/// What a worker does.
 #[derive(Clone, Copy, Debug)]
 pub enum Work {
     /// All of standard input in, all of standard output out.
@@ -30,7 +29,6 @@ pub enum Work {
     },
 }
 
-/// The workers by name.
 pub type Workers = &'static [(&'static str, Work)];
 
 /// Of a question's head, and of its body, in bytes.
@@ -46,10 +44,9 @@ const PANICKED: i32 = 101;
 /// answer is one such length and the answer.
 pub fn question(head: &[u8], body: &[u8]) -> io::Result<Vec<u8>> {
     let length = |part: &[u8]| {
-        u32::try_from(part.len())
-            .ok()
-            .filter(|length| *length <= QUESTION_BYTES_MAX)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a question is too long"))
+        let length = u32::try_from(part.len()).ok();
+        let length = length.filter(|length| *length <= QUESTION_BYTES_MAX);
+        length.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a question is too long"))
     };
     let lengths = [length(head)?.to_be_bytes(), length(body)?.to_be_bytes()];
     Ok([lengths[0].as_slice(), &lengths[1], head, body].concat())
@@ -61,7 +58,6 @@ pub fn is_unread(questions: BorrowedFd<'_>, question: &[u8]) -> bool {
     channel::unread(questions).is_ok_and(|bytes| bytes == question.len() as u64)
 }
 
-/// Its whole life; gives its exit status.
 pub(crate) fn run(work: Work) -> i32 {
     let done = match work {
         Work::Once(work) => once(work),

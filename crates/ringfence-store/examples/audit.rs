@@ -2,7 +2,7 @@
 
 use ringfence_store::{
     Signer,
-    audit::{Action, Audit, Durability, Entry, Outcome, Place, verify},
+    audit::{Action, Audit, Durability, Entry, Outcome, Storage, verify},
 };
 use serde_json::{Map, Value, json};
 use std::{
@@ -93,7 +93,7 @@ fn measure(directory: &Path, durability: Durability) -> Result<Value, Box<dyn Er
     let path = directory.join("audit.db");
     let signer = Signer::in_memory()?;
     let key = signer.public_key();
-    let place = Place::File(path.clone());
+    let place = Storage::File(path.clone());
     let audit = Audit::open(place, durability, signer, "bench".to_owned())?;
     let spans_us = alone(&audit)?;
     let per_second = together(&audit);

@@ -15,24 +15,26 @@ use std::{
 const STEP_MS: u64 = 24 * 60 * 60 * 1000;
 /// A clock that is further from where it jumped to has not gone on from there, but jumped again.
 const GONE_ON_MS_MAX: u64 = 14 * STEP_MS;
-/// So much newer, the time is written again.
 const WRITE_MS: u64 = 60 * 1000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Seen {
     /// What retention went by last, since 1970.
     seen_ms: u64,
-    /// Where the clock jumped to.
     jumped_ms: Option<u64>,
 }
 
 impl Seen {
-    /// Does `now` count; and what is so afterwards.
-    fn after(self, now_ms: u64) -> (bool, Self) {
-        let settled = Self {
-            seen_ms: now_ms,
+    fn settled(seen_ms: u64) -> Self {
+        Self {
+            seen_ms,
             jumped_ms: None,
-        };
+        }
+    }
+
+    /// Whether `now` counts, and what holds afterwards.
+    fn after(self, now_ms: u64) -> (bool, Self) {
+        let settled = Self::settled(now_ms);
         let since_jump = self.jumped_ms.and_then(|jumped| now_ms.checked_sub(jumped));
         match since_jump {
             _ if now_ms.abs_diff(self.seen_ms) <= STEP_MS => (true, settled),
@@ -57,11 +59,7 @@ pub(crate) fn for_retention(file: &Path, now: SystemTime) -> Option<SystemTime> 
     let now_ms = u64::try_from(now_ms.as_millis()).unwrap_or(u64::MAX);
     let text = fs::read_to_string(file).unwrap_or_default();
     let Ok(seen) = serde_json::from_str::<Seen>(&text) else {
-        let first = Seen {
-            seen_ms: now_ms,
-            jumped_ms: None,
-        };
-        return write(file, first).then_some(now);
+        return write(file, Seen::settled(now_ms)).then_some(now);
     };
     let (counts, after) = seen.after(now_ms);
     let is_new = seen.jumped_ms != after.jumped_ms;

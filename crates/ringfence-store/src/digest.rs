@@ -1,4 +1,4 @@
-//! SHA-256 of what is read or written, and digests as text.
+//! Reading and writing with SHA-256, and digests as text.
 
 use sha2::{Digest, Sha256};
 use std::{
@@ -14,7 +14,6 @@ pub(crate) struct Hashing<W> {
     bytes: u64,
 }
 
-/// What a [`Hashing`] has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hashed {
     pub(crate) sha256: [u8; 32],
@@ -56,7 +55,6 @@ impl<W: Write> Write for Hashing<W> {
     }
 }
 
-/// Copies all that the reader gives.
 pub(crate) fn copy(mut reader: impl Read, writer: impl Write) -> io::Result<Hashed> {
     let mut hashing = Hashing::new(writer);
     io::copy(&mut reader, &mut hashing)?;
@@ -68,6 +66,20 @@ pub(crate) fn of(reader: impl Read) -> io::Result<Hashed> {
     copy(reader, io::sink())
 }
 
+/// Reads until the buffer is full or the reader ends.
+pub(crate) fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match reader.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         // A String takes everything.
@@ -76,20 +88,20 @@ pub(crate) fn to_hex(bytes: &[u8]) -> String {
     })
 }
 
-/// 64 lower-case digits, nothing else.
-pub(crate) fn from_hex(text: &str) -> Option<[u8; 32]> {
-    let mut digest = [0; 32];
+/// Lower-case digits, two to a byte, nothing else.
+pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    if pairs.len() != digest.len() || !rest.is_empty() {
+    if pairs.len() != N || !rest.is_empty() {
         return None;
     }
-    for (byte, [high, low]) in digest.iter_mut().zip(pairs) {
+    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
         *byte = nibble(*high)? << 4 | nibble(*low)?;
     }
-    Some(digest)
+    Some(bytes)
 }
 
-fn nibble(digit: u8) -> Option<u8> {
+pub(crate) fn nibble(digit: u8) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),
         b'a'..=b'f' => Some(digit - b'a' + 10),

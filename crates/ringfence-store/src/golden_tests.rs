@@ -4,7 +4,7 @@
 use crate::{
     Signer,
     artifacts::{ArtifactStore, Item, Published, Retention, verify_manifest},
-    audit::{Action, Audit, Durability, Entry, Keep, Outcome, Place, Query, query, verify},
+    audit::{Action, Audit, Durability, Entry, Keep, Outcome, Query, Storage, query, verify},
     layers::{LayerError, Layers, Package, SetName},
     snapshots::{About, SnapshotLimits, SnapshotStore, Source},
     vault::{FileKey, SecretValue, Vault, VaultSettings},
@@ -64,7 +64,7 @@ fn vault(directory: &Path, name: &str) -> Vault {
 }
 
 fn audit(directory: &Path, signer: &Signer) -> Audit {
-    let place = Place::File(directory.join("audit.db"));
+    let place = Storage::File(directory.join("audit.db"));
     Audit::open(place, Durability::Process, signer.clone(), "golden".to_owned()).unwrap()
 }
 

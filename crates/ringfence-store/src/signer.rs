@@ -24,17 +24,11 @@ pub struct Signer {
     key: std::sync::Arc<SigningKey>,
 }
 
-/// Why there is no key.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("the signing key {path}: {what}")]
 pub struct SignerError {
     path: PathBuf,
     what: String,
-}
-
-impl fmt::Display for SignerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the signing key {}: {}", self.path.display(), self.what)
-    }
 }
 
 impl SignerError {
@@ -45,8 +39,6 @@ impl SignerError {
         }
     }
 }
-
-impl std::error::Error for SignerError {}
 
 impl fmt::Debug for Signer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -59,12 +51,11 @@ impl Signer {
     pub fn in_memory() -> io::Result<Self> {
         let mut seed = Zeroizing::new([0; 32]);
         getrandom::fill(seed.as_mut()).map_err(io::Error::other)?;
-        Ok(Self {
-            key: SigningKey::from_bytes(&seed).into(),
-        })
+        let key = SigningKey::from_bytes(&seed).into();
+        Ok(Self { key })
     }
 
-    /// The key of this file (PKCS #8, PEM), which is made when there is none. Of two that make it at once, one wins and
+    /// The key of this file (PKCS #8, PEM), which is made if it is missing. Of two that make it at once, one wins and
     /// both have its key.
     pub fn load_or_create(path: &Path) -> Result<Self, SignerError> {
         if let Some(existing) = Self::load_existing(path)? {
@@ -106,27 +97,22 @@ impl Signer {
         saved.map(drop).map_err(|error| error.error)
     }
 
-    /// A signature over these bytes.
     pub fn sign(&self, bytes: &[u8]) -> [u8; 64] {
         use ed25519_dalek::Signer as _;
         self.key.sign(bytes).to_bytes()
     }
 
-    /// Checks what it has signed.
     pub fn public_key(&self) -> [u8; 32] {
         self.key.verifying_key().to_bytes()
     }
 
-    /// The same as PEM, as other tools read it.
     pub fn public_key_pem(&self) -> io::Result<String> {
-        self.key
-            .verifying_key()
-            .to_public_key_pem(LineEnding::LF)
-            .map_err(io::Error::other)
+        let pem = self.key.verifying_key().to_public_key_pem(LineEnding::LF);
+        pem.map_err(io::Error::other)
     }
 }
 
-/// The key of a text that [`Signer::public_key_pem`] gave. None: it is another text.
+/// The key of a text that [`Signer::public_key_pem`] gave. `None` for any other text.
 pub fn public_key_of_pem(pem: &str) -> Option<[u8; 32]> {
     let key = VerifyingKey::from_public_key_pem(pem).ok()?;
     Some(key.to_bytes())
@@ -144,7 +130,6 @@ pub(crate) fn statement<F: AsRef<[u8]>>(label: &[u8], fields: impl IntoIterator<
     statement
 }
 
-/// Is it this key's signature over these bytes.
 pub fn verify(public_key: &[u8; 32], bytes: &[u8], signature: &[u8]) -> bool {
     let (Ok(key), Ok(signature)) = (
         VerifyingKey::from_bytes(public_key),

@@ -7,7 +7,6 @@ use rustix::{
     io::Errno,
 };
 use std::{
-    fmt,
     fs::{self, File},
     io::{self, Read, Write},
     os::{
@@ -15,21 +14,22 @@ use std::{
         unix::fs::{DirBuilderExt, MetadataExt},
     },
     path::{Path, PathBuf},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 /// The end of a name while its file is being written. A sweep removes such a file when no process writes it.
 pub(crate) const UNFINISHED: &str = ".new";
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
 const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// What could not be done to a file.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{step} {path}: {error}")]
 pub struct FileError {
     /// A verb, as in "cannot read".
     pub step: &'static str,
-    /// The file: of a store, or below a workspace.
     pub path: PathBuf,
-    /// The system's error.
+    #[source]
     pub error: io::Error,
 }
 
@@ -45,29 +45,14 @@ impl FileError {
     }
 }
 
-impl fmt::Display for FileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {}", self.step, self.path.display(), self.error)
-    }
-}
-
-impl std::error::Error for FileError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
-    }
-}
-
-/// An open directory.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
     opened: OwnedFd,
 }
 
-/// What to do when a name is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// The new file replaces the old one.
     Replaced,
     /// An error of the kind `AlreadyExists`.
     Refused,
@@ -87,7 +72,7 @@ impl Drop for FileLock {
 }
 
 impl Directory {
-    /// Opens a store's directory, which is made (mode 0700) when there is none. It must be this user's alone.
+    /// Opens a store's directory, which is made (mode 0700) if it is missing. It must be this user's alone.
     pub(crate) fn private(path: PathBuf) -> Result<Self, FileError> {
         let open = || -> io::Result<OwnedFd> {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
@@ -116,14 +101,11 @@ impl Directory {
         let parent = parent.unwrap_or(Path::new("."));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(parent, flags, Mode::empty()).map_err(FileError::at("find", path))?;
-        let directory = Self {
-            path: parent.to_owned(),
-            opened,
-        };
-        Ok((directory, name.to_owned()))
+        let (path, name) = (parent.to_owned(), name.to_owned());
+        Ok((Self { path, opened }, name))
     }
 
-    /// A directory in this one, which is made when there is none.
+    /// A directory in this one, which is made if it is missing.
     pub(crate) fn subdirectory(&self, name: &str) -> Result<Self, FileError> {
         if let Some(found) = self.find(name)? {
             return Ok(found);
@@ -132,21 +114,17 @@ impl Directory {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(self.failed("make", name)(error)),
         }
-        let opened = open_directory(self.as_fd(), name);
-        let opened = opened.map_err(self.failed("open", name))?;
-        Ok(Self {
-            path: self.path.join(name),
-            opened,
-        })
+        let made = self.find(name)?;
+        made.ok_or_else(|| self.failed("open", name)(Errno::NOTDIR))
     }
 
-    /// A directory in this one, if there is one.
     pub(crate) fn find(&self, name: &str) -> Result<Option<Self>, FileError> {
-        match open_directory(self.as_fd(), name) {
-            Ok(opened) => Ok(Some(Self {
-                path: self.path.join(name),
-                opened,
-            })),
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match rustix::fs::openat(&self.opened, name, flags, Mode::empty()) {
+            Ok(opened) => {
+                let path = self.path.join(name);
+                Ok(Some(Self { path, opened }))
+            }
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
             Err(error) => Err(self.failed("open", name)(error)),
         }
@@ -220,7 +198,6 @@ impl Directory {
         Ok(Some(bytes))
     }
 
-    /// A new file of mode 0600.
     pub(crate) fn create(&self, name: &str) -> Result<File, FileError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = rustix::fs::openat(&self.opened, name, flags, PRIVATE_FILE);
@@ -275,7 +252,6 @@ impl Directory {
         rustix::fs::fsync(&self.opened).map_err(self.failed("sync the directory", ""))
     }
 
-    /// Removes a file, if there is one.
     pub(crate) fn remove(&self, name: &str) -> Result<(), FileError> {
         match rustix::fs::unlinkat(&self.opened, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -283,7 +259,7 @@ impl Directory {
         }
     }
 
-    /// Locks a file, which is made when there is none; opened each time, so that threads exclude each other as
+    /// Locks a file, which is made if it is missing; opened each time, so that threads exclude each other as
     /// processes do. None: another process or thread holds the lock.
     pub(crate) fn lock(&self, name: &str, operation: FlockOperation) -> Result<Option<FileLock>, FileError> {
         let failed = |step| self.failed::<Errno>(step, name);
@@ -305,6 +281,21 @@ impl Directory {
             if named.is_some_and(|named| (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino)) {
                 return Ok(Some(lock));
             }
+        }
+    }
+
+    /// The same with a limit of time; the file stays, because its holder waits for others there.
+    pub(crate) fn lock_within(&self, name: &str, patience: Duration) -> Result<FileLock, FileError> {
+        let until = Instant::now() + patience;
+        loop {
+            if let Some(lock) = self.lock(name, FlockOperation::NonBlockingLockExclusive)? {
+                return Ok(lock);
+            }
+            if Instant::now() >= until {
+                return Err(self.failed("lock", name)(Errno::WOULDBLOCK));
+            }
+            // A lock has nothing that could be waited on with a limit of time.
+            thread::sleep(LOCK_PAUSE);
         }
     }
 
@@ -335,16 +326,10 @@ pub(crate) fn open_regular(
     }
 }
 
-fn open_directory(parent: BorrowedFd<'_>, name: &str) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(parent, name, flags, Mode::empty())
-}
-
 fn is_regular(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-/// When the content was changed last.
 pub(crate) fn modified(stat: &Stat) -> SystemTime {
     let nanoseconds = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
     let since = Duration::new(stat.st_mtime.unsigned_abs(), 0);
@@ -360,25 +345,32 @@ pub(crate) fn size_of(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }
 
-/// 32 hexadecimal digits.
+/// 1 to 64 letters, digits or `-`: an id that is fit for the name of a file.
+pub(crate) fn is_plain_id(id: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    (1..=64).contains(&id.len()) && id.bytes().all(is_plain)
+}
+
 pub(crate) fn random_name() -> io::Result<String> {
-    let mut bytes = [0; 16];
+    random_hex::<16>()
+}
+
+/// So many random bytes as hexadecimal digits.
+pub(crate) fn random_hex<const BYTES: usize>() -> io::Result<String> {
+    let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     Ok(to_hex(&bytes))
 }
 
 /// `vault` -> `vault.0123456789abcdef.new`
 pub(crate) fn unfinished_name(name: &str) -> io::Result<String> {
-    let mut random = [0; 8];
-    getrandom::fill(&mut random).map_err(io::Error::other)?;
-    Ok(format!("{name}.{}{UNFINISHED}", to_hex(&random)))
+    Ok(format!("{name}.{}{UNFINISHED}", random_hex::<8>()?))
 }
 
 /// Has `found` the form of a name that [`unfinished_name`] made for this name.
 pub(crate) fn is_unfinished_name(found: &str, name: &str) -> bool {
-    let random = found
-        .strip_prefix(name)
-        .and_then(|rest| rest.strip_prefix('.')?.strip_suffix(UNFINISHED));
+    let rest = found.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
+    let random = rest.and_then(|rest| rest.strip_suffix(UNFINISHED));
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     random.is_some_and(|random| random.len() == 16 && random.bytes().all(is_digit))
 }

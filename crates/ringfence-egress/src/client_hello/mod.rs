@@ -25,17 +25,13 @@ const ENCRYPTED: [u16; 8] = [0xfe0d, 0xfe0c, 0xfe0b, 0xfe0a, 0xfe09, 0xfe08, 0xf
 /// What the first bytes of a connection are, as far as they are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Nothing can be said yet.
     More,
-    /// A whole hello.
     Hello(ClientHello),
-    /// Something other than TLS.
     NotTls,
     /// It begins as TLS and is not, or is it in a way that no client has.
     Malformed(&'static str),
 }
 
-/// What a client says of whom it means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientHello {
     /// The name of the server (RFC 6066); an error if what is there is no host's name.
@@ -51,9 +47,7 @@ pub struct ClientHello {
 /// Why a hello does not say who is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoIdentity {
-    /// It has no name.
     Absent,
-    /// What it has is no host's name.
     Name(NameError),
     /// Another may be hidden in it.
     Encrypted,

@@ -33,10 +33,8 @@ const EDNS_BYTES: u16 = 1232;
 const EXTENDED_ERROR: u16 = 15;
 const PROHIBITED: u16 = 18;
 
-/// How a query came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// One datagram.
     Udp,
     /// One message of a stream, without the two bytes of its length.
     Tcp,
@@ -44,31 +42,23 @@ pub enum Transport {
 
 /// What a question is held against.
 pub struct Known<'a> {
-    /// The sandbox's names.
     pub names: &'a mut Names,
-    /// Its rules.
     pub rules: &'a Rules,
-    /// What becomes of a name that they do not allow.
     pub unlisted: &'a dyn Fn(&HostName) -> Unlisted,
 }
 
-/// What was asked, for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedQuery {
     /// The name; whatever is not printable is escaped, and no more than a name's length is kept.
     pub name: String,
-    /// The type, as `AAAA` or `TYPE65280`.
     pub kind: String,
-    /// Why it was denied, if it was.
     pub denied: Option<Denied>,
 }
 
 /// Why a question was not answered with what it asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// There were too many before.
     Full(Full),
-    /// It is not a host name.
     Name(NameError),
     /// It is about another network than the Internet.
     Class,

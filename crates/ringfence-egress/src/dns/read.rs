@@ -24,7 +24,6 @@ pub(super) struct Question {
 
 /// Why a query has no question.
 pub(super) enum Unread {
-    /// It gets no answer.
     Ignored,
     /// A header that says what is wrong.
     Error([u8; HEADER_BYTES]),

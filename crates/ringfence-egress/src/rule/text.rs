@@ -8,7 +8,6 @@ use crate::{
 };
 use ipnet::IpNet;
 use std::{
-    fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     str::FromStr,
 };
@@ -17,49 +16,37 @@ const METHODS_MAX: usize = 16;
 const METHOD_BYTES_MAX: usize = 20;
 
 /// Why a text is not a rule, with the part of it that is wrong; [`RuleError::hint`] says what to write.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    /// Nothing.
+    #[error("a rule is not empty")]
     Empty,
-    /// More than [`RULE_BYTES_MAX`].
+    #[error("a rule has at most {} bytes", RULE_BYTES_MAX)]
     Length,
     /// A blank or a control character.
+    #[error("{0:?} has no place there")]
     Character(char),
-    /// A URL, and the rule that says the same.
-    Url {
-        /// What to write.
-        write: String,
-    },
-    /// Not a method, or too many.
+    /// `write` says the same as a rule.
+    #[error("a rule is not a URL")]
+    Url { write: String },
+    /// Or too many.
+    #[error("`{}` are not methods of HTTP", .0.escape_debug())]
     Method(String),
-    /// An invalid host name.
-    Name {
-        /// The host, as it was written.
-        text: String,
-        /// What is wrong with it.
-        error: NameError,
-    },
-    /// `*` in a place where it means nothing.
+    #[error("`{}` {error}", .text.escape_debug())]
+    Name { text: String, error: NameError },
+    #[error("`{}` has a `*` elsewhere than before the first dot", .0.escape_debug())]
     Wildcard(String),
-    /// `localhost`, which is the sandbox itself.
+    #[error("`{0}` is the sandbox itself")]
     Local(String),
     /// Not a number from 1 to 65535 without zeros before it.
+    #[error("`{}` is not a port", .0.escape_debug())]
     Port(String),
-    /// An invalid path.
-    Path {
-        /// The path, as it was written.
-        text: String,
-        /// What is wrong with it.
-        error: PathError,
-    },
-    /// An address or a network that is written in another way than the one that is understood.
-    Network {
-        /// What is wrong.
-        text: String,
-        /// What to write.
-        write: String,
-    },
+    #[error("`{}` {error}", .text.escape_debug())]
+    Path { text: String, error: PathError },
+    /// An address or a network in another spelling than the one that is understood.
+    #[error("`{}` is not how a network is written", .text.escape_debug())]
+    Network { text: String, write: String },
     /// A method or a path beside a network: a connection to a number has no name to hold requests against.
+    #[error("`{}` beside a network says nothing", .0.escape_debug())]
     NetworkRequest(String),
 }
 
@@ -89,35 +76,6 @@ impl RuleError {
         }
     }
 }
-
-impl fmt::Display for RuleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("a rule is not empty"),
-            Self::Length => write!(f, "a rule has at most {RULE_BYTES_MAX} bytes"),
-            Self::Character(c) => write!(f, "{c:?} has no place there"),
-            Self::Url { .. } => f.write_str("a rule is not a URL"),
-            Self::Method(word) => write!(f, "`{}` are not methods of HTTP", word.escape_debug()),
-            Self::Name { text, error } => write!(f, "`{}` {error}", text.escape_debug()),
-            Self::Wildcard(text) => write!(
-                f,
-                "`{}` has a `*` elsewhere than before the first dot",
-                text.escape_debug()
-            ),
-            Self::Local(text) => write!(f, "`{text}` is the sandbox itself"),
-            Self::Port(text) => write!(f, "`{}` is not a port", text.escape_debug()),
-            Self::Path { text, error } => write!(f, "`{}` {error}", text.escape_debug()),
-            Self::Network { text, .. } => {
-                write!(f, "`{}` is not how a network is written", text.escape_debug())
-            }
-            Self::NetworkRequest(text) => {
-                write!(f, "`{}` beside a network says nothing", text.escape_debug())
-            }
-        }
-    }
-}
-
-impl std::error::Error for RuleError {}
 
 impl FromStr for Rule {
     type Err = RuleError;

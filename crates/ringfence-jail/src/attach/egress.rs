@@ -15,7 +15,6 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
-/// The namespaces in which the sockets are opened.
 #[derive(Debug)]
 pub(crate) struct EgressTarget {
     user: OwnedFd,

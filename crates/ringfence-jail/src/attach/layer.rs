@@ -50,7 +50,6 @@ impl LayerTarget {
         step("attach the packages", attached)
     }
 
-    /// In the sandbox.
     fn show(&self, layer: &LayerName) -> io::Result<()> {
         let tree = mount::clone_tree(self.layers.as_fd(), Path::new(layer.as_str()))?;
         let attributes = Attributes {

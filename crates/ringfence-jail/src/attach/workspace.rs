@@ -23,7 +23,6 @@ use std::{
     path::Path,
 };
 
-/// The namespaces in which the workspace is attached.
 #[derive(Debug)]
 pub(crate) struct WorkspaceTarget {
     user: OwnedFd,

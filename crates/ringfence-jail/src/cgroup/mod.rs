@@ -14,39 +14,24 @@ use std::{
     time::Duration,
 };
 
-/// What keeps a sandbox to its share of the processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CpuShare {
-    /// The cpu controller's quota.
     Quota,
-    /// As many processors as the limit rounds up to.
     Affinity,
 }
 
-/// Where cgroups for sandboxes can be made, if anywhere.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Parent {
     /// A delegated directory of the unified hierarchy, with memory and pids (and perhaps cpu) enabled for children.
-    V2 {
-        /// Directory.
-        directory: PathBuf,
-        /// Whether the cpu controller is there too.
-        cpu: CpuShare,
-    },
+    V2 { directory: PathBuf, cpu: CpuShare },
     /// A directory in each of the version 1 hierarchies.
     V1 {
-        /// Memory hierarchy.
         memory: PathBuf,
-        /// Pids hierarchy.
         pids: PathBuf,
-        /// Cpu hierarchy, where there is one.
         cpu: Option<PathBuf>,
     },
     /// No cgroup: limits are kept by per-user-namespace counts and by sampling the tree.
-    None {
-        /// Why.
-        reason: String,
-    },
+    None { reason: String },
 }
 
 impl Parent {
@@ -69,16 +54,13 @@ impl Parent {
 
     /// Can a tree be given a share of the processors, and another one later.
     pub fn shares_processors(&self) -> bool {
-        matches!(
-            self,
-            Self::V2 {
-                cpu: CpuShare::Quota,
-                ..
-            } | Self::V1 { cpu: Some(_), .. }
-        )
+        match self {
+            Self::V2 { cpu, .. } => *cpu == CpuShare::Quota,
+            Self::V1 { cpu, .. } => cpu.is_some(),
+            Self::None { .. } => false,
+        }
     }
 
-    /// The mechanism in a word or two.
     pub fn describe(&self) -> &'static str {
         match self {
             Self::V2 { .. } => "cgroup v2",
@@ -91,27 +73,22 @@ impl Parent {
     /// holds a process cannot be removed, by the kernel's rule, so this needs no lock. How many went, and how many
     /// stay.
     pub fn sweep(&self) -> (usize, usize) {
-        let roots: Vec<&Path> = match self {
-            Self::V2 { directory, .. } => vec![directory],
-            Self::V1 { memory, pids, cpu } => [Some(memory), Some(pids), cpu.as_ref()]
-                .into_iter()
-                .flatten()
-                .map(PathBuf::as_path)
-                .collect(),
-            Self::None { .. } => Vec::new(),
+        let roots = match self {
+            Self::V2 { directory, .. } => [Some(directory), None, None],
+            Self::V1 { memory, pids, cpu } => [Some(memory), Some(pids), cpu.as_ref()],
+            Self::None { .. } => [None; 3],
         };
+        let roots = roots.into_iter().flatten();
         let entries = roots
-            .into_iter()
             .filter_map(|root| fs::read_dir(root).ok())
             .flatten()
             .flatten();
-        let abandoned: Vec<_> = entries
-            .filter(|entry| entry.file_name().to_str().is_some_and(owner_is_gone))
-            .collect();
-        let gone = abandoned
+        let is_abandoned = |entry: &fs::DirEntry| entry.file_name().to_str().is_some_and(owner_is_gone);
+        let abandoned: Vec<_> = entries.filter(is_abandoned).collect();
+        let removed = abandoned
             .iter()
-            .filter(|entry| fs::remove_dir(entry.path()).is_ok())
-            .count();
+            .filter(|entry| fs::remove_dir(entry.path()).is_ok());
+        let gone = removed.count();
         (gone, abandoned.len() - gone)
     }
 }
@@ -164,7 +141,6 @@ pub enum Entrance {
 }
 
 impl Entrance {
-    /// Pid 1's part.
     pub fn enter(self) -> io::Result<()> {
         match self {
             Self::Birth(_) => Ok(()),
@@ -173,16 +149,11 @@ impl Entrance {
     }
 }
 
-/// What a cgroup counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
-    /// Highest memory use.
     pub memory_peak_bytes: u64,
-    /// Most processes and threads at once.
     pub processes_peak: Option<u64>,
-    /// Processor time in user and kernel mode, where it is counted.
     pub cpu: Option<(Duration, Duration)>,
-    /// Did the kernel kill something for memory.
     pub out_of_memory: bool,
 }
 
@@ -213,7 +184,6 @@ impl Cgroup {
         }
     }
 
-    /// The way in for a process that was born elsewhere.
     pub fn side_entrance(&self) -> io::Result<Vec<fs::File>> {
         let entrance = match &self.kind {
             Kind::V2(group) => group.side_entrance(),
@@ -241,7 +211,6 @@ impl Cgroup {
         }
     }
 
-    /// The figures so far.
     pub fn counted(&self) -> Counted {
         match &self.kind {
             Kind::V2(group) => group.counted(),
@@ -250,14 +219,11 @@ impl Cgroup {
     }
 }
 
-/// Writes one value to a control file; the error names the file.
 fn set(directory: &Path, file: &str, value: &str) -> io::Result<()> {
     let path = directory.join(file);
     fs::write(&path, value).map_err(|error| {
-        io::Error::new(
-            error.kind(),
-            format!("write {value:?} to {}: {error}", path.display()),
-        )
+        let what = format!("write {value:?} to {}: {error}", path.display());
+        io::Error::new(error.kind(), what)
     })
 }
 

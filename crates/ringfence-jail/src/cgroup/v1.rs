@@ -30,10 +30,8 @@ fn hierarchy(membership: &str, mounts: &str, controller: &str) -> Option<PathBuf
     let inside = membership.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
         let controllers = parts.next()?;
-        controllers
-            .split(',')
-            .any(|name| name == controller)
-            .then(|| parts.next())?
+        let has = controllers.split(',').any(|name| name == controller);
+        has.then(|| parts.next())?
     })?;
     let (root, mount_point) = mounts.lines().find_map(|line| {
         let (place, kind) = line.split_once(" - ")?;
@@ -97,23 +95,19 @@ impl GroupV1 {
     /// By `tasks`, because a thread that moves itself there needs none of the locks that moving a process needs, of
     /// which one costs an RCU grace period, some ten milliseconds.
     pub(super) fn entrance(&self) -> io::Result<Entrance> {
-        let mut directories = std::iter::once(&self.memory).chain(&self.others);
+        let directories = std::iter::once(&self.memory).chain(&self.others);
+        let open = |directory: &PathBuf| OpenOptions::new().write(true).open(directory.join("tasks"));
         directories
-            .try_fold(Vec::new(), |mut files, directory| {
-                files.push(OpenOptions::new().write(true).open(directory.join("tasks"))?);
-                Ok(files)
-            })
+            .map(open)
+            .collect::<io::Result<_>>()
             .map(Entrance::Walk)
     }
 
     pub(super) fn adjust(&self, from: &Limits, to: &Limits) -> io::Result<()> {
         if from.memory_bytes < to.memory_bytes {
             // The sum of memory and swap may not be below memory alone at any moment.
-            set_if_present(
-                &self.memory,
-                "memory.memsw.limit_in_bytes",
-                &to.memory_bytes.to_string(),
-            )?;
+            let bytes = to.memory_bytes.to_string();
+            set_if_present(&self.memory, "memory.memsw.limit_in_bytes", &bytes)?;
         }
         if from.memory_bytes != to.memory_bytes {
             self.limit_memory(to.memory_bytes)?;
@@ -144,13 +138,10 @@ impl GroupV1 {
     }
 
     pub(super) fn counted(&self) -> Counted {
+        let peak = self.others.first().and_then(|pids| number(pids, "pids.peak"));
         Counted {
             memory_peak_bytes: number(&self.memory, "memory.max_usage_in_bytes").unwrap_or(0),
-            processes_peak: self
-                .others
-                .first()
-                .and_then(|pids| number(pids, "pids.peak"))
-                .map(without_pid_1),
+            processes_peak: peak.map(without_pid_1),
             cpu: None,
             out_of_memory: keyed(&self.memory, "memory.oom_control", "oom_kill").unwrap_or(0) > 0,
         }
@@ -167,24 +158,18 @@ fn limit_cpu(cpu: &Path, limits: &Limits) -> io::Result<()> {
 }
 
 fn set_if_present(directory: &Path, file: &str, value: &str) -> io::Result<()> {
-    if directory.join(file).exists() {
-        set(directory, file, value)
-    } else {
-        Ok(())
+    match directory.join(file).exists() {
+        true => set(directory, file, value),
+        false => Ok(()),
     }
 }
 
 /// Registers for out-of-memory events: `<eventfd> <fd of memory.oom_control>` (kernel: cgroup-v1/memory.rst, 10).
 fn alarm(memory: &Path) -> io::Result<OwnedFd> {
     let counter = ringfence_sys::file::event_counter()?;
-    let control = OpenOptions::new()
-        .read(true)
-        .open(memory.join("memory.oom_control"))?;
-    set(
-        memory,
-        "cgroup.event_control",
-        &format!("{} {}", counter.as_raw_fd(), control.as_raw_fd()),
-    )?;
+    let control = fs::File::open(memory.join("memory.oom_control"))?;
+    let pair = format!("{} {}", counter.as_raw_fd(), control.as_raw_fd());
+    set(memory, "cgroup.event_control", &pair)?;
     Ok(counter)
 }
 

@@ -16,14 +16,10 @@ const LEAF: &str = "ringfence-server";
 
 /// Looks at our own cgroup, from the texts of `/proc/self/cgroup` and `/proc/self/mountinfo`.
 pub(super) fn find(membership: &str, mounts: &str) -> Result<Parent, String> {
-    let inside = membership
-        .lines()
-        .find_map(|line| line.strip_prefix("0::"))
-        .ok_or("not in a unified hierarchy")?;
-    let (root, mount_point) = mounts
-        .lines()
-        .find_map(unified_mount)
-        .ok_or("no unified hierarchy is mounted")?;
+    let inside = membership.lines().find_map(|line| line.strip_prefix("0::"));
+    let inside = inside.ok_or("not in a unified hierarchy")?;
+    let mounted = mounts.lines().find_map(unified_mount);
+    let (root, mount_point) = mounted.ok_or("no unified hierarchy is mounted")?;
     let below = inside.strip_prefix(root.trim_end_matches('/')).unwrap_or("");
     let mut own = Path::new(mount_point).join(below.trim_start_matches('/'));
     if own.ends_with(LEAF) {
@@ -43,35 +39,26 @@ fn unified_mount(line: &str) -> Option<(&str, &str)> {
 fn candidate(own: &Path) -> Result<Parent, String> {
     let controllers =
         fs::read_to_string(own.join("cgroup.controllers")).map_err(|error| error.to_string())?;
-    let has = |name: &str| {
-        controllers
-            .split_whitespace()
-            .any(|controller| controller == name)
-    };
+    let names = |text: &str, name: &str| text.split_whitespace().any(|word| word == name);
+    let shown = own.display();
     for needed in ["memory", "pids"] {
-        if !has(needed) {
-            return Err(format!(
-                "the {needed} controller is not delegated to {}",
-                own.display()
-            ));
+        if !names(&controllers, needed) {
+            return Err(format!("the {needed} controller is not delegated to {shown}"));
         }
     }
     let enabled = fs::read_to_string(own.join("cgroup.subtree_control")).unwrap_or_default();
-    let already = ["memory", "pids"]
-        .iter()
-        .all(|name| enabled.split_whitespace().any(|word| word == *name));
+    let already = ["memory", "pids"].iter().all(|name| names(&enabled, name));
     if !already && others_live_in(own) {
-        return Err(format!(
-            "{} holds processes of others; start the server in a cgroup of its own",
-            own.display()
-        ));
+        let what = "holds processes of others; start the server in a cgroup of its own";
+        return Err(format!("{shown} {what}"));
     }
     if !may_write(&own.join("cgroup.subtree_control")) {
-        return Err(format!("{} is not delegated to this user", own.display()));
+        return Err(format!("{shown} is not delegated to this user"));
     }
+    let has_cpu = names(&controllers, "cpu");
     Ok(Parent::V2 {
         directory: own.to_owned(),
-        cpu: if has("cpu") {
+        cpu: if has_cpu {
             CpuShare::Quota
         } else {
             CpuShare::Affinity
@@ -82,10 +69,8 @@ fn candidate(own: &Path) -> Result<Parent, String> {
 /// Does any process but this one sit directly in the cgroup.
 fn others_live_in(directory: &Path) -> bool {
     let own = std::process::id().to_string();
-    fs::read_to_string(directory.join("cgroup.procs"))
-        .unwrap_or_default()
-        .lines()
-        .any(|pid| pid != own)
+    let pids = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+    pids.lines().any(|pid| pid != own)
 }
 
 /// Moves this process to a leaf and enables the controllers for our children. Once, at the start of the server,
@@ -97,14 +82,11 @@ pub(super) fn prepare(directory: &Path, cpu: CpuShare) -> io::Result<()> {
         _ => {}
     }
     set(&leaf, "cgroup.procs", &std::process::id().to_string())?;
-    set(
-        directory,
-        "cgroup.subtree_control",
-        match cpu {
-            CpuShare::Quota => "+memory +pids +cpu",
-            CpuShare::Affinity => "+memory +pids",
-        },
-    )
+    let controllers = match cpu {
+        CpuShare::Quota => "+memory +pids +cpu",
+        CpuShare::Affinity => "+memory +pids",
+    };
+    set(directory, "cgroup.subtree_control", controllers)
 }
 
 #[derive(Debug)]
@@ -181,8 +163,8 @@ impl GroupV2 {
     pub(super) fn side_entrance(&self) -> io::Result<Entrance> {
         let file = fs::OpenOptions::new()
             .write(true)
-            .open(self.directory.join("cgroup.procs"))?;
-        Ok(Entrance::Walk(vec![file]))
+            .open(self.directory.join("cgroup.procs"));
+        Ok(Entrance::Walk(vec![file?]))
     }
 
     pub(super) fn counted(&self) -> Counted {

@@ -8,25 +8,20 @@ use std::{fs, os::unix::fs::MetadataExt, path::Path};
 /// What of this process's surroundings decides which steps the kernel allows.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// Is `/proc` mounted.
     pub proc: bool,
     /// Is the effective user root, without `CAP_SETFCAP`.
     pub bare_root: bool,
     /// Is there a system call filter on this process (`Seccomp: 2` in proc_pid_status(5)).
     pub filtered: bool,
-    /// Is this process in a chroot.
     pub chroot: bool,
-    /// The AppArmor profile that confines this process.
     pub apparmor: Option<String>,
     /// Does AppArmor take the capabilities of user namespaces away (Ubuntu 23.10 and later).
     pub apparmor_namespaces: bool,
-    /// Does Debian's old switch forbid user namespaces.
     pub namespaces_off: bool,
     /// The lowest limit on namespaces, as `user.max_mnt_namespaces`, and its value.
     pub lowest_limit: Option<(String, u64)>,
 }
 
-/// Why, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advice {
     /// What the error means here; a clause without a full stop.
@@ -76,6 +71,11 @@ pub fn explain(failure: &Failure) -> Option<Advice> {
 }
 
 impl Advice {
+    pub(super) fn new(cause: impl Into<String>, fix: impl Into<String>) -> Self {
+        let (cause, fix) = (cause.into(), fix.into());
+        Self { cause, fix }
+    }
+
     /// With the tier that needs no namespaces.
     fn or_weaker(self) -> Self {
         let fix = format!(
@@ -87,7 +87,6 @@ impl Advice {
 }
 
 impl Facts {
-    /// This process's. Reads files, starts nothing.
     pub fn read() -> Self {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let number = |path: &str| text(path).trim().parse::<u64>().ok();
@@ -114,41 +113,37 @@ impl Facts {
 
     /// Of a step that failed with this error number; 0: its process was killed.
     pub fn explain(&self, step: &str, errno: i32) -> Advice {
-        let advice = |cause: &str, fix: &str| Advice {
-            cause: cause.to_owned(),
-            fix: fix.to_owned(),
-        };
         if !self.proc {
-            return advice("/proc is not mounted here", "`mount -t proc proc /proc`");
+            return Advice::new("/proc is not mounted here", "`mount -t proc proc /proc`");
         }
         match errno {
             libc::ENOSPC | libc::EUSERS => return self.limit(),
-            0 if self.filtered => return advice("a seccomp filter ends processes that try it", PROFILE),
+            0 if self.filtered => return Advice::new("a seccomp filter ends processes that try it", PROFILE),
             _ => {}
         }
         if step.starts_with("landlock") {
             return self.landlock(errno);
         }
         if errno == libc::EPERM && step == "proc" {
-            return advice(
+            return Advice::new(
                 "something covers parts of /proc, and the kernel then refuses a new one",
                 "in a container: `--security-opt systempaths=unconfined` (Podman: `unmask=ALL`, Kubernetes: `procMount: \
                  Unmasked`); elsewhere unmount it",
             );
         }
         if errno == libc::EPERM && step == "identity map" && self.bare_root {
-            return advice(
+            return Advice::new(
                 "root without CAP_SETFCAP cannot map itself",
                 "run it as another user (`docker run -u 1000`), or add the capability (`--cap-add SETFCAP`)",
             );
         }
         match errno {
             libc::EPERM | libc::EACCES | libc::ENOSYS => self.refusal(errno),
-            libc::EROFS => advice(
+            libc::EROFS => Advice::new(
                 "the file system is read-only",
                 "set `state_dir` to a directory that can be written",
             ),
-            _ => advice(
+            _ => Advice::new(
                 "the kernel refuses it",
                 "a kernel of 5.13 or later with user namespaces, overlayfs, seccomp and Landlock",
             ),
@@ -158,15 +153,14 @@ impl Facts {
     fn limit(&self) -> Advice {
         const UNLIMITED: u64 = 1 << 20;
         match &self.lowest_limit {
-            Some((name, limit)) if *limit < UNLIMITED => Advice {
-                cause: format!("the limit {name} is {limit}, and it is reached"),
-                fix: format!("`sudo sysctl -w {name}=15000`"),
-            },
-            _ => Advice {
-                cause: "a limit on namespaces that was set outside of this one is reached".to_owned(),
-                fix: "below bubblewrap, leave out `--disable-userns`; elsewhere raise `user.max_*_namespaces` outside"
-                    .to_owned(),
-            },
+            Some((name, limit)) if *limit < UNLIMITED => Advice::new(
+                format!("the limit {name} is {limit}, and it is reached"),
+                format!("`sudo sysctl -w {name}=15000`"),
+            ),
+            _ => Advice::new(
+                "a limit on namespaces that was set outside of this one is reached",
+                "below bubblewrap, leave out `--disable-userns`; elsewhere raise `user.max_*_namespaces` outside",
+            ),
         }
     }
 
@@ -184,10 +178,7 @@ impl Facts {
                 "a kernel of 5.13 or later with CONFIG_SECURITY_LANDLOCK=y",
             ),
         };
-        Advice {
-            cause: cause.to_owned(),
-            fix: fix.to_owned(),
-        }
+        Advice::new(cause, fix)
     }
 
     /// What forbids namespaces, or what is done in them, most specific first.
@@ -207,12 +198,11 @@ impl Facts {
                 "`sudo sysctl -w kernel.unprivileged_userns_clone=1`",
             ),
             Some(profile) if errno == libc::EACCES || !self.filtered => {
-                return Advice {
-                    cause: format!("the AppArmor profile {profile} refuses it"),
-                    fix: "in a container: `--security-opt apparmor=unconfined`, or the profile that `ringfence doctor \
-                          --apparmor` prints"
-                        .to_owned(),
-                };
+                return Advice::new(
+                    format!("the AppArmor profile {profile} refuses it"),
+                    "in a container: `--security-opt apparmor=unconfined`, or the profile that `ringfence doctor \
+                     --apparmor` prints",
+                );
             }
             _ if self.filtered => ("a seccomp filter refuses it", PROFILE),
             _ => (
@@ -220,10 +210,7 @@ impl Facts {
                 "a kernel with CONFIG_USER_NS=y that allows user namespaces to this user",
             ),
         };
-        Advice {
-            cause: cause.to_owned(),
-            fix: fix.to_owned(),
-        }
+        Advice::new(cause, fix)
     }
 }
 

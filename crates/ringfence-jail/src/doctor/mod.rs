@@ -11,14 +11,11 @@ use ringfence_sys::{
     process::{self, NamespaceKind},
 };
 use serde::Serialize;
-use std::{fs, io, path::Path};
+use std::{fs, io, os::fd::AsFd, path::Path};
 
-/// One layer, tried.
 #[derive(Clone, Debug, Serialize)]
 pub struct LayerReport {
-    /// Layer name as in results.
     pub layer: &'static str,
-    /// Did it work.
     pub present: bool,
     /// Does the `full` tier refuse to run without it (else it has a weaker stand-in, named in `detail`).
     pub required: bool,
@@ -48,10 +45,8 @@ pub fn examine(helper: &Path) -> Vec<LayerReport> {
     layers
 }
 
-/// What the lack of a layer means.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Need {
-    /// The full tier is not there.
     Floor,
     /// Something weaker takes its place, and says so.
     Extra,
@@ -63,43 +58,33 @@ fn report(
     tried: io::Result<String>,
     advise: impl FnOnce(&io::Error) -> Advice,
 ) -> LayerReport {
-    let required = need == Need::Floor;
-    match tried {
-        Ok(detail) => LayerReport {
-            layer,
-            present: true,
-            required,
-            detail,
-            fix: None,
-        },
+    let (present, detail, fix) = match tried {
+        Ok(detail) => (true, detail, None),
         Err(error) => {
             let Advice { cause, fix } = advise(&error);
             let detail = match cause.is_empty() {
                 true => error.to_string(),
                 false => format!("{error}: {cause}"),
             };
-            LayerReport {
-                layer,
-                present: false,
-                required,
-                detail,
-                fix: Some(fix),
-            }
+            (false, detail, Some(fix))
         }
+    };
+    LayerReport {
+        layer,
+        present,
+        required: need == Need::Floor,
+        detail,
+        fix,
     }
 }
 
-/// What the error of a step means on this host.
 fn of_step(facts: &Facts, step: &'static str) -> impl Fn(&io::Error) -> Advice {
     move |error| facts.explain(step, error.raw_os_error().unwrap_or(0))
 }
 
 /// For what the error itself says.
 fn fix(fix: &str) -> Advice {
-    Advice {
-        cause: String::new(),
-        fix: fix.to_owned(),
-    }
+    Advice::new("", fix)
 }
 
 /// Each is used once, because some hosts make namespaces and give no power over them.
@@ -117,20 +102,18 @@ fn namespaces(facts: &Facts, refused: Refused) -> Vec<LayerReport> {
         ("uts_namespace", Some(NamespaceKind::Uts), nothing),
         ("cgroup_namespace", Some(NamespaceKind::Cgroup), nothing),
     ];
-    kinds
-        .into_iter()
-        .map(|(layer, kind, use_it)| {
-            let kinds: Vec<NamespaceKind> = [NamespaceKind::User].into_iter().chain(kind).collect();
-            let detail = match kind {
-                Some(NamespaceKind::Uts) if refused.host_name => {
-                    "own, with the name of the host: sethostname is refused"
-                }
-                _ => "own",
-            };
-            let tried = attempt(&kinds, use_it).map(|()| detail.to_owned());
-            report(layer, Need::Floor, tried, of_step(facts, "new namespaces"))
-        })
-        .collect()
+    let reports = kinds.map(|(layer, kind, use_it)| {
+        let kinds: Vec<NamespaceKind> = [NamespaceKind::User].into_iter().chain(kind).collect();
+        let detail = match kind {
+            Some(NamespaceKind::Uts) if refused.host_name => {
+                "own, with the name of the host: sethostname is refused"
+            }
+            _ => "own",
+        };
+        let tried = attempt(&kinds, use_it).map(|()| detail.to_owned());
+        report(layer, Need::Floor, tried, of_step(facts, "new namespaces"))
+    });
+    reports.into()
 }
 
 const SAFE: Attributes = Attributes {
@@ -143,13 +126,10 @@ fn own_root(facts: &Facts, refused: Refused) -> LayerReport {
     let tried = attempt(&[NamespaceKind::User, NamespaceKind::Mount], || {
         mount::make_root_private()?;
         let made = mount::new_filesystem("tmpfs", &[], SAFE)?;
-        let tree = mount::clone_tree(ringfence_sys::file::current_directory(), Path::new("/usr"))?;
-        mount::restrict(std::os::fd::AsFd::as_fd(&tree), SAFE, mount::Reach::AllBelow)?;
-        mount::attach(
-            std::os::fd::AsFd::as_fd(&made),
-            ringfence_sys::file::current_directory(),
-            Path::new("/"),
-        )
+        let here = ringfence_sys::file::current_directory();
+        let tree = mount::clone_tree(here, Path::new("/usr"))?;
+        mount::restrict(tree.as_fd(), SAFE, mount::Reach::AllBelow)?;
+        mount::attach(made.as_fd(), here, Path::new("/"))
     });
     let detail = match refused.pivot_root {
         true => "tmpfs root by chroot (pivot_root is refused), read-only trees",
@@ -160,22 +140,17 @@ fn own_root(facts: &Facts, refused: Refused) -> LayerReport {
 }
 
 fn own_proc(facts: &Facts) -> LayerReport {
-    let tried = attempt(
-        &[NamespaceKind::User, NamespaceKind::Mount, NamespaceKind::Pid],
-        || mount::new_filesystem("proc", &[], SAFE).map(drop),
-    );
+    let kinds = [NamespaceKind::User, NamespaceKind::Mount, NamespaceKind::Pid];
+    let tried = attempt(&kinds, || mount::new_filesystem("proc", &[], SAFE).map(drop));
     let tried = tried.map(|()| "own /proc, masked".to_owned());
     report("own_proc", Need::Floor, tried, of_step(facts, "proc"))
 }
 
 fn time_namespace(host: &Host) -> LayerReport {
-    let tried = if host.time_namespaces {
-        attempt(&[NamespaceKind::User], || {
-            process::unshare(&[NamespaceKind::Time])
-        })
-        .map(|()| "own clocks".to_owned())
-    } else {
-        Err(io::Error::other("not in this kernel"))
+    let unshare = || process::unshare(&[NamespaceKind::Time]);
+    let tried = match host.time_namespaces {
+        true => attempt(&[NamespaceKind::User], unshare).map(|()| "own clocks".to_owned()),
+        false => Err(io::Error::other("not in this kernel")),
     };
     report("time_namespace", Need::Extra, tried, |_| {
         fix("a kernel of 5.6 or later with CONFIG_TIME_NS=y")
@@ -206,22 +181,15 @@ fn seccomp(facts: &Facts) -> LayerReport {
 }
 
 fn limits(host: &Host) -> LayerReport {
+    let cpu = match host.cgroups.shares_processors() {
+        true => "memory, processes, cpu",
+        false => "memory, processes; cpu by affinity",
+    };
     let tried = match &host.cgroups {
-        cgroup::Parent::V2 {
-            cpu: cgroup::CpuShare::Quota,
-            ..
-        } => Ok("cgroup v2: memory, processes, cpu".to_owned()),
-        cgroup::Parent::V2 {
-            cpu: cgroup::CpuShare::Affinity,
-            ..
-        } => Ok("cgroup v2: memory, processes; cpu by affinity".to_owned()),
-        cgroup::Parent::V1 { cpu: Some(_), .. } => Ok("cgroup v1: memory, processes, cpu".to_owned()),
-        cgroup::Parent::V1 { cpu: None, .. } => {
-            Ok("cgroup v1: memory, processes; cpu by affinity".to_owned())
-        }
         cgroup::Parent::None { reason } => Err(io::Error::other(format!(
             "none ({reason}); memory is sampled, processes are counted by the user namespace, cpu is by affinity"
         ))),
+        parent => Ok(format!("{}: {cpu}", parent.describe())),
     };
     report("cgroup", Need::Extra, tried, |_| {
         fix(
@@ -231,14 +199,10 @@ fn limits(host: &Host) -> LayerReport {
 }
 
 fn overlay() -> LayerReport {
-    let listed = fs::read_to_string("/proc/filesystems")
-        .unwrap_or_default()
-        .lines()
-        .any(|line| line.ends_with("\toverlay"));
-    let tried = if listed {
-        Ok("for `--workspace DIR:overlay`".to_owned())
-    } else {
-        Err(io::Error::other("not loaded"))
+    let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    let tried = match known.lines().any(|line| line.ends_with("\toverlay")) {
+        true => Ok("for `--workspace DIR:overlay`".to_owned()),
+        false => Err(io::Error::other("not loaded")),
     };
     report("overlayfs", Need::Extra, tried, |_| {
         fix("`sudo modprobe overlay`; needed for `--workspace DIR:overlay` only")
@@ -246,14 +210,11 @@ fn overlay() -> LayerReport {
 }
 
 fn own_uids(host: &Host) -> LayerReport {
-    let tried = if host.own_uids {
-        Ok("a host uid for each sandbox".to_owned())
-    } else if host.user.0 == 0 {
-        Err(io::Error::other(
-            "root without the ids or capabilities to give each sandbox its own",
-        ))
-    } else {
-        Ok("not needed: the server is an ordinary user".to_owned())
+    let lacking = "root without the ids or capabilities to give each sandbox its own";
+    let tried = match host.user.0 {
+        _ if host.own_uids => Ok("a host uid for each sandbox".to_owned()),
+        0 => Err(io::Error::other(lacking)),
+        _ => Ok("not needed: the server is an ordinary user".to_owned()),
     };
     report("own_uid", Need::Extra, tried, |_| {
         fix("CAP_SETUID, CAP_SETGID, CAP_SYS_ADMIN and the whole range of ids")

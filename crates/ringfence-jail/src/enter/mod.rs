@@ -30,20 +30,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What is handed to the process that enters.
 #[derive(Debug)]
 pub(crate) struct Handed {
     /// Trees that only the supervisor could open, by number.
     pub(crate) mapped_trees: Vec<(usize, OwnedFd)>,
     pub(crate) supervisor: u32,
-    /// The host's `/proc`.
     pub(crate) proc: OwnedFd,
 }
 
-/// What pid 1 has when it has entered.
 #[derive(Debug)]
 pub(crate) struct Entered {
-    /// For the program, and for all that it starts.
     pub(crate) rules: Rules,
     /// Where the code is written; a worker has none.
     pub(crate) code: Option<OwnedFd>,
@@ -53,11 +49,8 @@ pub(crate) struct Entered {
 /// By which the supervisor, and in part the server, reach into the sandbox from outside. A worker has none.
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
-    /// Where the program's changes are found.
     pub(crate) changes: Option<OwnedFd>,
-    /// `$RINGFENCE_OUTPUT_DIR`.
     pub(crate) output: Option<OwnedFd>,
-    /// The sandbox's `/proc`.
     pub(crate) proc: Option<OwnedFd>,
     /// The private disk, to be sized (tier `full`).
     pub(crate) disk: Option<OwnedFd>,
@@ -68,7 +61,6 @@ pub(crate) struct Handles {
 }
 
 impl Handles {
-    /// Those that there are, each with its kind.
     pub(crate) fn by_kind(self) -> Vec<(Handle, OwnedFd)> {
         let sockets = (0_u8..).map(Handle::Socket).zip(self.sockets);
         let others = [
@@ -78,15 +70,12 @@ impl Handles {
             (Handle::Disk, self.disk),
             (Handle::Layers, self.layers),
         ];
-        others
-            .into_iter()
-            .filter_map(|(kind, descriptor)| Some((kind, descriptor?)))
-            .chain(sockets)
-            .collect()
+        let others = others.into_iter();
+        let there = others.filter_map(|(kind, descriptor)| Some((kind, descriptor?)));
+        there.chain(sockets).collect()
     }
 }
 
-/// Least, usual and most bytes.
 const TCP_BUFFERS: &str = "4096 65536 212992";
 
 /// Every wall that pid 1 and the program share, in order. Nothing of the request is known yet.
@@ -103,10 +92,8 @@ pub(crate) fn enter(plan: &Plan, handed: &Handed) -> StepResult<Entered> {
     };
     file::set_umask(0o022);
     for (limit, value) in &plan.rlimits {
-        step(
-            format!("limit {limit:?}"),
-            resource::lower_limit(0, limit_of(*limit), *value),
-        )?;
+        let lowered = resource::lower_limit(0, limit_of(*limit), *value);
+        step(format!("limit {limit:?}"), lowered)?;
     }
     // A template walks its forks into their namespaces; over anything but those it has no power.
     let capabilities = match plan.program {
@@ -165,10 +152,8 @@ pub(crate) fn limit(pid: i32, plan: &Plan, claim: &Claim, supervisor: u32) -> St
             }
             _ => 0,
         };
-        step(
-            format!("limit {limit:?}"),
-            resource::lower_limit(pid, limit_of(*limit), *value + others),
-        )?;
+        let lowered = resource::lower_limit(pid, limit_of(*limit), *value + others);
+        step(format!("limit {limit:?}"), lowered)?;
     }
     match claim.processors {
         Some(count) => {
@@ -224,25 +209,22 @@ fn rules(plan: &Plan) -> StepResult<Rules> {
         Tier::Full => None,
         Tier::Landlock => Some(open_inside(plan, &plan.layout.workspace)?),
     };
-    let rules: Vec<(PathBuf, Right)> = plan
-        .landlock
-        .iter()
-        .map(|(path, right)| {
-            let right = match right {
-                PathRight::Read => Right::Read,
-                PathRight::Write => Right::Write,
-                PathRight::Keep => Right::Keep,
-                PathRight::Device => Right::Device,
-            };
-            let path = match &workspace {
-                Some(open) if *path == plan.layout.workspace => {
-                    PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()))
-                }
-                _ => path.clone(),
-            };
-            (path, right)
-        })
-        .collect();
+    let rule = |(path, right): &(PathBuf, PathRight)| {
+        let right = match right {
+            PathRight::Read => Right::Read,
+            PathRight::Write => Right::Write,
+            PathRight::Keep => Right::Keep,
+            PathRight::Device => Right::Device,
+        };
+        let path = match &workspace {
+            Some(open) if *path == plan.layout.workspace => {
+                format!("/proc/self/fd/{}", open.as_raw_fd()).into()
+            }
+            _ => path.clone(),
+        };
+        (path, right)
+    };
+    let rules: Vec<(PathBuf, Right)> = plan.landlock.iter().map(rule).collect();
     let tcp = match plan.tier {
         Tier::Full => Tcp::Unguarded,
         Tier::Landlock => Tcp::Refused,
@@ -291,10 +273,8 @@ fn open_descriptors(plan: &Plan) -> StepResult<Handles> {
     if matches!(plan.program, Program::Worker { .. }) {
         return Ok(Handles::default());
     }
-    let proc = step(
-        "open /proc",
-        file::open_listing(file::current_directory(), Path::new("/proc")),
-    )?;
+    let proc = file::open_listing(file::current_directory(), Path::new("/proc"));
+    let proc = step("open /proc", proc)?;
     Ok(Handles {
         changes: Some(open_inside(plan, &plan.changes)?),
         output: Some(open(&plan.layout.output)?),
@@ -312,10 +292,8 @@ fn open_inside(plan: &Plan, path: &Path) -> StepResult<OwnedFd> {
 }
 
 fn open(path: &Path) -> StepResult<OwnedFd> {
-    step(
-        format!("open {}", path.display()),
-        file::open_directory(file::current_directory(), path),
-    )
+    let opened = file::open_directory(file::current_directory(), path);
+    step(format!("open {}", path.display()), opened)
 }
 
 fn limit_of(limit: Rlimit) -> Limit {

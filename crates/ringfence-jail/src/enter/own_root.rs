@@ -58,15 +58,12 @@ pub(super) fn enter(plan: &Plan, handed: &Handed) -> StepResult<OwnRoot> {
     })
 }
 
-/// What pid 1 keeps of the root that it has built.
 pub(super) struct OwnRoot {
     /// The code directory, writable through this descriptor alone; a worker has none.
     pub(super) code: Option<OwnedFd>,
     /// By which the supervisor sizes the disk.
     pub(super) disk: OwnedFd,
-    /// The directory of all layers, which is covered.
     pub(super) layers: Option<OwnedFd>,
-    /// Of the egress.
     pub(super) sockets: Vec<OwnedFd>,
 }
 
@@ -78,30 +75,24 @@ struct Built {
 }
 
 fn open_trees(plan: &Plan, handed: &Handed) -> StepResult<Vec<OwnedFd>> {
-    plan.trees
-        .iter()
-        .enumerate()
-        .map(|(number, tree)| {
-            let name = || format!("open tree {}", tree.source.display());
-            let opened = match handed.mapped_trees.iter().find(|(mapped, _)| *mapped == number) {
-                Some((_, mapped)) => step(name(), mapped.try_clone())?,
-                None => step(name(), clone_tree(plan, tree))?,
-            };
-            let attributes = Attributes {
-                read_only: !tree.writable,
-                no_devices: !tree.devices,
-                no_exec: false,
-            };
-            step(
-                name(),
-                mount::restrict(opened.as_fd(), attributes, Reach::AllBelow),
-            )?;
-            Ok(opened)
-        })
-        .collect()
+    let open = |(number, tree): (usize, &Tree)| {
+        let name = || format!("open tree {}", tree.source.display());
+        let opened = match handed.mapped_trees.iter().find(|(mapped, _)| *mapped == number) {
+            Some((_, mapped)) => step(name(), mapped.try_clone())?,
+            None => step(name(), clone_tree(plan, tree))?,
+        };
+        let attributes = Attributes {
+            read_only: !tree.writable,
+            no_devices: !tree.devices,
+            no_exec: false,
+        };
+        let restricted = mount::restrict(opened.as_fd(), attributes, Reach::AllBelow);
+        step(name(), restricted)?;
+        Ok(opened)
+    };
+    plan.trees.iter().enumerate().map(open).collect()
 }
 
-/// A copy of a tree as this process sees it.
 pub(crate) fn clone_tree(plan: &Plan, tree: &Tree) -> io::Result<OwnedFd> {
     match plan.shared_at(&tree.source) {
         Some(shared) => mount::clone_tree(shared.again()?.as_fd(), Path::new("")),
@@ -126,20 +117,16 @@ fn build_root(plan: &Plan, trees: &[OwnedFd]) -> StepResult<Built> {
     ];
     let root = step("root tmpfs", mount::new_filesystem("tmpfs", &options, READ_WRITE))?;
     // Anywhere will do: the mount is reached through its descriptor until pivot_root.
-    step(
-        "attach root",
-        mount::attach(root.as_fd(), file::current_directory(), Path::new("/")),
-    )?;
+    let attached = mount::attach(root.as_fd(), file::current_directory(), Path::new("/"));
+    step("attach root", attached)?;
     step("enter root", process::change_directory_to(root.as_fd()))?;
     file::set_umask(0);
     let mut built = Built::default();
     for action in steps {
         if *action == plan::Step::SealRoot && !matches!(plan.program, Program::Worker { .. }) {
             let place = inside(&plan.layout.code);
-            built.code = Some(step(
-                "keep code writable",
-                mount::clone_tree(root.as_fd(), place),
-            )?);
+            let cloned = mount::clone_tree(root.as_fd(), place);
+            built.code = Some(step("keep code writable", cloned)?);
         }
         if let plan::Step::Layers { number, path } = action {
             let attached = attach_beneath(trees, *number, root.as_fd(), path);
@@ -152,30 +139,25 @@ fn build_root(plan: &Plan, trees: &[OwnedFd]) -> StepResult<Built> {
 
 fn perform(action: &plan::Step, root: BorrowedFd<'_>, trees: &[OwnedFd]) -> StepResult<()> {
     use plan::Step as Action;
+    let name = |what: &str, path: &Path| format!("{what} {}", path.display());
     match action {
         Action::Root { .. } | Action::Layers { .. } => Ok(()),
-        Action::Directory { path, mode } => step(
-            format!("directory {}", path.display()),
-            file::make_directory(root, inside(path), *mode),
-        ),
-        Action::Link { path, target } => step(
-            format!("link {}", path.display()),
-            file::make_link(root, inside(path), target),
-        ),
+        Action::Directory { path, mode } => {
+            let made = file::make_directory(root, inside(path), *mode);
+            step(name("directory", path), made)
+        }
+        Action::Link { path, target } => {
+            let made = file::make_link(root, inside(path), target);
+            step(name("link", path), made)
+        }
         Action::Text { path, content } => {
             let written = file::make_file(root, inside(path), 0o444)
                 .and_then(|mut file| file.write_all(content.as_bytes()));
-            step(format!("file {}", path.display()), written)
+            step(name("file", path), written)
         }
-        Action::Tree { number, path, .. } => step(
-            format!("attach {}", path.display()),
-            attach(trees, *number, root, path),
-        ),
-        Action::Overlay { lower, path } => step(
-            format!("overlay {}", path.display()),
-            overlay(trees, *lower, root, path),
-        ),
-        Action::Writable { path } => step(format!("writable {}", path.display()), keep_writable(root, path)),
+        Action::Tree { number, path } => step(name("attach", path), attach(trees, *number, root, path)),
+        Action::Overlay { lower, path } => step(name("overlay", path), overlay(trees, *lower, root, path)),
+        Action::Writable { path } => step(name("writable", path), keep_writable(root, path)),
         Action::SealRoot => step("seal root", mount::restrict(root, READ_ONLY, Reach::ThisMount)),
         Action::Pts => step("devpts", pseudo_terminals(root)),
         Action::Proc { shown } => match shown {
@@ -195,9 +177,8 @@ fn inside(path: &Path) -> &Path {
 }
 
 fn attach(trees: &[OwnedFd], number: usize, root: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
-    let tree = trees
-        .get(number)
-        .ok_or_else(|| io::Error::other("no such tree"))?;
+    let tree = trees.get(number);
+    let tree = tree.ok_or_else(|| io::Error::other("no such tree"))?;
     mount::attach(tree.as_fd(), root, inside(path))
 }
 

@@ -7,32 +7,24 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use zeroize::Zeroize;
 
-/// Everything that a request brings to a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
     /// The code file's name, and its bytes in the payload.
     pub code: Vec<(String, Part)>,
-    /// Input files, written into the workspace.
     pub files: Vec<(PathBuf, Part)>,
-    /// What runs.
     pub run: Run,
-    /// The directory of the host's that becomes the workspace.
     pub workspace: Option<HostWorkspace>,
-    /// The packages that it brings.
     pub layer: Option<LayerName>,
-    /// What it adds to the egress of every sandbox.
     pub egress: Option<EgressSpec>,
     /// Limits for the cgroup, the sampler, the disk and the clock.
     pub limits: Limits,
     /// Processes and threads of the server's user that may be added elsewhere while it runs. They count where a sandbox
     /// has no user namespace.
     pub others: u64,
-    /// `setrlimit`.
     pub rlimits: Vec<(Rlimit, u64)>,
     /// Run on so many processors, where no cgroup shares out time.
     pub processors: Option<usize>,
-    /// Between the polite and the final signal.
     pub grace_ms: u64,
 }
 
@@ -47,11 +39,10 @@ impl Claim {
 
 /// Makes the claim. Pure: the same spec and host give the same claim.
 pub fn claim(spec: ClaimSpec, host: &Host) -> Claim {
+    let files = spec.files.into_iter();
     Claim {
         code: spec.code,
-        files: spec
-            .files
-            .into_iter()
+        files: files
             .map(|(path, part)| (PathBuf::from(path.as_str()), part))
             .collect(),
         run: spec.run,
@@ -81,8 +72,7 @@ fn rlimits(limits: &Limits) -> Vec<(Rlimit, u64)> {
 /// Without a cgroup that shares out processor time, whole processors are the only share the kernel enforces.
 fn processors(limits: &Limits, host: &Host) -> Option<usize> {
     let shared_out = host.cgroups.shares_processors();
-    let whole = usize::try_from(limits.cpu_millicores.div_ceil(1000))
-        .unwrap_or(1)
-        .max(1);
+    let whole = usize::try_from(limits.cpu_millicores.div_ceil(1000)).unwrap_or(1);
+    let whole = whole.max(1);
     (!shared_out && whole < host.processors).then_some(whole)
 }

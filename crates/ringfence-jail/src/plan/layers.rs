@@ -6,25 +6,16 @@ use ringfence_types::{Isolation, LayerState, Tier};
 use std::collections::BTreeMap;
 
 impl Plan {
-    /// Tier and layers of a run, as they stand in every result.
     pub fn isolation(&self, claim: &Claim, host: &Host) -> Isolation {
         let full = self.tier == Tier::Full;
         let mut layers = BTreeMap::new();
         let mut layer = |name: &str, active: bool, detail: String| {
             layers.insert(name.to_owned(), LayerState { active, detail });
         };
-        let absent = || "not in this tier".to_owned();
-        let only_full = |detail: &str| if full { detail.to_owned() } else { absent() };
-        layer(
-            "user_namespace",
-            full,
-            if full { self.identity.describe() } else { absent() },
-        );
-        layer(
-            "mount_namespace",
-            full,
-            only_full("own root, runtime read-only, nothing else of the host"),
-        );
+        let only_full = |detail: &str| if full { detail } else { "not in this tier" }.to_owned();
+        layer("user_namespace", full, only_full(&self.identity.describe()));
+        let mounts = only_full("own root, runtime read-only, nothing else of the host");
+        layer("mount_namespace", full, mounts);
         layer("pid_namespace", full, only_full("own, pid 1 is ours"));
         layer("network_namespace", full, only_full(Self::network(claim)));
         layer("ipc_namespace", full, only_full("own"));
@@ -33,10 +24,9 @@ impl Plan {
         for (name, detail) in self.weaker() {
             layer(name, false, detail.to_owned());
         }
-        let time = if self.time_namespace {
-            "own, clocks start at zero".to_owned()
-        } else {
-            only_full("not in this kernel")
+        let time = match self.time_namespace {
+            true => "own, clocks start at zero".to_owned(),
+            false => only_full("not in this kernel"),
         };
         layer("time_namespace", self.time_namespace, time);
         layer("landlock", true, format!("abi {}", host.landlock));
@@ -49,44 +39,29 @@ impl Plan {
         layer("seccomp", true, format!("allowlist{network}"));
         layer("capabilities", true, "none, bounding set empty".to_owned());
         layer("no_new_privileges", true, "set".to_owned());
-        layer(
-            "memory",
-            true,
-            format!(
-                "{} MiB by {}",
-                claim.limits.memory_bytes >> 20,
-                self.mechanism("sampling the tree")
-            ),
-        );
-        let processes = if full {
+        let (mib, processes) = (claim.limits.memory_bytes >> 20, claim.limits.processes);
+        let by = self.mechanism("sampling the tree");
+        layer("memory", true, format!("{mib} MiB by {by}"));
+        let by = self.mechanism(if full {
             "user namespace count"
         } else {
             "count of the user"
-        };
-        layer(
-            "processes",
-            true,
-            format!("{} by {}", claim.limits.processes, self.mechanism(processes)),
-        );
+        });
+        layer("processes", true, format!("{processes} by {by}"));
         layer("cpu", true, self.cpu(claim));
         layer("disk", true, self.disk(claim));
         layer("wall_time", true, format!("{} ms", claim.limits.timeout_ms));
-        layer(
-            "resource_limits",
-            true,
-            "core, cpu, file size, open files, locked memory, stack".to_owned(),
-        );
+        let limits = "core, cpu, file size, open files, locked memory, stack";
+        layer("resource_limits", true, limits.to_owned());
         Isolation::new(self.tier, layers)
     }
 
-    /// What a filter on the server refuses.
     fn weaker(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let (full, refused) = (self.tier == Tier::Full, self.refused);
         let host_name = ("host_name", "the host's: sethostname is refused here");
         let root = ("pivot_root", "the root is a chroot: pivot_root is refused here");
-        [(refused.host_name, host_name), (refused.pivot_root, root)]
-            .into_iter()
-            .filter_map(move |(is_refused, layer)| (full && is_refused).then_some(layer))
+        let layers = [(refused.host_name, host_name), (refused.pivot_root, root)].into_iter();
+        layers.filter_map(move |(is_refused, layer)| (full && is_refused).then_some(layer))
     }
 
     fn network(claim: &Claim) -> &'static str {
@@ -107,14 +82,7 @@ impl Plan {
         let cores = f64::from(claim.limits.cpu_millicores) / 1000.0;
         match claim.processors {
             Some(whole) => format!("{whole} whole processor(s) by affinity"),
-            None if matches!(
-                self.cgroups,
-                Parent::V2 {
-                    cpu: crate::cgroup::CpuShare::Quota,
-                    ..
-                } | Parent::V1 { cpu: Some(_), .. }
-            ) =>
-            {
+            None if self.cgroups.shares_processors() => {
                 format!("{cores} cores by {}", self.cgroups.describe())
             }
             None => "all processors of the host".to_owned(),
@@ -124,10 +92,10 @@ impl Plan {
     fn disk(&self, claim: &Claim) -> String {
         let limits = &claim.limits;
         match self.tier {
-            Tier::Full => format!(
-                "{} MiB in memory, by the file system",
-                limits.private_disk_bytes() >> 20
-            ),
+            Tier::Full => {
+                let mib = limits.private_disk_bytes() >> 20;
+                format!("{mib} MiB in memory, by the file system")
+            }
             Tier::Landlock => format!("{} MiB, by sampling", limits.disk_bytes >> 20),
         }
     }

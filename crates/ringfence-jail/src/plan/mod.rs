@@ -25,42 +25,30 @@ pub use root::Step;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// Strength.
     pub tier: Tier,
-    /// Directories as the program sees them.
     pub layout: Layout,
-    /// Who the program is on the host.
     pub identity: Identity,
     /// Trees of the host, opened before the identity changes.
     pub trees: Vec<Tree>,
-    /// How the root is built (tier `full`).
     pub root: Vec<Step>,
-    /// Is there a time namespace.
     pub time_namespace: bool,
     /// Steps that are left out, or done otherwise, because a filter refuses them.
     pub refused: Refused,
-    /// Landlock rules.
     pub landlock: Vec<(PathBuf, PathRight)>,
-    /// System call filter.
     pub seccomp: seccomp::Profile,
     /// A directory of the host that is shown: sockets with names are refused, because of those in it, and set-id bits,
     /// because of the programs that are left in it.
     pub shared: Option<Pinned>,
     /// `setrlimit`, of what is the same for every claim.
     pub rlimits: Vec<(Rlimit, u64)>,
-    /// Where the cgroup is made.
     pub cgroups: cgroup::Parent,
-    /// Limits until the claim.
     pub limits: Limits,
     /// Directory behind the workspace whose files are the sandbox's output: the workspace itself, or an upper layer.
     pub changes: PathBuf,
     /// What the limit of the disk counts of a directory of the host's that the program may write.
     pub quota: Option<Quota>,
-    /// See [`crate::HostWorkspace::writing`].
     pub writing: Option<PathBuf>,
-    /// See [`crate::HostWorkspace::known`].
     pub known: Known,
-    /// The program.
     pub program: Program,
 }
 
@@ -75,21 +63,20 @@ impl Plan {
         let is_written = |(path, right): &(PathBuf, PathRight)| {
             *path == self.layout.workspace && matches!(right, PathRight::Write | PathRight::Keep)
         };
-        self.shared
-            .as_ref()
-            .map(|_| match self.landlock.iter().any(is_written) {
-                true => WorkspaceMode::Rw,
-                false => WorkspaceMode::Ro,
-            })
+        let mode = match self.landlock.iter().any(is_written) {
+            true => WorkspaceMode::Rw,
+            false => WorkspaceMode::Ro,
+        };
+        self.shared.as_ref().map(|_| mode)
     }
 
     /// May a claim bring it packages and ports, which a child of its supervisor attaches.
     pub(crate) fn is_bound_late(&self) -> bool {
-        self.tier == Tier::Full
-            && matches!(
-                self.program,
-                Program::Claimed | Program::Ahead { .. } | Program::Forked
-            )
+        let takes_claims = matches!(
+            self.program,
+            Program::Claimed | Program::Ahead { .. } | Program::Forked
+        );
+        self.tier == Tier::Full && takes_claims
     }
 }
 
@@ -98,27 +85,19 @@ impl Plan {
 pub enum Identity {
     /// A uid and gid of its own: `base` + pid of the supervisor.
     Own {
-        /// First of the range.
         base: u32,
     },
-    /// The server's.
     Server {
-        /// Uid.
         uid: u32,
-        /// Gid.
         gid: u32,
     },
 }
 
-/// Uid and gid inside.
 pub const INSIDE_ID: u32 = 1000;
 
-/// A tree of the host that is shown inside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tree {
-    /// Path on the host.
     pub source: PathBuf,
-    /// May the program write it.
     pub writable: bool,
     /// Are device nodes of it usable (only for the nodes themselves).
     pub devices: bool,
@@ -126,22 +105,27 @@ pub struct Tree {
     pub map_owner: bool,
 }
 
-/// Landlock rights, as words that can be sent.
+impl Tree {
+    fn read_only(source: PathBuf) -> Self {
+        Self {
+            source,
+            writable: false,
+            devices: false,
+            map_owner: false,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PathRight {
-    /// Read, list, execute.
     Read,
-    /// All but devices.
     Write,
-    /// All but devices and executing.
     Keep,
-    /// Device nodes.
     Device,
 }
 
 /// Resource limits of the program (`setrlimit(2)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the names of setrlimit(2)")]
 pub enum Rlimit {
     Core,
     Cpu,
@@ -156,19 +140,12 @@ pub enum Rlimit {
     Stack,
 }
 
-/// Why no plan can be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanError {
     /// The host lacks a layer that the tier promises.
-    MissingLayer {
-        /// Layer.
-        layer: &'static str,
-    },
+    MissingLayer { layer: &'static str },
     /// A tree of the host is too broad to be shown.
-    TreeTooBroad {
-        /// Path.
-        path: PathBuf,
-    },
+    TreeTooBroad { path: PathBuf },
 }
 
 impl fmt::Display for PlanError {
@@ -176,10 +153,10 @@ impl fmt::Display for PlanError {
         match self {
             Self::MissingLayer { layer } => write!(f, "this host has no {layer}"),
             Self::TreeTooBroad { path } => {
+                let path = path.display();
                 write!(
                     f,
-                    "{} holds more than an interpreter and is not shown to programs",
-                    path.display()
+                    "{path} holds more than an interpreter and is not shown to programs"
                 )
             }
         }
@@ -199,10 +176,9 @@ pub fn build(spec: JailSpec, host: &Host) -> Result<Plan, PlanError> {
     let identity = identity(host);
     let memory_cgroup = !matches!(host.cgroups, cgroup::Parent::None { .. });
     let full = spec.tier == Tier::Full;
-    let (trees, steps) = if full {
-        root::build(&spec, host, identity)
-    } else {
-        (Vec::new(), Vec::new())
+    let (trees, steps) = match full {
+        true => root::build(&spec, host, identity),
+        false => (Vec::new(), Vec::new()),
     };
     let shared = spec.host_workspace.as_ref();
     let changes = match shared.map(|shared| shared.mode) {
@@ -239,21 +215,16 @@ pub fn build(spec: JailSpec, host: &Host) -> Result<Plan, PlanError> {
 }
 
 fn identity(host: &Host) -> Identity {
-    if host.own_uids {
-        Identity::Own { base: UID_BASE }
-    } else {
-        Identity::Server {
-            uid: host.user.0,
-            gid: host.user.1,
-        }
+    let (uid, gid) = host.user;
+    match host.own_uids {
+        true => Identity::Own { base: UID_BASE },
+        false => Identity::Server { uid, gid },
     }
 }
 
 fn landlock(spec: &JailSpec, host: &Host) -> Vec<(PathBuf, PathRight)> {
-    let read_only = spec
-        .host_workspace
-        .as_ref()
-        .is_some_and(|shared| shared.mode == WorkspaceMode::Ro);
+    let shared = spec.host_workspace.as_ref();
+    let read_only = shared.is_some_and(|shared| shared.mode == WorkspaceMode::Ro);
     let right = |path: &Path| match spec.written {
         _ if read_only && path == spec.layout.workspace => PathRight::Read,
         Written::MayRun => PathRight::Write,
@@ -269,35 +240,25 @@ fn landlock(spec: &JailSpec, host: &Host) -> Vec<(PathBuf, PathRight)> {
             ("/dev", PathRight::Device),
             ("/dev/shm", right(Path::new("/dev/shm"))),
         ];
-        return fixed
-            .map(|(path, right)| (path.into(), right))
+        let fixed = fixed.map(|(path, right)| (path.into(), right));
+        let written = writable
             .into_iter()
-            .chain(
-                writable
-                    .into_iter()
-                    .filter(|(_, right)| *right != PathRight::Read),
-            )
-            .collect();
+            .filter(|(_, right)| *right != PathRight::Read);
+        return fixed.into_iter().chain(written).collect();
     }
     let system = host.system.iter().chain(&host.etc).filter_map(|path| match path {
         SystemPath::Tree { path, .. } => Some((path.clone(), PathRight::Read)),
         SystemPath::Link(..) => None,
     });
-    let devices = host
-        .devices
-        .iter()
-        .map(|name| (PathBuf::from("/dev").join(name), PathRight::Device));
+    let device = |name| (PathBuf::from("/dev").join(name), PathRight::Device);
+    let devices = host.devices.iter().map(device);
     let trees = spec.trees.iter().map(|path| (path.clone(), PathRight::Read));
     let proc = [
         ("/proc".into(), PathRight::Read),
         (spec.layout.code.clone(), PathRight::Read),
     ];
-    system
-        .chain(devices)
-        .chain(trees)
-        .chain(proc)
-        .chain(writable)
-        .collect()
+    let read = system.chain(devices).chain(trees).chain(proc);
+    read.chain(writable).collect()
 }
 
 const RLIMITS: [(Rlimit, u64); 7] = [

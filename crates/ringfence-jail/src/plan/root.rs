@@ -20,73 +20,51 @@ use std::{
 pub enum Step {
     /// The root itself: a tmpfs of this size; workspace, /tmp, home and /dev/shm are directories of it.
     Root {
-        /// Size.
         bytes: u64,
-        /// Most files.
         files: u64,
     },
-    /// A directory.
     Directory {
-        /// Path.
         path: PathBuf,
-        /// Permissions.
         mode: u32,
     },
-    /// A symbolic link.
     Link {
-        /// Path.
         path: PathBuf,
-        /// Target.
         target: String,
     },
-    /// A file with this text.
     Text {
-        /// Path.
         path: PathBuf,
-        /// Content.
         content: String,
     },
     /// Attaches a tree of `Plan::trees`, by number.
     Tree {
-        /// Number.
         number: usize,
-        /// Path.
         path: PathBuf,
     },
     /// A host directory below, a directory of the root above: writes go above.
     Overlay {
-        /// Number of the lower tree.
         lower: usize,
-        /// Path.
         path: PathBuf,
     },
     /// Attaches a tree of `Plan::trees` where no process inside reaches it: the next mount there covers it.
     Layers {
-        /// Number.
         number: usize,
-        /// Path.
         path: PathBuf,
     },
     /// Keeps this directory of the root writable when the root becomes read-only.
     Writable {
-        /// Path.
         path: PathBuf,
     },
-    /// Makes the root read-only.
     SealRoot,
     /// Pseudo-terminals of its own at `/dev/pts`.
     Pts,
     /// `/proc` of its own pid namespace, read-only.
     Proc {
-        /// What else is in it.
         shown: ProcEntries,
     },
 }
 
-/// What is in `/proc` beside the processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcEntries {
-    /// Nothing at all (`subset=pid`).
     Nothing,
     /// These names; everything else is masked.
     Only(Vec<String>),
@@ -119,7 +97,6 @@ pub(crate) const UPPER: &str = "/.overlay/upper";
 pub(crate) const OVERLAY_WORK: &str = "/.overlay/work";
 pub(crate) const OVERLAY_LOWER: &str = "/.overlay/lower";
 
-/// Directories of the host that are never shown as a whole.
 const TOO_BROAD: &[&str] = &[
     "/", "/boot", "/dev", "/etc", "/home", "/media", "/mnt", "/opt", "/proc", "/root", "/run", "/srv",
     "/sys", "/tmp", "/var",
@@ -131,7 +108,6 @@ pub(super) fn too_broad(path: &Path) -> bool {
     !path.is_absolute() || is_home || TOO_BROAD.iter().any(|broad| path == Path::new(broad))
 }
 
-/// The trees to open and the steps to take.
 pub(super) fn build(spec: &JailSpec, host: &Host, identity: Identity) -> (Vec<Tree>, Vec<Step>) {
     let mut root = Root {
         trees: Vec::new(),
@@ -144,14 +120,10 @@ pub(super) fn build(spec: &JailSpec, host: &Host, identity: Identity) -> (Vec<Tr
         files: files_max(spec.limits.private_disk_bytes()),
     });
     if matches!(spec.program, Program::Worker { .. }) {
-        root.steps.push(Step::Directory {
-            path: "/proc".into(),
-            mode: 0o555,
-        });
+        root.directory(Path::new("/proc"), 0o555);
         root.steps.push(Step::SealRoot);
-        root.steps.push(Step::Proc {
-            shown: ProcEntries::Nothing,
-        });
+        let shown = ProcEntries::Nothing;
+        root.steps.push(Step::Proc { shown });
         return (root.trees, root.steps);
     }
     root.etc(host);
@@ -183,10 +155,8 @@ impl Root {
             self.directory(parent, 0o755);
         }
         self.made.insert(path.to_owned());
-        self.steps.push(Step::Directory {
-            path: path.to_owned(),
-            mode,
-        });
+        let path = path.to_owned();
+        self.steps.push(Step::Directory { path, mode });
     }
 
     fn link(&mut self, path: &Path, target: &str) {
@@ -194,30 +164,20 @@ impl Root {
             if let Some(parent) = path.parent() {
                 self.directory(parent, 0o755);
             }
-            self.steps.push(Step::Link {
-                path: path.to_owned(),
-                target: target.to_owned(),
-            });
+            let (path, target) = (path.to_owned(), target.to_owned());
+            self.steps.push(Step::Link { path, target });
         }
     }
 
     fn text(&mut self, path: &str, content: &str) {
         self.directory(Path::new(path).parent().unwrap_or(Path::new("/")), 0o755);
-        self.steps.push(Step::Text {
-            path: path.into(),
-            content: content.to_owned(),
-        });
+        let (path, content) = (path.into(), content.to_owned());
+        self.steps.push(Step::Text { path, content });
     }
 
     fn read_only_tree(&mut self, path: &Path, node: Node) {
         self.place(path, node);
-        let tree = Tree {
-            source: path.to_owned(),
-            writable: false,
-            devices: false,
-            map_owner: false,
-        };
-        self.attach(tree, path);
+        self.attach(Tree::read_only(path.to_owned()), path);
     }
 
     /// Makes the place on which a tree is attached, unless it lies inside a tree, where the place is there already.
@@ -233,10 +193,8 @@ impl Root {
 
     fn attach(&mut self, tree: Tree, path: &Path) {
         self.trees.push(tree);
-        self.steps.push(Step::Tree {
-            number: self.trees.len() - 1,
-            path: path.to_owned(),
-        });
+        let (number, path) = (self.trees.len() - 1, path.to_owned());
+        self.steps.push(Step::Tree { number, path });
     }
 
     /// `/etc` is a handful of generated files and a few public things of the host.
@@ -256,10 +214,8 @@ impl Root {
             "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n",
         );
         // In every sandbox, since a claim may bring egress. Without egress there is no route to it.
-        self.text(
-            "/etc/resolv.conf",
-            &format!("nameserver {GATEWAY}\noptions timeout:5 attempts:2\n"),
-        );
+        let resolver = format!("nameserver {GATEWAY}\noptions timeout:5 attempts:2\n");
+        self.text("/etc/resolv.conf", &resolver);
         self.text(
             "/etc/protocols",
             "ip 0 IP\nicmp 1 ICMP\ntcp 6 TCP\nudp 17 UDP\nipv6 41 IPv6\n",
@@ -304,16 +260,14 @@ impl Root {
             // Shared mappings of /dev/zero are memory that no process's resident set shows; /dev/full reads as zeros
             // too and cannot be mapped.
             let counted = !matches!(host.cgroups, crate::cgroup::Parent::None { .. });
-            let source = if *name == "zero" && !counted {
-                "/dev/full".into()
-            } else {
-                path.clone()
+            let source = match *name {
+                "zero" if !counted => "/dev/full".into(),
+                _ => path.clone(),
             };
             let tree = Tree {
-                source,
                 writable: true,
                 devices: true,
-                map_owner: false,
+                ..Tree::read_only(source)
             };
             self.attach(tree, &path);
         }
@@ -334,10 +288,8 @@ impl Root {
         self.directory(&spec.layout.code, 0o755);
         // Node looks for packages beside the code; they are in the workspace.
         let packages = spec.layout.workspace.join("node_modules");
-        self.link(
-            &spec.layout.code.join("node_modules"),
-            &packages.display().to_string(),
-        );
+        let beside_code = spec.layout.code.join("node_modules");
+        self.link(&beside_code, &packages.display().to_string());
         for (path, mode) in [
             (spec.layout.tmp.as_path(), 0o1777),
             (&spec.layout.home, 0o700),
@@ -345,9 +297,8 @@ impl Root {
             (Path::new("/dev/shm"), 0o1777),
         ] {
             self.directory(path, mode);
-            self.steps.push(Step::Writable {
-                path: path.to_owned(),
-            });
+            let path = path.to_owned();
+            self.steps.push(Step::Writable { path });
         }
         self.directory(Path::new("/var"), 0o755);
         self.link(Path::new("/var/tmp"), "/tmp");
@@ -361,20 +312,17 @@ impl Root {
             return;
         };
         let tree = Tree {
-            source: directory.path.clone(),
             writable: *mode == WorkspaceMode::Rw,
-            devices: false,
             map_owner: matches!(identity, Identity::Own { .. }),
+            ..Tree::read_only(directory.path.clone())
         };
         if *mode == WorkspaceMode::Overlay {
             for part in [UPPER, OVERLAY_WORK, OVERLAY_LOWER] {
                 self.directory(Path::new(part), 0o755);
             }
             self.trees.push(tree);
-            self.steps.push(Step::Overlay {
-                lower: self.trees.len() - 1,
-                path: path.clone(),
-            });
+            let (lower, path) = (self.trees.len() - 1, path.clone());
+            self.steps.push(Step::Overlay { lower, path });
         } else {
             self.attach(tree, path);
         }
@@ -389,19 +337,12 @@ impl Root {
         for part in ["python", "bin"] {
             self.directory(&path.join(part), 0o755);
         }
-        self.link(
-            Path::new("/node_modules"),
-            &path.join("node_modules").display().to_string(),
-        );
-        let tree = Tree {
-            source: match spec.program {
-                Program::Forked => path.clone(),
-                _ => layers.clone(),
-            },
-            writable: false,
-            devices: false,
-            map_owner: false,
-        };
+        let modules = path.join("node_modules").display().to_string();
+        self.link(Path::new("/node_modules"), &modules);
+        let tree = Tree::read_only(match spec.program {
+            Program::Forked => path.clone(),
+            _ => layers.clone(),
+        });
         if matches!(spec.program, Program::Template { .. }) {
             self.attach(tree, &path);
         } else {
@@ -411,27 +352,22 @@ impl Root {
     }
 
     fn proc(&mut self, program: &Program) {
-        let proc = Path::new("/proc");
         // made before the root is sealed
-        let seal = self.steps.len() - 1;
+        let (seal, path, mode) = (self.steps.len() - 1, PathBuf::from("/proc"), 0o555);
         self.steps.insert(
             seal,
             Step::Directory {
-                path: proc.to_owned(),
-                mode: 0o555,
+                path: path.clone(),
+                mode,
             },
         );
         if let Some(number) = self.layers {
-            self.steps.push(Step::Layers {
-                number,
-                path: proc.to_owned(),
-            });
+            self.steps.push(Step::Layers { number, path });
         }
-        self.steps.push(Step::Proc {
-            shown: match program {
-                Program::Template { .. } => ProcEntries::All,
-                _ => ProcEntries::Only(PROC_SHOWN.iter().map(|name| (*name).to_owned()).collect()),
-            },
-        });
+        let shown = match program {
+            Program::Template { .. } => ProcEntries::All,
+            _ => ProcEntries::Only(PROC_SHOWN.map(str::to_owned).into()),
+        };
+        self.steps.push(Step::Proc { shown });
     }
 }

@@ -17,10 +17,9 @@ impl fmt::Display for Plan {
         for (path, right) in &self.landlock {
             writeln!(f, "landlock {right:?} {}", path.display())?;
         }
-        let unix = if self.shared.is_some() {
-            ", no unix sockets, no set-id bits"
-        } else {
-            ""
+        let unix = match self.shared {
+            Some(_) => ", no unix sockets, no set-id bits",
+            None => "",
         };
         writeln!(f, "seccomp {:?}{unix}", self.seccomp)?;
         for (limit, value) in &self.rlimits {
@@ -68,26 +67,17 @@ struct RootStep<'a>(&'a Step, &'a [Tree]);
 
 impl fmt::Display for RootStep<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let access = |number: &usize| Access(self.1.get(*number));
         match self.0 {
             Step::Root { bytes, files } => write!(f, "tmpfs / {bytes} bytes, {files} files, nosuid nodev"),
             Step::Directory { path, mode } => write!(f, "directory {} {mode:o}", path.display()),
             Step::Link { path, target } => write!(f, "link {} -> {target}", path.display()),
             Step::Text { path, content } => write!(f, "text {} {content:?}", path.display()),
-            Step::Tree { number, path, .. } => {
-                write!(f, "tree {} {}", path.display(), Access(self.1.get(*number)))
+            Step::Tree { number, path } => write!(f, "tree {} {}", path.display(), access(number)),
+            Step::Overlay { lower, path } => write!(f, "overlay {} over {}", path.display(), access(lower)),
+            Step::Layers { number, path } => {
+                write!(f, "layers {} {} covered", path.display(), access(number))
             }
-            Step::Overlay { lower, path } => write!(
-                f,
-                "overlay {} over {}",
-                path.display(),
-                Access(self.1.get(*lower))
-            ),
-            Step::Layers { number, path } => write!(
-                f,
-                "layers {} {} covered",
-                path.display(),
-                Access(self.1.get(*number))
-            ),
             Step::Writable { path } => write!(f, "writable {}", path.display()),
             Step::SealRoot => f.write_str("seal"),
             Step::Pts => f.write_str("devpts /dev/pts"),
@@ -113,10 +103,7 @@ impl fmt::Display for Access<'_> {
         let access = if tree.writable { "read-write" } else { "read-only" };
         let devices = if tree.devices { "" } else { " nodev" };
         let mapped = if tree.map_owner { " owner mapped" } else { "" };
-        write!(
-            f,
-            "from {} {access} nosuid{devices}{mapped}",
-            tree.source.display()
-        )
+        let source = tree.source.display();
+        write!(f, "from {source} {access} nosuid{devices}{mapped}")
     }
 }

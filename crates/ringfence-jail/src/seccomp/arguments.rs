@@ -134,7 +134,6 @@ fn none_of(argument: u8, choices: &[Choice]) -> Vec<Test> {
     values.map(|(_, value)| Test::IsNot(argument, *value)).collect()
 }
 
-/// Answered "not permitted".
 pub(super) fn refused(profile: Profile) -> Vec<Refusal> {
     let mut all: Vec<Refusal> = namespaces().collect();
     all.push(siblings());
@@ -498,7 +497,6 @@ fn datagram_pairs() -> Refusal {
     }
 }
 
-/// Answered "out of memory".
 pub(super) fn uncounted_memory(profile: Profile) -> Vec<Refusal> {
     const HUGE: &str = "the host's reserve of huge pages, which no limit of ours counts";
     let mut all = Vec::new();

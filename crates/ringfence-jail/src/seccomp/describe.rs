@@ -8,27 +8,19 @@ use super::{
 };
 use ringfence_sys::seccomp::{EAFNOSUPPORT, ENOMEM, ENOSYS, EPERM};
 
-/// What the kernel answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The call is made.
     Allow,
-    /// It fails with this error.
     Errno(i32),
 }
 
-/// One rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// System call number of this architecture.
     pub number: i64,
-    /// Its name.
     pub name: &'static str,
     /// The uses that this row is about; empty: all that no other row of the call is about.
     pub when: &'static str,
-    /// The answer.
     pub verdict: Verdict,
-    /// Why.
     pub reason: &'static str,
 }
 

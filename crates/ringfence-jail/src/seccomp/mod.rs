@@ -16,24 +16,16 @@ use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, io, sync::OnceLock};
 use table::CallGroup;
 
-/// Which filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Profile {
     /// Tier `full`. Without a memory cgroup, the calls whose memory no look at the tree would see are refused.
-    Full {
-        /// Does a cgroup count memory.
-        memory_cgroup: bool,
-    },
+    Full { memory_cgroup: bool },
     /// A template of the tier `full`: it may also join namespaces and hold descriptors of its children. What it forks
     /// gives that up by the filter [`of_forks`], and is then where `Full` is.
-    Template {
-        /// Does a cgroup count memory.
-        memory_cgroup: bool,
-    },
+    Template { memory_cgroup: bool },
     /// Tier `landlock`: there is no network namespace, so there are no sockets; no ipc namespace, so there is no System
     /// V and no message queue; no pid namespace, so limits and priorities are set of oneself only.
     Landlock {
-        /// Does a cgroup count memory.
         memory_cgroup: bool,
         /// Is the program the server's user, so that files have no other guard than Landlock: then their modes, owners,
         /// times and attributes stay.

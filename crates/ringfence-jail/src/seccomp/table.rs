@@ -1,7 +1,6 @@
 //! The tables: every group of calls with the reason why it is there. `libc` is used for the numbers only; those that it
 //! does not have are written out, and are the same on every architecture from 424 on.
 
-/// Calls that share a reason.
 #[derive(Debug)]
 pub(super) struct CallGroup {
     pub(super) why: &'static str,

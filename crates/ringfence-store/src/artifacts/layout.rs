@@ -1,4 +1,5 @@
-//! The store's directory and its lock.
+//! The store's directory and its lock; how much it holds, by the last count and what was added since, and whether it
+//! is time to sweep.
 
 use super::{ArtifactError, manifest::MANIFEST_BYTES_MAX};
 use crate::{
@@ -10,38 +11,33 @@ use std::{
     io,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    sync::Arc,
-    time::SystemTime,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
 };
 
 const LOCK: &str = "lock";
 const COUNT_BYTES_MAX: u64 = 32;
 const BLOCK_BYTES: u64 = 4096;
 
-/// The open directory.
 #[derive(Debug)]
 pub(super) struct ArtifactsDir {
     root: Directory,
     pub(super) blobs: Arc<LooseBlobs>,
     pub(super) executions: Directory,
-}
-
-/// What the last sweep of any process counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Count {
-    pub(super) bytes: u64,
-    pub(super) at: SystemTime,
+    tally: Mutex<Tally>,
 }
 
 impl ArtifactsDir {
-    pub(super) fn open(path: PathBuf) -> Result<Self, ArtifactError> {
+    pub(super) fn open(path: PathBuf, retention: Retention) -> Result<Self, ArtifactError> {
         let root = Directory::private(path)?;
         // A store without a lock is new: it holds nothing.
         match root.write_unsynced(LOCK, b"0\n", Taken::Refused) {
             Err(FileError { error, .. }) if error.kind() == io::ErrorKind::AlreadyExists => {}
             written => written?,
         }
+        let tally = Tally::new(retention, last_count(&root)?);
         Ok(Self {
+            tally: Mutex::new(tally),
             blobs: Arc::new(LooseBlobs::open(&root)?),
             executions: root.subdirectory("executions")?,
             root,
@@ -52,27 +48,18 @@ impl ArtifactsDir {
         self.root.path()
     }
 
-    /// None when the text is not a count: then it is time to count.
-    pub(super) fn last_count(&self) -> Result<Option<Count>, ArtifactError> {
-        let Some(text) = self.root.read(LOCK, COUNT_BYTES_MAX)? else {
-            return Ok(None);
-        };
-        let Some(stat) = self.root.stat(LOCK)? else {
-            return Ok(None);
-        };
-        let bytes = str::from_utf8(&text)
-            .ok()
-            .and_then(|text| text.trim_end().parse().ok());
-        let at = modified(&stat);
-        Ok(bytes.map(|bytes| Count { bytes, at }))
+    pub(super) fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits while a sweep runs.
+    pub(super) fn last_count(&self) -> Result<Option<Count>, FileError> {
+        last_count(&self.root)
+    }
+
     pub(super) fn lock_shared(&self) -> Result<FileLock, FileError> {
         self.root.lock_waiting(LOCK, FlockOperation::LockShared)
     }
 
-    /// None when another process or thread has it.
     pub(super) fn lock_alone(&self) -> Result<Option<FileLock>, FileError> {
         self.root.lock(LOCK, FlockOperation::NonBlockingLockExclusive)
     }
@@ -93,14 +80,108 @@ impl ArtifactsDir {
     }
 }
 
+/// None when the text is not a count: then it is time to count.
+fn last_count(root: &Directory) -> Result<Option<Count>, FileError> {
+    let (Some(text), Some(stat)) = (root.read(LOCK, COUNT_BYTES_MAX)?, root.stat(LOCK)?) else {
+        return Ok(None);
+    };
+    let text = str::from_utf8(&text).unwrap_or_default();
+    let at = modified(&stat);
+    Ok(text.trim_end().parse().ok().map(|bytes| Count { bytes, at }))
+}
+
 /// What a file takes: whole blocks, and one for an empty file, or a million of those would count as nothing.
 pub(super) fn disk_bytes(size_bytes: u64) -> u64 {
-    size_bytes
-        .max(1)
-        .div_ceil(BLOCK_BYTES)
-        .saturating_mul(BLOCK_BYTES)
+    let blocks = size_bytes.max(1).div_ceil(BLOCK_BYTES);
+    blocks.saturating_mul(BLOCK_BYTES)
 }
 
 pub(super) fn manifest_name(execution_id: &str) -> String {
     format!("{execution_id}.json")
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// An execution older than this is removed, unless the clock has jumped lately.
+    pub age: Duration,
+    /// More than this is removed, oldest executions first. Counted in whole blocks of 4 KiB, manifests too.
+    pub bytes: u64,
+}
+
+const INTERVAL_MAX: Duration = Duration::from_secs(3600);
+const INTERVAL_MIN: Duration = Duration::from_secs(1);
+/// A sweep for size pays off after this part of the size.
+const SLACK: u64 = 16;
+
+/// What the last sweep of any process counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Count {
+    bytes: u64,
+    at: SystemTime,
+}
+
+#[derive(Debug)]
+pub(super) struct Tally {
+    retention: Retention,
+    /// No sweep has followed it yet.
+    retention_is_new: bool,
+    last: Option<Count>,
+    added: u64,
+}
+
+impl Tally {
+    fn new(retention: Retention, last: Option<Count>) -> Self {
+        Self {
+            retention,
+            retention_is_new: true,
+            last,
+            added: 0,
+        }
+    }
+
+    pub(super) fn add(&mut self, size_bytes: u64) {
+        self.added = self.added.saturating_add(disk_bytes(size_bytes));
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        let counted = self.last.map_or(0, |count| count.bytes);
+        counted.saturating_add(self.added)
+    }
+
+    pub(super) fn retention(&self) -> Retention {
+        self.retention
+    }
+
+    pub(super) fn set_retention(&mut self, retention: Retention) {
+        self.retention = retention;
+        self.retention_is_new = true;
+    }
+
+    pub(super) fn swept(&mut self, with: Retention, count: Option<Count>) {
+        self.retention_is_new &= self.retention != with;
+        self.count(count);
+    }
+
+    /// What another process counted includes what this one added.
+    fn count(&mut self, last: Option<Count>) {
+        if self.last != last {
+            self.last = last;
+            self.added = 0;
+        }
+    }
+
+    pub(super) fn is_due(&mut self, last: Option<Count>, now: SystemTime) -> bool {
+        self.count(last);
+        let Some(last) = self.last else { return true };
+        let interval = (self.retention.age / 8).clamp(INTERVAL_MIN, INTERVAL_MAX);
+        let bytes = self.retention.bytes;
+        apart(last.at, now) >= interval
+            || (self.retention_is_new && last.bytes > bytes)
+            || (self.added > bytes / SLACK && self.bytes() > bytes)
+    }
+}
+
+/// Either way: a count that is dated ahead of the clock is as old as one dated behind it.
+fn apart(one: SystemTime, other: SystemTime) -> Duration {
+    one.duration_since(other).unwrap_or_else(|error| error.duration())
 }

@@ -15,28 +15,23 @@ use ringfence_types::Namespace;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read};
 
-/// The longest manifest, as JSON.
 pub(super) const MANIFEST_BYTES_MAX: usize = 16 << 20;
 
 const ARTIFACT_LABEL: &[u8] = b"ringfence artifact v1\0";
 const MANIFEST_LABEL: &[u8] = b"ringfence manifest v1\0";
 
-/// The artifacts of one execution.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     pub execution_id: String,
     pub namespace: Namespace,
     pub created_unix_ms: u64,
-    /// In the order in which they were given.
     pub artifacts: Vec<SignedItem>,
-    /// Of the host, base64.
     pub public_key: String,
     /// Over [`manifest_statement`], base64.
     pub signature: String,
 }
 
-/// One artifact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SignedItem {
@@ -77,12 +72,10 @@ impl Manifest {
     }
 
     pub(super) fn to_json(&self) -> Result<Vec<u8>, ArtifactError> {
-        let refused = |what: String| ArtifactError::Refused(what);
-        let text = serde_json::to_vec(self).map_err(|error| refused(error.to_string()))?;
+        let text = serde_json::to_vec(self).map_err(|error| ArtifactError::Refused(error.to_string()))?;
         if text.len() > MANIFEST_BYTES_MAX {
-            return Err(refused(format!(
-                "a manifest of more than {MANIFEST_BYTES_MAX} bytes"
-            )));
+            let what = format!("a manifest of more than {MANIFEST_BYTES_MAX} bytes");
+            return Err(ArtifactError::Refused(what));
         }
         Ok(text)
     }
@@ -99,11 +92,9 @@ impl Manifest {
         if self.public_key != BASE64.encode(public_key) {
             return Err("the manifest names another key".to_owned());
         }
-        if is_signed(public_key, &manifest_statement(self), &self.signature) {
-            Ok(())
-        } else {
-            Err("the manifest's signature is not over this manifest".to_owned())
-        }
+        is_signed(public_key, &manifest_statement(self), &self.signature)
+            .then_some(())
+            .ok_or_else(|| "the manifest's signature is not over this manifest".to_owned())
     }
 }
 
@@ -141,16 +132,14 @@ pub fn verify_manifest(manifest: &Manifest, public_key: Option<&[u8; 32]>) -> Re
     let named = BASE64.decode(&manifest.public_key).ok();
     let named: Option<[u8; 32]> = named.and_then(|bytes| bytes.try_into().ok());
     let Some(public_key) = public_key.copied().or(named) else {
-        return Err("the manifest's public key is none".to_owned());
+        return Err("the manifest's public key is not one".to_owned());
     };
     manifest.check_signature(&public_key)?;
     for item in &manifest.artifacts {
         let statement = artifact_statement(&manifest.execution_id, &item.name, item.size_bytes, &item.sha256);
         if !is_signed(&public_key, &statement, &item.signature) {
-            return Err(format!(
-                "the signature of {:?} is not over this artifact",
-                item.name
-            ));
+            let name = &item.name;
+            return Err(format!("the signature of {name:?} is not over this artifact"));
         }
     }
     Ok(())

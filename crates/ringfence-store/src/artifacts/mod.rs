@@ -12,55 +12,72 @@
 //! flushed to the device: this holds after `kill -9`, and what a loss of power damages is named
 //! [`ArtifactError::Damaged`], not served wrong.
 
-mod error;
-mod incoming;
 mod layout;
-mod listing;
 mod manifest;
 mod sweep;
 #[cfg(test)]
 mod sweep_tests;
-mod tally;
 #[cfg(test)]
 mod tests;
 
 pub use crate::blobs::loose::Content;
-pub use error::ArtifactError;
-pub use incoming::Incoming;
-pub use listing::ListedExecution;
+pub use layout::Retention;
 pub use manifest::{Manifest, SignedItem, artifact_statement, digest, manifest_statement, verify_manifest};
 pub use sweep::Swept;
-pub use tally::Retention;
 
-use crate::{Signer, clock, digest::from_hex, whole_file::FileError};
+use crate::{
+    Signer,
+    blobs::loose::Draft,
+    clock,
+    digest::{Hashing, from_hex},
+    whole_file::{FileError, is_plain_id},
+};
 use layout::ArtifactsDir;
 use ringfence_types::Namespace;
 use std::{
+    cmp::Reverse,
     collections::HashSet,
-    fmt, io,
-    io::{Read as _, Write as _},
+    io::{self, Read as _, Write},
     os::fd::AsFd as _,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
-use tally::Tally;
 
-/// Artifacts of one execution.
 const ITEMS_MAX: usize = 2000;
-/// The longest name of an artifact.
 pub const NAME_BYTES_MAX: usize = 1024;
 const MIME_BYTES_MAX: usize = 255;
-const EXECUTION_ID_BYTES_MAX: usize = 64;
+const LISTED_MAX: usize = 1000;
 
 /// The store. Any number of threads and processes may have the same directory open.
+#[derive(Debug)]
 pub struct ArtifactStore {
     layout: Arc<ArtifactsDir>,
     signer: Signer,
-    tally: Arc<Mutex<Tally>>,
 }
 
-/// Whose artifacts are published.
+/// Why an operation failed. Nothing that was in the store is lost by any of these.
+#[derive(Debug, thiserror::Error)]
+pub enum ArtifactError {
+    #[error("the artifact store: {0}")]
+    Io(#[from] FileError),
+    #[error("refused: {0}")]
+    Refused(String),
+    #[error("the execution {0} has its artifacts already")]
+    Taken(String),
+    /// Hand the content in again.
+    #[error("the content of {0:?} is no longer in the store")]
+    Gone(String),
+    /// More was written than the bound, or a write failed before.
+    #[error("the artifact was not written to its end")]
+    Incomplete,
+    #[error("the artifact has more than {bytes_max} bytes")]
+    TooLarge { bytes_max: u64 },
+    /// What the store holds is not what was signed.
+    #[error("the artifacts of {execution_id} are damaged: {what}")]
+    Damaged { execution_id: String, what: String },
+}
+
 #[derive(Clone, Debug)]
 pub struct Published {
     /// 1 to 64 letters, digits or `-`; used once.
@@ -70,47 +87,49 @@ pub struct Published {
     pub time_unix_ms: u64,
 }
 
-/// One artifact: a label and a content.
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// Any text of 1 to 1024 bytes. A label, never a path.
+    /// 1 to 1024 bytes. A label, never a path.
     pub name: String,
-    /// At most 255 bytes.
     pub mime: String,
     /// What [`Incoming::finish`] gave.
     pub content: Content,
 }
 
-impl fmt::Debug for ArtifactStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ArtifactStore").field(&self.layout.path()).finish()
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedExecution {
+    pub execution_id: String,
+    pub created_unix_ms: u64,
+    pub artifacts: usize,
+    /// The sum of their sizes.
+    pub size_bytes: u64,
+}
+
+impl ListedExecution {
+    fn of(manifest: Manifest) -> Self {
+        let sizes = manifest.artifacts.iter().map(|item| item.size_bytes);
+        Self {
+            artifacts: manifest.artifacts.len(),
+            size_bytes: sizes.fold(0, u64::saturating_add),
+            execution_id: manifest.execution_id,
+            created_unix_ms: manifest.created_unix_ms,
+        }
     }
 }
 
 impl ArtifactStore {
-    /// Opens the store, which is made (mode 0700) when there is none. A directory that others may enter is refused.
+    /// Opens the store, which is made (mode 0700) if it is missing. A directory that others may enter is refused.
     pub fn open(directory: PathBuf, signer: Signer, retention: Retention) -> Result<Self, ArtifactError> {
-        let layout = ArtifactsDir::open(directory)?;
-        let tally = Tally::new(retention, layout.last_count()?);
-        Ok(Self {
-            layout: Arc::new(layout),
-            signer,
-            tally: Arc::new(Mutex::new(tally)),
-        })
+        let layout = Arc::new(ArtifactsDir::open(directory, retention)?);
+        Ok(Self { layout, signer })
     }
 
-    /// Checks what it has signed.
     pub fn public_key(&self) -> [u8; 32] {
         self.signer.public_key()
     }
 
-    fn tally(&self) -> MutexGuard<'_, Tally> {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A file to write the next content into.
     pub fn receive(&self) -> Result<Incoming, ArtifactError> {
-        Incoming::new(&self.layout, &self.tally)
+        Incoming::new(&self.layout)
     }
 
     /// Signs the items and their manifest and puts it in place, whole or not at all. Errors: `Refused`, `Taken` when
@@ -144,14 +163,14 @@ impl ArtifactStore {
             Err(error) => return Err(failed("link")(error).into()),
         }
         drop(lock);
-        self.tally().add(text.len() as u64);
+        self.layout.tally().add(text.len() as u64);
         // From here on the manifest holds the contents; the pins in `items` go.
         drop(items);
         Ok(manifest)
     }
 
-    /// The manifest, its signature checked. None when there is none and when it is another namespace's, so that no
-    /// tenant learns what others have.
+    /// The manifest, its signature checked. `None` if it is missing and if it is another namespace's, so that no tenant
+    /// learns what others have.
     pub fn manifest(
         &self,
         execution_id: &str,
@@ -254,9 +273,34 @@ impl ArtifactStore {
         namespace: &Namespace,
         limit: usize,
     ) -> Result<Vec<ListedExecution>, ArtifactError> {
-        listing::list(&self.layout, namespace, limit, |manifest, execution_id| {
-            self.check(manifest, execution_id)
-        })
+        let limit = limit.min(LISTED_MAX);
+        let mut files = self.layout.executions.files()?;
+        // A manifest's time is set when it is published.
+        files.sort_by_key(|(_, stat)| Reverse((stat.st_mtime, stat.st_mtime_nsec)));
+        let mut listed = Vec::new();
+        for (file_name, _) in &files {
+            if listed.len() >= limit {
+                break;
+            }
+            let Some(execution_id) = file_name.strip_suffix(".json") else {
+                continue;
+            };
+            // None: a sweep has taken it since.
+            let Some(text) = self.layout.read_manifest(file_name)? else {
+                continue;
+            };
+            let checked = Manifest::from_json(&text).and_then(|manifest| {
+                let is_own = manifest.namespace == *namespace;
+                is_own.then(|| self.check(&manifest, execution_id)).transpose()?;
+                Ok(is_own.then(|| ListedExecution::of(manifest)))
+            });
+            match checked {
+                Ok(of_namespace) => listed.extend(of_namespace),
+                Err(what) => tracing::warn!(execution_id, what, "a damaged manifest is left out of a list"),
+            }
+        }
+        listed.sort_by_key(|one| Reverse(one.created_unix_ms));
+        Ok(listed)
     }
 
     /// Removes what is older or beyond, oldest executions first, then contents that no manifest names, then what a
@@ -267,17 +311,12 @@ impl ArtifactStore {
         self.sweep_with(clock::for_retention(&clock::beside(self.layout.path()), now))
     }
 
-    #[cfg(test)]
-    fn sweep_at(&self, now: SystemTime) -> Result<Swept, ArtifactError> {
-        self.sweep_with(Some(now))
-    }
-
     /// None: the age of things is unknown.
     fn sweep_with(&self, now: Option<SystemTime>) -> Result<Swept, ArtifactError> {
-        let retention = self.tally().retention();
+        let retention = self.layout.tally().retention();
         let swept = sweep::sweep(&self.layout, retention, now)?;
         if !swept.busy {
-            self.tally().swept(retention, self.layout.last_count()?);
+            self.layout.tally().swept(retention, self.layout.last_count()?);
         }
         Ok(swept)
     }
@@ -287,30 +326,87 @@ impl ArtifactStore {
     pub fn sweep_is_due(&self) -> bool {
         // A count that cannot be read is one more reason to count.
         let last = self.layout.last_count().unwrap_or_default();
-        self.tally().is_due(last, SystemTime::now())
+        self.layout.tally().is_due(last, SystemTime::now())
     }
 
-    /// From the next sweep on.
     pub fn set_retention(&self, retention: Retention) {
-        self.tally().set_retention(retention);
+        self.layout.tally().set_retention(retention);
     }
 
     /// About what the store takes on the disk, in whole blocks of 4 KiB: the last count and what this process added.
     pub fn bytes(&self) -> u64 {
-        self.tally().bytes()
+        self.layout.tally().bytes()
+    }
+}
+
+/// A content on its way into the store: hashed and counted as it is written, then put in place under its digest.
+#[derive(Debug)]
+pub struct Incoming {
+    draft: Hashing<Draft>,
+    layout: Arc<ArtifactsDir>,
+    bytes_max: u64,
+    whole: bool,
+}
+
+impl Incoming {
+    fn new(layout: &Arc<ArtifactsDir>) -> Result<Self, ArtifactError> {
+        Ok(Self {
+            draft: Hashing::new(layout.blobs.draft()?),
+            layout: Arc::clone(layout),
+            bytes_max: u64::MAX,
+            whole: true,
+        })
+    }
+
+    /// Refuses the write that would make it longer than this.
+    #[must_use]
+    pub fn bounded(mut self, bytes_max: u64) -> Self {
+        self.bytes_max = bytes_max;
+        self
+    }
+
+    /// Puts the content in place. The same content, if it is there and intact, is kept. After a failed write:
+    /// [`ArtifactError::Incomplete`].
+    pub fn finish(self) -> Result<Content, ArtifactError> {
+        if !self.whole {
+            return Err(ArtifactError::Incomplete);
+        }
+        let (draft, hashed) = self.draft.finish();
+        let _lock = self.layout.lock_shared()?;
+        let (content, is_new) = self.layout.blobs.put(draft, hashed)?;
+        if is_new {
+            self.layout.tally().add(content.size_bytes);
+        }
+        Ok(content)
+    }
+}
+
+impl Write for Incoming {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let longer = self.draft.bytes().saturating_add(bytes.len() as u64);
+        if longer > self.bytes_max {
+            self.whole = false;
+            let what = format!("an artifact of more than {} bytes", self.bytes_max);
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+        }
+        let written = self.draft.write(bytes);
+        if let Err(error) = &written {
+            self.whole &= error.kind() == io::ErrorKind::Interrupted;
+        }
+        written
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
 fn check_execution_id(execution_id: &str) -> Result<(), ArtifactError> {
-    let plain = execution_id
-        .bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    if plain && (1..=EXECUTION_ID_BYTES_MAX).contains(&execution_id.len()) {
+    if is_plain_id(execution_id) {
         return Ok(());
     }
-    Err(ArtifactError::Refused(format!(
-        "an execution's id is 1 to {EXECUTION_ID_BYTES_MAX} letters, digits or `-`"
-    )))
+    let what = "an execution's id is 1 to 64 letters, digits or `-`";
+    Err(ArtifactError::Refused(what.to_owned()))
 }
 
 fn check_items(items: &[Item]) -> Result<(), ArtifactError> {

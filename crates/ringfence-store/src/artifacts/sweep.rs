@@ -15,6 +15,7 @@ use crate::{
     digest::from_hex,
     whole_file::{FileError, modified, size_of},
 };
+use rustix::fs::Stat;
 use serde::Deserialize;
 use std::{
     borrow::Cow,
@@ -25,14 +26,11 @@ use std::{
 /// What was not touched for so long in `incoming` was left by a crash.
 const LEFTOVER_AGE: Duration = Duration::from_secs(3600);
 
-/// What one sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Another process added or swept at this moment, so nothing was done; try again later.
     pub busy: bool,
-    /// Executions removed.
     pub executions: u64,
-    /// Contents removed.
     pub blobs: u64,
     /// Bytes freed, in whole blocks.
     pub bytes: u64,
@@ -40,15 +38,12 @@ pub struct Swept {
     pub held_bytes: u64,
 }
 
-/// A content on the disk.
 struct Blob {
     disk_bytes: u64,
-    /// How often manifests name it.
     named: u64,
     pinned: bool,
 }
 
-/// A manifest on the disk.
 struct Execution {
     file_name: String,
     created: SystemTime,
@@ -112,15 +107,13 @@ fn list_pins(layout: &ArtifactsDir, age: impl Fn(SystemTime) -> Duration) -> Res
 }
 
 fn list_blobs(layout: &ArtifactsDir, pins: &HashSet<u64>) -> Result<Blobs, FileError> {
-    let blobs = layout.blobs.list()?.into_iter().map(|(sha256, stat)| {
-        let blob = Blob {
-            disk_bytes: disk_bytes(size_of(&stat)),
-            named: 0,
-            pinned: pins.contains(&stat.st_ino),
-        };
-        (sha256, blob)
-    });
-    Ok(blobs.collect())
+    let blob = |stat: Stat| Blob {
+        disk_bytes: disk_bytes(size_of(&stat)),
+        named: 0,
+        pinned: pins.contains(&stat.st_ino),
+    };
+    let listed = layout.blobs.list()?.into_iter();
+    Ok(listed.map(|(sha256, stat)| (sha256, blob(stat))).collect())
 }
 
 /// All manifests, oldest first; counts what they name.
@@ -138,11 +131,7 @@ fn list_executions(layout: &ArtifactsDir, blobs: &mut Blobs) -> Result<Vec<Execu
             file_name,
         });
     }
-    executions.sort_by(|a, b| {
-        a.created
-            .cmp(&b.created)
-            .then_with(|| a.file_name.cmp(&b.file_name))
-    });
+    executions.sort_by(|a, b| (a.created, &a.file_name).cmp(&(b.created, &b.file_name)));
     Ok(executions)
 }
 

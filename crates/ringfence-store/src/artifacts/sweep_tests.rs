@@ -27,7 +27,13 @@ fn a_content_that_nobody_published_is_swept_and_one_in_progress_is_not() {
     store
         .publish(published("one", SystemTime::now()), vec![item])
         .unwrap();
-    assert_eq!(store.sweep_at(SystemTime::now() + 2 * HOUR).unwrap().blobs, 1);
+    assert_eq!(
+        store
+            .sweep_with(Some(SystemTime::now() + 2 * HOUR))
+            .unwrap()
+            .blobs,
+        1
+    );
     assert!(!scratch.blob(b"crashed").exists());
     assert_eq!(read(&store, "one").unwrap().unwrap(), b"held");
     assert_eq!(scratch.files().len(), 3);
@@ -62,7 +68,13 @@ fn a_pin_that_was_too_old_is_told_at_publish() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let items = vec![item(&store, "out.txt", b"words")];
-    assert_eq!(store.sweep_at(SystemTime::now() + 2 * HOUR).unwrap().blobs, 1);
+    assert_eq!(
+        store
+            .sweep_with(Some(SystemTime::now() + 2 * HOUR))
+            .unwrap()
+            .blobs,
+        1
+    );
     let late = store.publish(published("one", SystemTime::now()), items);
     assert!(matches!(late, Err(ArtifactError::Gone(name)) if name == "out.txt"));
     assert_eq!(scratch.files(), ["lock"]);
@@ -188,10 +200,13 @@ fn what_is_dated_in_the_future_goes_by_size_alone_and_no_date_panics() {
     assert_eq!(store.sweep().unwrap().executions, 1);
     assert!(read(&store, "soon").unwrap().is_some());
     // The clock is set back, then very far back.
-    assert_eq!(store.sweep_at(now - 10 * DAY).unwrap().executions, 0);
-    assert_eq!(store.sweep_at(SystemTime::UNIX_EPOCH).unwrap().executions, 0);
+    assert_eq!(store.sweep_with(Some(now - 10 * DAY)).unwrap().executions, 0);
+    assert_eq!(
+        store.sweep_with(Some(SystemTime::UNIX_EPOCH)).unwrap().executions,
+        0
+    );
     store.set_retention(NOTHING);
-    assert_eq!(store.sweep_at(now).unwrap().executions, 3);
+    assert_eq!(store.sweep_with(Some(now)).unwrap().executions, 3);
 }
 
 #[test]
@@ -351,7 +366,7 @@ fn a_process_that_is_killed_leaves_whole_executions_or_none() {
             );
         }
     }
-    let swept = store.sweep_at(SystemTime::now() + 2 * HOUR).unwrap();
+    let swept = store.sweep_with(Some(SystemTime::now() + 2 * HOUR)).unwrap();
     assert_eq!(
         (swept.busy, swept.executions),
         (false, 0),

@@ -1,15 +1,15 @@
 //! Closing segments, and removing those that are too old or too much.
 
 use super::{
-    Action, AuditError, Head, Outcome, Record,
+    Action, AuditError, Head, Record,
     chain::{self, Broken, Writer, damage, signed},
     entry::Fitted,
-    record::{COLUMNS, hex},
+    record::{COLUMNS, seq_of},
     segments::{self, Segment, Writing},
 };
-use crate::clock;
-use rusqlite::{Connection, TransactionBehavior, params};
-use serde_json::{Value, json};
+use crate::{clock, digest::to_hex};
+use rusqlite::{Connection, TransactionBehavior};
+use serde_json::json;
 use std::{
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
@@ -29,16 +29,15 @@ pub struct Keep {
 /// What a record takes beside its details, about.
 const RECORD_BYTES: u64 = 600;
 
-/// How much of the database is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
     /// Three quarters of it, but not much more than so many bytes.
-    Oldest { bytes_max: u64 },
-    /// Everything up to the head.
+    Oldest {
+        bytes_max: u64,
+    },
     All,
 }
 
-/// Is the database larger than a segment.
 pub(super) fn is_due(connection: &Connection, segment_bytes: u64) -> rusqlite::Result<bool> {
     Ok(used_bytes(connection)? > segment_bytes)
 }
@@ -61,16 +60,11 @@ pub(super) fn archive(
 ) -> Result<Option<(PathBuf, Head)>, Broken> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let head = chain::current(&transaction, writer, known)?;
-    let first: u64 = transaction.query_row("SELECT min(seq) FROM record", [], |row| {
-        super::record::seq_of(row, 0)
-    })?;
-    let bytes_max = match extent {
-        Extent::All => u64::MAX,
-        Extent::Oldest { bytes_max } => bytes_max,
-    };
-    let until = match extent {
-        Extent::All => head.seq,
-        Extent::Oldest { .. } => first + (head.seq - first) / 4 * 3,
+    let sql = "SELECT min(seq) FROM record";
+    let first: u64 = transaction.query_row(sql, [], |row| seq_of(row, 0))?;
+    let (until, bytes_max) = match extent {
+        Extent::All => (head.seq, u64::MAX),
+        Extent::Oldest { bytes_max } => (first + (head.seq - first) / 4 * 3, bytes_max),
     };
     let failed = Broken::Io;
     for left in segments::list(database, u64::MAX).map_err(failed)? {
@@ -91,10 +85,8 @@ pub(super) fn archive(
             let seq = record.seq;
             bytes += RECORD_BYTES + record.details.len() as u64;
             if !writing.add(record).map_err(failed)? {
-                return Err(damage(
-                    format!("record {seq} is not what was written"),
-                    Some(head),
-                ));
+                let what = format!("record {seq} is not what was written");
+                return Err(damage(what, Some(head)));
             }
         }
     }
@@ -105,24 +97,17 @@ pub(super) fn archive(
         "file": written.segment.name(),
         "first_seq": written.segment.first,
         "last_seq": written.last.seq,
-        "last_hash": hex(&written.last.hash),
+        "last_hash": to_hex(&written.last.hash),
         "bytes": written.bytes,
     });
-    let (head, _) = chain::extend(
-        &transaction,
-        writer,
-        Some(head),
-        &[entry(Action::AuditArchived, details)],
-    )?;
-    transaction.execute(
-        "DELETE FROM record WHERE seq <= ?1",
-        params![signed(written.last.seq)?],
-    )?;
+    let archived = [Fitted::of_record(Action::AuditArchived, "", details)];
+    let (head, _) = chain::extend(&transaction, writer, Some(head), &archived)?;
+    let until = signed(written.last.seq)?;
+    transaction.execute("DELETE FROM record WHERE seq <= ?1", [until])?;
     transaction.commit()?;
     Ok(Some((written.segment.path, head)))
 }
 
-/// A closed segment that goes.
 pub(super) struct Removal {
     pub(super) segment: Segment,
     why: &'static str,
@@ -141,11 +126,10 @@ impl Removal {
             "bytes": self.bytes,
             "why": self.why,
         });
-        entry(Action::AuditRemoved, details)
+        Fitted::of_record(Action::AuditRemoved, "", details)
     }
 }
 
-/// The oldest segments that are over a limit.
 pub(super) fn removals(
     connection: &Connection,
     database: &Path,
@@ -177,22 +161,11 @@ pub(super) fn removals(
         };
         total = total.saturating_sub(bytes);
         removals.push(Removal {
-            last_hash: segment.last_record().map(|last| hex(&last.hash)),
+            last_hash: segment.last_record().map(|last| to_hex(&last.hash)),
             segment,
             why,
             bytes,
         });
     }
     Ok(removals)
-}
-
-fn entry(action: Action, details: Value) -> Fitted {
-    Fitted {
-        action,
-        outcome: Outcome::Ok,
-        namespace: String::new(),
-        execution_id: None,
-        caller: "ringfence".to_owned(),
-        details: details.to_string(),
-    }
 }

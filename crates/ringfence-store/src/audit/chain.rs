@@ -1,12 +1,12 @@
 //! The end of the chain: reading it, and adding to it, within one transaction.
 
 use super::{
-    AuditError, Durability, Head, Receipt, Record,
+    Action, AuditError, Durability, Head, Receipt, Record,
     entry::Fitted,
-    record::{COLUMNS, hex, seq_of},
+    record::{COLUMNS, seq_of},
     schema,
 };
-use crate::Signer;
+use crate::{Signer, digest::to_hex};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use serde_json::{Map, Value};
 use std::{
@@ -14,7 +14,6 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// So many at once.
 const FORGET_RECORDS: u64 = 1_000;
 
 /// Stands in the details of a record that is the first in its file.
@@ -30,13 +29,14 @@ pub(super) struct Writer {
     pub(super) durability: Durability,
 }
 
-/// Why a chain cannot be continued.
 pub(super) enum Broken {
-    /// By what is in it. The head is told if its row could be read and this host's key signed it.
-    Damage { what: String, head: Option<Head> },
-    /// By the system.
+    /// With the head, if its row could be read and this host's key signed it.
+    Damage {
+        what: String,
+        head: Option<Head>,
+    },
+    Newer(i64),
     Sqlite(rusqlite::Error),
-    /// By the system, in the making of a segment.
     Io(std::io::Error),
 }
 
@@ -50,6 +50,7 @@ impl Broken {
     pub(super) fn told(self, path: &Path, step: &'static str) -> AuditError {
         match self {
             Self::Damage { what, .. } => AuditError::damaged(path, what),
+            Self::Newer(version) => AuditError::newer(path, version),
             Self::Sqlite(error) => AuditError::of_sqlite(path, step, &error),
             Self::Io(error) => AuditError::of_io(path, step, &error),
         }
@@ -67,16 +68,14 @@ pub(super) fn examine(connection: &Connection, public_key: &[u8; 32]) -> Result<
     }
     check_tail(connection, &head)?;
     let sql = format!("SELECT {COLUMNS} FROM record WHERE seq = ?1");
-    let last = connection
-        .prepare_cached(&sql)?
-        .query_row([signed(head.seq)?], Record::of_row)?;
+    let mut statement = connection.prepare_cached(&sql)?;
+    let last = statement.query_row([signed(head.seq)?], Record::of_row)?;
     if last.head() != head || last.computed_hash() != last.hash || !last.is_signed_by(public_key) {
         return Err(damage("its last record was edited", Some(head)));
     }
     Ok(head)
 }
 
-/// The head row and its signature, unchecked.
 pub(super) fn read_head(connection: &Connection) -> rusqlite::Result<Option<(Head, [u8; 64])>> {
     let mut statement = connection.prepare_cached("SELECT seq, time_us, hash, signature FROM head")?;
     statement
@@ -91,7 +90,6 @@ pub(super) fn read_head(connection: &Connection) -> rusqlite::Result<Option<(Hea
         .optional()
 }
 
-/// The hash of one record.
 pub(super) fn hash_at(connection: &Connection, seq: u64) -> rusqlite::Result<Option<[u8; 32]>> {
     let mut statement = connection.prepare_cached("SELECT hash FROM record WHERE seq = ?1")?;
     statement.query_row([signed(seq)?], |row| row.get(0)).optional()
@@ -113,7 +111,8 @@ pub(super) fn begin(
     schema::use_log(connection)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     schema::create(&transaction)?;
-    let (head, _) = extend(&transaction, writer, after, &[began(details)])?;
+    let began = [Fitted::of_record(Action::AuditBegan, "default", details.into())];
+    let (head, _) = extend(&transaction, writer, after, &began)?;
     transaction.commit()?;
     Ok(head)
 }
@@ -128,8 +127,9 @@ pub(super) fn tell_break(
     if has(connection, known)? {
         return Ok(head);
     }
-    let details = reason("replaced", Some(known));
-    append(connection, writer, head, &[began(details)], None).map(|(head, _)| head)
+    let details = reason("replaced", Some(known)).into();
+    let began = [Fitted::of_record(Action::AuditBegan, "default", details)];
+    append(connection, writer, head, &began, None).map(|(head, _)| head)
 }
 
 /// Why a chain begins or goes on after a break, and the head that was there before it.
@@ -137,7 +137,7 @@ pub(super) fn reason(word: &str, before: Option<Head>) -> Map<String, Value> {
     let mut details = Map::from_iter([("reason".to_owned(), Value::from(word))]);
     if let Some(head) = before {
         details.insert("previous_head_seq".to_owned(), Value::from(head.seq));
-        details.insert("previous_head_hash".to_owned(), Value::from(hex(&head.hash)));
+        details.insert("previous_head_hash".to_owned(), Value::from(to_hex(&head.hash)));
     }
     details
 }
@@ -160,7 +160,6 @@ pub(super) fn append(
     Ok(extended)
 }
 
-/// Where the chain ends, which held `known` when this process wrote last.
 pub(super) fn current(transaction: &Connection, writer: &Writer, known: Head) -> Result<Head, Broken> {
     // ours, or checked before: its signature need not be checked again
     if let Some((head, _)) = read_head(transaction)?.filter(|(head, _)| *head == known) {
@@ -169,15 +168,13 @@ pub(super) fn current(transaction: &Connection, writer: &Writer, known: Head) ->
     }
     let head = examine(transaction, &writer.public_key)?;
     if head.seq < known.seq || !has(transaction, known)? {
-        return Err(damage(
-            "records that this server wrote are gone: the file was set back",
-            Some(head),
-        ));
+        let what = "records that this server wrote are gone: the file was set back";
+        return Err(damage(what, Some(head)));
     }
     Ok(head)
 }
 
-/// Does the chain hold this record, or a closed segment that follows it.
+/// Whether the chain holds this record, or a closed segment that follows it.
 fn has(connection: &Connection, known: Head) -> rusqlite::Result<bool> {
     if hash_at(connection, known.seq)? == Some(known.hash) {
         return Ok(true);
@@ -186,7 +183,7 @@ fn has(connection: &Connection, known: Head) -> rusqlite::Result<bool> {
     Ok(first.is_some_and(|first| signed(known.seq).is_ok_and(|known| known < first)))
 }
 
-/// Lets the first records go, many at once: what is in memory is bounded, and nobody verifies it.
+/// Lets the first records go, many at once: what is in memory is bounded, and is never verified.
 fn forget(connection: &Connection, until: u64, appended: usize) -> Result<(), Broken> {
     if until > 0 && until % FORGET_RECORDS < appended as u64 {
         let mut delete = connection.prepare_cached("DELETE FROM record WHERE seq <= ?1")?;
@@ -195,19 +192,17 @@ fn forget(connection: &Connection, until: u64, appended: usize) -> Result<(), Br
     Ok(())
 }
 
-/// Is the head's record there, and nothing behind it.
+/// Whether the head's record is there, and nothing behind it.
 fn check_tail(connection: &Connection, head: &Head) -> Result<(), Broken> {
-    let mut statement =
-        connection.prepare_cached("SELECT seq, hash FROM record ORDER BY seq DESC LIMIT 1")?;
-    let last: Option<(u64, [u8; 32])> = statement
-        .query_row([], |row| Ok((seq_of(row, 0)?, row.get(1)?)))
-        .optional()?;
-    match last {
+    let sql = "SELECT seq, hash FROM record ORDER BY seq DESC LIMIT 1";
+    let mut statement = connection.prepare_cached(sql)?;
+    let last = statement.query_row([], |row| Ok((seq_of(row, 0)?, row.get::<_, [u8; 32]>(1)?)));
+    match last.optional()? {
         Some((seq, hash)) if seq == head.seq && hash == head.hash => Ok(()),
-        Some((seq, _)) => Err(damage(
-            format!("its head is at record {} and its last record is {seq}", head.seq),
-            Some(*head),
-        )),
+        Some((seq, _)) => {
+            let what = format!("its head is at record {} and its last record is {seq}", head.seq);
+            Err(damage(what, Some(*head)))
+        }
         None => Err(damage("all its records are gone", Some(*head))),
     }
 }
@@ -237,40 +232,21 @@ pub(super) fn extend(
             record.hash,
             record.signature,
         ])?;
-        receipts.push(Receipt {
-            seq: record.seq,
-            hash: record.hash,
-        });
+        let (seq, hash) = (record.seq, record.hash);
+        receipts.push(Receipt { seq, hash });
         head = Some(record.head());
     }
     let head = head.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
-    transaction
-        .prepare_cached("REPLACE INTO head(one, seq, time_us, hash, signature) VALUES(1,?1,?2,?3,?4)")?
-        .execute(params![
-            signed(head.seq)?,
-            head.time_us,
-            head.hash,
-            writer.signer.sign(&head.signed_bytes()),
-        ])?;
+    let signature = writer.signer.sign(&head.signed_bytes());
+    let sql = "REPLACE INTO head(one, seq, time_us, hash, signature) VALUES(1,?1,?2,?3,?4)";
+    let mut statement = transaction.prepare_cached(sql)?;
+    statement.execute(params![signed(head.seq)?, head.time_us, head.hash, signature])?;
     Ok((head, receipts))
 }
 
-fn began(details: Map<String, Value>) -> Fitted {
-    Fitted {
-        action: super::Action::AuditBegan,
-        outcome: super::Outcome::Ok,
-        namespace: "default".to_owned(),
-        execution_id: None,
-        caller: "ringfence".to_owned(),
-        details: Value::Object(details).to_string(),
-    }
-}
-
 pub(super) fn damage(what: impl Into<String>, head: Option<Head>) -> Broken {
-    Broken::Damage {
-        what: what.into(),
-        head,
-    }
+    let what = what.into();
+    Broken::Damage { what, head }
 }
 
 /// A clock before 1970 is recorded as it is.

@@ -6,7 +6,6 @@ use std::{fmt, str::FromStr};
 
 /// The longest namespace, caller, execution id or server id, in bytes.
 pub(super) const NAME_BYTES_MAX: usize = 512;
-/// The longest JSON text of the details, in bytes.
 pub(super) const DETAILS_BYTES_MAX: usize = 64 << 10;
 
 macro_rules! words {
@@ -18,10 +17,8 @@ macro_rules! words {
         }
 
         impl $name {
-            /// Every one of them.
             pub const ALL: [Self; $count] = [$(Self::$word),*];
 
-            /// The word as stored.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$word => $text,)*
@@ -38,166 +35,115 @@ macro_rules! words {
         impl FromStr for $name {
             type Err = UnknownWord;
             fn from_str(text: &str) -> Result<Self, UnknownWord> {
-                Self::ALL.into_iter().find(|word| word.as_str() == text).ok_or_else(|| UnknownWord::new(text))
+                Self::ALL.into_iter().find(|word| word.as_str() == text).ok_or_else(|| {
+                    UnknownWord(text.chars().take(80).collect())
+                })
             }
         }
     };
 }
 
 words! {
-    /// What was done.
     Action, 30:
-    /// A server began to serve.
     ServerStarted = "server.started",
-    /// A server ended in order.
     ServerStopped = "server.stopped",
-    /// A program is about to run.
     ExecutionStarted = "execution.started",
-    /// A program ended by itself with success.
     ExecutionCompleted = "execution.completed",
-    /// A program failed.
     ExecutionFailed = "execution.failed",
-    /// A program was ended by its time limit.
     ExecutionTimeout = "execution.timeout",
-    /// A program was not run.
     ExecutionRefused = "execution.refused",
-    /// A session was made.
     SessionCreated = "session.created",
-    /// A session has ended.
     SessionKilled = "session.killed",
-    /// A value was taken from one session into another.
     SessionBridged = "session.bridged",
-    /// A secret was read.
     VaultAccessed = "vault.accessed",
-    /// A secret was made, replaced or removed.
     VaultChanged = "vault.changed",
-    /// A namespace's limits were changed.
     LimitsChanged = "limits.changed",
-    /// The configuration was changed.
     ConfigChanged = "config.changed",
-    /// An artifact was read.
     ArtifactRead = "artifact.read",
-    /// Packages were downloaded and installed.
     PackageInstalled = "package.installed",
-    /// A file was written into a workspace.
     FilePut = "file.put",
-    /// A file of a workspace was read.
     FileRead = "file.read",
-    /// A workspace was saved.
     SnapshotCreated = "snapshot.created",
-    /// A saved workspace took the place of what was there.
     SnapshotRestored = "snapshot.restored",
-    /// A saved workspace was deleted.
     SnapshotDeleted = "snapshot.deleted",
-    /// What a program did to a directory of the host was accepted.
     WorkspaceCommitted = "workspace.committed",
-    /// A person was asked, or was to be.
     ApprovalRequested = "approval.requested",
-    /// A person has answered, or nobody has.
     ApprovalDecided = "approval.decided",
-    /// Code was looked at without running it.
     CodeValidated = "code.validated",
-    /// Data were held against a schema.
     DataValidated = "data.validated",
-    /// A tool of the server was called.
     ToolCalled = "tool.called",
     /// A chain begins, or goes on after a break; the details give the reason.
     AuditBegan = "audit.began",
-    /// Records were moved into a closed segment.
     AuditArchived = "audit.archived",
-    /// A closed segment was removed, because it was too old or all were too large.
     AuditRemoved = "audit.removed",
 }
 
 words! {
-    /// How it went.
     Outcome, 5:
-    /// It was done.
     Ok = "ok",
-    /// It was tried and failed.
     Failed = "failed",
-    /// It was not allowed.
     Denied = "denied",
-    /// It was started and has not ended.
     Pending = "pending",
     /// It was started by a server that has died since.
     Lost = "lost",
 }
 
-/// A word outside a closed list.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no word of the audit record")]
 pub struct UnknownWord(String);
-
-impl UnknownWord {
-    pub(super) fn new(text: &str) -> Self {
-        Self(text.chars().take(80).collect())
-    }
-}
-
-impl fmt::Display for UnknownWord {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no word of the audit record", self.0)
-    }
-}
-
-impl std::error::Error for UnknownWord {}
 
 /// One action to record. Never put code, output or secrets into `details`.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// What was done.
     pub action: Action,
-    /// How it went.
     pub outcome: Outcome,
-    /// The tenant; 512 bytes at most.
+    /// 512 bytes at most, as are the next two.
     pub namespace: String,
-    /// The execution, if there is one; 512 bytes at most.
     pub execution_id: Option<String>,
-    /// Who asked for it; 512 bytes at most.
     pub caller: String,
-    /// The rest; 64 KiB of JSON text at most.
+    /// 64 KiB of JSON text at most.
     pub details: Map<String, Value>,
 }
 
-/// Where an entry has come to stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    /// Its number in the chain.
     pub seq: u64,
-    /// Its hash.
     pub hash: [u8; 32],
 }
 
 /// An entry that fits, with its details as the text that is stored.
 #[derive(Debug)]
 pub(super) struct Fitted {
-    pub(super) action: Action,
-    pub(super) outcome: Outcome,
-    pub(super) namespace: String,
-    pub(super) execution_id: Option<String>,
-    pub(super) caller: String,
+    pub(super) entry: Entry,
     pub(super) details: String,
 }
 
+impl Fitted {
+    /// What the record says of itself.
+    pub(super) fn of_record(action: Action, namespace: &str, details: Value) -> Self {
+        let entry = Entry {
+            action,
+            outcome: Outcome::Ok,
+            namespace: namespace.to_owned(),
+            execution_id: None,
+            caller: "ringfence".to_owned(),
+            details: Map::new(),
+        };
+        let details = details.to_string();
+        Self { entry, details }
+    }
+}
+
 impl Entry {
-    pub(super) fn fitted(self) -> Result<Fitted, AuditError> {
+    pub(super) fn fitted(mut self) -> Result<Fitted, AuditError> {
         within("namespace", &self.namespace, NAME_BYTES_MAX)?;
-        within(
-            "execution_id",
-            self.execution_id.as_deref().unwrap_or(""),
-            NAME_BYTES_MAX,
-        )?;
+        let execution_id = self.execution_id.as_deref().unwrap_or_default();
+        within("execution_id", execution_id, NAME_BYTES_MAX)?;
         within("caller", &self.caller, NAME_BYTES_MAX)?;
-        let details = Value::Object(self.details).to_string();
+        let details = Value::Object(std::mem::take(&mut self.details)).to_string();
         within("details", &details, DETAILS_BYTES_MAX)?;
-        Ok(Fitted {
-            action: self.action,
-            outcome: self.outcome,
-            namespace: self.namespace,
-            execution_id: self.execution_id,
-            caller: self.caller,
-            details,
-        })
+        let entry = self;
+        Ok(Fitted { entry, details })
     }
 }
 

@@ -1,131 +1,64 @@
 //! Why an action is not recorded, or a record not read. Each says what to do about it.
 
 use rusqlite::{ErrorCode, ffi::SQLITE_IOERR_SHMSIZE};
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
-/// A fault of the audit record. Clones go to everyone whose entry was in the batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A fault of the audit record. Each entry of a batch that failed gets a clone.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuditError {
-    /// Too many entries wait to be written.
+    #[error("the audit record's queue is full; try again in a moment")]
     Overloaded,
-    /// The writer has ended.
+    #[error("the audit record's writer has ended; start the server again")]
     Stopped,
-    /// Waiting on the writer's own thread would wait for ever.
+    #[error("the audit record's writer cannot wait for itself; use `append` there")]
     WouldWaitForItself,
-    /// A text is longer than its limit.
+    #[error("`{field}` of an audit entry has {bytes} bytes; {bytes_max} are the most")]
     TooLarge {
-        /// Which one.
         field: &'static str,
-        /// Its length.
         bytes: usize,
-        /// The limit.
         bytes_max: usize,
     },
-    /// A query that cannot be meant.
+    #[error("the query of the audit record is wrong: {0}")]
     InvalidQuery(&'static str),
-    /// No space is left.
+    #[error("{0}: the disk is full; free space there")]
     DiskFull(PathBuf),
-    /// The file or its directory cannot be written.
+    #[error("{0}: it cannot be written; check its mode, its directory's, and how it is mounted")]
     ReadOnly(PathBuf),
-    /// Another process held the database for longer than the five seconds that are waited.
+    /// Held for longer than [`LOCKED_MS_MAX`](super::schema::LOCKED_MS_MAX).
+    #[error("{0}: another process has held it locked for too long; find it with `fuser`")]
     Locked(PathBuf),
-    /// The directory of the record is not there.
+    #[error("the directory {0} is not there any more; start the server again, which makes it anew")]
     Gone(PathBuf),
-    /// The file is not what was written.
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// The damage.
-        what: String,
-    },
-    /// Since it was opened, the file, its `-wal` or its `-shm` was deleted or another put in its place.
+    #[error("{path}: {what}; a server moves it aside when it meets the damage, or starts")]
+    Damaged { path: PathBuf, what: String },
+    /// The database, its `-wal` or its `-shm`.
+    #[error("{0}: the file was deleted or replaced while it was open; the next entry begins anew there")]
     Replaced(PathBuf),
-    /// A later version wrote it.
-    NewerSchema {
-        /// The file.
-        path: PathBuf,
-        /// Its `user_version`.
-        version: i64,
-    },
-    /// Anything else that the system or SQLite refused.
+    /// `version` is its `user_version`.
+    #[error("{path}: a later version wrote it (schema {version}); use that version")]
+    NewerSchema { path: PathBuf, version: i64 },
+    #[error("{path}: {step}: {what}")]
     Io {
-        /// The file.
         path: PathBuf,
-        /// What was being done.
         step: &'static str,
-        /// The refusal.
         what: String,
     },
 }
-
-impl fmt::Display for AuditError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Overloaded => f.write_str("the audit record's queue is full; try again in a moment"),
-            Self::Stopped => f.write_str("the audit record's writer has ended; start the server again"),
-            Self::WouldWaitForItself => {
-                f.write_str("the audit record's writer cannot wait for itself; use `append` there")
-            }
-            Self::TooLarge {
-                field,
-                bytes,
-                bytes_max,
-            } => {
-                write!(
-                    f,
-                    "`{field}` of an audit entry has {bytes} bytes; {bytes_max} are the most"
-                )
-            }
-            Self::InvalidQuery(what) => write!(f, "the query of the audit record is wrong: {what}"),
-            Self::DiskFull(path) => {
-                write!(f, "{}: the disk is full; free space there", path.display())
-            }
-            Self::ReadOnly(path) => write!(
-                f,
-                "{}: it cannot be written; check its mode, its directory's, and how it is mounted",
-                path.display()
-            ),
-            Self::Locked(path) => write!(
-                f,
-                "{}: another process has held it locked for too long; find it with `fuser`",
-                path.display()
-            ),
-            Self::Gone(path) => write!(
-                f,
-                "the directory {} is not there any more; start the server again, which makes it anew",
-                path.display()
-            ),
-            Self::Damaged { path, what } => write!(
-                f,
-                "{}: {what}; a server moves it aside when it meets the damage, or starts",
-                path.display()
-            ),
-            Self::Replaced(path) => write!(
-                f,
-                "{}: the file was deleted or replaced while it was open; the next entry begins anew there",
-                path.display()
-            ),
-            Self::NewerSchema { path, version } => write!(
-                f,
-                "{}: a later version wrote it (schema {version}); use that version",
-                path.display()
-            ),
-            Self::Io { path, step, what } => write!(f, "{}: {step}: {what}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for AuditError {}
 
 impl AuditError {
     pub(super) fn damaged(path: &Path, what: impl Into<String>) -> Self {
-        Self::Damaged {
-            path: path.to_owned(),
-            what: what.into(),
-        }
+        let (path, what) = (path.to_owned(), what.into());
+        Self::Damaged { path, what }
+    }
+
+    pub(super) fn newer(path: &Path, version: i64) -> Self {
+        let path = path.to_owned();
+        Self::NewerSchema { path, version }
+    }
+
+    pub(super) fn io(path: &Path, step: &'static str, what: impl Into<String>) -> Self {
+        let (path, what) = (path.to_owned(), what.into());
+        Self::Io { path, step, what }
     }
 
     /// What SQLite's refusal means here.
@@ -158,11 +91,7 @@ impl AuditError {
         match error.kind() {
             K::StorageFull | K::QuotaExceeded => Self::DiskFull(path.to_owned()),
             K::ReadOnlyFilesystem | K::PermissionDenied => Self::ReadOnly(path.to_owned()),
-            _ => Self::Io {
-                path: path.to_owned(),
-                step,
-                what: error.to_string(),
-            },
+            _ => Self::io(path, step, error.to_string()),
         }
     }
 }

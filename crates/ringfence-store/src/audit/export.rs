@@ -1,19 +1,16 @@
 //! Writing the record out as lines of JSON, for other tools to read.
 
-use super::{AuditError, Page, Query, Record, query};
+use super::{AuditError, Query, Record, query};
 use std::{
-    fmt,
     io::{self, Write},
     path::{Path, PathBuf},
     vec,
 };
 
-/// The form of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// The record with all that is needed to check its hash and signature.
     Json,
-    /// An event of OCSF 1.3.
     Ocsf,
 }
 
@@ -53,46 +50,29 @@ impl Iterator for Records {
             if let Some(record) = self.page.next() {
                 return Some(Ok(record));
             }
-            let query = self.next.take()?;
-            match query::query(&self.path, &query) {
-                Ok(Page {
-                    records,
-                    next,
-                    damaged,
-                }) => {
-                    for file in damaged {
-                        if !self.damaged.contains(&file) {
-                            self.damaged.push(file);
-                        }
-                    }
-                    self.page = records.into_iter();
-                    self.next = next;
-                }
+            let page = match query(&self.path, &self.next.take()?) {
+                Ok(page) => page,
                 Err(error) => return Some(Err(error)),
+            };
+            for file in page.damaged {
+                if !self.damaged.contains(&file) {
+                    self.damaged.push(file);
+                }
             }
+            self.page = page.records.into_iter();
+            self.next = page.next;
         }
     }
 }
 
 /// Why an export ended early; what was written before is whole lines.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// The record could not be read.
+    #[error("{0}")]
     Read(AuditError),
-    /// The lines could not be written.
+    #[error("writing the export: {0}")]
     Write(io::Error),
 }
-
-impl fmt::Display for ExportError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Read(error) => error.fmt(f),
-            Self::Write(error) => write!(f, "writing the export: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for ExportError {}
 
 /// Writes one line per record, and says how many.
 pub fn export(

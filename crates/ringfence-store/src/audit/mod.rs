@@ -4,7 +4,7 @@
 //! says where the chain ends. Several servers of one user append to one file: every batch reads the head inside its own
 //! `BEGIN IMMEDIATE`.
 //!
-//! # The exact form, for whoever checks it with other tools
+//! # The exact form, to check it with other tools
 //!
 //! `hash` is SHA-256 over these bytes in this order:
 //!
@@ -20,10 +20,10 @@
 //!
 //! # What it shows, and what it cannot
 //!
-//! Without the key nobody can edit, insert, reorder or delete a record, cut the tail or replace the head without
+//! Without the key no user can edit, insert, reorder or delete a record, cut the tail or replace the head without
 //! [`verify`] naming the first record concerned. What no file can show by itself: that the whole of it is an older
 //! copy, or a new chain after the old one was deleted. Note a head elsewhere now and then and give it to [`verify`]
-//! as the expected one; a file that was set back does not hold it. Whoever has the key can write any history.
+//! as the expected one; a file that was set back does not hold it. A user who has the key can write any history.
 //!
 //! # Segments
 //!
@@ -40,14 +40,13 @@ mod chain;
 mod entry;
 mod error;
 mod export;
+mod location;
 mod ocsf;
 mod open_chain;
-mod place;
 mod query;
 mod record;
 mod schema;
 mod segments;
-mod settings;
 mod verify;
 mod writer;
 
@@ -55,10 +54,10 @@ pub use archive::Keep;
 pub use entry::{Action, Entry, Outcome, Receipt, UnknownWord};
 pub use error::AuditError;
 pub use export::{ExportError, Format, Records, export};
-pub use place::Opened;
+pub use location::{OpenOutcome, Storage};
 pub use query::{Actions, Page, Query, query};
 pub use record::{Head, Record};
-pub use settings::{Durability, Place};
+pub use schema::Durability;
 pub use verify::{Bad, Fault, Scope, Verdict, verify};
 pub use writer::{Audit, Room};
 

@@ -1,36 +1,24 @@
 //! A record as an event of the Open Cybersecurity Schema Framework, version 1.3 (schema.ocsf.io).
 
-use super::{Action, Outcome, Record, record::hex};
+use super::{Action, Outcome, Record};
+use crate::digest::to_hex;
 use serde_json::{Map, Value, json};
 
 const OCSF_VERSION: &str = "1.3.0";
 
-const SYSTEM_ACTIVITY: Category = Category {
-    uid: 1,
-    name: "System Activity",
-};
-const APPLICATION_ACTIVITY: Category = Category {
-    uid: 6,
-    name: "Application Activity",
-};
-
-struct Category {
-    uid: u64,
-    name: &'static str,
-}
-
-struct Kind {
-    category: Category,
-    class_uid: u64,
-    class_name: &'static str,
-    activity_id: u64,
-    activity_name: &'static str,
-}
-
 impl Record {
     /// The event. What the schema has no place for is under `unmapped`.
     pub fn to_ocsf(&self) -> Value {
-        let kind = kind(self.action.parse().ok());
+        let (class_uid, activity_id, activity_name) = kind(self.action.parse().ok());
+        let class_name = match class_uid {
+            1007 => "Process Activity",
+            6002 => "Application Lifecycle",
+            _ => "API Activity",
+        };
+        let (category_uid, category_name) = match class_uid {
+            1007 => (1, "System Activity"),
+            _ => (6, "Application Activity"),
+        };
         let (status_id, status) = self.status();
         let (severity_id, severity) = self.severity();
         let mut event = json!({
@@ -40,14 +28,14 @@ impl Record {
                 "uid": self.seq.to_string(),
             },
             "time": self.time_us.div_euclid(1000),
-            "category_uid": kind.category.uid,
-            "category_name": kind.category.name,
-            "class_uid": kind.class_uid,
-            "class_name": kind.class_name,
-            "activity_id": kind.activity_id,
-            "activity_name": kind.activity_name,
-            "type_uid": kind.class_uid * 100 + kind.activity_id,
-            "type_name": format!("{}: {}", kind.class_name, kind.activity_name),
+            "category_uid": category_uid,
+            "category_name": category_name,
+            "class_uid": class_uid,
+            "class_name": class_name,
+            "activity_id": activity_id,
+            "activity_name": activity_name,
+            "type_uid": class_uid * 100 + activity_id,
+            "type_name": format!("{class_name}: {}", activity_name),
             "severity_id": severity_id,
             "severity": severity,
             "status_id": status_id,
@@ -65,13 +53,13 @@ impl Record {
                 "namespace": self.namespace,
                 "execution_id": self.execution_id,
                 "details": self.details_value(),
-                "hash": hex(&self.hash),
-                "prev_hash": hex(&self.prev_hash),
-                "signature": hex(&self.signature),
+                "hash": to_hex(&self.hash),
+                "prev_hash": to_hex(&self.prev_hash),
+                "signature": to_hex(&self.signature),
             },
         });
         if let Some(event) = event.as_object_mut() {
-            event.extend(self.subject(kind.class_uid));
+            event.extend(self.subject(class_uid));
         }
         event
     }
@@ -117,7 +105,7 @@ impl Record {
         }
     }
 
-    /// Edited text that is no JSON is passed on as text.
+    /// Edited text that is not JSON is passed on as text.
     fn details_value(&self) -> Value {
         serde_json::from_str(&self.details).unwrap_or_else(|_| Value::from(self.details.as_str()))
     }
@@ -127,35 +115,23 @@ fn product() -> Value {
     json!({"name": "Ringfence", "vendor_name": "Ringfence", "version": env!("CARGO_PKG_VERSION")})
 }
 
-/// A word of a later version is some call of the interface.
-fn kind(action: Option<Action>) -> Kind {
+/// Its class, its activity there and that one's name. A word of a later version is some call of the interface.
+fn kind(action: Option<Action>) -> (u64, u64, &'static str) {
     use Action as A;
-    let process = |activity_id, activity_name| Kind {
-        category: SYSTEM_ACTIVITY,
-        class_uid: 1007,
-        class_name: "Process Activity",
-        activity_id,
-        activity_name,
-    };
-    let application = |class_uid, class_name, activity_id, activity_name| Kind {
-        category: APPLICATION_ACTIVITY,
-        class_uid,
-        class_name,
-        activity_id,
-        activity_name,
-    };
-    let api = |activity_id, activity_name| application(6003, "API Activity", activity_id, activity_name);
+    const PROCESS: u64 = 1007;
+    const APPLICATION: u64 = 6002;
+    const API: u64 = 6003;
     match action {
-        Some(A::ExecutionStarted | A::ExecutionRefused | A::SessionCreated) => process(1, "Launch"),
+        Some(A::ExecutionStarted | A::ExecutionRefused | A::SessionCreated) => (PROCESS, 1, "Launch"),
         Some(A::ExecutionCompleted | A::ExecutionFailed | A::ExecutionTimeout | A::SessionKilled) => {
-            process(2, "Terminate")
+            (PROCESS, 2, "Terminate")
         }
-        Some(A::ServerStarted) => application(6002, "Application Lifecycle", 3, "Start"),
-        Some(A::PackageInstalled) => application(6002, "Application Lifecycle", 1, "Install"),
-        Some(A::ServerStopped) => application(6002, "Application Lifecycle", 4, "Stop"),
-        Some(A::AuditBegan | A::SnapshotCreated | A::ApprovalRequested) => api(1, "Create"),
+        Some(A::ServerStarted) => (APPLICATION, 3, "Start"),
+        Some(A::PackageInstalled) => (APPLICATION, 1, "Install"),
+        Some(A::ServerStopped) => (APPLICATION, 4, "Stop"),
+        Some(A::AuditBegan | A::SnapshotCreated | A::ApprovalRequested) => (API, 1, "Create"),
         Some(A::VaultAccessed | A::ArtifactRead | A::FileRead | A::CodeValidated | A::DataValidated) => {
-            api(2, "Read")
+            (API, 2, "Read")
         }
         Some(
             A::SessionBridged
@@ -167,9 +143,9 @@ fn kind(action: Option<Action>) -> Kind {
             | A::WorkspaceCommitted
             | A::AuditArchived
             | A::ApprovalDecided,
-        ) => api(3, "Update"),
-        Some(A::SnapshotDeleted | A::AuditRemoved) => api(4, "Delete"),
-        Some(A::ToolCalled) | None => api(99, "Other"),
+        ) => (API, 3, "Update"),
+        Some(A::SnapshotDeleted | A::AuditRemoved) => (API, 4, "Delete"),
+        Some(A::ToolCalled) | None => (API, 99, "Other"),
     }
 }
 

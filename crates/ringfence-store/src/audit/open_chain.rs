@@ -1,10 +1,10 @@
 //! The open record: the database that is written now, and what becomes of it when it is damaged, moved or full.
 
 use super::{
-    AuditError, Head, Keep, Opened, Place, Receipt, archive,
+    AuditError, Head, Keep, OpenOutcome, Receipt, Storage, archive,
     chain::{Broken, Writer, append},
     entry::Fitted,
-    place::{self, OpenDatabase, Opening},
+    location::{self, Files, Hold, OpenDatabase, Opening},
     schema::LOCKED_MS_MAX,
 };
 use rusqlite::Connection;
@@ -17,31 +17,26 @@ const SEGMENTS_AT_ONCE: usize = 2;
 
 /// The open database with the head that this process last wrote or checked.
 pub(super) struct OpenChain {
-    place: Place,
+    pub(super) location: Storage,
     writer: Writer,
     /// None: the file was replaced; the next batch opens what is there now.
     open: Option<OpenDatabase>,
-    head: Head,
-    keep: Keep,
+    pub(super) head: Head,
+    pub(super) keep: Keep,
 }
 
 impl OpenChain {
-    pub(super) fn open(place: Place, writer: Writer) -> Result<(Self, Opened), AuditError> {
-        let place = place.absolute()?;
-        let (open, opened) = place::open(&place, &writer, Opening::First)?;
-        let head = open.head;
+    pub(super) fn open(location: Storage, writer: Writer) -> Result<(Self, OpenOutcome), AuditError> {
+        let location = location.absolute()?;
+        let (open, outcome) = location::open(&location, &writer, Opening::default())?;
         let chain = Self {
-            place,
+            location,
             writer,
+            head: open.head,
             open: Some(open),
-            head,
             keep: Keep::default(),
         };
-        Ok((chain, opened))
-    }
-
-    pub(super) fn set_keep(&mut self, keep: Keep) {
-        self.keep = keep;
+        Ok((chain, outcome))
     }
 
     /// All of the batch, or an error and none of it. A file that turns out to be damaged is moved aside first.
@@ -60,22 +55,19 @@ impl OpenChain {
         let Some(open) = self.open.take() else {
             return Ok(());
         };
-        place::keep_log(&open.connection);
+        location::keep_log(&open.connection);
         let Some(hold) = open.hold else {
-            return Err(AuditError::damaged(&self.place.shown(), what));
+            return Err(AuditError::damaged(&self.location.shown(), what));
         };
         drop(open.connection);
         tracing::error!(%what, "the audit record is damaged; it is moved aside, and a new segment begins");
-        let opening = Opening::Damaged {
-            known: self.head,
-            what,
-            files: hold.files(),
-        };
-        self.reopen(opening)
+        self.reopen(Some((what, hold.files)))
     }
 
-    fn reopen(&mut self, opening: Opening) -> Result<(), AuditError> {
-        let (open, _) = place::open(&self.place, &self.writer, opening)?;
+    fn reopen(&mut self, damage: Option<(String, Files)>) -> Result<(), AuditError> {
+        let known = Some(self.head);
+        let opening = Opening { known, damage };
+        let (open, _) = location::open(&self.location, &self.writer, opening)?;
         self.head = open.head;
         self.open = Some(open);
         Ok(())
@@ -85,7 +77,7 @@ impl OpenChain {
     pub(super) fn tidy(&mut self) -> Result<(), AuditError> {
         let bytes_max = self.keep.segment_bytes;
         for _ in 0..SEGMENTS_AT_ONCE {
-            let (Place::File(path), Some(open)) = (&self.place, &self.open) else {
+            let (Storage::File(path), Some(open)) = (&self.location, &self.open) else {
                 break;
             };
             let is_due = archive::is_due(&open.connection, bytes_max);
@@ -98,10 +90,9 @@ impl OpenChain {
         self.retain()
     }
 
-    /// Closes a segment. None: there is nothing to close.
     pub(super) fn archive(&mut self, extent: archive::Extent) -> Result<Option<PathBuf>, AuditError> {
-        let archived = match (&self.place, &mut self.open) {
-            (Place::File(path), Some(open)) => {
+        let archived = match (&self.location, &mut self.open) {
+            (Storage::File(path), Some(open)) => {
                 archive::archive(&mut open.connection, &self.writer, self.head, path, extent)
                     .map_err(|broken| broken.told(path, "closing a segment of it"))
             }
@@ -112,15 +103,14 @@ impl OpenChain {
                 self.head = head;
                 Ok(Some(path))
             }
-            Ok(None) => Ok(None),
             Err(AuditError::Damaged { what, .. }) => self.set_aside(what).map(|()| None),
-            Err(error) => Err(error),
+            other => other.map(|_| None),
         }
     }
 
     /// Removes closed segments that are too old or too many, oldest first; each is on record before it goes.
     fn retain(&mut self) -> Result<(), AuditError> {
-        let (Place::File(path), Some(open)) = (&self.place, &self.open) else {
+        let (Storage::File(path), Some(open)) = (&self.location, &self.open) else {
             return Ok(());
         };
         let path = path.clone();
@@ -135,15 +125,15 @@ impl OpenChain {
 
     fn try_append(&mut self, batch: &[Fitted]) -> Result<Vec<Receipt>, AuditError> {
         if self.open.is_none() {
-            self.reopen(Opening::Again(self.head))?;
+            self.reopen(None)?;
         }
-        let path = self.place.shown();
+        let path = self.location.shown();
         let Some(open) = &mut self.open else {
             return Err(AuditError::Replaced(path));
         };
-        let in_place = |hold: &Option<place::Hold>| hold.as_ref().is_none_or(place::Hold::is_in_place);
+        let in_place = |hold: &Option<Hold>| hold.as_ref().is_none_or(Hold::is_in_place);
         let appended = if in_place(&open.hold) {
-            let kept = matches!(self.place, Place::Memory).then_some(MEMORY_RECORDS_MAX);
+            let kept = matches!(self.location, Storage::Memory).then_some(MEMORY_RECORDS_MAX);
             append(&mut open.connection, &self.writer, self.head, batch, kept)
                 .map_err(|broken| broken.told(&path, "appending to it"))
         } else {
@@ -170,20 +160,12 @@ impl OpenChain {
         match (appended, restored) {
             (Err(AuditError::Locked(_)), _) => None,
             (_, Some(Err(error))) => Some(Err(
-                Broken::from(error).told(&self.place.shown(), "waiting for others")
+                Broken::from(error).told(&self.location.shown(), "waiting for others")
             )),
             (appended, _) => {
                 Some(appended.and_then(|mut receipts| receipts.pop().ok_or(AuditError::Stopped)))
             }
         }
-    }
-
-    pub(super) fn place(&self) -> &Place {
-        &self.place
-    }
-
-    pub(super) fn head(&self) -> Head {
-        self.head
     }
 
     /// Moves what was committed from the log into the database, without waiting for readers. It fails harmlessly: the
@@ -222,7 +204,7 @@ mod tests {
             server_id: "test".to_owned(),
             durability: Durability::Process,
         };
-        let (mut chain, _) = OpenChain::open(Place::Memory, writer).unwrap();
+        let (mut chain, _) = OpenChain::open(Storage::Memory, writer).unwrap();
         let batch: Vec<Fitted> = (0..250)
             .map(|number| fixture::entry(number).fitted().unwrap())
             .collect();

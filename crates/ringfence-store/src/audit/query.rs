@@ -10,15 +10,12 @@ use super::{
 use rusqlite::{Connection, ToSql, params_from_iter};
 use std::{collections::VecDeque, io, path::Path, str::FromStr};
 
-/// Records of one page.
 pub(super) const PAGE_RECORDS_MAX: usize = 10_000;
 /// A page ends early when its texts are larger than this.
 const PAGE_BYTES_MAX: usize = 16 << 20;
 
-/// Which actions: one, or all of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Actions {
-    /// This one.
     One(Action),
     /// All whose word begins with this one's group: `execution.` for `execution.started`.
     GroupOf(Action),
@@ -29,38 +26,26 @@ impl FromStr for Actions {
 
     /// `execution.started`, or `execution.` for the group.
     fn from_str(text: &str) -> Result<Self, UnknownWord> {
-        let mut of_group = Action::ALL
-            .into_iter()
-            .filter(|action| text.ends_with('.') && group(*action) == text);
-        match of_group.next() {
-            Some(action) => Ok(Self::GroupOf(action)),
-            None => text.parse().map(Self::One),
-        }
+        let of_group = Action::ALL.into_iter().find(|action| group(*action) == text);
+        of_group.map_or_else(|| text.parse().map(Self::One), |action| Ok(Self::GroupOf(action)))
     }
 }
 
 /// What to read. Everything that is given must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// Of this tenant.
     pub namespace: Option<String>,
-    /// Of these actions.
     pub actions: Option<Actions>,
     /// With this outcome. Of `pending`, what has not ended since.
     pub outcome: Option<Outcome>,
-    /// Of this execution.
     pub execution_id: Option<String>,
     /// Not before this time, in microseconds since 1970.
     pub since_us: Option<i64>,
-    /// Before this time.
     pub until_us: Option<i64>,
-    /// Only records with a smaller number.
     pub before_seq: Option<u64>,
-    /// Only records with a larger number.
     pub after_seq: Option<u64>,
     /// The records of one page: 1 to 10 000.
     pub limit: usize,
-    /// The last record first.
     pub newest_first: bool,
 }
 
@@ -82,10 +67,8 @@ impl Default for Query {
     }
 }
 
-/// Some records, and how to ask for those that follow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// In the order that was asked for.
     pub records: Vec<Record>,
     /// The query of the next page; none when this is the last.
     pub next: Option<Query>,
@@ -100,19 +83,18 @@ pub fn query(path: &Path, query: &Query) -> Result<Page, AuditError> {
     let failed = |error: rusqlite::Error| AuditError::of_sqlite(path, "reading it", &error);
     // Of one moment: what is closed meanwhile is still here.
     let moment = connection.unchecked_transaction().map_err(failed)?;
-    let first = moment.query_row("SELECT min(seq) FROM record", [], |row| {
-        row.get::<_, Option<i64>>(0)
-    });
-    let first = first.map_err(failed)?.map_or(u64::MAX, i64::cast_unsigned);
-    let segments = segments::list(path, first)
-        .map_err(|error| AuditError::of_io(path, "listing its segments", &error))?;
-    let mut parts: Vec<Part<'_>> = segments.iter().map(Part::Closed).collect();
-    parts.push(Part::Open(&moment, path));
+    let sql = "SELECT min(seq) FROM record";
+    let first: Option<i64> = moment.query_row(sql, [], |row| row.get(0)).map_err(failed)?;
+    let segments = segments::list(path, first.map_or(u64::MAX, i64::cast_unsigned));
+    let segments = segments.map_err(|error| AuditError::of_io(path, "listing its segments", &error))?;
+    // None: the database.
+    let mut parts: Vec<Option<&Segment>> = segments.iter().map(Some).chain([None]).collect();
     if query.newest_first {
         parts.reverse();
     }
     let mut all = Page::default();
-    for part in parts.into_iter().filter(|part| part.may_hold(query)) {
+    parts.retain(|part| part.is_none_or(|segment| query.reaches(segment)));
+    for part in parts {
         if let (true, Some(last)) = (all.records.len() >= query.limit, all.records.last()) {
             all.next = Some(query.after(last.seq));
             break;
@@ -121,45 +103,19 @@ pub fn query(path: &Path, query: &Query) -> Result<Page, AuditError> {
             limit: query.limit - all.records.len(),
             ..query.clone()
         };
-        let page = part.page(&rest)?;
+        let page = match part {
+            None => page(&moment, path, &rest)?,
+            Some(segment) => closed_page(segment, &rest),
+        };
         all.records.extend(page.records);
         all.damaged.extend(page.damaged);
-        if page.next.is_some() {
-            all.next = page.next.map(|next| Query {
-                limit: query.limit,
-                ..next
-            });
+        if let Some(next) = page.next {
+            let limit = query.limit;
+            all.next = Some(Query { limit, ..next });
             break;
         }
     }
     Ok(all)
-}
-
-/// A database or a closed segment.
-enum Part<'a> {
-    Closed(&'a Segment),
-    Open(&'a Connection, &'a Path),
-}
-
-impl Part<'_> {
-    fn may_hold(&self, query: &Query) -> bool {
-        match self {
-            Self::Open(..) => true,
-            // What is open has its beginning in the database, or died with its server, which the next one has closed.
-            Self::Closed(_) if query.outcome == Some(Outcome::Pending) => false,
-            Self::Closed(segment) => {
-                query.before_seq.is_none_or(|before| segment.first < before)
-                    && query.after_seq.is_none_or(|after| segment.last > after)
-            }
-        }
-    }
-
-    fn page(&self, query: &Query) -> Result<Page, AuditError> {
-        match self {
-            Self::Open(connection, path) => page(connection, path, query),
-            Self::Closed(segment) => Ok(closed_page(segment, query)),
-        }
-    }
 }
 
 /// All of a segment is read; it is not much larger than the largest page.
@@ -167,25 +123,25 @@ fn closed_page(segment: &Segment, query: &Query) -> Page {
     let mut page = Page::default();
     let damaged = |error: &io::Error| format!("{}: {error}", segment.path.display());
     let mut found = VecDeque::new();
-    match segment.read() {
-        Err(error) => page.damaged.push(damaged(&error)),
-        Ok(records) => {
-            for record in records {
-                match record {
-                    Ok(record) if query.matches(&record) => found.push_back(record),
-                    Ok(_) => {}
-                    Err(error) => page.damaged.push(damaged(&error)),
-                }
-                // Of the newest, only the last are wanted; of the oldest, nothing after the first.
-                if found.len() > query.limit && query.newest_first {
-                    found.pop_front();
-                    page.next = Some(query.clone());
-                } else if found.len() > query.limit {
-                    found.pop_back();
-                    page.next = Some(query.clone());
-                    break;
-                }
-            }
+    let (records, unopened) = match segment.read() {
+        Ok(records) => (Some(records), None),
+        Err(error) => (None, Some(error)),
+    };
+    page.damaged.extend(unopened.as_ref().map(damaged));
+    for record in records.into_iter().flatten() {
+        match record {
+            Ok(record) if query.matches(&record) => found.push_back(record),
+            Ok(_) => {}
+            Err(error) => page.damaged.push(damaged(&error)),
+        }
+        // Of the newest, only the last are wanted; of the oldest, nothing after the first.
+        if found.len() > query.limit && query.newest_first {
+            found.pop_front();
+            page.next = Some(query.clone());
+        } else if found.len() > query.limit {
+            found.pop_back();
+            page.next = Some(query.clone());
+            break;
         }
     }
     page.records = found.into();
@@ -206,7 +162,6 @@ fn check(query: &Query) -> Result<(), AuditError> {
     Err(AuditError::InvalidQuery("`limit` is 1 to 10000"))
 }
 
-/// Reads one page on an open connection.
 pub(super) fn page(connection: &Connection, path: &Path, query: &Query) -> Result<Page, AuditError> {
     check(query)?;
     read(connection, query).map_err(|error| AuditError::of_sqlite(path, "reading it", &error))
@@ -223,10 +178,11 @@ fn read(connection: &Connection, query: &Query) -> rusqlite::Result<Page> {
             && (records.len() == query.limit || bytes >= PAGE_BYTES_MAX)
         {
             let next = Some(query.after(last.seq));
+            let page = Page::default();
             return Ok(Page {
                 records,
                 next,
-                damaged: Vec::new(),
+                ..page
             });
         }
         let record = Record::of_row(row)?;
@@ -240,22 +196,26 @@ fn read(connection: &Connection, query: &Query) -> rusqlite::Result<Page> {
 }
 
 impl Query {
+    /// Whether a closed segment may hold any. What is open has its beginning in the database, or died with its server,
+    /// which the next one has closed.
+    fn reaches(&self, segment: &Segment) -> bool {
+        self.outcome != Some(Outcome::Pending)
+            && self.before_seq.is_none_or(|before| segment.first < before)
+            && self.after_seq.is_none_or(|after| segment.last > after)
+    }
+
     /// The same as [`select`], for a record of a closed segment.
     fn matches(&self, record: &Record) -> bool {
-        let is = |wanted: &Option<String>, found: Option<&str>| {
-            wanted.as_deref().is_none_or(|wanted| found == Some(wanted))
-        };
+        let is = |wanted: Option<&str>, found: Option<&str>| wanted.is_none() || wanted == found;
         let action = match self.actions {
             None => true,
             Some(Actions::One(action)) => record.action == action.as_str(),
             Some(Actions::GroupOf(action)) => record.action.starts_with(group(action)),
         };
         action
-            && is(&self.namespace, Some(&record.namespace))
-            && is(&self.execution_id, record.execution_id.as_deref())
-            && self
-                .outcome
-                .is_none_or(|outcome| record.outcome == outcome.as_str())
+            && is(self.namespace.as_deref(), Some(&record.namespace))
+            && is(self.execution_id.as_deref(), record.execution_id.as_deref())
+            && is(self.outcome.map(Outcome::as_str), Some(&record.outcome))
             && self.since_us.is_none_or(|since| record.time_us >= since)
             && self.until_us.is_none_or(|until| record.time_us < until)
             && self.before_seq.is_none_or(|before| record.seq < before)
@@ -274,49 +234,37 @@ impl Query {
 }
 
 fn select(query: &Query) -> rusqlite::Result<(String, Vec<Box<dyn ToSql>>)> {
-    let mut terms = Vec::new();
-    let mut values: Vec<Box<dyn ToSql>> = Vec::new();
-    let mut term = |sql: &'static str, value: Box<dyn ToSql>| {
-        terms.push(sql);
-        values.push(value);
+    fn boxed(value: impl ToSql + 'static) -> Box<dyn ToSql> {
+        Box::new(value)
+    }
+    let Query { outcome, .. } = *query;
+    let (one, of_group) = match query.actions {
+        None => (None, None),
+        Some(Actions::One(action)) => (Some(action.as_str()), None),
+        Some(Actions::GroupOf(action)) => (None, Some(group(action))),
     };
-    if let Some(namespace) = &query.namespace {
-        term("namespace = ?", Box::new(namespace.clone()));
-    }
-    match query.actions {
-        None => {}
-        Some(Actions::One(action)) => term("action = ?", Box::new(action.as_str())),
-        Some(Actions::GroupOf(action)) => {
-            term("action >= ?", Box::new(group(action)));
-            // `/` follows `.`
-            term("action < ?", Box::new(group(action).replace('.', "/")));
-        }
-    }
-    if let Some(outcome) = query.outcome {
-        term("outcome = ?", Box::new(outcome.as_str()));
-    }
-    if query.outcome == Some(Outcome::Pending) {
-        term(STILL_OPEN, Box::new(true));
-    }
-    if let Some(id) = &query.execution_id {
-        term("execution_id = ?", Box::new(id.clone()));
-    }
-    if let Some(since_us) = query.since_us {
-        term("time_us >= ?", Box::new(since_us));
-    }
-    if let Some(until_us) = query.until_us {
-        term("time_us < ?", Box::new(until_us));
-    }
-    if let Some(seq) = query.before_seq {
-        term("seq < ?", Box::new(signed(seq)?));
-    }
-    if let Some(seq) = query.after_seq {
-        term("seq > ?", Box::new(signed(seq)?));
-    }
-    let terms = if terms.is_empty() {
-        String::new()
-    } else {
-        format!(" WHERE {}", terms.join(" AND "))
+    let is_pending = outcome == Some(Outcome::Pending);
+    let wanted = [
+        ("namespace = ?", query.namespace.clone().map(boxed)),
+        ("action = ?", one.map(boxed)),
+        ("action >= ?", of_group.map(boxed)),
+        // `/` follows `.`
+        ("action < ?", of_group.map(|group| boxed(group.replace('.', "/")))),
+        ("outcome = ?", outcome.map(|outcome| boxed(outcome.as_str()))),
+        (STILL_OPEN, is_pending.then(|| boxed(true))),
+        ("execution_id = ?", query.execution_id.clone().map(boxed)),
+        ("time_us >= ?", query.since_us.map(boxed)),
+        ("time_us < ?", query.until_us.map(boxed)),
+        ("seq < ?", query.before_seq.map(signed).transpose()?.map(boxed)),
+        ("seq > ?", query.after_seq.map(signed).transpose()?.map(boxed)),
+    ];
+    let given = wanted
+        .into_iter()
+        .filter_map(|(term, value)| Some((term, value?)));
+    let (terms, values): (Vec<&str>, Vec<_>) = given.unzip();
+    let terms = match terms.is_empty() {
+        true => String::new(),
+        false => format!(" WHERE {}", terms.join(" AND ")),
     };
     let order = if query.newest_first { "DESC" } else { "ASC" };
     // one more than the page, to know whether there is a next
@@ -341,7 +289,7 @@ mod tests {
         super::{Durability, tests::fixture},
         *,
     };
-    use crate::audit::{Audit, Place};
+    use crate::audit::{Audit, Storage};
 
     fn filled() -> (fixture::Directory, Audit) {
         let directory = fixture::Directory::new();
@@ -472,7 +420,7 @@ mod tests {
     #[test]
     fn a_page_of_large_records_ends_early_and_goes_on() {
         let audit = Audit::open(
-            Place::Memory,
+            Storage::Memory,
             Durability::Process,
             crate::Signer::in_memory().unwrap(),
             "server".to_owned(),

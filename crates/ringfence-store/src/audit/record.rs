@@ -1,16 +1,19 @@
 //! One record and the head: what is hashed and what is signed. The form is in the words at the top of `audit`.
 
 use super::entry::Fitted;
-use crate::Signer;
+use crate::{
+    Signer,
+    digest::{from_hex, to_hex},
+};
 use rusqlite::Row;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 const RECORD_PREFIX: &[u8] = b"ringfence audit record v1\0";
 const SIGNATURE_PREFIX: &[u8] = b"ringfence audit signature v1\0";
 const HEAD_PREFIX: &[u8] = b"ringfence audit head v1\0";
 
-/// What stands before record 1.
 pub(super) const NO_HASH: [u8; 32] = [0; 32];
 
 /// The columns, in the order in which [`Record::of_row`] reads them.
@@ -18,42 +21,53 @@ pub(super) const COLUMNS: &str = "seq, time_us, server_id, action, outcome, name
      prev_hash, hash, signature";
 
 /// One record as stored. Reading one checks nothing: that is what [`super::verify`] does.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// From 1, without holes.
     pub seq: u64,
     /// Microseconds since 1970, by the clock of the server.
     pub time_us: i64,
-    /// Which server wrote it.
     pub server_id: String,
     /// An [`super::Action`], or a word of a later version.
     pub action: String,
     /// An [`super::Outcome`], or a word of a later version.
     pub outcome: String,
-    /// The tenant.
     pub namespace: String,
-    /// The execution, if there was one.
     pub execution_id: Option<String>,
-    /// Who asked for it.
     pub caller: String,
     /// JSON text of an object, exactly as stored and hashed.
+    #[serde(skip)]
     pub details: String,
-    /// The hash of the record before.
+    #[serde(with = "as_hex")]
     pub prev_hash: [u8; 32],
-    /// The hash of this one.
+    #[serde(with = "as_hex")]
     pub hash: [u8; 32],
     /// Ed25519, over the hash.
+    #[serde(with = "as_hex")]
     pub signature: [u8; 64],
+}
+
+mod as_hex {
+    use super::{from_hex, to_hex};
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&to_hex(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>, const N: usize>(
+        deserializer: D,
+    ) -> Result<[u8; N], D::Error> {
+        let digits = String::deserialize(deserializer)?;
+        from_hex(&digits).ok_or_else(|| D::Error::custom("not the digits of a hash"))
+    }
 }
 
 /// Where a chain ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The last record's number.
     pub seq: u64,
-    /// The last record's hash.
     pub hash: [u8; 32],
-    /// The last record's time.
     pub time_us: i64,
 }
 
@@ -61,11 +75,12 @@ impl Record {
     /// The record that follows `head`, hashed and signed.
     pub(super) fn next(
         head: Option<&Head>,
-        entry: &Fitted,
+        fitted: &Fitted,
         server_id: &str,
         time_us: i64,
         signer: &Signer,
     ) -> Self {
+        let entry = &fitted.entry;
         let mut record = Self {
             seq: head.map_or(0, |head| head.seq) + 1,
             time_us,
@@ -75,7 +90,7 @@ impl Record {
             namespace: entry.namespace.clone(),
             execution_id: entry.execution_id.clone(),
             caller: entry.caller.clone(),
-            details: entry.details.clone(),
+            details: fitted.details.clone(),
             prev_hash: head.map_or(NO_HASH, |head| head.hash),
             hash: NO_HASH,
             signature: [0; 64],
@@ -85,7 +100,6 @@ impl Record {
         record
     }
 
-    /// The hash that its contents ought to have.
     pub(super) fn computed_hash(&self) -> [u8; 32] {
         let mut digest = Sha256::new();
         digest.update(RECORD_PREFIX);
@@ -110,17 +124,13 @@ impl Record {
         digest.finalize().into()
     }
 
-    /// Did this key sign its hash.
     pub(super) fn is_signed_by(&self, public_key: &[u8; 32]) -> bool {
         crate::verify(public_key, &signed_bytes(&self.hash), &self.signature)
     }
 
     pub(super) fn head(&self) -> Head {
-        Head {
-            seq: self.seq,
-            hash: self.hash,
-            time_us: self.time_us,
-        }
+        let (seq, hash, time_us) = (self.seq, self.hash, self.time_us);
+        Head { seq, hash, time_us }
     }
 
     pub(super) fn of_row(row: &Row<'_>) -> rusqlite::Result<Self> {
@@ -142,20 +152,8 @@ impl Record {
 
     /// One line of JSON, with the details as they are stored byte for byte.
     pub fn to_json(&self) -> String {
-        let mut line = json!({
-            "seq": self.seq,
-            "time_us": self.time_us,
-            "server_id": self.server_id,
-            "action": self.action,
-            "outcome": self.outcome,
-            "namespace": self.namespace,
-            "execution_id": self.execution_id,
-            "caller": self.caller,
-            "prev_hash": hex(&self.prev_hash),
-            "hash": hex(&self.hash),
-            "signature": hex(&self.signature),
-        })
-        .to_string();
+        // By way of a value, which puts the names in order.
+        let mut line = serde_json::to_value(self).unwrap_or_default().to_string();
         line.pop();
         line.push_str(",\"details\":");
         // Text that somebody edited must break neither the line nor the object.
@@ -171,46 +169,17 @@ impl Record {
 
     /// What [`Record::to_json`] wrote.
     pub(super) fn of_json(line: &str) -> Option<Self> {
-        #[derive(serde::Deserialize)]
-        struct Line {
-            seq: u64,
-            time_us: i64,
-            server_id: String,
-            action: String,
-            outcome: String,
-            namespace: String,
-            execution_id: Option<String>,
-            caller: String,
-            prev_hash: String,
-            hash: String,
-            signature: String,
-        }
-        let found: Line = serde_json::from_str(line).ok()?;
+        let mut record: Self = serde_json::from_str(line).ok()?;
         // Byte for byte. Within a string the quotes of this would be escaped.
         let (_, details) = line.split_once(",\"details\":")?;
         let details = details.strip_suffix('}')?;
-        let details = if details.starts_with('"') {
-            serde_json::from_str(details).ok()?
-        } else {
-            details.to_owned()
+        record.details = match details.starts_with('"') {
+            true => serde_json::from_str(details).ok()?,
+            false => details.to_owned(),
         };
-        Some(Self {
-            seq: found.seq,
-            time_us: found.time_us,
-            server_id: found.server_id,
-            action: found.action,
-            outcome: found.outcome,
-            namespace: found.namespace,
-            execution_id: found.execution_id,
-            caller: found.caller,
-            details,
-            prev_hash: bytes(&found.prev_hash)?,
-            hash: bytes(&found.hash)?,
-            signature: bytes(&found.signature)?,
-        })
+        Some(record)
     }
 
-    /// A fact of its details.
     pub(super) fn detail(&self, name: &str) -> Option<Value> {
         let details: Value = serde_json::from_str(&self.details).ok()?;
         details.get(name).cloned()
@@ -218,15 +187,9 @@ impl Record {
 }
 
 impl Head {
-    /// What its signature is made over.
     pub(super) fn signed_bytes(&self) -> Vec<u8> {
-        let parts: [&[u8]; 4] = [
-            HEAD_PREFIX,
-            &self.seq.to_le_bytes(),
-            &self.time_us.to_le_bytes(),
-            &self.hash,
-        ];
-        parts.concat()
+        let (seq, time_us) = (self.seq.to_le_bytes(), self.time_us.to_le_bytes());
+        [HEAD_PREFIX, &seq, &time_us, &self.hash].concat()
     }
 }
 
@@ -234,29 +197,6 @@ impl Head {
 pub(super) fn seq_of(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     let seq: i64 = row.get(column)?;
     u64::try_from(seq).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, seq))
-}
-
-/// The bytes that [`hex`] has written.
-pub(super) fn bytes<const N: usize>(digits: &str) -> Option<[u8; N]> {
-    let mut bytes = [0; N];
-    if digits.len() != 2 * N {
-        return None;
-    }
-    for (byte, at) in bytes.iter_mut().zip((0..2 * N).step_by(2)) {
-        *byte = u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()?;
-    }
-    Some(bytes)
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            // writing to a String cannot fail
-            write!(text, "{byte:02x}").unwrap_or_default();
-            text
-        })
 }
 
 fn signed_bytes(hash: &[u8; 32]) -> Vec<u8> {
@@ -288,7 +228,7 @@ mod tests {
     #[test]
     fn the_hash_is_the_documented_one() {
         assert_eq!(
-            hex(&record().computed_hash()),
+            to_hex(&record().computed_hash()),
             "d6d480625b54b13c50e0f85eee1f5b33f3a0c5664c90ef1e651c320b4d3ac03a"
         );
         let with_id = Record {
@@ -296,7 +236,7 @@ mod tests {
             ..record()
         };
         assert_eq!(
-            hex(&with_id.computed_hash()),
+            to_hex(&with_id.computed_hash()),
             "10f8ce9c2d143edaad84b4cf59bf77851d9b647a0cc2089c4a9531c27acb5d65"
         );
     }

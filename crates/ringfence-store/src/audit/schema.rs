@@ -1,18 +1,25 @@
 //! The database's form: its tables, how a connection to it is set up, and whether it is still ours.
 
-use super::{AuditError, Durability};
+use super::AuditError;
 use rusqlite::{Connection, OpenFlags, config::DbConfig};
-use std::{fs, os::unix::fs::FileTypeExt, path::Path, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
-/// The form that this version writes.
 const VERSION: i64 = 1;
 
 /// How long another process may hold the database before that is an error.
 pub(super) const LOCKED_MS_MAX: u64 = 5_000;
 
-/// Pages of the log at which a commit itself moves it into the database. The writer does so long before, when nobody
-/// waits; this is for many short-lived servers beside an idle one.
+/// Pages of the log at which a commit itself moves it into the database. The writer does so long before, when no
+/// caller waits; this is for many short-lived servers beside an idle one.
 const LOG_PAGES_MAX: u32 = 4_000;
+
+/// What a record that was reported as written survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    Process,
+    /// A loss of power too; every commit waits for the disk.
+    Power,
+}
 
 /// SQLite keeps these texts as they are; any other text in their place is not our schema.
 const STATEMENTS: [&str; 5] = [
@@ -26,30 +33,24 @@ const STATEMENTS: [&str; 5] = [
     "CREATE INDEX record_of_time ON record(time_us)",
 ];
 
-/// What is in a file that SQLite can open.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// Nothing yet.
     Empty,
     /// Our tables, unchanged.
     Ours,
-    /// Something else.
     Foreign(String),
     /// Ours, of a later version.
     Newer(i64),
 }
 
-/// Looks at the schema only.
 pub(super) fn form(connection: &Connection) -> rusqlite::Result<Form> {
     let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     if version > VERSION {
         return Ok(Form::Newer(version));
     }
     let mut found = connection.prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY sql")?;
-    let found: Vec<String> = found
-        .query_map([], |row| row.get(0))?
-        .take(STATEMENTS.len() + 1)
-        .collect::<Result<_, _>>()?;
+    let texts = found.query_map([], |row| row.get(0))?.take(STATEMENTS.len() + 1);
+    let found: Vec<String> = texts.collect::<Result<_, _>>()?;
     if found.is_empty() && version == 0 {
         return Ok(Form::Empty);
     }
@@ -62,7 +63,6 @@ pub(super) fn form(connection: &Connection) -> rusqlite::Result<Form> {
     })
 }
 
-/// Makes the tables, within the caller's transaction.
 pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
     for statement in STATEMENTS {
         connection.execute(statement, [])?;
@@ -102,8 +102,7 @@ pub(super) fn use_log(connection: &Connection) -> rusqlite::Result<()> {
 /// A connection that only reads, also beside a live server. It looks at the schema first.
 pub(super) fn connect_reader(path: &Path) -> Result<Connection, AuditError> {
     regular(path)?;
-    let step = "opening it to read";
-    let failed = |error: rusqlite::Error| AuditError::of_sqlite(path, step, &error);
+    let failed = |error: rusqlite::Error| AuditError::of_sqlite(path, "opening it to read", &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
     harden(&connection).map_err(failed)?;
@@ -111,10 +110,7 @@ pub(super) fn connect_reader(path: &Path) -> Result<Connection, AuditError> {
         Form::Ours => Ok(connection),
         Form::Empty => Err(AuditError::damaged(path, "nothing was ever recorded in it")),
         Form::Foreign(what) => Err(AuditError::damaged(path, what)),
-        Form::Newer(version) => Err(AuditError::NewerSchema {
-            path: path.to_owned(),
-            version,
-        }),
+        Form::Newer(version) => Err(AuditError::newer(path, version)),
     }
 }
 
@@ -122,25 +118,13 @@ pub(super) fn connect_reader(path: &Path) -> Result<Connection, AuditError> {
 pub(super) fn regular(path: &Path) -> Result<fs::Metadata, AuditError> {
     let found =
         fs::symlink_metadata(path).map_err(|error| AuditError::of_io(path, "looking at it", &error))?;
-    if found.is_file() {
-        return Ok(found);
+    match found.is_file() {
+        true => Ok(found),
+        false => Err(AuditError::io(path, "looking at it", "it is not a plain file")),
     }
-    let kind = found.file_type();
-    let what = if kind.is_symlink() {
-        "a symbolic link is there"
-    } else if kind.is_fifo() || kind.is_socket() {
-        "a pipe or socket is there"
-    } else {
-        "it is no plain file"
-    };
-    Err(AuditError::Io {
-        path: path.to_owned(),
-        step: "looking at it",
-        what: what.to_owned(),
-    })
 }
 
-/// Whoever could write the file could have put functions and views into its schema; none of them is run.
+/// A user who could write the file could have put functions and views into its schema; none of them is run.
 fn harden(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::from_millis(LOCKED_MS_MAX))?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;

@@ -5,7 +5,8 @@
 //! `audit-<first>-<last>.jsonl.zst`: the numbers of its first and its last record, with twenty digits.
 
 use super::Record;
-use rustix::fs::{Mode, OFlags, Timespec, Timestamps};
+use crate::tree::Timestamp;
+use rustix::fs::{Mode, OFlags};
 use std::{
     fs::{self, File},
     io::{self, BufRead, BufReader, BufWriter, Read, Write},
@@ -18,7 +19,6 @@ const END: &str = ".jsonl.zst";
 /// Of zstd: about a seventh of the size, at the speed of a disk.
 const LEVEL: i32 = 3;
 
-/// One closed segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Segment {
     pub(super) path: PathBuf,
@@ -28,11 +28,8 @@ pub(super) struct Segment {
 
 impl Segment {
     pub(super) fn name(&self) -> String {
-        self.path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned()
+        let name = self.path.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
     }
 
     fn of(path: PathBuf, stem: &str) -> Option<Self> {
@@ -57,7 +54,7 @@ impl Segment {
             let record = match (&mut lines).take(LINE_BYTES_MAX).read_line(&mut line) {
                 Ok(0) => return None,
                 Ok(_) => Record::of_json(line.trim_end())
-                    .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a line is no record")),
+                    .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a line is not a record")),
                 Err(error) => Err(error),
             };
             is_over = record.is_err();
@@ -91,11 +88,9 @@ pub(super) fn list(database: &Path, before: u64) -> io::Result<Vec<Segment>> {
     Ok(segments)
 }
 
-/// What a segment was made of.
 pub(super) struct Written {
     pub(super) segment: Segment,
     pub(super) last: Record,
-    /// Of the file.
     pub(super) bytes: u64,
 }
 
@@ -130,10 +125,8 @@ impl Writing {
 
     /// False: it is not what was written, or does not follow the one before.
     pub(super) fn add(&mut self, record: Record) -> io::Result<bool> {
-        let follows = self
-            .last
-            .as_ref()
-            .is_none_or(|last| record.seq == last.seq + 1 && record.prev_hash == last.hash);
+        let is_next = |last: &Record| record.seq == last.seq + 1 && record.prev_hash == last.hash;
+        let follows = self.last.as_ref().is_none_or(is_next);
         if !follows || record.computed_hash() != record.hash {
             return Ok(false);
         }
@@ -153,20 +146,11 @@ impl Writing {
         let (Some(out), Some(last)) = (self.out.take(), self.last.take()) else {
             return Ok(None);
         };
-        let file = out
-            .finish()?
-            .into_inner()
-            .map_err(io::IntoInnerError::into_error)?;
+        let file = out.finish()?.into_inner();
+        let file = file.map_err(io::IntoInnerError::into_error)?;
         // Its age is that of its last record.
-        let time = Timespec {
-            tv_sec: last.time_us.div_euclid(1_000_000),
-            tv_nsec: 0,
-        };
-        let times = Timestamps {
-            last_access: time,
-            last_modification: time,
-        };
-        rustix::fs::futimens(&file, &times)?;
+        let time = Timestamp(last.time_us.div_euclid(1_000_000), 0);
+        rustix::fs::futimens(&file, &time.to_set())?;
         file.sync_all()?;
         let stem = self.database.file_stem().unwrap_or_default().to_string_lossy();
         let name = format!("{stem}-{:020}-{:020}{END}", self.first, last.seq);
@@ -175,10 +159,11 @@ impl Writing {
         if let Some(directory) = path.parent().filter(|parent| *parent != Path::new("")) {
             File::open(directory)?.sync_all()?;
         }
+        let (first, last_seq) = (self.first, last.seq);
         let segment = Segment {
             path,
-            first: self.first,
-            last: last.seq,
+            first,
+            last: last_seq,
         };
         let bytes = file.metadata()?.len();
         Ok(Some(Written { segment, last, bytes }))

@@ -1,12 +1,12 @@
 //! The writer's thread and the queue before it. It takes everything that waits into one transaction, so that under
-//! load many entries share one commit. An entry that comes when nobody writes is written by the caller, because two
-//! changes of thread take longer than a commit.
+//! load many entries share one commit. An entry that comes when the writer is idle is written by the caller, because
+//! two changes of thread take longer than a commit.
 //!
 //! Room in the queue is shared: a namespace gets at most as much as it leaves free, so that no flood from one namespace
 //! takes the room of another. A run reserves the room of its end before it begins.
 
 use super::{
-    AuditError, Durability, Entry, Head, Keep, Opened, Outcome, Page, Place, Query, Receipt, Record,
+    AuditError, Durability, Entry, Head, Keep, OpenOutcome, Outcome, Page, Query, Receipt, Record, Storage,
     alive::{self, Alive},
     archive::Extent,
     chain::Writer,
@@ -29,7 +29,6 @@ use std::{
 
 /// Entries that wait, and those for which room is reserved.
 pub(super) const PLACES_MAX: usize = 32 << 10;
-/// Entries of one transaction.
 const BATCH_MAX: usize = 256;
 /// Records after which the log is moved into the database.
 const CHECKPOINT_RECORDS: usize = 256;
@@ -39,6 +38,12 @@ type Done = Box<dyn FnOnce(Result<Receipt, AuditError>) + Send>;
 struct Waiting {
     entry: Fitted,
     done: Done,
+}
+
+impl Waiting {
+    fn namespace(&self) -> &str {
+        &self.entry.entry.namespace
+    }
 }
 
 /// Room in the queue for entries of one namespace that are still to come. What is not used is given back.
@@ -65,8 +70,8 @@ struct Shared {
     queue: Arc<Queue>,
     chain: Arc<Mutex<OpenChain>>,
     thread: Option<JoinHandle<()>>,
-    opened: Opened,
-    place: Place,
+    outcome: OpenOutcome,
+    location: Storage,
     durability: Durability,
     unmoved: Arc<AtomicUsize>,
     /// None: in memory, or of a command, which leaves nothing open.
@@ -76,7 +81,7 @@ struct Shared {
 impl Audit {
     /// Opens the chain, or begins one. `server_id` stands in every record; 512 bytes at most.
     pub fn open(
-        place: Place,
+        location: Storage,
         durability: Durability,
         signer: Signer,
         server_id: String,
@@ -89,12 +94,12 @@ impl Audit {
             server_id,
             durability,
         };
-        let (chain, opened) = OpenChain::open(place, writer)?;
-        let place = chain.place().clone();
-        let alive = match &place {
-            Place::File(path) => Alive::begin(path, &id)
-                .map_err(|error| AuditError::of_io(path, "saying that it is in use", &error))?,
-            Place::Memory => None,
+        let (chain, outcome) = OpenChain::open(location, writer)?;
+        let location = chain.location.clone();
+        let alive = match &location {
+            Storage::File(path) => Alive::begin(path, &id)
+                .map_err(|error| AuditError::of_io(path, "saying that it is in use", &error.error))?,
+            Storage::Memory => None,
         };
         let chain = Arc::new(Mutex::new(chain));
         let queue = Arc::new(Queue::default());
@@ -104,20 +109,18 @@ impl Audit {
         let thread = thread::Builder::new()
             .name("audit".to_owned())
             .spawn(move || write(&closing.0, &chain_of_thread, &unmoved_of_thread))
-            .map_err(|error| AuditError::of_io(&place.shown(), "starting its writer", &error))?;
-        let shared = Shared {
+            .map_err(|error| AuditError::of_io(&location.shown(), "starting its writer", &error))?;
+        let shared = Arc::new(Shared {
             queue,
             chain,
             thread: Some(thread),
-            opened,
-            place,
+            outcome,
+            location,
             durability,
             unmoved,
             _alive: alive,
-        };
-        Ok(Self {
-            shared: Arc::new(shared),
-        })
+        });
+        Ok(Self { shared })
     }
 
     /// Writes the entry here, or hands it to the writer. `done` is called once: here, when it is written or refused
@@ -130,10 +133,9 @@ impl Audit {
     pub fn reserve(&self, namespace: &str, places: usize) -> Result<Room, AuditError> {
         let queue = self.shared.queue.clone();
         queue.line().take(namespace, places)?;
-        let namespace = namespace.to_owned();
         Ok(Room {
             queue,
-            namespace,
+            namespace: namespace.to_owned(),
             places,
         })
     }
@@ -168,39 +170,38 @@ impl Audit {
         self.append(entry, move |result| {
             // the receiver waits below: it is there, and there is room for one
             if tell.send(result).is_err() {
-                tracing::error!("nobody waits for an audit entry that was waited for");
+                tracing::error!("the caller that waited for an audit entry is gone");
             }
         });
         told.recv().unwrap_or(Err(AuditError::Stopped))
     }
 
-    /// What opening found.
-    pub fn opened(&self) -> &Opened {
-        &self.shared.opened
+    pub fn outcome(&self) -> &OpenOutcome {
+        &self.shared.outcome
     }
 
     /// A page of the record. A file is read beside the writer; a database in memory only between its commits.
     pub fn query(&self, query: &Query) -> Result<Page, AuditError> {
-        match &self.shared.place {
+        match &self.shared.location {
             // Damage that is met by reading ends here, too: what is whole goes on.
-            Place::File(path) => query::query(path, query).or_else(|error| {
+            Storage::File(path) => query::query(path, query).or_else(|error| {
                 let AuditError::Damaged { what, .. } = error else {
                     return Err(error);
                 };
                 lock(&self.shared.chain).set_aside(what)?;
                 query::query(path, query)
             }),
-            Place::Memory => {
+            Storage::Memory => {
                 let chain = lock(&self.shared.chain);
                 let connection = chain.connection().ok_or(AuditError::Stopped)?;
-                query::page(connection, &self.shared.place.shown(), query)
+                query::page(connection, &self.shared.location.shown(), query)
             }
         }
     }
 
     /// What was begun by servers that have died since, and has no end on record.
     pub fn abandoned(&self) -> Result<Vec<Record>, AuditError> {
-        let Place::File(path) = &self.shared.place else {
+        let Storage::File(path) = &self.shared.location else {
             return Ok(Vec::new());
         };
         let mut abandoned = Vec::new();
@@ -220,7 +221,7 @@ impl Audit {
 
     /// How much of the record is kept. From the next batch on.
     pub fn set_keep(&self, keep: Keep) {
-        lock(&self.shared.chain).set_keep(keep);
+        lock(&self.shared.chain).keep = keep;
     }
 
     /// Closes everything up to the head into a segment: its file. None: there is nothing, or it is in memory.
@@ -241,12 +242,12 @@ impl Audit {
     /// Where the chain ended when this server last wrote or opened it. Worth noting elsewhere, for
     /// [`super::verify`] to look for later.
     pub fn head(&self) -> Head {
-        lock(&self.shared.chain).head()
+        lock(&self.shared.chain).head
     }
 }
 
 impl Shared {
-    /// None: somebody else writes, here or in another process, or the disk has to be waited for.
+    /// None: another thread or process writes, or the disk has to be waited for.
     fn write_at_once(&self, entry: &Fitted) -> Option<Result<Receipt, AuditError>> {
         if self.durability == Durability::Power || self.unmoved.load(Ordering::Relaxed) >= CHECKPOINT_RECORDS
         {
@@ -282,25 +283,20 @@ impl Drop for Shared {
     }
 }
 
-/// What the writer's thread does until the queue is closed and empty.
 fn write(queue: &Queue, chain: &Mutex<OpenChain>, unmoved: &AtomicUsize) {
     while let Some(batch) = queue.take() {
-        let (entries, dones): (Vec<Fitted>, Vec<Done>) = batch
-            .into_iter()
-            .map(|waiting| (waiting.entry, waiting.done))
-            .unzip();
+        let batch = batch.into_iter().map(|waiting| (waiting.entry, waiting.done));
+        let (entries, dones): (Vec<Fitted>, Vec<Done>) = batch.unzip();
         let appended = lock(chain).append(&entries);
         match appended {
             Ok(receipts) => {
                 unmoved.fetch_add(receipts.len(), Ordering::Relaxed);
-                dones
-                    .into_iter()
-                    .zip(receipts)
-                    .for_each(|(done, receipt)| call(done, Ok(receipt)));
+                let each = dones.into_iter().zip(receipts);
+                each.for_each(|(done, receipt)| call(done, Ok(receipt)));
             }
             Err(error) => dones.into_iter().for_each(|done| call(done, Err(error.clone()))),
         }
-        // after the callers were told, so that nobody's commit waits for it
+        // after the callers have their answers, so that no commit waits for it
         if unmoved.load(Ordering::Relaxed) >= CHECKPOINT_RECORDS {
             let mut chain = lock(chain);
             if let Err(error) = chain.tidy() {
@@ -333,11 +329,10 @@ struct Queue {
 struct Line {
     waiting: VecDeque<Waiting>,
     closed: bool,
-    /// The writer sleeps; nobody else pays for waking it.
+    /// The writer sleeps; only the next entry pays for waking it.
     asleep: bool,
     /// Places taken, by those who wait and by those who have reserved.
     places: usize,
-    /// The same of each namespace that has any.
     shares: HashMap<String, usize>,
 }
 
@@ -372,14 +367,14 @@ impl Queue {
     /// Takes the entry, in the room reserved for it or in its namespace's share, or tells it why not.
     fn push(&self, waiting: Waiting, room: Option<&mut Room>) {
         let mut line = self.line();
-        let reserved = room.filter(|room| room.places > 0 && room.namespace == waiting.entry.namespace);
+        let reserved = room.filter(|room| room.places > 0 && room.namespace == waiting.namespace());
         let taken = match reserved {
             _ if line.closed => Err(AuditError::Stopped),
             Some(room) => {
                 room.places -= 1;
                 Ok(())
             }
-            None => line.take(&waiting.entry.namespace, 1),
+            None => line.take(waiting.namespace(), 1),
         };
         if let Err(error) = taken {
             drop(line);
@@ -407,12 +402,11 @@ impl Queue {
         let count = line.waiting.len().min(BATCH_MAX);
         let batch: Vec<Waiting> = line.waiting.drain(..count).collect();
         for waiting in &batch {
-            line.release(&waiting.entry.namespace, 1);
+            line.release(waiting.namespace(), 1);
         }
         Some(batch)
     }
 
-    /// Nothing waits, and it is open.
     fn is_idle(&self) -> bool {
         let line = self.line();
         line.waiting.is_empty() && !line.closed
@@ -424,7 +418,7 @@ impl Queue {
     }
 }
 
-/// Held by the thread: however it ends, nobody waits for it afterwards.
+/// Held by the thread: however it ends, no caller waits for it afterwards.
 struct Closing(Arc<Queue>);
 
 impl Drop for Closing {

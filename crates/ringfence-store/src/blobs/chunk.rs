@@ -1,13 +1,13 @@
 //! Contents cut into chunks where the content itself says so (FastCDC), so that an insertion moves few cuts, and a
 //! chunk as it lies in a pack: compressed where that is worth it.
 
+use crate::digest;
 use fastcdc::v2020::FastCDC;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read};
 
 const CHUNK_BYTES_MIN: usize = 16 << 10;
 const CHUNK_BYTES_AVERAGE: usize = 64 << 10;
-/// No chunk is larger.
 pub(crate) const CHUNK_BYTES_MAX: usize = 256 << 10;
 const BUFFER_BYTES: usize = 1 << 20;
 /// Of zstd. 3 takes a third more time on text for a few percent.
@@ -23,12 +23,9 @@ impl ChunkId {
     }
 }
 
-/// How a chunk is stored in a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoding {
-    /// As it is.
     Raw,
-    /// One frame of zstd.
     Zstd,
 }
 
@@ -56,7 +53,7 @@ impl Cutter {
     ) -> Result<(), E> {
         let mut filled = 0;
         loop {
-            let read = fill(&mut reader, &mut self.buffer[filled..]).map_err(&failed)?;
+            let read = digest::fill(&mut reader, &mut self.buffer[filled..]).map_err(&failed)?;
             filled += read;
             let ended = filled < self.buffer.len();
             let mut start = 0;
@@ -75,20 +72,6 @@ impl Cutter {
             filled -= start;
         }
     }
-}
-
-/// Less than the buffer only at the end.
-fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match reader.read(&mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
 }
 
 impl Encoder {

@@ -19,7 +19,6 @@ use std::{
     time::SystemTime,
 };
 
-/// The directories of the contents.
 #[derive(Debug)]
 pub(crate) struct LooseBlobs {
     blobs: Directory,
@@ -43,11 +42,8 @@ struct Pin {
 /// A content in the store. While this or a clone of it lives, up to an hour, no sweep removes it.
 #[derive(Clone, Debug)]
 pub struct Content {
-    /// Of all bytes.
     pub sha256: [u8; 32],
-    /// The number of bytes.
     pub size_bytes: u64,
-    /// Held for its drop.
     pin: Option<Arc<Pin>>,
 }
 
@@ -60,16 +56,11 @@ impl LooseBlobs {
     }
 
     pub(crate) fn draft(self: &Arc<Self>) -> Result<Draft, FileError> {
-        let name = random_name().map_err(self.incoming.failed("name a file in", ""))?;
+        let pin = Pin::unlinked(self).map_err(self.incoming.failed("name a file in", ""))?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.incoming, &name, flags, Mode::RUSR);
-        Ok(Draft {
-            file: file.map_err(self.incoming.failed("make", &name))?.into(),
-            pin: Pin {
-                blobs: Arc::clone(self),
-                name,
-            },
-        })
+        let file = rustix::fs::openat(&self.incoming, &pin.name, flags, Mode::RUSR);
+        let file = file.map_err(self.incoming.failed("make", &pin.name))?.into();
+        Ok(Draft { file, pin })
     }
 
     /// Puts what was written in place and pins it. The same content, if it is there and intact, is kept: then the
@@ -113,12 +104,11 @@ impl LooseBlobs {
     /// Is the content there, and of its size.
     pub(crate) fn has(&self, content: &Content) -> Result<bool, FileError> {
         let hex = to_hex(&content.sha256);
-        let Some(fan) = self.blobs.find(fan_name(&hex))? else {
-            return Ok(false);
+        let stat = match self.blobs.find(fan_name(&hex))? {
+            Some(fan) => fan.stat(&hex)?,
+            None => None,
         };
-        Ok(fan
-            .stat(&hex)?
-            .is_some_and(|stat| size_of(&stat) == content.size_bytes))
+        Ok(stat.is_some_and(|stat| size_of(&stat) == content.size_bytes))
     }
 
     pub(crate) fn list(&self) -> Result<HashMap<[u8; 32], Stat>, FileError> {
@@ -150,28 +140,15 @@ impl Draft {
     /// One more name; `AlreadyExists` when it is taken.
     pub(crate) fn link_to(&self, directory: BorrowedFd<'_>, name: &str) -> io::Result<()> {
         let Pin { blobs, name: own } = &self.pin;
-        Ok(rustix::fs::linkat(
-            &blobs.incoming,
-            own,
-            directory,
-            name,
-            AtFlags::empty(),
-        )?)
+        let (incoming, flags) = (&blobs.incoming, AtFlags::empty());
+        Ok(rustix::fs::linkat(incoming, own, directory, name, flags)?)
     }
 
-    /// Takes the place of what has this name.
     fn replace(&self, directory: BorrowedFd<'_>, name: &str) -> io::Result<()> {
-        let beside = Pin {
-            blobs: Arc::clone(&self.pin.blobs),
-            name: random_name()?,
-        };
+        let beside = Pin::unlinked(&self.pin.blobs)?;
         self.link_to(beside.blobs.incoming.as_fd(), &beside.name)?;
-        Ok(rustix::fs::renameat(
-            &beside.blobs.incoming,
-            &beside.name,
-            directory,
-            name,
-        )?)
+        let incoming = &beside.blobs.incoming;
+        Ok(rustix::fs::renameat(incoming, &beside.name, directory, name)?)
     }
 }
 
@@ -187,12 +164,15 @@ impl Write for Draft {
 
 impl Pin {
     fn new(blobs: &Arc<LooseBlobs>, directory: BorrowedFd<'_>, hex: &str) -> io::Result<Self> {
-        let name = random_name()?;
-        rustix::fs::linkat(directory, hex, &blobs.incoming, &name, AtFlags::empty())?;
-        Ok(Self {
-            blobs: Arc::clone(blobs),
-            name,
-        })
+        let pin = Self::unlinked(blobs)?;
+        rustix::fs::linkat(directory, hex, &blobs.incoming, &pin.name, AtFlags::empty())?;
+        Ok(pin)
+    }
+
+    /// The name alone; nothing lies there yet.
+    fn unlinked(blobs: &Arc<LooseBlobs>) -> io::Result<Self> {
+        let (blobs, name) = (Arc::clone(blobs), random_name()?);
+        Ok(Self { blobs, name })
     }
 }
 

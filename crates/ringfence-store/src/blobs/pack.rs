@@ -27,11 +27,10 @@ const FOOTER_BYTES: usize = 44;
 const SUFFIX: &str = ".pack";
 /// A pack that has so many is closed and the next is begun.
 const PACK_BYTES: u64 = 64 << 20;
-/// A pack holds a little more than the bound above; what is larger is none of ours.
+/// A pack holds a little more than the bound above; what is larger is not one of them.
 const PACK_BYTES_MAX: u64 = 256 << 20;
 const OPEN_MAX: usize = 64;
 
-/// Where a chunk lies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spot {
     pub(crate) pack: u32,
@@ -48,7 +47,6 @@ pub(crate) struct Index {
     spots: HashMap<ChunkId, Spot>,
 }
 
-/// A pack on the disk.
 #[derive(Debug)]
 pub(crate) struct PackFile {
     pub(crate) name: String,
@@ -68,7 +66,6 @@ pub(crate) struct PackReader<'a> {
 pub(crate) struct PackWriter<'a> {
     packs: &'a Directory,
     pack: Option<Unfinished<'a>>,
-    /// Bytes of the packs that are closed.
     closed_bytes: u64,
 }
 
@@ -155,7 +152,6 @@ fn parse_record(record: &[u8; RECORD_BYTES], pack: u32) -> Option<(ChunkId, Spot
     Some((ChunkId(*id), spot))
 }
 
-/// Encoding, size and stored size.
 fn parse_sizes(bytes: &[u8], pack: u32, offset: u64) -> Option<Spot> {
     let encoding = match bytes.first()? {
         0 => Encoding::Raw,
@@ -175,10 +171,8 @@ fn parse_sizes(bytes: &[u8], pack: u32, offset: u64) -> Option<Spot> {
 }
 
 fn number(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .rev()
-        .fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+    let from_high = bytes.iter().rev();
+    from_high.fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }
 
 /// What the headers say, up to the first that makes no sense.
@@ -210,14 +204,12 @@ impl<'a> PackReader<'a> {
         }
     }
 
-    /// The chunk's bytes, checked.
     pub(crate) fn chunk(&mut self, id: ChunkId) -> Result<Vec<u8>, PackError> {
         let spot = self.index.get(id).ok_or(PackError::Damaged("is missing"))?;
         let stored = self.stored(spot)?;
         chunk::decode(id, spot.encoding, stored).map_err(PackError::Damaged)
     }
 
-    /// As it lies there.
     fn stored(&mut self, spot: Spot) -> Result<Vec<u8>, PackError> {
         let name = &self.index.packs[spot.pack as usize].name;
         if !self.open.contains_key(&spot.pack) {
@@ -249,18 +241,12 @@ impl<'a> PackReader<'a> {
     }
 }
 
-/// Why a chunk cannot be had.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum PackError {
-    File(FileError),
-    /// What is wrong with the chunk.
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("a chunk {0}")]
     Damaged(&'static str),
-}
-
-impl From<FileError> for PackError {
-    fn from(error: FileError) -> Self {
-        Self::File(error)
-    }
 }
 
 impl<'a> PackWriter<'a> {
@@ -307,7 +293,6 @@ impl<'a> PackWriter<'a> {
         Ok(self.closed_bytes)
     }
 
-    /// So far.
     pub(crate) fn bytes(&self) -> u64 {
         self.closed_bytes + self.pack.as_ref().map_or(0, |pack| pack.bytes)
     }

@@ -5,10 +5,8 @@ use crate::whole_file::{FileError, FileLock};
 use rustix::fs::FlockOperation;
 use std::{fs, path::PathBuf, time::SystemTime};
 
-/// Held while layers are put in their places or removed.
 const PLACES: &str = "places";
 
-/// Held until it is dropped.
 #[derive(Debug)]
 pub(super) struct LayerLock {
     lock: FileLock,
@@ -25,7 +23,6 @@ pub struct SetLock {
 }
 
 impl SetLock {
-    /// The set whose layer is made.
     pub fn set(&self) -> &SetName {
         &self.set
     }
@@ -53,10 +50,8 @@ impl Layers {
     /// The right to make the layer of a set; `None`: it is being made elsewhere.
     pub fn begin(&self, set: &SetName) -> Result<Option<SetLock>, LayerError> {
         let lock = self.alone(set.as_str())?;
-        Ok(lock.map(|lock| SetLock {
-            set: set.clone(),
-            _lock: lock,
-        }))
+        let set = set.clone();
+        Ok(lock.map(|_lock| SetLock { set, _lock }))
     }
 
     /// Alone with a name; `None`: it is in use. The file goes with the lock.
@@ -83,7 +78,6 @@ impl Layers {
         self.locks.lock_waiting(PLACES, FlockOperation::LockExclusive)
     }
 
-    /// Locks that killed servers have left.
     pub(super) fn forget_locks(&self) -> Result<(), LayerError> {
         for name in self.names(LOCKS)? {
             if name != PLACES && !self.place(super::LAYERS, &name).exists() {

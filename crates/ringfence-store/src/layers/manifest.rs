@@ -16,7 +16,6 @@ const LABEL: &[u8] = b"ringfence packages v1\0";
 /// The longest signed text: 200,000 entries of some 300 bytes.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
 
-/// One thing in a layer, by its path below it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) enum LayerEntry {
@@ -44,7 +43,6 @@ impl LayerEntry {
     }
 }
 
-/// All of a layer, by path.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LayerManifest {
@@ -72,10 +70,8 @@ impl LayerManifest {
                 vec![kind.into(), size.to_string(), path.clone(), sha256.clone()]
             }
         });
-        to_hex(&Sha256::digest(signer::statement(
-            b"ringfence layer v1\0",
-            fields,
-        )))
+        let statement = signer::statement(b"ringfence layer v1\0", fields);
+        to_hex(&Sha256::digest(statement))
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -87,7 +83,6 @@ impl LayerManifest {
     }
 }
 
-/// One package as it was downloaded.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Package {
@@ -99,7 +94,6 @@ pub struct Package {
     pub integrity: Option<String>,
 }
 
-/// What a set of requirements has become.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Resolved {
@@ -115,30 +109,24 @@ pub(super) fn signed<T: Serialize>(signer: &Signer, what: &T) -> Result<Vec<u8>,
     Ok([signature.as_bytes(), b"\n", &json].concat())
 }
 
-/// Reads a signed text; `None`: there is none.
+/// Reads a signed text, if there is one.
 pub(super) fn read<T: DeserializeOwned>(signer: &Signer, path: &Path) -> Result<Option<T>, LayerError> {
     let file = match whole_file::open_regular(CWD, path, OFlags::RDONLY) {
         Err(Errno::NOENT) => return Ok(None),
         opened => opened.map_err(LayerError::io("open", path))?,
     };
     let mut text = Vec::new();
-    file.take(TEXT_BYTES_MAX)
-        .read_to_end(&mut text)
-        .map_err(LayerError::io("read", path))?;
+    let read = file.take(TEXT_BYTES_MAX).read_to_end(&mut text);
+    read.map_err(LayerError::io("read", path))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let damaged = |what: &str| LayerError::damaged(&name, what);
-    let end = text
-        .iter()
-        .position(|byte| *byte == b'\n')
-        .ok_or_else(|| damaged("it has no signature"))?;
-    let (signature, json) = (&text[..end], &text[end + 1..]);
-    let signature = BASE64
-        .decode(signature)
-        .map_err(|_| damaged("it has no signature"))?;
+    let mut parts = text.splitn(2, |byte| *byte == b'\n');
+    let (signature, json) = (parts.next().unwrap_or_default(), parts.next());
+    let (Ok(signature), Some(json)) = (BASE64.decode(signature), json) else {
+        return Err(damaged("it has no signature"));
+    };
     if !signer::verify(&signer.public_key(), &[LABEL, json].concat(), &signature) {
         return Err(damaged("the signature is not over this text"));
     }
-    serde_json::from_slice(json)
-        .map(Some)
-        .map_err(|error| damaged(&error.to_string()))
+    serde_json::from_slice(json).map_err(|error| damaged(&error.to_string()))
 }

@@ -13,13 +13,11 @@
 //! clock.json               the last time that was seen
 //! ```
 
-mod error;
 mod lock;
 mod manifest;
 mod sweep;
 mod tree;
 
-pub use error::LayerError;
 pub use lock::SetLock;
 pub use manifest::Package;
 pub use sweep::{LayersKept, LayersSwept};
@@ -28,6 +26,7 @@ use crate::{
     Signer,
     digest::to_hex,
     make_own_directory, signer,
+    tree::TreeError,
     whole_file::{Directory, FileError, Taken},
 };
 use lock::LayerLock;
@@ -35,7 +34,7 @@ use manifest::{LayerManifest, Resolved};
 use sha2::{Digest, Sha256};
 use std::{
     collections::HashMap,
-    fs,
+    fs, io,
     os::{fd::BorrowedFd, unix::fs::DirBuilderExt},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
@@ -47,7 +46,47 @@ const SETS: &str = "sets";
 const LOCKS: &str = "locks";
 const MAKING: &str = "making";
 
-/// All layers of one user.
+#[derive(Debug, thiserror::Error)]
+pub enum LayerError {
+    #[error("the layers of packages: {0}")]
+    Io(#[from] FileError),
+    /// What an installer has left cannot be a layer.
+    #[error("what was installed cannot be kept: {0}")]
+    Refused(String),
+    #[error("the packages have more than {bytes_max} bytes")]
+    TooLarge { bytes_max: u64 },
+    /// `name` is a layer or the record of a set.
+    #[error("the layer {name} is not what was signed: {what}")]
+    Damaged { name: String, what: String },
+}
+
+impl LayerError {
+    fn io<E: Into<io::Error>>(step: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(E) -> Self {
+        let failed = FileError::at(step, path);
+        move |error| Self::Io(failed(error))
+    }
+
+    fn damaged(name: &str, what: impl Into<String>) -> Self {
+        Self::Damaged {
+            name: name.to_owned(),
+            what: what.into(),
+        }
+    }
+}
+
+impl From<TreeError> for LayerError {
+    fn from(error: TreeError) -> Self {
+        match error {
+            TreeError::Io(error) => Self::Io(error),
+            TreeError::TooMany { entries_max } => Self::Refused(format!("more than {entries_max} files")),
+            TreeError::TooDeep { depth_max, .. } => {
+                Self::Refused(format!("more than {depth_max} directories inside each other"))
+            }
+            other => Self::Refused(other.to_string()),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct Layers {
     directory: PathBuf,
@@ -57,7 +96,6 @@ pub struct Layers {
     checked: Mutex<HashMap<String, [u8; 32]>>,
 }
 
-/// The name of a set of requirements.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SetName(String);
 
@@ -94,7 +132,6 @@ impl Layer {
 }
 
 impl Layers {
-    /// Opens or makes them in a directory of this user alone.
     pub fn open(directory: PathBuf, signer: Signer) -> Result<Self, LayerError> {
         make_own_directory(&directory).map_err(LayerError::io("open", &directory))?;
         for place in [LAYERS, MANIFESTS, SETS, LOCKS, MAKING] {
@@ -110,24 +147,20 @@ impl Layers {
         })
     }
 
-    /// Where the layers lie, each by its name.
     pub fn directory(&self) -> PathBuf {
         self.directory.join(LAYERS)
     }
 
     /// The layer that a set has become, once it is seen to be what was signed.
     pub fn find(&self, set: &SetName) -> Result<Option<Layer>, LayerError> {
-        let Some(resolved) = manifest::read::<Resolved>(&self.signer, &self.place(SETS, set.as_str()))?
-        else {
+        let record = self.place(SETS, set.as_str());
+        let Some(resolved) = manifest::read::<Resolved>(&self.signer, &record)? else {
             return Ok(None);
         };
-        if resolved.set != set.as_str() {
-            return Err(LayerError::damaged(
-                set.as_str(),
-                "it is the record of another set",
-            ));
+        if resolved.set != set.0 {
+            return Err(LayerError::damaged(&set.0, "it is the record of another set"));
         }
-        // Before it is looked at, so that it is not removed meanwhile.
+        // Locked first, so that it is not removed meanwhile.
         let in_use = self.beside_others(&resolved.layer)?;
         let Some(in_use) = in_use else { return Ok(None) };
         if !self.place(MANIFESTS, &resolved.layer).exists() {
@@ -177,7 +210,7 @@ impl Layers {
         let manifest = tree::take_in(installed, &making, bytes_max).inspect_err(|_| drop(remove(&making)))?;
         let name = manifest.name();
         if self.place(MANIFESTS, &name).exists() {
-            // Every byte, before anybody has to wait for us; what is wrong with it is told below.
+            // Every byte, before others have to wait; `install` says what is wrong with it.
             drop(self.check(&name));
         }
         // Until it is found, which keeps it: no sweep comes between.
@@ -215,7 +248,6 @@ impl Layers {
         Ok(())
     }
 
-    /// Forgets what a set has become, so that it is made anew.
     pub fn forget(&self, set: &SetName) -> Result<(), LayerError> {
         remove(&self.place(SETS, set.as_str()))
     }
@@ -232,7 +264,7 @@ impl Layers {
 
 /// What no intact layer has, and what only damage can have closed. Any other error says nothing about the layer.
 fn as_damage(name: &str, error: LayerError) -> LayerError {
-    use std::io::ErrorKind::{NotFound, PermissionDenied};
+    use io::ErrorKind::{NotFound, PermissionDenied};
     match error {
         LayerError::Refused(what) => LayerError::damaged(name, what),
         LayerError::Io(FileError { path, error, .. })
@@ -244,7 +276,7 @@ fn as_damage(name: &str, error: LayerError) -> LayerError {
     }
 }
 
-/// Whatever it is; nothing is no error.
+/// Removes a file or a directory with all that is in it, if there is one.
 fn remove(path: &Path) -> Result<(), LayerError> {
     let removed = match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),
@@ -252,9 +284,7 @@ fn remove(path: &Path) -> Result<(), LayerError> {
         Err(error) => Err(error),
     };
     match removed {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(LayerError::io("remove", path)(error))
-        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(LayerError::io("remove", path)(error)),
         _ => Ok(()),
     }
 }

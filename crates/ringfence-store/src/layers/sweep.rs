@@ -12,16 +12,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// How long, and how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayersKept {
-    /// Since the last use.
     pub age: Duration,
-    /// All together.
     pub bytes: u64,
 }
 
-/// What a sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayersSwept {
     pub removed: usize,
@@ -30,7 +26,6 @@ pub struct LayersSwept {
 }
 
 impl Layers {
-    /// Removes what is too old or too much.
     pub fn sweep(&self, kept: LayersKept) -> Result<LayersSwept, LayerError> {
         let _places = self.places()?;
         let mut layers = Vec::new();
@@ -65,23 +60,18 @@ impl Layers {
         let Some(_alone) = self.alone(name)? else {
             return Ok(false);
         };
-        // The manifest first: a layer without one is none.
+        // The manifest first: a layer without one does not count.
         remove(&self.place(MANIFESTS, name))?;
         remove(&self.place(LAYERS, name))?;
         self.checked().remove(name);
         Ok(true)
     }
 
-    /// Records of sets whose layers are gone.
     fn forget_sets(&self) -> Result<(), LayerError> {
         for name in self.names(SETS)? {
             let path = self.place(SETS, &name);
-            let resolved = manifest::read::<Resolved>(&self.signer, &path);
-            let is_there = resolved
-                .ok()
-                .flatten()
-                .is_some_and(|resolved| self.place(MANIFESTS, &resolved.layer).exists());
-            if !is_there {
+            let resolved = manifest::read::<Resolved>(&self.signer, &path).ok().flatten();
+            if !resolved.is_some_and(|resolved| self.place(MANIFESTS, &resolved.layer).exists()) {
                 remove(&path)?;
             }
         }
@@ -108,8 +98,7 @@ impl Layers {
     pub(super) fn names(&self, part: &str) -> Result<Vec<String>, LayerError> {
         let path = self.directory.join(part);
         let entries = fs::read_dir(&path).map_err(LayerError::io("list", &path))?;
-        Ok(entries
-            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-            .collect())
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        Ok(names.collect())
     }
 }

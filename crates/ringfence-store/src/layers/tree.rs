@@ -6,7 +6,7 @@ use super::{
     manifest::{LayerEntry, LayerManifest},
 };
 use crate::{
-    digest::{self, to_hex},
+    digest::{self, Hashed, to_hex},
     tree::{self, Bounds, EntryKind, TreeEntry},
 };
 use rustix::{
@@ -41,11 +41,9 @@ pub(super) fn take_in(from: BorrowedFd<'_>, to: &Path, bytes_max: u64) -> Result
         bytes_left: bytes_max,
         bytes_max,
     };
-    let copied: Result<Vec<LayerEntry>, LayerError> = tree::walk(from, BOUNDS)?
-        .iter()
-        .map(|entry| copy.entry(entry))
-        .collect();
-    Ok(LayerManifest::of(copied?))
+    let entries = tree::walk(from, BOUNDS)?;
+    let copied: Result<_, LayerError> = entries.iter().map(|entry| copy.entry(entry)).collect();
+    copied.map(LayerManifest::of)
 }
 
 struct Copy<'a> {
@@ -57,52 +55,64 @@ struct Copy<'a> {
 
 impl Copy<'_> {
     fn entry(&mut self, entry: &TreeEntry) -> Result<LayerEntry, LayerError> {
-        let path = text(&entry.path)?;
         let failed = |error: Errno| LayerError::io("copy", &entry.path)(error);
         let (parent, name) = tree::open_parent(self.to, &entry.path, None)?;
+        let mut copied = None;
         match &entry.kind {
             EntryKind::Directory => {
                 rustix::fs::mkdirat(&parent, name, DIRECTORY_MODE).map_err(failed)?;
                 // Whatever the umask has left of it.
                 rustix::fs::chmodat(&parent, name, DIRECTORY_MODE, AtFlags::empty()).map_err(failed)?;
-                Ok(LayerEntry::Directory { path })
             }
             EntryKind::Link(target) => {
-                if !stays_below(&path, target) {
-                    return Err(LayerError::Refused(format!("the link {path:?} leads out")));
+                if !stays_below(&entry.path, target) {
+                    return Err(LayerError::Refused(format!(
+                        "the link {:?} leads out",
+                        entry.path
+                    )));
                 }
                 rustix::fs::symlinkat(target, &parent, name).map_err(failed)?;
-                Ok(LayerEntry::Link {
-                    path,
-                    target: text(target)?,
-                })
             }
             EntryKind::File => {
-                let executable = entry.mode & 0o111 != 0;
-                let mode = Mode::from_raw_mode(if executable { 0o755 } else { 0o644 });
+                let mode = Mode::from_raw_mode(if is_executable(entry) { 0o755 } else { 0o644 });
                 let flags =
                     OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let target = rustix::fs::openat(&parent, name, flags, mode).map_err(failed)?;
                 rustix::fs::fchmod(&target, mode).map_err(failed)?;
                 let (source, _) = tree::open_regular(self.from, &entry.path)?;
                 let source = source.take(self.bytes_left.saturating_add(1));
-                let copied = digest::copy(source, File::from(target));
-                let copied = copied.map_err(LayerError::io("copy", &entry.path))?;
-                let left = self.bytes_left.checked_sub(copied.bytes);
-                self.bytes_left = left.ok_or(LayerError::TooLarge {
-                    bytes_max: self.bytes_max,
-                })?;
-                Ok(LayerEntry::File {
-                    path,
-                    size: copied.bytes,
-                    executable,
-                    sha256: to_hex(&copied.sha256),
-                })
+                let hashed = digest::copy(source, File::from(target));
+                let hashed = hashed.map_err(LayerError::io("copy", &entry.path))?;
+                let left = self.bytes_left.checked_sub(hashed.bytes);
+                let bytes_max = self.bytes_max;
+                self.bytes_left = left.ok_or(LayerError::TooLarge { bytes_max })?;
+                copied = Some(hashed);
             }
-            EntryKind::Whiteout | EntryKind::Other => Err(LayerError::Refused(format!(
-                "{path:?} is neither file nor directory"
-            ))),
+            EntryKind::Whiteout | EntryKind::Other => {}
         }
+        describe(entry, copied)
+    }
+}
+
+fn is_executable(entry: &TreeEntry) -> bool {
+    entry.mode & 0o111 != 0
+}
+
+/// What a manifest says of an entry; of a file with what its content was hashed to.
+fn describe(entry: &TreeEntry, hashed: Option<Hashed>) -> Result<LayerEntry, LayerError> {
+    let path = text(&entry.path)?;
+    match (&entry.kind, hashed) {
+        (EntryKind::Directory, _) => Ok(LayerEntry::Directory { path }),
+        (EntryKind::Link(target), _) => text(target).map(|target| LayerEntry::Link { path, target }),
+        (EntryKind::File, Some(hashed)) => Ok(LayerEntry::File {
+            path,
+            size: hashed.bytes,
+            executable: is_executable(entry),
+            sha256: to_hex(&hashed.sha256),
+        }),
+        _ => Err(LayerError::Refused(format!(
+            "{path:?} is neither file nor directory"
+        ))),
     }
 }
 
@@ -111,9 +121,9 @@ fn text(path: &Path) -> Result<String, LayerError> {
     text.ok_or_else(|| LayerError::Refused(format!("the name {path:?} is not UTF-8")))
 }
 
-/// Does a relative link at `path` lead to something below the layer, by its letters.
-fn stays_below(path: &str, target: &Path) -> bool {
-    let mut depth = path.matches('/').count();
+/// Whether a relative link at `path` leads to something below the layer, by its letters.
+fn stays_below(path: &Path, target: &Path) -> bool {
+    let mut depth = path.components().count() - 1;
     for part in target.components() {
         match part {
             Component::Normal(_) => depth += 1,
@@ -135,17 +145,11 @@ fn open(name: &str, path: &Path) -> Result<File, LayerError> {
 /// Reads every byte of the layer `name` at `path` and compares it with the manifest.
 pub(super) fn check(name: &str, path: &Path, manifest: &LayerManifest) -> Result<(), LayerError> {
     let root = open(name, path)?;
-    let now: Result<Vec<LayerEntry>, LayerError> = tree::walk(root.as_fd(), BOUNDS)?
-        .iter()
-        .map(|entry| look(root.as_fd(), entry))
-        .collect();
+    let entries = tree::walk(root.as_fd(), BOUNDS)?;
+    let now: Result<_, LayerError> = entries.iter().map(|entry| look(root.as_fd(), entry)).collect();
     let now = LayerManifest::of(now?);
-    let differ = now
-        .entries
-        .iter()
-        .zip(&manifest.entries)
-        .find(|(now, then)| now != then);
-    match differ {
+    let mut pairs = now.entries.iter().zip(&manifest.entries);
+    match pairs.find(|(now, then)| now != then) {
         Some((now, _)) => Err(LayerError::damaged(name, format!("{:?} has changed", now.path()))),
         None if now.entries.len() != manifest.entries.len() => {
             Err(LayerError::damaged(name, "files have been added or removed"))
@@ -155,27 +159,12 @@ pub(super) fn check(name: &str, path: &Path, manifest: &LayerManifest) -> Result
 }
 
 fn look(root: BorrowedFd<'_>, entry: &TreeEntry) -> Result<LayerEntry, LayerError> {
-    let path = text(&entry.path)?;
-    Ok(match &entry.kind {
-        EntryKind::Directory => LayerEntry::Directory { path },
-        EntryKind::Link(target) => LayerEntry::Link {
-            path,
-            target: text(target)?,
-        },
-        EntryKind::File => {
-            let (file, _) = tree::open_regular(root, &entry.path)?;
-            let hashed = digest::of(file).map_err(LayerError::io("read", &path))?;
-            LayerEntry::File {
-                path,
-                size: hashed.bytes,
-                executable: entry.mode & 0o111 != 0,
-                sha256: to_hex(&hashed.sha256),
-            }
-        }
-        EntryKind::Whiteout | EntryKind::Other => {
-            return Err(LayerError::Refused(format!("{path:?} was not there")));
-        }
-    })
+    let mut hashed = None;
+    if entry.kind == EntryKind::File {
+        let (file, _) = tree::open_regular(root, &entry.path)?;
+        hashed = Some(digest::of(file).map_err(LayerError::io("read", &entry.path))?);
+    }
+    describe(entry, hashed)
 }
 
 /// What everything in a layer looks like from outside, as one digest: equal, nothing has been touched.
@@ -185,10 +174,14 @@ pub(super) fn stamps(name: &str, path: &Path) -> Result<[u8; 32], LayerError> {
     for entry in tree::walk(root.as_fd(), BOUNDS)? {
         hash.update(entry.path.as_os_str().as_bytes());
         hash.update([0]);
-        hash.update(entry.size.to_be_bytes());
-        hash.update(entry.ctime.0.to_be_bytes());
-        hash.update(entry.ctime.1.to_be_bytes());
-        hash.update(entry.inode.to_be_bytes());
+        for number in [
+            entry.size,
+            entry.ctime.0.cast_unsigned(),
+            entry.ctime.1.into(),
+            entry.inode,
+        ] {
+            hash.update(number.to_be_bytes());
+        }
         hash.update(entry.mode.to_be_bytes());
     }
     Ok(hash.finalize().into())

@@ -2,7 +2,7 @@
 //! written. It runs alone. A manifest that cannot be read stops it before it removes anything: what it needs is
 //! unknown.
 
-use super::{Snapshot, SnapshotError, SnapshotKind, SnapshotStore, layout::NamespaceDir, list};
+use super::{Snapshot, SnapshotError, SnapshotStore, layout::NamespaceDir, list};
 use crate::{
     blobs::{
         chunk::ChunkId,
@@ -10,47 +10,48 @@ use crate::{
     },
     whole_file::{Directory, FileError, UNFINISHED},
 };
+use ringfence_types::Namespace;
 use std::collections::HashSet;
 
-/// What one collection did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
     /// A snapshot was made or read at this moment, so nothing was done; try again later.
     pub busy: bool,
-    /// Packs that were removed or written anew.
     pub packs: u64,
-    /// Bytes freed.
     pub bytes: u64,
 }
 
-pub(super) fn collect(store: &SnapshotStore, place: &NamespaceDir) -> Result<Collected, SnapshotError> {
-    let Some(_lock) = place.lock_alone()? else {
-        return Ok(Collected {
-            busy: true,
-            ..Collected::default()
-        });
-    };
-    let before = place.stored_bytes()?;
-    let list = list::read(place, &store.public_key())?;
-    let mut needed = HashSet::new();
-    for listed in &list {
-        let snapshot = Snapshot::read(place, listed.id, &listed.digest, &store.public_key())?;
-        for entry in snapshot.entries {
-            if let SnapshotKind::File(content) = entry.kind {
-                needed.extend(content.chunks);
-            }
+impl SnapshotStore {
+    /// Removes what no snapshot of the namespace needs. When one is made or read at this moment, nothing is done
+    /// and [`Collected::busy`] says so.
+    pub fn collect(&self, namespace: &Namespace) -> Result<Collected, SnapshotError> {
+        match self.layout.find(namespace)? {
+            Some(place) => self.collect_in(&place),
+            None => Ok(Collected::default()),
         }
     }
-    let named: HashSet<String> = list.iter().map(|listed| listed.id.to_string()).collect();
-    remove(&place.manifests, |name| !named.contains(name))?;
-    remove(&place.packs, |name| name.ends_with(UNFINISHED))?;
-    remove(&place.root, |name| name.ends_with(UNFINISHED))?;
-    let packs = sweep(&place.packs, needed)?;
-    Ok(Collected {
-        busy: false,
-        packs,
-        bytes: before.saturating_sub(place.stored_bytes()?),
-    })
+
+    pub(super) fn collect_in(&self, place: &NamespaceDir) -> Result<Collected, SnapshotError> {
+        let mut collected = Collected::default();
+        let Some(_lock) = place.lock_alone()? else {
+            collected.busy = true;
+            return Ok(collected);
+        };
+        let before = place.stored_bytes()?;
+        let list = list::read(place, &self.public_key())?;
+        let mut needed = HashSet::new();
+        for listed in &list {
+            let snapshot = Snapshot::read(place, listed.id, &listed.digest, &self.public_key())?;
+            needed.extend(snapshot.files().flat_map(|(_, content)| &content.chunks));
+        }
+        let named: HashSet<String> = list.iter().map(|listed| listed.id.to_string()).collect();
+        remove(&place.manifests, |name| !named.contains(name))?;
+        remove(&place.packs, |name| name.ends_with(UNFINISHED))?;
+        remove(&place.root, |name| name.ends_with(UNFINISHED))?;
+        collected.packs = sweep(&place.packs, needed)?;
+        collected.bytes = before.saturating_sub(place.stored_bytes()?);
+        Ok(collected)
+    }
 }
 
 fn remove(directory: &Directory, unwanted: impl Fn(&str) -> bool) -> Result<(), FileError> {
@@ -71,12 +72,8 @@ fn sweep(packs: &Directory, mut needed: HashSet<ChunkId>) -> Result<u64, Snapsho
             // Of a chunk that lies in two packs, one is needed.
             spot.filter(|spot| spot.pack as usize == number && needed.contains(id))
         };
-        let live_bytes: u64 = pack
-            .chunks
-            .iter()
-            .filter_map(here)
-            .map(|spot| u64::from(spot.stored))
-            .sum();
+        let live = pack.chunks.iter().filter_map(here);
+        let live_bytes: u64 = live.map(|spot| u64::from(spot.stored)).sum();
         if live_bytes * 2 >= pack.bytes {
             continue;
         }

@@ -3,7 +3,7 @@
 use super::{
     SnapshotEntry, SnapshotError, SnapshotKind, SnapshotLimits,
     layout::NamespaceDir,
-    manifest::{FileContent, FileStamp, MODE_MASK},
+    manifest::{FileContent, MODE_MASK},
 };
 use crate::{
     blobs::{
@@ -11,8 +11,8 @@ use crate::{
         pack::{Index, PackWriter},
     },
     digest::to_hex,
-    tree::{self, Timestamp, TreeError},
-    whole_file::FileError,
+    tree::{self, Stamp, Timestamp, TreeError},
+    whole_file::size_of,
 };
 use rustix::{
     fs::{SeekFrom, Stat},
@@ -31,7 +31,6 @@ use std::{
 /// The kernel's stamps are this coarse at most, several times over: a file changed so shortly before it was read could
 /// be changed again without a new stamp.
 const SETTLED: Duration = Duration::from_millis(50);
-/// Pieces of data in one file with holes.
 const PIECES_MAX: usize = 100_000;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -40,7 +39,6 @@ pub(super) struct FileChunker<'a> {
     cutter: Cutter,
     chunks: Chunks<'a>,
     limits: SnapshotLimits,
-    /// Of all files so far.
     bytes: u64,
 }
 
@@ -50,12 +48,10 @@ struct Chunks<'a> {
     added: HashSet<ChunkId>,
     encoder: Encoder,
     limits: SnapshotLimits,
-    /// What all other namespaces take.
     others: u64,
     new_bytes: u64,
 }
 
-/// One attempt.
 pub(super) enum Read {
     Whole(SnapshotEntry),
     /// It was written to meanwhile, or replaced.
@@ -90,9 +86,8 @@ impl<'a> FileChunker<'a> {
     }
 
     pub(super) fn has_all(&self, chunks: &[ChunkId]) -> bool {
-        chunks
-            .iter()
-            .all(|id| self.chunks.index.get(*id).is_some() || self.chunks.added.contains(id))
+        let has = |id: &ChunkId| self.chunks.index.get(*id).is_some() || self.chunks.added.contains(id);
+        chunks.iter().all(has)
     }
 
     /// Files grow while others are read, so the bound is held here once more.
@@ -115,14 +110,10 @@ impl<'a> FileChunker<'a> {
             Ok(opened) => opened,
             Err(TreeError::NotFound(_)) => return Ok(Read::Gone),
             Err(TreeError::Refused { .. }) => return Ok(Read::Changed),
-            Err(TreeError::Io(FileError { error, .. }))
-                if error.kind() == io::ErrorKind::PermissionDenied =>
-            {
-                return Ok(Read::Unreadable);
-            }
+            Err(error) if error.is_permission_denied() => return Ok(Read::Unreadable),
             Err(error) => return Err(error.into()),
         };
-        let size = u64::try_from(before.st_size).unwrap_or(0);
+        let size = size_of(&before);
         if size > self.limits.bytes {
             return Err(self.limits.too_large());
         }
@@ -146,6 +137,7 @@ impl<'a> FileChunker<'a> {
             chunks,
             seen: settled(&after, began),
         };
+        self.count(content.size)?;
         Ok(Read::Whole(SnapshotEntry {
             path: path.to_owned(),
             mode: after.st_mode & MODE_MASK,
@@ -179,7 +171,7 @@ impl Chunks<'_> {
 
 /// Where there is data. A file without holes is one piece.
 fn pieces(file: &File, stat: &Stat, path: &Path) -> Result<Vec<(u64, u64)>, SnapshotError> {
-    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    let size = size_of(stat);
     if size == 0 {
         return Ok(Vec::new());
     }
@@ -188,28 +180,22 @@ fn pieces(file: &File, stat: &Stat, path: &Path) -> Result<Vec<(u64, u64)>, Snap
     }
     let mut found = Vec::new();
     let mut at = 0;
+    let failed = || SnapshotError::io("look for holes in", path);
     while at < size {
         let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
-            Ok(start) => start,
-            Err(Errno::NXIO) => break,
-            Err(error) => return Err(SnapshotError::io("look for holes in", path)(error)),
+            Ok(start) if start < size => start,
+            Ok(_) | Err(Errno::NXIO) => break,
+            Err(error) => return Err(failed()(error)),
         };
-        if start >= size {
-            break;
-        }
-        let end = rustix::fs::seek(file, SeekFrom::Hole(start));
-        let end = end
-            .map_err(SnapshotError::io("look for holes in", path))?
-            .min(size);
+        let end = rustix::fs::seek(file, SeekFrom::Hole(start)).map_err(failed())?;
+        let end = end.min(size);
         if end <= start {
             // Cut short at this moment; the reading will notice.
             break;
         }
         if found.len() == PIECES_MAX {
-            return Err(SnapshotError::TooMany {
-                what: "pieces of data in a file with holes",
-                limit: PIECES_MAX as u64,
-            });
+            let what = "pieces of data in a file with holes";
+            return Err(SnapshotError::too_many(what, PIECES_MAX));
         }
         found.push((start, end - start));
         at = end;
@@ -278,7 +264,7 @@ impl io::Read for Reading<'_> {
 /// SHA-256 of a file as it is. None: it changed meanwhile.
 pub(super) fn hash(file: &File, stat: &Stat, path: &Path) -> Result<Option<[u8; 32]>, SnapshotError> {
     let data = pieces(file, stat, path)?;
-    let mut reading = Reading::new(file, u64::try_from(stat.st_size).unwrap_or(0), &data);
+    let mut reading = Reading::new(file, size_of(stat), &data);
     io::copy(&mut reading, &mut io::sink()).map_err(SnapshotError::io("read", path))?;
     let after = rustix::fs::fstat(file).map_err(SnapshotError::io("look at", path))?;
     Ok(reading.finish().filter(|_| untouched(stat, &after)))
@@ -290,8 +276,8 @@ fn untouched(before: &Stat, after: &Stat) -> bool {
         && Timestamp::of_change(before) == Timestamp::of_change(after)
 }
 
-fn settled(stat: &Stat, began: SystemTime) -> Option<FileStamp> {
-    let stamp = FileStamp::of(stat);
+fn settled(stat: &Stat, began: SystemTime) -> Option<Stamp> {
+    let stamp = Stamp::of(stat);
     let since = Duration::new(u64::try_from(stamp.ctime.0).ok()?, stamp.ctime.1);
     let age = began.duration_since(UNIX_EPOCH.checked_add(since)?).ok()?;
     (age > SETTLED).then_some(stamp)

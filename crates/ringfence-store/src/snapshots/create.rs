@@ -2,17 +2,19 @@
 //! read again.
 
 use super::{
-    About, Created, LeftOut, LeftOutReason, ListedSnapshot, Snapshot, SnapshotEntry, SnapshotError,
-    SnapshotId, SnapshotKind, SnapshotLimits, SnapshotStore,
+    About, Created, DESCRIPTION_BYTES_MAX, LeftOut, LeftOutReason, ListedSnapshot, Snapshot, SnapshotEntry,
+    SnapshotError, SnapshotId, SnapshotKind, SnapshotLimits, SnapshotStore, Source,
     content::{FileChunker, Read},
     layout::NamespaceDir,
     list,
-    manifest::{DEPTH_MAX, FileContent, FileStamp, MODE_MASK},
+    manifest::{DEPTH_MAX, FileContent, MODE_MASK},
 };
 use crate::{
     blobs::pack::Index,
-    tree::{self, Bounds, EntryKind},
+    tree::{self, Bounds, EntryKind, Stamp, TreeEntry},
+    whole_file::is_plain_id,
 };
+use ringfence_types::Namespace;
 use std::{
     collections::HashMap,
     os::fd::BorrowedFd,
@@ -22,67 +24,103 @@ use std::{
 /// A file that is written to while it is read is read again, so often altogether.
 const ATTEMPTS_MAX: usize = 3;
 
-pub(super) fn create(
-    store: &SnapshotStore,
-    root: BorrowedFd<'_>,
-    about: About,
-) -> Result<Created, SnapshotError> {
-    let place = store.layout.make(&about.namespace)?;
-    // Until the list names the new snapshot, no collection may take its chunks.
-    let _lock = place.lock_shared()?;
-    let list = list::read(&place, &store.public_key())?;
-    check_count(&list, store.limits)?;
-    let base = base(store, &place, &about, &list);
-    let index = Index::read(&place.packs)?;
-    let entries = walk(root, store.limits)?;
-    let others = store.layout.stored_bytes_beside(&about.namespace)?;
-    let mut taking = Taking {
-        root,
-        limits: store.limits,
-        base: base.as_ref().map(by_path).unwrap_or_default(),
-        contents: FileChunker::new(&place, &index, store.limits, others)?,
-        left_out: Vec::new(),
-    };
-    let mut saved = Vec::with_capacity(entries.len());
-    for entry in &entries {
-        saved.extend(taking.take(entry)?);
+impl SnapshotStore {
+    /// Saves the workspace. An interrupted restore of it is resumed first. What a failure has written is collected.
+    /// Errors: `TooMany`, `TooLarge`, `Full`, `StoreFull`, `Changed` for a file that is written to all the time,
+    /// `Linked`, `Refused`.
+    pub fn create(&self, root: BorrowedFd<'_>, about: About) -> Result<Created, SnapshotError> {
+        check(&about)?;
+        self.resume(root)?;
+        let namespace = about.namespace.clone();
+        let before = self.stored_bytes(&namespace)?;
+        let first = self.try_create(root, about.clone());
+        let Err(SnapshotError::Full { .. } | SnapshotError::StoreFull { .. }) = first else {
+            return first.inspect_err(|_| self.clean_up(&namespace));
+        };
+        self.clean_up(&namespace);
+        if self.stored_bytes(&namespace)? >= before {
+            return first;
+        }
+        // The collection has made room.
+        self.try_create(root, about)
+            .inspect_err(|_| self.clean_up(&namespace))
     }
-    let left_out = std::mem::take(&mut taking.left_out);
-    let (new_bytes, stored_bytes) = taking.contents.finish()?;
-    let stat = rustix::fs::fstat(root).map_err(SnapshotError::io("look at", "."))?;
-    let snapshot = Snapshot {
-        id: SnapshotId::new(),
-        namespace: about.namespace,
-        description: about.description,
-        created_unix_ms: about.time_unix_ms,
-        source: about.source,
-        root_mtime: tree::Timestamp::of_content(&stat),
-        root_mode: stat.st_mode & MODE_MASK,
-        entries: saved,
-    };
-    let (listed, manifest_bytes) = publish(store, &place, &snapshot)?;
-    Ok(Created {
-        id: listed.id,
-        files: listed.files,
-        bytes: listed.bytes,
-        new_bytes,
-        stored_bytes: stored_bytes + manifest_bytes,
-        left_out,
-    })
+
+    fn clean_up(&self, namespace: &Namespace) {
+        match self.collect(namespace) {
+            Ok(collected) if !collected.busy => {}
+            Ok(_) => tracing::debug!("what a failed snapshot has written stays until the next collection"),
+            Err(error) => tracing::warn!(%error, "what a failed snapshot has written was not collected"),
+        }
+    }
+
+    fn try_create(&self, root: BorrowedFd<'_>, about: About) -> Result<Created, SnapshotError> {
+        let place = self.layout.make(&about.namespace)?;
+        // Until the list names the new snapshot, no collection may take its chunks.
+        let _lock = place.lock_shared()?;
+        let list = list::read(&place, &self.public_key())?;
+        check_count(&list, self.limits)?;
+        let base = base(self, &place, &about, &list);
+        let index = Index::read(&place.packs)?;
+        let entries = walk(root, self.limits)?;
+        let others = self.layout.stored_bytes_beside(&about.namespace)?;
+        let mut taking = Taking {
+            root,
+            limits: self.limits,
+            base: base.as_ref().map(by_path).unwrap_or_default(),
+            contents: FileChunker::new(&place, &index, self.limits, others)?,
+            left_out: Vec::new(),
+        };
+        let mut saved = Vec::with_capacity(entries.len());
+        for entry in &entries {
+            saved.extend(taking.take(entry)?);
+        }
+        let left_out = std::mem::take(&mut taking.left_out);
+        let (new_bytes, stored_bytes) = taking.contents.finish()?;
+        let stat = rustix::fs::fstat(root).map_err(SnapshotError::io("look at", "."))?;
+        let snapshot = Snapshot {
+            id: SnapshotId(uuid::Uuid::now_v7()),
+            namespace: about.namespace,
+            description: about.description,
+            created_unix_ms: about.time_unix_ms,
+            source: about.source,
+            root_mtime: tree::Timestamp::of_content(&stat),
+            root_mode: stat.st_mode & MODE_MASK,
+            entries: saved,
+        };
+        let (listed, manifest_bytes) = publish(self, &place, &snapshot)?;
+        Ok(Created {
+            id: listed.id,
+            files: listed.files,
+            bytes: listed.bytes,
+            new_bytes,
+            stored_bytes: stored_bytes + manifest_bytes,
+            left_out,
+        })
+    }
+}
+
+fn check(about: &About) -> Result<(), SnapshotError> {
+    let refused = |what: String| Err(SnapshotError::Refused(what));
+    if about.description.len() > DESCRIPTION_BYTES_MAX {
+        return refused(format!("a description has at most {DESCRIPTION_BYTES_MAX} bytes"));
+    }
+    match &about.source {
+        Source::Session(id) if !is_plain_id(id) => {
+            refused("a session's id is 1 to 64 letters, digits or `-`".to_owned())
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_count(list: &list::List, limits: SnapshotLimits) -> Result<(), SnapshotError> {
-    if list.len() < limits.snapshots {
-        return Ok(());
-    }
-    Err(SnapshotError::TooMany {
-        what: "snapshots in this namespace",
-        limit: limits.snapshots as u64,
-    })
+    let what = "snapshots in this namespace";
+    let has_room = (list.len() < limits.snapshots).then_some(());
+    has_room.ok_or(SnapshotError::too_many(what, limits.snapshots))
 }
 
 /// Everything that is there, before anything is read: too much of it costs nothing.
-fn walk(root: BorrowedFd<'_>, limits: SnapshotLimits) -> Result<Vec<tree::TreeEntry>, SnapshotError> {
+fn walk(root: BorrowedFd<'_>, limits: SnapshotLimits) -> Result<Vec<TreeEntry>, SnapshotError> {
     let bounds = Bounds {
         entries: limits.entries,
         depth: DEPTH_MAX,
@@ -103,9 +141,7 @@ fn walk(root: BorrowedFd<'_>, limits: SnapshotLimits) -> Result<Vec<tree::TreeEn
         inside.is_some_and(|inside| entry.links > *inside)
     });
     match outside {
-        Some(entry) => Err(SnapshotError::Linked {
-            path: entry.path.clone(),
-        }),
+        Some(TreeEntry { path, .. }) => Err(SnapshotError::Linked { path: path.clone() }),
         None => Ok(entries),
     }
 }
@@ -113,14 +149,11 @@ fn walk(root: BorrowedFd<'_>, limits: SnapshotLimits) -> Result<Vec<tree::TreeEn
 /// The last snapshot of the same workspace. If it is damaged, everything is read.
 fn base(store: &SnapshotStore, place: &NamespaceDir, about: &About, list: &list::List) -> Option<Snapshot> {
     let last = list.iter().rev().find(|listed| listed.source == about.source)?;
-    let key = store.public_key();
-    match Snapshot::read(place, last.id, &last.digest, &key) {
-        Ok(snapshot) => Some(snapshot),
-        Err(error) => {
-            tracing::warn!(%error, "the last snapshot cannot be read; everything is read anew");
-            None
-        }
-    }
+    Snapshot::read(place, last.id, &last.digest, &store.public_key())
+        .inspect_err(
+            |error| tracing::warn!(%error, "the last snapshot cannot be read; everything is read anew"),
+        )
+        .ok()
 }
 
 fn by_path(snapshot: &Snapshot) -> HashMap<&Path, &SnapshotEntry> {
@@ -128,7 +161,6 @@ fn by_path(snapshot: &Snapshot) -> HashMap<&Path, &SnapshotEntry> {
     entries.map(|entry| (entry.path.as_path(), entry)).collect()
 }
 
-/// One workspace being taken.
 struct Taking<'a> {
     root: BorrowedFd<'a>,
     limits: SnapshotLimits,
@@ -139,9 +171,15 @@ struct Taking<'a> {
 
 impl Taking<'_> {
     /// None: it is left out, or gone.
-    fn take(&mut self, entry: &tree::TreeEntry) -> Result<Option<SnapshotEntry>, SnapshotError> {
+    fn take(&mut self, entry: &TreeEntry) -> Result<Option<SnapshotEntry>, SnapshotError> {
         let kind = match &entry.kind {
-            EntryKind::File => return self.file(entry),
+            EntryKind::File => match self.known(entry).cloned() {
+                Some(content) => {
+                    self.contents.count(content.size)?;
+                    SnapshotKind::File(content)
+                }
+                None => return self.file(&entry.path),
+            },
             EntryKind::Directory => SnapshotKind::Directory,
             EntryKind::Link(target) => SnapshotKind::Link(target.clone()),
             EntryKind::Whiteout | EntryKind::Other => {
@@ -162,45 +200,28 @@ impl Taking<'_> {
         self.left_out.push(LeftOut { path, reason });
     }
 
-    fn file(&mut self, entry: &tree::TreeEntry) -> Result<Option<SnapshotEntry>, SnapshotError> {
-        if let Some(content) = self.known(entry) {
-            let content = content.clone();
-            self.contents.count(content.size)?;
-            return Ok(Some(SnapshotEntry {
-                path: entry.path.clone(),
-                mode: entry.mode & MODE_MASK,
-                mtime: entry.mtime,
-                kind: SnapshotKind::File(content),
-            }));
-        }
+    fn file(&mut self, path: &Path) -> Result<Option<SnapshotEntry>, SnapshotError> {
         for _ in 0..ATTEMPTS_MAX {
-            match self.contents.read(self.root, &entry.path)? {
-                Read::Whole(saved) => {
-                    if let SnapshotKind::File(content) = &saved.kind {
-                        self.contents.count(content.size)?;
-                    }
-                    return Ok(Some(saved));
-                }
+            match self.contents.read(self.root, path)? {
+                Read::Whole(saved) => return Ok(Some(saved)),
                 Read::Changed => {}
                 Read::Gone => return Ok(None),
                 Read::Unreadable => {
-                    self.leave_out(&entry.path, LeftOutReason::Unreadable);
+                    self.leave_out(path, LeftOutReason::Unreadable);
                     return Ok(None);
                 }
             }
         }
-        Err(SnapshotError::Changed {
-            path: entry.path.clone(),
-        })
+        Err(SnapshotError::changed(path))
     }
 
     /// What the base knows of it, if it was not touched since and the chunks are all there.
-    fn known(&self, entry: &tree::TreeEntry) -> Option<&FileContent> {
+    fn known(&self, entry: &TreeEntry) -> Option<&FileContent> {
         let before = self.base.get(entry.path.as_path())?;
         let SnapshotKind::File(content) = &before.kind else {
             return None;
         };
-        let same = content.seen == Some(FileStamp::of_entry(entry))
+        let same = content.seen == Some(Stamp::of_entry(entry))
             && content.size == entry.size
             && before.mtime == entry.mtime
             && content.size <= self.limits.bytes;
@@ -215,10 +236,7 @@ fn publish(
     snapshot: &Snapshot,
 ) -> Result<(ListedSnapshot, u64), SnapshotError> {
     let (digest, manifest_bytes) = snapshot.write(place, &store.signer)?;
-    let sizes = snapshot.entries.iter().filter_map(|entry| match &entry.kind {
-        SnapshotKind::File(content) => Some(content.size),
-        SnapshotKind::Directory | SnapshotKind::Link(_) => None,
-    });
+    let sizes = snapshot.files().map(|(_, content)| content.size);
     let listed = ListedSnapshot {
         id: snapshot.id,
         description: snapshot.description.clone(),
@@ -229,13 +247,11 @@ fn publish(
         bytes: sizes.sum(),
         digest,
     };
-    match name_it(store, place, snapshot, &listed) {
-        Ok(()) => Ok((listed, manifest_bytes)),
-        Err(error) => {
-            place.manifests.remove(&snapshot.id.to_string())?;
-            Err(error)
-        }
+    if let Err(error) = name_it(store, place, snapshot, &listed) {
+        place.manifests.remove(&snapshot.id.to_string())?;
+        return Err(error);
     }
+    Ok((listed, manifest_bytes))
 }
 
 fn name_it(

@@ -1,56 +1,44 @@
 //! Why the store of snapshots did not do it.
 
-use super::id::SnapshotId;
+use super::SnapshotId;
 use crate::{blobs::pack::PackError, tree::TreeError, whole_file::FileError};
-use std::{fmt, io, path::PathBuf};
+use std::{io, path::PathBuf};
 
 /// Why not. No snapshot is lost by any of these.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    Io(FileError),
-    /// The namespace has no snapshot of this id.
+    #[error("snapshots: {0}")]
+    Io(#[from] FileError),
+    #[error("there is no snapshot {0}")]
     NotFound(SnapshotId),
-    /// The snapshot has no file of this path.
+    #[error("the snapshot has no file {0:?}")]
     NoFile(PathBuf),
     /// What the store holds is not what was signed.
-    Damaged {
-        what: String,
-    },
-    /// There is more of it than is allowed.
-    TooMany {
-        what: &'static str,
-        limit: u64,
-    },
-    /// It has more bytes than are allowed.
-    TooLarge {
-        what: &'static str,
-        limit: u64,
-    },
-    /// All snapshots of the namespace together would take more on the disk than is allowed.
-    Full {
-        limit: u64,
-    },
-    /// All snapshots of all namespaces together would take more on the disk than is allowed.
-    StoreFull {
-        limit: u64,
-    },
-    /// It is written to all the time.
-    Changed {
-        path: PathBuf,
-    },
-    /// The file has another name outside of the workspace.
-    Linked {
-        path: PathBuf,
-    },
+    #[error("damaged: {what}")]
+    Damaged { what: String },
+    #[error("more than {limit} {what}")]
+    TooMany { what: &'static str, limit: u64 },
+    #[error("{what}: more than {limit} bytes")]
+    TooLarge { what: &'static str, limit: u64 },
+    #[error("all snapshots of this namespace: more than {limit} bytes")]
+    Full { limit: u64 },
+    #[error("all snapshots of all namespaces: more than {limit} bytes")]
+    StoreFull { limit: u64 },
+    #[error("{path:?} changes while it is worked on")]
+    Changed { path: PathBuf },
+    #[error("{path:?} has another name outside of the workspace")]
+    Linked { path: PathBuf },
+    #[error("another restore works on this workspace")]
     Busy,
-    /// A restore of this snapshot was interrupted and has to be resumed first.
+    #[error("an interrupted restore needs the snapshot {0}; resume it first")]
     InUse(SnapshotId),
-    /// The snapshot of an interrupted restore is damaged or gone. See [`super::SnapshotStore::settle`].
+    /// Its snapshot is damaged or gone. See [`super::SnapshotStore::settle`].
+    #[error("the interrupted restore of the snapshot {id} cannot be completed: {error}")]
     Unfinished {
         id: SnapshotId,
         error: Box<SnapshotError>,
     },
-    /// An argument is not allowed; the text says which.
+    #[error("refused: {0}")]
     Refused(String),
 }
 
@@ -61,6 +49,16 @@ impl SnapshotError {
     ) -> impl FnOnce(E) -> Self {
         let failed = FileError::at(step, path);
         move |error| Self::Io(failed(error))
+    }
+
+    pub(super) fn too_many(what: &'static str, limit: usize) -> Self {
+        let limit = limit as u64;
+        Self::TooMany { what, limit }
+    }
+
+    pub(super) fn changed(path: &std::path::Path) -> Self {
+        let path = path.to_owned();
+        Self::Changed { path }
     }
 
     pub(super) fn damaged(what: impl Into<String>) -> Self {
@@ -74,17 +72,11 @@ impl SnapshotError {
     }
 }
 
-impl From<FileError> for SnapshotError {
-    fn from(error: FileError) -> Self {
-        Self::Io(error)
-    }
-}
-
 impl From<PackError> for SnapshotError {
     fn from(error: PackError) -> Self {
         match error {
             PackError::File(error) => error.into(),
-            PackError::Damaged(what) => Self::damaged(format!("a chunk {what}")),
+            PackError::Damaged(_) => Self::damaged(error.to_string()),
         }
     }
 }
@@ -93,58 +85,16 @@ impl From<TreeError> for SnapshotError {
     fn from(error: TreeError) -> Self {
         match error {
             TreeError::Io(error) => Self::Io(error),
-            TreeError::TooMany { entries_max } => Self::TooMany {
-                what: "entries",
-                limit: entries_max as u64,
-            },
-            TreeError::TooDeep { depth_max, .. } => Self::TooMany {
-                what: "directories inside each other",
-                limit: depth_max as u64,
-            },
+            TreeError::TooMany { entries_max } => Self::too_many("entries", entries_max),
+            TreeError::TooDeep { depth_max, .. } => {
+                Self::too_many("directories inside each other", depth_max)
+            }
             TreeError::TooLarge { bytes_max, .. } => Self::TooLarge {
                 what: "the workspace",
                 limit: bytes_max,
             },
             TreeError::NotFound(path) | TreeError::Refused { path, .. } => Self::Changed { path },
             other => Self::Refused(other.to_string()),
-        }
-    }
-}
-
-impl fmt::Display for SnapshotError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(error) => write!(f, "snapshots: {error}"),
-            Self::NotFound(id) => write!(f, "there is no snapshot {id}"),
-            Self::NoFile(path) => write!(f, "the snapshot has no file {path:?}"),
-            Self::Damaged { what } => write!(f, "damaged: {what}"),
-            Self::TooMany { what, limit } => write!(f, "more than {limit} {what}"),
-            Self::TooLarge { what, limit } => write!(f, "{what}: more than {limit} bytes"),
-            Self::Full { limit } => write!(f, "all snapshots of this namespace: more than {limit} bytes"),
-            Self::StoreFull { limit } => {
-                write!(f, "all snapshots of all namespaces: more than {limit} bytes")
-            }
-            Self::Changed { path } => write!(f, "{path:?} changes while it is worked on"),
-            Self::Linked { path } => write!(f, "{path:?} has another name outside of the workspace"),
-            Self::Busy => f.write_str("another restore works on this workspace"),
-            Self::InUse(id) => write!(
-                f,
-                "an interrupted restore needs the snapshot {id}; resume it first"
-            ),
-            Self::Unfinished { id, error } => write!(
-                f,
-                "the interrupted restore of the snapshot {id} cannot be completed: {error}"
-            ),
-            Self::Refused(what) => write!(f, "refused: {what}"),
-        }
-    }
-}
-
-impl std::error::Error for SnapshotError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io(error) => Some(error),
-            _ => None,
         }
     }
 }

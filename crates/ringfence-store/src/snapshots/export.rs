@@ -1,11 +1,12 @@
 //! A snapshot as one JSON text, in the form that callers know: text as text, everything else as base64.
 
-use super::{FileContent, Snapshot, SnapshotEntry, SnapshotError, SnapshotKind};
+use super::{FileContent, Snapshot, SnapshotEntry, SnapshotError, SnapshotId, SnapshotKind, SnapshotStore};
 use crate::{
-    blobs::pack::{PackError, PackReader},
+    blobs::pack::{Index, PackError, PackReader},
     tree::Timestamp,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use ringfence_types::Namespace;
 use serde_json::{Map, Value, json};
 use std::{
     io::{self, Write},
@@ -13,18 +14,49 @@ use std::{
     path::Path,
 };
 
+impl SnapshotStore {
+    /// The content of a file, each chunk checked. Errors: `NoFile`, `TooLarge`, `Damaged`; `NotFound` when the snapshot
+    /// was deleted since.
+    pub fn read(&self, snapshot: &Snapshot, path: &Path, bytes_max: u64) -> Result<Vec<u8>, SnapshotError> {
+        let place = self.place(snapshot.id, &snapshot.namespace)?;
+        let _lock = place.lock_shared()?;
+        self.listed(&place, snapshot.id)?;
+        let index = Index::read(&place.packs)?;
+        let entry = snapshot.entry(path).map(|entry| &entry.kind);
+        let Some(SnapshotKind::File(file)) = entry else {
+            return Err(SnapshotError::NoFile(path.to_owned()));
+        };
+        content(&mut PackReader::new(&place.packs, &index), file, path, bytes_max)
+    }
+
+    /// The whole snapshot as one JSON text, a file at a time. Contents are UTF-8 text (`content`) or base64
+    /// (`content_b64`). More than `bytes_max` bytes of content are refused before anything is written.
+    pub fn export(
+        &self,
+        id: SnapshotId,
+        namespace: &Namespace,
+        bytes_max: u64,
+        writer: impl Write,
+    ) -> Result<(), SnapshotError> {
+        let place = self.place(id, namespace)?;
+        let _lock = place.lock_shared()?;
+        let snapshot = self.find(&place, id)?;
+        let index = Index::read(&place.packs)?;
+        let mut reader = PackReader::new(&place.packs, &index);
+        export(&mut reader, &snapshot, bytes_max, writer)
+    }
+}
+
 /// All bytes of a file, holes as zeros.
-pub(super) fn content(
+fn content(
     reader: &mut PackReader<'_>,
     content: &FileContent,
     path: &Path,
     bytes_max: u64,
 ) -> Result<Vec<u8>, SnapshotError> {
     if content.size > bytes_max {
-        return Err(SnapshotError::TooLarge {
-            what: "the file",
-            limit: bytes_max,
-        });
+        let (what, limit) = ("the file", bytes_max);
+        return Err(SnapshotError::TooLarge { what, limit });
     }
     let size = usize::try_from(content.size).unwrap_or(usize::MAX);
     let mut bytes = vec![0; size];
@@ -85,21 +117,16 @@ pub(super) fn each_piece(
 ///  "other_names": [{"path_b64", "kind", ...}]}
 /// ```
 /// Names that are no UTF-8 are in `other_names`, so that no two entries have one key.
-pub(super) fn export(
+fn export(
     reader: &mut PackReader<'_>,
     snapshot: &Snapshot,
     bytes_max: u64,
     mut writer: impl Write,
 ) -> Result<(), SnapshotError> {
-    let sizes = snapshot.entries.iter().map(|entry| match &entry.kind {
-        SnapshotKind::File(content) => content.size,
-        SnapshotKind::Directory | SnapshotKind::Link(_) => 0,
-    });
+    let sizes = snapshot.files().map(|(_, content)| content.size);
     if sizes.fold(0, u64::saturating_add) > bytes_max {
-        return Err(SnapshotError::TooLarge {
-            what: "the snapshot",
-            limit: bytes_max,
-        });
+        let (what, limit) = ("the snapshot", bytes_max);
+        return Err(SnapshotError::TooLarge { what, limit });
     }
     let out = &mut writer;
     let head = json!({
@@ -112,13 +139,10 @@ pub(super) fn export(
     let head = head.to_string();
     // The object goes on below.
     write(out, head.strip_suffix('}').unwrap_or(&head))?;
-    for (key, is_kind) in [
-        ("files", is_file as fn(&SnapshotKind) -> bool),
-        ("directories", is_directory),
-        ("links", is_link),
-    ] {
+    for (key, kind) in [("files", "file"), ("directories", "directory"), ("links", "link")] {
         write(out, &format!(",\"{key}\":{{"))?;
-        let of_kind = snapshot.entries.iter().filter(|entry| is_kind(&entry.kind));
+        let entries = snapshot.entries.iter();
+        let of_kind = entries.filter(|entry| kind_name(&entry.kind) == kind);
         let named = of_kind.filter_map(|entry| entry.path.to_str().map(|name| (name, entry)));
         for (number, (name, entry)) in named.enumerate() {
             let comma = if number > 0 { "," } else { "" };
@@ -128,34 +152,18 @@ pub(super) fn export(
         write(out, "}")?;
     }
     write(out, ",\"other_names\":[")?;
-    let unnamed = snapshot
-        .entries
-        .iter()
-        .filter(|entry| entry.path.to_str().is_none());
+    let entries = snapshot.entries.iter();
+    let unnamed = entries.filter(|entry| entry.path.to_str().is_none());
     for (number, entry) in unnamed.enumerate() {
         let comma = if number > 0 { "," } else { "" };
         let mut fields = describe(reader, entry)?;
-        fields.insert(
-            "path_b64".to_owned(),
-            BASE64.encode(entry.path.as_os_str().as_bytes()).into(),
-        );
+        let path = BASE64.encode(entry.path.as_os_str().as_bytes());
+        fields.insert("path_b64".to_owned(), path.into());
         fields.insert("kind".to_owned(), kind_name(&entry.kind).into());
         write(out, &format!("{comma}{}", Value::Object(fields)))?;
     }
     write(out, "]}")?;
     writer.flush().map_err(SnapshotError::io("write", "the export"))
-}
-
-fn is_file(kind: &SnapshotKind) -> bool {
-    matches!(kind, SnapshotKind::File(_))
-}
-
-fn is_directory(kind: &SnapshotKind) -> bool {
-    matches!(kind, SnapshotKind::Directory)
-}
-
-fn is_link(kind: &SnapshotKind) -> bool {
-    matches!(kind, SnapshotKind::Link(_))
 }
 
 fn kind_name(kind: &SnapshotKind) -> &'static str {
@@ -177,14 +185,8 @@ fn describe(reader: &mut PackReader<'_>, entry: &SnapshotEntry) -> Result<Map<St
     let mut put = |name: &str, value: Value| fields.insert(name.to_owned(), value);
     put("mtime", json!(seconds as f64 + f64::from(nanoseconds) / 1e9));
     // A double has not room enough for nanoseconds.
-    put(
-        "mtime_ns",
-        json!(
-            seconds
-                .saturating_mul(1_000_000_000)
-                .saturating_add(nanoseconds.into())
-        ),
-    );
+    let whole = seconds.saturating_mul(1_000_000_000);
+    put("mtime_ns", whole.saturating_add(nanoseconds.into()).into());
     match &entry.kind {
         SnapshotKind::Link(target) => match target.to_str() {
             Some(text) => put("target", text.into()),

@@ -5,22 +5,18 @@ use super::SnapshotError;
 use crate::whole_file::{Directory, FileError, FileLock, size_of};
 use ringfence_types::Namespace;
 use rustix::fs::FlockOperation;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Shared: no collection runs. Exclusive: nothing is added or read.
 const LOCK: &str = "lock";
-/// Held while the list is changed.
 const LIST_LOCK: &str = "list.lock";
 
-/// The open directory.
 #[derive(Debug)]
 pub(super) struct SnapshotsDir {
-    root: Directory,
     namespaces: Directory,
     pub(super) journals: Directory,
 }
 
-/// What one namespace has.
 #[derive(Debug)]
 pub(super) struct NamespaceDir {
     pub(super) namespace: Namespace,
@@ -35,15 +31,10 @@ impl SnapshotsDir {
         Ok(Self {
             namespaces: root.subdirectory("namespaces")?,
             journals: root.subdirectory("journals")?,
-            root,
         })
     }
 
-    pub(super) fn path(&self) -> &Path {
-        self.root.path()
-    }
-
-    /// The namespace's directory, which is made when there is none. A namespace is a name without `/` that does not
+    /// The namespace's directory, which is made if it is missing. A namespace is a name without `/` that does not
     /// begin with a dot.
     pub(super) fn make(&self, namespace: &Namespace) -> Result<NamespaceDir, FileError> {
         NamespaceDir::open(namespace, self.namespaces.subdirectory(namespace.as_str())?)
@@ -55,7 +46,6 @@ impl SnapshotsDir {
         found.map(|root| NamespaceDir::open(namespace, root)).transpose()
     }
 
-    /// What all other namespaces take.
     pub(super) fn stored_bytes_beside(&self, namespace: &Namespace) -> Result<u64, FileError> {
         let mut sum = 0_u64;
         for name in self.namespaces.names()? {
@@ -78,20 +68,15 @@ impl NamespaceDir {
         })
     }
 
-    /// What all its packs and manifests take.
     pub(super) fn stored_bytes(&self) -> Result<u64, FileError> {
         let mut sum = 0;
         for directory in [&self.packs, &self.manifests] {
-            sum += directory
-                .files()?
-                .iter()
-                .map(|(_, stat)| size_of(stat))
-                .sum::<u64>();
+            let files = directory.files()?;
+            sum += files.iter().map(|(_, stat)| size_of(stat)).sum::<u64>();
         }
         Ok(sum)
     }
 
-    /// Waits while a collection runs.
     pub(super) fn lock_shared(&self) -> Result<FileLock, FileError> {
         self.root.lock_waiting(LOCK, FlockOperation::LockShared)
     }
@@ -101,7 +86,6 @@ impl NamespaceDir {
         self.root.lock_waiting(LIST_LOCK, FlockOperation::LockExclusive)
     }
 
-    /// None when another process or thread has it.
     pub(super) fn lock_alone(&self) -> Result<Option<FileLock>, FileError> {
         self.root.lock(LOCK, FlockOperation::NonBlockingLockExclusive)
     }

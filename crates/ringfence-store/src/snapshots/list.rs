@@ -1,17 +1,26 @@
-//! The signed list of a namespace's snapshots. A manifest counts only when the list names it with its digest, so that
+//! Signed, compressed texts, which the store believes only with the host's signature over them; and the list of a
+//! namespace's snapshots, which is one.
+//!
+//! The file of a text is the signature (64 bytes, Ed25519) and one frame of zstd. Signed is a statement like those of
+//! artifacts: a line of ASCII that ends in a NUL, then fields, each its length (8 bytes, big-endian) and its bytes:
+//! namespace, name, BLAKE3 of the frame.
+//!
+//! The list: A manifest counts only when the list names it with its digest, so that
 //! none can be slipped in, exchanged or left out; only an older list with its own files can be put back, which a host
 //! alone cannot see.
 
-use super::{SnapshotError, SnapshotId, Source, layout::NamespaceDir, sealed::Seal};
-use crate::{Signer, whole_file::Taken};
+use super::{SnapshotError, SnapshotId, Source, layout::NamespaceDir};
+use crate::{Signer, signer, whole_file::Taken};
 use ringfence_types::Namespace;
 use serde::{Deserialize, Serialize};
+use std::io::Read;
 
 const NAME: &str = "list";
 const LABEL: &[u8] = b"ringfence snapshots v1\0";
 const LIST_BYTES_MAX: u64 = 16 << 20;
+const SIGNATURE_BYTES: usize = 64;
+const COMPRESSION: i32 = 1;
 
-/// One snapshot, in short.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListedSnapshot {
@@ -20,7 +29,6 @@ pub struct ListedSnapshot {
     pub created_unix_ms: u64,
     pub source: Source,
     pub files: u64,
-    /// Files, directories and links.
     pub entries: u64,
     /// Of all files, holes included.
     pub bytes: u64,
@@ -28,13 +36,12 @@ pub struct ListedSnapshot {
     pub(super) digest: String,
 }
 
-/// Oldest first.
 pub(super) type List = Vec<ListedSnapshot>;
 
 /// Says that there has been a list.
 const BEGUN: &str = "list.begun";
 
-/// What is signed.
+/// Oldest first.
 pub(super) fn read(place: &NamespaceDir, public_key: &[u8; 32]) -> Result<List, SnapshotError> {
     let damaged = |what: &str| SnapshotError::damaged(format!("the list of snapshots {what}"));
     let Some(sealed) = place.root.read(NAME, LIST_BYTES_MAX)? else {
@@ -65,5 +72,56 @@ fn seal(namespace: &Namespace) -> Seal<'_> {
         label: LABEL,
         namespace,
         name: NAME,
+    }
+}
+
+/// What a sealed text is of: two kinds, two namespaces or two names never have the same signature.
+#[derive(Clone, Copy)]
+pub(super) struct Seal<'a> {
+    pub(super) label: &'static [u8],
+    pub(super) namespace: &'a Namespace,
+    pub(super) name: &'a str,
+}
+
+impl Seal<'_> {
+    pub(super) fn close(self, signer: &Signer, text: &[u8]) -> Result<Vec<u8>, SnapshotError> {
+        let frame = zstd::bulk::compress(text, COMPRESSION);
+        let frame = frame.map_err(SnapshotError::io("compress", self.name))?;
+        let mut sealed = signer.sign(&self.statement(&frame)).to_vec();
+        sealed.extend(frame);
+        Ok(sealed)
+    }
+
+    /// The text, its signature checked before anything is made of it. At most so many bytes.
+    pub(super) fn open(
+        self,
+        public_key: &[u8; 32],
+        sealed: &[u8],
+        bytes_max: u64,
+    ) -> Result<Vec<u8>, &'static str> {
+        let Some((signature, frame)) = sealed.split_at_checked(SIGNATURE_BYTES) else {
+            return Err("is cut short");
+        };
+        if !signer::verify(public_key, &self.statement(frame), signature) {
+            return Err("is not what this host signed");
+        }
+        let mut text = Vec::new();
+        let decoder = zstd::stream::read::Decoder::new(frame).map_err(|_| "cannot be decompressed")?;
+        let read = decoder.take(bytes_max.saturating_add(1)).read_to_end(&mut text);
+        read.map_err(|_| "cannot be decompressed")?;
+        if text.len() as u64 > bytes_max {
+            return Err("is too long");
+        }
+        Ok(text)
+    }
+
+    fn statement(self, frame: &[u8]) -> Vec<u8> {
+        let digest = blake3::hash(frame);
+        let fields = [
+            self.namespace.as_str().as_bytes(),
+            self.name.as_bytes(),
+            digest.as_bytes(),
+        ];
+        signer::statement(self.label, fields)
     }
 }

@@ -1,35 +1,27 @@
 //! What a snapshot is: every entry of a workspace, with all that a restore needs to make it again and to see what is
 //! unchanged.
 
-use super::{SnapshotError, id::SnapshotId, layout::NamespaceDir, sealed::Seal};
-use crate::{Signer, blobs::chunk::ChunkId, digest::to_hex, tree, whole_file::Taken};
+use super::{SnapshotError, SnapshotId, Source, layout::NamespaceDir, list::Seal};
+use crate::{
+    Signer,
+    blobs::chunk::ChunkId,
+    digest::to_hex,
+    tree::{self, Stamp},
+    whole_file::Taken,
+};
 use ringfence_types::Namespace;
-use rustix::fs::Stat;
 use serde::{Deserialize, Serialize};
 use std::{
     os::unix::ffi::OsStrExt,
     path::{Component, Path, PathBuf},
 };
 
-/// The longest manifest, as JSON.
 pub(super) const MANIFEST_BYTES_MAX: u64 = 256 << 20;
 const LABEL: &[u8] = b"ringfence snapshot v1\0";
-/// Directories inside each other.
 pub(super) const DEPTH_MAX: usize = 100;
 /// What is kept of permissions: never set-id.
 pub(super) const MODE_MASK: u32 = 0o1777;
 
-/// Whose workspace it was.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Source {
-    /// The one of the namespace.
-    Namespace,
-    /// The one of a session: its id, 1 to 64 letters, digits or `-`.
-    Session(String),
-}
-
-/// A saved workspace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Snapshot {
@@ -46,20 +38,17 @@ pub struct Snapshot {
     pub entries: Vec<SnapshotEntry>,
 }
 
-/// One file, directory or link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotEntry {
-    /// Below the workspace. Any bytes; in JSON as text, or as `{"base64": ...}` where it is none.
+    /// Below the workspace. Any bytes; in JSON as text, or as `{"base64": ...}` where it is not UTF-8.
     #[serde(with = "as_text")]
     pub path: PathBuf,
-    /// Permissions, without set-id.
     pub mode: u32,
     pub mtime: tree::Timestamp,
     pub kind: SnapshotKind,
 }
 
-/// What an entry is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum SnapshotKind {
@@ -69,11 +58,9 @@ pub enum SnapshotKind {
     Link(#[serde(with = "as_text")] PathBuf),
 }
 
-/// The content of a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileContent {
-    /// Bytes, holes included.
     pub size: u64,
     /// Of all bytes, holes as zeros. 64 lower-case hexadecimal digits.
     pub sha256: String,
@@ -83,24 +70,21 @@ pub struct FileContent {
     #[serde(with = "as_base64")]
     pub(super) chunks: Vec<ChunkId>,
     /// None: it had just been written, so that a later change might not show.
-    pub(super) seen: Option<FileStamp>,
-}
-
-/// Marks by which an untouched file is recognised. A program can set none of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct FileStamp {
-    pub(super) ctime: tree::Timestamp,
-    pub(super) inode: u64,
-    pub(super) device: u64,
+    pub(super) seen: Option<Stamp>,
 }
 
 impl Snapshot {
     pub fn entry(&self, path: &Path) -> Option<&SnapshotEntry> {
-        let found = self
-            .entries
-            .binary_search_by(|entry| entry.path.as_path().cmp(path));
+        let by_path = |entry: &SnapshotEntry| entry.path.as_path().cmp(path);
+        let found = self.entries.binary_search_by(by_path);
         found.ok().map(|at| &self.entries[at])
+    }
+
+    pub(super) fn files(&self) -> impl Iterator<Item = (&SnapshotEntry, &FileContent)> + Clone {
+        self.entries.iter().filter_map(|entry| match &entry.kind {
+            SnapshotKind::File(content) => Some((entry, content)),
+            SnapshotKind::Directory | SnapshotKind::Link(_) => None,
+        })
     }
 
     /// On the disk when this returns. Gives the BLAKE3 of the file, for the list, and its size.
@@ -112,10 +96,8 @@ impl Snapshot {
         let refused = |error: serde_json::Error| SnapshotError::Refused(error.to_string());
         let text = serde_json::to_vec(self).map_err(refused)?;
         if text.len() as u64 > MANIFEST_BYTES_MAX {
-            return Err(SnapshotError::TooLarge {
-                what: "the manifest",
-                limit: MANIFEST_BYTES_MAX,
-            });
+            let (what, limit) = ("the manifest", MANIFEST_BYTES_MAX);
+            return Err(SnapshotError::TooLarge { what, limit });
         }
         let name = self.id.to_string();
         let sealed = seal(&self.namespace, &name).close(signer, &text)?;
@@ -168,40 +150,14 @@ impl Snapshot {
             });
             pieces && end <= content.size
         };
-        let all_orderly = self.entries.iter().all(|entry| match &entry.kind {
-            SnapshotKind::File(content) => orderly(content),
-            SnapshotKind::Directory | SnapshotKind::Link(_) => true,
-        });
-        if all_orderly {
-            Ok(())
-        } else {
-            Err("has data beyond a file's end")
-        }
+        let is_orderly = self.files().all(|(_, content)| orderly(content));
+        is_orderly.then_some(()).ok_or("has data beyond a file's end")
     }
 }
 
 impl FileContent {
-    /// Bytes that are not holes.
     pub(super) fn data_bytes(&self) -> u64 {
         self.data.iter().map(|(_, length)| length).sum()
-    }
-}
-
-impl FileStamp {
-    pub(super) fn of(stat: &Stat) -> Self {
-        Self {
-            ctime: tree::Timestamp::of_change(stat),
-            inode: stat.st_ino,
-            device: stat.st_dev,
-        }
-    }
-
-    pub(super) fn of_entry(entry: &tree::TreeEntry) -> Self {
-        Self {
-            ctime: entry.ctime,
-            inode: entry.inode,
-            device: entry.device,
-        }
     }
 }
 
@@ -213,7 +169,7 @@ fn seal<'a>(namespace: &'a Namespace, name: &'a str) -> Seal<'a> {
     }
 }
 
-/// A path as text, or as base64 where it is none.
+/// A path as text, or as base64 where it is not UTF-8.
 mod as_text {
     use super::OsStrExt;
     use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
@@ -251,7 +207,6 @@ mod as_text {
     }
 }
 
-/// The ids of chunks, one after the other.
 mod as_base64 {
     use super::ChunkId;
     use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};

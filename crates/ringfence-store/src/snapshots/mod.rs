@@ -5,7 +5,7 @@
 //!   namespaces/<namespace>/         nothing is shared between namespaces, so that the time and the room that a
 //!                                   snapshot takes do not tell a tenant what others have
 //!     packs/<random>.pack           chunks (`blobs::pack`)
-//!     manifests/<id>                signed (sealed.rs)
+//!     manifests/<id>                signed (list.rs)
 //!     list                          signed: which manifests there are, with their digests
 //!     lock, list.lock
 //!   journals/<inode>-<device>       a restore at work, or one that was interrupted
@@ -27,38 +27,63 @@ mod content;
 mod create;
 mod error;
 mod export;
-mod id;
 mod layout;
 mod list;
 mod manifest;
 mod restore;
-mod sealed;
 
 pub use collect::Collected;
 pub use error::SnapshotError;
-pub use id::SnapshotId;
 pub use list::ListedSnapshot;
-pub use manifest::{FileContent, Snapshot, SnapshotEntry, SnapshotKind, Source};
+pub use manifest::{FileContent, Snapshot, SnapshotEntry, SnapshotKind};
 pub use restore::{Restored, Resumed};
 
-use crate::{
-    Signer,
-    blobs::pack::{Index, PackReader},
-};
+use crate::Signer;
 use layout::{NamespaceDir, SnapshotsDir};
-use restore::Lifetime;
 use ringfence_types::Namespace;
-use std::{
-    fmt, io,
-    os::fd::BorrowedFd,
-    path::{Path, PathBuf},
-};
+use serde::{Deserialize, Serialize};
+use std::{fmt, path::PathBuf};
 
-/// The longest description.
 pub const DESCRIPTION_BYTES_MAX: usize = 1024;
-const SESSION_ID_BYTES_MAX: usize = 64;
+
+/// The name of a snapshot: a UUID of version 7, so that names sort by time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SnapshotId(uuid::Uuid);
+
+impl fmt::Display for SnapshotId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_hyphenated().fmt(f)
+    }
+}
+
+impl std::str::FromStr for SnapshotId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = uuid::Uuid::try_parse(text).ok().map(Self);
+        // One spelling only: the id is a file's name.
+        let plain = parsed.filter(|id| id.to_string() == text);
+        plain.ok_or_else(|| "a snapshot's id is a UUID in lower case with hyphens".to_owned())
+    }
+}
+
+impl TryFrom<String> for SnapshotId {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<SnapshotId> for String {
+    fn from(id: SnapshotId) -> Self {
+        id.to_string()
+    }
+}
 
 /// The store. Any number of threads and processes may have the same directory open.
+#[derive(Debug)]
 pub struct SnapshotStore {
     layout: SnapshotsDir,
     signer: Signer,
@@ -79,17 +104,22 @@ pub struct SnapshotLimits {
     pub snapshots: usize,
 }
 
-/// Whose snapshot is made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    Namespace,
+    /// The one of a session: its id, 1 to 64 letters, digits or `-`.
+    Session(String),
+}
+
 #[derive(Clone, Debug)]
 pub struct About {
     pub namespace: Namespace,
-    /// At most 1024 bytes.
     pub description: String,
     pub source: Source,
     pub time_unix_ms: u64,
 }
 
-/// What was saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Created {
     pub id: SnapshotId,
@@ -110,50 +140,37 @@ pub struct LeftOut {
     pub reason: LeftOutReason,
 }
 
-/// Why something is not in the snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftOutReason {
     /// A FIFO, a socket, a device, or another mount.
     Special,
-    /// A file that this user may not read.
     Unreadable,
 }
 
 impl SnapshotLimits {
     fn too_large(self) -> SnapshotError {
-        SnapshotError::TooLarge {
-            what: "the workspace",
-            limit: self.bytes,
-        }
+        let (what, limit) = ("the workspace", self.bytes);
+        SnapshotError::TooLarge { what, limit }
     }
 
-    /// Is there room for so much of one namespace, beside what the others have.
+    /// Whether there is room for so much of one namespace, beside what the others have.
     fn check_room(self, own: u64, others: u64) -> Result<(), SnapshotError> {
-        if own > self.stored_bytes {
-            return Err(SnapshotError::Full {
-                limit: self.stored_bytes,
-            });
+        let (stored, total) = (self.stored_bytes, self.total_bytes);
+        if own > stored {
+            return Err(SnapshotError::Full { limit: stored });
         }
-        if own.saturating_add(others) > self.total_bytes {
-            return Err(SnapshotError::StoreFull {
-                limit: self.total_bytes,
-            });
+        if own.saturating_add(others) > total {
+            return Err(SnapshotError::StoreFull { limit: total });
         }
         Ok(())
     }
 }
 
-impl fmt::Debug for SnapshotStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SnapshotStore").field(&self.layout.path()).finish()
-    }
-}
-
 impl SnapshotStore {
-    /// Opens the store, which is made (mode 0700) when there is none. A directory that others may enter is refused.
+    /// Opens the store, which is made (mode 0700) if it is missing. A directory that others may enter is refused.
     pub fn open(directory: PathBuf, signer: Signer, limits: SnapshotLimits) -> Result<Self, SnapshotError> {
         let layout = SnapshotsDir::open(directory)?;
-        restore::forget_the_dead(&layout)?;
+        restore::forget_the_dead(&layout.journals)?;
         Ok(Self {
             layout,
             signer,
@@ -165,26 +182,6 @@ impl SnapshotStore {
         self.signer.public_key()
     }
 
-    /// Saves the workspace. An interrupted restore of it is resumed first. What a failure has written is collected.
-    /// Errors: `TooMany`, `TooLarge`, `Full`, `StoreFull`, `Changed` for a file that is written to all the time,
-    /// `Linked`, `Refused`.
-    pub fn create(&self, root: BorrowedFd<'_>, about: About) -> Result<Created, SnapshotError> {
-        check(&about)?;
-        self.resume(root)?;
-        let namespace = about.namespace.clone();
-        let before = self.stored_bytes(&namespace)?;
-        let first = create::create(self, root, about.clone());
-        let Err(SnapshotError::Full { .. } | SnapshotError::StoreFull { .. }) = first else {
-            return first.inspect_err(|_| self.clean_up(&namespace));
-        };
-        self.clean_up(&namespace);
-        if self.stored_bytes(&namespace)? >= before {
-            return first;
-        }
-        // The collection has made room.
-        create::create(self, root, about).inspect_err(|_| self.clean_up(&namespace))
-    }
-
     /// What a namespace's take of the disk.
     pub fn stored_bytes(&self, namespace: &Namespace) -> Result<u64, SnapshotError> {
         match self.layout.find(namespace)? {
@@ -193,55 +190,6 @@ impl SnapshotStore {
         }
     }
 
-    fn clean_up(&self, namespace: &Namespace) {
-        match self.collect(namespace) {
-            Ok(collected) if !collected.busy => {}
-            Ok(_) => tracing::debug!("what a failed snapshot has written stays until the next collection"),
-            Err(error) => tracing::warn!(%error, "what a failed snapshot has written was not collected"),
-        }
-    }
-
-    /// Makes the workspace what the snapshot says: what is not in it is deleted, what differs is written, and every
-    /// time and mode is restored; set-id bits never. All of it or nothing, also through a crash: see
-    /// [`Self::resume`]. Errors: `NotFound`, `Damaged`, `Busy`, and `Io` that [`SnapshotError::is_no_space`] with the
-    /// workspace as it was.
-    pub fn restore(
-        &self,
-        id: SnapshotId,
-        namespace: &Namespace,
-        root: BorrowedFd<'_>,
-    ) -> Result<Restored, SnapshotError> {
-        restore::restore(self, id, namespace, root, Lifetime::Permanent)
-    }
-
-    /// The same for the workspace of a session, which ends with this process: its restore is never resumed.
-    pub fn restore_session(
-        &self,
-        id: SnapshotId,
-        namespace: &Namespace,
-        root: BorrowedFd<'_>,
-    ) -> Result<Restored, SnapshotError> {
-        restore::restore(self, id, namespace, root, Lifetime::Process)
-    }
-
-    /// Ends what a crash interrupted: to be called whenever a workspace is opened, before any program sees it. None:
-    /// nothing was interrupted.
-    pub fn resume(&self, root: BorrowedFd<'_>) -> Result<Option<Resumed>, SnapshotError> {
-        restore::resume(self, root)
-    }
-
-    /// Ends an interrupted restore for good: completes it, or gives it up where its snapshot is damaged or gone. What
-    /// it has changed by then stays as it is.
-    pub fn settle(&self, root: BorrowedFd<'_>) -> Result<(), SnapshotError> {
-        restore::settle(self, root)
-    }
-
-    /// Gives up an interrupted restore: to be called before a workspace is deleted, and when a session ends.
-    pub fn forget(&self, root: BorrowedFd<'_>) -> Result<(), SnapshotError> {
-        restore::forget(self, root)
-    }
-
-    /// The snapshots of a namespace, oldest first.
     pub fn list(&self, namespace: &Namespace) -> Result<Vec<ListedSnapshot>, SnapshotError> {
         match self.layout.find(namespace)? {
             Some(place) => list::read(&place, &self.public_key()),
@@ -257,60 +205,19 @@ impl SnapshotStore {
         self.find(&place, id)
     }
 
-    /// The content of a file, each chunk checked. Errors: `NoFile`, `TooLarge`, `Damaged`; `NotFound` when the snapshot
-    /// was deleted since.
-    pub fn read(&self, snapshot: &Snapshot, path: &Path, bytes_max: u64) -> Result<Vec<u8>, SnapshotError> {
-        let place = self.place(snapshot.id, &snapshot.namespace)?;
-        let _lock = place.lock_shared()?;
-        self.listed(&place, snapshot.id)?;
-        let index = Index::read(&place.packs)?;
-        let entry = snapshot.entry(path).map(|entry| &entry.kind);
-        let Some(SnapshotKind::File(content)) = entry else {
-            return Err(SnapshotError::NoFile(path.to_owned()));
-        };
-        export::content(
-            &mut PackReader::new(&place.packs, &index),
-            content,
-            path,
-            bytes_max,
-        )
-    }
-
-    /// The whole snapshot as one JSON text, a file at a time. Contents are UTF-8 text (`content`) or base64
-    /// (`content_b64`). More than `bytes_max` bytes of content are refused before anything is written.
-    pub fn export(
-        &self,
-        id: SnapshotId,
-        namespace: &Namespace,
-        bytes_max: u64,
-        writer: impl io::Write,
-    ) -> Result<(), SnapshotError> {
-        let place = self.place(id, namespace)?;
-        let _lock = place.lock_shared()?;
-        let snapshot = self.find(&place, id)?;
-        let index = Index::read(&place.packs)?;
-        export::export(
-            &mut PackReader::new(&place.packs, &index),
-            &snapshot,
-            bytes_max,
-            writer,
-        )
-    }
-
     /// Deletes a snapshot; what no other snapshot needs of it goes with the collection that follows, or a later one.
     /// Errors: `NotFound`, `InUse`.
     pub fn delete(&self, id: SnapshotId, namespace: &Namespace) -> Result<(), SnapshotError> {
         let place = self.place(id, namespace)?;
         self.take_off_the_list(&place, id)?;
-        collect::collect(self, &place)?;
-        Ok(())
+        self.collect_in(&place).map(drop)
     }
 
     fn take_off_the_list(&self, place: &NamespaceDir, id: SnapshotId) -> Result<(), SnapshotError> {
         // In this order everywhere. No restore begins while the list is locked.
         let _lock = place.lock_shared()?;
         let _list_lock = place.lock_list()?;
-        restore::expect_unused(self, id)?;
+        restore::expect_unused(&self.layout.journals, id)?;
         let mut list = list::read(place, &self.public_key())?;
         let before = list.len();
         list.retain(|listed| listed.id != id);
@@ -318,15 +225,6 @@ impl SnapshotStore {
             return Err(SnapshotError::NotFound(id));
         }
         list::write(place, &self.signer, &list)
-    }
-
-    /// Removes what no snapshot of the namespace needs. When one is made or read at this moment, nothing is done
-    /// and [`Collected::busy`] says so.
-    pub fn collect(&self, namespace: &Namespace) -> Result<Collected, SnapshotError> {
-        match self.layout.find(namespace)? {
-            Some(place) => collect::collect(self, &place),
-            None => Ok(Collected::default()),
-        }
     }
 
     fn place(&self, id: SnapshotId, namespace: &Namespace) -> Result<NamespaceDir, SnapshotError> {
@@ -345,26 +243,6 @@ impl SnapshotStore {
         let listed = self.listed(place, id)?;
         Snapshot::read(place, id, &listed.digest, &self.public_key())
     }
-}
-
-fn check(about: &About) -> Result<(), SnapshotError> {
-    if about.description.len() > DESCRIPTION_BYTES_MAX {
-        return Err(SnapshotError::Refused(format!(
-            "a description has at most {DESCRIPTION_BYTES_MAX} bytes"
-        )));
-    }
-    let Source::Session(id) = &about.source else {
-        return Ok(());
-    };
-    let plain = id
-        .bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    if plain && (1..=SESSION_ID_BYTES_MAX).contains(&id.len()) {
-        return Ok(());
-    }
-    Err(SnapshotError::Refused(format!(
-        "a session's id is 1 to {SESSION_ID_BYTES_MAX} letters, digits or `-`"
-    )))
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Directories that come as tar archives.
+//! Directories that come and go as tar archives.
 //!
 //! Of the `tar` crate only the headers are used; where a file goes is decided here. An archive is a stranger's: what
 //! could mean one thing to one reader and another to the next (names, links, extensions) is refused, not guessed.
 
 use super::{
-    EntryKind, Timestamp, TreeError, beneath,
-    files::MODES,
+    Bounds, EntryKind, Timestamp, TreeEntry, TreeError, beneath,
+    files::{self, MODES},
     names::{Names, Role},
     owner::AsOwner,
     staging::{Attributes, Staged, StagingDir},
@@ -16,8 +16,8 @@ use flate2::read::GzDecoder;
 use ringfence_types::WorkspacePath;
 use rustix::fs::AtFlags;
 use std::{
-    fmt,
-    io::{self, BufRead, BufReader, Read},
+    borrow::Cow,
+    io::{self, BufRead, BufReader, Read, Write},
     os::fd::{AsFd, BorrowedFd},
     path::{Path, PathBuf},
 };
@@ -47,49 +47,25 @@ pub struct Unpacked {
 }
 
 /// Why an archive was not unpacked or made.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// It is no tar archive, or not a whole one.
+    #[error("not a whole tar archive: {0}")]
     Malformed(String),
-    /// One entry is not allowed.
-    Entry {
-        /// Its name as far as it can be shown.
-        name: String,
-        what: &'static str,
-    },
-    /// There are more entries than the bound.
+    /// The name is shortened.
+    #[error("the archive's entry {name:?} is refused: {what}")]
+    Entry { name: String, what: &'static str },
+    #[error("the archive has more than {entries_max} entries")]
     TooMany { entries_max: usize },
-    /// It unpacks to more than the bound.
+    #[error("the archive unpacks to more than {bytes_max} bytes")]
     TooLarge { bytes_max: u64 },
     /// The directory did not take or give it.
-    Tree(TreeError),
-}
-
-impl fmt::Display for ArchiveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Malformed(what) => write!(f, "not a whole tar archive: {what}"),
-            Self::Entry { name, what } => write!(f, "the archive's entry {name:?} is refused: {what}"),
-            Self::TooMany { entries_max } => write!(f, "the archive has more than {entries_max} entries"),
-            Self::TooLarge { bytes_max } => write!(f, "the archive unpacks to more than {bytes_max} bytes"),
-            Self::Tree(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ArchiveError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Tree(error) => Some(error),
-            _ => None,
-        }
-    }
+    #[error("{0}")]
+    Tree(#[from] TreeError),
 }
 
 /// Unpacks a tar archive, plain or in gzip, into a directory beneath the root (the root itself without `below`). Files
 /// there are replaced, other things refused. Before the whole archive has been read and found good nothing is put in
-/// place; owners, set-id bits and extended attributes are not taken. Root
-/// does it as the owner of `root`.
+/// place; owners, set-id bits and extended attributes are not taken. Root does it as the owner of `root`.
 pub fn unpack(
     root: BorrowedFd<'_>,
     below: Option<&WorkspacePath>,
@@ -97,16 +73,16 @@ pub fn unpack(
     limits: Limits,
 ) -> Result<Unpacked, ArchiveError> {
     let mut reader = BufReader::new(reader);
-    let start = reader.fill_buf().map_err(|error| malformed(&error))?;
+    let start = reader.fill_buf().map_err(malformed)?;
     let plain: Box<dyn Read + '_> = match start.starts_with(&[0x1f, 0x8b]) {
         true => Box::new(GzDecoder::new(reader)),
         false => Box::new(reader),
     };
-    let _acting = AsOwner::of(root).map_err(ArchiveError::Tree)?;
+    let _acting = AsOwner::of(root)?;
     let mut incoming = Incoming {
         limits,
         below: Path::new(below.map_or("", WorkspacePath::as_str)),
-        stage: StagingDir::new(root).map_err(ArchiveError::Tree)?,
+        stage: StagingDir::new(root)?,
         names: Names::new(limits.entries),
         next: Extensions::default(),
         staged: Vec::new(),
@@ -114,7 +90,7 @@ pub fn unpack(
         bytes: 0,
     };
     incoming.read(plain)?;
-    incoming.place(root).map_err(ArchiveError::Tree)?;
+    incoming.place(root)?;
     Ok(Unpacked {
         files: incoming.staged.len(),
         bytes: incoming.bytes,
@@ -143,24 +119,21 @@ struct Extensions {
 
 impl Incoming<'_> {
     fn read(&mut self, reader: impl Read) -> Result<(), ArchiveError> {
-        let overhead = OVERHEAD_BYTES.saturating_mul(self.limits.entries as u64);
+        let (entries_max, bytes) = (self.limits.entries, self.limits.bytes);
+        let most = bytes.saturating_add(OVERHEAD_BYTES.saturating_mul(entries_max as u64));
         let mut archive = Archive::new(Measured {
             reader,
-            left: self
-                .limits
-                .bytes
-                .saturating_add(overhead)
-                .saturating_add(2 * EXTENSION_BYTES_MAX),
+            left: most.saturating_add(2 * EXTENSION_BYTES_MAX),
             zeros: 0,
         });
-        let entries = archive.entries().map_err(|error| self.failed(&error))?;
+        let entries = archive.entries().map_err(|error| self.failed(error))?;
         // Raw: the crate would read a long name of any length into memory.
         for (number, entry) in entries.raw(true).enumerate() {
             // Each entry may have a long name and extensions before it.
-            if number >= self.limits.entries.saturating_mul(3) {
+            if number >= entries_max.saturating_mul(3) {
                 return Err(self.too_many());
             }
-            let mut entry = entry.map_err(|error| self.failed(&error))?;
+            let mut entry = entry.map_err(|error| self.failed(error))?;
             let header = entry.header().clone();
             match header.entry_type() {
                 EntryType::Regular => self.file(&header, &mut entry)?,
@@ -185,41 +158,29 @@ impl Incoming<'_> {
             }
         }
         if self.next.present {
-            return Err(ArchiveError::Malformed(
-                "it ends where an entry is announced".to_owned(),
-            ));
+            return Err(cut("it ends where an entry is announced"));
         }
         // Without the mark it may be the first half of an archive.
-        match archive.into_inner().zeros >= BLOCK_BYTES {
-            true => Ok(()),
-            false => Err(ArchiveError::Malformed("it has no end mark".to_owned())),
-        }
+        let is_ended = archive.into_inner().zeros >= BLOCK_BYTES;
+        is_ended.then_some(()).ok_or_else(|| cut("it has no end mark"))
     }
 
     fn file(&mut self, header: &Header, entry: &mut impl Read) -> Result<(), ArchiveError> {
         let size = self.size(header)?;
         let path = self.take_name(header, Role::File)?;
-        let total = self
-            .bytes
-            .checked_add(size)
-            .filter(|total| *total <= self.limits.bytes);
-        self.bytes = total.ok_or(ArchiveError::TooLarge {
-            bytes_max: self.limits.bytes,
-        })?;
-        let mode = header.mode().map_err(|error| malformed(&error))? & MODES;
-        let seconds = header.mtime().map_err(|error| malformed(&error))?;
+        let bytes_max = self.limits.bytes;
+        let total = self.bytes.checked_add(size).filter(|total| *total <= bytes_max);
+        self.bytes = total.ok_or(ArchiveError::TooLarge { bytes_max })?;
+        let mode = header.mode().map_err(malformed)? & MODES;
+        let seconds = header.mtime().map_err(malformed)?;
         let mtime = Some(Timestamp(i64::try_from(seconds).unwrap_or(0), 0));
         let written = self.stage.write(entry, &path, Attributes { mode, mtime }, size);
         let staged = written.map_err(|error| match error {
-            TreeError::Io(FileError { error, .. })
-                if error.get_ref().is_some_and(|inner| inner.is::<TooLong>()) =>
-            {
-                self.failed(&error)
-            }
+            TreeError::Io(FileError { error, .. }) if is_too_long(&error) => self.failed(error),
             error => ArchiveError::Tree(error),
         })?;
         if staged.size != size {
-            return Err(ArchiveError::Malformed("it ends inside a file".to_owned()));
+            return Err(cut("it ends inside a file"));
         }
         self.staged.push((path, staged));
         Ok(())
@@ -236,7 +197,7 @@ impl Incoming<'_> {
 
     /// Framing is by the header; extensions that say otherwise are a trap for other readers.
     fn size(&mut self, header: &Header) -> Result<u64, ArchiveError> {
-        let size = header.entry_size().map_err(|error| malformed(&error))?;
+        let size = header.entry_size().map_err(malformed)?;
         match self.next.size.take() {
             Some(other) if other != size => Err(refuse(&header.path_bytes(), "it has two sizes")),
             _ => Ok(size),
@@ -245,13 +206,10 @@ impl Incoming<'_> {
 
     fn take_name(&mut self, header: &Header, role: Role) -> Result<PathBuf, ArchiveError> {
         let extensions = std::mem::take(&mut self.next);
-        let name = extensions
-            .name
-            .unwrap_or_else(|| header.path_bytes().into_owned());
-        let path = self
-            .names
-            .admit(&name, role)
-            .map_err(|what| refuse(&name, what))?;
+        let own_name = || header.path_bytes().into_owned();
+        let name = extensions.name.unwrap_or_else(own_name);
+        let path = self.names.admit(&name, role);
+        let path = path.map_err(|what| refuse(&name, what))?;
         if self.names.are_too_many() {
             return Err(self.too_many());
         }
@@ -259,17 +217,16 @@ impl Incoming<'_> {
     }
 
     fn extension(&mut self, header: &Header, entry: &mut impl Read) -> Result<Vec<u8>, ArchiveError> {
-        let size = header.entry_size().map_err(|error| malformed(&error))?;
+        let size = header.entry_size().map_err(malformed)?;
         if size > EXTENSION_BYTES_MAX {
             return Err(refuse(&header.path_bytes(), "its extensions are too long"));
         }
         let mut bytes = Vec::new();
-        entry
-            .read_to_end(&mut bytes)
-            .map_err(|error| self.failed(&error))?;
+        let read = entry.read_to_end(&mut bytes);
+        read.map_err(|error| self.failed(error))?;
         match bytes.len() as u64 == size {
             true => Ok(bytes),
-            false => Err(ArchiveError::Malformed("it ends inside a header".to_owned())),
+            false => Err(cut("it ends inside a header")),
         }
     }
 
@@ -285,7 +242,7 @@ impl Incoming<'_> {
     fn extend(&mut self, bytes: &[u8]) -> Result<(), ArchiveError> {
         self.next.present = true;
         for record in PaxExtensions::new(bytes) {
-            let record = record.map_err(|error| malformed(&error))?;
+            let record = record.map_err(malformed)?;
             match record.key_bytes() {
                 b"path" => self.set_name(record.value_bytes().to_vec())?,
                 b"size" => {
@@ -340,39 +297,32 @@ impl Incoming<'_> {
         Ok(())
     }
 
-    fn failed(&self, error: &io::Error) -> ArchiveError {
-        if error.get_ref().is_some_and(|inner| inner.is::<TooLong>()) {
-            return ArchiveError::TooLarge {
-                bytes_max: self.limits.bytes,
-            };
+    fn failed(&self, error: io::Error) -> ArchiveError {
+        let bytes_max = self.limits.bytes;
+        match is_too_long(&error) {
+            true => ArchiveError::TooLarge { bytes_max },
+            false => malformed(error),
         }
-        malformed(error)
     }
 
     fn too_many(&self) -> ArchiveError {
-        ArchiveError::TooMany {
-            entries_max: self.limits.entries,
-        }
+        let entries_max = self.limits.entries;
+        ArchiveError::TooMany { entries_max }
     }
 }
 
 /// Nothing is there, or (false) something that this may replace or be.
 fn is_free(root: BorrowedFd<'_>, path: &Path, kind: &EntryKind) -> Result<bool, TreeError> {
-    let refused = |path: &Path, what| TreeError::Refused {
-        path: path.to_owned(),
-        what,
-    };
     match walk::one(root, path) {
-        Ok(there) if there.kind != *kind => Err(refused(path, "something else is there")),
+        Ok(there) if there.kind != *kind => Err(TreeError::refused(path, "something else is there")),
         Ok(there) if there.kind == EntryKind::File && there.links > 1 => {
-            Err(refused(path, "the file has more than one name (hard link)"))
+            Err(TreeError::refused(path, beneath::SECOND_NAME))
         }
         Ok(_) => Ok(false),
         Err(TreeError::NotFound(_)) => match path.parent() {
-            Some(above) if !above.as_os_str().is_empty() => {
-                is_free(root, above, &EntryKind::Directory).map(|_| true)
-            }
-            _ => Ok(true),
+            None => Ok(true),
+            Some(above) if above.as_os_str().is_empty() => Ok(true),
+            Some(above) => is_free(root, above, &EntryKind::Directory).map(|_| true),
         },
         Err(error) => Err(error),
     }
@@ -402,7 +352,7 @@ fn refusal(kind: EntryType) -> &'static str {
 /// `git archive` puts a comment there; anything else would say something of each entry that follows.
 fn check_global(header: &Header, bytes: &[u8]) -> Result<(), ArchiveError> {
     for record in PaxExtensions::new(bytes) {
-        if record.map_err(|error| malformed(&error))?.key_bytes() != b"comment" {
+        if record.map_err(malformed)?.key_bytes() != b"comment" {
             return Err(refuse(&header.path_bytes(), "it has extensions for all entries"));
         }
     }
@@ -414,8 +364,16 @@ fn refuse(name: &[u8], what: &'static str) -> ArchiveError {
     ArchiveError::Entry { name, what }
 }
 
-fn malformed(error: &io::Error) -> ArchiveError {
+fn cut(what: &str) -> ArchiveError {
+    ArchiveError::Malformed(what.to_owned())
+}
+
+fn malformed(error: io::Error) -> ArchiveError {
     ArchiveError::Malformed(error.to_string())
+}
+
+fn is_too_long(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<TooLong>())
 }
 
 /// Gives so many bytes and then fails; knows how many zeros came last.
@@ -425,28 +383,101 @@ struct Measured<R> {
     zeros: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("the archive is too long")]
 struct TooLong;
-
-impl fmt::Display for TooLong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the archive is too long")
-    }
-}
-
-impl std::error::Error for TooLong {}
 
 impl<R: Read> Read for Measured<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.reader.read(buffer)?;
-        self.left = self
-            .left
-            .checked_sub(count as u64)
-            .ok_or_else(|| io::Error::other(TooLong))?;
+        let left = self.left.checked_sub(count as u64);
+        self.left = left.ok_or_else(|| io::Error::other(TooLong))?;
         match buffer[..count].iter().rposition(|byte| *byte != 0) {
             Some(last) => self.zeros = (count - last - 1) as u64,
             None => self.zeros += count as u64,
         }
         Ok(count)
     }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Packed {
+    /// Files and directories.
+    pub entries: usize,
+    /// Content of the files, as they lie there.
+    pub bytes: u64,
+    /// Links, special files, files with a second name, names that are no text or that `clean` changes, and what has
+    /// gone meanwhile: not in the archive.
+    pub skipped: Vec<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct PackLimits {
+    /// Of the directory.
+    pub walk: Bounds,
+    /// Content of all files.
+    pub bytes: u64,
+}
+
+/// Writes a directory as a tar archive that [`unpack`] takes: its files and directories under their
+/// names below it. The content of each file passes `clean` whole, before its size is written down; one file is in
+/// memory at a time.
+pub fn pack(
+    root: BorrowedFd<'_>,
+    below: Option<&WorkspacePath>,
+    writer: impl Write,
+    limits: PackLimits,
+    clean: impl Fn(&[u8]) -> Cow<'_, [u8]>,
+) -> Result<Packed, ArchiveError> {
+    let below = Path::new(below.map_or("", WorkspacePath::as_str));
+    let entries = walk::walk_at(root, below, limits.walk)?;
+    let mut builder = tar::Builder::new(writer);
+    let mut packed = Packed::default();
+    for entry in entries {
+        let name = entry.path.strip_prefix(below).unwrap_or(&entry.path);
+        let is_clean = |text: &str| *clean(text.as_bytes()) == *text.as_bytes();
+        let is_plain = name.to_str().is_some_and(is_clean);
+        let content = match is_plain {
+            true => content(root, &entry, limits.bytes.saturating_sub(packed.bytes))?,
+            false => None,
+        };
+        let Some(content) = content else {
+            packed.skipped.push(entry.path);
+            continue;
+        };
+        packed.bytes += content.len() as u64;
+        let content = clean(&content);
+        let mut header = Header::new_gnu();
+        header.set_mode(entry.mode & MODES);
+        header.set_mtime(u64::try_from(entry.mtime.0).unwrap_or(0));
+        header.set_size(content.len() as u64);
+        header.set_entry_type(match entry.kind {
+            EntryKind::Directory => EntryType::Directory,
+            _ => EntryType::Regular,
+        });
+        let appended = builder.append_data(&mut header, name, &*content);
+        appended.map_err(failed(&entry.path))?;
+        packed.entries += 1;
+    }
+    builder.into_inner().map_err(failed(below))?;
+    Ok(packed)
+}
+
+/// None: it is not a thing for an archive, or it is gone.
+fn content(root: BorrowedFd<'_>, entry: &TreeEntry, most: u64) -> Result<Option<Vec<u8>>, ArchiveError> {
+    match entry.kind {
+        EntryKind::Directory => return Ok(Some(Vec::new())),
+        EntryKind::File if entry.links == 1 => {}
+        _ => return Ok(None),
+    }
+    let read = beneath::open_file(root, &entry.path).and_then(|file| files::read(file, &entry.path, most));
+    match read {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(TreeError::NotFound(_) | TreeError::Refused { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> ArchiveError {
+    move |error| ArchiveError::Tree(TreeError::io("pack", path)(error))
 }

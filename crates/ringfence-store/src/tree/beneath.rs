@@ -29,16 +29,14 @@ const ALWAYS: OFlags = OFlags::NOFOLLOW
 pub fn open_file(root: BorrowedFd<'_>, path: &Path) -> Result<File, TreeError> {
     let (file, stat) = open_regular(root, path)?;
     if stat.st_nlink > 1 {
-        return Err(TreeError::Refused {
-            path: path.into(),
-            what: "the file has more than one name (hard link)",
-        });
+        return Err(TreeError::refused(path, SECOND_NAME));
     }
     Ok(file)
 }
 
 /// What is refused where a file was expected.
 pub const NO_FILE: &str = "it is no regular file";
+pub(super) const SECOND_NAME: &str = "the file has more than one name (hard link)";
 
 /// The same, whatever number of names it has.
 pub(crate) fn open_regular(root: BorrowedFd<'_>, path: &Path) -> Result<(File, Stat), TreeError> {
@@ -47,23 +45,26 @@ pub(crate) fn open_regular(root: BorrowedFd<'_>, path: &Path) -> Result<(File, S
     let file = opened.map_err(TreeError::of("open", path))?;
     let stat = rustix::fs::fstat(&file).map_err(TreeError::of("look at", path))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(TreeError::Refused {
-            path: path.into(),
-            what: NO_FILE,
-        });
+        return Err(TreeError::refused(path, NO_FILE));
     }
     Ok((file.into(), stat))
 }
 
 /// Opens a directory for listing and as the base of further calls; the empty path is `root` itself.
 pub(super) fn open_directory(root: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, TreeError> {
-    let here = if path.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
+    let here = here(path);
+    if here == path {
         check(path)?;
-        path
-    };
+    }
     open_listing(root, here).map_err(TreeError::of("open the directory", path))
+}
+
+/// The path for a system call: that of the base itself is not empty there.
+pub(crate) fn here(path: &Path) -> &Path {
+    match path.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => path,
+    }
 }
 
 /// The bare call, for a name that a listing of `base` gave.
@@ -92,10 +93,7 @@ pub(crate) fn open_parent<'a>(
                 make_directory(at.as_fd(), part, mode).map_err(TreeError::of("make the directory", parent))?
             }
             (Err(Errno::NOTDIR), Some(_)) => {
-                return Err(TreeError::Refused {
-                    path: parent.into(),
-                    what: "a part of it is no directory",
-                });
+                return Err(TreeError::refused(parent, "a part of it is no directory"));
             }
             (Err(error), _) => return Err(TreeError::of("open the directory", parent)(error)),
         };
@@ -106,15 +104,13 @@ pub(crate) fn open_parent<'a>(
 /// Makes a directory and those above it, open to their owner until their modes are set; those there are left.
 pub(super) fn make_directories(root: BorrowedFd<'_>, path: &Path) -> Result<(), TreeError> {
     let (parent, name) = open_parent(root, path, Some(0o755))?;
-    make_directory(parent.as_fd(), Path::new(name), 0o755)
-        .map(drop)
-        .map_err(TreeError::of("make the directory", path))
+    let made = make_directory(parent.as_fd(), Path::new(name), 0o755);
+    made.map(drop).map_err(TreeError::of("make the directory", path))
 }
 
 /// Makes a directory directly in `base`, or finds one that was made at this moment.
 fn make_directory(base: BorrowedFd<'_>, name: &Path, mode: u32) -> rustix::io::Result<OwnedFd> {
-    let made = rustix::fs::mkdirat(base, name, Mode::from_raw_mode(0o700));
-    match made {
+    match rustix::fs::mkdirat(base, name, Mode::from_raw_mode(0o700)) {
         Ok(()) => {
             let opened = open_listing(base, name)?;
             give_like(opened.as_fd(), base)?;
@@ -128,12 +124,10 @@ fn make_directory(base: BorrowedFd<'_>, name: &Path, mode: u32) -> rustix::io::R
 
 /// What root makes belongs to the owner of the directory it is made in, so that a program may go on with it.
 pub(super) fn give_like(made: BorrowedFd<'_>, directory: BorrowedFd<'_>) -> rustix::io::Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        return Ok(());
+    match owner_to_give(directory)? {
+        Some((user, group)) => rustix::fs::fchown(made, Some(user), Some(group)),
+        None => Ok(()),
     }
-    let like = rustix::fs::fstat(directory)?;
-    let owner = (Uid::from_raw(like.st_uid), Gid::from_raw(like.st_gid));
-    rustix::fs::fchown(made, Some(owner.0), Some(owner.1))
 }
 
 /// The same for a link directly in `directory`, which is not followed.
@@ -142,18 +136,20 @@ pub(super) fn give_link_like(
     link: &str,
     like: BorrowedFd<'_>,
 ) -> rustix::io::Result<()> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW;
+    match owner_to_give(like)? {
+        Some((user, group)) => rustix::fs::chownat(directory, link, Some(user), Some(group), flags),
+        None => Ok(()),
+    }
+}
+
+/// None: this process is not root and cannot give anything away.
+fn owner_to_give(like: BorrowedFd<'_>) -> rustix::io::Result<Option<(Uid, Gid)>> {
     if !rustix::process::geteuid().is_root() {
-        return Ok(());
+        return Ok(None);
     }
     let like = rustix::fs::fstat(like)?;
-    let owner = (Uid::from_raw(like.st_uid), Gid::from_raw(like.st_gid));
-    rustix::fs::chownat(
-        directory,
-        link,
-        Some(owner.0),
-        Some(owner.1),
-        AtFlags::SYMLINK_NOFOLLOW,
-    )
+    Ok(Some((Uid::from_raw(like.st_uid), Gid::from_raw(like.st_gid))))
 }
 
 /// Not opened, only held: for what may have no permissions.
@@ -179,14 +175,10 @@ pub(super) fn look(base: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<Opt
 
 /// A path below a directory: names only.
 pub(super) fn check(path: &Path) -> Result<(), TreeError> {
-    let names_only = path
-        .components()
-        .all(|component| matches!(component, Component::Normal(_)));
-    if names_only && !path.as_os_str().is_empty() {
+    let is_name = |component| matches!(component, Component::Normal(_));
+    if path.components().all(is_name) && !path.as_os_str().is_empty() {
         return Ok(());
     }
-    Err(TreeError::Path {
-        path: path.into(),
-        what: "it is not a path of plain names below the directory",
-    })
+    let (path, what) = (path.into(), "it is not a path of plain names below the directory");
+    Err(TreeError::Path { path, what })
 }

@@ -28,10 +28,8 @@ pub struct Side<'a> {
     pub open: Box<OpenContent<'a>>,
 }
 
-/// Gives a content.
 pub type OpenContent<'a> = dyn Fn(&Path) -> Result<Box<dyn Read>, TreeError> + 'a;
 
-/// What became of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
     Added,
@@ -40,7 +38,6 @@ pub enum ChangeKind {
     Deleted,
 }
 
-/// One path that differs.
 #[derive(Clone, Debug)]
 pub struct Change {
     /// Below the root of both.
@@ -48,8 +45,8 @@ pub struct Change {
     pub kind: ChangeKind,
     pub old: Option<Node>,
     pub new: Option<Node>,
-    /// Unified, or one line that says why there is none; none when no content changed. Text of a stranger: it may hold
-    /// control characters.
+    /// Unified, or one line that says why it is not shown; absent when no content changed. Text of a stranger: it may
+    /// hold control characters.
     pub diff: Option<String>,
     /// There is more to the difference than `diff` has, because there was no room for it.
     pub cut: bool,
@@ -60,11 +57,9 @@ pub struct Change {
 /// All that differs, in the order of paths.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
-    /// Each path once.
     pub list: Vec<Change>,
 }
 
-/// How much a comparison looks at.
 #[derive(Clone, Copy, Debug)]
 pub struct CompareBounds {
     /// Read of all files together; more is an error.
@@ -123,17 +118,14 @@ impl<'a> Side<'a> {
 
     /// A directory of the host's own, where files may have several names.
     pub fn host(root: BorrowedFd<'a>, bounds: Bounds) -> Result<Self, TreeError> {
-        let entries = walk(root, bounds)?;
-        let nodes = entries
-            .into_iter()
-            .map(|entry| (entry.path.clone(), Node::from(entry)));
+        let entries = walk(root, bounds)?.into_iter();
+        let nodes = entries.map(|entry| (entry.path.clone(), Node::from(entry)));
         Ok(Self {
             nodes: nodes.collect(),
             open: Box::new(move |path| Ok(Box::new(beneath::open_regular(root, path)?.0))),
         })
     }
 
-    /// A side with nothing in it.
     pub fn empty() -> Self {
         Self {
             nodes: BTreeMap::new(),
@@ -154,27 +146,21 @@ impl<'a> Side<'a> {
         let mut start = (&mut counted).take(text_bytes.saturating_add(1));
         start.read_to_end(&mut bytes).map_err(failed())?;
         let whole = bytes.len() as u64 <= text_bytes;
-        let hashed = digest::of(bytes.as_slice().chain(&mut counted)).map_err(failed())?;
-        let sha256 = hashed.sha256;
-        *left = counted
-            .limit()
-            .checked_sub(1)
-            .ok_or_else(|| TreeError::too_large(path, most))?;
+        let hashed = digest::of(bytes.as_slice().chain(&mut counted));
+        let sha256 = hashed.map_err(failed())?.sha256;
+        let unread = counted.limit().checked_sub(1);
+        *left = unread.ok_or_else(|| TreeError::too_large(path, most))?;
         if node.sha256.is_some_and(|known| known != sha256) {
-            return Err(TreeError::Refused {
-                path: path.to_owned(),
-                what: "its content is not what it is said to be",
-            });
+            let what = "its content is not what it is said to be";
+            return Err(TreeError::refused(path, what));
         }
+        let mut state = State::Whole;
         if !whole {
             bytes.truncate(HEAD_BYTES);
+            state = State::Cut;
         }
-        let state = if whole { State::Whole } else { State::Cut };
-        Ok(Content {
-            bytes,
-            state,
-            sha256: Some(sha256),
-        })
+        let sha256 = Some(sha256);
+        Ok(Content { bytes, state, sha256 })
     }
 }
 
@@ -212,22 +198,18 @@ struct Comparison<'a, 's> {
 
 impl Comparison<'_, '_> {
     fn one(&mut self, path: &Path) -> Result<Option<Change>, TreeError> {
-        let (mut old, mut new) = (
-            self.old.nodes.get(path).cloned(),
-            self.new.nodes.get(path).cloned(),
-        );
+        let of = |side: &Side<'_>| side.nodes.get(path).cloned();
+        let (mut old, mut new) = (of(self.old), of(self.new));
         if let (Some(old), Some(new)) = (&old, &new)
             && old.stamp.is_some()
-            && old.stamp == new.stamp
-            && old.kind == new.kind
+            && (old.stamp, &old.kind) == (new.stamp, &new.kind)
         {
             return Ok(None);
         }
         // A digest that is known saves reading what did not change.
-        let mut old_content =
-            self.content(self.old, path, old.as_ref().filter(|node| node.sha256.is_none()))?;
-        let mut new_content =
-            self.content(self.new, path, new.as_ref().filter(|node| node.sha256.is_none()))?;
+        let unknown = |node: &&Node| node.sha256.is_none();
+        let mut old_content = self.content(self.old, path, old.as_ref().filter(unknown))?;
+        let mut new_content = self.content(self.new, path, new.as_ref().filter(unknown))?;
         for (node, content) in [(&mut old, &old_content), (&mut new, &new_content)] {
             if let Some(node) = node {
                 node.sha256 = node.sha256.or(content.sha256);
@@ -242,7 +224,11 @@ impl Comparison<'_, '_> {
         if old_content.state == State::Unread {
             old_content = match &old {
                 // Too large to be shown: its digest says enough, and it may be gigabytes.
-                Some(node) if node.size > self.bounds.text_bytes => Content::cut(node.sha256),
+                Some(node) if node.size > self.bounds.text_bytes => Content {
+                    state: State::Cut,
+                    sha256: node.sha256,
+                    ..Content::default()
+                },
                 old => self.content(self.old, path, old.as_ref())?,
             };
         }
@@ -262,10 +248,9 @@ impl Comparison<'_, '_> {
         let (diff, cut) = if old_content.sha256 == new_content.sha256 {
             (None, false)
         } else {
-            let left = if is_risky {
-                &mut self.risky_left
-            } else {
-                &mut self.plain_left
+            let left = match is_risky {
+                true => &mut self.risky_left,
+                false => &mut self.plain_left,
             };
             let (diff, cut) = diff(path, &old_content, &new_content, self.deadline, left);
             (Some(diff), cut)
@@ -322,15 +307,6 @@ enum State {
 }
 
 impl Content {
-    /// Nothing of it was read.
-    fn cut(sha256: Option<[u8; 32]>) -> Self {
-        Self {
-            bytes: Vec::new(),
-            state: State::Cut,
-            sha256,
-        }
-    }
-
     fn whole(&self) -> Option<&[u8]> {
         (self.state == State::Whole).then_some(&self.bytes)
     }
@@ -355,7 +331,7 @@ fn same(old: &Node, new: &Node) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::{Timestamp, tests::fixture::Place};
+    use crate::tree::{Timestamp, tests::fixture::Scratch};
     use std::{
         fs,
         os::unix::fs::{PermissionsExt, symlink},
@@ -371,7 +347,7 @@ mod tests {
         diff_bytes: 1000,
     };
 
-    fn between(old: &Place, new: &Place) -> Vec<Change> {
+    fn between(old: &Scratch, new: &Scratch) -> Vec<Change> {
         let (old, new) = (
             Side::live(old.root(), WALK).unwrap(),
             Side::live(new.root(), WALK).unwrap(),
@@ -386,7 +362,7 @@ mod tests {
 
     #[test]
     fn trees_differ_by_content_mode_target_and_kind_but_not_by_time() {
-        let (old, new) = (Place::new("old"), Place::new("new"));
+        let (old, new) = (Scratch::new("old"), Scratch::new("new"));
         for place in [&old, &new] {
             fs::create_dir(place.path("same")).unwrap();
             fs::write(place.path("same/file"), "same").unwrap();
@@ -434,7 +410,7 @@ mod tests {
 
     #[test]
     fn a_description_with_digests_is_a_side_and_is_held_to_them() {
-        let place = Place::new("described");
+        let place = Scratch::new("described");
         fs::write(place.path("same"), "same").unwrap();
         fs::write(place.path("other"), "new").unwrap();
         let node = |content: &str| Node {
@@ -465,7 +441,7 @@ mod tests {
 
     #[test]
     fn what_is_too_large_to_be_shown_is_not_read_from_a_side_with_digests() {
-        let place = Place::new("large");
+        let place = Scratch::new("large");
         fs::write(place.path("changed"), "new").unwrap();
         let node = || Node {
             kind: EntryKind::File,
@@ -488,7 +464,7 @@ mod tests {
 
     #[test]
     fn bounds_hold_and_the_token_names_what_was_seen() {
-        let (old, new) = (Place::new("bound-old"), Place::new("bound-new"));
+        let (old, new) = (Scratch::new("bound-old"), Scratch::new("bound-new"));
         for number in 0..40 {
             fs::write(new.path(format!("{number:02}")), format!("{}\n", "x".repeat(90))).unwrap();
         }
@@ -524,7 +500,7 @@ mod tests {
 
     #[test]
     fn what_the_host_may_run_is_shown_however_much_else_there_is_and_is_said_to_be_cut_otherwise() {
-        let (old, new) = (Place::new("crowd-old"), Place::new("crowd-new"));
+        let (old, new) = (Scratch::new("crowd-old"), Scratch::new("crowd-new"));
         for number in 0..40 {
             fs::write(new.path(format!("!{number:02}")), "x".repeat(90)).unwrap();
             fs::write(old.path(format!("{number:02}.mk")), "x".repeat(90)).unwrap();
@@ -558,7 +534,7 @@ mod tests {
 
     #[test]
     fn a_file_with_a_second_name_is_special_and_not_read() {
-        let (old, new) = (Place::new("names-old"), Place::new("names-new"));
+        let (old, new) = (Scratch::new("names-old"), Scratch::new("names-new"));
         fs::write(new.outside("canary"), "canary").unwrap();
         fs::hard_link(new.outside("canary"), new.path("x")).unwrap();
         let changes = between(&old, &new);

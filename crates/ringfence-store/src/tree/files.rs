@@ -31,7 +31,6 @@ pub struct Got {
     pub entry: TreeEntry,
 }
 
-/// One line of a listing.
 #[derive(Clone, Debug)]
 pub struct ListedFile {
     /// As it lies there.
@@ -41,7 +40,6 @@ pub struct ListedFile {
     pub sha256: Option<[u8; 32]>,
 }
 
-/// How much a listing looks at.
 #[derive(Clone, Copy, Debug)]
 pub struct ListBounds {
     /// Passing it is an error.
@@ -78,18 +76,13 @@ pub fn put(
 
 fn refuse_other_than_file(directory: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), TreeError> {
     let there = beneath::look(directory.as_fd(), name).map_err(TreeError::of("look at", path))?;
-    let what = match there {
-        None => return Ok(()),
+    match there {
         Some(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
-            "what is there is no regular file"
+            Err(TreeError::refused(path, "what is there is no regular file"))
         }
-        Some(stat) if stat.st_nlink > 1 => "the file has more than one name (hard link)",
-        Some(_) => return Ok(()),
-    };
-    Err(TreeError::Refused {
-        path: path.to_owned(),
-        what,
-    })
+        Some(stat) if stat.st_nlink > 1 => Err(TreeError::refused(path, beneath::SECOND_NAME)),
+        _ => Ok(()),
+    }
 }
 
 /// Reads a regular file with one name. More than `bytes_max` is `TooLarge`.
@@ -145,9 +138,8 @@ pub fn remove(root: BorrowedFd<'_>, path: &WorkspacePath) -> Result<(), TreeErro
 pub(super) fn read(file: File, path: &Path, bytes_max: u64) -> Result<Vec<u8>, TreeError> {
     let mut bytes = Vec::new();
     let mut reader = file.take(bytes_max.saturating_add(1));
-    reader
-        .read_to_end(&mut bytes)
-        .map_err(TreeError::io("read", path))?;
+    let read = reader.read_to_end(&mut bytes);
+    read.map_err(TreeError::io("read", path))?;
     if bytes.len() as u64 > bytes_max {
         return Err(TreeError::too_large(path, bytes_max));
     }
@@ -170,7 +162,7 @@ fn digest(root: BorrowedFd<'_>, entry: &TreeEntry, left: &mut u64) -> Option<[u8
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::tests::fixture::Place;
+    use crate::tree::tests::fixture::Scratch;
     use std::{
         fs,
         os::unix::fs::{MetadataExt, PermissionsExt, symlink},
@@ -190,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_file_is_put_with_its_directories_read_back_and_removed() {
-        let place = Place::new("put");
+        let place = Scratch::new("put");
         put(place.root(), &at("a/b/c"), b"one", Some(0o6755), 3).unwrap();
         put(place.root(), &at("a/b/c"), b"two", Some(0o6755), 3).unwrap();
         let got = get(place.root(), &at("a/b/c"), 3).unwrap();
@@ -217,7 +209,7 @@ mod tests {
 
     #[test]
     fn only_a_plain_file_is_replaced() {
-        let place = Place::new("replace");
+        let place = Scratch::new("replace");
         fs::write(place.outside("canary"), "canary").unwrap();
         symlink(place.outside("canary"), place.path("link")).unwrap();
         symlink(place.outside(""), place.path("out")).unwrap();
@@ -253,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_listing_hashes_as_much_as_it_may() {
-        let place = Place::new("list");
+        let place = Scratch::new("list");
         put(place.root(), &at("d/a"), b"abc", None, 9).unwrap();
         put(place.root(), &at("d/b"), b"eight by", None, 9).unwrap();
         put(place.root(), &at("d/c"), b"abc", None, 9).unwrap();
@@ -276,7 +268,7 @@ mod tests {
             eprintln!("not root: what is put belongs to this user anyway");
             return;
         }
-        let place = Place::new("owner");
+        let place = Scratch::new("owner");
         std::os::unix::fs::chown(place.path(""), Some(1234), Some(2345)).unwrap();
         put(place.root(), &at("a/b"), b"x", None, 9).unwrap();
         for path in ["a", "a/b"] {

@@ -82,7 +82,7 @@ impl LowerState {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{CompareBounds, overlay, tests::fixture::Place},
+        super::{CompareBounds, overlay, tests::fixture::Scratch},
         *,
     };
     use std::fs;
@@ -97,7 +97,7 @@ mod tests {
         diff_bytes: 1 << 10,
     };
 
-    fn conflicts(seen: &LowerState, upper: &Place, lower: &Place) -> Vec<String> {
+    fn conflicts(seen: &LowerState, upper: &Scratch, lower: &Scratch) -> Vec<String> {
         let mut changes = overlay::read(upper.root(), lower.root(), WALK, COMPARE).unwrap();
         seen.flag(&mut changes);
         let flagged = changes
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn what_the_host_did_meanwhile_to_what_a_program_changed_is_flagged_and_nothing_else_is() {
-        let (lower, upper) = (Place::new("meanwhile"), Place::new("meanwhile-upper"));
+        let (lower, upper) = (Scratch::new("meanwhile"), Scratch::new("meanwhile-upper"));
         fs::create_dir(lower.path("d")).unwrap();
         for name in ["edited", "removed", "kept", "d/inside"] {
             fs::write(lower.path(name), "old\n").unwrap();

@@ -15,25 +15,22 @@ mod names;
 mod node;
 pub mod overlay;
 mod owner;
-mod pack;
 mod risks;
 mod staging;
 mod text;
-mod timestamp;
 mod walk;
 
+pub use archive::{PackLimits, Packed, pack};
 pub use beneath::{NO_FILE, open_file};
-pub(crate) use beneath::{open_handle, open_listing, open_parent, open_regular};
+pub(crate) use beneath::{here, open_handle, open_listing, open_parent, open_regular};
 pub use changes::{Change, ChangeKind, Changes, CompareBounds, OpenContent, Side, compare};
 pub use error::TreeError;
 pub use files::{Got, ListBounds, ListedFile, MODES, get, list, put, remove};
 pub use lower_state::{CHANGED_MEANWHILE, LowerState};
 pub use node::{Node, Stamp};
 pub(crate) use owner::AsOwner;
-pub use pack::{PackLimits, Packed, pack};
 pub use risks::Risk;
-pub use timestamp::Timestamp;
-pub use walk::{Bounds, DEPTH_MAX, EntryKind, TreeEntry, walk};
+pub use walk::{Bounds, DEPTH_MAX, EntryKind, Timestamp, TreeEntry, walk};
 
 #[cfg(test)]
 mod tests {

@@ -1,9 +1,10 @@
 //! What lies at one path of a tree.
 
 use super::{EntryKind, Timestamp, TreeEntry};
+use rustix::fs::Stat;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// What lies at a path on one side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub kind: EntryKind,
@@ -19,21 +20,36 @@ pub struct Node {
 }
 
 /// By what a live file is known: a program can set none of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Stamp {
-    device: u64,
+    pub(crate) ctime: Timestamp,
     inode: u64,
-    changed: Timestamp,
+    device: u64,
+}
+
+impl Stamp {
+    pub(crate) fn of(stat: &Stat) -> Self {
+        Self {
+            ctime: Timestamp::of_change(stat),
+            inode: stat.st_ino,
+            device: stat.st_dev,
+        }
+    }
+
+    pub(crate) fn of_entry(entry: &TreeEntry) -> Self {
+        Self {
+            ctime: entry.ctime,
+            inode: entry.inode,
+            device: entry.device,
+        }
+    }
 }
 
 impl From<TreeEntry> for Node {
     fn from(entry: TreeEntry) -> Self {
         Self {
-            stamp: Some(Stamp {
-                device: entry.device,
-                inode: entry.inode,
-                changed: entry.ctime,
-            }),
+            stamp: Some(Stamp::of_entry(&entry)),
             kind: entry.kind,
             mode: entry.mode,
             size: entry.size,
@@ -45,10 +61,8 @@ impl From<TreeEntry> for Node {
 
 impl Node {
     pub(super) fn of_program(entry: TreeEntry) -> (PathBuf, Self) {
-        let (path, second_name) = (
-            entry.path.clone(),
-            entry.kind == EntryKind::File && entry.links > 1,
-        );
+        let path = entry.path.clone();
+        let second_name = entry.kind == EntryKind::File && entry.links > 1;
         let mut node = Self::from(entry);
         if second_name {
             node.kind = EntryKind::Other;

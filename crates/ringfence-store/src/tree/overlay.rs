@@ -5,7 +5,8 @@
 //! deletion, a directory with the attribute `user.overlay.opaque` hides what is below it.
 
 use super::{
-    Bounds, Change, ChangeKind, Changes, CompareBounds, EntryKind, Node, Side, TreeError, beneath, changes,
+    Bounds, Change, ChangeKind, Changes, CompareBounds, EntryKind, Node, Side, TreeEntry, TreeError, beneath,
+    changes,
     files::MODES,
     staging::{self, Attributes, Staged, StagingDir},
     walk,
@@ -21,10 +22,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What a commit did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Committed {
-    /// Files, links and directories written.
     pub written: usize,
     pub deleted: usize,
     pub skipped: Vec<PathBuf>,
@@ -59,12 +58,9 @@ fn merge<'a>(
     let mut above = BTreeSet::new();
     for entry in walk(upper, bounds)? {
         let (path, node) = Node::of_program(entry);
-        let merges = node.kind == EntryKind::Directory
-            && nodes
-                .get(&path)
-                .is_some_and(|there| there.kind == EntryKind::Directory)
-            && !is_opaque(upper, &path)?;
-        if !merges {
+        let is_directory = |node: &Node| node.kind == EntryKind::Directory;
+        let merges = is_directory(&node) && nodes.get(&path).is_some_and(is_directory);
+        if !merges || is_opaque(upper, &path)? {
             hide(&mut nodes, &path);
         }
         if node.kind != EntryKind::Whiteout {
@@ -88,11 +84,10 @@ fn merge<'a>(
 }
 
 fn hide(nodes: &mut BTreeMap<PathBuf, Node>, path: &Path) {
-    let below = nodes.range(path.to_owned()..);
-    let hidden = below
-        .map(|(below, _)| below)
-        .take_while(|below| below.starts_with(path));
-    for hidden in hidden.cloned().collect::<Vec<_>>() {
+    let from = nodes.range(path.to_owned()..).map(|(below, _)| below);
+    let hidden = from.take_while(|below| below.starts_with(path));
+    let hidden: Vec<PathBuf> = hidden.cloned().collect();
+    for hidden in hidden {
         nodes.remove(&hidden);
     }
 }
@@ -121,10 +116,7 @@ fn has_attribute(file: BorrowedFd<'_>, name: &std::ffi::CStr, path: &Path) -> Re
 }
 
 fn foreign(path: &Path) -> TreeError {
-    TreeError::Refused {
-        path: path.to_owned(),
-        what: "its attributes are not those of an overlay mounted here",
-    }
+    TreeError::refused(path, "its attributes are not those of an overlay mounted here")
 }
 
 /// Writes what was chosen of what [`read`] gave into the host's directory: what was shown and nothing else. All is
@@ -187,14 +179,11 @@ struct Order<'c> {
 
 impl<'c> Order<'c> {
     fn of(chosen: &'c Changes) -> Self {
-        let is_directory = |node: &Option<Node>| {
-            node.as_ref()
-                .is_some_and(|node| node.kind == EntryKind::Directory)
-        };
+        let of_directory = |node: &Node| node.kind == EntryKind::Directory;
+        let is_directory = |node: &Option<Node>| node.as_ref().is_some_and(of_directory);
         let of_kind = |kind: ChangeKind| chosen.list.iter().filter(move |change| change.kind == kind);
-        let replaced: Vec<&Change> = of_kind(ChangeKind::Changed)
-            .filter(|change| is_directory(&change.old) != is_directory(&change.new))
-            .collect();
+        let is_other = |change: &&Change| is_directory(&change.old) != is_directory(&change.new);
+        let replaced: Vec<&Change> = of_kind(ChangeKind::Changed).filter(is_other).collect();
         let is_replaced = |above: &Path| replaced.iter().any(|change| change.path == above);
         let (early, late) =
             of_kind(ChangeKind::Deleted).partition(|change| change.path.ancestors().any(is_replaced));
@@ -207,8 +196,10 @@ impl<'c> Order<'c> {
 
     /// All lies as it was shown, and nothing but what was chosen is in the directories that are replaced.
     fn check(&self, lower: BorrowedFd<'_>, chosen: &Changes) -> Result<(), TreeError> {
-        for change in &chosen.list {
-            expect(lower, &change.path, change.old.as_ref())?;
+        for Change { path, old, .. } in &chosen.list {
+            if !is_as_shown(lower, path, old.as_ref())? {
+                return Err(TreeError::Stale(path.clone()));
+            }
         }
         let bounds = Bounds {
             entries: self.early.len(),
@@ -222,10 +213,8 @@ impl<'c> Order<'c> {
                 Err(TreeError::TooMany { .. }) => return Err(TreeError::Stale(path.clone())),
                 Err(error) => return Err(error),
             };
-            if let Some(other) = inside
-                .into_iter()
-                .find(|entry| !self.early.iter().any(|early| early.path == entry.path))
-            {
+            let is_chosen = |entry: &TreeEntry| self.early.iter().any(|early| early.path == entry.path);
+            if let Some(other) = inside.into_iter().find(|entry| !is_chosen(entry)) {
                 return Err(TreeError::Stale(other.path));
             }
         }
@@ -298,11 +287,8 @@ impl Commit<'_> {
 
     /// The directories in which something came or went.
     fn sync_names(&self, chosen: &Changes) -> Result<(), TreeError> {
-        let parents: BTreeSet<&Path> = chosen
-            .list
-            .iter()
-            .filter_map(|change| change.path.parent())
-            .collect();
+        let changes = chosen.list.iter();
+        let parents: BTreeSet<&Path> = changes.filter_map(|change| change.path.parent()).collect();
         if parents.len() > SYNCED_SINGLY_MAX {
             return sync_all(self.lower);
         }
@@ -323,15 +309,13 @@ impl Commit<'_> {
         for (path, _) in &self.directories {
             beneath::make_directories(self.lower, path)?;
         }
-        let mut written = self.directories.len();
+        self.done.written = self.directories.len();
         for ready in &self.staged {
-            if self.place_one(ready)? {
-                written += 1;
-            } else {
-                self.done.conflicts.push(ready.path.clone());
+            match self.place_one(ready)? {
+                true => self.done.written += 1,
+                false => self.done.conflicts.push(ready.path.clone()),
             }
         }
-        self.done.written = written;
         Ok(())
     }
 
@@ -374,8 +358,8 @@ impl Commit<'_> {
             return Ok(false);
         }
         let (directory, name) = beneath::open_parent(self.lower, &ready.path, Some(0o755))?;
-        self.stage
-            .place(&ready.staged, directory.as_fd(), name, &ready.path)?;
+        let Ready { staged, path, .. } = ready;
+        self.stage.place(staged, directory.as_fd(), name, path)?;
         Ok(true)
     }
 
@@ -392,13 +376,10 @@ impl Commit<'_> {
     }
 
     fn make_room(&mut self, replaced: &[&Change]) -> Result<(), TreeError> {
-        for change in replaced {
-            match self.remove(change)? {
-                Removed::Gone => {}
-                Removed::NotEmpty | Removed::Conflict => return Err(TreeError::Stale(change.path.clone())),
-            }
-        }
-        Ok(())
+        replaced.iter().try_for_each(|change| match self.remove(change)? {
+            Removed::Gone => Ok(()),
+            Removed::NotEmpty | Removed::Conflict => Err(TreeError::Stale(change.path.clone())),
+        })
     }
 
     /// A file, a link or a directory; what is gone is fine. A file is taken away first, and looked at then.
@@ -439,8 +420,8 @@ impl Commit<'_> {
     fn set_modes(&self) -> Result<(), TreeError> {
         for (path, mode) in self.directories.iter().rev() {
             let directory = beneath::open_directory(self.lower, path)?;
-            rustix::fs::fchmod(&directory, Mode::from_raw_mode(*mode))
-                .map_err(TreeError::of("set the mode of", path))?;
+            let set = rustix::fs::fchmod(&directory, Mode::from_raw_mode(*mode));
+            set.map_err(TreeError::of("set the mode of", path))?;
             rustix::fs::fsync(&directory).map_err(TreeError::of("bring to the disk", path))?;
         }
         Ok(())
@@ -451,7 +432,6 @@ fn sync_all(lower: BorrowedFd<'_>) -> Result<(), TreeError> {
     rustix::fs::syncfs(lower).map_err(TreeError::of("bring to the disk", "."))
 }
 
-/// What became of what was to go.
 enum Removed {
     Gone,
     /// A directory with something in it.
@@ -460,13 +440,7 @@ enum Removed {
     Conflict,
 }
 
-/// There is in the host's directory what was shown.
-fn expect(lower: BorrowedFd<'_>, path: &Path, shown: Option<&Node>) -> Result<(), TreeError> {
-    is_as_shown(lower, path, shown)?
-        .then_some(())
-        .ok_or_else(|| TreeError::Stale(path.to_owned()))
-}
-
+/// Whether there is in the host's directory what was shown.
 fn is_as_shown(lower: BorrowedFd<'_>, path: &Path, shown: Option<&Node>) -> Result<bool, TreeError> {
     let now = match walk::one(lower, path) {
         Ok(entry) => Some(Node::from(entry)),
@@ -479,8 +453,8 @@ fn is_as_shown(lower: BorrowedFd<'_>, path: &Path, shown: Option<&Node>) -> Resu
         (Some(shown), Some(now)) if shown.stamp.is_some() && shown.stamp == now.stamp => true,
         (Some(shown), Some(now)) if shown.kind == now.kind && shown.mode == now.mode => match shown.kind {
             EntryKind::File => {
-                let mut file = beneath::open_regular(lower, path)?.0;
-                let hashed = digest::of(&mut file).map_err(TreeError::io("read", path))?;
+                let (file, _) = beneath::open_regular(lower, path)?;
+                let hashed = digest::of(file).map_err(TreeError::io("read", path))?;
                 shown.sha256 == Some(hashed.sha256)
             }
             _ => true,

@@ -57,7 +57,7 @@ mod tests {
         Bounds, PackLimits,
         archive::{Limits, unpack},
         get, pack, put, remove,
-        tests::fixture::Place,
+        tests::fixture::Scratch,
     };
     use std::{
         fs::{self, File},
@@ -77,7 +77,7 @@ mod tests {
             eprintln!("not root: nobody else has to act as an owner");
             return;
         }
-        let place = Place::new("memory");
+        let place = Scratch::new("memory");
         let script = format!(
             "mount -t tmpfs layer {0} && mkdir {0}/w && echo ready && read end",
             place.path("").display()

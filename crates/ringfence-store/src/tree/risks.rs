@@ -20,34 +20,29 @@ pub struct Risk {
     pub sentence: &'static str,
 }
 
-const EXECUTABLE: Risk = Risk {
-    rule: "executable",
-    sentence: "It can be run as a program.",
-};
-const PROGRAM: Risk = Risk {
-    rule: "program",
-    sentence: "Its content is a program or a script for one.",
-};
-const SET_ID: Risk = Risk {
-    rule: "set-id",
-    sentence: "It asks to run as its owner or group; the bits are dropped at a commit.",
-};
-const OUTSIDE: Risk = Risk {
-    rule: "link.outside",
-    sentence: "The link points out of the workspace, or may.",
-};
-const SPECIAL: Risk = Risk {
-    rule: "special",
-    sentence: "It is no file, directory or link, or a file with a second name; it is not committed.",
-};
-const SCRIPTS: Risk = Risk {
-    rule: "node.scripts",
-    sentence: "The scripts, commands or hooks in package.json changed; package managers run them.",
-};
-const BARE: Risk = Risk {
-    rule: "git.bare",
-    sentence: "It belongs to a bare Git repository, whose settings and hooks Git obeys from any directory inside.",
-};
+const fn risk(rule: &'static str, sentence: &'static str) -> Risk {
+    Risk { rule, sentence }
+}
+
+const EXECUTABLE: Risk = risk("executable", "It can be run as a program.");
+const PROGRAM: Risk = risk("program", "Its content is a program or a script for one.");
+const SET_ID: Risk = risk(
+    "set-id",
+    "It asks to run as its owner or group; the bits are dropped at a commit.",
+);
+const OUTSIDE: Risk = risk("link.outside", "The link points out of the workspace, or may.");
+const SPECIAL: Risk = risk(
+    "special",
+    "It is no file, directory or link, or a file with a second name; it is not committed.",
+);
+const SCRIPTS: Risk = risk(
+    "node.scripts",
+    "The scripts, commands or hooks in package.json changed; package managers run them.",
+);
+const BARE: Risk = risk(
+    "git.bare",
+    "It belongs to a bare Git repository, whose settings and hooks Git obeys from any directory inside.",
+);
 
 /// What is known of one change.
 pub(super) struct Facts<'a> {
@@ -101,9 +96,8 @@ fn of_new(facts: &Facts<'_>, new: &Node) -> Vec<Risk> {
     let mut risks = Vec::new();
     let content = |node: Option<&Node>| node.and_then(|node| node.sha256);
     let was = |mask: u32| {
-        facts
-            .old
-            .is_some_and(|old| old.kind == new.kind && old.mode & mask != 0)
+        let old = facts.old.filter(|old| old.kind == new.kind);
+        old.is_some_and(|old| old.mode & mask != 0)
     };
     match &new.kind {
         EntryKind::File => {
@@ -207,17 +201,13 @@ fn is_program(head: &[u8]) -> bool {
     MARKS.iter().any(|mark| head.starts_with(mark))
 }
 
-/// Does a link of this place leave the workspace, or may it: after a name that is a link itself, `..` leads anywhere.
+/// Whether a link of this place leaves the workspace, or may: after a name that is a link itself, `..` leads anywhere.
 fn leads_out(path: &Path, target: &Path) -> bool {
     let names = |part: &Component<'_>| matches!(part, Component::Normal(_));
-    let up = target
-        .components()
-        .filter(|part| *part == Component::ParentDir)
-        .count();
-    let up_later = target
-        .components()
-        .skip_while(|part| !names(part))
-        .any(|part| part == Component::ParentDir);
+    let is_up = |part: &Component<'_>| *part == Component::ParentDir;
+    let up = target.components().filter(is_up).count();
+    let mut named = target.components().skip_while(|part| !names(part));
+    let up_later = named.any(|part| is_up(&part));
     target.is_absolute() || up_later || up >= path.components().count()
 }
 

@@ -1,7 +1,7 @@
 //! Files that wait, out of the way, until all of them are whole.
 
 use super::{Timestamp, TreeError, beneath};
-use crate::digest::Hashing;
+use crate::{digest::Hashing, whole_file::random_hex};
 use rustix::{
     fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags},
     io::Errno,
@@ -15,6 +15,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+const OWN: &str = ".ringfence-";
 /// A directory that was made a moment ago may not be locked yet.
 const LEFT_AFTER: Duration = Duration::from_secs(60);
 
@@ -26,7 +27,6 @@ pub(super) struct StagingDir<'r> {
     files: u64,
 }
 
-/// What a staged file gets.
 #[derive(Clone, Copy)]
 pub(super) struct Attributes {
     pub mode: u32,
@@ -90,14 +90,16 @@ fn forget_one(root: BorrowedFd<'_>, name: &str) -> rustix::io::Result<()> {
 
 impl<'r> StagingDir<'r> {
     pub(super) fn new(root: BorrowedFd<'r>) -> Result<Self, TreeError> {
-        let name = own_name().map_err(TreeError::io("name", "a staging directory"))?;
+        // No program can guess it, and so none can be in the way.
+        let random = random_hex::<8>().map_err(TreeError::io("name", "a staging directory"))?;
+        let name = format!("{OWN}{random}");
         let mode = Mode::from_raw_mode(0o700);
         rustix::fs::mkdirat(root, &name, mode).map_err(TreeError::of("make", &name))?;
-        let directory =
-            beneath::open_listing(root, Path::new(&name)).map_err(TreeError::of("open", &name))?;
+        let opened = beneath::open_listing(root, Path::new(&name));
+        let directory = opened.map_err(TreeError::of("open", &name))?;
         // While the lock is held, no other process takes the directory for a leftover.
-        rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive)
-            .map_err(TreeError::of("lock", &name))?;
+        let locked = rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive);
+        locked.map_err(TreeError::of("lock", &name))?;
         Ok(Self {
             root,
             name,
@@ -121,23 +123,18 @@ impl<'r> StagingDir<'r> {
     ) -> Result<Staged, TreeError> {
         let number = self.next();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(
-            &self.directory,
-            number.to_string(),
-            flags,
-            Mode::from_raw_mode(0o600),
-        )
-        .map_err(TreeError::of("create", path))?;
-        let mut out = Hashing::new(File::from(file));
-        let size = std::io::copy(&mut (&mut reader).take(bytes_max), &mut out)
-            .map_err(TreeError::io("write", path))?;
+        let mode = Mode::from_raw_mode(0o600);
+        let file = rustix::fs::openat(&self.directory, number.to_string(), flags, mode);
+        let mut out = Hashing::new(File::from(file.map_err(TreeError::of("create", path))?));
+        let copied = std::io::copy(&mut (&mut reader).take(bytes_max), &mut out);
+        let size = copied.map_err(TreeError::io("write", path))?;
         if size == bytes_max && reader.read(&mut [0]).map_err(TreeError::io("read", path))? > 0 {
             return Err(TreeError::too_large(path, bytes_max));
         }
         let (file, hashed) = out.finish();
         beneath::give_like(file.as_fd(), self.root).map_err(TreeError::of("give away", path))?;
-        rustix::fs::fchmod(&file, Mode::from_raw_mode(attributes.mode))
-            .map_err(TreeError::of("set the mode of", path))?;
+        let mode = Mode::from_raw_mode(attributes.mode);
+        rustix::fs::fchmod(&file, mode).map_err(TreeError::of("set the mode of", path))?;
         if let Some(mtime) = attributes.mtime {
             rustix::fs::futimens(&file, &mtime.to_set()).map_err(TreeError::of("date", path))?;
         }
@@ -152,10 +149,10 @@ impl<'r> StagingDir<'r> {
     pub(super) fn link(&mut self, target: &Path, path: &Path) -> Result<Staged, TreeError> {
         let number = self.next();
         let name = number.to_string();
-        rustix::fs::symlinkat(target, &self.directory, name.as_str())
-            .map_err(TreeError::of("make the link", path))?;
-        beneath::give_link_like(self.directory.as_fd(), &name, self.root)
-            .map_err(TreeError::of("give away", path))?;
+        let made = rustix::fs::symlinkat(target, &self.directory, name.as_str());
+        made.map_err(TreeError::of("make the link", path))?;
+        let given = beneath::give_link_like(self.directory.as_fd(), &name, self.root);
+        given.map_err(TreeError::of("give away", path))?;
         Ok(Staged::unread(number))
     }
 
@@ -188,22 +185,22 @@ impl<'r> StagingDir<'r> {
     pub(super) fn exchange(
         &self,
         staged: &Staged,
-        directory: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
         name: &OsStr,
     ) -> rustix::io::Result<()> {
         let own = staged.number.to_string();
-        rustix::fs::renameat_with(&self.directory, own, directory, name, RenameFlags::EXCHANGE)
+        rustix::fs::renameat_with(&self.directory, own, to, name, RenameFlags::EXCHANGE)
     }
 
     /// As `place`, where nothing is. `Errno::EXIST`: something is.
     pub(super) fn place_new(
         &self,
         staged: &Staged,
-        directory: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
         name: &OsStr,
     ) -> rustix::io::Result<()> {
         let own = staged.number.to_string();
-        rustix::fs::renameat_with(&self.directory, own, directory, name, RenameFlags::NOREPLACE)
+        rustix::fs::renameat_with(&self.directory, own, to, name, RenameFlags::NOREPLACE)
     }
 
     /// Takes a file or a link out of its place.
@@ -239,15 +236,8 @@ impl Drop for StagingDir<'_> {
     }
 }
 
-/// A name that no program can guess, and so none can be in the way of.
-fn own_name() -> std::io::Result<String> {
-    let mut random = [0; 8];
-    getrandom::fill(&mut random).map_err(std::io::Error::other)?;
-    Ok(format!(".ringfence-{:016x}", u64::from_ne_bytes(random)))
-}
-
-/// Has it the form of one.
+/// Whether it has the form of a staging directory's name.
 fn is_own_name(name: &str) -> bool {
-    let digits = name.strip_prefix(".ringfence-");
+    let digits = name.strip_prefix(OWN);
     digits.is_some_and(|digits| digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }

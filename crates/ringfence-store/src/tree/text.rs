@@ -25,9 +25,8 @@ pub(super) fn unified(
         None => "/dev/null".to_owned(),
     };
     let header = (name("a", old), name("b", new));
-    let diff = TextDiff::configure()
-        .deadline(deadline)
-        .diff_lines(old.unwrap_or_default(), new.unwrap_or_default());
+    let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
+    let diff = TextDiff::configure().deadline(deadline).diff_lines(old, new);
     let mut unified = diff.unified_diff();
     unified.header(&header.0, &header.1);
     let mut shown = Bounded {
@@ -41,7 +40,6 @@ pub(super) fn unified(
     (shown.text, cut)
 }
 
-/// Takes whole lines while there is room.
 struct Bounded {
     text: String,
     bytes_max: usize,

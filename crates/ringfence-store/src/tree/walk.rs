@@ -1,10 +1,11 @@
 //! Everything below a directory, as it lies there.
 
-use super::{Timestamp, TreeError, beneath};
+use super::{TreeError, beneath};
 use rustix::{
-    fs::{AtFlags, Dir, FileType, Stat},
+    fs::{Dir, FileType, Stat, Timespec, Timestamps, UTIME_OMIT},
     io::Errno,
 };
+use serde::{Deserialize, Serialize};
 use std::{
     ffi::{CStr, CString, OsStr},
     os::{
@@ -17,7 +18,6 @@ use std::{
 /// Each level of a walk holds one descriptor, so no bound of depth is taken beyond this.
 pub const DEPTH_MAX: usize = 128;
 
-/// One thing in a directory, not followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeEntry {
     /// Below the directory that was walked. Any bytes, not only text.
@@ -29,23 +29,18 @@ pub struct TreeEntry {
     pub mtime: Timestamp,
     /// Last change of content or attributes. A program cannot set it.
     pub ctime: Timestamp,
-    /// Number of the file on its file system.
     pub inode: u64,
     pub device: u64,
     pub size: u64,
     /// What it takes, in 512 bytes; less than its size where it has holes.
     pub blocks: u64,
-    /// Number of names this file has.
     pub links: u64,
 }
 
-/// What an entry is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryKind {
     File,
-    /// A directory; what is in it follows.
     Directory,
-    /// A symbolic link and where it points, as it is written.
     Link(PathBuf),
     /// In the upper layer of an overlay: what is below was deleted. A character device of number 0:0.
     Whiteout,
@@ -53,10 +48,8 @@ pub enum EntryKind {
     Other,
 }
 
-/// Bounds of a walk.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Entries altogether.
     pub entries: usize,
     /// Directories inside each other; 0 allows files only. At most [`DEPTH_MAX`].
     pub depth: usize,
@@ -74,13 +67,10 @@ pub(super) fn walk_at(
     below: &Path,
     bounds: Bounds,
 ) -> Result<Vec<TreeEntry>, TreeError> {
-    let depth = bounds.depth.min(DEPTH_MAX);
+    let depth_max = bounds.depth.min(DEPTH_MAX);
     let mut entries = Vec::new();
-    let mut levels = vec![Level::open(
-        beneath::open_directory(root, below)?,
-        below,
-        bounds.entries,
-    )?];
+    let opened = beneath::open_directory(root, below)?;
+    let mut levels = vec![Level::open(opened, below, bounds.entries)?];
     while let Some(level) = levels.last_mut() {
         let Some(name) = level.names.pop() else {
             levels.pop();
@@ -90,18 +80,14 @@ pub(super) fn walk_at(
             continue;
         };
         if entries.len() == bounds.entries {
-            return Err(TreeError::TooMany {
-                entries_max: bounds.entries,
-            });
+            let entries_max = bounds.entries;
+            return Err(TreeError::TooMany { entries_max });
         }
         let path = entry.path.clone();
         entries.push(entry);
         let Some(opened) = opened else { continue };
-        if levels.len() > depth {
-            return Err(TreeError::TooDeep {
-                path,
-                depth_max: depth,
-            });
+        if levels.len() > depth_max {
+            return Err(TreeError::TooDeep { path, depth_max });
         }
         levels.push(Level::open(opened, &path, bounds.entries)?);
     }
@@ -123,7 +109,6 @@ pub(super) fn one(root: BorrowedFd<'_>, path: &Path) -> Result<TreeEntry, TreeEr
     }
 }
 
-/// A directory on the way down.
 struct Level {
     directory: OwnedFd,
     path: PathBuf,
@@ -159,40 +144,35 @@ impl Level {
 
     /// What the name is now; a directory comes opened. None: it is gone, or became something else at this moment.
     fn look(&self, name: &CStr) -> Result<Option<(TreeEntry, Option<OwnedFd>)>, TreeError> {
-        let path = self.path.join(OsStr::from_bytes(name.to_bytes()));
+        let name = OsStr::from_bytes(name.to_bytes());
+        let path = self.path.join(name);
         let base = self.directory.as_fd();
-        let stat = match rustix::fs::statat(base, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => stat,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(error) => return Err(TreeError::of("look at", path)(error)),
+        let Some(stat) = beneath::look(base, name).map_err(TreeError::of("look at", &path))? else {
+            return Ok(None);
         };
-        let entry = |kind, stat: &Stat| TreeEntry::new(path.clone(), kind, stat);
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Ok(Some((entry(EntryKind::File, &stat), None))),
-            FileType::Directory => {
-                match beneath::open_listing(base, Path::new(OsStr::from_bytes(name.to_bytes()))) {
-                    Ok(opened) => {
-                        let stat = rustix::fs::fstat(&opened).map_err(TreeError::of("look at", &path))?;
-                        Ok(Some((entry(EntryKind::Directory, &stat), Some(opened))))
-                    }
-                    Err(Errno::XDEV) => Ok(Some((entry(EntryKind::Other, &stat), None))),
-                    Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
-                    Err(error) => Err(TreeError::of("open the directory", path)(error)),
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => EntryKind::File,
+            FileType::Directory => match beneath::open_listing(base, Path::new(name)) {
+                Ok(opened) => {
+                    let stat = rustix::fs::fstat(&opened).map_err(TreeError::of("look at", &path))?;
+                    return Ok(Some((
+                        TreeEntry::new(path, EntryKind::Directory, &stat),
+                        Some(opened),
+                    )));
                 }
-            }
-            FileType::Symlink => match rustix::fs::readlinkat(base, name, Vec::new()) {
-                Ok(target) => {
-                    let target = PathBuf::from(OsStr::from_bytes(target.as_bytes()));
-                    Ok(Some((entry(EntryKind::Link(target), &stat), None)))
-                }
-                Err(Errno::NOENT | Errno::INVAL) => Ok(None),
-                Err(error) => Err(TreeError::of("read the link", path)(error)),
+                Err(Errno::XDEV) => EntryKind::Other,
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+                Err(error) => return Err(TreeError::of("open the directory", path)(error)),
             },
-            FileType::CharacterDevice if stat.st_rdev == 0 => {
-                Ok(Some((entry(EntryKind::Whiteout, &stat), None)))
-            }
-            _ => Ok(Some((entry(EntryKind::Other, &stat), None))),
-        }
+            FileType::Symlink => match rustix::fs::readlinkat(base, name, Vec::new()) {
+                Ok(target) => EntryKind::Link(OsStr::from_bytes(target.as_bytes()).into()),
+                Err(Errno::NOENT | Errno::INVAL) => return Ok(None),
+                Err(error) => return Err(TreeError::of("read the link", path)(error)),
+            },
+            FileType::CharacterDevice if stat.st_rdev == 0 => EntryKind::Whiteout,
+            _ => EntryKind::Other,
+        };
+        Ok(Some((TreeEntry::new(path, kind, &stat), None)))
     }
 }
 
@@ -218,10 +198,45 @@ fn wide(number: impl Into<u64>) -> u64 {
     number.into()
 }
 
+/// Seconds since 1970, and nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Timestamp(pub i64, pub u32);
+
+impl Timestamp {
+    /// Of the last change of content, which a program can set.
+    pub(crate) fn of_content(stat: &Stat) -> Self {
+        Self(stat.st_mtime, nanoseconds(stat.st_mtime_nsec))
+    }
+
+    /// Of the last change of content or attributes, which a program cannot set.
+    pub(crate) fn of_change(stat: &Stat) -> Self {
+        Self(stat.st_ctime, nanoseconds(stat.st_ctime_nsec))
+    }
+
+    /// For futimens(2): the last change of content; the last access is left.
+    pub(crate) fn to_set(self) -> Timestamps {
+        Timestamps {
+            last_access: Timespec {
+                tv_sec: 0,
+                tv_nsec: UTIME_OMIT,
+            },
+            last_modification: Timespec {
+                tv_sec: self.0,
+                tv_nsec: self.1.into(),
+            },
+        }
+    }
+}
+
+/// The kernel gives less than a second.
+fn nanoseconds(part: impl TryInto<u32>) -> u32 {
+    part.try_into().unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::{open_file, tests::fixture::Place};
+    use crate::tree::{open_file, tests::fixture::Scratch};
     use std::{fs, os::unix::fs::symlink, time::Instant};
 
     const BOUNDS: Bounds = Bounds {
@@ -229,7 +244,7 @@ mod tests {
         depth: 16,
     };
 
-    fn names(place: &Place) -> Vec<String> {
+    fn names(place: &Scratch) -> Vec<String> {
         let entries = walk(place.root(), BOUNDS).unwrap();
         entries
             .iter()
@@ -239,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_walk_names_everything_depth_first_in_the_order_of_bytes_and_follows_nothing() {
-        let place = Place::new("walk");
+        let place = Scratch::new("walk");
         fs::create_dir_all(place.path("b/deep")).unwrap();
         fs::write(place.path("b/deep/file"), "12345").unwrap();
         fs::write(place.path("b.txt"), "").unwrap();
@@ -271,7 +286,7 @@ mod tests {
 
     #[test]
     fn bounds_are_errors_not_silence() {
-        let place = Place::new("bounds");
+        let place = Scratch::new("bounds");
         fs::create_dir_all(place.path("a/b/c")).unwrap();
         let bound = |entries, depth| walk(place.root(), Bounds { entries, depth });
         assert_eq!(bound(3, 3).unwrap().len(), 3);
@@ -282,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_tree_deeper_than_any_bound_ends_the_walk_with_few_descriptors() {
-        let place = Place::new("depths");
+        let place = Scratch::new("depths");
         let mut at = fs::File::open(place.path("")).unwrap().into();
         for _ in 0..2000 {
             rustix::fs::mkdirat(&at, "d", rustix::fs::Mode::from_raw_mode(0o700)).unwrap();
@@ -304,7 +319,7 @@ mod tests {
 
     #[test]
     fn only_plain_files_with_one_name_are_opened() {
-        let place = Place::new("open");
+        let place = Scratch::new("open");
         fs::create_dir(place.path("d")).unwrap();
         fs::write(place.path("d/plain"), "x").unwrap();
         fs::write(place.path("one"), "x").unwrap();
@@ -339,7 +354,7 @@ mod tests {
 
     #[test]
     fn ten_thousand_files_take_a_moment() {
-        let place = Place::new("many");
+        let place = Scratch::new("many");
         for directory in 0..100 {
             fs::create_dir(place.path(format!("{directory}"))).unwrap();
             for file in 0..100 {

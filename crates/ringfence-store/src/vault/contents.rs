@@ -2,12 +2,44 @@
 //! the values, so a change is made on a copy and takes its place whole.
 
 use super::{
-    error::VaultError,
-    limit::{Limit, Total},
+    error::{BYTES_MAX, Limit, NAMESPACE_BYTES_MAX, NAMESPACE_SECRETS_MAX, SECRETS_MAX, VaultError},
     value::SecretValue,
 };
 use ringfence_types::{EnvName, Namespace};
 use std::{collections::BTreeMap, sync::Arc};
+
+/// What is counted against the limits.
+#[derive(Clone, Copy, Default)]
+struct Total {
+    secrets: usize,
+    bytes: usize,
+}
+
+impl Total {
+    fn add(&mut self, value: &SecretValue) {
+        self.secrets += 1;
+        self.bytes += value.len();
+    }
+
+    fn remove(&mut self, value: &SecretValue) {
+        self.secrets -= 1;
+        self.bytes -= value.len();
+    }
+}
+
+impl Limit {
+    /// The first limit that a namespace with so much, in a vault with so much, has passed.
+    fn passed(own: Total, all: Total) -> Option<Self> {
+        let limits = [
+            (own.secrets > NAMESPACE_SECRETS_MAX, Self::NamespaceSecrets),
+            (own.bytes > NAMESPACE_BYTES_MAX, Self::NamespaceBytes),
+            (all.secrets > SECRETS_MAX, Self::Secrets),
+            (all.bytes > BYTES_MAX, Self::Bytes),
+        ];
+        let passed = limits.into_iter().find(|(passed, _)| *passed);
+        passed.map(|(_, limit)| limit)
+    }
+}
 
 #[derive(Clone, Default)]
 pub(super) struct Contents {
@@ -17,7 +49,6 @@ pub(super) struct Contents {
     expires_from_unix_ms: Option<u64>,
 }
 
-/// One secret, and how long it lives.
 #[derive(Clone)]
 pub(super) struct Kept {
     pub(super) value: Arc<SecretValue>,
@@ -103,7 +134,6 @@ impl Contents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vault::limit::{NAMESPACE_SECRETS_MAX, SECRETS_MAX};
 
     fn namespace(text: &str) -> Namespace {
         Namespace::try_from(text.to_owned()).unwrap()

@@ -7,7 +7,7 @@
 
 use super::{
     contents::{Contents, Kept},
-    limit::{BYTES_MAX, SECRETS_MAX},
+    error::{BYTES_MAX, SECRETS_MAX},
     value::SecretValue,
 };
 use ringfence_types::{EnvName, Namespace};
@@ -20,11 +20,9 @@ const FRAME_BYTES: usize = 2 + 2 + 8 + 8 + 4;
 /// The longest names: 64 of a namespace, 256 of a key.
 const NAMES_BYTES_MAX: usize = 64 + 256;
 
-/// The longest encoding of contents within their limits.
 pub(super) const ENCODED_BYTES_MAX: usize =
     NUMBER_BYTES + SECRETS_MAX * (FRAME_BYTES + NAMES_BYTES_MAX) + BYTES_MAX;
 
-/// How many bytes [`write`] adds.
 pub(super) fn encoded_len(contents: &Contents) -> usize {
     let one = |(namespace, key, kept): (&Namespace, &EnvName, &Kept)| {
         FRAME_BYTES + namespace.as_str().len() + key.as_str().len() + kept.value.len()
@@ -78,8 +76,8 @@ pub(super) fn read(bytes: &[u8]) -> Option<Contents> {
     rest.0.is_empty().then_some(contents)
 }
 
-/// What has not been read yet.
-struct Rest<'a>(&'a [u8]);
+/// What is still to be read.
+pub(super) struct Rest<'a>(pub(super) &'a [u8]);
 
 impl<'a> Rest<'a> {
     fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
@@ -88,11 +86,11 @@ impl<'a> Rest<'a> {
         Some(taken)
     }
 
-    fn array<const BYTES: usize>(&mut self) -> Option<[u8; BYTES]> {
+    pub(super) fn array<const BYTES: usize>(&mut self) -> Option<[u8; BYTES]> {
         self.take(BYTES)?.try_into().ok()
     }
 
-    fn u32(&mut self) -> Option<u32> {
+    pub(super) fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_le_bytes)
     }
 

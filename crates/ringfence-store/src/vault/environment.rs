@@ -17,16 +17,13 @@ const SHOWN_CHARS_MAX: usize = 80;
 /// `RINGFENCE_SECRET_{NAMESPACE}_{KEY}`. The namespace ends at the first `_`, is in upper case here and in lower case
 /// as a namespace: `RINGFENCE_SECRET_A_B_C` is `B_C` of `a`, and never `C` of `a_b`.
 pub fn split_variable(variable: &str) -> Result<(Namespace, EnvName), VariableError> {
-    let rest = VARIABLE_PREFIXES
-        .iter()
-        .find_map(|prefix| variable.strip_prefix(prefix))
-        .ok_or(VariableError::Prefix)?;
+    let mut prefixes = VARIABLE_PREFIXES.iter();
+    let rest = prefixes.find_map(|prefix| variable.strip_prefix(prefix));
+    let rest = rest.ok_or(VariableError::Prefix)?;
     let (namespace, key) = rest.split_once('_').ok_or(VariableError::Key)?;
     // lower case is refused: `a` and `A` would be one namespace
-    if !namespace
-        .bytes()
-        .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit())
-    {
+    let is_upper = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
+    if !namespace.bytes().all(is_upper) {
         return Err(VariableError::Namespace);
     }
     let namespace =
@@ -35,7 +32,6 @@ pub fn split_variable(variable: &str) -> Result<(Namespace, EnvName), VariableEr
     Ok((namespace, key))
 }
 
-/// Can a variable belong to it.
 pub(super) fn serves(namespace: &Namespace) -> bool {
     let served = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     namespace.as_str().bytes().all(served)
@@ -53,10 +49,8 @@ pub(super) fn collect(variables: Vec<(String, Arc<SecretValue>)>) -> Result<Cont
         match (contents.get(&place.0, &place.1), from.get(&place)) {
             (Some(kept), Some(_)) if kept.value.expose() == value.expose() => continue,
             (_, Some(first)) => {
-                return Err(VaultError::VariablesDisagree {
-                    first: first.clone(),
-                    second: variable,
-                });
+                let (first, second) = (first.clone(), variable);
+                return Err(VaultError::VariablesDisagree { first, second });
             }
             _ => {}
         }

@@ -5,7 +5,7 @@ use super::{
     contents::Contents,
     error::{Damage, VaultError},
     key::{Absent, Cost, Derivation, FileKey, Key, SALT_BYTES},
-    place::{self, Unopened},
+    place,
     seal::{self, Header, SEALED_BYTES_MAX},
 };
 use crate::whole_file::{FileError, FileLock, Taken};
@@ -17,7 +17,6 @@ use std::{
 };
 use zeroize::Zeroizing;
 
-/// Where the file is, and what opens it.
 pub(super) struct SealedFile {
     path: PathBuf,
     lock_path: PathBuf,
@@ -32,28 +31,20 @@ pub(super) struct SeenFile {
     stamp: Stamp,
 }
 
-/// Changes when the file does.
-#[derive(PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    bytes: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
+/// Device, inode, size and times: some of it changes when the file does.
+type Stamp = [u64; 7];
 
 impl SealedFile {
-    /// Opens the vault, or makes an empty one when there is none. `cost` is what a new one's passphrase takes.
+    /// Opens the vault, or makes an empty one if it is missing. `cost` is what a new one's passphrase takes.
     pub(super) fn open(
         path: &Path,
         key: FileKey,
         cost: Cost,
     ) -> Result<(Self, Contents, SeenFile), VaultError> {
         let path = place::absolute(path)?;
-        let mut lock_path = path.clone().into_os_string();
-        lock_path.push(".lock");
-        let lock_path = PathBuf::from(lock_path);
-        let _alone = place::lock(&lock_path)?;
+        let mut lock_path = path.clone();
+        lock_path.as_mut_os_string().push(".lock");
+        let _alone = place::lock(&lock_path, place::LOCK_PATIENCE)?;
         place::clean(&path)?;
         let found = match read(&path) {
             Err(VaultError::File(FileError { error, .. })) if error.kind() == io::ErrorKind::NotFound => None,
@@ -80,14 +71,12 @@ impl SealedFile {
 
     /// Held from reading what will be changed until the change is written.
     pub(super) fn lock(&self) -> Result<FileLock, VaultError> {
-        place::lock(&self.lock_path)
+        place::lock(&self.lock_path, place::LOCK_PATIENCE)
     }
 
-    /// Is the file still that one.
     pub(super) fn is(&self, seen: &SeenFile) -> Result<bool, VaultError> {
-        let metadata =
-            fs::symlink_metadata(&self.path).map_err(|error| place::failed(&self.path, "look at", error))?;
-        Ok(Stamp::of(&metadata) == seen.stamp)
+        let metadata = fs::symlink_metadata(&self.path).map_err(FileError::at("look at", &self.path))?;
+        Ok(stamp(&metadata) == seen.stamp)
     }
 
     pub(super) fn read(&self) -> Result<(Contents, SeenFile), VaultError> {
@@ -111,29 +100,21 @@ impl SealedFile {
     }
 
     fn put(&self, contents: &Contents, taken: Taken) -> Result<SeenFile, VaultError> {
-        let file = seal::seal(contents, &self.key, self.derivation)
-            .map_err(|error| place::failed(&self.path, "seal", error))?;
+        let file =
+            seal::seal(contents, &self.key, self.derivation).map_err(FileError::at("seal", &self.path))?;
         let held = place::put(&self.path, &file, taken)?;
-        let metadata = held
-            .metadata()
-            .map_err(|error| place::failed(&self.path, "look at", error))?;
-        Ok(SeenFile {
-            stamp: Stamp::of(&metadata),
-            _held: held,
-        })
+        let metadata = held.metadata();
+        let stamp = stamp(&metadata.map_err(FileError::at("look at", &self.path))?);
+        Ok(SeenFile { _held: held, stamp })
     }
 }
 
-impl Stamp {
-    fn of(metadata: &fs::Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            bytes: metadata.size(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        }
-    }
+fn stamp(metadata: &fs::Metadata) -> Stamp {
+    let (modified, changed) = (metadata.mtime(), metadata.ctime());
+    let parts = [modified, metadata.mtime_nsec(), changed, metadata.ctime_nsec()];
+    let [modified, modified_ns, changed, changed_ns] = parts.map(i64::cast_unsigned);
+    let (device, inode, size) = (metadata.dev(), metadata.ino(), metadata.size());
+    [device, inode, size, modified, modified_ns, changed, changed_ns]
 }
 
 /// The key of a vault that was `made` so, or of one that is to be made.
@@ -155,27 +136,26 @@ fn unlock(
             Err(other("was made with a key file, and a passphrase is given"))
         }
         (FileKey::KeyFile(key), made) => {
-            let absent = if made.is_some() {
-                Absent::Refused
-            } else {
-                Absent::Made
-            };
+            let absent = made.map_or(Absent::Made, |_| Absent::Refused);
             let key = place::absolute(&key)?;
             if key == path {
-                return Err(VaultError::Key {
-                    path: key,
-                    why: "it is the vault itself",
-                });
+                let (path, why) = (key, "it is the vault itself".to_owned());
+                return Err(VaultError::Key { path, why });
             }
             Ok((Key::load(&key, absent)?, Derivation::None))
         }
         (FileKey::Passphrase(words), made) => {
-            let (cost, salt) = match made {
-                Some(Derivation::Argon2id { cost, salt }) => (cost, salt),
-                _ => (
-                    cost,
-                    fresh_salt().map_err(|error| place::failed(path, "draw a salt for", error))?,
-                ),
+            let mut salt = [0; SALT_BYTES];
+            let cost = match made {
+                Some(Derivation::Argon2id { cost, salt: known }) => {
+                    salt = known;
+                    cost
+                }
+                _ => {
+                    let drawn = place::random(&mut salt);
+                    drawn.map_err(FileError::at("draw a salt for", path))?;
+                    cost
+                }
             };
             let key = Key::derive(&words, &salt, cost).map_err(|error| VaultError::Derivation {
                 path: path.to_owned(),
@@ -186,31 +166,14 @@ fn unlock(
     }
 }
 
-fn fresh_salt() -> io::Result<[u8; SALT_BYTES]> {
-    let mut salt = [0; SALT_BYTES];
-    place::random(&mut salt)?;
-    Ok(salt)
-}
-
-/// The bytes, still sealed.
 fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Header, SeenFile), VaultError> {
-    let mut held = place::open(path).map_err(|unopened| {
-        let error = match unopened {
-            Unopened::Absent => io::ErrorKind::NotFound.into(),
-            Unopened::Refused(why) => io::Error::other(why),
-            Unopened::Failed(error) => error,
-        };
-        place::failed(path, "open", error)
-    })?;
+    let mut held = place::open(path).map_err(FileError::at("open", path))?;
     // the stamp is older than the bytes: what changes between shows as a change the next time
-    let metadata = held.metadata();
-    let stamp = Stamp::of(&metadata.map_err(|error| place::failed(path, "look at", error))?);
+    let stamp = stamp(&held.metadata().map_err(FileError::at("look at", path))?);
     let bytes_max = SEALED_BYTES_MAX as u64;
     let mut file = Zeroizing::new(Vec::new());
-    (&mut held)
-        .take(bytes_max + 1)
-        .read_to_end(&mut file)
-        .map_err(|error| place::failed(path, "read", error))?;
+    let read = (&mut held).take(bytes_max + 1).read_to_end(&mut file);
+    read.map_err(FileError::at("read", path))?;
     if file.len() as u64 > bytes_max {
         return Err(damaged(path, Damage::TooLong));
     }

@@ -1,14 +1,13 @@
 //! The key of a vault's file: the bytes of a key file, or what Argon2id makes of a passphrase.
 
-use super::{
-    error::VaultError,
-    place::{self, Unopened},
-    value::SecretValue,
+use super::{error::VaultError, place, value::SecretValue};
+use crate::{
+    digest::{self, nibble},
+    whole_file::{FileError, Taken},
 };
-use crate::whole_file::{FileError, Taken};
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 use std::{
-    io::{self, Read},
+    io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -23,7 +22,7 @@ const HEX_BYTES: usize = 2 * KEY_BYTES;
 #[derive(Clone, Debug)]
 pub enum FileKey {
     /// A file of 32 bytes, or of 64 hexadecimal digits and perhaps a line's end; no symbolic link, of mode 0600 or
-    /// less. It is made when there is neither it nor the vault.
+    /// less. It is made when both it and the vault are missing.
     KeyFile(PathBuf),
     /// Words of a person. The key is derived once, when the vault is opened.
     Passphrase(Arc<SecretValue>),
@@ -32,16 +31,16 @@ pub enum FileKey {
 /// Stays in its place and is wiped there.
 pub(super) struct Key(Box<Zeroizing<[u8; KEY_BYTES]>>);
 
-/// How a file's key came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Derivation {
-    /// It was read from a key file.
     None,
     /// RFC 9106.
-    Argon2id { cost: Cost, salt: [u8; SALT_BYTES] },
+    Argon2id {
+        cost: Cost,
+        salt: [u8; SALT_BYTES],
+    },
 }
 
-/// What a derivation takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cost {
     pub(super) memory_kib: u32,
@@ -65,8 +64,8 @@ impl Cost {
 
     /// None when a file asks for too much, or for what Argon2 does not have.
     pub(super) fn bounded(memory_kib: u32, passes: u32, lanes: u32) -> Option<Self> {
-        let within =
-            memory_kib <= Self::MAX.memory_kib && passes <= Self::MAX.passes && lanes <= Self::MAX.lanes;
+        let max = Self::MAX;
+        let within = memory_kib <= max.memory_kib && passes <= max.passes && lanes <= max.lanes;
         let cost = Self {
             memory_kib,
             passes,
@@ -93,55 +92,44 @@ impl Key {
     pub(super) fn derive(words: &SecretValue, salt: &[u8; SALT_BYTES], cost: Cost) -> argon2::Result<Self> {
         let params = cost.params()?;
         let mut memory = Vec::new();
-        memory
-            .try_reserve_exact(params.block_count())
-            .map_err(|_| argon2::Error::OutOfMemory)?;
+        let reserved = memory.try_reserve_exact(params.block_count());
+        reserved.map_err(|_| argon2::Error::OutOfMemory)?;
         memory.resize(params.block_count(), Block::new());
         let mut key = Self::zero();
-        let derived = Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
-            .hash_password_into_with_memory(
-                words.expose().as_bytes(),
-                salt,
-                key.0.as_mut_slice(),
-                &mut memory,
-            );
+        let (words, out) = (words.expose().as_bytes(), key.0.as_mut_slice());
+        let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+        let derived = argon2.hash_password_into_with_memory(words, salt, out, &mut memory);
         memory.zeroize();
         derived.map(|()| key)
     }
 
     /// Of a key file, which is made first when `absent` allows it.
     pub(super) fn load(path: &Path, absent: Absent) -> Result<Self, VaultError> {
-        let refused = |why| VaultError::Key {
+        let refused = |why: &str| VaultError::Key {
             path: path.to_owned(),
-            why,
+            why: why.to_owned(),
         };
         let mut file = match (place::open(path), absent) {
             (Ok(opened), _) => opened,
-            (Err(Unopened::Absent), Absent::Made) => return Self::make(path),
-            (Err(Unopened::Absent), Absent::Refused) => {
-                return Err(refused(
-                    "it is gone, and the vault is there; nothing else opens the vault",
-                ));
-            }
-            (Err(Unopened::Refused(why)), _) => return Err(refused(why)),
-            (Err(Unopened::Failed(error)), _) => return Err(place::failed(path, "open the key", error)),
+            (Err(error), Absent::Made) if error.kind() == io::ErrorKind::NotFound => return Self::make(path),
+            (Err(error), _) => match error.kind() {
+                io::ErrorKind::NotFound => {
+                    let why = "it is gone, and the vault is there; nothing else opens the vault";
+                    return Err(refused(why));
+                }
+                io::ErrorKind::Other => return Err(refused(&error.to_string())),
+                _ => return Err(FileError::at("open the key", path)(error).into()),
+            },
         };
         let metadata = file.metadata();
-        let metadata = metadata.map_err(|error| place::failed(path, "look at the key", error))?;
+        let metadata = metadata.map_err(FileError::at("look at the key", path))?;
         if metadata.mode() & 0o077 != 0 {
             return Err(refused("others may read or write it; chmod it to 0600"));
         }
         // one byte more than the longest key, so that a longer file shows
         let mut text = Zeroizing::new([0; HEX_BYTES + 2]);
-        let mut length = 0;
-        while length < text.len() {
-            match file.read(&mut text[length..]) {
-                Ok(0) => break,
-                Ok(bytes) => length += bytes,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(place::failed(path, "read the key", error)),
-            }
-        }
+        let length = digest::fill(&mut file, text.as_mut_slice());
+        let length = length.map_err(FileError::at("read the key", path))?;
         Self::parse(&text[..length])
             .ok_or_else(|| refused("it is neither 32 bytes nor 64 hexadecimal digits"))
     }
@@ -157,7 +145,7 @@ impl Key {
             return None;
         }
         for (byte, pair) in key.0.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = hex_digit(pair[0])? << 4 | hex_digit(pair[1])?;
+            *byte = nibble(pair[0].to_ascii_lowercase())? << 4 | nibble(pair[1].to_ascii_lowercase())?;
         }
         Some(key)
     }
@@ -167,7 +155,7 @@ impl Key {
         place::clean(path)?;
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut key = Self::zero();
-        place::random(key.0.as_mut_slice()).map_err(|error| place::failed(path, "draw the key of", error))?;
+        place::random(key.0.as_mut_slice()).map_err(FileError::at("draw the key of", path))?;
         let mut text = Zeroizing::new([b'\n'; HEX_BYTES + 1]);
         for (pair, byte) in text.chunks_exact_mut(2).zip(key.0.iter()) {
             pair[0] = DIGITS[usize::from(byte >> 4)];
@@ -184,19 +172,11 @@ impl Key {
     }
 }
 
-/// What to do without a key file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Absent {
     /// There is no vault either: both are made.
     Made,
-    /// There is a vault.
     Refused,
-}
-
-fn hex_digit(digit: u8) -> Option<u8> {
-    char::from(digit)
-        .to_digit(16)
-        .and_then(|value| u8::try_from(value).ok())
 }
 
 #[cfg(test)]

@@ -10,15 +10,16 @@ mod environment;
 mod error;
 mod file;
 mod key;
-mod limit;
 mod place;
 mod seal;
 mod value;
 
 pub use environment::{VARIABLE_PREFIXES, split_variable};
-pub use error::{Damage, VariableError, VaultError};
+pub use error::{
+    BYTES_MAX, Damage, Limit, NAMESPACE_BYTES_MAX, NAMESPACE_SECRETS_MAX, SECRETS_MAX, VariableError,
+    VaultError,
+};
 pub use key::FileKey;
-pub use limit::{BYTES_MAX, Limit, NAMESPACE_BYTES_MAX, NAMESPACE_SECRETS_MAX, SECRETS_MAX};
 pub use value::{SECRET_BYTES_MAX, SecretError, SecretValue};
 
 use contents::{Contents, Kept};
@@ -32,17 +33,15 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// A hundred years.
 const TTL_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
 
-/// Where a vault's secrets are.
 #[derive(Clone, Debug)]
 pub enum VaultSettings {
     /// Here, and gone with the process.
     Memory,
     /// In these variables, by the names that [`split_variable`] takes apart. Nothing is added to them.
     Environment(Vec<(String, Arc<SecretValue>)>),
-    /// In a sealed file, of mode 0600, that is made when there is none.
+    /// In a sealed file, of mode 0600, that is made if it is missing.
     File {
         /// Its directory exists. `<path>.lock` is made beside it and stays.
         path: PathBuf,
@@ -70,23 +69,18 @@ type Clock = Box<dyn Fn() -> SystemTime + Send + Sync>;
 struct State {
     contents: Contents,
     generation: u64,
-    /// The file that these contents are from.
     seen: Option<SeenFile>,
 }
 
-/// What a [`Vault::put`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Put {
-    /// It took the place of another value.
     pub replaced: bool,
 }
 
-/// A secret as a list shows it, which is without its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretEntry {
     /// Its name, and the variable inside.
     pub key: EnvName,
-    /// Length of its value.
     pub bytes: usize,
     /// When its value was put; none in the environment.
     pub created_unix_s: Option<u64>,
@@ -144,15 +138,10 @@ impl Vault {
             created_unix_ms: Some(now_unix_ms),
             expires_unix_ms: ttl.map(|ttl| expiry(now_unix_ms, ttl)).transpose()?,
         };
-        let replaced = self.change(|contents| {
-            contents
-                .put(namespace, key, kept)
-                .map(|replaced| (replaced, true))
-        })?;
+        let replaced = self.change(|contents| Ok((contents.put(namespace, key, kept)?, true)))?;
         Ok(Put { replaced })
     }
 
-    /// False: there was none.
     pub fn delete(&self, namespace: &Namespace, key: &EnvName) -> Result<bool, VaultError> {
         self.change(|contents| {
             let deleted = contents.delete(namespace, key);
@@ -193,12 +182,7 @@ impl Vault {
 
     /// Every value of every namespace, to keep them out of logs.
     pub fn values(&self) -> Result<Vec<Arc<SecretValue>>, VaultError> {
-        let state = self.current()?;
-        Ok(state
-            .contents
-            .each()
-            .map(|(_, _, kept)| Arc::clone(&kept.value))
-            .collect())
+        Ok(self.current()?.values().collect())
     }
 
     /// The same with their generation, if it is another than this one. For the writer of the log: that may be a
@@ -210,8 +194,7 @@ impl Vault {
         if state.generation == generation {
             return None;
         }
-        let values = state.contents.each().map(|(_, _, kept)| Arc::clone(&kept.value));
-        Some((state.generation, values.collect()))
+        Some((state.generation, state.values().collect()))
     }
 
     /// Another number whenever a value may have come, changed or gone since the last; also each time that the file
@@ -230,7 +213,6 @@ impl Vault {
         self.current().is_ok_and(|state| state.contents.len() == 0)
     }
 
-    /// `memory`, `env` or `file`.
     pub fn kind(&self) -> &'static str {
         match self.keeper {
             Keeper::Memory => "memory",
@@ -310,6 +292,10 @@ impl Vault {
 }
 
 impl State {
+    fn values(&self) -> impl Iterator<Item = Arc<SecretValue>> {
+        self.contents.each().map(|(_, _, kept)| Arc::clone(&kept.value))
+    }
+
     fn take(&mut self, contents: Contents, seen: Option<SeenFile>) {
         self.contents = contents;
         self.seen = seen;
@@ -667,7 +653,7 @@ mod tests {
         let directory = Directory::new();
         let (vault, _) = open(in_file(&directory));
         put(&vault, "a", "K", "old");
-        let elsewhere = place::lock(&directory.path("vault.lock")).unwrap();
+        let elsewhere = place::lock(&directory.path("vault.lock"), place::LOCK_PATIENCE).unwrap();
         let since = Instant::now();
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| put(&vault, "a", "K", "new"));

@@ -4,34 +4,17 @@
 use super::error::VaultError;
 use crate::whole_file::{self, Directory, FileError, FileLock, Taken, is_unfinished_name};
 use rustix::{
-    fs::{CWD, FlockOperation, OFlags},
+    fs::{CWD, OFlags},
     io::Errno,
 };
 use std::{
     fs::File,
     io,
     path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-/// The longest wait for a lock, and the pause between two tries.
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-const LOCK_PAUSE: Duration = Duration::from_millis(2);
-
-/// Why a path gave no file to read.
-#[derive(Debug)]
-pub(super) enum Unopened {
-    /// There is nothing.
-    Absent,
-    /// What is there is not read, for this reason.
-    Refused(&'static str),
-    Failed(io::Error),
-}
-
-pub(super) fn failed(path: &Path, step: &'static str, error: impl Into<io::Error>) -> VaultError {
-    VaultError::File(FileError::at(step, path)(error))
-}
+pub(super) const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) fn random(bytes: &mut [u8]) -> io::Result<()> {
     getrandom::fill(bytes).map_err(io::Error::other)
@@ -39,26 +22,24 @@ pub(super) fn random(bytes: &mut [u8]) -> io::Result<()> {
 
 /// The same place from every working directory, and the name of a file.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf, VaultError> {
-    let absolute = std::path::absolute(path).map_err(|error| failed(path, "find", error))?;
+    let absolute = std::path::absolute(path).map_err(FileError::at("find", path))?;
     // without a slash at the end, to which no suffix could be added
     let absolute: PathBuf = absolute.components().collect();
     match absolute.file_name() {
         Some(_) => Ok(absolute),
-        None => Err(failed(path, "find", io::Error::other("it names no file"))),
+        None => Err(FileError::at("find", path)(io::Error::other("it names no file")).into()),
     }
 }
 
-/// Opens a regular file, and only that, for reading.
-pub(super) fn open(path: &Path) -> Result<File, Unopened> {
+/// Opens a regular file, and only that, for reading. An error of the kind `Other` says what else is there.
+pub(super) fn open(path: &Path) -> io::Result<File> {
     whole_file::open_regular(CWD, path, OFlags::RDONLY).map_err(|error| match error {
-        Errno::NOENT => Unopened::Absent,
-        Errno::LOOP => Unopened::Refused("it is a symbolic link; name the file itself"),
-        Errno::NXIO => Unopened::Refused("it is no regular file"),
-        error => Unopened::Failed(error.into()),
+        Errno::LOOP => io::Error::other("it is a symbolic link; name the file itself"),
+        Errno::NXIO => io::Error::other("it is no regular file"),
+        error => error.into(),
     })
 }
 
-/// Puts these bytes there, with mode 0600, and gives the file back.
 pub(super) fn put(path: &Path, bytes: &[u8], taken: Taken) -> Result<File, VaultError> {
     let (directory, name) = Directory::of_file(path)?;
     Ok(directory.write(&name, bytes, taken)?)
@@ -66,22 +47,9 @@ pub(super) fn put(path: &Path, bytes: &[u8], taken: Taken) -> Result<File, Vault
 
 /// Waits until the lock is free, which is milliseconds unless its holder was stopped. The file stays: if the holder
 /// removed it, two could hold two.
-pub(super) fn lock(path: &Path) -> Result<FileLock, VaultError> {
-    lock_within(path, LOCK_PATIENCE)
-}
-
-fn lock_within(path: &Path, patience: Duration) -> Result<FileLock, VaultError> {
+pub(super) fn lock(path: &Path, patience: Duration) -> Result<FileLock, VaultError> {
     let (directory, name) = Directory::of_file(path)?;
-    let until = Instant::now() + patience;
-    loop {
-        if let Some(lock) = directory.lock(&name, FlockOperation::NonBlockingLockExclusive)? {
-            return Ok(lock);
-        }
-        if Instant::now() >= until {
-            return Err(failed(path, "lock", Errno::WOULDBLOCK));
-        }
-        thread::sleep(LOCK_PAUSE);
-    }
+    Ok(directory.lock_within(&name, patience)?)
 }
 
 /// Removes what a crash left beside this place. The caller holds the lock, so that no such file is being written.
@@ -103,6 +71,7 @@ mod tests {
         fs,
         os::unix::fs::MetadataExt,
         sync::atomic::{AtomicBool, Ordering},
+        thread,
     };
 
     #[test]
@@ -159,8 +128,8 @@ mod tests {
     fn a_lock_that_is_never_given_back_is_an_error_and_no_wait_for_ever() {
         let directory = Directory::new();
         let path = directory.path("vault.lock");
-        let _held = lock(&path).unwrap();
-        let refused = lock_within(&path, Duration::from_millis(20));
+        let _held = lock(&path, LOCK_PATIENCE).unwrap();
+        let refused = lock(&path, Duration::from_millis(20));
         assert!(matches!(
             refused,
             Err(VaultError::File(FileError { step: "lock", .. }))
@@ -171,19 +140,19 @@ mod tests {
     fn a_lock_that_was_removed_while_one_waited_is_taken_again() {
         let directory = Directory::new();
         let path = directory.path("vault.lock");
-        let first = lock(&path).unwrap();
+        let first = lock(&path, LOCK_PATIENCE).unwrap();
         let has_begun = AtomicBool::new(false);
         thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 has_begun.store(true, Ordering::Relaxed);
-                lock(&path).unwrap()
+                lock(&path, LOCK_PATIENCE).unwrap()
             });
             while !has_begun.load(Ordering::Relaxed) {
                 thread::yield_now();
             }
             // In one step: in between the waiter could make the file itself.
             let other = directory.path("other.lock");
-            let newcomer = lock(&other).unwrap();
+            let newcomer = lock(&other, LOCK_PATIENCE).unwrap();
             fs::rename(&other, &path).unwrap();
             drop(first);
             drop(newcomer);

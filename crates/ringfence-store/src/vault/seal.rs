@@ -14,7 +14,7 @@
 
 use super::{
     contents::Contents,
-    encoding::{self, ENCODED_BYTES_MAX},
+    encoding::{self, ENCODED_BYTES_MAX, Rest},
     error::Damage,
     key::{Cost, Derivation, Key, SALT_BYTES},
 };
@@ -31,7 +31,6 @@ const NONCE_BYTES: usize = 24;
 const TAG_BYTES: usize = 16;
 const HEADER_BYTES: usize = 8 + 2 + 2 + 12 + SALT_BYTES + NONCE_BYTES + 8;
 
-/// The longest file of a vault.
 pub(super) const SEALED_BYTES_MAX: usize = HEADER_BYTES + ENCODED_BYTES_MAX + TAG_BYTES;
 
 /// What a file says of itself, believed only once its seal has been opened.
@@ -64,7 +63,7 @@ pub(super) fn open(mut file: Zeroizing<Vec<u8>>, header: &Header, key: &Key) -> 
     let (associated, text) = front.split_at_mut_checked(HEADER_BYTES).ok_or(Damage::Seal)?;
     let tag = Tag::try_from(&*tag).map_err(|_| Damage::Seal)?;
     cipher(key)
-        .decrypt_inout_detached(&XNonce::from(header.nonce), associated, text.into(), &tag)
+        .decrypt_inout_detached(&header.nonce.into(), associated, text.into(), &tag)
         .map_err(|aead::Error| Damage::Seal)?;
     encoding::read(text).ok_or(Damage::Contents)
 }
@@ -101,20 +100,20 @@ impl Header {
             expected: (HEADER_BYTES + TAG_BYTES) as u64,
             found,
         };
-        let mut rest = &file[MAGIC.len()..];
-        let version = u16::from_le_bytes(*taken(&mut rest).ok_or(short)?);
+        let mut rest = Rest(&file[MAGIC.len()..]);
+        let version = u16::from_le_bytes(rest.array().ok_or(short)?);
         if version != VERSION {
             return Err(Damage::Version(version));
         }
-        let kind = u16::from_le_bytes(*taken(&mut rest).ok_or(short)?);
+        let kind = u16::from_le_bytes(rest.array().ok_or(short)?);
         let mut cost = [0; 3];
         for number in &mut cost {
-            *number = u32::from_le_bytes(*taken(&mut rest).ok_or(short)?);
+            *number = rest.u32().ok_or(short)?;
         }
-        let salt = *taken(&mut rest).ok_or(short)?;
-        let nonce = *taken(&mut rest).ok_or(short)?;
-        let expected = u64::from_le_bytes(*taken(&mut rest).ok_or(short)?);
-        if rest.len() < TAG_BYTES {
+        let salt = rest.array().ok_or(short)?;
+        let nonce = rest.array().ok_or(short)?;
+        let expected = u64::from_le_bytes(rest.array().ok_or(short)?);
+        if rest.0.len() < TAG_BYTES {
             return Err(short);
         }
         if expected != found {
@@ -131,12 +130,6 @@ impl Header {
         };
         Ok(Self { derivation, nonce })
     }
-}
-
-fn taken<'a, const BYTES: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; BYTES]> {
-    let (taken, after) = rest.split_first_chunk()?;
-    *rest = after;
-    Some(taken)
 }
 
 #[cfg(test)]

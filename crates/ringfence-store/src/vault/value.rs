@@ -4,7 +4,6 @@
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// The longest secret, in bytes.
 pub const SECRET_BYTES_MAX: usize = 65_536;
 
 /// UTF-8, 1 to 65,536 bytes, no NUL, for it becomes an environment variable. It cannot be cloned, printed or
@@ -12,12 +11,14 @@ pub const SECRET_BYTES_MAX: usize = 65_536;
 pub struct SecretValue(Zeroizing<String>);
 
 /// Why a text can be no secret. It says nothing of the text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
+    #[error("a secret is not empty")]
     Empty,
-    /// More than [`SECRET_BYTES_MAX`].
+    #[error("a secret is at most {} bytes", SECRET_BYTES_MAX)]
     TooLong,
     /// No environment variable can hold it.
+    #[error("a secret holds no NUL byte")]
     Nul,
 }
 
@@ -42,7 +43,6 @@ impl SecretValue {
         &self.0
     }
 
-    /// Bytes; never 0.
     #[expect(clippy::len_without_is_empty, reason = "a secret is never empty")]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -54,18 +54,6 @@ impl fmt::Debug for SecretValue {
         f.write_str("SecretValue")
     }
 }
-
-impl fmt::Display for SecretError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Empty => "a secret is not empty",
-            Self::TooLong => "a secret is at most 65536 bytes",
-            Self::Nul => "a secret holds no NUL byte",
-        })
-    }
-}
-
-impl std::error::Error for SecretError {}
 
 #[cfg(test)]
 mod tests {

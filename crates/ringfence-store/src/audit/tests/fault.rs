@@ -1,7 +1,7 @@
 //! What goes wrong on a disk and between processes, and that nothing is lost silently by it.
 
 use crate::audit::{
-    Audit, AuditError, Durability, Opened, Place, Query,
+    Audit, AuditError, Durability, OpenOutcome, Query, Storage,
     chain::Writer,
     entry::Fitted,
     open_chain::OpenChain,
@@ -27,7 +27,7 @@ fn chain(directory: &Directory) -> OpenChain {
         server_id: "server".to_owned(),
         durability: Durability::Process,
     };
-    OpenChain::open(Place::File(directory.database()), writer)
+    OpenChain::open(Storage::File(directory.database()), writer)
         .unwrap()
         .0
 }
@@ -63,12 +63,14 @@ fn assert_whole(directory: &Directory, records: u64) {
 fn a_new_file_says_so_and_a_known_one_is_continued() {
     let directory = Directory::new();
     let audit = directory.open(Durability::Power);
-    assert_eq!(audit.opened(), &Opened::Fresh);
+    assert_eq!(audit.outcome(), &OpenOutcome::Fresh);
     assert_eq!(details(&directory, 1)["reason"], "new");
     let receipt = audit.append_and_wait(fixture::entry(1)).unwrap();
     drop(audit);
     let audit = directory.open(Durability::Process);
-    assert!(matches!(audit.opened(), Opened::Continued(head) if (head.seq, head.hash) == (2, receipt.hash)));
+    assert!(
+        matches!(audit.outcome(), OpenOutcome::Continued(head) if (head.seq, head.hash) == (2, receipt.hash))
+    );
     drop(audit);
     assert_whole(&directory, 2);
 }
@@ -111,8 +113,8 @@ fn an_empty_file_is_begun_and_a_place_that_cannot_be_one_is_refused() {
     // what a death while it was made leaves
     let directory = Directory::new();
     fs::write(directory.database(), b"").unwrap();
-    assert_eq!(directory.open(Durability::Process).opened(), &Opened::Fresh);
-    let place = |name: &str| Place::File(directory.path.join(name));
+    assert_eq!(directory.open(Durability::Process).outcome(), &OpenOutcome::Fresh);
+    let place = |name: &str| Storage::File(directory.path.join(name));
     let refused = Audit::open(
         place(""),
         Durability::Process,
@@ -160,7 +162,7 @@ fn a_full_disk_is_told_and_the_chain_goes_on_when_there_is_space() {
     assert_eq!(full, AuditError::DiskFull(directory.database()));
     assert_eq!(chain.append(&batch(50)).unwrap_err(), full);
     pages(&chain, 1 << 20);
-    let before = chain.head().seq;
+    let before = chain.head.seq;
     let receipts = chain.append(&batch(2)).unwrap();
     assert_eq!(
         receipts.iter().map(|receipt| receipt.seq).collect::<Vec<_>>(),
@@ -249,8 +251,8 @@ fn a_damaged_file_is_moved_aside_and_the_new_chain_says_so() {
         let directory = Directory::filled(3);
         damage(&directory);
         let audit = directory.open(Durability::Process);
-        let Opened::MovedAside { to, reason } = audit.opened() else {
-            panic!("{what}: {:?}", audit.opened());
+        let OpenOutcome::MovedAside { to, reason } = audit.outcome() else {
+            panic!("{what}: {:?}", audit.outcome());
         };
         assert!(!reason.is_empty());
         assert_eq!(&directory.aside(), std::slice::from_ref(to), "{what}");
@@ -285,8 +287,8 @@ fn a_chain_of_another_key_is_moved_aside_and_not_continued() {
     let mut directory = Directory::filled(1);
     directory.signer = crate::Signer::in_memory().unwrap();
     assert!(matches!(
-        directory.open(Durability::Process).opened(),
-        Opened::MovedAside { .. }
+        directory.open(Durability::Process).outcome(),
+        OpenOutcome::MovedAside { .. }
     ));
     assert_whole(&directory, 1);
 }
@@ -297,7 +299,7 @@ fn a_damaged_file_that_another_server_has_open_is_moved_aside_and_both_go_on() {
     let first = directory.open(Durability::Process);
     directory.tamper("DELETE FROM head");
     let second = directory.open(Durability::Process);
-    assert!(matches!(second.opened(), Opened::MovedAside { .. }));
+    assert!(matches!(second.outcome(), OpenOutcome::MovedAside { .. }));
     second.append_and_wait(fixture::entry(1)).unwrap();
     assert!(matches!(
         first.append_and_wait(fixture::entry(2)),
@@ -442,7 +444,7 @@ fn a_log_without_its_database_is_kept_and_not_merged_into_the_new_one() {
     fs::remove_file(directory.database()).unwrap();
     fs::write(directory.path.join("audit.db-wal"), b"a log").unwrap();
     let audit = directory.open(Durability::Process);
-    assert_eq!(audit.opened(), &Opened::Fresh);
+    assert_eq!(audit.outcome(), &OpenOutcome::Fresh);
     let kept: Vec<_> = fs::read_dir(&directory.path)
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -667,7 +669,7 @@ fn an_entry_that_is_too_large_is_refused_and_the_others_are_not() {
     ));
     assert_eq!(audit.append_and_wait(fixture::entry(1)).unwrap().seq, 2);
     let refused = Audit::open(
-        Place::Memory,
+        Storage::Memory,
         Durability::Process,
         directory.signer.clone(),
         "s".repeat(513),

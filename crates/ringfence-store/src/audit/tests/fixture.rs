@@ -1,7 +1,7 @@
 //! What the tests share: a directory of their own, a key, entries, and a way to tamper.
 
 use crate::Signer;
-use crate::audit::{Action, Audit, Durability, Entry, Fault, Outcome, Place, Verdict, verify};
+use crate::audit::{Action, Audit, Durability, Entry, Fault, Outcome, Storage, Verdict, verify};
 use rusqlite::Connection;
 use serde_json::{Map, Value};
 use std::{
@@ -31,7 +31,7 @@ impl Directory {
     }
 
     pub(in crate::audit) fn try_open(&self) -> Result<Audit, crate::audit::AuditError> {
-        let place = Place::File(self.database());
+        let place = Storage::File(self.database());
         Audit::open(
             place,
             Durability::Process,
@@ -41,7 +41,7 @@ impl Directory {
     }
 
     pub(in crate::audit) fn open(&self, durability: Durability) -> Audit {
-        let place = Place::File(self.database());
+        let place = Storage::File(self.database());
         Audit::open(place, durability, self.signer.clone(), "server".to_owned()).unwrap()
     }
 

@@ -1,7 +1,7 @@
 //! Closed segments: the chain goes over them, nothing goes without a word, and damage to one leaves the others.
 
 use crate::audit::{
-    Action, Audit, Durability, Fault, Keep, Opened, Outcome, Place, Query, Records, query, segments,
+    Action, Audit, Durability, Fault, Keep, OpenOutcome, Outcome, Query, Records, Storage, query, segments,
     tests::fixture::{self, Directory},
 };
 use std::{
@@ -76,7 +76,7 @@ fn the_chain_goes_over_closed_segments() {
     assert_eq!(seqs(&directory, between), [10, 11, 12, 13]);
     // It is continued as it is.
     let audit = directory.open(Durability::Process);
-    assert!(matches!(audit.opened(), Opened::Continued(found) if *found == head));
+    assert!(matches!(audit.outcome(), OpenOutcome::Continued(found) if *found == head));
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn what_a_dead_server_has_begun_is_abandoned_and_what_a_living_one_has_is_not() 
         audit.append_and_wait(entry).unwrap();
     };
     let open = |id: &str| {
-        let place = Place::File(directory.database());
+        let place = Storage::File(directory.database());
         Audit::open(
             place,
             Durability::Process,
@@ -377,7 +377,7 @@ fn a_log_is_empty_after_a_checkpoint_at_the_end() {
 fn servers_that_close_segments_beside_each_other_make_one_chain() {
     let directory = Directory::new();
     let audits = ["a", "b", "c"].map(|id| {
-        let place = Place::File(directory.database());
+        let place = Storage::File(directory.database());
         Audit::open(
             place,
             Durability::Process,

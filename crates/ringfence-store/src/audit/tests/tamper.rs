@@ -3,7 +3,7 @@
 
 use crate::Signer;
 use crate::audit::{
-    Audit, Durability, Fault, Place, Query, Record, Scope, query,
+    Audit, Durability, Fault, Query, Record, Scope, Storage, query,
     record::COLUMNS,
     tests::fixture::{self, Directory},
     verify,
@@ -432,7 +432,7 @@ fn the_first_bad_record_is_named_across_chunks_and_threads() {
 #[test]
 fn a_record_in_memory_is_read_through_its_audit() {
     let signer = Signer::in_memory().unwrap();
-    let audit = Audit::open(Place::Memory, Durability::Power, signer, "server".to_owned()).unwrap();
+    let audit = Audit::open(Storage::Memory, Durability::Power, signer, "server".to_owned()).unwrap();
     let receipt = audit.append_and_wait(fixture::entry(3)).unwrap();
     let page = audit.query(&Query::default()).unwrap();
     assert_eq!(page.records.len(), 2);

@@ -2,8 +2,8 @@
 
 use super::{
     compare::Plan,
-    stage::{SYNCED_ONE_BY_ONE_MAX, Staging, changes, chmod, make_writable, of_descriptor},
-    step, together,
+    stage::{SYNCED_ONE_BY_ONE_MAX, Staging, changes, chmod, make_writable, of_descriptor, sync_together},
+    step,
 };
 use crate::{
     snapshots::{Snapshot, SnapshotEntry, SnapshotError, SnapshotKind},
@@ -53,7 +53,7 @@ pub(super) fn apply(
     let written = parents.written;
     for entry in snapshot.entries.iter().rev() {
         if entry.kind == SnapshotKind::Directory {
-            directory(root, entry)?;
+            set(tree::open_handle(root, &entry.path), entry)?;
         }
     }
     step::reached();
@@ -69,7 +69,7 @@ struct Parents<'a> {
 
 impl Parents<'_> {
     fn of<'p>(&mut self, path: &'p Path) -> Result<(BorrowedFd<'_>, &'p OsStr), SnapshotError> {
-        let changed = || SnapshotError::Changed { path: path.into() };
+        let changed = || SnapshotError::changed(path);
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(changed());
         };
@@ -77,15 +77,11 @@ impl Parents<'_> {
         let opened = match kept {
             Some((_, opened)) => opened,
             None => {
-                let here = if parent.as_os_str().is_empty() {
-                    Path::new(".")
-                } else {
-                    parent
-                };
-                let opened = tree::open_listing(self.root, here).map_err(|error| match error {
-                    Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV => changed(),
-                    error => SnapshotError::io("open", parent)(error),
-                })?;
+                let opened =
+                    tree::open_listing(self.root, tree::here(parent)).map_err(|error| match error {
+                        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV => changed(),
+                        error => SnapshotError::io("open", parent)(error),
+                    })?;
                 // Its mode is set again at the end.
                 make_writable(opened.as_fd()).map_err(SnapshotError::io("open", parent))?;
                 self.written.insert(parent.to_owned());
@@ -136,38 +132,30 @@ fn put(
             Err(error) => return Err(SnapshotError::io("move into place", &entry.path)(error)),
         }
     }
-    Err(SnapshotError::Changed {
-        path: entry.path.clone(),
-    })
+    Err(SnapshotError::changed(&entry.path))
 }
 
 fn touch(parent: BorrowedFd<'_>, name: &OsStr, entry: &SnapshotEntry) -> Result<(), SnapshotError> {
-    let path = &entry.path;
-    let failed = || SnapshotError::io("set mode and time of", path);
+    let failed = || SnapshotError::io("set mode and time of", &entry.path);
     if matches!(entry.kind, SnapshotKind::File(_)) {
-        let held = tree::open_handle(parent, Path::new(name)).map_err(failed())?;
-        let stat = rustix::fs::fstat(&held).map_err(failed())?;
-        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        // By a second name the mode of a file elsewhere would be set.
-        if !is_file || stat.st_nlink > 1 {
-            return Err(SnapshotError::Changed { path: path.clone() });
-        }
-        if stat.st_mode & 0o7777 != entry.mode {
-            chmod(held.as_fd(), entry.mode).map_err(failed())?;
-        }
-        let own = of_descriptor(held.as_fd());
-        return rustix::fs::utimensat(CWD, own, &entry.mtime.to_set(), AtFlags::empty()).map_err(failed());
+        return set(tree::open_handle(parent, Path::new(name)), entry);
     }
     rustix::fs::utimensat(parent, name, &entry.mtime.to_set(), AtFlags::SYMLINK_NOFOLLOW).map_err(failed())
 }
 
-fn directory(root: BorrowedFd<'_>, entry: &SnapshotEntry) -> Result<(), SnapshotError> {
-    let path = &entry.path;
-    let failed = || SnapshotError::io("set mode and time of", path);
-    let held = tree::open_handle(root, path).map_err(failed())?;
+/// Mode and time of the file or directory that is held, where they differ.
+fn set(held: rustix::io::Result<OwnedFd>, entry: &SnapshotEntry) -> Result<(), SnapshotError> {
+    let failed = || SnapshotError::io("set mode and time of", &entry.path);
+    let held = held.map_err(failed())?;
     let stat = rustix::fs::fstat(&held).map_err(failed())?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-        return Err(SnapshotError::Changed { path: path.clone() });
+    let is_it = match FileType::from_raw_mode(stat.st_mode) {
+        // By a second name the mode of a file elsewhere would be set.
+        FileType::RegularFile => matches!(entry.kind, SnapshotKind::File(_)) && stat.st_nlink <= 1,
+        FileType::Directory => entry.kind == SnapshotKind::Directory,
+        _ => false,
+    };
+    if !is_it {
+        return Err(SnapshotError::changed(&entry.path));
     }
     if stat.st_mode & 0o7777 != entry.mode {
         chmod(held.as_fd(), entry.mode).map_err(failed())?;
@@ -183,18 +171,11 @@ fn directory(root: BorrowedFd<'_>, entry: &SnapshotEntry) -> Result<(), Snapshot
 /// restore after a crash does it again only while the journal is there, so the whole file system is asked.
 fn sync(root: BorrowedFd<'_>, written: &BTreeSet<PathBuf>, changes: usize) -> Result<(), SnapshotError> {
     if changes <= SYNCED_ONE_BY_ONE_MAX {
-        let opened: rustix::io::Result<Vec<OwnedFd>> = written
+        let each = written
             .iter()
-            .map(|path| {
-                let here = if path.as_os_str().is_empty() {
-                    Path::new(".")
-                } else {
-                    path
-                };
-                tree::open_listing(root, here)
-            })
-            .collect();
-        let each = opened.and_then(|opened| together::sync(&opened)).is_ok();
+            .map(|path| tree::open_listing(root, tree::here(path)));
+        let opened: rustix::io::Result<Vec<OwnedFd>> = each.collect();
+        let each = opened.and_then(|opened| sync_together(&opened)).is_ok();
         if each {
             return Ok(());
         }

@@ -3,11 +3,8 @@
 
 use crate::{
     digest::from_hex,
-    snapshots::{
-        FileContent, Snapshot, SnapshotEntry, SnapshotError, SnapshotKind, content, manifest::FileStamp,
-    },
-    tree::{self, Timestamp, TreeError},
-    whole_file::FileError,
+    snapshots::{FileContent, Snapshot, SnapshotEntry, SnapshotError, SnapshotKind, content},
+    tree::{self, Stamp, Timestamp},
 };
 use rustix::{
     fs::{AtFlags, Dir, FileType, Stat},
@@ -16,7 +13,6 @@ use rustix::{
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     ffi::OsStr,
-    io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
@@ -24,7 +20,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Things to remove, each with all that is in it.
 const REMOVALS_MAX: usize = 1_000_000;
 
 /// What has to be done, in this order.
@@ -100,10 +95,7 @@ impl<'s> Comparing<'s> {
 
     fn remove(&mut self, path: PathBuf) -> Result<(), SnapshotError> {
         if self.plan.remove.len() == REMOVALS_MAX {
-            return Err(SnapshotError::TooMany {
-                what: "things to remove",
-                limit: REMOVALS_MAX as u64,
-            });
+            return Err(SnapshotError::too_many("things to remove", REMOVALS_MAX));
         }
         self.plan.remove.push(path);
         Ok(())
@@ -146,12 +138,10 @@ impl<'s> Comparing<'s> {
             (FileType::Symlink, SnapshotKind::Link(target)) => {
                 let points = rustix::fs::readlinkat(directory, name, Vec::new());
                 let points = points.map_err(SnapshotError::io("read the link", path))?;
-                if points.as_bytes() != target.as_os_str().as_bytes() {
-                    Found::Different
-                } else if Timestamp::of_content(&stat) == wanted.mtime {
-                    Found::Same
-                } else {
-                    Found::Touched
+                match points.as_bytes() == target.as_os_str().as_bytes() {
+                    true if Timestamp::of_content(&stat) == wanted.mtime => Found::Same,
+                    true => Found::Touched,
+                    false => Found::Different,
                 }
             }
             _ => {
@@ -201,25 +191,20 @@ fn file(
     if stat.st_nlink > 1 || u64::try_from(stat.st_size) != Ok(content.size) {
         return Ok(Found::Different);
     }
-    let attributes = if Timestamp::of_content(stat) == wanted.mtime && stat.st_mode & 0o7777 == wanted.mode {
-        Found::Same
-    } else {
-        Found::Touched
+    let is_dated = Timestamp::of_content(stat) == wanted.mtime;
+    let attributes = match is_dated && stat.st_mode & 0o7777 == wanted.mode {
+        true => Found::Same,
+        false => Found::Touched,
     };
-    if content.seen == Some(FileStamp::of(stat)) && Timestamp::of_content(stat) == wanted.mtime {
+    if content.seen == Some(Stamp::of(stat)) && is_dated {
         return Ok(attributes);
     }
     let (file, stat) = match tree::open_regular(directory, Path::new(name)) {
         Ok(opened) => opened,
-        Err(TreeError::Io(FileError { error, .. })) if error.kind() == io::ErrorKind::PermissionDenied => {
-            return Ok(Found::Different);
-        }
+        Err(error) if error.is_permission_denied() => return Ok(Found::Different),
         Err(error) => return Err(error.into()),
     };
     let sha256 = content::hash(&file, &stat, &wanted.path)?;
-    if sha256.is_some() && sha256 == from_hex(&content.sha256) {
-        Ok(attributes)
-    } else {
-        Ok(Found::Different)
-    }
+    let is_same = sha256.is_some() && sha256 == from_hex(&content.sha256);
+    Ok(if is_same { attributes } else { Found::Different })
 }

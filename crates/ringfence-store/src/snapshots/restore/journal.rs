@@ -5,7 +5,7 @@
 //! there.
 
 use crate::{
-    snapshots::{Snapshot, SnapshotError, SnapshotId},
+    snapshots::{Snapshot, SnapshotError, SnapshotId, Source},
     tree::Timestamp,
     whole_file::{Directory, FileError, FileLock, random_name},
 };
@@ -20,7 +20,6 @@ use std::{
 const JOURNAL_BYTES_MAX: u64 = 4096;
 const STAGING: &str = ".ringfence-restore-";
 
-/// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RestoreStage {
     /// Nothing of the workspace is changed but for the staging in it.
@@ -36,7 +35,6 @@ pub(super) enum RestoreStage {
 pub(super) struct JournalRecord {
     pub(super) snapshot: SnapshotId,
     pub(super) namespace: Namespace,
-    /// The name of the staging.
     pub(super) staging: String,
     /// Of the workspace before.
     pub(super) root_mtime: Timestamp,
@@ -53,15 +51,6 @@ struct Process {
     pid: u32,
     /// In ticks after the boot.
     started: u64,
-}
-
-/// How long a workspace is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::snapshots) enum Lifetime {
-    /// It outlives this process.
-    Permanent,
-    /// It ends with this process: it is a session's.
-    Process,
 }
 
 /// By what a workspace is known again, also after a boot.
@@ -105,7 +94,7 @@ impl<'a> Journal<'a> {
         journals: &'a Directory,
         root: BorrowedFd<'_>,
         snapshot: &Snapshot,
-        lifetime: Lifetime,
+        into: &Source,
     ) -> Result<Self, SnapshotError> {
         let identity = Identity::of(root)?;
         let name = format!("{:x}-{:x}", identity.inode, identity.device);
@@ -117,10 +106,7 @@ impl<'a> Journal<'a> {
             staging: format!("{STAGING}{random}"),
             root_mtime: Timestamp::of_content(&stat),
             root: identity,
-            dies_with: match lifetime {
-                Lifetime::Permanent => None,
-                Lifetime::Process => Process::of(std::process::id()),
-            },
+            dies_with: Process::of(std::process::id()).filter(|_| *into != Source::Namespace),
         };
         let lock = lock(journals, &name)?;
         if let Some((_, found)) = read(journals, &name)?
@@ -183,7 +169,6 @@ impl<'a> Journal<'a> {
         self.lock.0.sync_all()
     }
 
-    /// On the disk when this returns.
     pub(super) fn advance(&mut self, stage: RestoreStage) -> Result<(), SnapshotError> {
         let written = self.lock.0.write_all_at(&[stage.byte()], 0);
         let synced = written.and_then(|()| self.lock.0.sync_all());
@@ -200,10 +185,8 @@ impl<'a> Journal<'a> {
 impl Identity {
     fn of(root: BorrowedFd<'_>) -> Result<Self, SnapshotError> {
         let stat = rustix::fs::fstat(root).map_err(SnapshotError::io("look at", "."))?;
-        let extended = rustix::fs::statx(root, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME);
-        let known = extended
-            .ok()
-            .filter(|statx| statx.stx_mask & StatxFlags::BTIME.bits() != 0);
+        let extended = rustix::fs::statx(root, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok();
+        let known = extended.filter(|statx| statx.stx_mask & StatxFlags::BTIME.bits() != 0);
         Ok(Self {
             inode: stat.st_ino,
             device: stat.st_dev,
@@ -213,7 +196,7 @@ impl Identity {
 }
 
 impl Process {
-    /// None: there is none of this number.
+    /// None: no process has this number.
     fn of(pid: u32) -> Option<Self> {
         let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
         // The name before may have any characters in it, parentheses too (proc_pid_stat(5)).
@@ -249,7 +232,7 @@ fn lock(journals: &Directory, name: &str) -> Result<FileLock, SnapshotError> {
     lock.ok_or(SnapshotError::Busy)
 }
 
-/// None: there is none, or it was never written to its end.
+/// None: it is missing, or it was never written to its end.
 fn read(journals: &Directory, name: &str) -> Result<Option<(RestoreStage, JournalRecord)>, FileError> {
     let bytes = journals.read(name, JOURNAL_BYTES_MAX)?;
     Ok(bytes.and_then(|bytes| parse(&bytes)))
@@ -264,7 +247,7 @@ fn parse(bytes: &[u8]) -> Option<(RestoreStage, JournalRecord)> {
 }
 
 /// Removes the journals of workspaces that ended with their server.
-pub(super) fn drop_of_the_dead(journals: &Directory) -> Result<(), SnapshotError> {
+pub(in crate::snapshots) fn forget_the_dead(journals: &Directory) -> Result<(), SnapshotError> {
     for name in journals.names()? {
         match Journal::left(journals, name) {
             Ok(Some(journal)) if journal.record.dies_with.is_some_and(Process::is_gone) => {
@@ -278,7 +261,7 @@ pub(super) fn drop_of_the_dead(journals: &Directory) -> Result<(), SnapshotError
 }
 
 /// No journal that is left needs this snapshot, and none at work.
-pub(super) fn expect_unused(journals: &Directory, id: SnapshotId) -> Result<(), SnapshotError> {
+pub(in crate::snapshots) fn expect_unused(journals: &Directory, id: SnapshotId) -> Result<(), SnapshotError> {
     for name in journals.names()? {
         if let Some((stage, record)) = read(journals, &name)?
             && record.snapshot == id

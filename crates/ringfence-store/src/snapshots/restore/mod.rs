@@ -11,23 +11,22 @@
 //! Root does all of this as the owner of the workspace, as [`crate::tree`] does; the store's own files it opens as
 //! root.
 //!
-//! After a crash, [`resume`] undoes what was not decided and does again what was: a restore of a half restored
-//! workspace is a restore like any other.
+//! After a crash, [`SnapshotStore::resume`] undoes what was not decided and does again what was: a restore of a half
+//! restored workspace is a restore like any other.
 
 mod apply;
 mod compare;
 mod journal;
 mod stage;
 mod step;
-mod together;
 
-use super::{Snapshot, SnapshotError, SnapshotId, SnapshotStore, layout::SnapshotsDir, manifest::MODE_MASK};
+use super::{Snapshot, SnapshotError, SnapshotId, SnapshotStore, Source, manifest::MODE_MASK};
 use crate::{
     blobs::pack::{Index, PackReader},
     tree::Timestamp,
 };
-pub(super) use journal::Lifetime;
 use journal::{Journal, RestoreStage};
+pub(super) use journal::{expect_unused, forget_the_dead};
 use ringfence_types::Namespace;
 use rustix::fs::AtFlags;
 use stage::Staging;
@@ -36,7 +35,6 @@ use std::os::fd::BorrowedFd;
 /// What the owner of a workspace needs to work in it.
 const OWNER: u32 = 0o700;
 
-/// What a restore did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     /// Files, directories and links that were made or replaced.
@@ -58,119 +56,119 @@ pub enum Resumed {
     Done(SnapshotId, Restored),
 }
 
-pub(super) fn restore(
-    store: &SnapshotStore,
-    id: SnapshotId,
-    namespace: &Namespace,
-    root: BorrowedFd<'_>,
-    lifetime: Lifetime,
-) -> Result<Restored, SnapshotError> {
-    let place = store.place(id, namespace)?;
-    match resume(store, root) {
-        // This one takes the place of what cannot be had any more.
-        Err(SnapshotError::Unfinished { id: lost, .. }) if lost != id => settle(store, root)?,
-        resumed => drop(resumed?),
+impl SnapshotStore {
+    /// Makes the workspace what the snapshot says: what is not in it is deleted, what differs is written, and every
+    /// time and mode is restored; set-id bits never. All of it or nothing, also through a crash: see
+    /// [`Self::resume`]. Errors: `NotFound`, `Damaged`, `Busy`, and `Io` that [`SnapshotError::is_no_space`] with the
+    /// workspace as it was.
+    pub fn restore(
+        &self,
+        id: SnapshotId,
+        namespace: &Namespace,
+        root: BorrowedFd<'_>,
+    ) -> Result<Restored, SnapshotError> {
+        self.restore_for(&Source::Namespace, id, namespace, root)
     }
-    let _lock = place.lock_shared()?;
-    let (snapshot, journal) = {
-        // The snapshot must not be deleted between the look at the list and the journal that needs it.
-        let _list_lock = place.lock_list()?;
-        let snapshot = store.find(&place, id)?;
-        let journal = Journal::begin(&store.layout.journals, root, &snapshot, lifetime)?;
-        (snapshot, journal)
-    };
-    step::reached();
-    let staging = journal.record.staging.clone();
-    let staged = Index::read(&place.packs)
-        .map_err(SnapshotError::from)
-        .and_then(|index| {
-            let mut reader = PackReader::new(&place.packs, &index);
-            stage_all(root, &snapshot, &mut reader, &staging)
-        });
-    match staged {
-        Ok(staged) => decide(root, &snapshot, journal, staged),
-        Err(error) => {
-            undo(root, journal)?;
-            Err(error)
+
+    /// The same for the workspace of a session too, which ends with this process: its restore is never resumed.
+    pub fn restore_for(
+        &self,
+        into: &Source,
+        id: SnapshotId,
+        namespace: &Namespace,
+        root: BorrowedFd<'_>,
+    ) -> Result<Restored, SnapshotError> {
+        let place = self.place(id, namespace)?;
+        match self.resume(root) {
+            // This one takes the place of what cannot be had any more.
+            Err(SnapshotError::Unfinished { id: lost, .. }) if lost != id => self.settle(root)?,
+            resumed => drop(resumed?),
+        }
+        let _lock = place.lock_shared()?;
+        let (snapshot, journal) = {
+            // The snapshot must not be deleted between the look at the list and the journal that needs it.
+            let _list_lock = place.lock_list()?;
+            let snapshot = self.find(&place, id)?;
+            let journal = Journal::begin(&self.layout.journals, root, &snapshot, into)?;
+            (snapshot, journal)
+        };
+        step::reached();
+        let staging = journal.record.staging.clone();
+        let staged = Index::read(&place.packs)
+            .map_err(SnapshotError::from)
+            .and_then(|index| {
+                let mut reader = PackReader::new(&place.packs, &index);
+                stage_all(root, &snapshot, &mut reader, &staging)
+            });
+        match staged {
+            Ok(staged) => decide(root, &snapshot, journal, staged),
+            Err(error) => {
+                undo(root, journal)?;
+                Err(error)
+            }
         }
     }
-}
 
-pub(super) fn resume(store: &SnapshotStore, root: BorrowedFd<'_>) -> Result<Option<Resumed>, SnapshotError> {
-    let Some(journal) = Journal::find(&store.layout.journals, root)? else {
-        return Ok(None);
-    };
-    let id = journal.record.snapshot;
-    if journal.stage == RestoreStage::Staging {
-        undo(root, journal)?;
-        return Ok(Some(Resumed::Undone(id)));
-    }
-    complete(store, root, journal)
-        .map(Some)
-        .map_err(|error| match error {
-            SnapshotError::Damaged { .. } | SnapshotError::NotFound(_) => SnapshotError::Unfinished {
-                id,
-                error: Box::new(error),
-            },
-            error => error,
-        })
-}
-
-/// Does again what was decided.
-fn complete(
-    store: &SnapshotStore,
-    root: BorrowedFd<'_>,
-    journal: Journal<'_>,
-) -> Result<Resumed, SnapshotError> {
-    let id = journal.record.snapshot;
-    let namespace = journal.record.namespace.clone();
-    let place = store.place(id, &namespace)?;
-    let _lock = place.lock_shared()?;
-    let snapshot = store.find(&place, id)?;
-    if journal.stage == RestoreStage::Finishing {
-        let deleted = finish(root, &snapshot, journal)?;
-        let restored = Restored {
-            deleted,
-            ..Restored::default()
+    /// Ends what a crash interrupted: to be called whenever a workspace is opened, before any program sees it. None:
+    /// nothing was interrupted.
+    pub fn resume(&self, root: BorrowedFd<'_>) -> Result<Option<Resumed>, SnapshotError> {
+        let Some(journal) = Journal::find(&self.layout.journals, root)? else {
+            return Ok(None);
         };
-        return Ok(Resumed::Done(id, restored));
+        let id = journal.record.snapshot;
+        if journal.stage == RestoreStage::Staging {
+            undo(root, journal)?;
+            return Ok(Some(Resumed::Undone(id)));
+        }
+        match self.complete(root, journal) {
+            Err(error @ (SnapshotError::Damaged { .. } | SnapshotError::NotFound(_))) => {
+                let error = Box::new(error);
+                Err(SnapshotError::Unfinished { id, error })
+            }
+            restored => Ok(Some(Resumed::Done(id, restored?))),
+        }
     }
-    let index = Index::read(&place.packs)?;
-    let mut reader = PackReader::new(&place.packs, &index);
-    // What was staged and not yet moved gives its room back before it is staged again.
-    let staging = journal.record.staging.clone();
-    stage::clear(root, &staging)?;
-    let staged = stage_all(root, &snapshot, &mut reader, &staging)?;
-    Ok(Resumed::Done(id, decide(root, &snapshot, journal, staged)?))
-}
 
-pub(super) fn settle(store: &SnapshotStore, root: BorrowedFd<'_>) -> Result<(), SnapshotError> {
-    match resume(store, root) {
-        Err(SnapshotError::Unfinished { .. }) => {}
-        resumed => return resumed.map(drop),
+    /// Does again what was decided.
+    fn complete(&self, root: BorrowedFd<'_>, journal: Journal<'_>) -> Result<Restored, SnapshotError> {
+        let id = journal.record.snapshot;
+        let place = self.place(id, &journal.record.namespace)?;
+        let _lock = place.lock_shared()?;
+        let snapshot = self.find(&place, id)?;
+        if journal.stage == RestoreStage::Finishing {
+            return Ok(Restored {
+                deleted: finish(root, &snapshot, journal)?,
+                ..Restored::default()
+            });
+        }
+        let index = Index::read(&place.packs)?;
+        let mut reader = PackReader::new(&place.packs, &index);
+        // What was staged and not yet moved gives its room back before it is staged again.
+        let staging = journal.record.staging.clone();
+        stage::clear(root, &staging)?;
+        let staged = stage_all(root, &snapshot, &mut reader, &staging)?;
+        decide(root, &snapshot, journal, staged)
     }
-    let Some(journal) = Journal::find(&store.layout.journals, root)? else {
-        return Ok(());
-    };
-    stage::clear(root, &journal.record.staging)?;
-    Ok(journal.remove()?)
-}
 
-pub(super) fn forget(store: &SnapshotStore, root: BorrowedFd<'_>) -> Result<(), SnapshotError> {
-    match Journal::find(&store.layout.journals, root)? {
-        Some(journal) => Ok(journal.remove()?),
-        None => Ok(()),
+    /// Ends an interrupted restore for good: completes it, or gives it up where its snapshot is damaged or gone. What
+    /// it has changed by then stays as it is.
+    pub fn settle(&self, root: BorrowedFd<'_>) -> Result<(), SnapshotError> {
+        match self.resume(root) {
+            Err(SnapshotError::Unfinished { .. }) => {}
+            resumed => return resumed.map(drop),
+        }
+        if let Some(journal) = Journal::find(&self.layout.journals, root)? {
+            stage::clear(root, &journal.record.staging)?;
+            journal.remove()?;
+        }
+        Ok(())
     }
-}
 
-/// Workspaces that died with their server need nothing any more.
-pub(super) fn forget_the_dead(layout: &SnapshotsDir) -> Result<(), SnapshotError> {
-    journal::drop_of_the_dead(&layout.journals)
-}
-
-/// No journal needs this snapshot.
-pub(super) fn expect_unused(store: &SnapshotStore, id: SnapshotId) -> Result<(), SnapshotError> {
-    journal::expect_unused(&store.layout.journals, id)
+    /// Gives up an interrupted restore: to be called before a workspace is deleted, and when a session ends.
+    pub fn forget(&self, root: BorrowedFd<'_>) -> Result<(), SnapshotError> {
+        let left = Journal::find(&self.layout.journals, root)?;
+        Ok(left.map_or(Ok(()), Journal::remove)?)
+    }
 }
 
 /// What is ready to be moved.
@@ -202,13 +200,9 @@ fn decide(
     mut journal: Journal<'_>,
     staged: Staged<'_>,
 ) -> Result<Restored, SnapshotError> {
-    let Staged {
-        mut staging,
-        plan,
-        bytes,
-    } = staged;
     journal.advance(RestoreStage::Decided)?;
     step::reached();
+    let (mut staging, plan) = (staged.staging, staged.plan);
     apply::apply(root, snapshot, &plan, &mut staging)?;
     drop(staging);
     journal.advance(RestoreStage::Finishing)?;
@@ -218,7 +212,7 @@ fn decide(
         written: plan.make.len() as u64,
         deleted,
         unchanged: plan.unchanged,
-        bytes,
+        bytes: staged.bytes,
     })
 }
 

@@ -1,13 +1,14 @@
 //! The staging of a restore: `new` has what will be moved to its place, `old` what was moved away. Emptying it takes
 //! two descriptors, however deep a tree lies in it.
 
-use super::{compare::Plan, step, together};
+use super::{compare::Plan, step};
 use crate::{
     blobs::pack::PackReader,
     snapshots::{
         FileContent, SnapshotEntry, SnapshotError, SnapshotKind, export::each_piece, manifest::MODE_MASK,
     },
     tree::{self, AsOwner},
+    whole_file::random_hex,
 };
 use rustix::{
     fs::{AtFlags, Dir, FileType, Mode, OFlags},
@@ -21,6 +22,7 @@ use std::{
         unix::{ffi::OsStrExt, fs::FileExt},
     },
     path::Path,
+    thread,
 };
 
 /// As many files are brought to the disk one by one; with more, the file system is as a whole.
@@ -28,6 +30,8 @@ pub(super) const SYNCED_ONE_BY_ONE_MAX: usize = 64;
 /// Entries that are removed of one staging, so that a program which adds to it meanwhile is not fought for ever.
 const REMOVED_MAX: u64 = 20_000_000;
 const LISTED_MAX: usize = 10_000;
+/// Each waits for the disk and does nothing else.
+const THREADS_MAX: usize = 16;
 
 pub(super) struct Staging<'a> {
     root: BorrowedFd<'a>,
@@ -80,7 +84,7 @@ impl<'a> Staging<'a> {
             step::reached();
         }
         let synced = if one_by_one {
-            together::sync(&written).and_then(|()| rustix::fs::fsync(&self.new))
+            sync_together(&written).and_then(|()| rustix::fs::fsync(&self.new))
         } else {
             rustix::fs::syncfs(&self.new)
         };
@@ -95,24 +99,22 @@ impl<'a> Staging<'a> {
         content: &FileContent,
         reader: &mut PackReader<'_>,
     ) -> Result<File, SnapshotError> {
-        let path = &entry.path;
+        let failed = |step| SnapshotError::io(step, &entry.path);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let acting = AsOwner::of(self.root)?;
         let file = rustix::fs::openat(&self.new, name, flags, Mode::from_raw_mode(0o600));
         // Back, for the store's own files.
         drop(acting);
-        let file = File::from(file.map_err(SnapshotError::io("stage", path))?);
-        each_piece(reader, content, path, |offset, piece| {
-            file.write_all_at(piece, offset)
-                .map_err(SnapshotError::io("stage", path))
+        let file = File::from(file.map_err(SnapshotError::io("stage", &entry.path))?);
+        each_piece(reader, content, &entry.path, |offset, piece| {
+            file.write_all_at(piece, offset).map_err(failed("stage"))
         })?;
         // What is behind the last piece is a hole.
-        file.set_len(content.size)
-            .map_err(SnapshotError::io("stage", path))?;
+        file.set_len(content.size).map_err(failed("stage"))?;
         let mode = Mode::from_raw_mode(entry.mode & MODE_MASK);
-        rustix::fs::fchmod(&file, mode).map_err(SnapshotError::io("set the mode of", path))?;
-        rustix::fs::futimens(&file, &entry.mtime.to_set())
-            .map_err(SnapshotError::io("set the times of", path))?;
+        rustix::fs::fchmod(&file, mode).map_err(SnapshotError::io("set the mode of", &entry.path))?;
+        let dated = rustix::fs::futimens(&file, &entry.mtime.to_set());
+        dated.map_err(SnapshotError::io("set the times of", &entry.path))?;
         Ok(file)
     }
 
@@ -167,10 +169,8 @@ pub(super) fn clear(root: BorrowedFd<'_>, name: &str) -> Result<u64, SnapshotErr
             step::reached();
         }
         if emptied.is_enough() {
-            return Err(SnapshotError::TooMany {
-                what: "things to remove",
-                limit: REMOVED_MAX,
-            });
+            let (what, limit) = ("things to remove", REMOVED_MAX);
+            return Err(SnapshotError::TooMany { what, limit });
         }
     }
     rustix::fs::unlinkat(root, name, AtFlags::REMOVEDIR).map_err(failed("remove"))?;
@@ -249,9 +249,7 @@ fn move_up(directory: &OwnedFd, child: &CStr, staging: BorrowedFd<'_>) -> rustix
         Err(Errno::NOENT | Errno::LOOP) => return Ok(()),
         Err(error) => return Err(error),
     }
-    let mut random = [0; 8];
-    getrandom::fill(&mut random).map_err(|_| Errno::IO)?;
-    let name = format!("{:016x}", u64::from_ne_bytes(random));
+    let name = random_hex::<8>().map_err(|_| Errno::IO)?;
     gone(rustix::fs::renameat(directory, child, staging, name))
 }
 
@@ -288,13 +286,52 @@ fn gone(result: rustix::io::Result<()>) -> rustix::io::Result<()> {
     }
 }
 
-impl std::fmt::Debug for Staging<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Staging")
-    }
-}
-
 /// The number of changes to bring to the disk.
 pub(super) fn changes(plan: &Plan<'_>) -> usize {
     plan.remove.len() + plan.make.len() + plan.touch.len()
+}
+
+/// Brings a few files and directories to the disk at the same time: a file system that keeps a journal then writes it
+/// once or twice, and not once for each of them.
+pub(super) fn sync_together(opened: &[OwnedFd]) -> rustix::io::Result<()> {
+    let share = opened.len().div_ceil(THREADS_MAX).max(1);
+    thread::scope(|scope| {
+        let each = |share: &[OwnedFd]| share.iter().try_for_each(|one| rustix::fs::fsync(one.as_fd()));
+        let mut results = Vec::new();
+        for share in opened.chunks(share) {
+            // No thread to be had is no reason to fail.
+            match thread::Builder::new().spawn_scoped(scope, move || each(share)) {
+                Ok(begun) => results.push(begun),
+                Err(_) => each(share)?,
+            }
+        }
+        let mut joined = results.into_iter().map(|begun| begun.join());
+        joined.try_for_each(|result| result.unwrap_or(Err(Errno::IO)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_cannot_be_brought_to_the_disk_is_told() {
+        let good = || OwnedFd::from(tempfile());
+        let bad = || OwnedFd::from(std::io::pipe().unwrap().0);
+        let check =
+            |opened: Vec<OwnedFd>, expect| assert_eq!(sync_together(&opened).is_ok(), expect, "{opened:?}");
+        check(Vec::new(), true);
+        check((0..40).map(|_| good()).collect(), true);
+        check(
+            (0..40).map(|n| if n == 39 { bad() } else { good() }).collect(),
+            false,
+        );
+    }
+
+    fn tempfile() -> File {
+        let flags = OFlags::TMPFILE | OFlags::RDWR;
+        rustix::fs::open(std::env::temp_dir(), flags, Mode::from_raw_mode(0o600))
+            .unwrap()
+            .into()
+    }
 }

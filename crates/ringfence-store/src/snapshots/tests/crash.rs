@@ -8,6 +8,7 @@ use crate::snapshots::{
 use std::{
     fs::{self, File},
     os::{fd::AsFd, unix::fs::symlink},
+    path::Path,
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -163,7 +164,7 @@ fn a_decided_restore_whose_snapshot_is_damaged_gives_way_to_another_and_to_its_d
             // The child restores the first of the list.
             list_only(&store, &list, bad);
             assert!(!child(&scratch, "restores", step).wait().unwrap().success());
-            if restore::expect_unused(&store, bad).is_err() {
+            if restore::expect_unused(&store.layout.journals, bad).is_err() {
                 break;
             }
             store.resume(scratch.root().as_fd()).unwrap();
@@ -211,7 +212,8 @@ fn restores_a_session() {
     let scratch = std::mem::ManuallyDrop::new(Scratch::at(std::env::current_dir().unwrap()));
     let store = scratch.store();
     let id = store.list(&namespace("ours")).unwrap()[0].id;
-    let restored = store.restore_session(id, &namespace("ours"), scratch.root().as_fd());
+    let session = Source::Session("s1".to_owned());
+    let restored = store.restore_for(&session, id, &namespace("ours"), scratch.root().as_fd());
     restored.unwrap();
 }
 
@@ -228,7 +230,7 @@ fn a_snapshot_is_not_kept_for_a_session_that_died_with_its_server() {
                 !child(&scratch, test, step).wait().unwrap().success(),
                 "some step is decided"
             );
-            if restore::expect_unused(&store, id).is_err() {
+            if restore::expect_unused(&store.layout.journals, id).is_err() {
                 break;
             }
             store.resume(scratch.root().as_fd()).unwrap();

@@ -9,6 +9,7 @@ use std::{
         fd::AsFd,
         unix::fs::{MetadataExt, PermissionsExt},
     },
+    path::Path,
     sync::atomic::{AtomicU32, Ordering},
 };
 

@@ -10,7 +10,7 @@ use std::{
 
 /// One thing that is done to a workspace; what is in its way goes.
 #[derive(Clone, Debug)]
-enum Act {
+enum Edit {
     File(usize, u64),
     Sparse(u64, u64),
     Directory,
@@ -27,22 +27,22 @@ fn path() -> impl Strategy<Value = PathBuf> {
     prop::collection::vec(name, 1..4).prop_map(|names| names.iter().collect())
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn act() -> impl Strategy<Value = Edit> {
     let sizes = prop_oneof![Just(0usize), 1usize..200, 15_000usize..300_000];
     prop_oneof![
-        4 => (sizes, 0u64..4).prop_map(|(size, seed)| Act::File(size, seed)),
-        1 => (0u64..2_000_000, 0u64..2_000_000).prop_map(|(at, more)| Act::Sparse(at, more)),
-        2 => Just(Act::Directory),
-        1 => "[a-z./]{1,20}".prop_map(Act::Link),
-        2 => Just(Act::Remove),
-        1 => prop_oneof![Just(0o644), Just(0o600), Just(0o755), Just(0o4711), Just(0o700)].prop_map(Act::Mode),
-        2 => (-1_000_000i64..3_000_000_000, 0i64..1_000_000_000).prop_map(|(s, n)| Act::Time(s, n)),
-        1 => prop::collection::vec(any::<u8>(), 1..10).prop_map(Act::Append),
+        4 => (sizes, 0u64..4).prop_map(|(size, seed)| Edit::File(size, seed)),
+        1 => (0u64..2_000_000, 0u64..2_000_000).prop_map(|(at, more)| Edit::Sparse(at, more)),
+        2 => Just(Edit::Directory),
+        1 => "[a-z./]{1,20}".prop_map(Edit::Link),
+        2 => Just(Edit::Remove),
+        1 => prop_oneof![Just(0o644), Just(0o600), Just(0o755), Just(0o4711), Just(0o700)].prop_map(Edit::Mode),
+        2 => (-1_000_000i64..3_000_000_000, 0i64..1_000_000_000).prop_map(|(s, n)| Edit::Time(s, n)),
+        1 => prop::collection::vec(any::<u8>(), 1..10).prop_map(Edit::Append),
     ]
 }
 
 /// Each may fail, as a program's do: a name may be something else by now.
-fn perform(scratch: &Scratch, path: &PathBuf, act: &Act) -> std::io::Result<()> {
+fn perform(scratch: &Scratch, path: &PathBuf, act: &Edit) -> std::io::Result<()> {
     let at = scratch.path(path);
     let clear = || {
         let mut above = scratch.path("");
@@ -59,26 +59,26 @@ fn perform(scratch: &Scratch, path: &PathBuf, act: &Act) -> std::io::Result<()> 
         fs::create_dir_all(at.parent().unwrap())
     };
     match act {
-        Act::File(size, seed) => {
+        Edit::File(size, seed) => {
             clear()?;
             fs::write(&at, noise(*size, *seed))
         }
-        Act::Sparse(offset, more) => {
+        Edit::Sparse(offset, more) => {
             clear()?;
             let file = File::create(&at)?;
             file.write_all_at(b"data", *offset)?;
             file.set_len(offset + 4 + more)
         }
-        Act::Directory => {
+        Edit::Directory => {
             clear()?;
             fs::create_dir(&at)
         }
-        Act::Link(target) => {
+        Edit::Link(target) => {
             clear()?;
             symlink(target, &at)
         }
-        Act::Remove => clear(),
-        Act::Mode(mode) => {
+        Edit::Remove => clear(),
+        Edit::Mode(mode) => {
             if fs::symlink_metadata(&at)?.is_symlink() {
                 return Ok(());
             }
@@ -86,12 +86,12 @@ fn perform(scratch: &Scratch, path: &PathBuf, act: &Act) -> std::io::Result<()> 
             chmod(&at, if is_directory { mode | 0o700 } else { *mode });
             Ok(())
         }
-        Act::Time(seconds, nanoseconds) => {
+        Edit::Time(seconds, nanoseconds) => {
             fs::symlink_metadata(&at)?;
             set_mtime(&at, *seconds, *nanoseconds);
             Ok(())
         }
-        Act::Append(bytes) => {
+        Edit::Append(bytes) => {
             if !fs::symlink_metadata(&at)?.is_file() {
                 return Ok(());
             }
@@ -111,9 +111,9 @@ proptest! {
     ) {
         let scratch = Scratch::new();
         let store = scratch.store();
-        let perform_all = |acts: &[(PathBuf, Act)]| acts.iter().filter(|(path, act)| perform(&scratch, path, act).is_ok()).count();
+        let perform_all = |acts: &[(PathBuf, Edit)]| acts.iter().filter(|(path, act)| perform(&scratch, path, act).is_ok()).count();
         let performed = perform_all(&first);
-        prop_assert!(performed > 0 || first.iter().all(|(_, act)| !matches!(act, Act::File(..))));
+        prop_assert!(performed > 0 || first.iter().all(|(_, act)| !matches!(act, Edit::File(..))));
         let masked = |mut state: crate::snapshots::tests::fixture::State| {
             state.values_mut().for_each(|(mode, _, _)| *mode &= 0o1777);
             state

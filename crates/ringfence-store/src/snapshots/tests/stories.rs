@@ -10,6 +10,7 @@ use std::{
         fd::AsFd,
         unix::fs::{FileExt, MetadataExt, symlink},
     },
+    path::Path,
 };
 
 #[test]

@@ -4,7 +4,7 @@ use crate::snapshots::{
     tests::fixture::{Scratch, about, furnish, namespace, noise},
     *,
 };
-use std::{fs, os::fd::AsFd};
+use std::{fs, os::fd::AsFd, path::Path};
 
 /// What a restore into an empty workspace says, which must be empty after a refusal.
 fn attempt(scratch: &Scratch, id: SnapshotId) -> Result<(), SnapshotError> {

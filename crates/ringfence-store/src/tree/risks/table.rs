@@ -5,7 +5,6 @@ use super::Risk;
 
 /// Where a rule looks. All in small letters; a path is compared as a file system without case would.
 pub(super) enum PathPattern {
-    /// The last name.
     Name(&'static [&'static str]),
     /// How the last name ends.
     Ending(&'static [&'static str]),
@@ -32,12 +31,11 @@ const fn rule(rule: &'static str, sentence: &'static str, place: PathPattern) ->
 }
 
 impl PathPattern {
-    /// Is a directory of these names such a place. What is run is a file: a directory `build` is no `BUILD`.
+    /// Whether a directory of these names is such a place. What is run is a file: a directory `build` is no `BUILD`.
     pub(super) fn holds_directory(&self, names: &[String]) -> bool {
         matches!(self, Self::Within(_)) && self.holds(names)
     }
 
-    /// Is a path of these names such a place.
     pub(super) fn holds(&self, names: &[String]) -> bool {
         let Some(last) = names.last() else { return false };
         match self {
@@ -47,16 +45,11 @@ impl PathPattern {
             Self::Beginning(list) => list.iter().any(|start| last.starts_with(start)),
             Self::Tail(list) => list.iter().any(|tail| {
                 let tail: Vec<&str> = tail.split('/').collect();
-                names.len() >= tail.len()
-                    && names[names.len() - tail.len()..]
-                        .iter()
-                        .zip(&tail)
-                        .all(|(name, part)| name == part)
+                let last = names.len().checked_sub(tail.len()).map(|from| &names[from..]);
+                last.is_some_and(|last| last == tail)
             }),
             Self::Module(list) => match names {
-                [file] => file
-                    .strip_suffix(".py")
-                    .is_some_and(|module| list.contains(&module)),
+                [file] => list.iter().any(|module| file.strip_suffix(".py") == Some(module)),
                 [package, file] => file == "__init__.py" && list.contains(&package.as_str()),
                 _ => false,
             },

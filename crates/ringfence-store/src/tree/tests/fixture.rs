@@ -8,12 +8,12 @@ use std::{
 };
 
 /// The directory `inside`, in a directory of its own, so that a test may have something beside it.
-pub(in crate::tree) struct Place {
+pub(in crate::tree) struct Scratch {
     base: PathBuf,
     root: File,
 }
 
-impl Place {
+impl Scratch {
     pub(in crate::tree) fn new(name: &str) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -38,7 +38,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.base) {
             eprintln!("{}: {error}", self.base.display());

@@ -3,7 +3,7 @@
 use crate::tree::{
     Bounds, Change, Changes, CompareBounds, TreeError,
     overlay::{Committed, commit, commit_after, read},
-    tests::fixture::Place,
+    tests::fixture::Scratch,
 };
 use std::{
     fs::{self, File},
@@ -44,7 +44,7 @@ impl Drop for Mounted {
     clippy::disallowed_methods,
     reason = "the kernel's own overlay is what is tested against"
 )]
-fn overlay(place: &Place, script: &str) -> Option<Mounted> {
+fn overlay(place: &Scratch, script: &str) -> Option<Mounted> {
     let layer = place.outside("layer");
     fs::create_dir(&layer).unwrap();
     let all = format!(
@@ -80,7 +80,7 @@ fn overlay(place: &Place, script: &str) -> Option<Mounted> {
     Some(Mounted { child, upper })
 }
 
-fn changes(mounted: &Mounted, place: &Place) -> Changes {
+fn changes(mounted: &Mounted, place: &Scratch) -> Changes {
     read(mounted.upper.as_fd(), place.root(), WALK, COMPARE).unwrap()
 }
 
@@ -94,7 +94,7 @@ fn said(changes: &Changes) -> Vec<String> {
     changes.list.iter().map(one).collect()
 }
 
-fn lay(place: &Place) {
+fn lay(place: &Scratch) {
     fs::create_dir_all(place.path("src/deep")).unwrap();
     fs::create_dir_all(place.path("old/inner")).unwrap();
     fs::write(place.path("src/main.py"), "print(1)\n").unwrap();
@@ -119,7 +119,7 @@ const SCRIPT: &str = "
 
 #[test]
 fn what_a_program_did_in_an_overlay_is_shown_and_committed_and_nothing_before() {
-    let place = Place::new("overlay");
+    let place = Scratch::new("overlay");
     lay(&place);
     let Some(mounted) = overlay(&place, SCRIPT) else {
         return;
@@ -164,7 +164,7 @@ fn what_a_program_did_in_an_overlay_is_shown_and_committed_and_nothing_before() 
     assert_committed(&place, &mounted, &changes);
 }
 
-fn assert_committed(place: &Place, mounted: &Mounted, changes: &Changes) {
+fn assert_committed(place: &Scratch, mounted: &Mounted, changes: &Changes) {
     let done = commit(mounted.upper.as_fd(), place.root(), changes).unwrap();
     assert_eq!(done.skipped, ["fifo", "one", "two"].map(Path::new));
     assert!(done.kept.is_empty());
@@ -208,7 +208,7 @@ fn assert_committed(place: &Place, mounted: &Mounted, changes: &Changes) {
 
 #[test]
 fn a_commit_of_what_is_no_longer_there_changes_nothing() {
-    let place = Place::new("stale");
+    let place = Scratch::new("stale");
     lay(&place);
     let Some(mounted) = overlay(&place, "echo 2 > src/main.py; rm script; echo new > new") else {
         return;
@@ -258,7 +258,7 @@ fn a_commit_of_what_is_no_longer_there_changes_nothing() {
 /// Copying takes long, and what the host writes meanwhile is not lost.
 #[test]
 fn what_the_host_writes_while_a_commit_copies_stays() {
-    let place = Place::new("meanwhile");
+    let place = Scratch::new("meanwhile");
     lay(&place);
     let Some(mounted) = overlay(
         &place,
@@ -301,7 +301,7 @@ fn what_the_host_writes_while_a_commit_copies_stays() {
 
 #[test]
 fn a_part_of_the_changes_can_be_chosen() {
-    let place = Place::new("chosen");
+    let place = Scratch::new("chosen");
     lay(&place);
     let Some(mounted) = overlay(
         &place,
@@ -330,9 +330,9 @@ fn a_part_of_the_changes_can_be_chosen() {
 
 #[test]
 fn a_commit_goes_through_no_link_that_was_laid_meanwhile() {
-    let place = Place::new("laid");
+    let place = Scratch::new("laid");
     fs::create_dir(place.path("d")).unwrap();
-    let upper = Place::new("laid-upper");
+    let upper = Scratch::new("laid-upper");
     fs::create_dir(upper.path("d")).unwrap();
     fs::write(upper.path("d/new"), "x").unwrap();
     let changes = read(upper.root(), place.root(), WALK, COMPARE).unwrap();
@@ -354,7 +354,7 @@ fn a_commit_goes_through_no_link_that_was_laid_meanwhile() {
 
 #[test]
 fn what_no_overlay_of_ours_writes_is_refused() {
-    let (place, upper) = (Place::new("foreign"), Place::new("foreign-upper"));
+    let (place, upper) = (Scratch::new("foreign"), Scratch::new("foreign-upper"));
     fs::create_dir(place.path("d")).unwrap();
     fs::create_dir(upper.path("d")).unwrap();
     let directory = File::open(upper.path("d")).unwrap();
@@ -375,7 +375,7 @@ fn what_root_commits_belongs_to_the_owner_of_the_directory() {
         eprintln!("not root: what is committed belongs to this user anyway");
         return;
     }
-    let (place, upper) = (Place::new("root-lower"), Place::new("root-upper"));
+    let (place, upper) = (Scratch::new("root-lower"), Scratch::new("root-upper"));
     std::os::unix::fs::chown(place.path(""), Some(1234), Some(2345)).unwrap();
     fs::create_dir(upper.path("d")).unwrap();
     File::create(upper.path("d/f")).unwrap().write_all(b"x").unwrap();
@@ -391,7 +391,7 @@ fn what_root_commits_belongs_to_the_owner_of_the_directory() {
 /// claim: [WS-4]
 #[test]
 fn a_commit_removes_what_a_killed_one_has_left_and_nothing_else() {
-    let (place, upper) = (Place::new("left-lower"), Place::new("left-upper"));
+    let (place, upper) = (Scratch::new("left-lower"), Scratch::new("left-upper"));
     let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(600);
     let lay = |digits: &str, files: &[&str]| {
         let path = place.path(format!(".ringfence-{digits}"));
@@ -426,7 +426,7 @@ fn a_commit_removes_what_a_killed_one_has_left_and_nothing_else() {
 
 #[test]
 fn more_changes_than_are_brought_to_the_disk_one_by_one_are_committed_too() {
-    let (place, upper) = (Place::new("many-lower"), Place::new("many-upper"));
+    let (place, upper) = (Scratch::new("many-lower"), Scratch::new("many-upper"));
     for number in 0..70 {
         fs::create_dir(upper.path(format!("d{number}"))).unwrap();
         fs::write(upper.path(format!("d{number}/f")), "x").unwrap();
@@ -439,7 +439,7 @@ fn more_changes_than_are_brought_to_the_disk_one_by_one_are_committed_too() {
 /// An edit that comes after the last look is neither lost nor half replaced.
 #[test]
 fn what_the_host_writes_while_files_are_put_in_place_is_kept_as_a_conflict() {
-    type Edit = fn(&Place);
+    type Edit = fn(&Scratch);
     let edits: [(&str, Edit); 5] = [
         ("src/main.py", |place| {
             fs::write(place.path("src/main.py"), "the host's").unwrap();
@@ -457,7 +457,7 @@ fn what_the_host_writes_while_files_are_put_in_place_is_kept_as_a_conflict() {
         }),
     ];
     for (path, edit) in edits {
-        let place = Place::new("placing");
+        let place = Scratch::new("placing");
         lay(&place);
         let Some(mounted) = overlay(&place, "echo 2 > src/main.py; echo 1 > new; rm script") else {
             return;

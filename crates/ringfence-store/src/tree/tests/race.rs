@@ -5,7 +5,7 @@ use crate::tree::{
     Bounds, CompareBounds, EntryKind, ListBounds, ListedFile, Side,
     archive::{Limits, unpack},
     compare, get, list, put, remove,
-    tests::fixture::Place,
+    tests::fixture::Scratch,
 };
 use ringfence_types::WorkspacePath;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -20,7 +20,7 @@ const ROUNDS: u64 = 100_000;
 const CANARY: &[u8] = b"the canary lives outside";
 
 /// `swapped` and `file` change places with links to the outside, until told to stop.
-fn swap(place: &Place, stop: &AtomicBool, swaps: &AtomicU64) {
+fn swap(place: &Scratch, stop: &AtomicBool, swaps: &AtomicU64) {
     let pairs = [("swapped", "trap"), ("inner/file", "inner/trap")];
     while !stop.load(Ordering::Relaxed) {
         for (one, other) in pairs {
@@ -39,7 +39,7 @@ fn swap(place: &Place, stop: &AtomicBool, swaps: &AtomicU64) {
     }
 }
 
-fn lay(place: &Place) {
+fn lay(place: &Scratch) {
     fs::create_dir(place.outside("beyond")).unwrap();
     fs::write(place.outside("beyond/file"), CANARY).unwrap();
     fs::create_dir_all(place.path("swapped")).unwrap();
@@ -58,7 +58,7 @@ struct Seen {
     refused: u64,
 }
 
-fn work(place: &Place, round: u64, seen: &mut Seen) {
+fn work(place: &Scratch, round: u64, seen: &mut Seen) {
     let paths: [WorkspacePath; 2] = ["swapped/file".parse().unwrap(), "inner/file".parse().unwrap()];
     let path = &paths[usize::try_from(round % 2).unwrap()];
     let bounds = ListBounds {
@@ -95,7 +95,7 @@ fn work(place: &Place, round: u64, seen: &mut Seen) {
 
 #[test]
 fn a_hundred_thousand_rounds_of_a_rename_race_reach_nothing_outside() {
-    let place = Place::new("race");
+    let place = Scratch::new("race");
     lay(&place);
     let (stop, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut seen = Seen::default();
@@ -129,7 +129,7 @@ fn a_hundred_thousand_rounds_of_a_rename_race_reach_nothing_outside() {
 
 #[test]
 fn an_archive_unpacked_in_a_rename_race_reaches_nothing_outside() {
-    let place = Place::new("unpack-race");
+    let place = Scratch::new("unpack-race");
     lay(&place);
     let mut tar = tar::Builder::new(Vec::new());
     for path in ["swapped/file", "swapped/new", "inner/file"] {
@@ -166,7 +166,7 @@ fn an_archive_unpacked_in_a_rename_race_reaches_nothing_outside() {
 
 #[test]
 fn what_is_shown_of_a_file_is_what_its_digest_says_whatever_a_program_writes_meanwhile() {
-    let place = Place::new("shown");
+    let place = Scratch::new("shown");
     let texts = ["harmless\n", "dangerous\n"];
     for (name, text) in ["file", "other"].iter().zip(texts) {
         fs::write(place.path(name), text).unwrap();
