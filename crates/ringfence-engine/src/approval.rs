@@ -13,7 +13,7 @@ mod words;
 
 pub(crate) use queue::Approvals;
 pub use queue::{ApprovalWatch, Waiting};
-pub use words::{Answer, ApprovalRequest, Decision, DeniedBy, Scope, ScopeWish, Verdict};
+pub use words::{Answer, ApprovalRequest, Decision, DeniedBy, Scope, ScopeChoice, Verdict};
 
 use crate::{caller::Caller, settings::ApprovalSettings};
 use ringfence_egress::Rule;
@@ -24,40 +24,19 @@ use std::{sync::Arc, time::Duration};
 /// The longest reason, in characters. One that is longer is refused: what is shown is complete.
 pub const REASON_CHARS_MAX: usize = 500;
 
-/// What is asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
-    /// To reach a host.
-    Egress { rule: Rule },
-}
+/// The kind of every request, as it stands on record.
+const KIND: &str = "egress";
 
-impl Kind {
-    /// Its name, as it stands on record.
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Egress { .. } => "egress",
-        }
-    }
-
-    /// What exactly, in its one way of being written.
-    pub(crate) fn what(&self) -> String {
-        match self {
-            Self::Egress { rule } => rule.to_string(),
-        }
-    }
-}
-
-/// One question to a person.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
-    pub(crate) kind: Kind,
+    /// The host to reach.
+    pub(crate) rule: Rule,
     pub(crate) namespace: Namespace,
     /// Where it is for one session alone.
     pub(crate) session: Option<SessionId>,
     /// Where a run that is under way waits for the answer.
     pub(crate) execution: Option<String>,
     pub(crate) caller: Caller,
-    /// Whoever asks says why; nobody has checked it.
     pub(crate) reason: String,
     /// Where a program waits that does not wait for long; else as long as the settings say.
     pub(crate) patience: Option<Duration>,
@@ -80,10 +59,10 @@ impl Ask {
             .map_or(settings.timeout, |patience| patience.min(settings.timeout))
     }
 
-    /// Asks that have the same key are one: whoever asks second waits for the answer to the first.
+    /// Asks that have the same key are one: the second waits for the answer to the first.
     fn key(&self) -> Key {
         Key {
-            kind: self.kind.clone(),
+            rule: self.rule.clone(),
             namespace: self.namespace.clone(),
             session: self.session.clone(),
             execution: self.execution.clone(),
@@ -100,10 +79,10 @@ impl Ask {
     }
 }
 
-/// What makes two asks the same. The reason is none of it: other words do not make another question.
+/// What makes two asks the same. The reason does not count: other words do not make another question.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    kind: Kind,
+    rule: Rule,
     namespace: Namespace,
     session: Option<SessionId>,
     execution: Option<String>,
@@ -114,9 +93,7 @@ fn apply(rules: &Arc<ApprovedRules>, ask: &Ask, decision: &Decision) -> bool {
     let Verdict::Approved(scope) = decision.verdict else {
         return true;
     };
-    match &ask.kind {
-        // The run that waits for the answer goes on by it; nothing is left for another.
-        Kind::Egress { .. } if scope == Scope::Once && ask.execution.is_some() => true,
-        Kind::Egress { rule } => rules.add(ask, rule, scope, decision),
-    }
+    // The run that waits for the answer goes on by it; nothing is left for another.
+    let is_its_own = scope == Scope::Once && ask.execution.is_some();
+    is_its_own || rules.add(ask, scope, decision)
 }

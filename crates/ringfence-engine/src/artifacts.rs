@@ -4,7 +4,9 @@
 
 use crate::{
     backend::SandboxDirs,
+    error::denial,
     events::{Bus, EventKind, now_ms},
+    record::hex,
 };
 use base64::Engine as _;
 use ringfence_jail::ExportDirectory;
@@ -52,7 +54,6 @@ pub(crate) struct Before {
     inputs: BTreeMap<PathBuf, [u8; 32]>,
 }
 
-/// What one directory held.
 #[derive(Debug, Default)]
 struct Seen {
     stamps: BTreeMap<PathBuf, Stamp>,
@@ -91,10 +92,10 @@ impl Before {
     }
 
     /// The files that a session has now.
-    pub(crate) fn look_behind(doors: &SandboxDirs) -> Self {
+    pub(crate) fn look_behind(dirs: &SandboxDirs) -> Self {
         Self {
-            changes: Seen::of(doors.changes.as_fd()),
-            output: Seen::of(doors.output.as_fd()),
+            changes: Seen::of(dirs.changes.as_fd()),
+            output: Seen::of(dirs.output.as_fd()),
             inputs: BTreeMap::new(),
         }
     }
@@ -110,7 +111,6 @@ impl Before {
     }
 }
 
-/// Artifacts and what was refused.
 #[derive(Debug, Default)]
 pub(crate) struct Staged {
     pub(crate) artifacts: Vec<Artifact>,
@@ -139,21 +139,20 @@ pub(crate) struct StageOptions {
 /// Where a file goes that a program has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FilesKept {
-    /// Into the store.
     InStore,
     /// Nowhere: it lies in a directory that the operator shared for writing, and stays there.
     WhereItIs,
 }
 
 /// Are there no files at all.
-pub(crate) fn has_nothing(doors: &SandboxDirs) -> bool {
-    [&doors.changes, &doors.output]
+pub(crate) fn has_nothing(dirs: &SandboxDirs) -> bool {
+    [&dirs.changes, &dirs.output]
         .into_iter()
         .all(|directory| harvest::is_empty(directory.as_fd()))
 }
 
 /// Collects what is new or changed, and gives what there is by now. Blocking: reads every artifact once.
-pub(crate) fn stage(doors: &SandboxDirs, before: &Before, shelf: StageOptions) -> (Staged, Before) {
+pub(crate) fn stage(dirs: &SandboxDirs, before: &Before, shelf: StageOptions) -> (Staged, Before) {
     let mut staging = Staging {
         staged: Staged::default(),
         kept: Vec::new(),
@@ -166,14 +165,14 @@ pub(crate) fn stage(doors: &SandboxDirs, before: &Before, shelf: StageOptions) -
     };
     let kept = staging.shelf.workspace;
     let changes = staging.add(&Source {
-        directory: doors.changes.as_fd(),
+        directory: dirs.changes.as_fd(),
         prefix: "",
         kept,
         seen: &before.changes,
         inputs: &before.inputs,
     });
     let output = staging.add(&Source {
-        directory: doors.output.as_fd(),
+        directory: dirs.output.as_fd(),
         prefix: "output/",
         kept: FilesKept::InStore,
         seen: &before.output,
@@ -190,7 +189,6 @@ pub(crate) fn stage(doors: &SandboxDirs, before: &Before, shelf: StageOptions) -
 /// A directory in which a program has left files.
 struct Source<'a> {
     directory: BorrowedFd<'a>,
-    /// Of their names.
     prefix: &'static str,
     kept: FilesKept,
     seen: &'a Seen,
@@ -201,7 +199,6 @@ struct Staging {
     staged: Staged,
     /// What lies in the store, by its place among the artifacts.
     kept: Vec<(usize, Content)>,
-    /// Names that are taken.
     taken: BTreeSet<String>,
     names: usize,
     refused: usize,
@@ -210,13 +207,11 @@ struct Staging {
     shelf: StageOptions,
 }
 
-/// One file on its way.
 struct ArtifactWriter {
     redaction: Option<Stream>,
     clean: Vec<u8>,
     /// Of what the program wrote, where there was an input of that name.
     raw: Option<Sha256>,
-    /// Of what leaves.
     hasher: Sha256,
     head: Vec<u8>,
     size: u64,
@@ -378,7 +373,7 @@ impl Staging {
         unique
     }
 
-    /// Reads one file to its end, once. `None`: it is an input that nobody has changed.
+    /// Reads one file to its end, once. `None`: it is an input, and unchanged.
     fn read(
         &mut self,
         source: &Source<'_>,
@@ -464,12 +459,10 @@ impl Staging {
 
     fn tell_of_secrets(&mut self, name: &str, secrets: u64) {
         if secrets > 0 && self.staged.security_events.len() < REFUSED_MAX {
-            self.staged.security_events.push(Denial {
-                rule: "redact.artifact".to_owned(),
-                layer: "redact".to_owned(),
-                what: format!("{name} held secrets, {secrets} in all, which were taken out"),
-                hint: "Have the program write no secrets into files.".to_owned(),
-            });
+            let what = format!("{name} held secrets, {secrets} in all, which were taken out");
+            let hint = "Have the program write no secrets into files.";
+            let event = denial("redact.artifact", "redact", what, hint);
+            self.staged.security_events.push(event);
         }
     }
 
@@ -488,12 +481,7 @@ impl Staging {
                 "Give the state directory room, or keep artifacts for a shorter time.",
             ),
         };
-        self.staged.denials.push(Denial {
-            rule: rule.to_owned(),
-            layer: "artifacts".to_owned(),
-            what,
-            hint: hint.to_owned(),
-        });
+        self.staged.denials.push(denial(rule, "artifacts", what, hint));
     }
 
     /// Signs what was kept, and tells of it.
@@ -534,7 +522,7 @@ impl Staging {
                     };
                     shelf
                         .bus
-                        .tell(shelf.namespace.as_str(), Some(&shelf.execution_id), kind);
+                        .publish(shelf.namespace.as_str(), Some(&shelf.execution_id), kind);
                 }
             }
             Err(error) => {
@@ -563,13 +551,8 @@ impl Staging {
         // Before it is cut: half of a secret would not be found.
         let what = self.shelf.redactor.text(&what);
         let what: String = what.chars().take(WHAT_CHARS_MAX).collect();
-        let (rule, layer) = ("artifacts.plain_files".to_owned(), "artifacts".to_owned());
-        self.staged.denials.push(Denial {
-            rule,
-            layer,
-            what,
-            hint: hint.to_owned(),
-        });
+        let denied = denial("artifacts.plain_files", "artifacts", what, hint);
+        self.staged.denials.push(denied);
     }
 }
 
@@ -588,10 +571,6 @@ fn mime(head: &[u8], name: &str) -> String {
             .unwrap_or("application/octet-stream")
             .to_owned(),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Where a kept artifact can be read (RFC 3986, each byte that is not unreserved in percent signs; `/` stays). A

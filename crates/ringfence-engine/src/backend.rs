@@ -4,6 +4,7 @@
 use crate::{
     caller::{OutputStream, Stdin},
     streams::{Attached, CapturedStream, OutputSink, REPORT_BYTES_MAX, Stdio, collect, drain, feed},
+    sync::lock,
 };
 use prometheus_client::metrics::counter::Counter;
 use ringfence_jail::{
@@ -20,7 +21,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     path::PathBuf,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -129,7 +130,7 @@ impl Native {
         plan: &Plan,
         template: Option<&client::Template>,
     ) -> Result<client::SandboxEnds, RequestError> {
-        let mut helper = self.helper.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut helper = lock(&self.helper);
         let living = helper.as_ref().ok_or_else(closed)?;
         match living.place(plan, template) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
@@ -177,7 +178,7 @@ impl Native {
             .name("ringfence-end".to_owned())
             .spawn(move || end(helper));
         if let Err(error) = buried {
-            tracing::warn!(%error, "the helper ends, and nobody waits for it");
+            tracing::warn!(%error, "the helper ends, and is not waited for");
         }
         true
     }
@@ -189,7 +190,7 @@ impl Native {
 
     /// From now on nothing is started any more.
     fn take(&self) -> Option<Helper> {
-        self.helper.lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(&self.helper).take()
     }
 }
 
@@ -221,7 +222,7 @@ pub(crate) fn fault(operation: &str, error: &io::Error) -> RequestError {
     )
 }
 
-/// A sandbox that nobody has claimed. Dropping it ends it.
+/// A sandbox before its claim. Dropping it ends it.
 pub(crate) struct Sandbox {
     pub(crate) plan: Arc<Plan>,
     events: Events,
@@ -249,7 +250,7 @@ pub(crate) struct Parked {
 impl Sandbox {
     /// Until its walls are up; a template has also done its imports.
     pub(crate) async fn parked(&self) -> Result<Parked, RequestError> {
-        match self.heard().await? {
+        match self.events.handed().await? {
             (Event::Parked(imported), descriptors) => Ok(Parked {
                 imported,
                 descriptors,
@@ -262,18 +263,9 @@ impl Sandbox {
     pub(crate) async fn measure(&self) -> Result<u64, RequestError> {
         wire::send(self.events.socket.as_fd(), &Order::Measure, &[])
             .map_err(|error| fault("measure a sandbox", &error))?;
-        match self.heard().await? {
+        match self.events.handed().await? {
             (Event::Measured(bytes), _) => Ok(bytes),
             _ => Err(gone()),
-        }
-    }
-
-    async fn heard(&self) -> Result<(Event, Vec<OwnedFd>), RequestError> {
-        let heard = self.events.next().await;
-        match heard.map_err(|error| fault("hear from the supervisor", &error))? {
-            Some((Event::Failed(failure), _)) => Err(refused(&failure)),
-            Some(heard) => Ok(heard),
-            None => Err(gone()),
         }
     }
 
@@ -298,20 +290,19 @@ impl Sandbox {
 }
 
 /// A claimed place in which the program runs, or that was cancelled before it could.
-pub(crate) struct Started {
+pub(crate) struct Claimed {
     place: Sandbox,
     /// In which it has to have ended.
     patience: Duration,
-    doors: Vec<OwnedFd>,
+    dirs: Vec<OwnedFd>,
     sockets: Option<EgressSockets>,
     early: Option<Ending>,
 }
 
-/// The same with its streams.
 pub(crate) struct Running {
     events: Events,
     patience: Duration,
-    doors: Vec<OwnedFd>,
+    dirs: Vec<OwnedFd>,
     early: Option<Ending>,
     _stdin: Option<Attached<()>>,
     stdout: JoinHandle<CapturedStream>,
@@ -328,7 +319,7 @@ pub(crate) struct RawOutcome {
     pub(crate) stderr: CapturedStream,
     pub(crate) report: Vec<u8>,
     /// Where its files are: changes, output directory. Dropping them lets the sandbox's disk go.
-    pub(crate) doors: Option<SandboxDirs>,
+    pub(crate) dirs: Option<SandboxDirs>,
     /// None: it lives on.
     pub(crate) hold: Option<Hold>,
     pub(crate) isolation: Isolation,
@@ -339,10 +330,8 @@ pub(crate) struct RawOutcome {
 #[derive(Debug)]
 pub(crate) struct Hold(#[expect(dead_code, reason = "held, not used")] UnixStream);
 
-/// Descriptors that lead to them.
 const DOORS: usize = 2;
 
-/// Directories to harvest.
 #[derive(Debug)]
 pub(crate) struct SandboxDirs {
     pub(crate) changes: OwnedFd,
@@ -357,25 +346,25 @@ impl Sandbox {
         claim: &Claim,
         blobs: &[impl AsRef<[u8]>],
         cancelled: &mut watch::Receiver<bool>,
-    ) -> Result<Started, RequestError> {
+    ) -> Result<Claimed, RequestError> {
         match client::claim(self.events.socket.as_fd(), claim, blobs) {
             // It has ended, and has said why.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             claimed => claimed.map_err(|error| fault("claim a sandbox", &error))?,
         }
-        let (mut doors, early) = self.events.begun(cancelled).await?;
+        let (mut dirs, early) = self.events.begun(cancelled).await?;
         let sockets = match &claim.egress {
             Some(way) if early.is_none() => {
-                let handed = doors.split_off(DOORS.min(doors.len()));
+                let handed = dirs.split_off(DOORS.min(dirs.len()));
                 Some(EgressSockets::from_descriptors(way, handed).ok_or_else(gone)?)
             }
             _ => None,
         };
         let limit = Duration::from_millis(claim.limits.timeout_ms.saturating_add(claim.grace_ms));
-        Ok(Started {
+        Ok(Claimed {
             place: self,
             patience: limit.saturating_add(SILENCE_MAX),
-            doors,
+            dirs,
             sockets,
             early,
         })
@@ -390,15 +379,14 @@ pub(crate) struct Parts {
     pub(crate) stderr: OwnedFd,
     pub(crate) report: OwnedFd,
     /// None: it has ended before its program could run.
-    pub(crate) doors: Option<SandboxDirs>,
-    /// Why it has.
+    pub(crate) dirs: Option<SandboxDirs>,
     pub(crate) early: Option<Cause>,
     /// Held as long as the place lives.
     pub(crate) template: Option<Arc<Template>>,
 }
 
-impl Started {
-    /// Of its way out, where it has one.
+impl Claimed {
+    /// Of its egress, where it has one.
     pub(crate) fn take_sockets(&mut self) -> Option<EgressSockets> {
         self.sockets.take()
     }
@@ -419,7 +407,7 @@ impl Started {
             stdout,
             stderr,
             report,
-            doors: SandboxDirs::from_descriptors(self.doors),
+            dirs: SandboxDirs::from_descriptors(self.dirs),
             early: self.early.map(|ending| ending.cause),
             template,
         }
@@ -428,36 +416,35 @@ impl Started {
 
 impl SandboxDirs {
     fn from_descriptors(descriptors: Vec<OwnedFd>) -> Option<Self> {
-        let mut doors = descriptors.into_iter();
-        let (changes, output) = doors.next().zip(doors.next())?;
+        let mut dirs = descriptors.into_iter();
+        let (changes, output) = dirs.next().zip(dirs.next())?;
         Some(Self { changes, output })
     }
 }
 
 impl Running {
-    /// Connects the program's streams.
-    pub(crate) fn attach(started: Started, wires: Stdio, keep: u64) -> Result<Self, RequestError> {
-        let Started {
+    pub(crate) fn attach(started: Claimed, stdio: Stdio, keep: u64) -> Result<Self, RequestError> {
+        let Claimed {
             place,
             patience,
-            doors,
+            dirs,
             early,
             ..
         } = started;
         let connect = |error: io::Error| fault("connect the program's streams", &error);
         let receiver = |fd: OwnedFd| pipe::Receiver::from_owned_fd(fd).map_err(connect);
-        let stdin = match &wires.stdin {
-            Stdin::FromRequest if wires.stdin_bytes.is_empty() => None, // closed here, which is all there is to say
+        let stdin = match &stdio.stdin {
+            Stdin::FromRequest if stdio.stdin_bytes.is_empty() => None, // closed here, which is all there is to say
             _ => Some(pipe::Sender::from_owned_fd(place.stdin).map_err(connect)?),
         };
-        let outlet = |stream| OutputSink::new(stream, &wires, keep);
+        let outlet = |stream| OutputSink::new(stream, &stdio, keep);
         let (stdout, stderr) = (outlet(OutputStream::Stdout), outlet(OutputStream::Stderr));
         Ok(Self {
             events: place.events,
             patience,
-            doors,
+            dirs,
             early,
-            _stdin: stdin.map(|stdin| Attached(tokio::spawn(feed(stdin, wires.stdin, wires.stdin_bytes)))),
+            _stdin: stdin.map(|stdin| Attached(tokio::spawn(feed(stdin, stdio.stdin, stdio.stdin_bytes)))),
             stdout: tokio::spawn(collect(receiver(place.stdout)?, stdout)),
             stderr: tokio::spawn(collect(receiver(place.stderr)?, stderr)),
             report: tokio::spawn(drain(receiver(place.report)?, REPORT_BYTES_MAX)),
@@ -490,7 +477,7 @@ impl Running {
             stdout: finished(self.stdout, patience).await,
             stderr: finished(self.stderr, patience).await,
             report: finished(self.report, patience).await,
-            doors: SandboxDirs::from_descriptors(self.doors),
+            dirs: SandboxDirs::from_descriptors(self.dirs),
             hold: Some(Hold(self.events.socket)),
             isolation,
         })
@@ -558,7 +545,7 @@ impl Events {
         })
     }
 
-    /// Until the tree has ended; what else is said meanwhile is nobody's.
+    /// Until the tree has ended; other events are dropped.
     pub(crate) async fn ended(&self) -> Result<Ending, RequestError> {
         loop {
             match self.said().await? {
@@ -575,18 +562,15 @@ impl Events {
 
     /// The same, with what is handed over.
     pub(crate) async fn handed(&self) -> Result<(Event, Vec<OwnedFd>), RequestError> {
-        match self
-            .next()
-            .await
-            .map_err(|error| fault("hear from the supervisor", &error))?
-        {
+        let heard = self.next().await;
+        match heard.map_err(|error| fault("hear from the supervisor", &error))? {
             Some((Event::Failed(failure), _)) => Err(refused(&failure)),
             Some(heard) => Ok(heard),
             None => Err(gone()),
         }
     }
 
-    /// One order; a supervisor that is gone says so to whoever listens.
+    /// Sends one order. That a supervisor is gone shows in its events.
     pub(crate) fn order(&self, order: &Order) {
         if let Err(error) = wire::send(self.socket.as_fd(), order, &[]) {
             tracing::debug!(%error, "an order to a supervisor that has ended");
@@ -639,7 +623,7 @@ impl Events {
         cancelled: &mut watch::Receiver<bool>,
     ) -> Result<(Vec<OwnedFd>, Option<Ending>), RequestError> {
         match self.listen_within(SILENCE_MAX, cancelled).await? {
-            Heard::Running(doors) => Ok((doors, None)),
+            Heard::Running(dirs) => Ok((dirs, None)),
             // Pid 1 has gone without a limit that was met: it lets no program run before it says so.
             Heard::Ended(ending) if ending.cause == Cause::Killed => Err(gone()),
             Heard::Ended(ending) => Ok((Vec::new(), Some(ending))),
@@ -651,7 +635,7 @@ impl Events {
         loop {
             let wanted_no_more = async {
                 if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
-                    std::future::pending::<()>().await; // nobody is left who could cancel
+                    std::future::pending::<()>().await; // no client is left that could cancel
                 }
             };
             let received = tokio::select! {
@@ -662,7 +646,7 @@ impl Events {
                 }
             };
             return match received.map_err(|error| fault("hear from the supervisor", &error))? {
-                // Of a run nobody asks for other packages than it came with.
+                // Answers to what only sessions ask.
                 Some((
                     Event::Parked(_)
                     | Event::Measured(_)
@@ -675,7 +659,7 @@ impl Events {
                 )) => {
                     continue;
                 }
-                Some((Event::Running, doors)) => Ok(Heard::Running(doors)),
+                Some((Event::Running, dirs)) => Ok(Heard::Running(dirs)),
                 Some((Event::Ended(ending), _)) => Ok(Heard::Ended(ending)),
                 Some((Event::Failed(failure), _)) => Err(refused(&failure)),
                 None => Err(gone()),

@@ -2,7 +2,10 @@
 
 use ringfence_types::ExecuteRequest;
 use std::path::PathBuf;
-use tokio::io::AsyncRead;
+use tokio::{
+    io::AsyncRead,
+    sync::{mpsc, watch},
+};
 
 /// Who asks, as it stands on record: at most 128 characters that can be printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,8 +87,51 @@ pub struct OutputChunk {
     pub bytes: Vec<u8>,
 }
 
+impl OutputChunk {
+    pub(crate) fn notice(text: &str) -> Self {
+        Self {
+            stream: OutputStream::Notice,
+            bytes: text.as_bytes().to_vec(),
+        }
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Client {
+    /// Receives output and notices as they come, if it listens.
+    pub(crate) output: Option<mpsc::Sender<OutputChunk>>,
+    pub(crate) cancelled: watch::Receiver<bool>,
+}
+
+impl Client {
+    /// Of what no client waits for.
+    pub(crate) fn absent() -> Self {
+        Self {
+            output: None,
+            cancelled: watch::channel(false).1,
+        }
+    }
+
+    /// Waits until the request is cancelled; forever, if its client is gone.
+    pub(crate) async fn cancelled(&self) {
+        let mut cancelled = self.cancelled.clone();
+        if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Who asks for something on the way: named in records, and informed.
+#[derive(Clone)]
+pub(crate) struct Requester {
+    pub(crate) caller: Caller,
+    /// The execution that needs it.
+    pub(crate) execution_id: Option<String>,
+    pub(crate) client: Client,
+}
+
 impl Submission {
-    /// A request that nobody watches.
+    /// A request whose output is not followed.
     #[must_use]
     pub fn new(caller: Caller, request: ExecuteRequest) -> Self {
         Self {

@@ -1,7 +1,7 @@
 //! What has become of a workspace: against a snapshot of it, told with the text of what changed and with what the host
 //! may later run.
 
-use crate::workspaces;
+use crate::record::hex;
 use ringfence_redact::Redactor;
 use ringfence_store::tree::{
     Bounds, CHANGED_MEANWHILE, Change, ChangeKind, CompareBounds, DEPTH_MAX, EntryKind, Node,
@@ -70,7 +70,7 @@ pub struct Changed {
     pub before: Option<Lay>,
     /// What it is.
     pub after: Option<Lay>,
-    /// Unified, or one line that says why there is none.
+    /// Unified, or one line that says why it is missing.
     pub diff: Option<String>,
     /// Why it deserves a second look.
     pub risks: Vec<RiskFacts>,
@@ -165,7 +165,7 @@ impl Lay {
             },
             size_bytes: node.size,
             mode: format!("{:04o}", node.mode),
-            sha256: node.sha256.map(|digest| workspaces::hex(&digest)),
+            sha256: node.sha256.map(|digest| hex(&digest)),
             target: match &node.kind {
                 EntryKind::Link(target) => Some(redactor.text(&target.to_string_lossy()).into_owned()),
                 _ => None,

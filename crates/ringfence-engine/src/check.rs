@@ -3,13 +3,15 @@
 //! error and one worker.
 
 use crate::{
+    admission::{Demand, Queue},
     backend::{Events, Parts},
-    fair_queue::{FairLimits, FairQueue},
+    error::{busy, denial},
     language::Checks,
     policy::Grant,
     runtimes,
     sandbox::{NO_BLOBS, Sandboxes},
     streams::Attached,
+    sync::lock,
 };
 use ringfence_check::{Answer, CodeAnswer, CodeQuestion, Question};
 use ringfence_jail::worker;
@@ -20,7 +22,7 @@ use std::{
     collections::BTreeSet,
     io,
     os::fd::{AsFd, OwnedFd},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, OnceLock},
     time::{Duration, Instant},
 };
 use tokio::{
@@ -30,10 +32,8 @@ use tokio::{
     time::timeout,
 };
 
-/// The worker's name.
 pub(crate) const CHECK: &str = "check";
 
-/// The most workers at once.
 const AT_ONCE_MAX: usize = 4;
 /// Questions at once, and of one namespace.
 const ASKING_MAX: usize = 256;
@@ -50,7 +50,9 @@ const AGE_MAX: Duration = Duration::from_secs(1800);
 /// The workers that wait for a question; none any more after the end.
 pub(crate) struct Checkers {
     idle: Mutex<Option<Vec<Checker>>>,
-    seats: FairQueue,
+    /// Bounds the questions, waiting or not.
+    questions: Queue,
+    workers: Queue,
     python: OnceLock<Option<(u8, u8)>>,
     sandboxes: Arc<Sandboxes>,
 }
@@ -60,7 +62,7 @@ struct Checker {
     _events: Events,
     questions: pipe::Sender,
     answers: pipe::Receiver,
-    /// What it says besides is nobody's; it ends before this is full.
+    /// Its other output, which is not read; it ends before this is full.
     _stderr: OwnedFd,
     born: Instant,
     answered: u32,
@@ -71,16 +73,11 @@ struct Checker {
 impl Checkers {
     pub(crate) fn new(sandboxes: Arc<Sandboxes>) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let seats = processors.clamp(2, AT_ONCE_MAX);
-        let bounds = FairLimits {
-            seats,
-            seats_of_one: seats - 1,
-            asking: ASKING_MAX,
-            asking_of_one: ASKING_MAX_OF_ONE,
-        };
+        let workers = processors.clamp(2, AT_ONCE_MAX);
         Self {
             idle: Mutex::new(Some(Vec::new())),
-            seats: FairQueue::new(bounds),
+            questions: Queue::of_places(ASKING_MAX, ASKING_MAX_OF_ONE, 0),
+            workers: Queue::of_places(workers, workers - 1, ASKING_MAX),
             python: OnceLock::new(),
             sandboxes,
         }
@@ -89,7 +86,7 @@ impl Checkers {
 
 impl Checkers {
     fn take(&self) -> Result<Option<Checker>, RequestError> {
-        match &mut *self.idle() {
+        match &mut *lock(&self.idle) {
             Some(idle) => Ok(idle.pop()),
             None => Err(failed("Ringfence has been shut down here")),
         }
@@ -98,7 +95,7 @@ impl Checkers {
     fn put_back(&self, checker: Checker) {
         if checker.answered < ANSWERS_MAX
             && checker.born.elapsed() < AGE_MAX
-            && let Some(idle) = &mut *self.idle()
+            && let Some(idle) = &mut *lock(&self.idle)
         {
             idle.push(checker);
         }
@@ -106,11 +103,7 @@ impl Checkers {
 
     /// Lets those go that wait, and keeps none any more.
     pub(crate) fn close(&self) {
-        *self.idle() = None;
-    }
-
-    fn idle(&self) -> MutexGuard<'_, Option<Vec<Checker>>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.idle) = None;
     }
 }
 
@@ -168,14 +161,12 @@ impl Checker {
     }
 }
 
-fn busy() -> RequestError {
-    let mut busy = RequestError::new(
-        ErrorCode::Busy,
+fn crowded() -> RequestError {
+    busy(
         "it could not be checked: other texts are being checked, and it takes too long.",
         "Send it again later, and fewer at once.",
-    );
-    busy.retry_after_ms = Some(RETRY_AFTER_MS);
-    busy
+        RETRY_AFTER_MS,
+    )
 }
 
 fn failed(what: &str) -> RequestError {
@@ -199,7 +190,6 @@ pub(crate) enum Text {
 
 /// What is known of a request's code before it runs.
 pub(crate) struct PendingCheck {
-    /// What the interpreter is told.
     pub(crate) checks: Option<Checks>,
     findings: Findings,
 }
@@ -221,7 +211,6 @@ fn checks(rules: &Rules, patches: Vec<(String, String)>) -> Option<Checks> {
     })
 }
 
-/// May it run.
 fn judge(found: &Validation, validate: Validate, rules: &Rules) -> Result<(), RequestError> {
     let bar = match validate {
         Validate::Strict => Severity::Warning,
@@ -274,12 +263,9 @@ impl PendingCheck {
 }
 
 fn unchecked(why: &str) -> Denial {
-    Denial {
-        rule: "check.failed".to_owned(),
-        layer: "check".to_owned(),
-        what: format!("the program ran and its code was not looked at: {why}"),
-        hint: "The kernel's walls do not depend on it; `validate: \"strict\"` runs nothing that could not be checked.".to_owned(),
-    }
+    let what = format!("the program ran and its code was not looked at: {why}");
+    let hint = "The kernel's walls do not depend on it; `validate: \"strict\"` runs nothing that could not be checked.";
+    denial("check.failed", "check", what, hint)
 }
 
 impl Checkers {
@@ -306,14 +292,17 @@ impl Checkers {
     ) -> Result<Answer, RequestError> {
         let head = serde_json::to_vec(question).map_err(|error| failed(&error.to_string()))?;
         let frame = worker::question(&head, body).map_err(|error| failed(&error.to_string()))?;
-        let checkers = self;
-        let asking = checkers.seats.ask(namespace).ok_or_else(busy)?;
-        let _seat = timeout(PATIENCE, asking.seat()).await.map_err(|_| busy())?;
+        let permit = async |queue: &Queue, patience| {
+            let permit = queue.permit(namespace, Demand::default(), patience).await;
+            permit.map_err(|_| crowded())
+        };
+        let _question = permit(&self.questions, Duration::ZERO).await?;
+        let _worker = permit(&self.workers, PATIENCE).await?;
         let patience = PATIENCE * u32::try_from(1 + frame.len() as u64 / PATIENCE_BYTES).unwrap_or(u32::MAX);
         let asked = async {
             loop {
                 // One that has waited may have ended meanwhile. No other is given a question that somebody has taken.
-                let (mut checker, is_new) = match checkers.take()? {
+                let (mut checker, is_new) = match self.take()? {
                     Some(kept) => (kept, false),
                     None => (Checker::start(&self.sandboxes).await?, true),
                 };
@@ -333,7 +322,7 @@ impl Checkers {
             )));
         };
         let (checker, answer) = asked?;
-        checkers.put_back(checker);
+        self.put_back(checker);
         match serde_json::from_slice(&answer) {
             Ok(Answer::Refused { message, hint }) => Err(RequestError::invalid(message, hint)),
             Ok(answer) => Ok(answer),
@@ -341,7 +330,6 @@ impl Checkers {
         }
     }
 
-    /// What is found of code.
     pub(crate) async fn code(
         &self,
         namespace: &Namespace,
@@ -355,7 +343,7 @@ impl Checkers {
     }
 
     /// Checks the code of a request where that is asked for, and waits for the answer where it decides about the run.
-    pub(crate) async fn look(
+    pub(crate) async fn check(
         self: &Arc<Self>,
         grant: &Grant,
         text: Text,

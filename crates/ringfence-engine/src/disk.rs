@@ -2,7 +2,12 @@
 //! for each namespace, and what stays free for others. Everything is counted once and now and then; in between the file
 //! system tells how much can have come.
 
-use crate::{policy_store::PolicyStore, settings::DiskPolicy, store::fault};
+use crate::{
+    policy_store::PolicyStore,
+    settings::DiskPolicy,
+    store::{blocking, fault},
+    sync::lock,
+};
 use ringfence_jail::{Count, Known, Space};
 use ringfence_store::snapshots::SnapshotStore;
 use ringfence_types::{ErrorCode, Namespace, RequestError};
@@ -12,13 +17,12 @@ use std::{
     io,
     os::fd::AsFd,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
 /// After so long a workspace is counted again.
 const KNOWN_MAX: Duration = Duration::from_secs(600);
-/// Between two counts of everything.
 const COUNT_AGAIN: Duration = Duration::from_secs(60);
 
 /// What lies below the state directory.
@@ -33,12 +37,11 @@ pub(crate) struct Disk {
 
 #[derive(Default)]
 struct Counted {
-    /// None: never, or nobody serves here.
+    /// None: never counted, or no server runs here.
     count: Option<Count>,
     at: Option<Instant>,
 }
 
-/// How much more may come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Left {
     bytes: u64,
@@ -63,24 +66,16 @@ impl Disk {
         }
     }
 
-    fn counts(&self) -> MutexGuard<'_, HashMap<Namespace, (Count, Instant)>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What a run has left in the workspace of its namespace.
     pub(crate) fn remember(&self, namespace: &Namespace, count: Count) {
-        self.counts().insert(namespace.clone(), (count, Instant::now()));
+        lock(&self.known).insert(namespace.clone(), (count, Instant::now()));
     }
 
     fn last_known(&self, namespace: &Namespace) -> Option<Count> {
-        let known = self.counts().get(namespace).copied();
+        let known = lock(&self.known).get(namespace).copied();
         known
             .filter(|(_, at)| at.elapsed() < KNOWN_MAX)
             .map(|(count, _)| count)
-    }
-
-    fn counted(&self) -> MutexGuard<'_, Counted> {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn space(&self) -> io::Result<Space> {
@@ -93,14 +88,14 @@ impl Disk {
         if let Err(error) = &count {
             tracing::warn!(%error, "the state directory cannot be counted");
         }
-        let mut counted = self.counted();
+        let mut counted = lock(&self.counted);
         counted.count = count.ok();
         counted.at = Some(Instant::now());
     }
 
     /// Is it time to count again.
     fn take_turn(&self) -> bool {
-        let mut counted = self.counted();
+        let mut counted = lock(&self.counted);
         let is_due = counted.count.is_some() && counted.at.is_some_and(|at| at.elapsed() > COUNT_AGAIN);
         if is_due {
             counted.at = None;
@@ -198,15 +193,17 @@ impl Disk {
 
     async fn left(self: &Arc<Self>, namespace: &Namespace) -> Result<(Space, Left), RequestError> {
         let (own, of) = (self.clone(), namespace.clone());
-        let looked = tokio::task::spawn_blocking(move || {
+        let looked = blocking(move || {
             let snapshots = own.snapshots.stored_bytes(&of).unwrap_or_default();
             (own.space(), snapshots)
         });
-        let (space, snapshots) = looked.await.map_err(|error| fault(error.to_string()))?;
+        let (space, snapshots) = looked.await?;
         let space =
             space.map_err(|error| fault(format!("the state directory cannot be looked at: {error}")))?;
         let workspace = self.last_known(namespace).map_or(0, |known| known.bytes());
-        let total = self.counted().count.map_or(0, |count| count.bytes_at_most(space));
+        let total = lock(&self.counted)
+            .count
+            .map_or(0, |count| count.bytes_at_most(space));
         let left = least(&self.policy.current().disk, space, total, workspace + snapshots);
         if left.by == Bound::Total && left.bytes == 0 && self.take_turn() {
             self.begin();

@@ -1,4 +1,4 @@
-//! How much a workspace may have, for whoever writes there from outside. What the server writes into a sandbox's memory
+//! How much a workspace may have, for writers from outside. What the server writes into a sandbox's memory
 //! is charged to the server, and what it writes beside a program counts as the program's: so it is refused before, in
 //! words, rather than found out by a limit that ends a session.
 
@@ -18,7 +18,6 @@ const COUNT_BOUNDS: Bounds = Bounds {
 };
 const BLOCK: u64 = 512;
 
-/// What lies in a workspace.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DiskUse {
     bytes: u64,
@@ -38,7 +37,6 @@ impl DiskUse {
     }
 }
 
-/// What sets a workspace's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     Disk,
@@ -46,7 +44,6 @@ enum By {
     Memory,
 }
 
-/// The limit of a workspace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     bytes_max: u64,
@@ -121,7 +118,6 @@ impl Room {
         Err(self.refusal(&format!("the snapshot's {bytes} bytes")))
     }
 
-    /// What is left.
     pub(crate) fn left(self, root: BorrowedFd<'_>) -> Result<u64, TreeError> {
         let lies = DiskUse::of(root)?.bytes.saturating_sub(self.before.bytes);
         Ok(self.bytes_max.saturating_sub(lies))

@@ -1,18 +1,19 @@
-//! The way out that one request has been given: its sockets, its rules as they are now, and what was done with it.
+//! The egress of sandboxes: sockets, rules as they are now, and what was reached.
 
 mod asking;
 mod redaction;
 
-pub(crate) use asking::Requester;
-
 use crate::{
     approval::Approvals,
     backend::RawOutcome,
+    caller::Requester,
+    error::denial,
     events::{EgressFacts, EventKind},
     policy::{self, Approved, Grant},
     policy_store::PolicyStore,
     secrets::SecretLease,
     settings::EgressSettings,
+    sync::lock,
     telemetry::Telemetry,
 };
 use asking::{ApprovalScope, AskHook, Open};
@@ -29,7 +30,7 @@ use serde_json::{Value, json};
 use std::{
     io,
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak},
+    sync::{Arc, Mutex, Once, OnceLock, Weak},
 };
 use tokio::sync::watch;
 
@@ -38,7 +39,7 @@ const HTTP_PORT: u16 = 80;
 /// Hosts that stand in one record.
 const RECORDED_MAX: usize = 32;
 
-/// What all ways out of a server share.
+/// What all egress of a server shares.
 pub(crate) struct Egress {
     outside: OnceLock<Arc<Dialer>>,
     trust: OnceLock<Arc<Trust>>,
@@ -49,11 +50,10 @@ pub(crate) struct Egress {
     policy: Arc<PolicyStore>,
     approvals: Approvals,
     telemetry: Telemetry,
-    /// Of the sandboxes.
     pub(crate) tier: Tier,
 }
 
-/// On what terms a way out was given.
+/// What a lease of egress allows.
 struct LeasePolicy {
     namespace: Namespace,
     session: Option<SessionId>,
@@ -66,13 +66,12 @@ struct LeasePolicy {
 /// What one run or call has, and the next has not.
 #[derive(Clone, Default, PartialEq, Eq)]
 struct CallOverrides {
-    /// What was approved for it.
     once: Vec<Rule>,
     /// Of a call of a session: those of the session's hosts that it names.
     named: Option<Rules>,
 }
 
-/// A way out. Dropping it cuts every connection.
+/// The egress of one sandbox. Dropping it cuts every connection.
 pub(crate) struct EgressLease {
     /// While it is held, a change of the rules reaches it.
     terms: Arc<LeasePolicy>,
@@ -81,7 +80,7 @@ pub(crate) struct EgressLease {
     asking: Open,
 }
 
-/// Whose way out it is.
+/// What holds a lease of egress.
 pub(crate) enum LeaseOwner<'a> {
     Run(Requester),
     Session(&'a SessionId),
@@ -96,11 +95,7 @@ impl CallOverrides {
     }
 }
 
-impl LeasePolicy {
-    fn own(&self) -> MutexGuard<'_, CallOverrides> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl LeasePolicy {}
 
 impl Egress {
     /// Adds what TLS is read with to what a request is lent.
@@ -133,10 +128,6 @@ impl Egress {
         }
     }
 
-    fn leases(&self) -> MutexGuard<'_, Vec<Weak<LeasePolicy>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn shared_dialer(&self) -> Result<Arc<Dialer>, RequestError> {
         if let Some(outside) = self.outside.get() {
             return Ok(outside.clone());
@@ -145,7 +136,7 @@ impl Egress {
         Ok(self.outside.get_or_init(|| made).clone())
     }
 
-    /// From the first way out on: what is approved, or ends, reaches those that are open.
+    /// From the first lease on: what is approved, or ends, reaches open leases.
     fn listen(self: &Arc<Self>) {
         self.listens.call_once(|| {
             let (egress, mut changes) = (Arc::downgrade(self), self.approvals.rules().changes());
@@ -158,16 +149,16 @@ impl Egress {
         });
     }
 
-    /// After the rules have changed: whoever has a way out has it by the new ones, and what they do not allow is cut.
+    /// Puts changed rules in force for open leases, and cuts what they do not allow.
     pub(crate) fn refresh(&self) {
         let terms: Vec<Arc<LeasePolicy>> = {
-            let mut open = self.leases();
+            let mut open = lock(&self.open);
             open.retain(|terms| terms.strong_count() > 0);
             open.iter().filter_map(Weak::upgrade).collect()
         };
         for terms in terms {
-            // Held until it is told: of two who look at the same time, the second sees what both have changed.
-            let own = terms.own();
+            // Held until the rules are sent: of two refreshes at once, the second sees both changes.
+            let own = lock(&terms.own);
             let policy = self.policy.current();
             let approved = Approved {
                 once: own.once.clone(),
@@ -229,7 +220,7 @@ fn sockets_of(sockets: EgressSockets) -> Sockets {
 fn fault(error: &io::Error) -> RequestError {
     RequestError::new(
         ErrorCode::SandboxFault,
-        format!("the way out could not be opened: {error}."),
+        format!("the egress could not be opened: {error}."),
         "Run `ringfence doctor` to see whether this host can make sandboxes.",
     )
 }
@@ -299,11 +290,11 @@ fn event(happened: EgressEvent, veil: &EgressRedactor) -> EventKind {
 
 impl EgressLease {
     /// A call of the session begins. It has what was approved for it, no more than it names, and may ask for more where
-    /// it names nobody.
-    pub(crate) fn begin_call(&self, egress: &Egress, grant: &Grant, asker: Requester) {
+    /// it names no host.
+    pub(crate) fn begin_call(&self, egress: &Egress, grant: &Grant, by: Requester) {
         self.set_own(egress, CallOverrides::of(grant));
         if let Some(patience) = grant.asks() {
-            self.asking.begin(asker, patience);
+            self.asking.begin(by, patience);
         }
     }
 
@@ -314,7 +305,7 @@ impl EgressLease {
     }
 
     fn set_own(&self, egress: &Egress, own: CallOverrides) {
-        let mut now = self.terms.own();
+        let mut now = lock(&self.terms.own);
         if *now == own {
             return;
         }
@@ -323,7 +314,6 @@ impl EgressLease {
         egress.refresh();
     }
 
-    /// Listens at more ports.
     pub(crate) fn add_ports(&self, ports: Vec<(u16, OwnedFd)>) -> Result<(), RequestError> {
         self.lease.add_ports(ports).map_err(|error| fault(&error))
     }
@@ -343,7 +333,7 @@ impl EgressLease {
     }
 }
 
-/// What was done with a way out, for the result and for the record.
+/// What egress was used for, for the result and for the record.
 #[derive(Default)]
 pub(crate) struct Reached {
     pub(crate) denials: Vec<Denial>,
@@ -360,7 +350,7 @@ impl Reached {
     }
 }
 
-/// The end of an installer's way out: what it was refused.
+/// The end of an installer's egress: what it was refused.
 pub(crate) async fn refused(lease: Option<Lease>, raw: &RawOutcome) -> Vec<Denial> {
     let mut refused = match lease {
         Some(lease) => lease.close().await.denials,
@@ -370,7 +360,7 @@ pub(crate) async fn refused(lease: Option<Lease>, raw: &RawOutcome) -> Vec<Denia
     refused
 }
 
-/// The end of a run's way out.
+/// The end of a run's egress.
 pub(crate) async fn close(lease: Option<EgressLease>, raw: &RawOutcome) -> Reached {
     let traffic = match lease {
         Some(lease) => Some(lease.close().await),
@@ -381,15 +371,12 @@ pub(crate) async fn close(lease: Option<EgressLease>, raw: &RawOutcome) -> Reach
 
 /// Packets that had no route, as a caller is told. Other connections are told by host and port.
 fn unrouted(packets: u64) -> Option<Denial> {
-    (packets > 0).then(|| Denial {
-        rule: "egress.no_route".to_owned(),
-        layer: "network_namespace".to_owned(),
-        what: format!(
-            "No network access by UDP, by IPv6, or to an address without a name: {packets} packet(s) had no route"
-        ),
-        hint: "Connect by TCP, to hosts by their names. The operator can allow an address in `egress.allow`."
-            .to_owned(),
-    })
+    let what = format!(
+        "No network access by UDP, by IPv6, or to an address without a name: {packets} packet(s) had no route"
+    );
+    let hint =
+        "Connect by TCP, to hosts by their names. The operator can allow an address in `egress.allow`.";
+    (packets > 0).then(|| denial("egress.no_route", "network_namespace", what, hint))
 }
 
 /// What stands on record of it.
@@ -457,7 +444,7 @@ impl Egress {
         Ok(Some(Arc::new(inspection)))
     }
 
-    /// The way out of an installer: its rules are the operator's own, whose index may have a private address.
+    /// The egress of an installer: its rules are the operator's own, whose index may have a private address.
     pub(crate) fn open_for_installer(
         &self,
         namespace: &Namespace,
@@ -502,7 +489,7 @@ impl Egress {
     ) -> Result<EgressLease, RequestError> {
         let request = grant.request();
         let (id, session) = match &holder {
-            LeaseOwner::Run(asker) => (asker.execution(), None),
+            LeaseOwner::Run(by) => (by.execution_id.as_deref().unwrap_or_default(), None),
             LeaseOwner::Session(id) => (id.as_str(), Some(*id)),
         };
         let terms = Arc::new(LeasePolicy {
@@ -523,12 +510,12 @@ impl Egress {
             },
             rules: terms.rules.subscribe(),
             inspection: lease.inspection.clone(),
-            events: self.teller(id, &request.namespace, veil.clone()),
+            events: self.publisher(id, &request.namespace, veil.clone()),
             approval: Some(asked),
         };
         let lease =
             ringfence_egress::open(&outside, sockets_of(sockets), options).map_err(|error| fault(&error))?;
-        self.leases().push(Arc::downgrade(&terms));
+        lock(&self.open).push(Arc::downgrade(&terms));
         self.listen();
         // The rules may have changed since the grant was made.
         self.refresh();
@@ -538,14 +525,14 @@ impl Egress {
             veil,
             asking: Open(asking),
         };
-        if let (LeaseOwner::Run(asker), Some(patience)) = (holder, grant.asks()) {
-            open.asking.begin(asker, patience);
+        if let (LeaseOwner::Run(by), Some(patience)) = (holder, grant.asks()) {
+            open.asking.begin(by, patience);
         }
         Ok(open)
     }
 
-    /// Tells the bus what happens as it happens.
-    fn teller(
+    /// Publishes what happens as it happens.
+    fn publisher(
         self: &Arc<Self>,
         id: &str,
         namespace: &Namespace,
@@ -554,11 +541,9 @@ impl Egress {
         let (egress, id, namespace) = (Arc::downgrade(self), id.to_owned(), namespace.clone());
         Arc::new(move |happened| {
             if let Some(egress) = egress.upgrade() {
-                egress.telemetry.meters.count_egress(&happened);
-                egress
-                    .telemetry
-                    .bus
-                    .tell(namespace.as_str(), Some(&id), event(happened, &veil));
+                egress.telemetry.metrics.count_egress(&happened);
+                let bus = &egress.telemetry.bus;
+                bus.publish(namespace.as_str(), Some(&id), event(happened, &veil));
             }
         })
     }

@@ -1,6 +1,7 @@
 //! What happens, told as it happens by the thing itself. Subscribers are bounded: one that is too slow loses the oldest
 //! events and is told how many. Nothing here has been inside a sandbox without redaction.
 
+use crate::sync::lock;
 use ringfence_types::{ExitKind, Language, Phases, ResourceUsage};
 use serde::Serialize;
 use std::{
@@ -16,7 +17,6 @@ use tokio::sync::broadcast;
 
 /// Events that wait for the slowest subscriber.
 const WAITING_MAX: usize = 1024;
-/// Events that are remembered for whoever asks later.
 const RECENT_MAX: usize = 100;
 
 /// One event.
@@ -207,7 +207,7 @@ pub struct EgressFacts {
     pub bytes_in: Option<u64>,
 }
 
-/// A request for approval. The words of whoever asks are not among it: whoever decides has them.
+/// A request for approval, without the requester's reason: only those who decide see that.
 #[derive(Clone, Debug, Serialize)]
 pub struct ApprovalFacts {
     /// Its name.
@@ -353,7 +353,7 @@ pub struct Subscriber {
     receiver: broadcast::Receiver<Arc<Event>>,
     missed: u64,
     hears: Hears,
-    /// Not the whole: whoever holds that keeps the events coming.
+    /// Not the whole bus: holding that would keep its channel open.
     output_wanted: Arc<AtomicUsize>,
 }
 
@@ -369,8 +369,8 @@ impl Bus {
         }
     }
 
-    pub(crate) fn tell(&self, namespace: &str, execution_id: Option<&str>, kind: EventKind) {
-        let mut recent = self.shared.recent.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn publish(&self, namespace: &str, execution_id: Option<&str>, kind: EventKind) {
+        let mut recent = lock(&self.shared.recent);
         let event = Arc::new(Event {
             number: self.shared.numbers.fetch_add(1, Ordering::Relaxed),
             time_ms: now_ms(),
@@ -384,7 +384,7 @@ impl Bus {
             }
             recent.push_back(event.clone());
         }
-        // Under the lock, so that the order of numbers is the order of telling. Nobody may be listening.
+        // Under the lock, so that events are sent in the order of their numbers. There may be no subscriber.
         drop(self.shared.sender.send(event));
     }
 
@@ -435,7 +435,6 @@ impl Subscriber {
     }
 }
 
-/// Unix time.
 pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
@@ -456,7 +455,7 @@ mod tests {
         let bus = Bus::new();
         let mut slow = bus.subscribe(Hears::Everything);
         for _ in 0..WAITING_MAX + 10 {
-            bus.tell("default", None, started());
+            bus.publish("default", None, started());
         }
         assert_eq!(slow.next().await.unwrap().number, 11);
         assert_eq!((slow.missed(), slow.missed()), (10, 0));
@@ -466,9 +465,9 @@ mod tests {
     fn what_is_remembered_is_bounded_and_leaves_output_out() {
         let bus = Bus::new();
         for _ in 0..RECENT_MAX + 5 {
-            bus.tell("default", Some("x"), started());
+            bus.publish("default", Some("x"), started());
             let text = "much".to_owned();
-            bus.tell(
+            bus.publish(
                 "default",
                 Some("x"),
                 EventKind::ExecutionOutput {
@@ -490,7 +489,7 @@ mod tests {
     #[test]
     fn an_event_is_written_under_its_name() {
         let bus = Bus::new();
-        bus.tell("team", Some("id"), started());
+        bus.publish("team", Some("id"), started());
         let written = serde_json::to_value(&*bus.recent()[0]).unwrap();
         assert_eq!(written["event"], "execution.started");
         assert_eq!(

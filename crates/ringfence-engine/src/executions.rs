@@ -7,6 +7,7 @@ use crate::{
     settings::ResultSettings,
     store,
     streams::SoFar,
+    sync::lock,
 };
 use ringfence_redact::Redactor;
 use ringfence_types::{ErrorCode, ExecutionResult, ExitKind, Language, Namespace, RequestError, SessionId};
@@ -14,7 +15,7 @@ use serde::Serialize;
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Instant,
 };
 use tokio::sync::watch;
@@ -109,11 +110,6 @@ impl Following {
     }
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// All that are known.
 pub(crate) struct Executions {
     settings: ResultSettings,
     state: Mutex<RegistryState>,
@@ -164,8 +160,7 @@ impl Executions {
             return;
         }
         let request = &submission.request;
-        let line = request.code.lines().map(str::trim).find(|line| !line.is_empty());
-        let line = line.unwrap_or_default();
+        let line = telling_line(&request.code);
         let entry = Entry {
             namespace: request.namespace.clone(),
             session: request.session.clone(),
@@ -333,6 +328,18 @@ fn verdict(result: &ExecutionResult) -> &'static str {
         ExitKind::Limit => "limit",
         ExitKind::Cancelled => "cancelled",
     }
+}
+
+/// The first line that tells programs apart: most begin with comments and imports.
+fn telling_line(code: &str) -> &str {
+    let mut lines = code.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.clone().next().unwrap_or_default();
+    let is_telling = |line: &&str| {
+        !["#", "//", "import ", "from "]
+            .iter()
+            .any(|start| line.starts_with(start))
+    };
+    lines.find(is_telling).unwrap_or(first)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! One request from start to finish. The only crate that knows the order of the steps; `execute` tells it.
+//! One request from start to finish. The only crate that knows the order of the steps; `execution` has them.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod api;
 mod approval;
 mod artifacts;
@@ -11,10 +12,10 @@ mod check;
 mod disk;
 mod disk_quota;
 mod egress;
+mod error;
 mod events;
-mod execute;
+mod execution;
 mod executions;
-mod fair_queue;
 mod imports;
 mod language;
 mod limits_met;
@@ -27,7 +28,6 @@ mod policy;
 mod policy_store;
 mod pool;
 mod prepare;
-mod queue;
 mod record;
 mod report;
 mod runtimes;
@@ -38,20 +38,22 @@ mod session;
 mod settings;
 mod store;
 mod streams;
+mod sync;
 mod telemetry;
 mod warm;
 mod worker;
 mod workspace_error;
 mod workspaces;
 
+pub use admission::{LineState, QueueState};
 pub use api::{
-    Canceller, CodeWish, DATA_BYTES_MAX, DirectoryGot, DirectoryPut, EXPORT_BYTES_MAX, Edit, Edited,
-    EgressWish, Engine, Execution, FileFacts, Fixing, Inspection, Installation, Installed, PackageWish,
-    Reload, RunningNow, Runtime, SandboxInfo, SchemaWish, SnapshotFacts, SnapshotMade, SnapshotRestored,
-    Stats, Warm, check_rules, egress_rule,
+    Canceller, CodeRequest, DATA_BYTES_MAX, DirectoryGot, DirectoryPut, EXPORT_BYTES_MAX, Edit, Edited,
+    Engine, Execution, FileFacts, Fixing, HostRequest, Inspection, Installation, Installed, NewSecret,
+    PackageRequest, Reload, RunningNow, Runtime, SandboxInfo, SchemaChoice, SnapshotFacts, SnapshotMade,
+    SnapshotRestored, Stats, Warm, check_rules, egress_rule,
 };
 pub use approval::{
-    Answer, ApprovalRequest, ApprovalWatch, Decision, DeniedBy, REASON_CHARS_MAX, Scope, ScopeWish,
+    Answer, ApprovalRequest, ApprovalWatch, Decision, DeniedBy, REASON_CHARS_MAX, Scope, ScopeChoice,
     Verdict as ApprovalVerdict, Waiting,
 };
 pub use artifacts::{artifact_uri, create_below};
@@ -64,7 +66,6 @@ pub use log_redactor::LogRedactor;
 pub use metrics::{CallEnd, Counts, Percentiles, ToolCounts};
 pub use overlay::{CommittedChanges, Conflicts, HeldChanges, UNTOLD};
 pub use picture::Picture;
-pub use queue::{LineState, QueueState};
 pub use ringfence_check::{CsvQuestion, Rule, check_known_import, check_schema, profile};
 pub use ringfence_egress::{
     Limits as EgressLimits, PlaceError, Rule as HostRule, RuleError as HostRuleError, SecretPlace,
@@ -73,7 +74,7 @@ pub use ringfence_jail::ExportDirectory;
 use ringfence_jail::worker::Work;
 pub use ringfence_redact::{Personal, SHORTEST_SECRET};
 pub use ringfence_store::layers::Package;
-pub use session::{Bridged, BridgedValue};
+pub use session::{BridgeTarget, Bridged, BridgedValue};
 pub use settings::{
     ApprovalSettings, AuditSettings, CheckSettings, DiskPolicy, EgressPolicy, EgressRule, EgressSettings,
     EngineSettings, IndexHost, ListedWorkspace, OnDenied, OnFailure, PackagePolicy, PackageSettings,

@@ -1,7 +1,7 @@
 //! What a limit that was met says: which, its value, and the argument that raises it. And what the kernel refused, as
 //! far as the program has told it.
 
-use crate::policy::Grant;
+use crate::{error::denial, policy::Grant};
 use ringfence_types::{Denial, Exit, ExitKind, Limits, ResourceUsage, WorkspaceSource};
 
 const MEBIBYTE: u64 = 1 << 20;
@@ -11,7 +11,6 @@ const FULL_BYTES: u64 = 256 << 10;
 const SAID_BYTES_MAX: usize = 4 << 10;
 const LINE_CHARS_MAX: usize = 200;
 
-/// The limits of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Bounds {
     pub(crate) limits: Limits,
@@ -71,7 +70,6 @@ impl Seen<'_> {
     }
 }
 
-/// The limits that were met.
 pub(crate) fn denials(bounds: &Bounds, seen: &Seen<'_>) -> Vec<Denial> {
     let met = [
         time(bounds, seen),
@@ -81,15 +79,6 @@ pub(crate) fn denials(bounds: &Bounds, seen: &Seen<'_>) -> Vec<Denial> {
         output(bounds, seen),
     ];
     met.into_iter().flatten().collect()
-}
-
-fn denial(limit: &str, layer: &str, what: String, hint: String) -> Denial {
-    Denial {
-        rule: format!("limit.{limit}"),
-        layer: layer.to_owned(),
-        what,
-        hint,
-    }
 }
 
 /// Twice as much, if that is allowed; none: it has all that there is.
@@ -115,11 +104,13 @@ fn time(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
     let now = bounds.limits.timeout_ms.div_ceil(1000);
     let hint = match more(now, bounds.caps.timeout_ms / 1000) {
         // Also in a session, where time is a call's own.
-        Some(seconds) => format!("next: execute_code {{timeout_seconds: {seconds}}}"),
+        Some(seconds) => {
+            format!("next: execute_code {{timeout_seconds: {seconds}}}, if the program ends by itself")
+        }
         None => no_more("timeout_seconds"),
     };
     let what = format!("the program was stopped after its {now} s (`timeout_seconds`)");
-    Some(denial("timeout", "wall_time", what, hint))
+    Some(denial("limit.timeout", "wall_time", what, hint))
 }
 
 fn memory(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
@@ -140,7 +131,7 @@ fn memory(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
     let what = format!(
         "the program was stopped: it needed more than its {now} MB of memory (`max_ram_mb`){of_files}"
     );
-    Some(denial("memory", "memory", what, hint))
+    Some(denial("limit.memory", "memory", what, hint))
 }
 
 fn disk(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
@@ -160,7 +151,7 @@ fn disk(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
         let what =
             "the server keeps no more on its disk (`disk.free_mb`, `disk.total_mb`, `disk.namespace_mb`)";
         let hint = "next: remove files, or have the operator make room";
-        return Some(denial("disk", "disk", what.to_owned(), hint.to_owned()));
+        return Some(denial("limit.disk", "disk", what, hint));
     }
     let now = size / MEBIBYTE;
     let hint = match more_disk(now, most / MEBIBYTE) {
@@ -175,7 +166,7 @@ fn disk(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
     };
     let what = match (bounds.in_memory, limits.disk_bytes > size) {
         (true, true) => {
-            format!("its private disk was full at {now} MB, which is half of the memory, where it lies")
+            format!("its private disk was full at {now} MB; more of `max_disk_mb` brings the memory for it")
         }
         (true, false) => format!("its private disk was full at {now} MB (`max_disk_mb`)"),
         (false, _) => format!(
@@ -183,7 +174,7 @@ fn disk(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
             seen.usage.disk_bytes / MEBIBYTE
         ),
     };
-    Some(denial("disk", "disk", what, hint))
+    Some(denial("limit.disk", "disk", what, hint))
 }
 
 fn processes(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
@@ -209,7 +200,7 @@ fn processes(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
         None => no_more("processes"),
     };
     let what = format!("the program had {now} processes and threads, and may have no more (`max_processes`)");
-    Some(denial("processes", "processes", what, hint))
+    Some(denial("limit.processes", "processes", what, hint))
 }
 
 fn output(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
@@ -221,7 +212,7 @@ fn output(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
         no_more("output_bytes")
     };
     let what = format!("of {total} bytes of output the first {now} are kept (`max_output_bytes`)");
-    Some(denial("output", "output", what, hint))
+    Some(denial("limit.output", "output", what, hint))
 }
 
 /// The end of a text, by lines.
@@ -255,12 +246,8 @@ pub(crate) fn refused_by_kernel(said: &str) -> Option<Denial> {
     ];
     REFUSALS.into_iter().find_map(|(rule, words, layer, hint)| {
         let line = last_lines(said).find(|line| words.iter().any(|word| line.contains(word)))?;
-        Some(Denial {
-            rule: rule.to_owned(),
-            layer: layer.to_owned(),
-            what: line.trim().chars().take(LINE_CHARS_MAX).collect(),
-            hint: hint.to_owned(),
-        })
+        let what: String = line.trim().chars().take(LINE_CHARS_MAX).collect();
+        Some(denial(rule, layer, what, hint))
     })
 }
 
@@ -323,7 +310,7 @@ mod tests {
     #[test]
     fn each_limit_names_the_argument_that_raises_it() {
         let ended = exit(ExitKind::Code, None);
-        let next = "next: execute_code {timeout_seconds: 120}";
+        let next = "next: execute_code {timeout_seconds: 120}, if the program ends by itself";
         check(
             &bounds(),
             &exit(ExitKind::Timeout, None),
@@ -363,7 +350,7 @@ mod tests {
             "limit.memory",
             next,
         );
-        let next = "next: execute_code {timeout_seconds: 120}";
+        let next = "next: execute_code {timeout_seconds: 120}, if the program ends by itself";
         check(
             &session,
             &exit(ExitKind::Timeout, None),

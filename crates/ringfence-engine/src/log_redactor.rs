@@ -1,10 +1,11 @@
-//! Keeps every value of the vault out of the operator's log, whoever it belongs to and whatever a message repeats. It
+//! Keeps every value of the vault out of the operator's log, in every namespace and whatever a message repeats. It
 //! costs one look at the vault for a line as long as nothing has changed.
 
+use crate::sync::lock;
 use ringfence_redact::{Forms, Personal, Redactor};
 use ringfence_store::vault::{SecretValue, Vault};
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 use zeroize::Zeroizing;
@@ -37,7 +38,7 @@ impl LogRedactor {
         }
     }
 
-    /// A line without what nobody may read.
+    /// A line without values of the vault.
     pub fn bytes(&self, line: &[u8]) -> Vec<u8> {
         self.redactor().bytes(line).into_owned()
     }
@@ -49,12 +50,12 @@ impl LogRedactor {
 
     /// The lock is never held while something else is called, which may log or panic itself.
     fn redactor(&self) -> Redactor {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = lock(&self.known).clone();
         let Some((generation, values)) = self.vault.values_after(known.generation, PATIENCE) else {
             return known.redactor;
         };
         let redactor = redactor_of(&values);
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         if known.generation < generation {
             *known = Known {
                 generation,

@@ -1,18 +1,17 @@
 //! What is counted, as the operator's monitoring reads it (OpenMetrics) and as the tools tell it.
 
-use crate::events::Ended;
+use crate::{events::Ended, sync::lock};
 use prometheus_client::{
-    encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder, text::encode},
+    encoding::text::encode,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
-    registry::{Registry, Unit},
+    registry::{Metric, Registry, Unit},
 };
 use ringfence_egress::EgressEvent;
-use ringfence_types::{ExecutionResult, ExitKind, Language};
+use ringfence_types::{ErrorCode, ExecutionResult, ExitKind, Language};
 use serde::Serialize;
 use std::{
     collections::{BTreeMap, VecDeque},
-    fmt::{self, Write as _},
-    sync::{Mutex, PoisonError, atomic::AtomicU64},
+    sync::{Mutex, atomic::AtomicU64},
     time::{Duration, Instant},
 };
 
@@ -25,46 +24,12 @@ const BUCKETS: [f64; 13] = [
     0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 120.0, 600.0,
 ];
 
-/// A word as a label.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct LabelText(&'static str);
+/// A label and its value.
+type Label<Value = &'static str> = (&'static str, Value);
+type Counters<const LABELS: usize> = Family<[Label; LABELS], Counter>;
+type Histograms<Value> = Family<[Label<Value>; 1], Histogram, fn() -> Histogram>;
+type Seconds = Counter<f64, AtomicU64>;
 
-impl EncodeLabelValue for LabelText {
-    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), fmt::Error> {
-        encoder.write_str(self.0)
-    }
-}
-
-macro_rules! labels {
-    ($($name:ident { $($label:ident),+ })+) => {$(
-        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
-        struct $name { $($label: LabelText),+ }
-    )+};
-}
-labels! {
-    Execution { language, outcome }
-    OfLanguage { language }
-    Refusal { code }
-    Phase { phase }
-    Limit { limit }
-    OfStream { stream }
-    Denied { rule }
-    Direction { direction }
-}
-
-/// A tool, of which a front end knows the names.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfTool {
-    tool: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Call {
-    tool: String,
-    outcome: LabelText,
-}
-
-/// The last of each kind.
 #[derive(Default)]
 struct Lately {
     durations: BTreeMap<&'static str, VecDeque<f64>>,
@@ -86,40 +51,31 @@ fn push(sample: &mut VecDeque<f64>, value: f64) {
     sample.push_back(value);
 }
 
-type Seconds = Counter<f64, AtomicU64>;
-
-/// Everything that one engine counts.
 pub(crate) struct Metrics {
     registry: Registry,
     begun: Instant,
-    executions: Family<Execution, Counter>,
-    refusals: Family<Refusal, Counter>,
-    durations: Family<OfLanguage, Histogram, fn() -> Histogram>,
-    memory: Family<OfLanguage, Histogram, fn() -> Histogram>,
-    calls: Family<Call, Counter>,
-    call_durations: Family<OfTool, Histogram, fn() -> Histogram>,
-    phases: Family<Phase, Seconds>,
-    limits: Family<Limit, Counter>,
-    output: Family<OfStream, Counter>,
+    executions: Counters<2>,
+    refusals: Counters<1>,
+    durations: Histograms<&'static str>,
+    memory: Histograms<&'static str>,
+    calls: Family<[Label<String>; 2], Counter>,
+    call_durations: Histograms<String>,
+    phases: Family<[Label; 1], Seconds>,
+    limits: Counters<1>,
+    output: Counters<1>,
     cpu: Seconds,
     redactions: Counter,
     artifacts: Counter,
     connections: Counter,
-    connections_denied: Family<Denied, Counter>,
-    egress: Family<Direction, Counter>,
-    gauges: Gauges,
-    lately: Mutex<Lately>,
-}
-
-/// What is looked up when somebody asks.
-#[derive(Clone, Default)]
-struct Gauges {
+    connections_denied: Counters<1>,
+    egress: Counters<1>,
     running: Gauge,
     waiting: Gauge,
     sessions: Gauge,
     artifact_bytes: Gauge,
     not_recorded: Gauge,
-    ready: Family<OfLanguage, Gauge>,
+    ready: Family<[Label; 1], Gauge>,
+    lately: Mutex<Lately>,
 }
 
 /// The present state of what the gauges show.
@@ -176,7 +132,7 @@ pub enum CallEnd {
 pub struct ToolCounts {
     /// All.
     pub calls: u64,
-    /// Those that were refused or failed, of which a program that fails is none.
+    /// Those that were refused or failed. A program that fails does not count.
     pub errors: u64,
     /// Milliseconds of the last thousand.
     pub duration_ms: Percentiles,
@@ -217,131 +173,125 @@ fn outcome(result: &ExecutionResult) -> &'static str {
     }
 }
 
+/// Limits that a run may pass.
+const LIMITS: [&str; 6] = ["timeout", "memory", "disk", "cpu", "file_size", "other"];
+
 fn limit_name(limit: &str) -> &'static str {
-    const LIMITS: [&str; 5] = ["timeout", "memory", "disk", "cpu", "file_size"];
-    LIMITS
-        .into_iter()
-        .find(|known| *known == limit)
-        .unwrap_or("other")
+    let known = LIMITS.into_iter().find(|known| *known == limit);
+    known.unwrap_or("other")
+}
+
+fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+fn add_with_unit<M: Metric + Clone>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    unit: Unit,
+    metric: M,
+) -> M {
+    registry.register_with_unit(name, help, unit, metric.clone());
+    metric
+}
+
+fn histograms<Value>(each: fn() -> Histogram) -> Histograms<Value>
+where
+    [Label<Value>; 1]: Clone + Eq + std::hash::Hash,
+{
+    Family::new_with_constructor(each)
 }
 
 impl Metrics {
     /// `stuck`: the backend counts them.
     pub(crate) fn new(stuck: &Counter) -> Self {
-        let mut meters = Self {
-            registry: Registry::with_prefix("ringfence"),
-            begun: Instant::now(),
-            executions: Family::default(),
-            refusals: Family::default(),
-            durations: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
-            memory: Family::new_with_constructor(|| Histogram::new(MEMORY_BUCKETS)),
-            calls: Family::default(),
-            call_durations: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
-            phases: Family::default(),
-            limits: Family::default(),
-            output: Family::default(),
-            cpu: Seconds::default(),
-            redactions: Counter::default(),
-            artifacts: Counter::default(),
-            connections: Counter::default(),
-            connections_denied: Family::default(),
-            egress: Family::default(),
-            gauges: Gauges::default(),
-            lately: Mutex::default(),
-        };
+        let mut registry = Registry::with_prefix("ringfence");
+        let (all, seconds) = (&mut registry, || Unit::Seconds);
         let help = "Sandboxes that did not end though they were killed";
-        meters.registry.register("sandboxes_stuck", help, stuck.clone());
-        meters.registered()
+        all.register("sandboxes_stuck", help, stuck.clone());
+        let (in_seconds, in_bytes) = (|| Histogram::new(BUCKETS), || Histogram::new(MEMORY_BUCKETS));
+        let from_acceptance = "From acceptance to result";
+        let from_call = "From a tool's call to its answer";
+        let kinds_denied = "What programs were refused of others, each kind once in a run";
+        let most_memory = "Most memory that a run took";
+        let artifact_size = "Size of the artifacts kept";
+        Self {
+            begun: Instant::now(),
+            executions: add(all, "executions", "Runs that have ended"),
+            refusals: add(all, "refusals", "Requests that were refused"),
+            limits: add(all, "limits_exceeded", "Runs that passed a limit"),
+            redactions: add(all, "redactions", "Secrets taken out of what left"),
+            artifacts: add(all, "artifacts", "Files that programs have left"),
+            connections: add(all, "egress_connections", "Connections that programs have opened"),
+            connections_denied: add(all, "egress_denied", kinds_denied),
+            running: add(all, "running", "Programs that run"),
+            waiting: add(all, "waiting", "Requests that wait"),
+            ready: add(all, "ready", "Sandboxes that stand ready"),
+            not_recorded: add(all, "not_recorded", "Actions that are not on the audit record"),
+            durations: add_with_unit(
+                all,
+                "execution_duration",
+                from_acceptance,
+                seconds(),
+                histograms(in_seconds),
+            ),
+            calls: add(all, "tool_calls", "Calls of tools"),
+            call_durations: add_with_unit(all, "tool_duration", from_call, seconds(), histograms(in_seconds)),
+            memory: add_with_unit(all, "memory_peak", most_memory, Unit::Bytes, histograms(in_bytes)),
+            phases: add_with_unit(all, "phase", "Where that time went", seconds(), Family::default()),
+            cpu: add_with_unit(
+                all,
+                "cpu",
+                "Processor time of programs",
+                seconds(),
+                Seconds::default(),
+            ),
+            output: add_with_unit(
+                all,
+                "output",
+                "Written by programs",
+                Unit::Bytes,
+                Family::default(),
+            ),
+            egress: add_with_unit(
+                all,
+                "egress",
+                "Sent and received by programs",
+                Unit::Bytes,
+                Family::default(),
+            ),
+            sessions: add(all, "sessions", "Sessions that live"),
+            artifact_bytes: add_with_unit(
+                all,
+                "artifacts_kept",
+                artifact_size,
+                Unit::Bytes,
+                Gauge::default(),
+            ),
+            lately: Mutex::default(),
+            registry,
+        }
     }
 
-    fn registered(mut self) -> Self {
-        let (registry, gauges) = (&mut self.registry, &self.gauges);
-        registry.register("executions", "Runs that have ended", self.executions.clone());
-        registry.register("refusals", "Requests that were refused", self.refusals.clone());
-        registry.register("limits_exceeded", "Runs that passed a limit", self.limits.clone());
-        registry.register(
-            "redactions",
-            "Secrets taken out of what left",
-            self.redactions.clone(),
-        );
-        registry.register(
-            "artifacts",
-            "Files that programs have left",
-            self.artifacts.clone(),
-        );
-        registry.register(
-            "egress_connections",
-            "Connections that programs have opened",
-            self.connections.clone(),
-        );
-        registry.register(
-            "egress_denied",
-            "What programs were refused of others, each kind once in a run",
-            self.connections_denied.clone(),
-        );
-        registry.register("running", "Programs that run", gauges.running.clone());
-        registry.register("waiting", "Requests that wait", gauges.waiting.clone());
-        registry.register("ready", "Sandboxes that stand ready", gauges.ready.clone());
-        registry.register(
-            "not_recorded",
-            "Actions that are not on the audit record",
-            gauges.not_recorded.clone(),
-        );
-        let seconds = || Unit::Seconds;
-        registry.register_with_unit(
-            "execution_duration",
-            "From acceptance to result",
-            seconds(),
-            self.durations.clone(),
-        );
-        registry.register("tool_calls", "Calls of tools", self.calls.clone());
-        registry.register_with_unit(
-            "tool_duration",
-            "From a tool's call to its answer",
-            seconds(),
-            self.call_durations.clone(),
-        );
-        registry.register_with_unit(
-            "memory_peak",
-            "Most memory that a run took",
-            Unit::Bytes,
-            self.memory.clone(),
-        );
-        registry.register_with_unit("phase", "Where that time went", seconds(), self.phases.clone());
-        registry.register_with_unit("cpu", "Processor time of programs", seconds(), self.cpu.clone());
-        registry.register_with_unit("output", "Written by programs", Unit::Bytes, self.output.clone());
-        registry.register_with_unit(
-            "egress",
-            "Sent and received by programs",
-            Unit::Bytes,
-            self.egress.clone(),
-        );
-        registry.register("sessions", "Sessions that live", gauges.sessions.clone());
-        registry.register_with_unit(
-            "artifacts_kept",
-            "Size of the artifacts kept",
-            Unit::Bytes,
-            gauges.artifact_bytes.clone(),
-        );
-        self
-    }
-
-    /// What goes out of sandboxes.
     pub(crate) fn count_egress(&self, happened: &EgressEvent) {
         match happened {
             EgressEvent::Connected { .. } => {
                 self.connections.inc();
             }
             EgressEvent::Denied { rule, .. } => {
-                let rule = LabelText(rule.as_str());
-                self.connections_denied.get_or_create(&Denied { rule }).inc();
+                let denied = [("rule", rule.as_str())];
+                self.connections_denied.get_or_create(&denied).inc();
             }
             EgressEvent::Closed {
                 bytes_out, bytes_in, ..
             } => {
                 for (direction, bytes) in [("out", bytes_out), ("in", bytes_in)] {
-                    let direction = LabelText(direction);
-                    self.egress.get_or_create(&Direction { direction }).inc_by(*bytes);
+                    self.egress
+                        .get_or_create(&[("direction", direction)])
+                        .inc_by(*bytes);
                 }
             }
             EgressEvent::Request { .. } | EgressEvent::Untold { .. } => {}
@@ -350,19 +300,16 @@ impl Metrics {
 
     /// A run that has ended, one way or another.
     pub(crate) fn count_result(&self, result: &ExecutionResult) {
-        let language = LabelText(result.language.as_str());
-        let execution = Execution {
-            language,
-            outcome: LabelText(outcome(result)),
-        };
+        let execution = [
+            ("language", result.language.as_str()),
+            ("outcome", outcome(result)),
+        ];
         self.executions.get_or_create(&execution).inc();
         if let Some(limit) = &result.exit.limit {
-            let limit = LabelText(limit_name(limit));
-            self.limits.get_or_create(&Limit { limit }).inc();
+            self.limits.get_or_create(&[("limit", limit_name(limit))]).inc();
         }
         for (stream, bytes) in [("stdout", result.stdout_bytes), ("stderr", result.stderr_bytes)] {
-            let stream = LabelText(stream);
-            self.output.get_or_create(&OfStream { stream }).inc_by(bytes);
+            self.output.get_or_create(&[("stream", stream)]).inc_by(bytes);
         }
         self.artifacts.inc_by(result.artifacts.len() as u64);
     }
@@ -374,17 +321,11 @@ impl Metrics {
     /// A request that has ended, run or refused.
     pub(crate) fn count_end(&self, ended: &Ended) {
         if let Some(code) = ended.refused {
-            self.refusals
-                .get_or_create(&Refusal {
-                    code: LabelText(code),
-                })
-                .inc();
+            self.refusals.get_or_create(&[("code", code)]).inc();
             return;
         }
         let language = ended.language.as_str();
-        let of = OfLanguage {
-            language: LabelText(language),
-        };
+        let of = [("language", language)];
         self.durations
             .get_or_create(&of)
             .observe(ended.duration_ms / 1000.0);
@@ -395,13 +336,12 @@ impl Metrics {
             ("run", phases.run_ms),
             ("finish", phases.finish_ms),
         ] {
-            let phase = LabelText(phase);
-            self.phases.get_or_create(&Phase { phase }).inc_by(ms / 1000.0);
+            self.phases.get_or_create(&[("phase", phase)]).inc_by(ms / 1000.0);
         }
         let usage = &ended.resource_usage;
         self.cpu
             .inc_by((usage.cpu_user_ms + usage.cpu_system_ms) / 1000.0);
-        let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lately = lock(&self.lately);
         push(lately.durations.entry(language).or_default(), ended.duration_ms);
         #[expect(clippy::cast_precision_loss, reason = "for statistics")]
         let peak = usage.max_rss_bytes as f64;
@@ -411,37 +351,29 @@ impl Metrics {
 
     /// A call of a tool that was answered.
     pub(crate) fn count_call(&self, tool: &str, end: CallEnd, took: Duration) {
-        let outcome = LabelText(if end == CallEnd::Refused { "error" } else { "ok" });
+        let outcome = if end == CallEnd::Refused { "error" } else { "ok" };
         let tool = tool.to_owned();
-        let call = Call {
-            tool: tool.clone(),
-            outcome,
-        };
+        let call = [("tool", tool.clone()), ("outcome", outcome.to_owned())];
         self.calls.get_or_create(&call).inc();
-        let of = OfTool { tool: tool.clone() };
+        let of = [("tool", tool.clone())];
         self.call_durations.get_or_create(&of).observe(took.as_secs_f64());
-        let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lately = lock(&self.lately);
         let counted = lately.tools.entry(tool).or_default();
         counted.calls += 1;
         counted.errors += u64::from(end == CallEnd::Refused);
         push(&mut counted.durations, took.as_secs_f64() * 1000.0);
     }
 
-    /// OpenMetrics text.
     pub(crate) fn text(&self, present: &Present) -> String {
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        let gauges = &self.gauges;
-        gauges.running.set(number(present.running as u64));
-        gauges.waiting.set(number(present.waiting as u64));
-        gauges.sessions.set(number(present.sessions as u64));
-        gauges.artifact_bytes.set(number(present.artifact_bytes));
-        gauges.not_recorded.set(number(present.not_recorded));
+        self.running.set(number(present.running as u64));
+        self.waiting.set(number(present.waiting as u64));
+        self.sessions.set(number(present.sessions as u64));
+        self.artifact_bytes.set(number(present.artifact_bytes));
+        self.not_recorded.set(number(present.not_recorded));
         for (language, ready) in &present.ready {
-            let language = LabelText(language.as_str());
-            gauges
-                .ready
-                .get_or_create(&OfLanguage { language })
-                .set(number(*ready as u64));
+            let of = [("language", language.as_str())];
+            self.ready.get_or_create(&of).set(number(*ready as u64));
         }
         let mut text = String::new();
         // Writing into a String does not fail.
@@ -455,44 +387,20 @@ impl Metrics {
         let mut executions: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
         for language in Language::NAMES.map(|(_, language)| language.as_str()) {
             for outcome in OUTCOMES {
-                let labels = Execution {
-                    language: LabelText(language),
-                    outcome: LabelText(outcome),
-                };
+                let labels = [("language", language), ("outcome", outcome)];
                 if let Some(count) = self.executions.get(&labels) {
                     let of_language = executions.entry(language.to_owned()).or_default();
                     of_language.insert(outcome.to_owned(), count.get());
                 }
             }
         }
-        let refusals = ringfence_types::ErrorCode::ALL.map(ringfence_types::ErrorCode::as_str);
-        let refusals = refusals.into_iter().filter_map(|code| {
-            let count = self
-                .refusals
-                .get(&Refusal {
-                    code: LabelText(code),
-                })?
-                .get();
-            Some((code.to_owned(), count))
-        });
-        let limits = ["timeout", "memory", "disk", "cpu", "file_size", "other"];
-        let limits = limits.into_iter().filter_map(|limit| {
-            let count = self
-                .limits
-                .get(&Limit {
-                    limit: LabelText(limit),
-                })?
-                .get();
-            Some((limit.to_owned(), count))
-        });
-        let written = |stream| {
-            self.output
-                .get_or_create(&OfStream {
-                    stream: LabelText(stream),
-                })
-                .get()
+        let counted = |family: &Counters<1>, label, values: &[&'static str]| {
+            let count =
+                |value: &&'static str| Some(((*value).to_owned(), family.get(&[(label, *value)])?.get()));
+            values.iter().filter_map(count).collect::<BTreeMap<_, _>>()
         };
-        let lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = |stream| self.output.get_or_create(&[("stream", stream)]).get();
+        let lately = lock(&self.lately);
         let of_languages = |samples: &BTreeMap<&'static str, VecDeque<f64>>| {
             let samples = samples.iter();
             let shown = samples.map(|(language, sample)| ((*language).to_owned(), percentiles(sample)));
@@ -509,8 +417,8 @@ impl Metrics {
         Counts {
             uptime_seconds: self.begun.elapsed().as_secs_f64(),
             executions,
-            refusals: refusals.collect(),
-            limits_exceeded: limits.collect(),
+            refusals: counted(&self.refusals, "code", &ErrorCode::ALL.map(ErrorCode::as_str)),
+            limits_exceeded: counted(&self.limits, "limit", &LIMITS),
             duration_ms: of_languages(&lately.durations),
             memory_peak_bytes: of_languages(&lately.memory),
             tools: tools.collect(),
@@ -523,7 +431,6 @@ impl Metrics {
     }
 }
 
-/// By the nearest rank.
 fn percentiles(sample: &VecDeque<f64>) -> Percentiles {
     let mut sorted: Vec<f64> = sample.iter().copied().collect();
     sorted.sort_by(f64::total_cmp);

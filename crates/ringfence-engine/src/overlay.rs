@@ -4,30 +4,31 @@
 use crate::{
     caller::Caller,
     changes::{Base, COMPARE, Difference, WALK},
+    error::denial,
     record::{Note, Record},
-    store::fault,
+    store::blocking,
+    sync::lock,
     workspace_error,
     workspaces::WorkspaceLease,
 };
 use ringfence_redact::Redactor;
 use ringfence_store::{
-    audit::{Action, Outcome},
+    audit::Action,
     tree::{Changes, LowerState, TreeError, overlay},
 };
 use ringfence_types::{Denial, ErrorCode, Namespace, RequestError, SessionId, WorkspaceMode};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{
     any::Any,
     fmt,
     os::fd::{AsFd, OwnedFd},
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 /// By this name a caller knows that a run has changes which cannot be accepted.
 pub const UNTOLD: &str = "workspace.changes_untold";
-/// Paths that an answer names.
 const NAMED_MAX: usize = 20;
 
 /// The directory of the host below an overlay, as it was opened before the program ran.
@@ -57,13 +58,9 @@ impl Lower {
         })
     }
 
-    fn seen(&self) -> MutexGuard<'_, LowerState> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn commit(&self, upper: &OwnedFd, changes: &Changes) -> Result<overlay::Committed, TreeError> {
         let done = overlay::commit(upper.as_fd(), self.opened.as_fd(), changes)?;
-        if let Err(error) = self.seen().look_again(self.opened.as_fd(), changes) {
+        if let Err(error) = lock(&self.seen).look_again(self.opened.as_fd(), changes) {
             tracing::warn!(%error, "what was committed will count as changed by the host");
         }
         Ok(done)
@@ -79,7 +76,6 @@ pub enum Conflicts {
     Overwrite,
 }
 
-/// Who has made the changes.
 #[derive(Clone, Debug)]
 pub(crate) enum ChangeOrigin {
     /// A run that has ended.
@@ -95,7 +91,7 @@ pub(crate) struct OverlayLayers {
     pub(crate) upper: OwnedFd,
 }
 
-/// Changes that nobody has accepted yet. Dropped, they are gone.
+/// Changes that are not accepted yet. Dropped, they are gone.
 pub struct HeldChanges {
     record: Record,
     namespace: Namespace,
@@ -146,14 +142,12 @@ impl HeldChanges {
         let OverlayLayers { lower, upper } = layers;
         let read = move || {
             let mut changes = overlay::read(upper.as_fd(), lower.opened.as_fd(), WALK, COMPARE)?;
-            lower.seen().flag(&mut changes);
+            lock(&lower.seen).flag(&mut changes);
             let difference = Difference::of(Base::Directory, &changes.list, &redactor);
             Ok((lower, upper, changes, difference))
         };
-        let read = tokio::task::spawn_blocking(read).await;
-        let (lower, upper, changes, difference) = read
-            .map_err(|error| fault(error.to_string()))?
-            .map_err(|error| workspace_error::of_tree(&error))?;
+        let read = blocking(read).await?;
+        let (lower, upper, changes, difference) = read.map_err(|error| workspace_error::of_tree(&error))?;
         Ok(Self {
             record: record.clone(),
             namespace: namespace.clone(),
@@ -200,7 +194,7 @@ impl HeldChanges {
         ))
     }
 
-    /// Nothing is accepted that nobody was shown.
+    /// Refuses changes of which not all were shown.
     pub fn check_shown(&self) -> Result<(), RequestError> {
         if !self.difference.truncated {
             return self.check_whole();
@@ -270,37 +264,28 @@ impl HeldChanges {
                 None
             }
         };
-        let note = |outcome, details| {
-            record.note(Note {
-                action: Action::WorkspaceCommitted,
-                outcome,
-                namespace: namespace.as_str(),
-                execution_id,
-                caller,
-                details,
-            })
+        let note = Note {
+            execution_id,
+            ..Note::of(caller, namespace.as_str(), Action::WorkspaceCommitted, details)
         };
-        note(Outcome::Pending, details.clone()).await?;
-        let write = move || self.lower.commit(&self.upper, &self.changes);
-        let committed = tokio::task::spawn_blocking(write).await;
-        let committed = committed.map_err(|error| fault(error.to_string()))?;
-        let outcome = match &committed {
-            Ok(done) => {
-                details["written"] = json!(done.written);
-                details["deleted"] = json!(done.deleted);
-                if !done.conflicts.is_empty() {
-                    details["conflicts"] = json!(done.conflicts.len());
-                }
-                Outcome::Ok
+        let write = async {
+            let write = move || self.lower.commit(&self.upper, &self.changes);
+            blocking(write)
+                .await?
+                .map_err(|error| workspace_error::of_tree(&error))
+        };
+        let counts = |done: &overlay::Committed, details: &mut Value| {
+            details["written"] = json!(done.written);
+            details["deleted"] = json!(done.deleted);
+            if !done.conflicts.is_empty() {
+                details["conflicts"] = json!(done.conflicts.len());
             }
-            Err(_) => Outcome::Failed,
         };
-        note(outcome, details).await?;
+        let done = record.around(note, write, counts).await?;
         let names = |paths: &[PathBuf]| {
             let named = paths.iter().take(NAMED_MAX);
             named.map(|path| path.to_string_lossy().into_owned()).collect()
         };
-        let done = committed.map_err(|error| workspace_error::of_tree(&error))?;
         Ok(CommittedChanges {
             written: done.written,
             deleted: done.deleted,
@@ -313,26 +298,24 @@ impl HeldChanges {
 
 /// The directory to which changes may be written later; none: there is no overlay. One whose changes could not be told
 /// afterwards is refused before anything starts.
-pub(crate) async fn lower_of(lent: Option<&WorkspaceLease>) -> Result<Option<Arc<Lower>>, RequestError> {
-    let shared = lent.and_then(|lent| Some((lent, lent.shared.as_ref()?)));
-    let overlay = shared.filter(|(_, shared)| shared.mode == WorkspaceMode::Overlay);
-    let Some((lent, shared)) = overlay else {
+pub(crate) async fn lower_of(workspace: &WorkspaceLease) -> Result<Option<Arc<Lower>>, RequestError> {
+    let shared = workspace.shared.as_ref();
+    let Some(shared) = shared.filter(|shared| shared.mode == WorkspaceMode::Overlay) else {
         return Ok(None);
     };
-    let (directory, opened) = (shared.directory.path.clone(), lent.open(None)?);
-    let looked = tokio::task::spawn_blocking(move || Lower::look(directory, opened)).await;
-    let lower = looked.map_err(|error| fault(error.to_string()))??;
+    let (directory, opened) = (shared.directory.path.clone(), workspace.open(None)?);
+    let lower = blocking(move || Lower::look(directory, opened)).await??;
     Ok(Some(Arc::new(lower)))
 }
 
-/// The program has run, and nobody can say what it changed.
+/// The program has run, and its changes cannot be read.
 pub(crate) fn untold(why: &str) -> Denial {
-    Denial {
-        rule: UNTOLD.to_owned(),
-        layer: "workspace".to_owned(),
-        what: format!(
-            "what this run did to its overlay cannot be told, so nothing of it can be accepted: {why}"
-        ),
-        hint: "Have the script leave less in the workspace.".to_owned(),
-    }
+    let what =
+        format!("what this run did to its overlay cannot be told, so nothing of it can be accepted: {why}");
+    denial(
+        UNTOLD,
+        "workspace",
+        what,
+        "Have the script leave less in the workspace.",
+    )
 }

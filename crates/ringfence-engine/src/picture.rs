@@ -1,4 +1,4 @@
-//! Pictures for clients. Whoever looks at one decodes it, and decoders are attacked by what they decode: so a picture
+//! Pictures for clients. To show one is to decode it, and decoders are attacked by what they decode: so a picture
 //! of a program's is decoded in a jail, and its pixels are written anew. What comes out of that jail is not trusted
 //! either.
 
@@ -37,7 +37,7 @@ struct Head {
     height: u32,
 }
 
-/// Draws a stranger's PNG, JPEG, GIF or WebP anew. `None`: it is none of these, or too large, or its decoder was
+/// Draws a stranger's PNG, JPEG, GIF or WebP anew. `None`: it is another format, or too large, or its decoder was
 /// killed.
 pub(crate) async fn safe(sandboxes: &Sandboxes, bytes: Vec<u8>) -> Option<Picture> {
     if bytes.len() > INPUT_BYTES_MAX {

@@ -1,4 +1,5 @@
-//! What a request may have. `decide` is pure and the only maker of a [`Grant`]; whoever holds one need not ask again.
+//! What a request may have. `decide` is pure and the only maker of a [`Grant`]; with a grant in hand nothing is asked
+//! again.
 
 mod domains;
 pub(crate) mod reach;
@@ -62,7 +63,7 @@ impl Grant {
         self.named.as_ref()
     }
 
-    /// How long a person is asked about a connection that no rule allows; none: nobody is.
+    /// How long a person is asked about a connection that no rule allows; none: no person is.
     pub(crate) fn asks(&self) -> Option<Duration> {
         self.asks
     }
@@ -76,7 +77,6 @@ impl Grant {
 /// What is so of a namespace beside the policy, when one of its requests is decided.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NamespaceState {
-    /// Limits of its own.
     pub(crate) limits: OwnLimits,
     /// What a human has let it reach.
     pub(crate) approved: Approved,
@@ -96,7 +96,7 @@ pub(crate) struct OwnLimits {
 pub(crate) struct Approved {
     /// All of the namespace's, for a time.
     pub(crate) of_namespace: Vec<Rule>,
-    /// The session's, or this one run's: whoever asked for it has it, whatever hosts are named.
+    /// The session's, or this one run's, whatever hosts are named.
     pub(crate) own: Vec<Rule>,
     /// What of these is for this run alone.
     pub(crate) once: Vec<Rule>,
@@ -115,7 +115,7 @@ impl Approved {
 /// Says yes, or which rule says no. `private` is what of the host is the server's own.
 pub(crate) fn decide(
     policy: &PolicySettings,
-    standing: &NamespaceState,
+    state: &NamespaceState,
     private: &[PathBuf],
     mut request: ExecuteRequest,
 ) -> Result<Grant, RequestError> {
@@ -125,7 +125,7 @@ pub(crate) fn decide(
         policy.packages.check(&request.packages)?;
     }
     request.workspace = workspace(policy, private, &request.namespace, request.workspace)?;
-    let (usual, most) = limits_of(policy, &standing.limits);
+    let (usual, most) = limits_of(policy, &state.limits);
     let mut limits = limits(&usual, &most, &request.limits)?;
     if request.workspace.lies_in_memory() {
         bring_memory(&mut limits, &most, &request.limits)?;
@@ -142,7 +142,7 @@ pub(crate) fn decide(
         ));
     }
     let rules = rules(&policy.check, &request)?;
-    let reaches = reaches(policy, standing, &request)?;
+    let reaches = reaches(policy, state, &request)?;
     let asks = asks(&policy.egress, &request.allowed_domains);
     Ok(Grant {
         request,
@@ -150,7 +150,7 @@ pub(crate) fn decide(
         caps: most,
         rules,
         reaches,
-        once: standing.approved.once.clone(),
+        once: state.approved.once.clone(),
         named: None,
         asks,
     })
@@ -177,11 +177,11 @@ fn bring_memory(limits: &mut Limits, caps: &Limits, asked: &LimitsRequest) -> Re
 
 fn reaches(
     policy: &PolicySettings,
-    standing: &NamespaceState,
+    state: &NamespaceState,
     request: &ExecuteRequest,
 ) -> Result<Reaches, RequestError> {
     let (namespace, asked) = (&request.namespace, &request.allowed_domains);
-    let reaches = domains::decide(&policy.egress, &standing.approved, namespace, asked)?;
+    let reaches = domains::decide(&policy.egress, &state.approved, namespace, asked)?;
     reach::check(&reaches)?;
     Ok(reaches)
 }
@@ -189,49 +189,37 @@ fn reaches(
 /// A session: its sandbox may live for `age`. Beside the grant the limits of its calls.
 pub(crate) fn decide_session(
     policy: &PolicySettings,
-    standing: &NamespaceState,
+    state: &NamespaceState,
     private: &[PathBuf],
     request: ExecuteRequest,
     age: Duration,
 ) -> Result<(Grant, Limits), RequestError> {
-    let Grant {
-        request,
-        limits,
-        caps,
-        rules,
-        reaches,
-        once,
-        asks,
-        ..
-    } = decide(policy, standing, private, request)?;
-    let of_its_sandbox = Limits {
-        timeout_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
-        ..limits.clone()
-    };
-    let grant = Grant {
-        request,
-        limits: of_its_sandbox,
-        caps,
-        rules,
-        reaches,
-        once,
-        named: None,
-        asks,
-    };
+    let mut grant = decide(policy, state, private, request)?;
+    let limits = grant.limits.clone();
+    grant.limits.timeout_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
     Ok((grant, limits))
+}
+
+/// What a session was granted when it was made, as its calls see it.
+pub(crate) struct SessionGrant<'a> {
+    pub(crate) limits: &'a Limits,
+    pub(crate) allowed_domains: &'a AllowedDomains,
 }
 
 /// A call of a session: what that has is what it may use; its time and its output are its own.
 pub(crate) fn decide_call(
     policy: &PolicySettings,
-    standing: &NamespaceState,
-    session: (&Limits, &AllowedDomains),
+    state: &NamespaceState,
+    session: SessionGrant<'_>,
     mut request: ExecuteRequest,
 ) -> Result<Grant, RequestError> {
     request.check()?;
-    let (session, allowed_domains) = session;
+    let SessionGrant {
+        limits: session,
+        allowed_domains,
+    } = session;
     let asked = std::mem::replace(&mut request.allowed_domains, allowed_domains.clone());
-    let (_, caps) = limits_of(policy, &standing.limits);
+    let (_, caps) = limits_of(policy, &state.limits);
     let most = Limits {
         timeout_ms: caps.timeout_ms,
         output_bytes: caps.output_bytes,
@@ -241,7 +229,7 @@ pub(crate) fn decide_call(
     let rules = rules(&policy.check, &request)?;
     let reaches = again(
         &policy.egress,
-        &standing.approved,
+        &state.approved,
         &request.namespace,
         &request.allowed_domains,
     );
@@ -254,7 +242,7 @@ pub(crate) fn decide_call(
         caps,
         rules,
         reaches,
-        once: standing.approved.once.clone(),
+        once: state.approved.once.clone(),
         named,
         asks,
     })
@@ -286,7 +274,7 @@ pub(crate) fn workspace(
     Ok(source)
 }
 
-/// One that is another namespace's is as little there as one that nobody has listed.
+/// One of another namespace is answered like one that is not listed.
 fn listed(
     policy: &PolicySettings,
     namespace: &Namespace,
@@ -313,7 +301,6 @@ fn listed(
 
 /// Directories whose content is the machine itself rather than somebody's work.
 const NEVER_A_WORKSPACE: [&str; 5] = ["/", "/home", "/root", "/usr", "/var"];
-/// Nor anything below these.
 const NEVER_BELOW: [&str; 9] = [
     "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/run", "/sbin", "/sys",
 ];
@@ -419,7 +406,6 @@ pub(crate) fn limits_of(policy: &PolicySettings, own: &OwnLimits) -> (Limits, Li
     (least(&overlaid(&policy.defaults, &own.defaults), &caps), caps)
 }
 
-/// The smaller of each.
 pub(crate) fn least(one: &Limits, other: &Limits) -> Limits {
     Limits {
         memory_bytes: one.memory_bytes.min(other.memory_bytes),

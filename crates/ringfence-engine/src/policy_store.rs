@@ -1,6 +1,6 @@
 //! What is in force now: the operator's policy, and the limits that namespaces have set for themselves.
 
-use crate::{policy::OwnLimits, settings::PolicySettings};
+use crate::{policy::OwnLimits, settings::PolicySettings, sync::lock};
 use ringfence_types::Namespace;
 use std::{
     collections::HashMap,
@@ -8,7 +8,6 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
 };
 
-/// The policy of a server.
 pub(crate) struct PolicyStore {
     policy: RwLock<Arc<PolicySettings>>,
     own_limits: Mutex<HashMap<Namespace, OwnLimits>>,
@@ -28,7 +27,6 @@ impl PolicyStore {
         }
     }
 
-    /// What is in force now.
     pub(crate) fn current(&self) -> Arc<PolicySettings> {
         self.policy.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -39,7 +37,7 @@ impl PolicyStore {
 
     /// Limits of namespaces that differ from the operator's.
     pub(crate) fn all_own_limits(&self) -> MutexGuard<'_, HashMap<Namespace, OwnLimits>> {
-        self.own_limits.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.own_limits)
     }
 
     pub(crate) fn own_limits(&self, namespace: &Namespace) -> OwnLimits {

@@ -4,13 +4,14 @@ use crate::{
     backend::{Sandbox, Template},
     runtimes::{self, Toolchain},
     settings::WarmSettings,
+    sync::lock,
 };
 use ringfence_check::profile;
 use ringfence_jail::{Plan, wire::Imported};
 use ringfence_types::{InputFile, Language};
 use std::{
     collections::HashSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant, SystemTime},
 };
 use tokio::sync::Notify;
@@ -26,7 +27,6 @@ const USELESS: Duration = Duration::from_secs(600);
 /// What the places of a pool are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Programs of a language.
     Program(Language),
     /// Python programs that name the modules of `warm.preload_python`.
     Data,
@@ -69,13 +69,11 @@ pub(crate) struct Pool {
     pub(crate) toolchain: Arc<Toolchain>,
     /// When its interpreter was changed last.
     changed: Option<SystemTime>,
-    source: Source,
+    source: SandboxSource,
     /// What an interpreter that is no fork of a template has told.
     told: Imported,
     pub(crate) ready: Vec<Sandbox>,
-    /// Being made.
     pub(crate) making: usize,
-    /// How many there should be.
     target: usize,
     /// When it was last found empty.
     wanted_more: Instant,
@@ -100,9 +98,7 @@ pub(crate) enum MadeFrom {
     TemplateToBe(Arc<Plan>),
 }
 
-/// What places are made from.
-pub(crate) enum Source {
-    /// Nothing.
+pub(crate) enum SandboxSource {
     Nothing,
     /// A template of this plan, where there is one now.
     Template {
@@ -113,7 +109,6 @@ pub(crate) enum Source {
     },
 }
 
-/// A template in use.
 pub(crate) struct Living {
     template: Arc<Template>,
     bytes: u64,
@@ -126,7 +121,7 @@ impl Pool {
         purpose: Purpose,
         plan: Arc<Plan>,
         toolchain: Toolchain,
-        source: Source,
+        source: SandboxSource,
         target: usize,
     ) -> Self {
         Self {
@@ -248,7 +243,7 @@ impl Pool {
     pub(crate) fn failed(&mut self, why: String) {
         self.failures = self.failures.saturating_add(1);
         self.trouble = Some(why);
-        if let Source::Template { current, .. } = &mut self.source
+        if let SandboxSource::Template { current, .. } = &mut self.source
             && current
                 .as_ref()
                 .is_some_and(|living| !living.template.place.waits())
@@ -275,8 +270,8 @@ impl Pool {
     /// The template as it is to be made; `None`: the pool needs none.
     pub(crate) fn template_plan(&self) -> Option<Arc<Plan>> {
         match &self.source {
-            Source::Nothing => None,
-            Source::Template { plan, .. } => Some(plan.clone()),
+            SandboxSource::Nothing => None,
+            SandboxSource::Template { plan, .. } => Some(plan.clone()),
         }
     }
 
@@ -285,7 +280,7 @@ impl Pool {
         if !self.has_good_template(settings) {
             return None;
         }
-        let Source::Template {
+        let SandboxSource::Template {
             current: Some(living),
             ..
         } = &mut self.source
@@ -298,7 +293,7 @@ impl Pool {
 
     /// Takes a template into use; `None`: it has none of the modules for which the pool is there.
     pub(crate) fn begin_template(&mut self, template: Template, bytes: u64) -> Option<Arc<Template>> {
-        let Source::Template { special, current, .. } = &mut self.source else {
+        let SandboxSource::Template { special, current, .. } = &mut self.source else {
             return None;
         };
         let has = |module: &String| template.imported.wanted.contains(module);
@@ -363,8 +358,8 @@ impl Pool {
 
     fn living(&self) -> Option<&Living> {
         match &self.source {
-            Source::Nothing => None,
-            Source::Template { current, .. } => current.as_ref(),
+            SandboxSource::Nothing => None,
+            SandboxSource::Template { current, .. } => current.as_ref(),
         }
     }
 
@@ -377,7 +372,6 @@ impl Pool {
     }
 }
 
-/// All pools of a server.
 #[derive(Default)]
 pub(crate) struct Pools {
     pools: Mutex<Vec<Pool>>,
@@ -388,7 +382,6 @@ pub(crate) struct Pools {
 /// What `list_runtimes` tells of a language's pools.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Warmth {
-    /// Places that wait.
     pub(crate) ready: usize,
     /// Modules that they have imported.
     pub(crate) preloaded: Vec<String>,
@@ -400,7 +393,7 @@ pub(crate) struct Warmth {
 
 impl Pools {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Vec<Pool>> {
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.pools)
     }
 
     /// The state of a language's pools.

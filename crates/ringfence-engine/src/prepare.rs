@@ -79,12 +79,9 @@ pub(crate) async fn prepare(
             }
         }
         None => Prepared {
-            name,
             script: answer.code,
             module: answer.module,
-            error: None,
-            session: false,
-            checks: None,
+            ..as_it_is
         },
     })
 }
@@ -128,7 +125,7 @@ pub(crate) async fn call(
     sandboxes: &Sandboxes,
     request: &ExecuteRequest,
     number: u64,
-) -> Result<Sendable, RequestError> {
+) -> Result<PreparedCall, RequestError> {
     let ending = Path::new(&default_name(request.language))
         .extension()
         .map(|e| e.to_string_lossy().into_owned());
@@ -137,7 +134,7 @@ pub(crate) async fn call(
         None => format!("call-{number}.{}", ending.unwrap_or_default()),
     };
     if request.language != Language::Typescript {
-        return Ok(Sendable {
+        return Ok(PreparedCall {
             name,
             code: request.code.clone(),
             error: None,
@@ -151,7 +148,7 @@ pub(crate) async fn call(
         workspace: "/workspace",
     };
     let answer = ask(sandboxes, &question).await?;
-    Ok(Sendable {
+    Ok(PreparedCall {
         error: answer.error.map(|objection| syntax_error(&name, &objection)),
         code: answer.code,
         name,
@@ -159,7 +156,7 @@ pub(crate) async fn call(
 }
 
 /// What is sent to a session in place of the caller's code, and its name in tracebacks.
-pub(crate) struct Sendable {
+pub(crate) struct PreparedCall {
     pub(crate) name: String,
     pub(crate) code: String,
     /// The parser's objection, for which nothing need be sent.

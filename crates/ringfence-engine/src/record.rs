@@ -6,7 +6,7 @@
 
 mod refusals;
 
-use crate::{caller::Caller, policy::Grant, settings::OnFailure};
+use crate::{caller::Caller, error::busy, policy::Grant, settings::OnFailure, sync::lock};
 use refusals::Refusals;
 use ringfence_store::audit::{Action, Audit, AuditError, Entry, Outcome, Receipt, Room};
 use ringfence_types::{
@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -29,7 +29,7 @@ const RESERVED: usize = 3;
 /// When to come back if there is no room.
 const RETRY_MS: u64 = 100;
 
-/// Rules of a way out that stand in one record; each has at most a kibibyte.
+/// Rules of egress that stand in one record; each has at most a kibibyte.
 const RULES_SHOWN_MAX: usize = 16;
 /// Names of secrets that stand in one record; each has at most 256 bytes.
 const SECRET_NAMES_MAX: usize = 100;
@@ -51,7 +51,7 @@ pub(crate) enum Written {
     No,
 }
 
-/// One action.
+#[derive(Clone)]
 pub(crate) struct Note<'a> {
     pub(crate) action: Action,
     pub(crate) outcome: Outcome,
@@ -61,7 +61,24 @@ pub(crate) struct Note<'a> {
     pub(crate) details: Value,
 }
 
-impl Note<'_> {
+impl<'a> Note<'a> {
+    /// Of an action that belongs to no execution, before it is done.
+    pub(crate) fn of(caller: &'a Caller, namespace: &'a str, action: Action, details: Value) -> Self {
+        Self {
+            action,
+            outcome: Outcome::Pending,
+            namespace,
+            execution_id: None,
+            caller,
+            details,
+        }
+    }
+
+    /// The same with its outcome.
+    pub(crate) fn ended(self, outcome: Outcome) -> Self {
+        Self { outcome, ..self }
+    }
+
     fn entry(self) -> Entry {
         Entry {
             action: self.action,
@@ -88,17 +105,21 @@ pub(crate) struct Closing {
 /// without an end (a panic, a task that is taken down), it leaves one.
 pub(crate) struct AuditScope {
     record: Record,
-    id: String,
+    subject: Subject,
     room: Mutex<Room>,
+    is_begun: AtomicBool,
+    is_closed: bool,
+    /// A step of it is not on record.
+    is_missing: AtomicBool,
+}
+
+struct Subject {
+    id: String,
     begins: Begins,
     namespace: Namespace,
     caller: Caller,
     /// What was asked for. It stands in the first record.
     asked: Value,
-    is_begun: AtomicBool,
-    is_closed: bool,
-    /// A step of it is not on record.
-    is_missing: AtomicBool,
 }
 
 /// What an audit scope is of.
@@ -117,7 +138,7 @@ impl Begins {
         }
     }
 
-    /// What it is on record as when nobody closes it.
+    /// Of its last record, if it is never closed.
     fn abandoned(self) -> Action {
         match self {
             Self::Execution => Action::ExecutionFailed,
@@ -151,6 +172,24 @@ impl Record {
         self.audit
             .append(note.entry(), move |written| drop(done.send(written)));
         self.written(told).await
+    }
+
+    /// Puts an action on record before it is done, and after, with its outcome. `done` adds to the second entry what
+    /// came of it.
+    pub(crate) async fn around<T>(
+        &self,
+        note: Note<'_>,
+        act: impl Future<Output = Result<T, RequestError>>,
+        done: impl FnOnce(&T, &mut Value),
+    ) -> Result<T, RequestError> {
+        self.note(note.clone()).await?;
+        let result = act.await;
+        let mut note = note.ended(outcome_of(&result));
+        if let Ok(value) = &result {
+            done(value, &mut note.details);
+        }
+        self.note(note).await?;
+        result
     }
 
     /// Puts a refusal on record, or counts it where there are too many.
@@ -241,7 +280,13 @@ impl Record {
         caller: &Caller,
         request: &ExecuteRequest,
     ) -> Result<AuditScope, RequestError> {
-        self.opened(Begins::Execution, id, &request.namespace, caller, asked(request))
+        self.scope(Subject {
+            id: id.to_owned(),
+            begins: Begins::Execution,
+            namespace: request.namespace.clone(),
+            caller: caller.clone(),
+            asked: asked(request),
+        })
     }
 
     /// Reserves the records of a session that is being made. Errors: `busy`.
@@ -249,36 +294,31 @@ impl Record {
         &self,
         id: &SessionId,
         caller: &Caller,
-        wish: &SessionRequest,
+        session: &SessionRequest,
     ) -> Result<AuditScope, RequestError> {
-        let mut details = json!({"session": id.as_str(), "language": wish.language});
+        let mut details = json!({"session": id.as_str(), "language": session.language});
         add_belongings(
             &mut details,
-            &wish.env,
-            &wish.packages,
-            &wish.secrets,
-            &wish.workspace,
+            &session.env,
+            &session.packages,
+            &session.secrets,
+            &session.workspace,
         );
-        self.opened(Begins::Session, id.as_str(), &wish.namespace, caller, details)
+        self.scope(Subject {
+            id: id.as_str().to_owned(),
+            begins: Begins::Session,
+            namespace: session.namespace.clone(),
+            caller: caller.clone(),
+            asked: details,
+        })
     }
 
-    fn opened(
-        &self,
-        begins: Begins,
-        id: &str,
-        namespace: &Namespace,
-        caller: &Caller,
-        asked: Value,
-    ) -> Result<AuditScope, RequestError> {
-        let room = self.audit.reserve(namespace.as_str(), RESERVED);
+    fn scope(&self, subject: Subject) -> Result<AuditScope, RequestError> {
+        let room = self.audit.reserve(subject.namespace.as_str(), RESERVED);
         Ok(AuditScope {
             room: Mutex::new(room.map_err(|_| overloaded())?),
             record: self.clone(),
-            id: id.to_owned(),
-            begins,
-            namespace: namespace.clone(),
-            caller: caller.clone(),
-            asked,
+            subject,
             is_begun: AtomicBool::new(false),
             is_closed: false,
             is_missing: AtomicBool::new(false),
@@ -288,11 +328,11 @@ impl Record {
 
 impl AuditScope {
     pub(crate) fn id(&self) -> &str {
-        &self.id
+        &self.subject.id
     }
 
     pub(crate) fn caller(&self) -> &Caller {
-        &self.caller
+        &self.subject.caller
     }
 
     /// Its beginning. No record, no run.
@@ -300,7 +340,8 @@ impl AuditScope {
         if self.is_begun.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        let note = self.note(self.begins.action(), Outcome::Pending, self.asked.clone());
+        let Subject { begins, asked, .. } = &self.subject;
+        let note = self.note(begins.action(), Outcome::Pending, asked.clone());
         self.reserved(note).await.map(drop)
     }
 
@@ -315,11 +356,10 @@ impl AuditScope {
     }
 
     fn append(&self, entry: Entry, done: impl FnOnce(Result<Receipt, AuditError>) + Send + 'static) {
-        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut room = lock(&self.room);
         self.record.audit.append_reserved(&mut room, entry, done);
     }
 
-    /// A step of it.
     pub(crate) async fn step(
         &self,
         action: Action,
@@ -355,7 +395,7 @@ impl AuditScope {
         })
     }
 
-    /// No record, no session: one that was made and is not on record is ended by whoever made it.
+    /// No record, no session: one that was made and is not on record is ended by its maker.
     pub(crate) async fn close_session(
         mut self,
         made: Result<&Limits, &RequestError>,
@@ -363,9 +403,9 @@ impl AuditScope {
         let (outcome, details) = match made {
             Ok(limits) => (
                 Outcome::Ok,
-                json!({"session": self.id, "limits": limits_in_words(limits)}),
+                json!({"session": self.id(), "limits": limits_in_words(limits)}),
             ),
-            Err(error) => (refusal(error), self.refused(error, json!({"session": self.id}))),
+            Err(error) => (refusal(error), self.refused(error, json!({"session": self.id()}))),
         };
         self.end(self.note(Action::SessionCreated, outcome, details))
             .await?;
@@ -378,7 +418,7 @@ impl AuditScope {
         let mut details = if self.is_begun.load(Ordering::Relaxed) {
             details
         } else {
-            self.asked.clone()
+            self.subject.asked.clone()
         };
         details["code"] = json!(error.code.as_str());
         details
@@ -396,9 +436,9 @@ impl AuditScope {
         Note {
             action,
             outcome,
-            namespace: self.namespace.as_str(),
-            execution_id: Some(&self.id),
-            caller: &self.caller,
+            namespace: self.subject.namespace.as_str(),
+            execution_id: Some(self.id()),
+            caller: self.caller(),
             details,
         }
     }
@@ -409,7 +449,7 @@ impl Drop for AuditScope {
         if !self.is_closed && self.is_begun.load(Ordering::Relaxed) {
             let details = json!({"why": "its task ended, or its end could not be written"});
             let entry = self
-                .note(self.begins.abandoned(), Outcome::Failed, details)
+                .note(self.subject.begins.abandoned(), Outcome::Failed, details)
                 .entry();
             self.append(entry, |written| {
                 if let Err(error) = written {
@@ -417,6 +457,14 @@ impl Drop for AuditScope {
                 }
             });
         }
+    }
+}
+
+/// Of an action that was allowed.
+pub(crate) fn outcome_of<T, E>(result: &Result<T, E>) -> Outcome {
+    match result {
+        Ok(_) => Outcome::Ok,
+        Err(_) => Outcome::Failed,
     }
 }
 
@@ -429,13 +477,11 @@ fn refusal(error: &RequestError) -> Outcome {
 }
 
 fn overloaded() -> RequestError {
-    let mut error = RequestError::new(
-        ErrorCode::Busy,
+    busy(
         "too many calls of this namespace wait to be put on the audit record.",
         format!("Try again in {RETRY_MS} ms, with fewer calls at once."),
-    );
-    error.retry_after_ms = Some(RETRY_MS);
-    error
+        RETRY_MS,
+    )
 }
 
 pub(crate) fn unavailable(error: &AuditError) -> RequestError {
@@ -451,9 +497,12 @@ pub(crate) fn unavailable(error: &AuditError) -> RequestError {
     )
 }
 
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// What was asked for: digests and names, never what they stand for.
 fn asked(request: &ExecuteRequest) -> Value {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let mut details = json!({
         "language": request.language,
         "code_sha256": hex(&Sha256::digest(request.code.as_bytes())),

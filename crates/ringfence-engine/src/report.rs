@@ -4,6 +4,7 @@
 use crate::{
     artifacts::Staged,
     backend::RawOutcome,
+    error::denial,
     language::{Blocked, ProgramReport},
     limits_met::{self, Bounds, Seen},
     policy::Grant,
@@ -13,12 +14,11 @@ use crate::{
 use ringfence_jail::wire::{Cause, Ending, Usage};
 use ringfence_redact::Redactor;
 use ringfence_types::{
-    Analysis, Denial, Display, ExecutionResult, Exit, ExitKind, Language, Lossy, Phases, ResourceUsage,
-    Summary, Tier, Truncated, Validation,
+    Analysis, Denial, Display, ExecutionResult, Exit, ExitKind, Lossy, Phases, ResourceUsage, Summary, Tier,
+    Truncated, Validation,
 };
 use std::borrow::Cow;
 
-/// A result that may leave.
 #[derive(Debug)]
 pub(crate) struct Report {
     result: ExecutionResult,
@@ -37,45 +37,19 @@ impl Report {
 }
 
 /// What the engine knows of a request beside its outcome.
-pub(crate) struct About {
-    pub(crate) execution_id: String,
-    pub(crate) namespace: String,
+pub(crate) struct About<'a> {
+    pub(crate) execution_id: &'a str,
+    pub(crate) grant: &'a Grant,
     pub(crate) session_id: Option<String>,
     pub(crate) session_ended: Option<String>,
-    pub(crate) language: Language,
-    pub(crate) capture_output: bool,
-    /// Whose modules the program was held to; none: to nobody's, and what it says of refusals is made up.
-    pub(crate) profile: Option<&'static str>,
     pub(crate) phases: Phases,
     pub(crate) duration_ms: f64,
     pub(crate) validation: Option<Validation>,
-    /// Why there is none.
+    /// Why it is missing.
     pub(crate) unchecked: Option<Denial>,
     /// What was refused of what the program wanted of others.
     pub(crate) refused: Vec<Denial>,
     pub(crate) bounds: Bounds,
-}
-
-impl About {
-    /// A run of which only the grant is known.
-    pub(crate) fn of(execution_id: &str, grant: &Grant) -> Self {
-        let request = grant.request();
-        Self {
-            execution_id: execution_id.to_owned(),
-            namespace: request.namespace.to_string(),
-            session_id: None,
-            session_ended: None,
-            language: request.language,
-            capture_output: request.capture_output,
-            profile: grant.rules().restrict().then(|| grant.rules().profile.as_str()),
-            phases: Phases::default(),
-            duration_ms: 0.0,
-            validation: None,
-            unchecked: None,
-            refused: Vec::new(),
-            bounds: Bounds::of(grant),
-        }
-    }
 }
 
 /// Signals of limits that the kernel enforces by signal (setrlimit(2)), and of the system call filter.
@@ -88,12 +62,13 @@ pub(crate) fn build(
     raw: &RawOutcome,
     program: ProgramReport,
     staged: Staged,
-    about: About,
+    about: About<'_>,
     lease: &SecretLease,
 ) -> Report {
+    let (request, rules) = (about.grant.request(), about.grant.rules());
     let exit = exit(&raw.ending);
     let shown = |kept| {
-        if about.capture_output {
+        if request.capture_output {
             text(kept)
         } else {
             (String::new(), false)
@@ -112,23 +87,20 @@ pub(crate) fn build(
     security_events.extend(staged.security_events);
     security_events.extend(unredactable(lease));
     security_events.extend(about.unchecked);
-    if let Some(profile) = about.profile {
-        security_events.extend(
-            program
-                .security_events
-                .iter()
-                .map(|event| refused(event, profile)),
-        );
+    // What a program says of refusals is made up where it was held to no profile.
+    if rules.restrict() {
+        let events = program.security_events.iter();
+        security_events.extend(events.map(|event| refused(event, rules.profile.as_str())));
     }
     let validation = about.validation.map(|found| redaction.validation(found));
     let found = redaction.found + staged.found + raw.stdout.found + raw.stderr.found;
     let result = ExecutionResult {
-        request_id: about.execution_id.clone(),
-        execution_id: about.execution_id,
-        namespace: about.namespace,
+        request_id: about.execution_id.to_owned(),
+        execution_id: about.execution_id.to_owned(),
+        namespace: request.namespace.to_string(),
         session_id: about.session_id,
         session_ended: about.session_ended,
-        language: about.language,
+        language: request.language,
         backend: "native".to_owned(),
         success: exit.kind == ExitKind::Code && exit.code == Some(0) && program.error.is_none(),
         exit_code: exit_code(&exit),
@@ -138,8 +110,8 @@ pub(crate) fn build(
         stdout_bytes: raw.stdout.total,
         stderr_bytes: raw.stderr.total,
         truncated: Truncated {
-            stdout: about.capture_output && raw.stdout.is_cut,
-            stderr: about.capture_output && raw.stderr.is_cut,
+            stdout: request.capture_output && raw.stdout.is_cut,
+            stderr: request.capture_output && raw.stderr.is_cut,
         },
         lossy: Lossy {
             stdout: lossy_out,
@@ -226,7 +198,7 @@ impl<'a> Redaction<'a> {
             self.found += taken.secrets + taken.personal;
             serde_json::from_value(value)
         });
-        // A mark in the place of a word that is one of a closed list: then nothing of it is told.
+        // A mark took the place of a word of a closed list: then nothing of it is shown.
         clean.unwrap_or_else(|_| Validation {
             issues: Vec::new(),
             fixes_applied: Vec::new(),
@@ -249,14 +221,10 @@ impl<'a> Redaction<'a> {
 }
 
 fn unredactable(lease: &SecretLease) -> impl Iterator<Item = Denial> {
-    lease.unredactable().into_iter().map(|(name, why)| Denial {
-        rule: "redact.too_short".to_owned(),
-        layer: "redact".to_owned(),
-        what: format!(
-            "the secret {} is not kept out of what the program says: {why}",
-            name.as_str()
-        ),
-        hint: "Use a longer secret.".to_owned(),
+    lease.unredactable().into_iter().map(|(name, why)| {
+        let name = name.as_str();
+        let what = format!("the secret {name} is not kept out of what the program says: {why}");
+        denial("redact.too_short", "redact", what, "Use a longer secret.")
     })
 }
 
@@ -266,15 +234,10 @@ fn refused(event: &Blocked, profile: &str) -> Denial {
         "unrestricted" => "`allowed_imports`".to_owned(),
         profile => format!("the profile `{profile}`"),
     };
-    Denial {
-        rule: "blocked_import".to_owned(),
-        layer: "language".to_owned(),
-        what: format!("import of `{}`{place} is not in {list}", event.module),
-        hint: format!(
-            "Name it by `allowed_imports: [\"{}\"]`, or choose a profile that has it.",
-            event.module
-        ),
-    }
+    let module = &event.module;
+    let what = format!("import of `{module}`{place} is not in {list}");
+    let hint = format!("Name it by `allowed_imports: [\"{module}\"]`, or choose a profile that has it.");
+    denial("blocked_import", "language", what, hint)
 }
 
 /// A character that the limit cut in two is not the program's fault and does not count as lossy.
@@ -363,12 +326,9 @@ fn filtered(exit: &Exit) -> Vec<Denial> {
     if exit.signal != Some(SIGSYS) {
         return Vec::new();
     }
-    vec![Denial {
-        rule: "seccomp.foreign_abi".to_owned(),
-        layer: "seccomp".to_owned(),
-        what: "the program used the system call interface of another architecture and was killed".to_owned(),
-        hint: "Run programs built for this machine's architecture.".to_owned(),
-    }]
+    let what = "the program used the system call interface of another architecture and was killed";
+    let hint = "Run programs built for this machine's architecture.";
+    vec![denial("seccomp.foreign_abi", "seccomp", what, hint)]
 }
 
 fn usage(usage: &Usage) -> ResourceUsage {

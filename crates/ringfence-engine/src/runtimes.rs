@@ -10,19 +10,8 @@ use std::{
     time::SystemTime,
 };
 
-/// An interpreter and its surroundings.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FoundInterpreter {
-    /// As it is called, inside as outside.
-    pub(crate) path: PathBuf,
-    /// Directories to show.
-    pub(crate) trees: Vec<PathBuf>,
-    /// Links to make again.
-    pub(crate) links: Vec<(PathBuf, String)>,
-}
-
-/// Finds the interpreter of a language, or says why there is none.
-pub(crate) fn find(language: Language, settings: &RuntimeSettings) -> Result<FoundInterpreter, RequestError> {
+/// Finds the interpreter of a language, or says why it is missing.
+pub(crate) fn find(language: Language, settings: &RuntimeSettings) -> Result<Toolchain, RequestError> {
     let (names, configured): (&[&str], _) = match language {
         Language::Python => (&["python3", "python"], &settings.python),
         Language::Node | Language::Typescript => (&["node", "nodejs"], &settings.node),
@@ -110,7 +99,13 @@ fn unfit(language: Language, path: &Path) -> Option<String> {
 
 /// The version of the interpreter that runs Python, as its file is called (`python3.11`). None: it is called otherwise.
 pub(crate) fn python_version(settings: &RuntimeSettings) -> Option<(u8, u8)> {
-    version_in_name(&find(Language::Python, settings).ok()?.path.canonicalize().ok()?)
+    version_in_name(
+        &find(Language::Python, settings)
+            .ok()?
+            .interpreter
+            .canonicalize()
+            .ok()?,
+    )
 }
 
 fn version_in_name(real: &Path) -> Option<(u8, u8)> {
@@ -119,14 +114,14 @@ fn version_in_name(real: &Path) -> Option<(u8, u8)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// What of an interpreter lies in this directory, or around it: whoever may write there decides what the next program,
+/// What of an interpreter lies in this directory, or around it: programs that write there decide what the next program,
 /// of anybody's, runs as.
 pub(crate) fn within(directory: &Path, settings: &RuntimeSettings) -> Option<(Language, PathBuf)> {
     [Language::Python, Language::Node, Language::Shell]
         .into_iter()
         .find_map(|language| {
             let found = find(language, settings).ok()?;
-            let mut parts = found.trees.into_iter().chain([found.path]);
+            let mut parts = found.trees.into_iter().chain([found.interpreter]);
             let part = parts.find(|part| lies_in(part, directory))?;
             Some((language, part))
         })
@@ -183,7 +178,7 @@ fn resolve_shim(path: &Path) -> Option<PathBuf> {
 }
 
 /// What an interpreter at this path needs.
-fn surroundings(path: &Path) -> Result<FoundInterpreter, String> {
+fn surroundings(path: &Path) -> Result<Toolchain, String> {
     let (real, links) = follow(path)?;
     let mut trees = Vec::new();
     // A virtual environment: its packages are beside the link, the standard library where `home` says.
@@ -207,10 +202,11 @@ fn surroundings(path: &Path) -> Result<FoundInterpreter, String> {
     // What lies in a shown tree is there already.
     links.retain(|(link, _)| !is_system(link) && !trees.iter().any(|tree| link.starts_with(tree)));
     links.dedup();
-    Ok(FoundInterpreter {
-        path: path.to_owned(),
+    Ok(Toolchain {
+        interpreter: path.to_owned(),
         trees,
         links,
+        on_path: vec![path.to_owned()],
     })
 }
 
@@ -305,20 +301,14 @@ pub(crate) struct Toolchain {
 }
 
 pub(crate) fn toolchain(language: Language, settings: &RuntimeSettings) -> Result<Toolchain, RequestError> {
-    let found = find(language, settings)?;
-    let mut toolchain = Toolchain {
-        on_path: vec![found.path.clone()],
-        interpreter: found.path,
-        trees: found.trees,
-        links: found.links,
-    };
+    let mut toolchain = find(language, settings)?;
     if language == Language::Shell {
         // A script calls the other interpreters by name.
         for other in [Language::Python, Language::Node] {
             if let Ok(found) = find(other, settings) {
                 toolchain.trees.extend(found.trees);
                 toolchain.links.extend(found.links);
-                toolchain.on_path.push(found.path);
+                toolchain.on_path.push(found.interpreter);
             }
         }
     }
@@ -420,7 +410,7 @@ mod tests {
             search_path,
             ..settings(&tree.0)
         };
-        assert_eq!(find(python, &settings).unwrap().path, fit);
+        assert_eq!(find(python, &settings).unwrap().interpreter, fit);
     }
 
     #[test]
@@ -430,7 +420,7 @@ mod tests {
         let real = tree.program("versions/3.12.1/bin/python3");
         fs::write(tree.0.join("version"), "3.12.1\n").unwrap();
         let found = find(Language::Python, &settings(&tree.0.join("shims"))).unwrap();
-        assert_eq!(found.path, real);
+        assert_eq!(found.interpreter, real);
         assert_eq!(found.trees, [tree.0.join("versions/3.12.1")]);
     }
 
@@ -452,7 +442,7 @@ mod tests {
         )
         .unwrap();
         let found = find(Language::Python, &settings(&tree.0.join("project/.venv/bin"))).unwrap();
-        assert_eq!(found.path, tree.0.join("project/.venv/bin/python3"));
+        assert_eq!(found.interpreter, tree.0.join("project/.venv/bin/python3"));
         assert_eq!(
             found.trees,
             [tree.0.join("project/.venv"), tree.0.join("uv/cpython-3.12.5")]

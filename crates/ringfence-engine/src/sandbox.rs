@@ -32,7 +32,6 @@ const LEFT_WITH_A_FORK_BYTES: u64 = 4 << 20;
 /// Of a claim that has no parts.
 pub(crate) const NO_BLOBS: &[&[u8]] = &[];
 
-/// What sandboxes are made with.
 pub(crate) struct Sandboxes {
     pub(crate) native: Native,
     pub(crate) pools: Pools,
@@ -42,7 +41,6 @@ pub(crate) struct Sandboxes {
     /// Forks of one template that may live at once.
     pub(crate) forks_max: usize,
     pub(crate) state_dir: PathBuf,
-    /// Where layers of packages lie.
     pub(crate) layers: PathBuf,
     pub(crate) policy: Arc<PolicyStore>,
     /// Workers that may redraw pictures now.
@@ -52,7 +50,6 @@ pub(crate) struct Sandboxes {
 /// When the interpreter of a place is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// By the claim.
     Claimed,
     /// Before the claim, which tells it what to run: Node.js, and Python where there are no templates.
     Ahead(Language),
@@ -111,7 +108,6 @@ const AUTHORITY_VARIABLES: [&str; 7] = [
 pub(crate) struct RunInputs<'a> {
     pub(crate) lease: &'a SecretLease,
     pub(crate) prepared: &'a Prepared,
-    /// Of its packages.
     pub(crate) layer: Option<&'a LayerName>,
     pub(crate) workspace: Option<&'a HostWorkspace>,
 }
@@ -131,7 +127,7 @@ fn add_packages(environment: &mut Vec<(String, String)>, language: Language) {
     }
 }
 
-/// The environment of a program that nobody has asked anything for.
+/// The environment of a program without a request's variables.
 pub(crate) fn environment(layout: &Layout, toolchain: &Toolchain) -> Vec<(String, String)> {
     base_environment(layout, &toolchain.on_path)
 }
@@ -224,7 +220,7 @@ impl<'a> Blobs<'a> {
 
 impl Sandboxes {
     /// The directory of the host that a place has to be made with, because no claim can bring it.
-    pub(crate) fn of_the_place(&self, shared: Option<&HostWorkspace>) -> Option<HostWorkspace> {
+    pub(crate) fn made_with(&self, shared: Option<&HostWorkspace>) -> Option<HostWorkspace> {
         let overlaid = |shared: &&HostWorkspace| shared.mode == WorkspaceMode::Overlay;
         shared
             .filter(|shared| self.tier == Tier::Landlock || overlaid(shared))
@@ -250,16 +246,27 @@ impl Sandboxes {
             layout.workspace.clone_from(&shared.directory.path);
         }
         self.native.plan(JailSpec {
-            tier: self.tier,
-            layout,
             trees: toolchain.trees.clone(),
             links: toolchain.links.clone(),
-            program,
             host_workspace,
-            layers: self.layers(),
+            layers: (self.tier == Tier::Full).then(|| self.layers.clone()),
+            ..self.spec(layout, program, limits)
+        })
+    }
+
+    /// Of a sandbox without an interpreter, files or packages.
+    fn spec(&self, layout: Layout, program: Program, limits: Limits) -> JailSpec {
+        JailSpec {
+            tier: self.tier,
+            layout,
+            trees: Vec::new(),
+            links: Vec::new(),
+            program,
+            host_workspace: None,
+            layers: None,
             written: Written::MayRun,
             limits,
-        })
+        }
     }
 
     fn program(&self, layout: &Layout, toolchain: &Toolchain, start: Start) -> Program {
@@ -293,7 +300,7 @@ impl Sandboxes {
         let workspace = brought.workspace.filter(|_| plan.shared.is_none());
         let (request, layout) = (grant.request(), &plan.layout);
         let mut blobs = Blobs::default();
-        let mut code = vec![(prepared.name(), blobs.add(prepared.script().as_bytes()))];
+        let mut code = vec![(prepared.name(), blobs.add(prepared.script.as_bytes()))];
         let files = request
             .files
             .iter()
@@ -308,7 +315,7 @@ impl Sandboxes {
         let mut environment = Zeroizing::new(base_environment(layout, &toolchain.on_path));
         environment.extend(launch.env);
         // To a session they may be added while it lives.
-        if layer.is_some() || (prepared.is_session() && plan.tier == Tier::Full) {
+        if layer.is_some() || (prepared.session && plan.tier == Tier::Full) {
             add_packages(&mut environment, request.language);
         }
         if let Some(inspection) = &lease.inspection {
@@ -348,7 +355,7 @@ impl Sandboxes {
             run,
             workspace: workspace.cloned(),
             layer: layer.cloned(),
-            egress: reach::way_out(plan.tier, grant.reaches()),
+            egress: reach::spec(plan.tier, grant.reaches()),
             limits: grant.limits().clone(),
             grace_ms: GRACE_MS,
         });
@@ -361,24 +368,11 @@ impl Sandboxes {
 
     /// The place of a worker of our own: no interpreter, no files, nothing but its pipes.
     pub(crate) fn plan_of_worker(&self, id: &str, name: &str) -> Result<Plan, RequestError> {
-        self.native.plan(JailSpec {
-            tier: self.tier,
-            layout: self.layout(id),
-            trees: Vec::new(),
-            links: Vec::new(),
-            program: Program::Worker {
-                name: name.to_owned(),
-            },
-            host_workspace: None,
-            layers: None,
-            written: Written::MayRun,
-            limits: WORKER_LIMITS,
-        })
-    }
-
-    /// Where layers of packages lie, for places that have a root of their own.
-    fn layers(&self) -> Option<PathBuf> {
-        (self.tier == Tier::Full).then(|| self.layers.clone())
+        let program = Program::Worker {
+            name: name.to_owned(),
+        };
+        self.native
+            .plan(self.spec(self.layout(id), program, WORKER_LIMITS))
     }
 
     /// The place of an installer of packages, in which nothing that was written can be executed.
@@ -390,15 +384,10 @@ impl Sandboxes {
     ) -> Result<Plan, RequestError> {
         let trees = toolchain.trees.iter().chain(wheels).cloned();
         self.native.plan(JailSpec {
-            tier: self.tier,
-            layout: Layout::own_root(),
             trees: trees.collect(),
             links: toolchain.links.clone(),
-            program: Program::Claimed,
-            host_workspace: None,
-            layers: None,
             written: Written::NeverRuns,
-            limits,
+            ..self.spec(Layout::own_root(), Program::Claimed, limits)
         })
     }
 
@@ -422,7 +411,7 @@ impl Sandboxes {
     pub(crate) fn claim_of_kept_worker(&self, age: Duration) -> Claim {
         let mut claim = self.claim_of_worker();
         claim.limits.timeout_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-        // It forks for each question, long after the user's other processes were counted; those forks can fork nobody.
+        // It forks for each question, long after the user's other processes were counted; those forks cannot fork.
         claim.others += OTHERS_IN_TIME;
         claim
     }
@@ -435,7 +424,6 @@ impl Sandboxes {
         Ok(plan.isolation(&claim, &self.native.host))
     }
 
-    /// Where things will be inside.
     pub(crate) fn layout(&self, id: &str) -> Layout {
         match self.tier {
             Tier::Full => Layout::own_root(),

@@ -5,6 +5,7 @@ use crate::{
     policy::Grant,
     record::{self, AuditScope},
     store,
+    sync::lock,
 };
 use ringfence_egress::{BoundSecret, Inspection};
 use ringfence_redact::{Forms, Personal, Redactor};
@@ -16,7 +17,7 @@ use ringfence_types::{EnvName, ErrorCode, Namespace, RequestError};
 use serde_json::json;
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 /// Redactors that were made lately, because making one takes longer than a run with a few secrets.
@@ -28,7 +29,7 @@ const QUICK_BYTES: usize = 8 << 10;
 const IN_A_FILE: &str = "file";
 const IN_MEMORY: &str = "memory";
 
-/// Secrets of one request. They are wiped when nobody holds them any more.
+/// Secrets of one request. They are wiped with their last holder.
 pub(crate) struct SecretLease {
     pub(crate) secrets: Vec<(EnvName, Arc<SecretValue>)>,
     pub(crate) redactor: Redactor,
@@ -97,12 +98,8 @@ impl SecretLease {
 }
 
 impl Redactors {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(Source, Redactor)>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn get(&self, source: &Source) -> Option<Redactor> {
-        let mut kept = self.lock();
+        let mut kept = lock(&self.kept);
         let at = kept.iter().position(|(known, _)| known == source)?;
         let (source, redactor) = kept.remove(at)?;
         kept.push_back((source, redactor.clone()));
@@ -110,7 +107,7 @@ impl Redactors {
     }
 
     fn keep(&self, source: Source, redactor: Redactor) {
-        let mut kept = self.lock();
+        let mut kept = lock(&self.kept);
         kept.retain(|(known, _)| known.generation == source.generation);
         kept.push_back((source, redactor));
         let states =
@@ -122,12 +119,22 @@ impl Redactors {
 
     /// What the vault no longer has is not kept here either.
     pub(crate) fn forget_all_but(&self, generation: u64) {
-        self.lock().retain(|(known, _)| known.generation == generation);
+        lock(&self.kept).retain(|(known, _)| known.generation == generation);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+        lock(&self.kept).is_empty()
     }
+}
+
+/// What the vault says, and of which generation that is; none: a value was changed in between.
+fn of_generation<T>(vault: &Vault, ask: impl FnOnce() -> T) -> (T, Option<u64>) {
+    let before = vault.generation();
+    let answer = ask();
+    (
+        answer,
+        Some(before).filter(|before| *before == vault.generation()),
+    )
 }
 
 /// What a caller may know of a vault's refusal.
@@ -171,15 +178,7 @@ impl Secrets {
         let shown: Vec<&str> = names.iter().map(EnvName::as_str).collect();
         let (namespace, wanted) = (request.namespace.clone(), names.clone());
         let (leased, generation) = self
-            .with_vault(move |vault| {
-                let before = vault.generation();
-                let leased = vault.lease(&namespace, &wanted);
-                // A value that was changed in between belongs to no generation that we know.
-                (
-                    leased,
-                    Some(before).filter(|before| *before == vault.generation()),
-                )
-            })
+            .with_vault(move |vault| of_generation(vault, || vault.lease(&namespace, &wanted)))
             .await?;
         let named = record::secret_names(shown.iter().copied());
         let (outcome, details) = match &leased {
@@ -194,8 +193,8 @@ impl Secrets {
         let event = EventKind::VaultAccessed {
             secrets: shown.iter().map(|name| (*name).to_owned()).collect(),
         };
-        self.bus
-            .tell(request.namespace.as_str(), Some(opened.id()), event);
+        let bus = &self.bus;
+        bus.publish(request.namespace.as_str(), Some(opened.id()), event);
         let source = generation.map(|generation| Source {
             namespace: request.namespace.clone(),
             names,
@@ -218,15 +217,11 @@ impl Secrets {
         let of = namespace.clone();
         let (leased, generation) = self
             .with_vault(move |vault| {
-                let before = vault.generation();
-                let names: Result<Vec<EnvName>, VaultError> = vault
-                    .list(&of)
-                    .map(|secrets| secrets.into_iter().map(|entry| entry.key).collect());
-                let leased = names.and_then(|names| vault.lease(&of, &names));
-                (
-                    leased,
-                    Some(before).filter(|before| *before == vault.generation()),
-                )
+                of_generation(vault, || {
+                    let listed = vault.list(&of)?.into_iter();
+                    let names: Vec<EnvName> = listed.map(|entry| entry.key).collect();
+                    vault.lease(&of, &names)
+                })
             })
             .await?;
         let mut secrets = leased.map_err(|error| refusal(namespace, self.vault.kind(), &error))?;
@@ -236,7 +231,7 @@ impl Secrets {
             secrets.iter().any(same)
         };
         let old: Vec<_> = lent.iter().filter(|one| !is_known(one)).cloned().collect();
-        // A redactor that knows more than the vault is kept for nobody else.
+        // A redactor that knows more than the vault is used once.
         let generation = generation.filter(|_| old.is_empty());
         secrets.extend(old);
         if secrets.is_empty() {
@@ -266,8 +261,7 @@ impl Secrets {
         let made = if bytes <= QUICK_BYTES {
             make()
         } else {
-            let made = tokio::task::spawn_blocking(make).await;
-            made.map_err(|error| store::fault(error.to_string()))?
+            store::blocking(make).await?
         };
         if let Some(source) = source {
             self.redactors.keep(source, made.clone());
@@ -284,7 +278,6 @@ impl Secrets {
             return Ok(ask(&self.vault));
         }
         let vault = self.vault.clone();
-        let asked = tokio::task::spawn_blocking(move || ask(&vault)).await;
-        asked.map_err(|error| store::fault(error.to_string()))
+        store::blocking(move || ask(&vault)).await
     }
 }

@@ -2,6 +2,7 @@
 //! needs.
 
 use crate::{
+    admission::Queue,
     approval::Approvals,
     caller::Caller,
     check::Checkers,
@@ -11,11 +12,11 @@ use crate::{
     packages::Packages,
     policy::NamespaceState,
     policy_store::PolicyStore,
-    queue::Queue,
     record::{Note, Record},
     sandbox::Sandboxes,
     secrets::Secrets,
     session::Sessions,
+    sync::lock,
     telemetry::Telemetry,
     workspaces::Workspaces,
 };
@@ -29,14 +30,13 @@ use serde_json::{Value, json};
 use std::{
     collections::HashMap,
     sync::{
-        Arc, LazyLock, Mutex, MutexGuard, PoisonError,
+        Arc, LazyLock, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     time::Instant,
 };
 use tokio::sync::{Notify, watch};
 
-/// All of them.
 pub(crate) struct Services {
     pub(crate) sandboxes: Arc<Sandboxes>,
     pub(crate) queue: Queue,
@@ -54,7 +54,6 @@ pub(crate) struct Services {
     pub(crate) approvals: Approvals,
     pub(crate) executions: Executions,
     pub(crate) policy: Arc<PolicyStore>,
-    /// Which engine wrote a record.
     pub(crate) id: String,
     pub(crate) has_said_goodbye: AtomicBool,
     pub(crate) running: Mutex<HashMap<String, Run>>,
@@ -62,7 +61,6 @@ pub(crate) struct Services {
     pub(crate) one_ended: Notify,
 }
 
-/// A request on its way.
 #[derive(Clone)]
 pub(crate) struct Run {
     pub(crate) namespace: Namespace,
@@ -80,11 +78,15 @@ impl Services {
     }
 
     pub(crate) fn running(&self) -> MutexGuard<'_, HashMap<String, Run>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.running)
     }
 
     /// What is so of a namespace when one of its requests, or one of the session's, is decided.
-    pub(crate) fn standing(&self, namespace: &Namespace, session: Option<&SessionId>) -> NamespaceState {
+    pub(crate) fn namespace_state(
+        &self,
+        namespace: &Namespace,
+        session: Option<&SessionId>,
+    ) -> NamespaceState {
         NamespaceState {
             limits: self.policy.own_limits(namespace),
             approved: self.approvals.approved(namespace, session),
@@ -92,27 +94,16 @@ impl Services {
     }
 
     /// The same for a run, or a call of the session, which takes what was approved for the next one.
-    pub(crate) fn standing_of_run(
-        &self,
-        namespace: &Namespace,
-        session: Option<&SessionId>,
-    ) -> NamespaceState {
-        let mut standing = self.standing(namespace, session);
-        standing.approved.once = self.approvals.rules().take_once(namespace, session);
-        standing
+    pub(crate) fn state_for_run(&self, namespace: &Namespace, session: Option<&SessionId>) -> NamespaceState {
+        let mut state = self.namespace_state(namespace, session);
+        state.approved.once = self.approvals.rules().take_once(namespace, session);
+        state
     }
 
     /// A note of what the engine itself does.
     pub(crate) fn note(action: Action, outcome: Outcome, details: Value) -> Note<'static> {
         static OURS: LazyLock<Caller> = LazyLock::new(Caller::ours);
-        Note {
-            action,
-            outcome,
-            namespace: "",
-            execution_id: None,
-            caller: &OURS,
-            details,
-        }
+        Note::of(&OURS, "", action, details).ended(outcome)
     }
 
     /// What a server is, for the record of its start.

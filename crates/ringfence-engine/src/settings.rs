@@ -5,7 +5,7 @@ use ringfence_egress::{Limits as EgressLimits, Rule, SecretPlace};
 use ringfence_redact::{Forms, Personal, Redactor};
 use ringfence_store::{
     artifacts::Retention,
-    audit::{Durability, Keep, Place},
+    audit::{Durability, Keep, Storage},
     layers::LayersKept,
     snapshots::SnapshotLimits,
     vault::VaultSettings,
@@ -96,7 +96,7 @@ impl RecordSettings {
 #[derive(Clone, Debug)]
 pub struct AuditSettings {
     /// Where it is.
-    pub place: Place,
+    pub place: Storage,
     /// What it survives.
     pub durability: Durability,
     /// What happens when it cannot be written.
@@ -149,13 +149,13 @@ pub struct DiskPolicy {
 /// Which hosts programs may reach.
 #[derive(Clone, Debug)]
 pub struct EgressPolicy {
-    /// The tier of the sandboxes: only `full` has a way out.
+    /// The tier of the sandboxes: only `full` has egress.
     pub tier: Tier,
     /// All that there are; a request may narrow them.
     pub allow: Vec<EgressRule>,
     /// What becomes of a connection that they do not allow.
     pub on_denied: OnDenied,
-    /// Secrets that programs do not get, and that are put into their requests on the way out.
+    /// Secrets that programs do not get, and that are put into their requests as they leave.
     pub secrets: Vec<SecretBinding>,
 }
 
@@ -453,7 +453,7 @@ pub struct PackageSources {
     pub client_certificate: Option<Zeroizing<Vec<u8>>>,
     /// Directories of the host that hold wheels; they are shown at the same place.
     pub wheel_directories: Vec<PathBuf>,
-    /// What nobody may see.
+    /// What is kept out of output.
     pub secrets: Vec<Zeroizing<String>>,
 }
 

@@ -8,7 +8,7 @@ use crate::{
 use ringfence_store::{
     Signer,
     artifacts::ArtifactStore,
-    audit::{Audit, Place},
+    audit::{Audit, Storage},
     layers::Layers,
     make_own_directory,
     snapshots::SnapshotStore,
@@ -17,7 +17,6 @@ use ringfence_store::{
 use ringfence_types::{ErrorCode, RequestError};
 use std::{path::PathBuf, sync::Arc};
 
-/// All of it.
 pub(crate) struct Stores {
     pub(crate) record: Record,
     pub(crate) vault: Vault,
@@ -26,7 +25,6 @@ pub(crate) struct Stores {
     pub(crate) snapshots: SnapshotStore,
 }
 
-/// Below the state directory.
 const PACKAGES: &str = "packages";
 
 pub(crate) fn open(engine: &EngineSettings, server_id: &str) -> Result<Stores, RequestError> {
@@ -64,12 +62,12 @@ pub(crate) fn open(engine: &EngineSettings, server_id: &str) -> Result<Stores, R
 /// and the log says so aloud.
 fn open_record(settings: &RecordSettings, signer: &Signer, server_id: &str) -> Result<Record, RequestError> {
     let audit = &settings.audit;
-    let open = |place: Place| Audit::open(place, audit.durability, signer.clone(), server_id.to_owned());
+    let open = |place: Storage| Audit::open(place, audit.durability, signer.clone(), server_id.to_owned());
     let opened = open(audit.place.clone()).or_else(|error| match audit.on_failure {
         OnFailure::Deny => Err(record::unavailable(&error)),
         OnFailure::Warn => {
             tracing::error!(%error, "NOT ON RECORD: the audit record cannot be opened, and audit.on_failure is warn; it is kept in memory");
-            open(Place::Memory).map_err(|error| record::unavailable(&error))
+            open(Storage::Memory).map_err(|error| record::unavailable(&error))
         }
     });
     let opened = opened?;
@@ -88,6 +86,14 @@ pub(crate) fn fault(message: String) -> RequestError {
     )
 }
 
+/// Runs what blocks off the runtime's threads.
+pub(crate) async fn blocking<T: Send + 'static>(
+    act: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, RequestError> {
+    let done = tokio::task::spawn_blocking(act).await;
+    done.map_err(|error| fault(error.to_string()))
+}
+
 /// Removes artifacts that are too old or too many, when it is time to look.
 pub(crate) fn sweep_when_due(artifacts: &Arc<ArtifactStore>) {
     if !artifacts.sweep_is_due() {
@@ -104,7 +110,7 @@ pub(crate) fn sweep_when_due(artifacts: &Arc<ArtifactStore>) {
 pub(crate) fn private(settings: &EngineSettings) -> Vec<PathBuf> {
     let record = &settings.record;
     let mut places = vec![settings.state_dir.clone(), record.directory.clone()];
-    if let Place::File(path) = &record.audit.place {
+    if let Storage::File(path) = &record.audit.place {
         places.push(path.clone());
     }
     if let VaultSettings::File { path, key } = &record.vault {

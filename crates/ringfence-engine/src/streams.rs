@@ -4,11 +4,12 @@
 use crate::{
     caller::{OutputChunk, OutputStream, Stdin},
     events::{Bus, EventKind},
+    sync::lock,
 };
 use ringfence_redact::Redactor;
 use std::{
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -34,7 +35,7 @@ pub(crate) struct Stdio {
     /// What is taken out of the program's output before anybody has it.
     pub(crate) redactor: Redactor,
     /// Who is told of the output as it comes.
-    pub(crate) teller: Option<OutputPublisher>,
+    pub(crate) publisher: Option<OutputPublisher>,
 }
 
 /// Tells the bus of one execution's output.
@@ -43,7 +44,7 @@ pub(crate) struct OutputPublisher {
     pub(crate) bus: Bus,
     pub(crate) namespace: String,
     pub(crate) execution_id: String,
-    /// For whoever asks while it runs.
+    /// For clients that ask while it runs.
     pub(crate) so_far: Option<Arc<SoFar>>,
 }
 
@@ -86,38 +87,37 @@ pub(crate) struct OutputSink {
     stream: OutputStream,
     keep: u64,
     live: Option<mpsc::Sender<OutputChunk>>,
-    /// For the next chunk.
     room: Option<OwnedPermit<OutputChunk>>,
     redaction: ringfence_redact::Stream,
     is_idle: bool,
-    teller: Option<OutputPublisher>,
+    publisher: Option<OutputPublisher>,
     kept: CapturedStream,
     clean: Vec<u8>,
 }
 
 impl OutputSink {
     /// `keep`: so many bytes of it.
-    pub(crate) fn new(stream: OutputStream, wires: &Stdio, keep: u64) -> Self {
+    pub(crate) fn new(stream: OutputStream, stdio: &Stdio, keep: u64) -> Self {
         Self {
             stream,
             keep,
-            live: wires.live.clone(),
+            live: stdio.live.clone(),
             room: None,
-            redaction: wires.redactor.stream(),
-            is_idle: wires.redactor.is_idle(),
-            teller: wires.teller.clone(),
+            redaction: stdio.redactor.stream(),
+            is_idle: stdio.redactor.is_idle(),
+            publisher: stdio.publisher.clone(),
             kept: CapturedStream::default(),
             clean: Vec::new(),
         }
     }
 
-    /// Waits until whoever watches has room for what comes next: who reads after this gives it on without a wait, and
+    /// Waits until the client has room for what comes next: what is read after this is passed on without a wait, and
     /// may be stopped before without a loss.
     pub(crate) async fn make_room(&mut self) {
         if let (Some(live), None) = (&self.live, &self.room) {
             self.room = live.clone().reserve_owned().await.ok();
             if self.room.is_none() {
-                self.live = None; // nobody watches any more
+                self.live = None; // the client is gone
             }
         }
     }
@@ -140,7 +140,6 @@ impl OutputSink {
         self.kept.is_cut |= count > 0;
     }
 
-    /// No more come.
     pub(crate) async fn finish(mut self) -> CapturedStream {
         let mut clean = Vec::new();
         self.redaction.finish(&mut clean);
@@ -150,8 +149,8 @@ impl OutputSink {
         self.kept
     }
 
-    /// What may be seen of the next bytes, to everybody who sees any. Whoever watches gets all of it, and the program
-    /// waits for them.
+    /// Passes the redacted bytes on to all that see any. A client that watches gets all of it, and the program waits
+    /// for it.
     async fn give(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -161,8 +160,8 @@ impl OutputSink {
         let room = keep.saturating_sub(self.kept.bytes.len()).min(bytes.len());
         self.kept.bytes.extend_from_slice(&bytes[..room]);
         self.kept.is_cut |= room < bytes.len();
-        if let Some(teller) = &self.teller {
-            teller.tell(self.stream, bytes);
+        if let Some(publisher) = &self.publisher {
+            publisher.publish(self.stream, bytes);
         }
         self.make_room().await;
         if let Some(room) = self.room.take() {
@@ -175,7 +174,7 @@ impl OutputSink {
 }
 
 impl OutputPublisher {
-    fn tell(&self, stream: OutputStream, bytes: &[u8]) {
+    fn publish(&self, stream: OutputStream, bytes: &[u8]) {
         if let Some(so_far) = &self.so_far {
             so_far.push(stream, bytes);
         }
@@ -184,7 +183,7 @@ impl OutputPublisher {
                 stream: stream.as_str(),
                 text: String::from_utf8_lossy(bytes).into_owned(),
             };
-            self.bus.tell(&self.namespace, Some(&self.execution_id), kind);
+            self.bus.publish(&self.namespace, Some(&self.execution_id), kind);
         }
     }
 }
@@ -234,30 +233,26 @@ pub(crate) struct SoFar {
 }
 
 impl SoFar {
-    fn streams(&self) -> MutexGuard<'_, [Vec<u8>; 2]> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn push(&self, stream: OutputStream, bytes: &[u8]) {
         let at = match stream {
             OutputStream::Stdout => 0,
             OutputStream::Stderr => 1,
             OutputStream::Notice => return,
         };
-        let kept = &mut self.streams()[at];
+        let kept = &mut lock(&self.streams)[at];
         let room = SO_FAR_BYTES_MAX.saturating_sub(kept.len()).min(bytes.len());
         kept.extend_from_slice(&bytes[..room]);
         self.grown.notify_waiters();
     }
 
     pub(crate) fn texts(&self) -> [String; 2] {
-        let kept = self.streams();
+        let kept = lock(&self.streams);
         [0, 1].map(|at| String::from_utf8_lossy(&kept[at]).into_owned())
     }
 
     /// What comes after these places, of the first stream that has more.
     pub(crate) fn after(&self, given: &mut [usize; 2]) -> Option<OutputChunk> {
-        let kept = self.streams();
+        let kept = lock(&self.streams);
         let streams = [OutputStream::Stdout, OutputStream::Stderr];
         let (at, stream) = (0..2).zip(streams).find(|(at, _)| kept[*at].len() > given[*at])?;
         let bytes = kept[at][given[at]..].to_vec();
@@ -274,14 +269,14 @@ mod tests {
     #[tokio::test]
     async fn a_count_of_bytes_does_not_tell_how_long_a_secret_is() {
         let counted = async |secret: &str| {
-            let wires = Stdio {
+            let stdio = Stdio {
                 stdin: Stdin::FromRequest,
                 stdin_bytes: Vec::new(),
                 live: None,
                 redactor: Redactor::new([secret], Forms::All, Personal::Keep),
-                teller: None,
+                publisher: None,
             };
-            let mut outlet = OutputSink::new(OutputStream::Stdout, &wires, 8);
+            let mut outlet = OutputSink::new(OutputStream::Stdout, &stdio, 8);
             for part in ["key: ", secret, "\n"] {
                 outlet.take(part.as_bytes()).await;
             }

@@ -7,5 +7,5 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub(crate) struct Telemetry {
     pub(crate) bus: Bus,
-    pub(crate) meters: Arc<Metrics>,
+    pub(crate) metrics: Arc<Metrics>,
 }

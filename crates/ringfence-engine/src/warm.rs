@@ -5,7 +5,7 @@
 use crate::{
     backend::{Sandbox, Template},
     language::{Imports, PREPARE},
-    pool::{Made, MadeFrom, Pool, Purpose, Source},
+    pool::{Made, MadeFrom, Pool, Purpose, SandboxSource},
     runtimes::{self, Toolchain},
     sandbox::{Sandboxes, Start},
 };
@@ -288,10 +288,10 @@ fn pool(sandboxes: &Sandboxes, purpose: Purpose) -> Option<Pool> {
         None => Toolchain::default(),
     };
     let source = match is_forked {
-        false => Source::Nothing,
+        false => SandboxSource::Nothing,
         true => {
             let (layout, start) = (sandboxes.layout(NO_ID), Start::Template(imports));
-            Source::Template {
+            SandboxSource::Template {
                 plan: Arc::new(sandboxes.plan(layout, &toolchain, None, start).ok()?),
                 special: match imports {
                     Imports::Basic => Vec::new(),

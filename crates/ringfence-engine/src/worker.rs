@@ -30,15 +30,15 @@ pub(crate) async fn run(
     let claim = sandboxes.claim_of_worker();
     let isolation = place.plan.isolation(&claim, &sandboxes.native.host);
     let (_cancel, mut cancelled) = tokio::sync::watch::channel(false);
-    let wires = Stdio {
+    let stdio = Stdio {
         stdin: Stdin::FromRequest,
         stdin_bytes: input,
         live: None,
         redactor: Redactor::none(),
-        teller: None,
+        publisher: None,
     };
     let started = place.claim(&claim, NO_BLOBS, &mut cancelled).await?;
-    let running = Running::attach(started, wires, claim.limits.output_bytes)?;
+    let running = Running::attach(started, stdio, claim.limits.output_bytes)?;
     let outcome = running.wait(cancelled, isolation).await?;
     Ok(match (outcome.ending.cause, outcome.ending.status) {
         (Cause::Program, Some(0)) => Ok(outcome.stdout.bytes),

@@ -3,8 +3,17 @@
 //! alone.
 
 use crate::{
-    backend::SandboxDirs, disk::Disk, disk_quota::DiskUse, policy::Grant, policy_store::PolicyStore,
-    runtimes, settings::RuntimeSettings, store::fault, workspace_error,
+    backend::SandboxDirs,
+    disk::Disk,
+    disk_quota::DiskUse,
+    error,
+    policy::Grant,
+    policy_store::PolicyStore,
+    runtimes,
+    settings::RuntimeSettings,
+    store::{blocking, fault},
+    sync::lock,
+    workspace_error,
 };
 use ringfence_jail::{HostWorkspace, Known, Pinned, Quota, harvest};
 use ringfence_store::{
@@ -26,7 +35,6 @@ use std::{
 };
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-/// Below the state directory.
 const DIRECTORY: &str = "workspaces";
 /// Names in one directory that are looked at.
 const NAMES_MAX: usize = 100_000;
@@ -34,7 +42,7 @@ const NAMES_MAX: usize = 100_000;
 const NAMESPACES_MAX: usize = 10_000;
 /// How long one waits for others to let go of a workspace.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two looks at a lock that another process holds, which tells nobody when it lets go.
+/// Between two looks at a lock that another process holds, which does not tell when it lets go.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Where the workspaces are, and who has them.
@@ -60,12 +68,10 @@ pub(crate) struct Sharing {
 /// Held by one at a time of those who share a workspace.
 type OneByOne = Mutex<()>;
 
-/// How a workspace is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// Together with others.
     Shared,
-    /// Nobody else is in it meanwhile.
+    /// Without any other meanwhile.
     Alone,
 }
 
@@ -77,11 +83,11 @@ pub(crate) struct WorkspaceTurn {
     own: TurnGuard,
     /// Unlocked when it is closed; no program inherits it.
     _others: File,
-    /// Locked by whoever writes there from outside.
+    /// Locked by writers from outside.
     writing: PathBuf,
 }
 
-/// Held by whoever writes into a workspace from outside, alone among all servers. A sandbox that looks how full the
+/// Held by a writer from outside, alone among all servers. A sandbox that looks how full the
 /// workspace is does not count what is half written.
 pub(crate) struct Writing<'a> {
     _own: MutexGuard<'a, ()>,
@@ -95,7 +101,7 @@ enum TurnGuard {
 }
 
 impl WorkspaceTurn {
-    /// Keeps out the others who would do the same, for whoever looks at how full it is and then writes.
+    /// Keeps other writers out, between looking at how full it is and writing.
     pub(crate) fn one_by_one(&self) -> std::io::Result<Writing<'_>> {
         let lock: &OneByOne = match &self.own {
             TurnGuard::Shared(own) => own,
@@ -137,7 +143,7 @@ impl WorkspaceLease {
     /// The descriptor by which the server reads and writes the workspace, whichever it is; `private` is the sandbox's
     /// own.
     pub(crate) fn open(&self, private: Option<&SandboxDirs>) -> Result<OwnedFd, RequestError> {
-        let root = self.root().or(private.map(|doors| doors.changes.as_fd()));
+        let root = self.root().or(private.map(|dirs| dirs.changes.as_fd()));
         let root = root.ok_or_else(|| fault("there is no workspace".to_owned()))?;
         root.try_clone_to_owned()
             .map_err(|error| fault(format!("the workspace cannot be opened: {error}")))
@@ -166,10 +172,9 @@ impl WorkspaceLease {
             return Ok(DiskUse::default());
         };
         let root = root.try_clone().map_err(|error| fault(error.to_string()))?;
-        let found = tokio::task::spawn_blocking(move || DiskUse::of(root.as_fd())).await;
         // What cannot be counted now cannot be counted later either: nothing is put there from outside.
-        Ok(found
-            .map_err(|error| fault(error.to_string()))?
+        Ok(blocking(move || DiskUse::of(root.as_fd()))
+            .await?
             .unwrap_or_default())
     }
 
@@ -269,7 +274,7 @@ impl Workspaces {
         let (directory, root) = opened.ok_or_else(linked)?;
         let root = match wanted {
             Wanted::Shared => resume(&self.snapshots, root).await?,
-            // Whoever puts another state there begins with that.
+            // Putting another state there begins with that.
             Wanted::Alone => root,
         };
         Ok(WorkspaceTurn {
@@ -282,8 +287,8 @@ impl Workspaces {
     }
 
     fn own_turn(&self, namespace: &Namespace) -> Arc<RwLock<OneByOne>> {
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those that nobody has or waits for say nothing.
+        let mut turns = lock(&self.turns);
+        // Those that are neither held nor waited for say nothing.
         turns.retain(|_, turn| Arc::strong_count(turn) > 1);
         turns.entry(namespace.clone()).or_default().clone()
     }
@@ -314,14 +319,14 @@ fn open_lock(path: &Path) -> std::io::Result<File> {
         .open(path)
 }
 
-/// Nobody sees a workspace whose restore was interrupted before that has been brought to its end.
+/// Completes a restore that was interrupted, before the workspace is seen.
 async fn resume(snapshots: &Arc<SnapshotStore>, root: OwnedFd) -> Result<OwnedFd, RequestError> {
     let store = snapshots.clone();
-    let resumed = tokio::task::spawn_blocking(move || {
+    let resumed = blocking(move || {
         let resumed = store.resume(root.as_fd())?;
         Ok::<_, SnapshotError>((root, resumed))
     });
-    match resumed.await.map_err(|error| fault(error.to_string()))? {
+    match resumed.await? {
         Ok((root, None)) => Ok(root),
         Ok((root, Some(resumed))) => {
             tracing::warn!(?resumed, "the restore of a snapshot had been interrupted");
@@ -332,13 +337,11 @@ async fn resume(snapshots: &Arc<SnapshotStore>, root: OwnedFd) -> Result<OwnedFd
 }
 
 fn busy(namespace: &Namespace) -> RequestError {
-    let mut error = RequestError::new(
-        ErrorCode::Busy,
+    error::busy(
         format!("the workspace of `{namespace}` is in use."),
         "Runs and sessions share it; a snapshot that is restored has it alone. Send it again when they have ended.",
-    );
-    error.retry_after_ms = Some(1000);
-    error
+        1000,
+    )
 }
 
 fn unusable(namespace: &Namespace, error: &std::io::Error) -> RequestError {
@@ -358,16 +361,12 @@ pub(crate) fn unwritten(error: &TreeError, lent: &WorkspaceLease) -> RequestErro
     }
 }
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 impl Workspaces {
     /// The directory behind a granted request's workspace, for as long as the run lasts.
-    pub(crate) async fn lend(&self, grant: &Grant) -> Result<WorkspaceLease, RequestError> {
+    pub(crate) async fn acquire(&self, grant: &Grant) -> Result<WorkspaceLease, RequestError> {
         let request = grant.request();
         let mut lent = self
-            .lend_to(&request.namespace, &request.workspace, Wanted::Shared)
+            .acquire_for(&request.namespace, &request.workspace, Wanted::Shared)
             .await?;
         if let (Some(shared), WorkspaceSource::Namespace) = (&mut lent.shared, &request.workspace) {
             shared.known = self.disk.known(&request.namespace).await?;
@@ -375,8 +374,8 @@ impl Workspaces {
         Ok(lent)
     }
 
-    /// The same for whoever is no request.
-    pub(crate) async fn lend_to(
+    /// The same without a request.
+    pub(crate) async fn acquire_for(
         &self,
         namespace: &Namespace,
         source: &WorkspaceSource,

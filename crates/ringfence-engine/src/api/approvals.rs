@@ -1,8 +1,8 @@
-//! The engine's door to approvals: for whoever asks, and for whoever answers. No tool of a caller leads to the second.
+//! Approvals: operations of those that ask and of those that answer. No tool of a caller leads to the second.
 
 use super::Engine;
 use crate::{
-    approval::{Answer, ApprovalRequest, ApprovalWatch, Ask, Decision, Kind, Waiting},
+    approval::{Answer, ApprovalRequest, ApprovalWatch, Ask, Decision, Waiting},
     caller::Caller,
     policy,
 };
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// A host that programs are to reach.
 #[derive(Clone, Debug)]
-pub struct EgressWish {
+pub struct HostRequest {
     /// Whose programs.
     pub namespace: Namespace,
     /// Of one session alone.
@@ -47,14 +47,14 @@ fn sentence(text: &str) -> String {
 impl Engine {
     /// Asks a person whether programs may reach a host, where the operator's configuration does not say yes already. It
     /// is put on record before anybody is asked.
-    pub async fn request_egress(&self, caller: &Caller, wish: EgressWish) -> Result<Waiting, RequestError> {
+    pub async fn request_egress(&self, caller: &Caller, wish: HostRequest) -> Result<Waiting, RequestError> {
         let services = self.services();
         let rule = egress_rule(&wish.domain)?;
         if let Some(session) = &wish.session {
             services.sessions.find(&wish.namespace, session)?;
         }
         let ask = Ask {
-            kind: Kind::Egress { rule: rule.clone() },
+            rule: rule.clone(),
             namespace: wish.namespace,
             session: wish.session,
             execution: None,
@@ -67,7 +67,7 @@ impl Engine {
             return Err(RequestError::new(
                 ErrorCode::UnsupportedArgument,
                 format!(
-                    "in the tier `{}` no program has a way out, so nobody is asked.",
+                    "in the tier `{}` programs have no egress, so no person is asked.",
                     policy.egress.tier
                 ),
                 "It needs a network namespace of its own: the tier `full` has one.",

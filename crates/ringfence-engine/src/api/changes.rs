@@ -8,7 +8,7 @@ use super::{
 use crate::{
     caller::Caller,
     changes::{Base, COMPARE, Difference, WALK},
-    store::fault,
+    store::blocking,
     workspace_error::{self, snapshot_id},
     workspaces::WorkspaceRef,
 };
@@ -62,10 +62,8 @@ impl Engine {
         });
         let base = found.await?;
         let redactor = opened.redactor.clone();
-        let compared = tokio::task::spawn_blocking(move || compare(&store, base.as_ref(), &opened)).await;
-        compared
-            .map_err(|error| fault(error.to_string()))?
-            .map_err(|error| clean(workspace_error::of_tree(&error), &redactor))
+        let compared = blocking(move || compare(&store, base.as_ref(), &opened)).await?;
+        compared.map_err(|error| clean(workspace_error::of_tree(&error), &redactor))
     }
 }
 

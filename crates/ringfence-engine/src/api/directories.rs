@@ -7,23 +7,23 @@ use super::{
 };
 use crate::{
     caller::Caller,
-    store::fault,
+    record::{Note, hex, outcome_of},
+    store::blocking,
     workspace_error,
-    workspaces::{WorkspaceRef, hex},
+    workspaces::WorkspaceRef,
 };
 use ringfence_store::{
     FileError,
-    audit::{Action, Outcome},
+    audit::Action,
     tree::{
         self, Bounds, DEPTH_MAX, PackLimits, TreeError,
         archive::{self, ArchiveError, Limits},
     },
 };
 use ringfence_types::{ErrorCode, Namespace, RequestError, WorkspacePath};
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// Of one archive, unpacked.
 const LIMITS: Limits = Limits {
     entries: 10_000,
     bytes: 256 << 20,
@@ -75,27 +75,18 @@ impl Engine {
     ) -> Result<DirectoryPut, RequestError> {
         let digest = hex(&Sha256::digest(&archive));
         let path = shown(below.as_ref());
-        let mut details = json!({
+        let details = json!({
             "path": path, "archive": true, "bytes": archive.len(), "sha256": digest, "of": files::of(whose),
         });
-        let note = |outcome, details| self.note_file(caller, namespace, Action::FilePut, outcome, details);
-        note(Outcome::Pending, details.clone()).await?;
         let put = self.with_directory(namespace, whose, Use::Write, move |opened| {
             let alone = opened.one_by_one().map_err(FileError::at("lock", "."));
             let _alone = alone.map_err(|error| ArchiveError::Tree(TreeError::Io(error)))?;
             let room = opened.room.left(opened.root()).map_err(ArchiveError::Tree)?;
             archive::unpack(opened.root(), below.as_ref(), archive.as_slice(), within(room))
         });
-        let put = put.await;
-        let outcome = match &put {
-            Ok(done) => {
-                details["files"] = json!(done.files);
-                Outcome::Ok
-            }
-            Err(_) => Outcome::Failed,
-        };
-        note(outcome, details).await?;
-        let done = put?;
+        let note = Note::of(caller, namespace.as_str(), Action::FilePut, details);
+        let files = |done: &archive::Unpacked, details: &mut Value| details["files"] = json!(done.files);
+        let done = self.services().record.around(note, put, files).await?;
         Ok(DirectoryPut {
             path,
             files: done.files,
@@ -143,10 +134,9 @@ impl Engine {
             })
         });
         let got = got.await;
-        let outcome = if got.is_ok() { Outcome::Ok } else { Outcome::Failed };
         let details = json!({"path": path, "archive": true, "of": files::of(whose)});
-        self.note_file(caller, namespace, Action::FileRead, outcome, details)
-            .await?;
+        let note = Note::of(caller, namespace.as_str(), Action::FileRead, details);
+        self.note(note.ended(outcome_of(&got))).await?;
         got
     }
 
@@ -158,9 +148,8 @@ impl Engine {
         act: impl FnOnce(&OpenWorkspace) -> Result<T, ArchiveError> + Send + 'static,
     ) -> Result<T, RequestError> {
         let opened = files::open(self.services(), namespace, whose, wish).await?;
-        let done = tokio::task::spawn_blocking(move || act(&opened)).await;
-        done.map_err(|error| fault(error.to_string()))?
-            .map_err(|error| refusal(&error))
+        let done = blocking(move || act(&opened)).await?;
+        done.map_err(|error| refusal(&error))
     }
 }
 

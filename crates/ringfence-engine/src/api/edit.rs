@@ -7,16 +7,14 @@ use super::{
 };
 use crate::{
     caller::Caller,
+    record::{Note, hex},
     store::fault,
     workspace_error,
-    workspaces::{FILE_BYTES_MAX, WorkspaceRef, hex},
+    workspaces::{FILE_BYTES_MAX, WorkspaceRef},
 };
-use ringfence_store::{
-    audit::{Action, Outcome},
-    tree,
-};
+use ringfence_store::{audit::Action, tree};
 use ringfence_types::{ErrorCode, Namespace, RequestError, WorkspacePath};
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 /// The largest file that is edited, as the largest that is read in one answer.
@@ -55,27 +53,14 @@ impl Engine {
         path: &WorkspacePath,
         edit: Edit,
     ) -> Result<Edited, RequestError> {
-        let note = |outcome, details| self.note_file(caller, namespace, Action::FilePut, outcome, details);
-        let details = json!({"path": path, "of": files::of(whose), "edit": true});
-        note(Outcome::Pending, details.clone()).await?;
         let wanted = path.clone();
         let edited = self.in_workspace(namespace, whose, Use::Write, move |opened| {
             opened.edit(&wanted, &edit)
         });
-        let edited = edited.await;
-        let (outcome, mut details) = (
-            if edited.is_ok() {
-                Outcome::Ok
-            } else {
-                Outcome::Failed
-            },
-            details,
-        );
-        if let Ok(edited) = &edited {
-            details["sha256"] = json!(edited.sha256);
-        }
-        note(outcome, details).await?;
-        edited
+        let details = json!({"path": path, "of": files::of(whose), "edit": true});
+        let note = Note::of(caller, namespace.as_str(), Action::FilePut, details);
+        let digest = |done: &Edited, details: &mut Value| details["sha256"] = json!(done.sha256);
+        self.services().record.around(note, edited, digest).await
     }
 }
 

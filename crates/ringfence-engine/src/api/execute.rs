@@ -3,13 +3,14 @@
 
 use super::Engine;
 use crate::{
-    caller::{OutputChunk, Submission},
-    execute::{Executed, execute},
+    caller::{Client, OutputChunk, Submission},
+    error::task_died,
+    execution::{Executed, Source, execute},
     overlay::HeldChanges,
     services::{Run, Services},
     store, warm,
 };
-use ringfence_types::{ErrorCode, ExecutionResult, RequestError};
+use ringfence_types::{ExecutionResult, RequestError};
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -40,13 +41,17 @@ const AFTER_ANSWER: Duration = Duration::from_millis(1);
 
 impl Engine {
     /// Accepts a request; refusals come out of [`Execution::finish`].
-    pub fn submit(&self, submission: Submission) -> Execution {
+    pub fn submit(&self, mut submission: Submission) -> Execution {
         let id = uuid::Uuid::now_v7().to_string();
         let (cancel, cancelled) = watch::channel(false);
         let (answer, result) = oneshot::channel();
-        let (live, output) = match submission.live.then(|| mpsc::channel(OUTPUT_CHUNKS_WAITING)) {
-            Some((live, output)) => (Some(live), Some(output)),
-            None => (None, None),
+        let (sender, output) = submission
+            .live
+            .then(|| mpsc::channel(OUTPUT_CHUNKS_WAITING))
+            .unzip();
+        let client = Client {
+            output: sender,
+            cancelled,
         };
         let run = Run {
             namespace: submission.request.namespace.clone(),
@@ -57,11 +62,9 @@ impl Engine {
         self.services().running().insert(id.clone(), run);
         self.services().executions.begin(&id, &submission, &cancel);
         let (services, task_id) = (self.services().clone(), id.clone());
-        // Calls of one session take their turns in the order in which they were submitted.
-        let session = submission.request.session.as_ref();
-        let place = session.map(|session| services.sessions.line_up(&submission.request.namespace, session));
+        let source = source(&services, &mut submission);
         tokio::spawn(async move {
-            let executed = execute(&services, &task_id, submission, place, live, cancelled).await;
+            let executed = execute(&services, &task_id, submission, source, client).await;
             services
                 .executions
                 .end(&task_id, executed.as_ref().map(|done| &done.result));
@@ -75,6 +78,21 @@ impl Engine {
             result,
             canceller: Canceller { cancel },
         }
+    }
+}
+
+/// Calls of one session take their turns in the order in which they were submitted.
+fn source(services: &Services, submission: &mut Submission) -> Result<Source, RequestError> {
+    let request = &submission.request;
+    match &request.session {
+        Some(session) => services
+            .sessions
+            .line_up(&request.namespace, session)
+            .map(Source::InSession),
+        None => Ok(Source::Fresh {
+            artifacts_to: submission.artifacts_to.take(),
+            holds_changes: submission.holds_changes,
+        }),
     }
 }
 
@@ -100,7 +118,7 @@ async fn conclude(
         }
         Err(error) => tracing::info!(id = %id, code = %error.code, "refused"),
     }
-    // Nobody may be waiting; the run is complete all the same.
+    // The client may be gone; the run is complete all the same.
     drop(answer.send(result.map_err(|error| error.for_execution(id))));
     // The answer has the processors first.
     tokio::time::sleep(AFTER_ANSWER).await;
@@ -145,10 +163,9 @@ impl Execution {
     ) -> Result<(ExecutionResult, Option<HeldChanges>), RequestError> {
         self.output = None;
         let id = self.id;
-        self.result.await.unwrap_or_else(|_| {
-            let error = RequestError::new(ErrorCode::SandboxFault, "the engine's task died.", "Report this.");
-            Err(error.for_execution(&id))
-        })
+        self.result
+            .await
+            .unwrap_or_else(|_| Err(task_died().for_execution(&id)))
     }
 }
 

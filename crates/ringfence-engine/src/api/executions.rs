@@ -22,7 +22,7 @@ impl Engine {
             .await?;
         let executions = &self.services().executions;
         let mut ended = executions.state().find(namespace, id)?.has_ended.subscribe();
-        // Whoever waits in vain is told what there is.
+        // After that the answer is what there is so far.
         drop(tokio::time::timeout(wait, ended.wait_for(|ended| *ended)).await);
         let redactor = self.services().secrets.redactor_of_all(namespace, &[]).await?;
         let state = executions.state();

@@ -1,5 +1,5 @@
-//! Files of a workspace for whoever stands outside: a namespace's own, or a session's. Every operation is on record,
-//! has the workspace to itself or shares it as a run would, and follows no link.
+//! Files of a workspace, seen from outside: a namespace's own, or a session's. Every operation is on record, has the
+//! workspace to itself or shares it as a run would, and follows no link.
 
 use super::Engine;
 use crate::{
@@ -7,19 +7,17 @@ use crate::{
     disk_quota::{DiskUse, Room},
     events::now_ms,
     policy,
-    record::Note,
+    record::{Note, hex, outcome_of},
     services::Services,
     session,
-    store::fault,
+    store::{blocking, fault},
     workspace_error,
-    workspaces::{
-        FILE_BYTES_MAX, Wanted, WorkspaceLease, WorkspaceRef, WorkspaceTurn, Writing, hex, unwritten,
-    },
+    workspaces::{FILE_BYTES_MAX, Wanted, WorkspaceLease, WorkspaceRef, WorkspaceTurn, Writing, unwritten},
 };
 use ringfence_jail::harvest;
 use ringfence_redact::Redactor;
 use ringfence_store::{
-    audit::{Action, Outcome},
+    audit::Action,
     snapshots::Source,
     tree::{self, Bounds, EntryKind, ListBounds, TreeError},
 };
@@ -27,7 +25,7 @@ use ringfence_types::{
     ErrorCode, Limits, Namespace, RequestError, WorkspaceMode, WorkspacePath, WorkspaceSource,
 };
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::{
     io,
@@ -35,7 +33,6 @@ use std::{
     sync::Arc,
 };
 
-/// What one listing shows.
 const LIST_BOUNDS: ListBounds = ListBounds {
     walk: Bounds {
         entries: 10_000,
@@ -100,12 +97,11 @@ impl OpenWorkspace {
         self.root.as_fd()
     }
 
-    /// Where others share it, whoever adds to it does so alone; none: a private workspace is its session's.
+    /// Keeps other writers out where the workspace is shared; none: a private workspace is its session's.
     pub(crate) fn one_by_one(&self) -> io::Result<Option<Writing<'_>>> {
         self.held.lent.turn().map(WorkspaceTurn::one_by_one).transpose()
     }
 
-    /// Writes a file.
     fn put(&self, path: &WorkspacePath, bytes: &[u8]) -> Result<(), RequestError> {
         let _alone = self.one_by_one().map_err(|error| fault(error.to_string()))?;
         self.room.check(self.root(), &[(path, bytes.len() as u64)])?;
@@ -123,7 +119,6 @@ impl OpenWorkspace {
 pub(crate) enum Use {
     Read,
     Write,
-    /// Another state takes its place.
     Replace,
 }
 
@@ -139,64 +134,43 @@ pub(crate) async fn open(
     } else {
         Wanted::Shared
     };
-    let WorkspaceRef::Session(id) = whose else {
-        if wish != Use::Read {
-            services.disk.check(namespace).await?;
-        }
-        let lent = services
-            .workspaces
-            .lend_to(namespace, &WorkspaceSource::Namespace, wanted)
-            .await?;
-        return Ok(OpenWorkspace {
-            root: reopened(lent.open(None)?).await?,
-            redactor: services.secrets.redactor_of_all(namespace, &[]).await?,
-            source: Source::Namespace,
-            room: Room::of(
-                &WorkspaceSource::Namespace,
-                &usual_limits(services, namespace),
-                DiskUse::default(),
-            ),
-            held: Held {
-                wish,
-                session: None,
-                lent,
-            },
-        });
+    let session = match whose {
+        WorkspaceRef::Namespace => None,
+        WorkspaceRef::Session(id) => Some(services.sessions.find(namespace, id)?.turn_soon().await?),
     };
-    let live = services.sessions.find(namespace, id)?;
-    let session = live.turn_soon().await?;
+    let live = session.as_ref().map(session::Turn::live);
+    let workspace = live.map_or(&WorkspaceSource::Namespace, |live| &live.workspace);
     // Another session of the namespace may have left its secrets there, and this one may have those of yesterday.
-    let redactor = services
-        .secrets
-        .redactor_of_all(namespace, &live.lease.secrets)
-        .await?;
-    if let WorkspaceSource::Host { mode, .. } = live.workspace {
-        check_shared(mode, wish)?;
+    let own = live.map_or(&[][..], |live| &live.lease.secrets);
+    let redactor = services.secrets.redactor_of_all(namespace, own).await?;
+    if let WorkspaceSource::Host { mode, .. } = workspace {
+        check_shared(*mode, wish)?;
     }
-    if live.workspace == WorkspaceSource::Namespace && wish != Use::Read {
+    if *workspace == WorkspaceSource::Namespace && wish != Use::Read {
         services.disk.check(namespace).await?;
     }
     let lent = services
         .workspaces
-        .lend_to(namespace, &live.workspace, wanted)
+        .acquire_for(namespace, workspace, wanted)
         .await?;
-    let mut root = lent.open(Some(&live.doors))?;
-    if !matches!(live.workspace, WorkspaceSource::Host { .. }) {
+    let mut root = lent.open(live.map(|live| &live.dirs))?;
+    if !matches!(workspace, WorkspaceSource::Host { .. }) {
         root = reopened(root).await?;
     }
+    let source = match (workspace, whose) {
+        (WorkspaceSource::Namespace, _) | (_, WorkspaceRef::Namespace) => Source::Namespace,
+        (_, WorkspaceRef::Session(id)) => Source::Session(id.to_string()),
+    };
+    let room = match live {
+        Some(live) => live.room(),
+        None => Room::of(workspace, &usual_limits(services, namespace), DiskUse::default()),
+    };
     Ok(OpenWorkspace {
         root,
         redactor,
-        source: match live.workspace {
-            WorkspaceSource::Namespace => Source::Namespace,
-            _ => Source::Session(id.to_string()),
-        },
-        room: live.room(),
-        held: Held {
-            wish,
-            session: Some(session),
-            lent,
-        },
+        source,
+        room,
+        held: Held { wish, session, lent },
     })
 }
 
@@ -225,9 +199,7 @@ async fn reopened(root: OwnedFd) -> Result<OwnedFd, RequestError> {
         harvest::open_closed_directories(root.as_fd(), REOPENED);
         root
     };
-    tokio::task::spawn_blocking(reopen)
-        .await
-        .map_err(|error| fault(error.to_string()))
+    blocking(reopen).await
 }
 
 impl Engine {
@@ -242,14 +214,6 @@ impl Engine {
     ) -> Result<FileFacts, RequestError> {
         let digest: [u8; 32] = Sha256::digest(&bytes).into();
         let details = json!({"path": path, "bytes": bytes.len(), "sha256": hex(&digest), "of": of(whose)});
-        self.note_file(
-            caller,
-            namespace,
-            Action::FilePut,
-            Outcome::Pending,
-            details.clone(),
-        )
-        .await?;
         let put = self.in_workspace(namespace, whose, Use::Write, {
             let path = path.clone();
             move |opened| {
@@ -264,11 +228,8 @@ impl Engine {
                 })
             }
         });
-        let put = put.await;
-        let outcome = if put.is_ok() { Outcome::Ok } else { Outcome::Failed };
-        self.note_file(caller, namespace, Action::FilePut, outcome, details)
-            .await?;
-        put
+        let note = Note::of(caller, namespace.as_str(), Action::FilePut, details);
+        self.services().record.around(note, put, |_, _| ()).await
     }
 
     /// Reads a file: without the secrets that its workspace's programs could have.
@@ -291,14 +252,9 @@ impl Engine {
             Ok((facts, bytes))
         });
         let read = read.await;
-        let outcome = if read.is_ok() {
-            Outcome::Ok
-        } else {
-            Outcome::Failed
-        };
         let details = json!({"path": path, "of": of(whose)});
-        self.note_file(caller, namespace, Action::FileRead, outcome, details)
-            .await?;
+        let note = Note::of(caller, namespace.as_str(), Action::FileRead, details);
+        self.note(note.ended(outcome_of(&read))).await?;
         read
     }
 
@@ -333,27 +289,7 @@ impl Engine {
     ) -> Result<T, RequestError> {
         let opened = open(self.services(), namespace, whose, wish).await?;
         let act = move || act(&opened).map_err(|error| clean(error, &opened.redactor));
-        let done = tokio::task::spawn_blocking(act).await;
-        done.map_err(|error| fault(error.to_string()))?
-    }
-
-    pub(crate) async fn note_file(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        action: Action,
-        outcome: Outcome,
-        details: Value,
-    ) -> Result<(), RequestError> {
-        let note = Note {
-            action,
-            outcome,
-            namespace: namespace.as_str(),
-            execution_id: None,
-            caller,
-            details,
-        };
-        self.services().record.note(note).await.map(drop)
+        blocking(act).await?
     }
 }
 

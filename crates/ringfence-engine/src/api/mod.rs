@@ -17,18 +17,19 @@ mod sessions;
 mod snapshots;
 mod validate;
 
-pub use approvals::{EgressWish, egress_rule};
+pub use approvals::{HostRequest, egress_rule};
 pub use directories::{DirectoryGot, DirectoryPut};
 pub use edit::{Edit, Edited};
 pub use execute::{Canceller, Execution};
 pub use files::FileFacts;
-pub use observe::{Inspection, Reload, RunningNow, Stats, Warm};
-pub use packages::{Installation, Installed, PackageWish};
+pub use observe::{Inspection, NewSecret, Reload, RunningNow, Stats, Warm};
+pub use packages::{Installation, Installed, PackageRequest};
 pub use runtimes::{Runtime, SandboxInfo};
 pub use snapshots::{EXPORT_BYTES_MAX, SnapshotFacts, SnapshotMade, SnapshotRestored};
-pub use validate::{CodeWish, DATA_BYTES_MAX, Fixing, SchemaWish, check_rules};
+pub use validate::{CodeRequest, DATA_BYTES_MAX, Fixing, SchemaChoice, check_rules};
 
 use crate::{
+    admission::Queue,
     approval::Approvals,
     backend::{self, Native},
     check::Checkers,
@@ -42,7 +43,6 @@ use crate::{
     picture,
     policy_store::PolicyStore,
     pool::Pools,
-    queue::Queue,
     sandbox::Sandboxes,
     secrets::Secrets,
     services::Services,
@@ -150,7 +150,7 @@ impl Engine {
         }
     }
 
-    /// The key with which artifacts are signed here, for whoever checks them.
+    /// The key with which artifacts are signed here; it verifies them.
     pub fn public_key(&self) -> [u8; 32] {
         self.services.artifacts.public_key()
     }
@@ -216,7 +216,7 @@ fn services(settings: EngineSettings, native: Native, id: String, opened: store:
     ));
     let telemetry = Telemetry {
         bus: Bus::new(),
-        meters: Arc::new(Metrics::new(&native.stuck)),
+        metrics: Arc::new(Metrics::new(&native.stuck)),
     };
     let bus = telemetry.bus.clone();
     let snapshots = Arc::new(opened.snapshots);

@@ -3,12 +3,12 @@
 
 use super::Engine;
 use crate::{
+    admission::QueueState,
     caller::Caller,
     events::Event,
     metrics::{CallEnd, Counts, Present},
     policy::{self, OwnLimits},
-    queue::QueueState,
-    record::{self, Note, Written},
+    record::{self, Note},
     secrets,
     services::Services,
     settings::{PolicySettings, QueueSettings},
@@ -30,7 +30,6 @@ use std::{sync::Arc, time::Duration};
 
 /// Namespaces that may have limits of their own.
 const OWN_LIMITS_MAX: usize = 10_000;
-/// Of a reason, on record.
 const WHY_CHARS_MAX: usize = 500;
 /// The largest artifact that is given in one piece.
 const ARTIFACT_BYTES_MAX: u64 = 64 << 20;
@@ -98,6 +97,15 @@ pub struct Inspection {
     pub recent: Vec<Arc<Event>>,
 }
 
+/// A secret to keep.
+#[derive(Debug)]
+pub struct NewSecret {
+    /// Its text.
+    pub value: SecretValue,
+    /// How long; none: until it is deleted.
+    pub ttl: Option<Duration>,
+}
+
 /// A request on its way.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunningNow {
@@ -143,12 +151,12 @@ impl Engine {
 
     /// What was counted since the start.
     pub fn counts(&self) -> Counts {
-        self.services().telemetry.meters.counts()
+        self.services().telemetry.metrics.counts()
     }
 
     /// Counts a call of a front end's tool.
     pub fn count_call(&self, tool: &str, end: CallEnd, took: Duration) {
-        self.services().telemetry.meters.count_call(tool, end, took);
+        self.services().telemetry.metrics.count_call(tool, end, took);
     }
 
     /// The same and the present state, as OpenMetrics text.
@@ -166,7 +174,7 @@ impl Engine {
                 .map(|warm| (warm.language, warm.ready))
                 .collect(),
         };
-        services.telemetry.meters.text(&present)
+        services.telemetry.metrics.text(&present)
     }
 
     /// A namespace at this moment.
@@ -280,8 +288,8 @@ impl Engine {
             }
             Err(error) => (Outcome::Denied, json!({"why": error.code.as_str()})),
         };
-        self.note(caller, Action::LimitsChanged, outcome, namespace, details)
-            .await?;
+        let note = Note::of(caller, namespace.as_str(), Action::LimitsChanged, details);
+        self.note(note.ended(outcome)).await?;
         let own = changed()?;
         services.policy.all_own_limits().insert(namespace.clone(), own);
         Ok(())
@@ -295,8 +303,8 @@ impl Engine {
     /// Gives a namespace back what the operator's limits allow. For the operator alone.
     pub async fn restore_limits(&self, caller: &Caller, namespace: &Namespace) -> Result<(), RequestError> {
         let details = json!({"restored": true});
-        self.note(caller, Action::LimitsChanged, Outcome::Ok, namespace, details)
-            .await?;
+        let note = Note::of(caller, namespace.as_str(), Action::LimitsChanged, details);
+        self.note(note.ended(Outcome::Ok)).await?;
         self.services().policy.all_own_limits().remove(namespace);
         Ok(())
     }
@@ -307,14 +315,9 @@ impl Engine {
         caller: &Caller,
         namespace: &Namespace,
     ) -> Result<Vec<SecretEntry>, RequestError> {
-        self.note(
-            caller,
-            Action::VaultAccessed,
-            Outcome::Ok,
-            namespace,
-            json!({"listed": true}),
-        )
-        .await?;
+        let details = json!({"listed": true});
+        let note = Note::of(caller, namespace.as_str(), Action::VaultAccessed, details);
+        self.note(note.ended(Outcome::Ok)).await?;
         let of = namespace.clone();
         let listed = self
             .services()
@@ -330,9 +333,9 @@ impl Engine {
         caller: &Caller,
         namespace: &Namespace,
         key: &EnvName,
-        value: SecretValue,
-        ttl: Option<Duration>,
+        secret: NewSecret,
     ) -> Result<bool, RequestError> {
+        let NewSecret { value, ttl } = secret;
         ringfence_jail::hide_memory()
             .map_err(|error| store::fault(format!("the vault's memory cannot be hidden: {error}")))?;
         let details =
@@ -363,20 +366,15 @@ impl Engine {
         details: Value,
         change: impl FnOnce(&Vault) -> Result<T, VaultError> + Send + 'static,
     ) -> Result<T, RequestError> {
-        let note = |outcome, details| self.note(caller, Action::VaultChanged, outcome, namespace, details);
-        note(Outcome::Pending, details.clone()).await?;
-        let changed = self.services().secrets.with_vault(change).await?;
-        self.services()
-            .secrets
-            .redactors
-            .forget_all_but(self.services().secrets.vault.generation());
-        let outcome = if changed.is_ok() {
-            Outcome::Ok
-        } else {
-            Outcome::Failed
+        let services = self.services();
+        let change = async {
+            let changed = services.secrets.with_vault(change).await?;
+            let generation = services.secrets.vault.generation();
+            services.secrets.redactors.forget_all_but(generation);
+            changed.map_err(|error| self.of_vault(namespace, &error))
         };
-        note(outcome, details).await?;
-        changed.map_err(|error| self.of_vault(namespace, &error))
+        let note = Note::of(caller, namespace.as_str(), Action::VaultChanged, details);
+        services.record.around(note, change, |_, _| ()).await
     }
 
     fn of_vault(&self, namespace: &Namespace, error: &VaultError) -> RequestError {
@@ -392,10 +390,8 @@ impl Engine {
         )
         .await?;
         let services = self.services().clone();
-        let page = tokio::task::spawn_blocking(move || services.record.audit().query(&query));
-        page.await
-            .map_err(|error| store::fault(error.to_string()))?
-            .map_err(|error| store::fault(format!("the audit record cannot be read: {error}")))
+        let page = store::blocking(move || services.record.audit().query(&query)).await?;
+        page.map_err(|error| store::fault(format!("the audit record cannot be read: {error}")))
     }
 
     /// What an execution of this namespace has left, with signatures.
@@ -410,8 +406,7 @@ impl Engine {
             namespace.clone(),
             execution_id.to_owned(),
         );
-        let found = tokio::task::spawn_blocking(move || services.artifacts.manifest(&id, &of));
-        let found = found.await.map_err(|error| store::fault(error.to_string()))?;
+        let found = store::blocking(move || services.artifacts.manifest(&id, &of)).await?;
         self.note_reading(caller, namespace, execution_id, &found).await?;
         found.map_err(of_artifacts)?.ok_or_else(no_artifacts)
     }
@@ -442,14 +437,13 @@ impl Engine {
             Err(_) => Outcome::Failed,
         };
         let of: String = execution_id.chars().take(64).collect();
-        self.note(
+        let note = Note::of(
             caller,
+            namespace.as_str(),
             Action::ArtifactRead,
-            outcome,
-            namespace,
             json!({"of": of}),
-        )
-        .await
+        );
+        self.note(note.ended(outcome)).await
     }
 
     /// The bytes of an artifact of a result that is on its way to its caller: part of the answer, and not a question of
@@ -478,22 +472,15 @@ impl Engine {
                 .artifacts
                 .read_whole(&id, &namespace, &name, ARTIFACT_BYTES_MAX)
         };
-        let read = tokio::task::spawn_blocking(read).await;
-        read.map_err(|error| store::fault(error.to_string()))
+        store::blocking(read).await
     }
 
     /// Puts another configuration in force, in so far as it can change while a server runs.
     pub async fn reload(&self, caller: &Caller, reload: Reload) -> Result<(), RequestError> {
         let services = self.services();
-        let note = Note {
-            action: Action::ConfigChanged,
-            outcome: Outcome::Ok,
-            namespace: "",
-            execution_id: None,
-            caller,
-            details: json!({"changed": reload.changed}),
-        };
-        services.record.note(note).await?;
+        let details = json!({"changed": reload.changed});
+        let note = Note::of(caller, "", Action::ConfigChanged, details);
+        self.note(note.ended(Outcome::Ok)).await?;
         services.policy.replace(reload.policy);
         services.egress.refresh();
         services.queue.replace(reload.queue);
@@ -505,28 +492,15 @@ impl Engine {
     pub async fn reload_failed(&self, caller: &Caller, error: &RequestError) -> Result<(), RequestError> {
         let why: String = error.message.chars().take(WHY_CHARS_MAX).collect();
         let why = self.log_redactor().text(&why);
-        let note = Note {
-            action: Action::ConfigChanged,
-            outcome: Outcome::Failed,
-            namespace: "",
-            execution_id: None,
-            caller,
-            details: json!({"code": error.code.as_str(), "why": why}),
-        };
-        self.services().record.note(note).await.map(drop)
+        let details = json!({"code": error.code.as_str(), "why": why});
+        let note = Note::of(caller, "", Action::ConfigChanged, details);
+        self.note(note.ended(Outcome::Failed)).await
     }
 
     /// A call that changes nothing, on record before it is answered.
     pub async fn note_call(&self, caller: &Caller, namespace: &str, tool: &str) -> Result<(), RequestError> {
-        let note = Note {
-            action: Action::ToolCalled,
-            outcome: Outcome::Ok,
-            namespace,
-            execution_id: None,
-            caller,
-            details: json!({"tool": tool}),
-        };
-        self.services().record.note(note).await.map(drop)
+        let note = Note::of(caller, namespace, Action::ToolCalled, json!({"tool": tool}));
+        self.note(note.ended(Outcome::Ok)).await
     }
 
     /// A call that was refused before it asked for anything: its arguments are not understood, or not for this caller.
@@ -536,36 +510,13 @@ impl Engine {
         tool: &str,
         code: ErrorCode,
     ) -> Result<(), RequestError> {
-        let note = Note {
-            action: Action::ToolCalled,
-            outcome: Outcome::Denied,
-            namespace: "",
-            execution_id: None,
-            caller,
-            details: json!({"tool": tool, "code": code.as_str()}),
-        };
+        let details = json!({"tool": tool, "code": code.as_str()});
+        let note = Note::of(caller, "", Action::ToolCalled, details).ended(Outcome::Denied);
         self.services().record.note_refusal(note).await.map(drop)
     }
 
-    pub(crate) async fn note(
-        &self,
-        caller: &Caller,
-        action: Action,
-        outcome: Outcome,
-        namespace: &Namespace,
-        details: Value,
-    ) -> Result<(), RequestError> {
-        let note = Note {
-            action,
-            outcome,
-            namespace: namespace.as_str(),
-            execution_id: None,
-            caller,
-            details,
-        };
-        match self.services().record.note(note).await? {
-            Written::Yes | Written::No => Ok(()),
-        }
+    pub(crate) async fn note(&self, note: Note<'_>) -> Result<(), RequestError> {
+        self.services().record.note(note).await.map(drop)
     }
 }
 

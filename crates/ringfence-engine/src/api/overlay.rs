@@ -43,7 +43,7 @@ pub(crate) async fn of_session(
         return Ok(None);
     };
     let turn = live.turn_soon().await?;
-    let upper = live.doors.changes.try_clone();
+    let upper = live.dirs.changes.try_clone();
     let upper = upper.map_err(|error| fault(error.to_string()))?;
     let of = ChangeOrigin::Session(id.clone());
     let (layers, redactor) = (OverlayLayers { lower, upper }, live.lease.redactor.clone());

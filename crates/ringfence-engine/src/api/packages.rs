@@ -2,15 +2,15 @@
 
 use super::{Canceller, Engine};
 use crate::{
-    caller::{Caller, OutputChunk},
-    execute::queued,
+    admission::Demand,
+    caller::{Caller, Client, OutputChunk, Requester},
+    error::task_died,
     packages::{LayerRequest, Provided},
-    queue::Demand,
     services::Services,
-    session::{self, PackageCaller, SessionPackages},
+    session::{self, SessionPackages},
 };
 use ringfence_store::layers::Package;
-use ringfence_types::{ErrorCode, Language, Namespace, Priority, RequestError, Requirement, SessionId};
+use ringfence_types::{Language, Namespace, RequestError, Requirement, SessionId};
 use std::{
     collections::BTreeSet,
     sync::Arc,
@@ -23,7 +23,7 @@ const LINES_WAITING: usize = 16;
 
 /// Who wants which packages.
 #[derive(Clone, Debug)]
-pub struct PackageWish {
+pub struct PackageRequest {
     /// Who asks.
     pub caller: Caller,
     /// Tenant.
@@ -58,28 +58,33 @@ pub struct Installation {
 
 impl Engine {
     /// Sees to it that a program which asks for these packages later has them at once.
-    pub fn install(&self, wanted: PackageWish) -> Installation {
+    pub fn install(&self, wanted: PackageRequest) -> Installation {
         let (cancel, cancelled) = watch::channel(false);
         let (live, notices) = mpsc::channel(LINES_WAITING);
         let (done, answer) = oneshot::channel();
         let services = self.services().clone();
         tokio::spawn(async move {
             let begun = Instant::now();
+            let by = Requester {
+                caller: wanted.caller.clone(),
+                execution_id: None,
+                client: Client {
+                    output: Some(live),
+                    cancelled,
+                },
+            };
             let installing = async {
                 if let Some(id) = &wanted.session {
-                    return in_session(&services, &wanted, id, live, cancelled).await;
+                    return in_session(&services, &wanted, id, by).await;
                 }
-                take_turn(&services, &wanted, cancelled.clone()).await?;
-                let wish = LayerRequest {
-                    caller: &wanted.caller,
+                take_turn(&services, &wanted, &by.client).await?;
+                let layer = LayerRequest {
+                    by,
                     namespace: &wanted.namespace,
-                    execution_id: None,
                     language: wanted.language.packaged_as(),
                     set: &wanted.packages,
-                    live: Some(live),
-                    cancelled,
                 };
-                let Provided { layer, output, .. } = services.packages.layer(&wish).await?;
+                let Provided { layer, output, .. } = services.packages.layer(&layer).await?;
                 Ok(SessionPackages {
                     output,
                     packages: layer.packages().to_vec(),
@@ -92,7 +97,7 @@ impl Engine {
                 replaced: told.replaced,
                 duration: begun.elapsed(),
             });
-            // Nobody may be waiting; they are installed all the same.
+            // The client may be gone; they are installed all the same.
             drop(done.send(installed));
         });
         Installation {
@@ -103,31 +108,24 @@ impl Engine {
     }
 }
 
-/// As often as its namespace may ask for a program. The place itself is for those who run one: it is given back at
+/// As often as its namespace may ask for a program. The permit itself is for those that run one: it is given back at
 /// once.
 async fn take_turn(
     services: &Services,
-    wanted: &PackageWish,
-    cancelled: watch::Receiver<bool>,
+    wanted: &PackageRequest,
+    client: &Client,
 ) -> Result<(), RequestError> {
-    queued(
-        &services.queue,
-        &wanted.namespace,
-        Priority::Normal,
-        Demand::default(),
-        cancelled,
-    )
-    .await
-    .map(drop)
+    let queue = &services.queue;
+    let permit = queue.admit_unless_cancelled(&wanted.namespace, Demand::default(), client);
+    permit.await.map(drop)
 }
 
 /// In the session's turn: nothing runs in it meanwhile.
 async fn in_session(
     services: &Arc<Services>,
-    wanted: &PackageWish,
+    wanted: &PackageRequest,
     id: &SessionId,
-    notices: mpsc::Sender<OutputChunk>,
-    cancelled: watch::Receiver<bool>,
+    by: Requester,
 ) -> Result<SessionPackages, RequestError> {
     let live = services.sessions.find(&wanted.namespace, id)?;
     if live.language.runs_as() != wanted.language.runs_as() {
@@ -136,16 +134,10 @@ async fn in_session(
             "Name the session's own language.",
         ));
     }
-    let _turn = live.turn(cancelled.clone()).await?;
-    take_turn(services, wanted, cancelled.clone()).await?;
-    let of = PackageCaller {
-        caller: &wanted.caller,
-        execution_id: None,
-        notices: Some(notices),
-        cancelled,
-    };
-    let told = session::provide(&services.packages, &live, of, &wanted.packages).await?;
-    Ok(told.unwrap_or_default())
+    let _turn = live.turn(&by.client).await?;
+    take_turn(services, wanted, &by.client).await?;
+    let shown = session::provide(&services.packages, &live, by, &wanted.packages).await?;
+    Ok(shown.unwrap_or_default())
 }
 
 impl Installation {
@@ -162,12 +154,6 @@ impl Installation {
     /// The end of it. Lines that were not taken are dropped.
     pub async fn finish(self) -> Result<Installed, RequestError> {
         drop(self.notices);
-        self.answer.await.unwrap_or_else(|_| {
-            Err(RequestError::new(
-                ErrorCode::SandboxFault,
-                "the engine's task died.",
-                "Report this.",
-            ))
-        })
+        self.answer.await.unwrap_or_else(|_| Err(task_died()))
     }
 }

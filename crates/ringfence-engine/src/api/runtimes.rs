@@ -79,7 +79,7 @@ impl Engine {
 
     /// Where an interpreter is, without starting it.
     fn locate(&self, language: Language) -> Result<PathBuf, RequestError> {
-        runtimes::find(language, &self.services().sandboxes.runtimes).map(|found| found.path)
+        runtimes::find(language, &self.services().sandboxes.runtimes).map(|found| found.interpreter)
     }
 
     /// Facts for `get_sandbox_info`.

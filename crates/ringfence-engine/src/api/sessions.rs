@@ -3,13 +3,13 @@
 use super::Engine;
 use crate::{
     caller::Caller,
-    execute::create_session,
-    record::Note,
-    session::{Bridged, BridgedValue, END_PATIENCE, carry},
+    execution::create_session,
+    record::{Note, outcome_of},
+    session::{BridgeTarget, Bridged, BridgedValue, END_PATIENCE, carry},
 };
 use ringfence_store::audit::{Action, Outcome};
 use ringfence_types::{
-    EnvName, ErrorCode, Language, Namespace, RequestError, Session as SessionFacts, SessionEnd, SessionId,
+    ErrorCode, Language, Namespace, RequestError, Session as SessionFacts, SessionEnd, SessionId,
     SessionRequest,
 };
 use serde_json::{Value, json};
@@ -49,13 +49,10 @@ impl Engine {
         namespace: &Namespace,
         id: &SessionId,
     ) -> Result<bool, RequestError> {
-        let interrupted = self
-            .services()
-            .sessions
-            .find(namespace, id)
-            .map(|live| live.interrupt());
-        let told = interrupted.as_ref().map(|interrupted| json!(interrupted));
-        self.note_session(caller, namespace, "interrupt_session", id, told)
+        let live = self.services().sessions.find(namespace, id);
+        let interrupted = live.map(|live| live.interrupt());
+        let details = json!({"tool": "interrupt_session", "session": id.as_str()});
+        self.note_session(caller, namespace, details, &interrupted)
             .await?;
         interrupted
     }
@@ -68,9 +65,8 @@ impl Engine {
         id: &SessionId,
     ) -> Result<bool, RequestError> {
         let ended = self.end_session(namespace, id).await;
-        let told = ended.as_ref().map(|ended| json!(ended));
-        self.note_session(caller, namespace, "terminate_session", id, told)
-            .await?;
+        let details = json!({"tool": "terminate_session", "session": id.as_str()});
+        self.note_session(caller, namespace, details, &ended).await?;
         ended
     }
 
@@ -97,30 +93,15 @@ impl Engine {
         &self,
         caller: &Caller,
         namespace: &Namespace,
-        tool: &str,
-        id: &SessionId,
-        told: Result<Value, &RequestError>,
+        mut details: Value,
+        done: &Result<bool, RequestError>,
     ) -> Result<(), RequestError> {
-        let mut details = json!({"tool": tool, "session": id.as_str()});
-        let outcome = match told {
-            Ok(told) => {
-                details["done"] = told;
-                Outcome::Ok
-            }
-            Err(error) => {
-                details["code"] = json!(error.code.as_str());
-                Outcome::Failed
-            }
-        };
-        let note = Note {
-            action: Action::ToolCalled,
-            outcome,
-            namespace: namespace.as_str(),
-            execution_id: None,
-            caller,
-            details,
-        };
-        self.services().record.note(note).await.map(drop)
+        match done {
+            Ok(done) => details["done"] = json!(done),
+            Err(error) => details["code"] = json!(error.code.as_str()),
+        }
+        let note = Note::of(caller, namespace.as_str(), Action::ToolCalled, details);
+        self.note(note.ended(outcome_of(done))).await
     }
 
     /// Makes a session. It is on record before it is made, and with what became of it. Who hangs up meanwhile leaves
@@ -128,38 +109,30 @@ impl Engine {
     pub async fn create_session(
         &self,
         caller: &Caller,
-        wish: SessionRequest,
+        asked: SessionRequest,
     ) -> Result<SessionFacts, RequestError> {
-        create_session(self.services(), caller, wish).await
+        create_session(self.services(), caller, asked).await
     }
 
-    /// Gives a session a variable. `name`: what it is called there; the name that it had, where nothing is said.
+    /// Gives a session a variable.
     pub async fn bridge(
         &self,
         caller: &Caller,
         namespace: &Namespace,
-        gift: BridgedValue,
-        to: &SessionId,
-        name: Option<EnvName>,
+        value: BridgedValue,
+        to: BridgeTarget<'_>,
     ) -> Result<Bridged, RequestError> {
         let services = self.services();
         let note = async |outcome, details| {
-            let note = Note {
-                action: Action::SessionBridged,
-                outcome,
-                namespace: namespace.as_str(),
-                execution_id: None,
-                caller,
-                details,
-            };
-            services.record.note(note).await
+            let note = Note::of(caller, namespace.as_str(), Action::SessionBridged, details);
+            self.note(note.ended(outcome)).await
         };
-        let from = match &gift {
+        let from = match &value {
             BridgedValue::Value(_) => Value::Null,
             BridgedValue::Variable { session, .. } => json!(session.as_str()),
         };
-        note(Outcome::Pending, json!({"from": from, "to": to.as_str()})).await?;
-        let moved = carry(&services.sessions, namespace, &gift, to, name).await;
+        note(Outcome::Pending, json!({"from": from, "to": to.session.as_str()})).await?;
+        let moved = carry(&services.sessions, namespace, &value, to.clone()).await;
         let (outcome, mut details) = match &moved {
             Ok(bridged) => (
                 Outcome::Ok,
@@ -168,7 +141,7 @@ impl Engine {
             Err(error) => (Outcome::Failed, json!({"code": error.code.as_str()})),
         };
         details["from"] = from;
-        details["to"] = json!(to.as_str());
+        details["to"] = json!(to.session.as_str());
         note(outcome, details).await?;
         moved
     }

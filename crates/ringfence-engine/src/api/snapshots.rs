@@ -7,13 +7,14 @@ use super::{
 use crate::{
     caller::Caller,
     events::{EventKind, now_ms},
-    store::fault,
+    record::Note,
+    store::{blocking, fault},
     workspace_error::{self, snapshot_id},
     workspaces::WorkspaceRef,
 };
 use ringfence_store::{
     FileError,
-    audit::{Action, Outcome},
+    audit::Action,
     snapshots::{
         About, LeftOut, ListedSnapshot, SnapshotError, SnapshotId, SnapshotKind, SnapshotStore, Source,
     },
@@ -81,10 +82,6 @@ impl Engine {
         whose: &WorkspaceRef,
         description: String,
     ) -> Result<SnapshotMade, RequestError> {
-        let asked = json!({"of": files::of(whose)});
-        let note =
-            |outcome, details| self.note_file(caller, namespace, Action::SnapshotCreated, outcome, details);
-        note(Outcome::Pending, asked.clone()).await?;
         let of = namespace.clone();
         let saved = self.with_workspace(namespace, whose, Use::Read, move |store, opened| {
             let about = About {
@@ -116,28 +113,24 @@ impl Engine {
                 left_out_count: created.left_out.len(),
             })
         });
-        let saved = match self.services().disk.check(namespace).await {
-            Ok(()) => saved.await,
-            Err(error) => Err(error),
+        let services = self.services();
+        let saved = async {
+            services.disk.check(namespace).await?;
+            saved.await
         };
-        match &saved {
-            Ok(made) => {
-                let id = &made.snapshot.snapshot_id;
-                let bytes = made.snapshot.size_bytes;
-                note(
-                    Outcome::Ok,
-                    json!({"of": files::of(whose), "snapshot": id, "bytes": bytes}),
-                )
-                .await?;
-                let kind = EventKind::SnapshotCreated {
-                    snapshot_id: id.clone(),
-                    size_bytes: bytes,
-                };
-                self.services().telemetry.bus.tell(namespace.as_str(), None, kind);
-            }
-            Err(_) => note(Outcome::Failed, asked).await?,
-        }
-        saved
+        let details = json!({"of": files::of(whose)});
+        let note = Note::of(caller, namespace.as_str(), Action::SnapshotCreated, details);
+        let facts = |made: &SnapshotMade, details: &mut Value| {
+            details["snapshot"] = json!(made.snapshot.snapshot_id);
+            details["bytes"] = json!(made.snapshot.size_bytes);
+        };
+        let made = services.record.around(note, saved, facts).await?;
+        let kind = EventKind::SnapshotCreated {
+            snapshot_id: made.snapshot.snapshot_id.clone(),
+            size_bytes: made.snapshot.size_bytes,
+        };
+        services.telemetry.bus.publish(namespace.as_str(), None, kind);
+        Ok(made)
     }
 
     /// Makes the workspace from which a snapshot was taken, or that of another session, what it was: all of it or
@@ -151,28 +144,16 @@ impl Engine {
     ) -> Result<SnapshotRestored, RequestError> {
         let id = snapshot_id(id)?;
         let details = json!({"snapshot": id.to_string(), "into": into.as_ref().map(SessionId::as_str)});
-        let note = |outcome| {
-            self.note_file(
-                caller,
-                namespace,
-                Action::SnapshotRestored,
-                outcome,
-                details.clone(),
-            )
-        };
-        note(Outcome::Pending).await?;
-        let restored = self.restore(namespace, id, into).await;
-        note(if restored.is_ok() {
-            Outcome::Ok
-        } else {
-            Outcome::Failed
-        })
-        .await?;
-        let restored = restored?;
+        let note = Note::of(caller, namespace.as_str(), Action::SnapshotRestored, details);
+        let restore = self.restore(namespace, id, into);
+        let restored = self.services().record.around(note, restore, |_, _| ()).await?;
         let kind = EventKind::SnapshotRestored {
             snapshot_id: id.to_string(),
         };
-        self.services().telemetry.bus.tell(namespace.as_str(), None, kind);
+        self.services()
+            .telemetry
+            .bus
+            .publish(namespace.as_str(), None, kind);
         Ok(restored)
     }
 
@@ -212,10 +193,7 @@ impl Engine {
         let restored = self.with_snapshots(move |store| {
             let alone = opened.one_by_one().map_err(FileError::at("lock", "."));
             let _alone = alone.map_err(SnapshotError::Io)?;
-            match opened.source {
-                Source::Namespace => store.restore(id, &of, opened.root()),
-                Source::Session(_) => store.restore_session(id, &of, opened.root()),
-            }
+            store.restore_for(&opened.source, id, &of, opened.root())
         });
         let restored = restored.await.map_err(|error| files::clean(error, &redactor))?;
         Ok(SnapshotRestored {
@@ -247,24 +225,9 @@ impl Engine {
     ) -> Result<(), RequestError> {
         let id = snapshot_id(id)?;
         let details = json!({"snapshot": id.to_string()});
-        let note = |outcome| {
-            self.note_file(
-                caller,
-                namespace,
-                Action::SnapshotDeleted,
-                outcome,
-                details.clone(),
-            )
-        };
-        note(Outcome::Pending).await?;
-        let deleted = self.delete(namespace, id).await;
-        note(if deleted.is_ok() {
-            Outcome::Ok
-        } else {
-            Outcome::Failed
-        })
-        .await?;
-        deleted
+        let note = Note::of(caller, namespace.as_str(), Action::SnapshotDeleted, details);
+        let delete = self.delete(namespace, id);
+        self.services().record.around(note, delete, |_, _| ()).await
     }
 
     /// One that an interrupted restore of the namespace's workspace needs is deleted once that has been completed, or
@@ -328,9 +291,8 @@ impl Engine {
         act: impl FnOnce(&SnapshotStore) -> Result<T, SnapshotError> + Send + 'static,
     ) -> Result<T, RequestError> {
         let store: Arc<SnapshotStore> = self.services().snapshots.clone();
-        let done = tokio::task::spawn_blocking(move || act(&store)).await;
-        done.map_err(|error| fault(error.to_string()))?
-            .map_err(|error| workspace_error::of_snapshot(&error))
+        let done = blocking(move || act(&store)).await?;
+        done.map_err(|error| workspace_error::of_snapshot(&error))
     }
 }
 

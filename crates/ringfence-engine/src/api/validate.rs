@@ -2,9 +2,13 @@
 //! what was looked at.
 
 use super::Engine;
-use crate::{caller::Caller, check, imports};
+use crate::{
+    caller::Caller,
+    check, imports,
+    record::{Note, hex, outcome_of},
+};
 use ringfence_check::{Answer, CodeQuestion, CsvQuestion, JsonQuestion, Question, Rule};
-use ringfence_store::audit::{Action, Outcome};
+use ringfence_store::audit::Action;
 use ringfence_types::{
     CODE_BYTES_MAX, CsvReport, ErrorCode, JsonReport, Language, ModuleName, Namespace, Profile, RequestError,
     Validation,
@@ -18,7 +22,7 @@ pub const DATA_BYTES_MAX: usize = 16 << 20;
 
 /// Code that somebody wants to know about.
 #[derive(Clone, Debug)]
-pub struct CodeWish {
+pub struct CodeRequest {
     /// Tenant.
     pub namespace: Namespace,
     /// Of the code.
@@ -46,44 +50,27 @@ pub enum Fixing {
 
 /// A JSON Schema.
 #[derive(Clone, Debug)]
-pub enum SchemaWish {
+pub enum SchemaChoice {
     /// A registered one.
     Named(String),
     /// This one.
     Inline(Value),
 }
 
-/// What a record is about.
-struct About<'a> {
-    action: Action,
-    namespace: &'a Namespace,
-    text: &'a [u8],
-}
-
-impl<'a> About<'a> {
-    fn data(namespace: &'a Namespace, text: &'a [u8]) -> Self {
-        Self {
-            action: Action::DataValidated,
-            namespace,
-            text,
-        }
-    }
-}
-
 impl Engine {
     /// What is found of code, without running it.
-    pub async fn validate_code(&self, caller: &Caller, wish: CodeWish) -> Result<Validation, RequestError> {
+    pub async fn validate_code(
+        &self,
+        caller: &Caller,
+        wish: CodeRequest,
+    ) -> Result<Validation, RequestError> {
         let mut details = json!({"language": wish.language});
         let found = self.look_at(&wish, &mut details).await;
-        let about = About {
-            action: Action::CodeValidated,
-            namespace: &wish.namespace,
-            text: wish.code.as_bytes(),
-        };
-        self.note_check(caller, about, details, found).await
+        let note = Note::of(caller, wish.namespace.as_str(), Action::CodeValidated, details);
+        self.note_check(note, wish.code.as_bytes(), found).await
     }
 
-    async fn look_at(&self, wish: &CodeWish, details: &mut Value) -> Result<Validation, RequestError> {
+    async fn look_at(&self, wish: &CodeRequest, details: &mut Value) -> Result<Validation, RequestError> {
         if wish.code.len() > CODE_BYTES_MAX {
             return Err(RequestError::invalid(
                 "the code is longer than 1 MiB.",
@@ -120,12 +107,12 @@ impl Engine {
         &self,
         caller: &Caller,
         namespace: &Namespace,
-        schema: SchemaWish,
+        schema: SchemaChoice,
         data: &str,
     ) -> Result<JsonReport, RequestError> {
         let (name, schema) = match schema {
-            SchemaWish::Inline(schema) => ("inline".to_owned(), Ok(schema)),
-            SchemaWish::Named(name) => {
+            SchemaChoice::Inline(schema) => ("inline".to_owned(), Ok(schema)),
+            SchemaChoice::Named(name) => {
                 let schema = self.schema(&name);
                 (name, schema)
             }
@@ -144,8 +131,8 @@ impl Engine {
             details["valid"] = json!(report.valid);
             details["errors"] = json!(report.errors_total);
         }
-        let about = About::data(namespace, data.as_bytes());
-        self.note_check(caller, about, details, found).await
+        let note = Note::of(caller, namespace.as_str(), Action::DataValidated, details);
+        self.note_check(note, data.as_bytes(), found).await
     }
 
     /// What is found of a table, whatever its encoding.
@@ -166,8 +153,8 @@ impl Engine {
             details["valid"] = json!(report.valid);
             details["errors"] = json!(report.errors_total);
         }
-        let about = About::data(namespace, content);
-        self.note_check(caller, about, details, found).await
+        let note = Note::of(caller, namespace.as_str(), Action::DataValidated, details);
+        self.note_check(note, content, found).await
     }
 
     async fn ask(
@@ -188,24 +175,16 @@ impl Engine {
     /// No record, no answer; and what was refused is on record, too.
     async fn note_check<T>(
         &self,
-        caller: &Caller,
-        about: About<'_>,
-        mut details: Value,
+        mut note: Note<'_>,
+        text: &[u8],
         found: Result<T, RequestError>,
     ) -> Result<T, RequestError> {
-        let digest = Sha256::digest(about.text);
-        let digits = digest.iter().map(|byte| format!("{byte:02x}"));
-        details["sha256"] = json!(digits.collect::<String>());
-        details["bytes"] = json!(about.text.len());
-        let outcome = match &found {
-            Ok(_) => Outcome::Ok,
-            Err(error) => {
-                details["code"] = json!(error.code.as_str());
-                Outcome::Failed
-            }
-        };
-        self.note(caller, about.action, outcome, about.namespace, details)
-            .await?;
+        note.details["sha256"] = json!(hex(&Sha256::digest(text)));
+        note.details["bytes"] = json!(text.len());
+        if let Err(error) = &found {
+            note.details["code"] = json!(error.code.as_str());
+        }
+        self.note(note.ended(outcome_of(&found))).await?;
         found
     }
 

@@ -1,7 +1,7 @@
 //! How requests and decisions stand on record, and how they are told.
 
 use super::{
-    Ask,
+    Ask, KIND,
     words::{Decision, Verdict},
 };
 use crate::{caller::Caller, events::ApprovalFacts, record::Note};
@@ -12,8 +12,8 @@ impl ApprovalFacts {
     pub(super) fn of(ask: &Ask, id: &str) -> Self {
         Self {
             request_id: id.to_owned(),
-            kind: ask.kind.name(),
-            what: ask.kind.what(),
+            kind: KIND,
+            what: ask.rule.to_string(),
             session_id: ask.session.as_ref().map(ToString::to_string),
             approved: None,
             scope: None,
@@ -27,8 +27,8 @@ pub(super) fn facts(ask: &Ask, id: &str, digest: &str) -> Value {
     let mut facts = json!({
         "request": id,
         "digest": digest,
-        "kind": ask.kind.name(),
-        "what": ask.kind.what(),
+        "kind": KIND,
+        "what": ask.rule.to_string(),
     });
     if let Some(session) = &ask.session {
         facts["session"] = json!(session.as_str());

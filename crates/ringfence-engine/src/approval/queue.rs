@@ -1,13 +1,12 @@
-//! Where requests lie until somebody decides. Each is decided once: by whoever answers first, by the clock, or because
-//! nobody waits for it any more. An approval is on record before it has an effect; a denial has its effect whatever
-//! happens.
+//! Requests until they are decided. Each is decided once: by the first answer, by the clock, or because its requester
+//! is gone. An approval is on record before it has an effect; a denial has its effect whatever happens.
 
 use super::{
-    ApprovedRules, Ask, Kind, apply,
+    ApprovedRules, Ask, KIND, apply,
     notes::{decided_note, facts},
     shown,
     state::{Pending, Stage, State, WAITING_MAX, not_open},
-    words::{Answer, ApprovalRequest, Decision, DeniedBy, Scope, ScopeWish, Verdict},
+    words::{Answer, ApprovalRequest, Decision, DeniedBy, Scope, ScopeChoice, Verdict},
 };
 use crate::{
     caller::Caller,
@@ -16,13 +15,15 @@ use crate::{
     policy::Approved,
     record::{Note, Record},
     settings::ApprovalSettings,
+    sync::lock,
 };
+use ringfence_egress::Rule;
 use ringfence_store::audit::{Action, Outcome};
 use ringfence_types::{ErrorCode, Namespace, RequestError, SessionId};
 use serde_json::{Value, json};
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 use tokio::{
     sync::watch,
@@ -97,14 +98,14 @@ impl Approvals {
         }
     }
 
-    /// Puts a question before whoever may answer it. What is approved already, or was denied a moment ago, is not asked
+    /// Asks those who may answer. What is approved already, or was denied a moment ago, is not asked
     /// again; too many questions are refused.
     pub(crate) async fn ask(&self, ask: Ask) -> Result<Waiting, RequestError> {
         ask.check()?;
         let queue = &self.queue;
         match queue.enter(&ask) {
             Entered::New(waiting, request, digest) => {
-                // Nobody is asked what is not on record. Given up here, it is withdrawn.
+                // It is asked only once it is on record. Given up here, it is withdrawn.
                 queue
                     .note_asked(&ask, Outcome::Pending, queue.asked(&ask, &request, &digest))
                     .await?;
@@ -112,23 +113,23 @@ impl Approvals {
                 Ok(waiting)
             }
             Entered::Joined(waiting, id) => {
-                let details = json!({"kind": ask.kind.name(), "what": ask.kind.what(), "joined": id});
+                let details = json!({"kind": KIND, "what": ask.rule.to_string(), "joined": id});
                 queue.note_asked(&ask, Outcome::Pending, details).await?;
                 Ok(waiting)
             }
             Entered::Decided(decision) => self.given(&ask, decision).await,
             Entered::Refused(error) => {
                 let details =
-                    json!({"kind": ask.kind.name(), "what": ask.kind.what(), "code": error.code.as_str()});
+                    json!({"kind": KIND, "what": ask.rule.to_string(), "code": error.code.as_str()});
                 queue.note_asked(&ask, Outcome::Denied, details).await?;
                 Err(error)
             }
         }
     }
 
-    /// The same of what nobody has to be asked: it is decided already.
+    /// The same of what is decided already, so that no person is asked.
     pub(crate) async fn given(&self, ask: &Ask, decision: Decision) -> Result<Waiting, RequestError> {
-        let mut details = json!({"kind": ask.kind.name(), "what": ask.kind.what()});
+        let mut details = json!({"kind": KIND, "what": ask.rule.to_string()});
         let outcome = match decision.verdict {
             Verdict::Approved(scope) => {
                 details["standing"] = json!(scope);
@@ -143,7 +144,7 @@ impl Approvals {
         Ok(Waiting::decided_already(decision))
     }
 
-    /// Decides a request. `digest` says what whoever decides has seen.
+    /// Decides a request. `digest` names the request as it was shown.
     pub(crate) async fn decide(
         &self,
         id: &str,
@@ -153,7 +154,7 @@ impl Approvals {
     ) -> Result<Decision, RequestError> {
         let queue = self.queue.clone();
         let (taken, decision) = queue.take(id, digest, answer, by)?;
-        // Whoever answers may go away; the answer counts.
+        // The answer counts even if its client goes away.
         let by = by.clone();
         let concluded = tokio::spawn(async move { queue.conclude(taken, decision, &by).await }).await;
         concluded.unwrap_or_else(|_| {
@@ -165,32 +166,28 @@ impl Approvals {
         })
     }
 
-    /// What a session had by approval is gone with it, and nobody is asked for more.
+    /// What a session had by approval is gone with it, and its open requests are withdrawn.
     pub(crate) fn forget_session(&self, session: &SessionId) {
         self.queue.rules.forget_session(session);
         self.queue
             .withdraw(|pending| pending.ask.session.as_ref() == Some(session));
     }
 
-    /// Nobody is asked any more.
+    /// Withdraws all requests, and accepts no more.
     pub(crate) fn close(&self) {
-        self.queue.state().is_closed = true;
+        lock(&self.queue.state).is_closed = true;
         self.queue.withdraw(|_| true);
         self.queue.tell();
     }
 }
 
 impl ApprovalQueue {
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn tell(&self) {
         self.changes.send_modify(|number| *number += 1);
     }
 
     pub(super) fn pending(&self, namespace: Option<&Namespace>) -> Vec<ApprovalRequest> {
-        let state = self.state();
+        let state = lock(&self.state);
         let mut requests: Vec<ApprovalRequest> = state
             .pending
             .values()
@@ -203,18 +200,17 @@ impl ApprovalQueue {
     }
 
     pub(super) fn decision(&self, id: &str) -> Option<Decision> {
-        let state = self.state();
+        let state = lock(&self.state);
         let found = state.decided.iter().rfind(|(known, _)| known == id);
         found.map(|(_, decision)| decision.clone())
     }
 
     fn enter(self: &Arc<Self>, ask: &Ask) -> Entered {
-        let Kind::Egress { rule } = &ask.kind;
-        if let Some(decision) = self.rules.standing(ask, rule) {
+        if let Some(decision) = self.rules.standing(ask) {
             return Entered::Decided(decision);
         }
         let (now, key) = (Instant::now(), ask.key());
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.prune(now);
         let same = state.pending.iter_mut().find(|(_, one)| one.ask.key() == key);
         if let Some((id, pending)) = same {
@@ -227,8 +223,8 @@ impl ApprovalQueue {
             let waiting = self.seat(pending, &id);
             return Entered::Joined(waiting, id);
         }
-        let is_same = |(_, namespace, kind): &(Instant, Namespace, Kind)| {
-            *namespace == key.namespace && *kind == key.kind
+        let is_same = |(_, namespace, rule): &(Instant, Namespace, Rule)| {
+            *namespace == key.namespace && *rule == key.rule
         };
         if state.denied.iter().any(is_same) {
             return Entered::Decided(Decision::denied(DeniedBy::Lately));
@@ -273,8 +269,8 @@ impl ApprovalQueue {
         let timeout = u64::try_from(waits.as_millis()).unwrap_or(u64::MAX);
         ApprovalRequest {
             id,
-            kind: ask.kind.name().to_owned(),
-            what: ask.kind.what(),
+            kind: KIND.to_owned(),
+            what: ask.rule.to_string(),
             namespace: ask.namespace.to_string(),
             session_id: ask.session.as_ref().map(ToString::to_string),
             execution_id: ask.execution.clone(),
@@ -291,7 +287,7 @@ impl ApprovalQueue {
     fn open(self: &Arc<Self>, request: &ApprovalRequest) {
         let id = request.id.clone();
         let (mut told, waits) = {
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             // Withdrawn meanwhile.
             let Some(pending) = state.pending.get_mut(&id) else {
                 return;
@@ -299,7 +295,6 @@ impl ApprovalQueue {
             pending.stage = Stage::Open;
             let facts = ApprovalFacts::of(&pending.ask, &id);
             self.tell_event(&pending.ask, EventKind::ApprovalRequested(facts.clone()));
-            let Kind::Egress { .. } = &pending.ask.kind;
             self.tell_event(&pending.ask, EventKind::EgressRequested(facts));
             (pending.told.subscribe(), pending.ask.timeout(&self.settings))
         };
@@ -321,7 +316,7 @@ impl ApprovalQueue {
     }
 
     fn take_open(&self, id: &str) -> Option<Taken> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let pending = state.pending.get_mut(id).filter(|one| one.stage == Stage::Open)?;
         pending.stage = Stage::Answered;
         Some(Taken {
@@ -340,7 +335,7 @@ impl ApprovalQueue {
         by: &Caller,
     ) -> Result<(Taken, Decision), RequestError> {
         let decision = {
-            let state = self.state();
+            let state = lock(&self.state);
             let pending = state.pending.get(id).filter(|one| one.stage == Stage::Open);
             let Some(pending) = pending else {
                 let decided = state.decided.iter().rfind(|(known, _)| known == id);
@@ -356,7 +351,7 @@ impl ApprovalQueue {
             self.decision_of(answer, &pending.ask, by)?
         };
         let taken = self.take_open(id);
-        let taken = taken.ok_or_else(|| not_open(id, self.decision(id).as_ref(), &self.state()))?;
+        let taken = taken.ok_or_else(|| not_open(id, self.decision(id).as_ref(), &lock(&self.state)))?;
         Ok((taken, decision))
     }
 
@@ -377,10 +372,10 @@ impl ApprovalQueue {
         }
         let most = self.settings.namespace_max;
         let lasts = match wish {
-            ScopeWish::Once | ScopeWish::Session => None,
-            ScopeWish::Namespace(None) => Some(most),
-            ScopeWish::Namespace(Some(lasts)) if !lasts.is_zero() && lasts <= most => Some(lasts),
-            ScopeWish::Namespace(Some(_)) => {
+            ScopeChoice::Once | ScopeChoice::Session => None,
+            ScopeChoice::Namespace(None) => Some(most),
+            ScopeChoice::Namespace(Some(lasts)) if !lasts.is_zero() && lasts <= most => Some(lasts),
+            ScopeChoice::Namespace(Some(_)) => {
                 return Err(RequestError::invalid(
                     format!("an approval lasts from 1 s to {} min.", most.as_secs() / 60),
                     "Name a shorter time, or have the operator raise approvals.max_namespace_minutes.",
@@ -402,7 +397,7 @@ impl ApprovalQueue {
         })
     }
 
-    /// Puts it on record, gives it its effect, and tells whoever waits.
+    /// Puts it on record, gives it its effect, and answers those that wait.
     async fn conclude(
         &self,
         taken: Taken,
@@ -429,10 +424,10 @@ impl ApprovalQueue {
         answer
     }
 
-    /// Whoever waits is told, and it lies here no more.
+    /// Removes it, and answers those that wait.
     fn settle(&self, id: &str, decision: &Decision) {
         {
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             let Some(pending) = state.pending.remove(id) else {
                 return;
             };
@@ -448,7 +443,7 @@ impl ApprovalQueue {
     /// One who waited does so no more.
     pub(super) fn leave(&self, id: &str) {
         let is_last = {
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             let Some(pending) = state.pending.get_mut(id) else {
                 return;
             };
@@ -461,10 +456,10 @@ impl ApprovalQueue {
         }
     }
 
-    /// Denies what nobody wants any more. That it is on record is not waited for.
+    /// Denies what is not wanted any more, without waiting until that is on record.
     fn withdraw(&self, is_meant: impl Fn(&Pending) -> bool) {
         let meant: Vec<(String, String, Ask)> = {
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             let meant = state.pending.values_mut();
             meant
                 .filter(|pending| pending.stage != Stage::Answered && is_meant(pending))
@@ -510,8 +505,8 @@ impl ApprovalQueue {
     }
 
     fn tell_event(&self, ask: &Ask, kind: EventKind) {
-        self.bus
-            .tell(ask.namespace.as_str(), ask.execution.as_deref(), kind);
+        let execution = ask.execution.as_deref();
+        self.bus.publish(ask.namespace.as_str(), execution, kind);
     }
 
     fn tell_decided(&self, ask: &Ask, id: &str, decision: &Decision) {
@@ -522,7 +517,6 @@ impl ApprovalQueue {
             ..ApprovalFacts::of(ask, id)
         };
         self.tell_event(ask, EventKind::ApprovalDecided(facts.clone()));
-        let Kind::Egress { .. } = &ask.kind;
         self.tell_event(
             ask,
             if decision.is_approved() {
@@ -553,7 +547,7 @@ impl Approvals {
     }
 }
 
-/// Somebody who waits for an answer. Dropped, they wait no more, and a request for which nobody waits is denied.
+/// Waits for an answer. When the last that waits for a request is dropped, the request is denied.
 pub struct Waiting {
     told: watch::Receiver<Option<Decision>>,
     request: Option<ApprovalRequest>,
@@ -583,12 +577,12 @@ impl Waiting {
         }
     }
 
-    /// What is asked; none: nobody has to be.
+    /// What is asked; none: it was decided already.
     pub fn request(&self) -> Option<&ApprovalRequest> {
         self.request.as_ref()
     }
 
-    /// Whether nobody else has asked the same: then it is on whoever waits here to see that a person is asked.
+    /// Whether it is the first to ask this: then its holder has to see to it that a person is asked.
     pub fn is_first(&self) -> bool {
         self.is_first
     }
@@ -615,7 +609,7 @@ impl fmt::Debug for Waiting {
     }
 }
 
-/// Hears that requests have come or gone. It misses none: whoever asks [`ApprovalWatch::changed`] late is told of all.
+/// Hears that requests have come or gone. It misses none: a late call of [`ApprovalWatch::changed`] returns at once.
 pub struct ApprovalWatch {
     changes: watch::Receiver<u64>,
     queue: Arc<ApprovalQueue>,
@@ -635,6 +629,6 @@ impl ApprovalWatch {
 
     /// Until there is another answer. False: there will be none.
     pub async fn changed(&mut self) -> bool {
-        !self.queue.state().is_closed && self.changes.changed().await.is_ok()
+        !lock(&self.queue.state).is_closed && self.changes.changed().await.is_ok()
     }
 }

@@ -1,21 +1,21 @@
-//! What has been approved of the network: rules with an end, by namespace, by session, and for one run. Whoever holds a
-//! way out listens, and asks again when it has changed.
+//! What has been approved of the network: rules with an end, by namespace, by session, and for one run. Egress leases
+//! follow their changes.
 
 use super::{
     Ask,
     words::{Decision, Scope},
 };
+use crate::sync::lock;
 use ringfence_egress::Rule;
 use ringfence_types::{Namespace, SessionId};
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 use tokio::{sync::watch, time::Instant};
 
 /// Rules that one namespace has by approval, its sessions' with them.
 pub(super) const RULES_MAX: usize = 64;
-/// Of all namespaces.
 const ALL_MAX: usize = 4096;
 /// How long one that is for the next run waits for that run.
 const ONCE: Duration = Duration::from_secs(15 * 60);
@@ -31,7 +31,6 @@ struct Approved {
     decision: Decision,
 }
 
-/// Whose it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum RuleOwner {
     /// The next run of the namespace, or the next call of the session.
@@ -57,10 +56,6 @@ impl Default for ApprovedRules {
 }
 
 impl ApprovedRules {
-    fn all(&self) -> MutexGuard<'_, Vec<Approved>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What the runs of a namespace may reach by approval, or the calls of one of its sessions. For one run alone there
     /// may be more: see [`ApprovedRules::take_once`].
     pub(crate) fn rules_for(&self, namespace: &Namespace, session: Option<&SessionId>) -> Vec<Rule> {
@@ -74,18 +69,18 @@ impl ApprovedRules {
                     RuleOwner::Next(_) => false,
                 }
         };
-        self.all()
+        lock(&self.all)
             .iter()
             .filter(is_theirs)
             .map(|approved| approved.rule.clone())
             .collect()
     }
 
-    /// What was approved for one run: it is the caller's who takes it, and nobody else's any more.
+    /// What was approved for one run: the caller takes it, and no other has it any more.
     pub(crate) fn take_once(&self, namespace: &Namespace, session: Option<&SessionId>) -> Vec<Rule> {
         let now = Instant::now();
         let mut taken = Vec::new();
-        self.all().retain(|approved| {
+        lock(&self.all).retain(|approved| {
             let is_theirs = approved.namespace == *namespace
                 && matches!(&approved.holder, RuleOwner::Next(of) if of.as_ref() == session);
             if is_theirs && approved.is_live(now) {
@@ -111,13 +106,13 @@ impl ApprovedRules {
     }
 
     /// The decision by which an ask has been approved already.
-    pub(super) fn standing(&self, ask: &Ask, rule: &Rule) -> Option<Decision> {
+    pub(super) fn standing(&self, ask: &Ask) -> Option<Decision> {
         let now = Instant::now();
-        let all = self.all();
+        let all = lock(&self.all);
         let stands = all.iter().find(|approved| {
             approved.namespace == ask.namespace
                 && approved.is_live(now)
-                && rule.is_within(&approved.rule)
+                && ask.rule.is_within(&approved.rule)
                 && match &approved.holder {
                     RuleOwner::Namespace => true,
                     RuleOwner::Session(id) => Some(id) == ask.session.as_ref(),
@@ -131,14 +126,14 @@ impl ApprovedRules {
     /// Is there room for one more of this namespace.
     pub(super) fn has_room(&self, namespace: &Namespace) -> bool {
         let now = Instant::now();
-        let mut all = self.all();
+        let mut all = lock(&self.all);
         all.retain(|approved| approved.is_live(now));
         let of_it = all.iter().filter(|approved| approved.namespace == *namespace);
         of_it.count() < RULES_MAX && all.len() < ALL_MAX
     }
 
     /// False: there is no room.
-    pub(super) fn add(self: &Arc<Self>, ask: &Ask, rule: &Rule, scope: Scope, decision: &Decision) -> bool {
+    pub(super) fn add(self: &Arc<Self>, ask: &Ask, scope: Scope, decision: &Decision) -> bool {
         let holder = match (scope, &ask.session) {
             (Scope::Once, session) => RuleOwner::Next(session.clone()),
             (Scope::Session, Some(session)) => RuleOwner::Session(session.clone()),
@@ -158,8 +153,8 @@ impl ApprovedRules {
             }),
         };
         let until = lasts.map(|lasts| Instant::now() + lasts);
-        self.all().push(Approved {
-            rule: rule.clone(),
+        lock(&self.all).push(Approved {
+            rule: ask.rule.clone(),
             namespace: ask.namespace.clone(),
             holder,
             until,
@@ -180,7 +175,7 @@ impl ApprovedRules {
     }
 
     fn remove(&self, is_over: impl Fn(&Approved) -> bool) {
-        let mut all = self.all();
+        let mut all = lock(&self.all);
         let before = all.len();
         all.retain(|approved| !is_over(approved));
         let has_changed = all.len() != before;

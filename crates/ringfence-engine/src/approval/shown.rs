@@ -8,9 +8,7 @@ use std::time::Duration;
 
 /// All that is asked, for a person.
 pub(super) fn lines(ask: &Ask, timeout: Duration) -> Vec<String> {
-    let mut lines = match &ask.kind {
-        super::Kind::Egress { rule } => egress(rule, opening(ask)),
-    };
+    let mut lines = egress(&ask.rule, opening(ask));
     lines.push(line("namespace", ask.namespace.as_str()));
     if let Some(session) = &ask.session {
         lines.push(line("session", session.as_str()));
@@ -73,8 +71,8 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 /// Letters, digits, blanks and most punctuation stay; everything else is spelled out as `\u{...}`: what ends a line or
-/// the quotation, moves the cursor, reorders or hides text, joins with the letter before it, or is a link or a tag to
-/// whoever takes the text for Markdown.
+/// the quotation, moves the cursor, reorders or hides text, joins with the letter before it, or is a link or a tag in
+/// Markdown.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

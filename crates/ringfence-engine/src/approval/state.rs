@@ -1,9 +1,11 @@
 //! The requests that lie on the queue, and what keeps them from becoming many.
 
 use super::{
-    Ask, Kind,
+    Ask,
     words::{ApprovalRequest, Decision, DeniedBy, Verdict},
 };
+use crate::error::{busy, stopping};
+use ringfence_egress::Rule;
 use ringfence_types::{ErrorCode, Namespace, RequestError};
 use std::{
     collections::{HashMap, VecDeque},
@@ -31,27 +33,25 @@ pub(super) struct State {
     /// When new requests came in the last minute.
     pub(super) asked: VecDeque<(Instant, Namespace)>,
     /// What was denied, and when; the latest last.
-    pub(super) denied: VecDeque<(Instant, Namespace, Kind)>,
+    pub(super) denied: VecDeque<(Instant, Namespace, Rule)>,
     /// What became of requests that lie here no more.
     pub(super) decided: VecDeque<(String, Decision)>,
     pub(super) is_closed: bool,
 }
 
-/// A request that nobody has decided yet.
+/// A request that is not decided yet.
 pub(super) struct Pending {
     pub(super) request: ApprovalRequest,
     pub(super) digest: String,
     pub(super) ask: Ask,
     pub(super) stage: Stage,
-    /// Who waits for the answer.
     pub(super) waiting: usize,
     pub(super) told: watch::Sender<Option<Decision>>,
 }
 
-/// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It is not on record yet, so nobody is asked.
+    /// It is not on record yet, and not shown.
     New,
     Open,
     /// Somebody has answered, and the answer is put on record.
@@ -72,22 +72,14 @@ impl State {
     /// Why one more of this namespace cannot be asked.
     pub(super) fn refusal(&self, namespace: &Namespace, now: Instant) -> Option<RequestError> {
         if self.is_closed {
-            return Some(RequestError::new(
-                ErrorCode::Cancelled,
-                "the server is stopping.",
-                "Start it again.",
-            ));
+            return Some(stopping());
         }
         let of_it = || self.asked.iter().filter(|(_, of)| of == namespace);
         let full = |what: String, since: Option<Instant>| {
-            let mut busy = RequestError::new(
-                ErrorCode::Busy,
-                what,
-                "Work with what is allowed; a person cannot be asked more than that.",
-            );
             let left = since.map_or(MINUTE, |since| (since + MINUTE).duration_since(now));
-            busy.retry_after_ms = Some(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
-            Some(busy)
+            let left = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+            let hint = "Work with what is allowed; a person cannot be asked more than that.";
+            Some(busy(what, hint, left))
         };
         let pending_of_it = self
             .pending
@@ -132,16 +124,16 @@ impl State {
     }
 
     pub(super) fn remember(&mut self, id: &str, pending: &Pending, decision: &Decision) {
-        let Ask { kind, namespace, .. } = &pending.ask;
+        let Ask { rule, namespace, .. } = &pending.ask;
         match decision.verdict {
             Verdict::Denied(DeniedBy::Human | DeniedBy::Timeout) => {
                 self.denied
-                    .push_back((Instant::now(), namespace.clone(), kind.clone()));
+                    .push_back((Instant::now(), namespace.clone(), rule.clone()));
             }
             Verdict::Denied(_) => {}
             Verdict::Approved(_) => self
                 .denied
-                .retain(|(_, of, what)| of != namespace || what != kind),
+                .retain(|(_, of, what)| of != namespace || what != rule),
         }
         self.decided.push_back((id.to_owned(), decision.clone()));
         while self.denied.len() > REMEMBERED_MAX {

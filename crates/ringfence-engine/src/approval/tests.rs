@@ -10,7 +10,7 @@ use crate::{
 };
 use ringfence_store::{
     Signer,
-    audit::{Audit, Durability, Page, Place, Query},
+    audit::{Audit, Durability, Page, Query, Storage},
     vault::{Vault, VaultSettings},
 };
 use ringfence_types::ErrorCode;
@@ -24,7 +24,7 @@ struct Scene {
 
 fn scene_with(timeout: Duration) -> Scene {
     let signer = Signer::in_memory().unwrap();
-    let audit = Audit::open(Place::Memory, Durability::Process, signer, "test".to_owned()).unwrap();
+    let audit = Audit::open(Storage::Memory, Durability::Process, signer, "test".to_owned()).unwrap();
     let record = Record::new(audit, OnFailure::Deny);
     let vault = Arc::new(Vault::open(VaultSettings::Memory).unwrap());
     let settings = ApprovalSettings {
@@ -50,9 +50,7 @@ fn session() -> SessionId {
 
 fn ask_for(domain: &str) -> Ask {
     Ask {
-        kind: Kind::Egress {
-            rule: crate::egress_rule(domain).unwrap(),
-        },
+        rule: crate::egress_rule(domain).unwrap(),
         namespace: Namespace::default_name(),
         session: None,
         execution: None,
@@ -66,7 +64,7 @@ fn person() -> Caller {
     Caller::new("a person")
 }
 
-const ONCE: Answer = Answer::Approve(ScopeWish::Once);
+const ONCE: Answer = Answer::Approve(ScopeChoice::Once);
 
 impl Scene {
     async fn ask(&self, ask: Ask) -> Waiting {
@@ -126,7 +124,7 @@ async fn an_approval_reaches_whoever_waits_and_leaves_a_rule_of_its_scope() {
     };
     let waiting = scene.ask(of_session).await;
     scene
-        .answer(&waiting, Answer::Approve(ScopeWish::Session))
+        .answer(&waiting, Answer::Approve(ScopeChoice::Session))
         .await
         .unwrap();
     assert_eq!(scene.rules(Some(&session())), ["b.example.com:8443"]);
@@ -137,7 +135,7 @@ async fn an_approval_reaches_whoever_waits_and_leaves_a_rule_of_its_scope() {
     assert!(changes.has_changed().unwrap() && scene.rules(Some(&session())).is_empty());
 
     let waiting = scene.ask(ask_for("c.example.com")).await;
-    let hour = Answer::Approve(ScopeWish::Namespace(None));
+    let hour = Answer::Approve(ScopeChoice::Namespace(None));
     let answered = scene.answer(&waiting, hour).await.unwrap();
     assert!(answered.expires_unix_ms.is_some());
     assert_eq!(scene.rules(Some(&session())), ["c.example.com"]);
@@ -159,7 +157,7 @@ async fn an_approval_reaches_whoever_waits_and_leaves_a_rule_of_its_scope() {
 async fn what_is_for_a_time_ends_by_itself_and_is_told() {
     let scene = scene();
     let waiting = scene.ask(ask_for("a.example.com")).await;
-    let short = Answer::Approve(ScopeWish::Namespace(Some(Duration::from_millis(150))));
+    let short = Answer::Approve(ScopeChoice::Namespace(Some(Duration::from_millis(150))));
     scene.answer(&waiting, short).await.unwrap();
     let mut changes = scene.approvals.rules().changes();
     changes.mark_unchanged();
@@ -297,7 +295,7 @@ async fn the_same_question_is_put_once_and_answered_to_all_who_ask_it() {
 async fn what_is_approved_already_is_not_asked_and_what_was_denied_lately_neither() {
     let scene = scene();
     let waiting = scene.ask(ask_for("a.example.com")).await;
-    let hour = Answer::Approve(ScopeWish::Namespace(None));
+    let hour = Answer::Approve(ScopeChoice::Namespace(None));
     scene.answer(&waiting, hour).await.unwrap();
     let again = scene.ask(ask_for("a.example.com:443")).await;
     assert!(again.request().is_none() && again.decision().unwrap().is_approved());
@@ -435,11 +433,13 @@ async fn a_run_that_waits_has_what_was_approved_for_it_and_leaves_nothing() {
 async fn an_approval_is_for_what_was_asked_and_no_longer_than_the_operator_allows() {
     let scene = scene();
     let waiting = scene.ask(ask_for("a.example.com")).await;
-    let refused = scene.answer(&waiting, Answer::Approve(ScopeWish::Session)).await;
+    let refused = scene
+        .answer(&waiting, Answer::Approve(ScopeChoice::Session))
+        .await;
     assert_eq!(refused.unwrap_err().code, ErrorCode::InvalidArgument);
     for lasts in [Duration::ZERO, Duration::from_secs(3601)] {
         let refused = scene
-            .answer(&waiting, Answer::Approve(ScopeWish::Namespace(Some(lasts))))
+            .answer(&waiting, Answer::Approve(ScopeChoice::Namespace(Some(lasts))))
             .await;
         assert_eq!(refused.unwrap_err().code, ErrorCode::InvalidArgument);
     }

@@ -1,4 +1,4 @@
-//! What a request for approval, an answer to it and a decision are, for whoever is asked.
+//! What a request for approval, an answer to it and a decision are.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -35,10 +35,10 @@ pub struct ApprovalRequest {
 }
 
 impl ApprovalRequest {
-    /// Names exactly this request: SHA-256 of all that stands in it, in lower-case hexadecimal digits. Whoever decides
-    /// says by it what they have seen.
+    /// Names exactly this request: SHA-256 of all that stands in it, in lower-case hexadecimal digits. A decision
+    /// names by it what was seen.
     pub fn digest(&self) -> String {
-        // Fields of a struct are written in the order of their declaration, whoever writes them.
+        // Fields of a struct are always written in the order of their declaration.
         let canonical = Canonical {
             version: 1,
             request: self,
@@ -92,7 +92,7 @@ impl FromStr for Scope {
 /// What an approval is to be for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ScopeWish {
+pub enum ScopeChoice {
     /// One run.
     Once,
     /// The session.
@@ -101,7 +101,7 @@ pub enum ScopeWish {
     Namespace(Option<Duration>),
 }
 
-impl ScopeWish {
+impl ScopeChoice {
     pub(super) fn scope(self) -> Scope {
         match self {
             Self::Once => Scope::Once,
@@ -116,7 +116,7 @@ impl ScopeWish {
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// Yes, for that much.
-    Approve(ScopeWish),
+    Approve(ScopeChoice),
     /// No.
     Deny,
 }
@@ -126,7 +126,7 @@ pub enum Answer {
 pub struct Decision {
     /// Yes or no.
     pub verdict: Verdict,
-    /// By which channel and whom; where nobody has answered, why.
+    /// The channel and the person; without an answer, why there was none.
     pub decided_by: String,
     /// When an approval ends that is for a time. Unix time.
     pub expires_unix_ms: Option<u64>,
@@ -178,9 +178,9 @@ pub enum Verdict {
 pub enum DeniedBy {
     /// A person said so.
     Human,
-    /// Nobody answered in time.
+    /// No answer came in time.
     Timeout,
-    /// Nobody waits for the answer any more, or the server stops.
+    /// Its requester is gone, or the server stops.
     Gone,
     /// The same was denied a moment ago.
     Lately,
@@ -203,10 +203,10 @@ impl DeniedBy {
     fn words(self) -> &'static str {
         match self {
             Self::Human => "a person",
-            Self::Timeout => "nobody: its time was up",
-            Self::Gone => "nobody: it was withdrawn",
-            Self::Lately => "nobody: asked and denied a moment ago",
-            Self::Limit => "nobody: the approval could not be kept",
+            Self::Timeout => "no one: its time was up",
+            Self::Gone => "no one: it was withdrawn",
+            Self::Lately => "no one: asked and denied a moment ago",
+            Self::Limit => "no one: the approval could not be kept",
         }
     }
 }

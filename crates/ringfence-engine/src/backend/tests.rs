@@ -16,8 +16,8 @@ async fn begun_with(cause: Cause) -> Result<Option<Cause>, RequestError> {
     };
     wire::send(theirs.as_fd(), &Event::Ended(ending), &[]).unwrap();
     let (_cancel, mut cancelled) = watch::channel(false);
-    let (doors, early) = events.begun(&mut cancelled).await?;
-    assert!(doors.is_empty());
+    let (dirs, early) = events.begun(&mut cancelled).await?;
+    assert!(dirs.is_empty());
     Ok(early.map(|ending| ending.cause))
 }
 

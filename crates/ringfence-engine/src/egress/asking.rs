@@ -1,26 +1,23 @@
 //! Asks a person about what a program tries and no rule allows, while its connection waits. A question belongs to one
-//! run, or to one call of a session, and ends with it; between its calls a session asks nobody.
+//! run, or to one call of a session, and ends with it; between its calls a session asks no person.
 
 use super::{Egress, EgressRedactor, LeasePolicy};
 use crate::{
-    approval::{self, Ask, DeniedBy, Kind, Scope},
-    caller::{Caller, OutputChunk, OutputStream},
+    approval::{self, Ask, DeniedBy, Scope},
+    caller::{OutputChunk, Requester},
     policy::{self, reach::PACKAGE_INDEXES},
-    record::AuditScope,
     settings::OnDenied,
+    sync::lock,
 };
 use ringfence_egress::{ApprovalFuture, ApprovalHook, Destination, NotApproved, Rule, Verdict};
 use ringfence_types::AllowedDomains;
 use std::{
     collections::HashMap,
     ops::Deref,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
     time::Duration,
 };
-use tokio::{
-    sync::{mpsc, watch},
-    task::JoinSet,
-};
+use tokio::{sync::watch, task::JoinSet};
 
 /// A run, or a call, asks about so many different hosts and ports: each once, whatever the answer.
 const QUESTIONS_MAX: usize = 8;
@@ -28,30 +25,6 @@ const QUESTIONS_MAX: usize = 8;
 /// it.
 const OPEN_MAX: usize = 4;
 
-/// In whose name it is asked.
-#[derive(Clone)]
-pub(crate) struct Requester {
-    execution: String,
-    caller: Caller,
-    /// Whoever follows the run is told that it waits.
-    live: Option<mpsc::Sender<OutputChunk>>,
-}
-
-impl Requester {
-    pub(super) fn execution(&self) -> &str {
-        &self.execution
-    }
-
-    pub(crate) fn of(opened: &AuditScope, live: Option<&mpsc::Sender<OutputChunk>>) -> Self {
-        Self {
-            execution: opened.id().to_owned(),
-            caller: opened.caller().clone(),
-            live: live.cloned(),
-        }
-    }
-}
-
-/// The asking of one way out.
 pub(super) struct ApprovalScope {
     egress: Weak<Egress>,
     terms: Arc<LeasePolicy>,
@@ -63,7 +36,7 @@ type Answered = Result<(), NotApproved>;
 
 /// Of the run, or the call, that goes on.
 struct OpenQuestions {
-    asker: Requester,
+    by: Requester,
     patience: Duration,
     questions: HashMap<Destination, watch::Receiver<Option<Answered>>>,
     /// Those that wait. Dropped, they are withdrawn.
@@ -80,13 +53,9 @@ impl ApprovalScope {
         })
     }
 
-    fn round(&self) -> MutexGuard<'_, Option<OpenQuestions>> {
-        self.round.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn begin(&self, asker: Requester, patience: Duration) {
-        *self.round() = Some(OpenQuestions {
-            asker,
+    pub(super) fn begin(&self, by: Requester, patience: Duration) {
+        *lock(&self.round) = Some(OpenQuestions {
+            by,
             patience,
             questions: HashMap::new(),
             waiting: JoinSet::new(),
@@ -95,7 +64,7 @@ impl ApprovalScope {
 
     /// What waits is withdrawn, and nothing is approved any more.
     pub(super) fn end(&self) {
-        drop(self.round().take());
+        drop(lock(&self.round).take());
     }
 
     /// The answer to this question, which is put once.
@@ -103,7 +72,7 @@ impl ApprovalScope {
         self: &Arc<Self>,
         to: &Destination,
     ) -> Result<watch::Receiver<Option<Answered>>, NotApproved> {
-        let mut round = self.round();
+        let mut round = lock(&self.round);
         let Some(round) = &mut *round else {
             return Err(not_asked("no call of the session goes on"));
         };
@@ -126,53 +95,48 @@ impl ApprovalScope {
         }
         let rule: Rule = to.to_string().parse().map_err(|_| not_asked("it is no host"))?;
         let (tell, told) = watch::channel(None);
-        let (asking, asker, patience) = (self.clone(), round.asker.clone(), round.patience);
+        let (asking, by, patience) = (self.clone(), round.by.clone(), round.patience);
         round.waiting.spawn(async move {
-            let answered = asking.put(asker, rule, patience).await;
+            let answered = asking.put(by, rule, patience).await;
             tell.send_replace(Some(answered));
         });
         round.questions.insert(to.clone(), told.clone());
         Ok(told)
     }
 
-    /// Puts it before whoever may answer, and gives an answer its effect.
-    async fn put(&self, asker: Requester, rule: Rule, patience: Duration) -> Answered {
+    /// Asks a person, and gives the answer its effect.
+    async fn put(&self, by: Requester, rule: Rule, patience: Duration) -> Answered {
         let ask = Ask {
-            kind: Kind::Egress { rule: rule.clone() },
+            rule: rule.clone(),
             namespace: self.terms.namespace.clone(),
             session: self.terms.session.clone(),
-            execution: Some(asker.execution.clone()),
-            caller: asker.caller,
+            execution: by.execution_id.clone(),
+            caller: by.caller,
             reason: String::new(),
             patience: Some(patience),
         };
         let approvals = self.egress.upgrade().ok_or_else(stopping)?.approvals.clone();
         let asked = approvals.ask(ask).await;
         let mut waiting = asked.map_err(|error| not_asked(error.message.trim_end_matches('.')))?;
-        if let (Some(live), Some(request)) = (&asker.live, waiting.request()) {
+        if let (Some(output), Some(request)) = (&by.client.output, waiting.request()) {
             let text = format!(
                 "the program waits for somebody to allow {rule}: `ringfence approvals approve {}` (within {} s)\n",
                 request.id,
                 patience.as_secs()
             );
-            let stream = OutputStream::Notice;
-            let chunk = OutputChunk {
-                stream,
-                bytes: text.into_bytes(),
-            };
-            // Whoever is too slow to read of it is not waited for.
-            drop(live.try_send(chunk));
+            // A client that is too slow to read of it is not waited for.
+            drop(output.try_send(OutputChunk::notice(&text)));
         }
         let decision = waiting.decided().await;
         let egress = self.egress.upgrade().ok_or_else(stopping)?;
         match decision.verdict {
-            approval::Verdict::Approved(Scope::Once) => self.give(&asker.execution, rule)?,
+            approval::Verdict::Approved(Scope::Once) => self.give(by.execution_id.as_deref(), rule)?,
             approval::Verdict::Approved(_) => {}
             approval::Verdict::Denied(why) => {
                 return Err(NotApproved(match why {
                     DeniedBy::Human => format!("asked, and denied by {}", decision.decided_by),
                     DeniedBy::Timeout => {
-                        format!("asked, and nobody has answered within {} s", patience.as_secs())
+                        format!("asked, and not answered within {} s", patience.as_secs())
                     }
                     DeniedBy::Lately => "not asked: it was denied a moment ago".to_owned(),
                     DeniedBy::Gone => "asked, and withdrawn".to_owned(),
@@ -185,20 +149,18 @@ impl ApprovalScope {
     }
 
     /// The run has it, if that still goes on.
-    fn give(&self, execution: &str, rule: Rule) -> Answered {
-        let round = self.round();
-        if round
-            .as_ref()
-            .is_none_or(|round| round.asker.execution != execution)
-        {
+    fn give(&self, execution: Option<&str>, rule: Rule) -> Answered {
+        let round = lock(&self.round);
+        let is_other = |round: &OpenQuestions| round.by.execution_id.as_deref() != execution;
+        if round.as_ref().is_none_or(is_other) {
             return Err(NotApproved("approved, too late".to_owned()));
         }
-        self.terms.own().once.push(rule);
+        lock(&self.terms.own).once.push(rule);
         Ok(())
     }
 }
 
-/// Until it is dropped somebody may be asked.
+/// While it is held, a person may be asked.
 pub(super) struct Open(pub(super) Arc<ApprovalScope>);
 
 impl Deref for Open {
@@ -214,7 +176,6 @@ impl Drop for Open {
     }
 }
 
-/// As the way out asks it.
 pub(super) struct AskHook(pub(super) Arc<ApprovalScope>);
 
 impl ApprovalHook for AskHook {
@@ -222,7 +183,7 @@ impl ApprovalHook for AskHook {
         let Some(egress) = self.0.egress.upgrade() else {
             return false;
         };
-        self.0.round().is_some() && matches!(egress.policy.current().egress.on_denied, OnDenied::Ask(_))
+        lock(&self.0.round).is_some() && matches!(egress.policy.current().egress.on_denied, OnDenied::Ask(_))
     }
 
     fn hint(&self, to: &Destination) -> Option<String> {
@@ -235,7 +196,7 @@ impl ApprovalHook for AskHook {
         }
         let egress = self.0.egress.upgrade()?;
         let terms = &self.0.terms;
-        let is_narrowed = matches!(terms.asked, AllowedDomains::Only(_)) || terms.own().named.is_some();
+        let is_narrowed = matches!(terms.asked, AllowedDomains::Only(_)) || lock(&terms.own).named.is_some();
         let host = to.to_string();
         let host = match to.port {
             80 | 443 => name.as_str(),
@@ -274,7 +235,7 @@ impl ApprovalHook for AskHook {
 }
 
 fn not_asked(why: &str) -> NotApproved {
-    NotApproved(format!("nobody was asked: {why}"))
+    NotApproved(format!("not asked: {why}"))
 }
 
 fn stopping() -> NotApproved {

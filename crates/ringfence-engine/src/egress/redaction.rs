@@ -7,7 +7,7 @@ use ringfence_redact::{REDACTED, Redactor};
 use std::{borrow::Cow, sync::Arc};
 use zeroize::Zeroizing;
 
-/// Over the texts of one way out.
+/// Redacts the texts of one lease.
 #[derive(Clone)]
 pub(super) struct EgressRedactor {
     redactor: Redactor,
@@ -40,7 +40,6 @@ impl EgressRedactor {
         }
     }
 
-    /// Whether this holds something that nobody is to be shown.
     pub(super) fn hides(&self, text: &str) -> bool {
         let mut over = text.to_owned();
         self.over(&mut over);

@@ -52,7 +52,6 @@ fn literal(text: &str) -> String {
     format!("r'''{text}'''")
 }
 
-/// How an interpreter is started.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Launch {
     pub(crate) argv: Vec<String>,
@@ -62,7 +61,20 @@ pub(crate) struct Launch {
     pub(crate) report_fd: bool,
 }
 
-/// What a run of Python is held to inside, beside the kernel's walls. Nothing of it costs anything where there is none.
+impl Launch {
+    fn of<'a>(argv: impl IntoIterator<Item = &'a str>, env: &[(&str, &str)]) -> Self {
+        let env = env.iter();
+        Self {
+            argv: argv.into_iter().map(str::to_owned).collect(),
+            env: env
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+            report_fd: true,
+        }
+    }
+}
+
+/// What a run of Python is held to inside, beside the kernel's walls. Without checks it costs nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Checks {
     /// Modules that the program may import, each with what lies below it; none: all.
@@ -99,16 +111,24 @@ impl Checks {
 const CHECKS: &str = "RINGFENCE_CHECKS";
 const VARIABLE_BYTES_MAX: usize = 64 << 10;
 
-/// `script` is the code's path as the caller knows it, `module` the file that Node imports in its place. Of the
-/// languages Python alone has checks.
-pub(crate) fn launch(
-    language: Language,
-    interpreter: &str,
-    script: &str,
-    module: Option<String>,
-    args: &[Argument],
-    checks: Option<&Checks>,
-) -> Launch {
+/// What an interpreter is started on.
+pub(crate) struct Script<'a> {
+    /// The code's path as the caller knows it.
+    pub(crate) path: &'a str,
+    /// The file that Node imports in its place.
+    pub(crate) module: Option<String>,
+    pub(crate) args: &'a [Argument],
+    /// Of the languages Python alone has them.
+    pub(crate) checks: Option<&'a Checks>,
+}
+
+pub(crate) fn launch(language: Language, interpreter: &str, script: Script<'_>) -> Launch {
+    let Script {
+        path,
+        module,
+        args,
+        checks,
+    } = script;
     let (before, env): (&[&str], &[(&str, &str)]) = match language {
         // No bytecode: it would be left in the workspace as if the program had made it.
         Language::Python => (&["-c", &PYTHON_PROGRAM], &[("PYTHONDONTWRITEBYTECODE", "1")]),
@@ -118,28 +138,21 @@ pub(crate) fn launch(
     };
     let words = std::iter::once(interpreter)
         .chain(before.iter().copied())
-        .chain([script]);
-    let mut env: Vec<(String, String)> = env
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-        .collect();
-    env.extend(module.map(|path| ("RINGFENCE_MODULE".to_owned(), path)));
+        .chain([path])
+        .chain(args.iter().map(Argument::as_str));
+    let mut launch = Launch::of(words, env);
+    launch
+        .env
+        .extend(module.map(|path| ("RINGFENCE_MODULE".to_owned(), path)));
     let checks = checks.filter(|_| language == Language::Python);
-    env.extend(checks.into_iter().flat_map(Checks::variables));
-    Launch {
-        argv: words
-            .map(str::to_owned)
-            .chain(args.iter().map(|word| word.as_str().to_owned()))
-            .collect(),
-        env,
-        report_fd: language != Language::Shell,
-    }
+    launch.env.extend(checks.into_iter().flat_map(Checks::variables));
+    launch.report_fd = language != Language::Shell;
+    launch
 }
 
 /// What a template of Python imports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Imports {
-    /// Those of the profile `basic`.
     Basic,
     /// And those of `warm.preload_python`.
     Data,
@@ -153,7 +166,6 @@ pub(crate) fn python_ahead(interpreter: &str) -> Launch {
     importing(interpreter, &COMMON)
 }
 
-/// A Python that forks itself.
 pub(crate) fn template(interpreter: &str, imports: Imports, data: &[String]) -> Launch {
     let more = match imports {
         Imports::Basic => &[],
@@ -166,7 +178,7 @@ pub(crate) fn template(interpreter: &str, imports: Imports, data: &[String]) -> 
 
 /// The template's program, which goes on as a driver itself where a pipe is its descriptor 4.
 fn importing(interpreter: &str, modules: &[&str]) -> Launch {
-    begun(
+    Launch::of(
         [interpreter, "-c", &PYTHON_TEMPLATE],
         &[
             ("PYTHONDONTWRITEBYTECODE", "1"),
@@ -181,22 +193,11 @@ fn importing(interpreter: &str, modules: &[&str]) -> Launch {
 
 /// A Node.js that waits for what it is to run.
 pub(crate) fn node_ahead(interpreter: &str, modules: &[String]) -> Launch {
-    begun([interpreter, "-e", &NODE_AHEAD], &[(PRELOAD, &modules.join(","))])
+    Launch::of([interpreter, "-e", &NODE_AHEAD], &[(PRELOAD, &modules.join(","))])
 }
 
 /// Read, and removed, by the driver.
 const PRELOAD: &str = "RINGFENCE_PRELOAD";
-
-fn begun(argv: [&str; 3], env: &[(&str, &str)]) -> Launch {
-    Launch {
-        argv: argv.map(str::to_owned).into(),
-        env: env
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect(),
-        report_fd: true,
-    }
-}
 
 /// Of what an interpreter is told, beside its environment.
 const GO_BYTES: usize = 8 << 10;

@@ -1,7 +1,8 @@
 //! Code that is ready for its interpreter, and how that is started with it.
 
 use super::{
-    Checks, Go, Launch, ProgramReport, by_name, launch, read_report, session::launch as session_launch, word,
+    Checks, Go, Launch, ProgramReport, Script, by_name, launch, read_report,
+    session::launch as session_launch, word,
 };
 use ringfence_types::{Argument, ExecuteRequest, Language, ProgramError};
 use std::path::Path;
@@ -15,7 +16,7 @@ pub(crate) struct Prepared {
     pub(crate) error: Option<ProgramError>,
     /// It is an interpreter that waits for calls.
     pub(crate) session: bool,
-    /// What it is told beside the code.
+    /// What it gets beside the code.
     pub(crate) checks: Option<Checks>,
 }
 
@@ -35,16 +36,6 @@ impl Prepared {
     /// The same with what the interpreter is told beside the code.
     pub(crate) fn with(self, checks: Option<Checks>) -> Self {
         Self { checks, ..self }
-    }
-
-    /// Is it an interpreter that waits for calls.
-    pub(crate) fn is_session(&self) -> bool {
-        self.session
-    }
-
-    /// Its text.
-    pub(crate) fn script(&self) -> &str {
-        &self.script
     }
 
     /// What an interpreter that was started ahead is told.
@@ -69,7 +60,6 @@ impl Prepared {
         })
     }
 
-    /// How the interpreter is started.
     pub(crate) fn launch(
         &self,
         language: Language,
@@ -82,14 +72,13 @@ impl Prepared {
         }
         let path = |name: &str| code.join(name).display().to_string();
         let module = self.module.then(|| path(&self.name()));
-        launch(
-            language,
-            &interpreter.display().to_string(),
-            &path(&self.name),
+        let script = Script {
+            path: &path(&self.name),
             module,
             args,
-            self.checks.as_ref(),
-        )
+            checks: self.checks.as_ref(),
+        };
+        launch(language, &interpreter.display().to_string(), script)
     }
 }
 

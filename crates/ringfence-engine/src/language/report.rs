@@ -11,7 +11,7 @@ pub struct ProgramReport {
     pub result: Option<serde_json::Value>,
     /// Its repr.
     pub result_repr: Option<String>,
-    /// What it wants shown. Nobody has looked yet whether its artifacts exist.
+    /// What it wants shown. Its artifacts may not exist.
     pub display: Vec<Display>,
     /// Names that the program defined.
     pub variables: Vec<String>,
@@ -41,7 +41,6 @@ const TRACEBACK_BYTES_MAX: usize = 256 << 10;
 const NAME_BYTES_MAX: usize = 1024;
 const VARIABLE_BYTES_MAX: usize = 256;
 const DISPLAYS_MAX: usize = 32;
-/// Of all that are text.
 const DISPLAY_BYTES_MAX: usize = 1 << 20;
 const PATH_BYTES_MAX: usize = 4096;
 const BLOCKED_MAX: usize = 100;

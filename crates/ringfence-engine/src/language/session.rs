@@ -15,7 +15,7 @@ use ringfence_types::{Argument, Language};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, sync::LazyLock};
 
-/// A Python that nobody has started ahead.
+/// A Python that was not started ahead.
 static PYTHON_SESSION: LazyLock<String> = LazyLock::new(|| {
     let session = literal(include_str!("python_session.py"));
     let end = format!(
@@ -26,7 +26,7 @@ static PYTHON_SESSION: LazyLock<String> = LazyLock::new(|| {
     format!("{}{PYTHON_APART}{end}", *PYTHON_DRIVER)
 });
 
-/// A Node.js that nobody has started ahead.
+/// A Node.js that was not started ahead.
 static NODE_SESSION: LazyLock<String> =
     LazyLock::new(|| format!("({})();", include_str!("node_session.cjs").trim_end()));
 
@@ -112,15 +112,7 @@ pub(crate) fn launch(language: Language, interpreter: &str) -> Launch {
             &[("PS1", ""), ("PS2", ""), ("PROMPT_COMMAND", shell::BEGINNING)],
         ),
     };
-    let argv = std::iter::once(interpreter).chain(words.iter().copied());
-    Launch {
-        argv: argv.map(str::to_owned).collect(),
-        env: env
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect(),
-        report_fd: true,
-    }
+    Launch::of(std::iter::once(interpreter).chain(words.iter().copied()), env)
 }
 
 #[derive(Serialize)]
@@ -135,7 +127,6 @@ struct Request<'a> {
     checks: Option<&'a Checks>,
 }
 
-/// The bytes of a call.
 pub(crate) fn encode_call(language: Language, call: &Call<'_>) -> Result<Vec<u8>, Unsendable> {
     if call.code.len() + call.stdin.len() > REQUEST_BYTES_MAX {
         return Err(Unsendable::TooLong);
@@ -214,7 +205,7 @@ pub(crate) struct DriverAnswer {
     /// The status of the last command, in a shell.
     pub(crate) status: Option<i32>,
     pub(crate) report: ProgramReport,
-    /// The value that was asked for: bridge JSON, which nobody has read yet.
+    /// The value that was asked for: bridge JSON, unchecked.
     pub(crate) bridge: Option<String>,
     /// More was reported than what is kept.
     pub(crate) is_cut: bool,

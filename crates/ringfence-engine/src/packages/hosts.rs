@@ -91,7 +91,7 @@ fn proxies(language: Language, sources: &PackageSources) -> Vec<String> {
         .collect()
 }
 
-/// `https://user@host:8443/path` is `host:8443`. What is no address of a host is nobody to be reached.
+/// `https://user@host:8443/path` is `host:8443`. What is not the address of a host is reached by no rule.
 fn rule_of(url: &str) -> Option<String> {
     let url = Url::parse(url)
         .ok()

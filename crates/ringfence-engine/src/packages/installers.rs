@@ -29,7 +29,6 @@ const CLIENT_CERTIFICATE: &str = "config/client.pem";
 const PIP_REPORT: &str = "report.json";
 const NPM_LOCK: &str = "layer/package-lock.json";
 
-/// The longest report.
 const REPORT_BYTES_MAX: u64 = 16 << 20;
 
 /// What is executed, and the files that it finds.
@@ -284,7 +283,7 @@ fn read<T: for<'a> Deserialize<'a>>(workspace: BorrowedFd<'_>, path: &str) -> io
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// Words by which the installers say that they reached nobody.
+/// Words by which the installers say that they reached no host.
 const UNREACHABLE: [&str; 11] = [
     "NewConnectionError",
     "Failed to establish a new connection",

@@ -7,12 +7,12 @@ mod installers;
 use installers::LAST_WORDS;
 
 use crate::{
+    admission::{Demand, Permit, Queue},
     backend::{RawOutcome, Running},
-    caller::{Caller, OutputChunk, OutputStream, Stdin},
+    caller::{Client, OutputChunk, Requester, Stdin},
     disk::Disk,
     egress::{self, Egress},
     events::{Bus, EventKind},
-    fair_queue::{FairLimits, FairPermit, FairQueue, Ticket},
     policy::reach,
     record::{Note, Record},
     runtimes,
@@ -20,6 +20,7 @@ use crate::{
     settings::{PackagePolicy, PackageSettings},
     store,
     streams::Stdio,
+    sync::lock,
 };
 use ringfence_jail::{
     ClaimSpec, LayerName, Run, harvest,
@@ -37,18 +38,16 @@ use serde_json::{Value, json};
 use std::{
     collections::{BTreeSet, HashMap},
     os::{fd::AsFd, unix::fs::MetadataExt},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
-use tokio::sync::{mpsc, watch};
 
-const INSTALLERS: FairLimits = FairLimits {
-    seats: 3,
-    seats_of_one: 2,
-    // They may also wait for somebody else who installs the same.
-    asking: 512,
-    asking_of_one: 64,
-};
+/// Installers at once, and of one namespace.
+const INSTALLERS_MAX: usize = 3;
+const INSTALLERS_MAX_OF_ONE: usize = 2;
+/// Requests that wait for packages, also for those of another request that installs the same.
+const REQUESTS_MAX: usize = 512;
+const REQUESTS_MAX_OF_ONE: usize = 64;
 /// How often it is looked whether somebody else has made a set.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How often it is looked which layers are too old.
@@ -65,23 +64,17 @@ const OUTPUT_BYTES_MAX: u64 = MEBIBYTE;
 
 /// The layers of a server, and what it knows of them.
 pub(crate) struct Packages {
-    pub(crate) layers: Layers,
-    seats: FairQueue,
+    services: PackageServices,
+    /// Bounds the requests, waiting or not.
+    requests: Queue,
+    installers: Queue,
     failures: Mutex<HashMap<SetName, (Instant, RequestError)>>,
-    settings: PackageSettings,
-    /// Is personal data taken out of what an installer says.
-    personal: Personal,
-    sandboxes: Arc<Sandboxes>,
-    disk: Arc<Disk>,
-    egress: Arc<Egress>,
-    record: Record,
-    bus: Bus,
 }
 
-/// What installing packages needs.
 pub(crate) struct PackageServices {
     pub(crate) layers: Layers,
     pub(crate) settings: PackageSettings,
+    /// Whether personal data is taken out of an installer's output.
     pub(crate) personal: Personal,
     pub(crate) sandboxes: Arc<Sandboxes>,
     pub(crate) disk: Arc<Disk>,
@@ -99,53 +92,31 @@ pub(crate) struct Provided {
     pub(crate) output: String,
 }
 
-/// Who wants packages, and which.
 pub(crate) struct LayerRequest<'a> {
-    pub(crate) caller: &'a Caller,
+    pub(crate) by: Requester,
     pub(crate) namespace: &'a Namespace,
-    /// The execution that it is for.
-    pub(crate) execution_id: Option<&'a str>,
     pub(crate) language: Language,
     pub(crate) set: &'a BTreeSet<Requirement>,
-    /// Hears what goes on.
-    pub(crate) live: Option<mpsc::Sender<OutputChunk>>,
-    pub(crate) cancelled: watch::Receiver<bool>,
 }
 
 impl Packages {
-    pub(crate) fn new(parts: PackageServices) -> Self {
-        let PackageServices {
-            layers,
-            settings,
-            personal,
-            sandboxes,
-            disk,
-            egress,
-            record,
-            bus,
-        } = parts;
+    pub(crate) fn new(services: PackageServices) -> Self {
         Self {
-            layers,
-            seats: FairQueue::new(INSTALLERS),
+            services,
+            requests: Queue::of_places(REQUESTS_MAX, REQUESTS_MAX_OF_ONE, 0),
+            installers: Queue::of_places(INSTALLERS_MAX, INSTALLERS_MAX_OF_ONE, REQUESTS_MAX),
             failures: Mutex::default(),
-            settings,
-            personal,
-            sandboxes,
-            disk,
-            egress,
-            record,
-            bus,
         }
     }
 
     fn failed_lately(&self, set: &SetName) -> Option<RequestError> {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = lock(&self.failures);
         failures.retain(|_, (at, _)| at.elapsed() < FAILURE_LASTS);
         failures.get(set).map(|(_, error)| error.clone())
     }
 
     fn remember(&self, set: &SetName, error: &RequestError) {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = lock(&self.failures);
         if failures.len() < FAILURES_MAX {
             failures.insert(set.clone(), (Instant::now(), error.clone()));
         }
@@ -188,27 +159,10 @@ fn noted(packages: &[Package]) -> Value {
     json!({"count": packages.len(), "first": first.collect::<Vec<_>>()})
 }
 
-async fn tell(live: Option<&mpsc::Sender<OutputChunk>>, text: &str) {
-    if let Some(live) = live {
-        let chunk = OutputChunk {
-            stream: OutputStream::Notice,
-            bytes: text.as_bytes().to_vec(),
-        };
-        // Whoever does not listen any more has missed a line.
-        drop(live.send(chunk).await);
-    }
-}
-
-/// Until fewer installers run than may.
-async fn seat<'a>(
-    wish: &LayerRequest<'_>,
-    policy: &PackagePolicy,
-    asking: &Ticket<'a>,
-) -> Result<FairPermit<'a>, RequestError> {
-    let mut is_cancelled = wish.cancelled.clone();
-    tokio::select! {
-        seat = tokio::time::timeout(policy.timeout, asking.seat()) => seat.map_err(|_| crowded()),
-        Ok(_) = is_cancelled.wait_for(|cancelled| *cancelled) => Err(cancelled()),
+async fn notify(client: &Client, text: &str) {
+    if let Some(output) = &client.output {
+        // A client that does not listen any more misses a line.
+        drop(output.send(OutputChunk::notice(text)).await);
     }
 }
 
@@ -224,7 +178,7 @@ fn crowded() -> RequestError {
 struct Ended {
     raw: RawOutcome,
     said: String,
-    /// Whom it wanted to reach and did not.
+    /// What it was refused of the network.
     refused: Vec<Denial>,
 }
 
@@ -269,7 +223,7 @@ fn judge(
     }
 }
 
-/// What the way out has refused says more than the installer's last words.
+/// What egress has refused says more than the installer's last words.
 fn with_refusals(mut error: RequestError, refused: &[Denial]) -> RequestError {
     if let Some(denial) = refused.first() {
         let (what, last_words) = error
@@ -277,7 +231,7 @@ fn with_refusals(mut error: RequestError, refused: &[Denial]) -> RequestError {
             .split_once(LAST_WORDS)
             .unwrap_or((&error.message, ""));
         error.message = format!(
-            "{what} Its way out refused: {} ({}).{LAST_WORDS}{last_words}",
+            "{what} Its egress refused: {} ({}).{LAST_WORDS}{last_words}",
             denial.what, denial.rule
         );
         error.hint = "An installer reaches the hosts of `packages.hosts`: by default those of the index in pip's or npm's configuration.".to_owned();
@@ -286,32 +240,34 @@ fn with_refusals(mut error: RequestError, refused: &[Denial]) -> RequestError {
 }
 
 impl Packages {
-    /// The layer of a set, which is made when there is none yet. Whoever else wants the same set waits for it.
+    /// The layer of a set, installed if it is not there yet. Other requests for the same set wait for it.
     pub(crate) async fn layer(self: &Arc<Self>, wish: &LayerRequest<'_>) -> Result<Provided, RequestError> {
-        let policy = self.sandboxes.policy.current().packages.clone();
+        let policy = self.services.sandboxes.policy.current().packages.clone();
         self.check(&policy, wish.set)?;
         let set = self.name_of(wish.language, wish.set)?;
         let until = Instant::now() + 2 * policy.timeout;
-        let mut asking = None;
+        let mut counted = None;
         loop {
             if let Some(layer) = self.find(&set).await? {
                 return provided(layer, String::new());
             }
-            let asking = match &mut asking {
-                Some(asking) => asking,
-                none => none.insert(self.seats.ask(wish.namespace).ok_or_else(crowded)?),
-            };
+            if counted.is_none() {
+                let wanted = self
+                    .requests
+                    .permit(wish.namespace, Demand::default(), Duration::ZERO);
+                counted = Some(wanted.await.map_err(|_| crowded())?);
+            }
             if let Some(error) = self.failed_lately(&set) {
                 return Err(error);
             }
-            if let Some(making) = self.layers.begin(&set).map_err(|error| fault(&error))? {
+            if let Some(making) = self.services.layers.begin(&set).map_err(|error| fault(&error))? {
                 // Somebody may have made it a moment ago.
                 if let Some(layer) = self.find(&set).await? {
                     return provided(layer, String::new());
                 }
-                return self.make(wish, &policy, making, asking).await;
+                return self.make(wish, &policy, making).await;
             }
-            if *wish.cancelled.borrow() {
+            if *wish.by.client.cancelled.borrow() {
                 return Err(cancelled());
             }
             if Instant::now() > until {
@@ -326,7 +282,7 @@ impl Packages {
     }
 
     fn check(&self, policy: &PackagePolicy, set: &BTreeSet<Requirement>) -> Result<(), RequestError> {
-        if self.sandboxes.tier != Tier::Full {
+        if self.services.sandboxes.tier != Tier::Full {
             return Err(RequestError::new(
                 ErrorCode::UnsupportedArgument,
                 "there are no packages in the tier `landlock`.",
@@ -339,11 +295,10 @@ impl Packages {
     /// Off the runtime's threads: every file is read. A changed layer is refused, and made anew by the next request.
     async fn find(self: &Arc<Self>, set: &SetName) -> Result<Option<Layer>, RequestError> {
         let (own, wanted) = (self.clone(), set.clone());
-        let found = tokio::task::spawn_blocking(move || own.layers.find(&wanted)).await;
-        match found.map_err(|error| store::fault(error.to_string()))? {
+        match store::blocking(move || own.services.layers.find(&wanted)).await? {
             Err(error @ LayerError::Damaged { .. }) => {
                 tracing::error!(%error, "a layer of packages has been changed");
-                self.layers.forget(set).map_err(|error| fault(&error))?;
+                self.services.layers.forget(set).map_err(|error| fault(&error))?;
                 Err(RequestError::new(
                     ErrorCode::StoreFault,
                     format!("{error}."),
@@ -356,7 +311,8 @@ impl Packages {
 
     /// A set of this interpreter's: another version or build of it needs other files.
     fn name_of(&self, language: Language, set: &BTreeSet<Requirement>) -> Result<SetName, RequestError> {
-        let interpreter = runtimes::toolchain(language.runs_as(), &self.sandboxes.runtimes)?.interpreter;
+        let interpreter =
+            runtimes::toolchain(language.runs_as(), &self.services.sandboxes.runtimes)?.interpreter;
         let real = interpreter.canonicalize().unwrap_or_else(|_| interpreter.clone());
         let build = std::fs::metadata(&real).map_or_else(
             |_| String::new(),
@@ -374,7 +330,6 @@ impl Packages {
         wish: &LayerRequest<'_>,
         policy: &PackagePolicy,
         making: SetLock,
-        asking: &Ticket<'_>,
     ) -> Result<Provided, RequestError> {
         let set = making.set().clone();
         let names: Vec<&str> = wish.set.iter().map(Requirement::as_str).collect();
@@ -384,10 +339,10 @@ impl Packages {
             json!({"wanted": names, "language": wish.language}),
         )
         .await?;
-        tell(wish.live.as_ref(), &format!("installing {}\n", names.join(", "))).await;
+        notify(&wish.by.client, &format!("installing {}\n", names.join(", "))).await;
         let begun = Instant::now();
-        let made = match self.disk.check(wish.namespace).await {
-            Ok(()) => self.install(wish, policy, making, asking).await,
+        let made = match self.services.disk.check(wish.namespace).await {
+            Ok(()) => self.install(wish, policy, making).await,
             Err(error) => Err(error),
         };
         match made {
@@ -405,12 +360,15 @@ impl Packages {
                     packages.join(", "),
                     begun.elapsed().as_secs_f64()
                 );
-                tell(wish.live.as_ref(), &line).await;
+                notify(&wish.by.client, &line).await;
                 let kind = EventKind::PackageInstalled {
                     language: wish.language,
                     packages,
                 };
-                self.bus.tell(wish.namespace.as_str(), wish.execution_id, kind);
+                let execution_id = wish.by.execution_id.as_deref();
+                self.services
+                    .bus
+                    .publish(wish.namespace.as_str(), execution_id, kind);
                 self.sweep();
                 provided(layer, output)
             }
@@ -436,11 +394,11 @@ impl Packages {
             action: Action::PackageInstalled,
             outcome,
             namespace: wish.namespace.as_str(),
-            execution_id: wish.execution_id,
-            caller: wish.caller,
+            execution_id: wish.by.execution_id.as_deref(),
+            caller: &wish.by.caller,
             details,
         };
-        self.record.note(note).await.map(drop)
+        self.services.record.note(note).await.map(drop)
     }
 
     /// Runs the installer, and takes in what it leaves.
@@ -449,44 +407,59 @@ impl Packages {
         wish: &LayerRequest<'_>,
         policy: &PackagePolicy,
         making: SetLock,
-        asking: &Ticket<'_>,
     ) -> Result<(Layer, String), RequestError> {
-        let _seat = seat(wish, policy, asking).await?;
+        let _permit = self.installer(wish, policy).await?;
         let Ended {
             mut raw,
             said,
             refused,
         } = self.run(wish, policy).await?;
         judge(wish, policy, &raw.ending, &said).map_err(|error| with_refusals(error, &refused))?;
-        let doors = raw
-            .doors
+        let dirs = raw
+            .dirs
             .take()
             .ok_or_else(|| store::fault("the installer has left nothing".to_owned()))?;
         let (own, language, bytes_max) = (self.clone(), wish.language, policy.bytes_max);
-        let taken = tokio::task::spawn_blocking(move || {
+        let taken = store::blocking(move || {
             let failed =
                 |error: std::io::Error| store::fault(format!("what the installer has left: {error}"));
-            let packages = installers::downloaded(language, doors.changes.as_fd()).map_err(failed)?;
-            let installed = harvest::open_directory(doors.changes.as_fd(), installers::LAYER.as_ref());
+            let packages = installers::downloaded(language, dirs.changes.as_fd()).map_err(failed)?;
+            let installed = harvest::open_directory(dirs.changes.as_fd(), installers::LAYER.as_ref());
             let installed = installed.map_err(failed)?;
-            let layers = &own.layers;
+            let layers = &own.services.layers;
             layers
                 .put(&making, installed.as_fd(), packages, bytes_max)
                 .map_err(|error| fault(&error))
         });
-        let layer = taken.await.map_err(|error| store::fault(error.to_string()))??;
-        Ok((layer, said))
+        Ok((taken.await??, said))
+    }
+
+    /// The right to run an installer.
+    async fn installer(
+        &self,
+        wish: &LayerRequest<'_>,
+        policy: &PackagePolicy,
+    ) -> Result<Permit, RequestError> {
+        let permit = self
+            .installers
+            .permit(wish.namespace, Demand::default(), policy.timeout);
+        tokio::select! {
+            permit = permit => permit.map_err(|_| crowded()),
+            () = wish.by.client.cancelled() => Err(cancelled()),
+        }
     }
 
     /// The installer, to its end, and what it said.
     async fn run(&self, wish: &LayerRequest<'_>, policy: &PackagePolicy) -> Result<Ended, RequestError> {
-        let sources = &self.settings.sources;
-        let toolchain = runtimes::toolchain(wish.language.runs_as(), &self.sandboxes.runtimes)?;
+        let sources = &self.services.settings.sources;
+        let toolchain = runtimes::toolchain(wish.language.runs_as(), &self.services.sandboxes.runtimes)?;
         let limits = limits(policy);
         let call = installers::call(wish.language, &toolchain.interpreter, wish.set, sources)?;
-        let plan =
-            self.sandboxes
-                .plan_of_installer(&toolchain, &sources.wheel_directories, limits.clone())?;
+        let plan = self.services.sandboxes.plan_of_installer(
+            &toolchain,
+            &sources.wheel_directories,
+            limits.clone(),
+        )?;
         let mut environment = sandbox::environment(&plan.layout, &toolchain);
         environment.retain(|(name, _)| !call.environment.iter().any(|(given, _)| given == name));
         environment.extend(call.environment);
@@ -498,7 +471,7 @@ impl Packages {
         }
         let reaches = hosts::rules(wish.language, sources, &policy.hosts)?;
         reach::check(&reaches)?;
-        let claim = self.sandboxes.native.claim(ClaimSpec {
+        let claim = self.services.sandboxes.native.claim(ClaimSpec {
             code: Vec::new(),
             files,
             run: Run::Exec {
@@ -508,25 +481,29 @@ impl Packages {
             },
             workspace: None,
             layer: None,
-            egress: reach::way_out(self.sandboxes.tier, &reaches),
+            egress: reach::spec(self.services.sandboxes.tier, &reaches),
             limits,
             grace_ms: 0,
         });
-        let isolation = plan.isolation(&claim, &self.sandboxes.native.host);
-        let place = self.sandboxes.native.place(Arc::new(plan), None)?;
-        let mut is_cancelled = wish.cancelled.clone();
+        let isolation = plan.isolation(&claim, &self.services.sandboxes.native.host);
+        let place = self.services.sandboxes.native.place(Arc::new(plan), None)?;
+        let mut is_cancelled = wish.by.client.cancelled.clone();
         let mut started = place.claim(&claim, blobs.bytes(), &mut is_cancelled).await?;
         let sockets = started.take_sockets();
-        let lease = sockets.map(|sockets| self.egress.open_for_installer(wish.namespace, &reaches, sockets));
+        let lease = sockets.map(|sockets| {
+            self.services
+                .egress
+                .open_for_installer(wish.namespace, &reaches, sockets)
+        });
         let lease = lease.transpose()?;
-        let wires = Stdio {
+        let stdio = Stdio {
             stdin: Stdin::FromRequest,
             stdin_bytes: Vec::new(),
             live: None,
-            redactor: sources.redactor(self.personal),
-            teller: None,
+            redactor: sources.redactor(self.services.personal),
+            publisher: None,
         };
-        let running = Running::attach(started, wires, OUTPUT_BYTES_MAX)?;
+        let running = Running::attach(started, stdio, OUTPUT_BYTES_MAX)?;
         let raw = running.wait(is_cancelled, isolation).await?;
         let refused = egress::refused(lease, &raw).await;
         let said = [raw.stdout.bytes.as_slice(), &raw.stderr.bytes].concat();
@@ -555,9 +532,13 @@ impl Packages {
     /// The same whenever there is another.
     fn sweep(self: &Arc<Self>) {
         let packages = self.clone();
-        tokio::task::spawn_blocking(move || match packages.layers.sweep(packages.settings.kept) {
-            Ok(swept) => tracing::info!(?swept, "layers of packages"),
-            Err(error) => tracing::error!(%error, "layers that are too old or too many could not be removed"),
+        tokio::task::spawn_blocking(move || {
+            match packages.services.layers.sweep(packages.services.settings.kept) {
+                Ok(swept) => tracing::info!(?swept, "layers of packages"),
+                Err(error) => {
+                    tracing::error!(%error, "layers that are too old or too many could not be removed")
+                }
+            }
         });
     }
 }

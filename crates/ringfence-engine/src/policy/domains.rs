@@ -7,10 +7,9 @@ use ringfence_egress::{Rule, Rules, RulesError};
 use ringfence_types::{AllowedDomains, ErrorCode, Namespace, RequestError, Tier};
 use std::time::Duration;
 
-/// Rules that a message repeats.
 const SHOWN_MAX: usize = 8;
 
-/// The rules of a request; none: it has no way out.
+/// The rules of a request; none: it has no egress.
 pub(super) fn decide(
     policy: &EgressPolicy,
     approved: &Approved,
@@ -21,7 +20,7 @@ pub(super) fn decide(
         return match asked.names() {
             Some(names) if !names.is_empty() => Err(RequestError::new(
                 ErrorCode::UnsupportedArgument,
-                format!("in the tier `{}` no program has a way out.", policy.tier),
+                format!("in the tier `{}` programs have no egress.", policy.tier),
                 "It needs a network namespace of its own: the tier `full` has one.",
             )),
             _ => Ok(Rules::default()),
@@ -61,8 +60,8 @@ pub(crate) fn again(
     }
 }
 
-/// How long a person may be asked about what the rules of a request do not allow; none: nobody is. What a caller has
-/// given up by naming hosts is denied: nobody widens that but the caller.
+/// How long a person may be asked about what the rules of a request do not allow; none: no person is. What a caller has
+/// given up by naming hosts is denied: only the caller widens that.
 pub(crate) fn asks(policy: &EgressPolicy, asked: &AllowedDomains) -> Option<Duration> {
     match (policy.on_denied, asked) {
         (OnDenied::Deny, _) | (_, AllowedDomains::Only(_)) => None,
@@ -135,7 +134,7 @@ fn denied(rule: &Rule, given: &Rules, who: &str) -> RequestError {
         );
     }
     let may = match given.iter().len() {
-        0 => "it may reach nobody".to_owned(),
+        0 => "it may reach no host".to_owned(),
         count => {
             let shown: Vec<String> = given
                 .iter()

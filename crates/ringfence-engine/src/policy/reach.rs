@@ -15,7 +15,7 @@ fn ports(rules: &Rules) -> Vec<u16> {
 }
 
 /// What the claim of a sandbox with these rules, or without any, brings; none: it has no network of its own.
-pub(crate) fn way_out(tier: Tier, rules: &Rules) -> Option<EgressSpec> {
+pub(crate) fn spec(tier: Tier, rules: &Rules) -> Option<EgressSpec> {
     (tier == Tier::Full).then(|| EgressSpec {
         ports: ports(rules),
         networks: rules

@@ -2,12 +2,12 @@
 //! record one by one, those beyond are counted, and one record has their number.
 
 use super::{Note, Record};
-use crate::caller::Caller;
+use crate::{caller::Caller, sync::lock};
 use ringfence_store::audit::{Action, Outcome};
 use serde_json::json;
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::Mutex,
     time::Duration,
 };
 
@@ -18,7 +18,6 @@ const OWN_MAX: u64 = 100;
 /// The same of all namespaces together.
 const ALL_MAX: u64 = 1000;
 
-/// The refusals of the period.
 #[derive(Default)]
 pub(crate) struct Refusals(Mutex<Period>);
 
@@ -32,13 +31,9 @@ struct Period {
 }
 
 impl Refusals {
-    fn period(&self) -> MutexGuard<'_, Period> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// True: it is counted, and needs no record of its own.
     pub(crate) fn counts(&self, record: &Record, note: &Note<'_>) -> bool {
-        let mut period = self.period();
+        let mut period = lock(&self.0);
         if !period.is_open {
             period.is_open = true;
             let record = record.clone();
@@ -64,18 +59,13 @@ impl Refusals {
 
     /// Ends the period. What was counted in it goes on record.
     pub(crate) fn flush(&self, record: &Record) {
-        let Period { counted, .. } = std::mem::take(&mut *self.period());
+        let Period { counted, .. } = std::mem::take(&mut *lock(&self.0));
         let number: u64 = counted.values().sum();
         if number == 0 {
             return;
         }
-        record.note_unwaited(Note {
-            action: Action::ToolCalled,
-            outcome: Outcome::Denied,
-            namespace: "",
-            execution_id: None,
-            caller: &Caller::ours(),
-            details: json!({"refusals_counted": number, "by_kind": counted, "period_s": PERIOD.as_secs()}),
-        });
+        let details = json!({"refusals_counted": number, "by_kind": counted, "period_s": PERIOD.as_secs()});
+        let ours = Caller::ours();
+        record.note_unwaited(Note::of(&ours, "", Action::ToolCalled, details).ended(Outcome::Denied));
     }
 }

@@ -1,13 +1,12 @@
 //! A value that moves into a session: the caller's own, or a variable of another session of the namespace. On its way
-//! it is JSON of a few kinds more than JSON has (`language/session.rs` has the table), and whoever gives it is not
-//! trusted.
+//! it is JSON of a few kinds more than JSON has (`language/session.rs` has the table), and not trusted.
 
 use super::{
     Session, Sessions,
-    interpreter::{Called, How, Sent},
+    interpreter::{CallOutcome, Sent},
 };
 use crate::{
-    caller::Stdin,
+    caller::{Client, Stdin},
     language::session::{self, DriverAnswer},
     streams::Stdio,
 };
@@ -18,7 +17,6 @@ use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
-use tokio::sync::watch;
 
 /// Of a value's JSON.
 pub const BRIDGE_BYTES_MAX: usize = 16 << 20;
@@ -39,6 +37,15 @@ pub enum BridgedValue {
     },
 }
 
+/// Where a value goes.
+#[derive(Clone, Debug)]
+pub struct BridgeTarget<'a> {
+    /// The session that gets it.
+    pub session: &'a SessionId,
+    /// The variable's name there; none: the name that it had.
+    pub name: Option<EnvName>,
+}
+
 /// A value that has arrived.
 #[derive(Clone, Debug)]
 pub struct Bridged {
@@ -51,13 +58,13 @@ pub struct Bridged {
 pub(crate) async fn carry(
     sessions: &Sessions,
     namespace: &Namespace,
-    gift: &BridgedValue,
-    to: &SessionId,
-    name: Option<EnvName>,
+    value: &BridgedValue,
+    to: BridgeTarget<'_>,
 ) -> Result<Bridged, RequestError> {
-    // Both are there before either is asked.
-    let target = sessions.find(namespace, to)?;
-    let (value, name) = match gift {
+    // Both exist before either is asked.
+    let target = sessions.find(namespace, to.session)?;
+    let name = to.name;
+    let (value, name) = match value {
         BridgedValue::Value(value) => {
             let name = name.ok_or_else(|| {
                 RequestError::invalid("`name` is missing.", "Say what the variable is to be called.")
@@ -81,14 +88,14 @@ pub(crate) async fn carry(
 
 /// Its JSON, which is whatever the session says.
 async fn get(live: &Arc<Session>, name: &EnvName) -> Result<String, RequestError> {
-    let word = |number| session::encode_get(live.language, number, name.as_str());
+    let message = |number| session::encode_get(live.language, number, name.as_str());
     let absent = || {
         RequestError::invalid(
             format!("the session {} has no variable `{}`.", live.id, name.as_str()),
             NO_SUCH_NAME,
         )
     };
-    let answer = ask(live, name, word, absent).await?;
+    let answer = ask(live, name, message, absent).await?;
     let text = answer.bridge.ok_or_else(absent)?;
     if text.len() > BRIDGE_BYTES_MAX {
         return Err(too_large());
@@ -113,7 +120,7 @@ async fn get(live: &Arc<Session>, name: &EnvName) -> Result<String, RequestError
 }
 
 async fn set(live: &Arc<Session>, name: &EnvName, value: &str) -> Result<(), RequestError> {
-    let word = |number| session::encode_set(live.language, number, name.as_str(), value);
+    let message = |number| session::encode_set(live.language, number, name.as_str(), value);
     let refused = || {
         RequestError::invalid(
             format!(
@@ -124,46 +131,44 @@ async fn set(live: &Arc<Session>, name: &EnvName, value: &str) -> Result<(), Req
             "Give it another name with `as`.",
         )
     };
-    ask(live, name, word, refused).await.map(drop)
+    ask(live, name, message, refused).await.map(drop)
 }
 
 /// One question to the driver of a session, in its turn. `refused`: what it means that it says no and no more.
 async fn ask(
     live: &Arc<Session>,
     name: &EnvName,
-    word: impl FnOnce(u64) -> Result<Vec<u8>, session::Unsendable>,
+    message: impl FnOnce(u64) -> Result<Vec<u8>, session::Unsendable>,
     refused: impl FnOnce() -> RequestError,
 ) -> Result<DriverAnswer, RequestError> {
     let turn = live.turn_soon().await?;
-    let (_nobody, cancelled) = watch::channel(false);
     let number = live.activity.calls.fetch_add(1, Ordering::Relaxed) + 1;
-    let word = word(number).map_err(|why| {
+    let message = message(number).map_err(|why| {
         RequestError::invalid(format!("the value cannot be sent: {why}."), "Send it as a file.")
     })?;
     let sent = Sent {
         number,
-        word,
-        wires: Stdio {
+        message,
+        stdio: Stdio {
             stdin: Stdin::FromRequest,
             stdin_bytes: Vec::new(),
             live: None,
             redactor: live.lease.redactor.clone(),
-            teller: None,
+            publisher: None,
         },
         keep: 0,
         timeout: Duration::from_millis(live.limits.timeout_ms),
-        cancelled,
+        cancelled: Client::absent().cancelled,
         interrupts: turn.open_to_interrupts(),
         is_question: true,
     };
-    let Called { how, .. } = live.send(sent).await?;
-    match how {
-        How::Answered(answer, None) if answer.ok => Ok(answer),
-        How::Answered(answer, None) => Err(match answer.report.error {
+    match live.send(sent).await?.outcome {
+        CallOutcome::Answered(answer, None) if answer.ok => Ok(answer),
+        CallOutcome::Answered(answer, None) => Err(match answer.report.error {
             Some(error) => objection(live, &error),
             None => refused(),
         }),
-        How::Answered(_, Some(_)) => Err(RequestError::invalid(
+        CallOutcome::Answered(_, Some(_)) => Err(RequestError::invalid(
             format!(
                 "the session {} needs more than {} s for `{}`, and was interrupted.",
                 live.id,
@@ -172,8 +177,8 @@ async fn ask(
             ),
             "Move less of it, or make the session with a longer `timeout_seconds`.",
         )),
-        How::Lost(error) => Err(error),
-        How::Ended(..) | How::GivenUp(..) => Err(RequestError::new(
+        CallOutcome::Lost(error) => Err(error),
+        CallOutcome::Ended(..) | CallOutcome::GivenUp(..) => Err(RequestError::new(
             ErrorCode::SessionEnded,
             format!("the session {} has ended meanwhile.", live.id),
             "`create_session` makes another; what the old one held in memory is gone.",

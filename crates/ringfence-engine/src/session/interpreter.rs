@@ -40,9 +40,9 @@ const NUDGES: u32 = 8;
 const BEGINNING: Duration = Duration::from_millis(20);
 /// How long a supervisor may take to say what its tree has used.
 const ANSWERING: Duration = Duration::from_secs(5);
-/// And to attach a layer.
+/// And to attach a layer, or to open egress.
 const SHOWING: Duration = Duration::from_secs(10);
-/// After each piece of what is thrown away between two calls: reading it is the server's work, and nobody waits for it.
+/// After each piece of what is thrown away between two calls: reading it is the server's work, and no client waits.
 const BREATH: Duration = Duration::from_millis(2);
 /// Of what each stream says between two calls.
 const BETWEEN_BYTES_MAX: usize = 64 << 10;
@@ -73,8 +73,8 @@ struct Between {
 /// One call on its way to the interpreter.
 pub(crate) struct Sent {
     pub(crate) number: u64,
-    pub(crate) word: Vec<u8>,
-    pub(crate) wires: Stdio,
+    pub(crate) message: Vec<u8>,
+    pub(crate) stdio: Stdio,
     /// Bytes of each stream that are kept.
     pub(crate) keep: u64,
     pub(crate) timeout: Duration,
@@ -84,24 +84,21 @@ pub(crate) struct Sent {
     pub(crate) is_question: bool,
 }
 
-/// What became of it.
 pub(crate) struct Called {
-    pub(crate) how: How,
+    pub(crate) outcome: CallOutcome,
     pub(crate) stdout: CapturedStream,
     pub(crate) stderr: CapturedStream,
     /// Of the session so far; none: it has ended.
     pub(crate) usage: Option<Usage>,
 }
 
-/// How a call ended.
-pub(crate) enum How {
+pub(crate) enum CallOutcome {
     /// With an answer, perhaps because it was interrupted.
     Answered(DriverAnswer, Option<Cause>),
     /// With the interpreter, which may have told something before.
     Ended(Ending, ProgramReport),
     /// Without an answer: the session has to end.
     GivenUp(SessionEnd, Cause),
-    /// Nobody knows.
     Lost(RequestError),
 }
 
@@ -122,7 +119,7 @@ impl Called {
             ..DriverAnswer::default()
         };
         Self {
-            how: How::Answered(answer, None),
+            outcome: CallOutcome::Answered(answer, None),
             stdout: CapturedStream::default(),
             stderr,
             usage: None,
@@ -152,7 +149,7 @@ impl Interpreter {
         self.events.clone()
     }
 
-    /// Until it takes calls, or has ended. What it says of itself meanwhile is nobody's.
+    /// Until it takes calls, or has ended. Its output meanwhile is dropped.
     pub(crate) async fn ready(&mut self, patience: Duration) -> Result<(), RequestError> {
         self.reports.expect(0);
         let broken = |what: &str| fault("start the session", &io::Error::other(what));
@@ -170,7 +167,7 @@ impl Interpreter {
         }
     }
 
-    /// Until it has ended, which nobody asked for; what it says meanwhile is kept for the next call.
+    /// Until it has ended by itself; its output meanwhile is kept for the next call.
     pub(crate) async fn idle(&mut self) -> Result<Ending, RequestError> {
         if let Some(over) = &self.over {
             return over.clone();
@@ -192,16 +189,16 @@ impl Interpreter {
     ) -> Called {
         let Sent {
             number,
-            word,
-            wires,
+            message,
+            stdio,
             keep,
             timeout,
             cancelled,
             interrupts,
             is_question,
         } = sent;
-        let mut out = OutputSink::new(OutputStream::Stdout, &wires, keep);
-        let mut err = OutputSink::new(OutputStream::Stderr, &wires, keep);
+        let mut out = OutputSink::new(OutputStream::Stdout, &stdio, keep);
+        let mut err = OutputSink::new(OutputStream::Stderr, &stdio, keep);
         let [said_out, said_err] = &mut self.said_between;
         if !is_question {
             said_out.give(&mut out).await;
@@ -210,8 +207,8 @@ impl Interpreter {
         // What was told between two calls answers neither.
         discard(&self.report);
         self.reports.expect(number);
-        let mut how = {
-            let write = self.stdin.write_all(&word);
+        let mut outcome = {
+            let write = self.stdin.write_all(&message);
             let all = async {
                 if is_question {
                     tokio::join!(
@@ -231,16 +228,16 @@ impl Interpreter {
             };
             follow(&self.events, write, all, answer, wanted).await
         };
-        if let How::Ended(_, report) = &mut how {
+        if let CallOutcome::Ended(_, report) = &mut outcome {
             *report = self.reports.unfinished().report;
         }
-        let lives = matches!(how, How::Answered(..));
-        match &how {
-            How::Ended(ending, _) => self.over = Some(Ok(ending.clone())),
-            How::Lost(error) => self.over = Some(Err(error.clone())),
+        let lives = matches!(outcome, CallOutcome::Answered(..));
+        match &outcome {
+            CallOutcome::Ended(ending, _) => self.over = Some(Ok(ending.clone())),
+            CallOutcome::Lost(error) => self.over = Some(Err(error.clone())),
             // It counts while what is left is read.
-            How::Answered(..) => self.events.order(&Order::Account(number)),
-            How::GivenUp(..) => {}
+            CallOutcome::Answered(..) => self.events.order(&Order::Account(number)),
+            CallOutcome::GivenUp(..) => {}
         }
         if !is_question {
             rest(&self.stdout, &mut out).await;
@@ -248,50 +245,59 @@ impl Interpreter {
         }
         let usage = if lives { self.usage(number).await } else { None };
         // A shell answers when its child was killed for memory, before its supervisor ends the tree.
-        if let (How::Answered(answer, _), Some(Ok(ending))) = (&mut how, &self.over)
+        if let (CallOutcome::Answered(answer, _), Some(Ok(ending))) = (&mut outcome, &self.over)
             && matches!(ending.cause, Cause::OutOfMemory | Cause::Disk)
         {
-            how = How::Ended(ending.clone(), std::mem::take(&mut answer.report));
+            outcome = CallOutcome::Ended(ending.clone(), std::mem::take(&mut answer.report));
         }
         Called {
-            how,
+            outcome,
             stdout: out.finish().await,
             stderr: err.finish().await,
             usage,
         }
     }
 
-    /// Shows it this layer of packages, upon whatever it was shown before. A supervisor that does not answer has lost
-    /// its sandbox for us.
+    /// Shows it this layer of packages, upon whatever it was shown before.
     pub(crate) async fn show(&mut self, layer: &LayerName) -> Result<(), RequestError> {
-        let failed = |what: String| fault("show the session its packages", &io::Error::other(what));
-        self.events.order(&Order::Layer(layer.clone()));
-        let by = Instant::now() + SHOWING;
-        loop {
-            let over = match timeout_at(by, self.events.said()).await {
-                Ok(Ok(Event::Layered)) => return Ok(()),
-                Ok(Ok(Event::NotLayered(failure))) => return Err(failed(failure.to_string())),
-                Ok(Ok(Event::Ended(ending))) => Ok(ending),
-                Ok(Ok(_)) => continue,
-                Ok(Err(error)) => Err(error),
-                Err(late) => Err(failed(late.to_string())),
-            };
-            self.over = Some(over);
-            return Err(failed("it has ended".to_owned()));
-        }
+        let shown = |event, _| match event {
+            Event::Layered => Some(Ok(())),
+            Event::NotLayered(failure) => Some(Err(failure.to_string())),
+            _ => None,
+        };
+        let order = Order::Layer(layer.clone());
+        self.order(&order, "show the session its packages", shown).await
     }
 
-    /// Opens more of its way out: the sockets of that.
-    pub(crate) async fn open(&mut self, way: EgressSpec) -> Result<Vec<OwnedFd>, RequestError> {
-        let failed = |what: String| fault("open the session's way out", &io::Error::other(what));
-        self.events.order(&Order::Egress(way));
+    /// Opens more of its egress: the sockets of that.
+    pub(crate) async fn open(&mut self, spec: EgressSpec) -> Result<Vec<OwnedFd>, RequestError> {
+        let opened = |event, sockets| match event {
+            Event::EgressOpened => Some(Ok(sockets)),
+            Event::EgressNotOpened(failure) => Some(Err(failure.to_string())),
+            _ => None,
+        };
+        let order = Order::Egress(spec);
+        self.order(&order, "open the session's egress", opened).await
+    }
+
+    /// Gives its supervisor an order and waits for the answer. A supervisor that does not answer has lost its sandbox
+    /// for us.
+    async fn order<T>(
+        &mut self,
+        order: &Order,
+        what: &str,
+        answer: impl Fn(Event, Vec<OwnedFd>) -> Option<Result<T, String>>,
+    ) -> Result<T, RequestError> {
+        let failed = |why: String| fault(what, &io::Error::other(why));
+        self.events.order(order);
         let by = Instant::now() + SHOWING;
         loop {
             let over = match timeout_at(by, self.events.handed()).await {
-                Ok(Ok((Event::EgressOpened, sockets))) => return Ok(sockets),
-                Ok(Ok((Event::EgressNotOpened(failure), _))) => return Err(failed(failure.to_string())),
                 Ok(Ok((Event::Ended(ending), _))) => Ok(ending),
-                Ok(Ok(_)) => continue,
+                Ok(Ok((event, descriptors))) => match answer(event, descriptors) {
+                    Some(answer) => return answer.map_err(failed),
+                    None => continue,
+                },
                 Ok(Err(error)) => Err(error),
                 Err(late) => Err(failed(late.to_string())),
             };
@@ -300,7 +306,7 @@ impl Interpreter {
         }
     }
 
-    /// Ends it, with everything in its sandbox; false: nobody has said that it is gone.
+    /// Ends it, with everything in its sandbox; false: its supervisor has not confirmed that.
     pub(crate) async fn end(self, patience: Duration) -> bool {
         // One that was only lost sight of may live.
         if !matches!(self.over, Some(Ok(_))) {
@@ -332,7 +338,6 @@ struct Wanted<'a> {
     timeout: Duration,
     cancelled: watch::Receiver<bool>,
     stop: &'a mut watch::Receiver<Option<SessionEnd>>,
-    /// Counted up.
     interrupts: watch::Receiver<u64>,
 }
 
@@ -343,7 +348,7 @@ async fn follow(
     pumps: impl Future<Output = ()>,
     answer: impl Future<Output = DriverAnswer>,
     mut wanted: Wanted<'_>,
-) -> How {
+) -> CallOutcome {
     let (mut write, mut pumps, mut answer) = (pin!(write), pin!(pumps), pin!(answer));
     let mut ended = pin!(events.ended());
     let mut clock = pin!(sleep_until(Instant::now() + wanted.timeout));
@@ -353,9 +358,9 @@ async fn follow(
     loop {
         let interrupted = tokio::select! {
             biased;
-            answer = &mut answer => return How::Answered(answer, why),
+            answer = &mut answer => return CallOutcome::Answered(answer, why),
             ended = &mut ended => {
-                return ended.map_or_else(How::Lost, |ending| How::Ended(ending, ProgramReport::default()));
+                return ended.map_or_else(CallOutcome::Lost, |ending| CallOutcome::Ended(ending, ProgramReport::default()));
             }
             // One that does not read its calls any more is out of time before long.
             _ = &mut write, if !is_written => {
@@ -364,10 +369,10 @@ async fn follow(
                 continue;
             }
             () = &mut pumps => continue,
-            end = stopped(wanted.stop) => return How::GivenUp(end, Cause::Cancelled),
+            end = stopped(wanted.stop) => return CallOutcome::GivenUp(end, Cause::Cancelled),
             () = &mut clock => match why {
                 None => Some(Cause::Timeout),
-                Some(why) => return How::GivenUp(SessionEnd::Stuck, why),
+                Some(why) => return CallOutcome::GivenUp(SessionEnd::Stuck, why),
             },
             Ok(_) = wanted.cancelled.wait_for(|cancelled| *cancelled), if why.is_none() => Some(Cause::Cancelled),
             Ok(()) = wanted.interrupts.changed() => None,
@@ -387,7 +392,7 @@ async fn follow(
     }
 }
 
-/// Until the session is to end. Nobody is left who could say so: the engine is gone.
+/// Until the session is to end, or the engine is gone.
 pub(crate) async fn stopped(stop: &mut watch::Receiver<Option<SessionEnd>>) -> SessionEnd {
     match stop.wait_for(Option::is_some).await {
         Ok(end) => end.unwrap_or(SessionEnd::Server),
@@ -411,7 +416,7 @@ async fn answer(report: &mut pipe::Receiver, reports: &mut Reports) -> DriverAns
     }
 }
 
-/// Never ends: whoever waits for something else drops it.
+/// Never ends; it is dropped when something else does.
 async fn pump_all(
     stdout: &mut pipe::Receiver,
     out: &mut OutputSink,
@@ -440,7 +445,6 @@ async fn rest(from: &pipe::Receiver, to: &mut OutputSink) {
     }
 }
 
-/// Throws it away.
 fn discard(from: &pipe::Receiver) {
     drop(standing(from));
 }

@@ -2,29 +2,31 @@
 //! time, in order of arrival, and ends by itself when it is not used. Other namespaces do not see it.
 
 mod bridge;
+mod egress;
 mod interpreter;
 mod packages;
 mod task;
-pub(crate) mod way_out;
 
 pub(crate) use bridge::carry;
-pub use bridge::{Bridged, BridgedValue};
-pub(crate) use interpreter::{Called, How, Interpreter, Sent};
-pub(crate) use packages::{PackageCaller, SessionPackages, ShownPackages, provide};
+pub use bridge::{BridgeTarget, Bridged, BridgedValue};
+pub(crate) use egress::{CallEgress, SessionEgress};
+pub(crate) use interpreter::{CallOutcome, Called, Interpreter, Sent};
+pub(crate) use packages::{SessionPackages, ShownPackages, provide};
 pub(crate) use task::{Job, SessionTask};
-pub(crate) use way_out::WayOut;
 
 use crate::{
     approval::Approvals,
     artifacts::Before,
     backend::{Events, SandboxDirs},
-    caller::Caller,
+    caller::{Caller, Client},
     disk_quota::{DiskUse, Room},
+    error::{busy, stopping},
     events::{Bus, EventKind},
     overlay::Lower,
     record::{Note, Record},
     secrets::SecretLease,
     settings::SessionSettings,
+    sync::lock,
 };
 use ringfence_jail::wire::Usage;
 use ringfence_store::audit::{Action, Outcome};
@@ -39,7 +41,7 @@ use std::{
     os::fd::AsFd,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Poll, Waker},
@@ -56,7 +58,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the end of a session is waited for.
 pub(crate) const END_PATIENCE: Duration = Duration::from_secs(15);
 
-/// The sessions of a server.
 pub(crate) struct Sessions {
     state: Mutex<State>,
     pub(crate) settings: SessionSettings,
@@ -69,14 +70,13 @@ pub(crate) struct Sessions {
 #[derive(Default)]
 struct State {
     live: HashMap<SessionId, Arc<Session>>,
-    /// Seats of sessions that are just being made.
+    /// Sessions that are just being made.
     making: HashMap<Namespace, usize>,
     /// The latest last.
     ended: VecDeque<(SessionId, Namespace, SessionEnd)>,
     is_closed: bool,
 }
 
-/// A session that lives.
 pub(crate) struct Session {
     pub(crate) id: SessionId,
     pub(crate) namespace: Namespace,
@@ -91,8 +91,8 @@ pub(crate) struct Session {
     /// What lay in a directory of the host's when it was shared.
     pub(crate) found: DiskUse,
     pub(crate) isolation: Isolation,
-    pub(crate) doors: SandboxDirs,
-    pub(crate) lease: SecretLease,
+    pub(crate) dirs: SandboxDirs,
+    pub(crate) lease: Arc<SecretLease>,
     pub(crate) idle: Duration,
     pub(crate) age: Duration,
     pub(crate) created: Instant,
@@ -105,8 +105,7 @@ pub(crate) struct Session {
     pub(crate) interrupts: watch::Sender<u64>,
     pub(crate) gone: watch::Sender<Option<SessionEnd>>,
     pub(crate) packages: Mutex<ShownPackages>,
-    pub(crate) way_out: Mutex<WayOut>,
-    /// So far.
+    pub(crate) egress: Mutex<SessionEgress>,
     pub(crate) usage: Mutex<Usage>,
     /// What a call finds that it has not made.
     pub(crate) before: Mutex<Before>,
@@ -118,7 +117,6 @@ pub(crate) struct Activity {
     pub(crate) calls: AtomicU64,
     waiting: AtomicUsize,
     is_busy: AtomicBool,
-    /// Whoever has the turn has it for a call.
     has_call: AtomicBool,
     /// The execution that has the turn.
     running: Mutex<Option<String>>,
@@ -149,12 +147,12 @@ pub(crate) struct InLine {
 }
 
 impl InLine {
-    pub(crate) fn live(&self) -> &Arc<Session> {
+    pub(crate) fn session(&self) -> &Arc<Session> {
         &self.live
     }
 
     /// Waits until those ahead have had their turns.
-    pub(crate) async fn turn(self, mut cancelled: watch::Receiver<bool>) -> Result<Turn, RequestError> {
+    pub(crate) async fn turn(self, client: &Client) -> Result<Turn, RequestError> {
         let Self {
             live,
             waits,
@@ -169,7 +167,7 @@ impl InLine {
         };
         let permit = tokio::select! {
             permit = permit => permit.ok(),
-            Ok(_) = cancelled.wait_for(|cancelled| *cancelled) => return Err(RequestError::new(
+            () = client.cancelled() => return Err(RequestError::new(
                 ErrorCode::Cancelled,
                 "the call was cancelled while it waited for its turn.",
                 "Send it again when it is wanted.",
@@ -177,7 +175,7 @@ impl InLine {
         };
         drop(waits);
         let Some(permit) = permit else {
-            // Whoever is told that it has ended does not find it any more.
+            // A client that is told of its end does not find it any more.
             let mut gone = live.gone.subscribe();
             drop(tokio::time::timeout(END_PATIENCE, gone.wait_for(Option::is_some)).await);
             return Err(live.ended());
@@ -205,12 +203,12 @@ impl Turn {
         &self.live
     }
 
-    /// Whoever finds the session busy is told of this execution.
+    /// Names the execution that keeps the session busy, for refusals.
     pub(crate) fn name(&self, execution_id: &str) {
         *self.live.running() = Some(execution_id.to_owned());
     }
 
-    /// Lets `interrupt_session` reach whoever has this turn, from now on; the interrupts of it, counted up.
+    /// Lets `interrupt_session` reach this turn from now on; its interrupts, counted up.
     pub(crate) fn open_to_interrupts(&self) -> watch::Receiver<u64> {
         self.live.activity.has_call.store(true, Ordering::Relaxed);
         self.interrupts.clone()
@@ -226,15 +224,15 @@ impl Drop for Turn {
     }
 }
 
-/// A seat for a session that is being made.
-pub(crate) struct SessionPermit {
+/// The place of a session that is being made.
+pub(crate) struct SessionReservation {
     sessions: Arc<Sessions>,
     namespace: Namespace,
 }
 
-impl Drop for SessionPermit {
+impl Drop for SessionReservation {
     fn drop(&mut self) {
-        let mut state = self.sessions.state();
+        let mut state = lock(&self.sessions.state);
         if let Some(making) = state.making.get_mut(&self.namespace) {
             *making -= 1;
             if *making == 0 {
@@ -258,16 +256,14 @@ impl Session {
         let ahead = self.activity.waiting.fetch_add(1, Ordering::Relaxed);
         let waits = Waits(self.clone());
         if ahead >= WAITING_MAX {
-            let mut busy = RequestError::new(
-                ErrorCode::Busy,
+            return Err(busy(
                 format!("{WAITING_MAX} calls wait for their turn on this session."),
                 "Wait for an answer before the next call, or use more sessions.",
-            );
-            busy.retry_after_ms = Some(1000);
-            return Err(busy);
+                1000,
+            ));
         }
         let mut permit: Permit = Box::pin(self.line.clone().acquire_owned());
-        // Asked once, it has its place; whoever waits for it asks again.
+        // Polled once, it has its place in the line; waiting for it polls again.
         let at_once = match permit.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(permit) => Some(permit),
             Poll::Pending => None,
@@ -281,17 +277,14 @@ impl Session {
     }
 
     /// Waits for its turn behind those who came before.
-    pub(crate) async fn turn(
-        self: &Arc<Self>,
-        cancelled: watch::Receiver<bool>,
-    ) -> Result<Turn, RequestError> {
-        self.line_up()?.turn(cancelled).await
+    pub(crate) async fn turn(self: &Arc<Self>, client: &Client) -> Result<Turn, RequestError> {
+        self.line_up()?.turn(client).await
     }
 
-    /// The same for whoever has something short to do, and does not wait for a long call.
+    /// The same for something short, which does not wait for a long call.
     pub(crate) async fn turn_soon(self: &Arc<Self>) -> Result<Turn, RequestError> {
-        let (_nobody, cancelled) = watch::channel(false);
-        let turn = tokio::time::timeout(PATIENCE, self.turn(cancelled)).await;
+        let client = Client::absent();
+        let turn = tokio::time::timeout(PATIENCE, self.turn(&client)).await;
         turn.unwrap_or_else(|_| {
             let (what, hint) = match self.running().clone() {
                 Some(id) => (
@@ -302,20 +295,15 @@ impl Session {
                 ),
                 None => ("the session is busy.".to_owned(), "Call again later.".to_owned()),
             };
-            let mut busy = RequestError::new(ErrorCode::Busy, what, hint);
-            busy.retry_after_ms = Some(1000);
-            Err(busy)
+            Err(busy(what, hint, 1000))
         })
     }
 
     fn running(&self) -> MutexGuard<'_, Option<String>> {
-        self.activity
-            .running
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.activity.running)
     }
 
-    /// Interrupts the call that runs or is about to; false: there is none.
+    /// Interrupts the call that runs or is about to; false: none does.
     pub(crate) fn interrupt(&self) -> bool {
         let has_call = self.activity.has_call.load(Ordering::Relaxed);
         if has_call {
@@ -333,13 +321,12 @@ impl Session {
         });
     }
 
-    /// It has just been used.
     pub(crate) fn touch(&self) {
-        *self.activity.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *lock(&self.activity.used) = Instant::now();
     }
 
     fn used(&self) -> Instant {
-        *self.activity.used.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.activity.used)
     }
 
     /// When it ends if nothing happens.
@@ -347,7 +334,6 @@ impl Session {
         (self.used() + self.idle).min(self.created + self.age)
     }
 
-    /// Is it time.
     fn is_over(&self) -> Option<SessionEnd> {
         let now = Instant::now();
         if now >= self.created + self.age {
@@ -359,7 +345,6 @@ impl Session {
         }
     }
 
-    /// Nobody gets a turn any more.
     fn close(&self) {
         self.line.close();
     }
@@ -375,16 +360,16 @@ impl Session {
 
     /// What was done to its files from outside is nothing that the next call has made.
     pub(crate) fn look_again(&self) {
-        *self.before() = Before::look_behind(&self.doors);
+        *self.before() = Before::look_behind(&self.dirs);
     }
 
     pub(crate) fn before(&self) -> MutexGuard<'_, Before> {
-        self.before.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.before)
     }
 
     /// Of a session only the whole is counted; its processor time is divided among its calls here.
     pub(crate) fn used_since_last(&self, usage: Option<Usage>) -> Usage {
-        let mut last = self.usage.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.usage);
         let now = usage.unwrap_or(*last);
         let since = Usage {
             cpu_user: now.cpu_user.saturating_sub(last.cpu_user),
@@ -427,11 +412,7 @@ impl Session {
                 WorkspaceSource::Listed(name) => name.to_string(),
                 WorkspaceSource::Host { mode, .. } => format!("directory:{}", mode.as_str()),
             },
-            packages: self
-                .packages
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .names(),
+            packages: lock(&self.packages).names(),
         }
     }
 }
@@ -469,19 +450,15 @@ impl Sessions {
             return;
         }
         let (store, of) = (self.snapshots.clone(), live.clone());
-        let forgotten = tokio::task::spawn_blocking(move || store.forget(of.doors.changes.as_fd())).await;
+        let forgotten = tokio::task::spawn_blocking(move || store.forget(of.dirs.changes.as_fd())).await;
         if !matches!(forgotten, Ok(Ok(()))) {
             tracing::warn!(?forgotten, session = %live.id, "a restore of its workspace is still in the store");
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The session of this name, if it is this namespace's.
     pub(crate) fn find(&self, namespace: &Namespace, id: &SessionId) -> Result<Arc<Session>, RequestError> {
-        let state = self.state();
+        let state = lock(&self.state);
         if let Some(live) = state.live.get(id).filter(|live| live.namespace == *namespace) {
             return Ok(live.clone());
         }
@@ -497,7 +474,7 @@ impl Sessions {
 
     /// Whose it is, and what it speaks.
     pub(crate) fn whose(&self, id: &SessionId) -> Result<(Namespace, Language), RequestError> {
-        let state = self.state();
+        let state = lock(&self.state);
         if let Some(live) = state.live.get(id) {
             return Ok((live.namespace.clone(), live.language));
         }
@@ -512,7 +489,7 @@ impl Sessions {
 
     /// Those of a namespace, or all, the oldest first.
     pub(crate) fn list(&self, namespace: Option<&Namespace>) -> Vec<SessionFacts> {
-        let state = self.state();
+        let state = lock(&self.state);
         let is_own = |live: &Session| namespace.is_none_or(|namespace| live.namespace == *namespace);
         let own = state.live.values().filter(|live| is_own(live));
         let mut listed: Vec<SessionFacts> = own.map(|live| live.describe()).collect();
@@ -520,15 +497,17 @@ impl Sessions {
         listed
     }
 
-    /// How many live.
     pub(crate) fn count(&self) -> usize {
-        self.state().live.len()
+        lock(&self.state).live.len()
     }
 
-    /// Takes a seat for one more.
-    pub(crate) fn sit(self: &Arc<Self>, namespace: &Namespace) -> Result<SessionPermit, RequestError> {
+    /// Reserves a place for one more.
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        namespace: &Namespace,
+    ) -> Result<SessionReservation, RequestError> {
         let settings = &self.settings;
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let making: usize = state.making.values().sum();
         let own = state
             .live
@@ -544,11 +523,7 @@ impl Sessions {
             ))
         };
         if state.is_closed {
-            return Err(RequestError::new(
-                ErrorCode::Cancelled,
-                "the server is stopping.",
-                "Start it again.",
-            ));
+            return Err(stopping());
         }
         if own >= settings.per_namespace {
             return full(format!(
@@ -562,7 +537,7 @@ impl Sessions {
             ));
         }
         *state.making.entry(namespace.clone()).or_default() += 1;
-        Ok(SessionPermit {
+        Ok(SessionReservation {
             sessions: self.clone(),
             namespace: namespace.clone(),
         })
@@ -570,7 +545,7 @@ impl Sessions {
 
     /// False: the server has begun to stop.
     pub(crate) fn add(&self, live: Arc<Session>) -> bool {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if !state.is_closed {
             state.live.insert(live.id.clone(), live);
         }
@@ -581,19 +556,12 @@ impl Sessions {
     async fn bury(&self, live: &Session, end: SessionEnd) {
         let details = json!({"session": live.id.as_str(), "why": end.as_str(), "calls": live.activity.calls.load(Ordering::Relaxed)});
         let caller = Caller::ours();
-        let note = Note {
-            action: Action::SessionKilled,
-            outcome: Outcome::Ok,
-            namespace: live.namespace.as_str(),
-            execution_id: None,
-            caller: &caller,
-            details,
-        };
-        if let Err(error) = self.record.note(note).await {
+        let note = Note::of(&caller, live.namespace.as_str(), Action::SessionKilled, details);
+        if let Err(error) = self.record.note(note.ended(Outcome::Ok)).await {
             tracing::error!(%error, session = %live.id, "the end of a session is not on record");
         }
         {
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             state.live.remove(&live.id);
             state
                 .ended
@@ -607,12 +575,12 @@ impl Sessions {
             session_id: live.id.to_string(),
             reason: end.as_str(),
         };
-        self.bus.tell(live.namespace.as_str(), None, kind);
+        self.bus.publish(live.namespace.as_str(), None, kind);
     }
 
     /// Ends all, and lets no other begin. Who has to be waited for.
     pub(crate) fn close(&self) -> Vec<watch::Receiver<Option<SessionEnd>>> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.is_closed = true;
         let all = state.live.values();
         all.map(|live| {

@@ -2,19 +2,15 @@
 
 use super::{Session, task::Job};
 use crate::{
-    caller::{Caller, OutputChunk},
+    caller::Requester,
     packages::{LayerRequest, Packages, Provided},
-    record::AuditScope,
+    sync::lock,
 };
 use ringfence_store::layers::Package;
 use ringfence_types::{ErrorCode, RequestError, Requirement};
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, PoisonError},
-};
-use tokio::sync::{mpsc, oneshot, watch};
+use std::{collections::BTreeSet, sync::Arc};
+use tokio::sync::oneshot;
 
-/// What a session was shown.
 #[derive(Default)]
 pub(crate) struct ShownPackages {
     set: BTreeSet<Requirement>,
@@ -44,7 +40,6 @@ impl ShownPackages {
 pub(crate) struct SessionPackages {
     /// What the installer said, where it was asked.
     pub(crate) output: String,
-    /// All that the session has.
     pub(crate) packages: Vec<Package>,
     /// What it had in another version, as `tabulate 0.10.0`: a module that it has imported of that stays as it is.
     pub(crate) replaced: Vec<String>,
@@ -64,39 +59,15 @@ impl ShownPackages {
     }
 }
 
-/// Who adds packages to a session.
-pub(crate) struct PackageCaller<'a> {
-    pub(crate) caller: &'a Caller,
-    pub(crate) execution_id: Option<&'a str>,
-    pub(crate) notices: Option<mpsc::Sender<OutputChunk>>,
-    pub(crate) cancelled: watch::Receiver<bool>,
-}
-
-impl<'a> PackageCaller<'a> {
-    /// Of a call that asks for packages.
-    pub(crate) fn of(
-        opened: &'a AuditScope,
-        notices: Option<&mpsc::Sender<OutputChunk>>,
-        cancelled: &watch::Receiver<bool>,
-    ) -> Self {
-        Self {
-            caller: opened.caller(),
-            execution_id: Some(opened.id()),
-            notices: notices.cloned(),
-            cancelled: cancelled.clone(),
-        }
-    }
-}
-
-/// Shows a session these packages beside those it has; whoever asks has its turn. None: it has them.
+/// Shows a session these packages beside those it has, in its turn. None: it has them.
 pub(crate) async fn provide(
     packages: &Arc<Packages>,
     live: &Session,
-    of: PackageCaller<'_>,
+    by: Requester,
     wanted: &BTreeSet<Requirement>,
 ) -> Result<Option<SessionPackages>, RequestError> {
     let (set, layers) = {
-        let shown = live.packages.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = lock(&live.packages);
         if wanted.is_subset(&shown.set) {
             return Ok(None);
         }
@@ -110,20 +81,17 @@ pub(crate) async fn provide(
         ));
     }
     let wish = LayerRequest {
-        caller: of.caller,
+        by,
         namespace: &live.namespace,
-        execution_id: of.execution_id,
         language: live.language.packaged_as(),
         set: &set,
-        live: of.notices,
-        cancelled: of.cancelled,
     };
     let provided = packages.layer(&wish).await?;
     let (done, attached) = oneshot::channel();
     let job = Job::Layer(provided.name.clone(), done);
     live.jobs.send(job).await.map_err(|_| live.ended())?;
     attached.await.map_err(|_| live.ended())??;
-    let mut shown = live.packages.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut shown = lock(&live.packages);
     let packages = provided.layer.packages();
     let told = SessionPackages {
         output: provided.output.clone(),

@@ -3,7 +3,7 @@
 
 use super::{
     Session, Sessions,
-    interpreter::{Called, How, Interpreter, Sent, stopped},
+    interpreter::{CallOutcome, Called, Interpreter, Sent, stopped},
 };
 use ringfence_jail::{
     EgressSpec, LayerName,
@@ -26,12 +26,11 @@ const DEATH_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Something to do, and who waits for it.
 pub(crate) enum Job {
-    /// A call.
     Call(Box<Sent>, oneshot::Sender<Called>),
     /// A layer of packages that the session is to be shown.
     Layer(LayerName, oneshot::Sender<Result<(), RequestError>>),
-    /// More of its way out that is to be opened.
-    WayOut(EgressSpec, oneshot::Sender<Result<Vec<OwnedFd>, RequestError>>),
+    /// More of its egress that is to be opened.
+    Egress(EgressSpec, oneshot::Sender<Result<Vec<OwnedFd>, RequestError>>),
 }
 
 pub(crate) struct SessionTask {
@@ -43,8 +42,8 @@ pub(crate) struct SessionTask {
 }
 
 impl SessionTask {
-    /// From its first call to its end, which is on record when nobody can find the session any more.
-    pub(crate) async fn live(mut self) {
+    /// From its first call to its end. The end is on record before the session cannot be found any more.
+    pub(crate) async fn run(mut self) {
         let end = self.serve().await;
         let Self {
             sessions,
@@ -53,7 +52,7 @@ impl SessionTask {
             jobs,
             ..
         } = self;
-        // Whoever comes now is told why; the first reason counts.
+        // Later calls are refused with this reason; the first reason counts.
         live.stop(end);
         drop(jobs);
         live.close();
@@ -74,7 +73,7 @@ impl SessionTask {
                 job = self.jobs.recv() => match job {
                     None => return SessionEnd::Server,
                     Some(Job::Layer(layer, told)) => drop(told.send(self.interpreter.show(&layer).await)),
-                    Some(Job::WayOut(way, told)) => drop(told.send(self.interpreter.open(way).await)),
+                    Some(Job::Egress(spec, told)) => drop(told.send(self.interpreter.open(spec).await)),
                     Some(Job::Call(sent, answer)) => if let Some(end) = self.call(*sent, answer).await {
                         return end;
                     },
@@ -96,14 +95,14 @@ impl SessionTask {
     /// One call; the end of the session, if it was that too.
     async fn call(&mut self, sent: Sent, answer: oneshot::Sender<Called>) -> Option<SessionEnd> {
         let called = self.interpreter.call(sent, &mut self.stop).await;
-        let end = called.how.end();
-        // Whoever waited may be gone; the call is complete all the same.
+        let end = called.outcome.end();
+        // The client may be gone; the call is complete all the same.
         drop(answer.send(called));
         end
     }
 }
 
-impl How {
+impl CallOutcome {
     /// Has the session ended with the call.
     pub(crate) fn end(&self) -> Option<SessionEnd> {
         match self {

@@ -14,7 +14,6 @@ pub(super) const BEGINNING: &str = "set +o histexpand +o history +m; unset HISTF
     declare +x PS1 PS2; trap '' INT; trap '\\builtin kill -INT $$' PWR; \
     exec 250>&3 3>&-; printf 'C\\0\\0\\0\\037{\"call\":0,\"status\":0,\"ok\":true}' >&250";
 
-/// The lines of a call.
 pub(super) fn lines(call: &Call<'_>) -> Result<Vec<u8>, Unsendable> {
     if call.code.contains('\0') {
         return Err(Unsendable::Nul);
@@ -70,8 +69,8 @@ fn tag(code: &str) -> String {
 /// How often the end is told behind the code.
 const ENDS: usize = 3;
 
-/// Tells the status of what came before. Nobody sees prompts, and nobody hears this traced. Interrupts are nothing
-/// again before the end is told, since whoever repeats one stops when he hears of the end. It matters too that another
+/// Tells the status of what came before. Prompts are not shown, and this is not traced. Interrupts are ignored again
+/// before the end is told, since they are repeated until the end is heard. It matters too that another
 /// command comes before the one that tells: where bash was interrupted between starting a program and waiting for it,
 /// it waits after the next command, and the program may have missed the interrupt and need the one that is repeated.
 fn end(number: u64) -> String {

@@ -75,7 +75,13 @@ fn run_checked(python: &str, form: Form, code: &str, checks: Option<&Checks>) ->
         ("PATH".to_owned(), std::env::var("PATH").unwrap()),
         ("MPLBACKEND".to_owned(), "Agg".to_owned()),
     ];
-    let Launch { mut argv, env, .. } = launch(Language::Python, python, &script, None, &[], checks);
+    let cold = Script {
+        path: &script,
+        module: None,
+        args: &[],
+        checks,
+    };
+    let Launch { mut argv, env, .. } = launch(Language::Python, python, cold);
     let environment = [&surroundings[..], &env].concat();
     let mut word = Vec::new();
     if form == Form::Forked {

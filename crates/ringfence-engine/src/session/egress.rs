@@ -1,25 +1,22 @@
-//! The egress of a session: opened with its sandbox, and widened by calls whose rules name more ports. What it is good
-//! for is decided by the rules as they are, which may change while it is open.
+//! The egress of a session: opened with its sandbox, and widened by calls whose rules name more ports. What it reaches
+//! is decided by the rules as they are, which may change while it is open.
 
 use super::{Session, task::Job};
 use crate::{
-    egress::{Egress, EgressLease, LeaseOwner, Requester},
+    caller::Requester,
+    egress::{Egress, EgressLease, LeaseOwner},
     policy::{Grant, reach},
     secrets::SecretLease,
+    sync::lock,
 };
 use ringfence_egress::EgressReport;
 use ringfence_jail::{self as jail, EgressSockets};
 use ringfence_types::{ErrorCode, RequestError, SessionId};
-use std::{
-    collections::BTreeSet,
-    net::IpAddr,
-    sync::{Arc, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 use tokio::sync::oneshot;
 
-/// What is open of it.
 #[derive(Default)]
-pub(crate) struct WayOut {
+pub(crate) struct SessionEgress {
     lease: Option<EgressLease>,
     /// At which connections are accepted.
     ports: BTreeSet<u16>,
@@ -27,7 +24,7 @@ pub(crate) struct WayOut {
     networks: BTreeSet<(IpAddr, u8)>,
 }
 
-impl WayOut {
+impl SessionEgress {
     /// With the sandbox, whose sockets these are; none: it has no network of its own.
     pub(crate) fn begin(
         egress: &Arc<Egress>,
@@ -40,23 +37,23 @@ impl WayOut {
             lease: egress.open_for(grant, lease, LeaseOwner::Session(id), sockets)?,
             ..Self::default()
         };
-        if let Some(way) = reach::way_out(egress.tier, grant.reaches()) {
-            open.opened(&way);
+        if let Some(spec) = reach::spec(egress.tier, grant.reaches()) {
+            open.opened(&spec);
         }
         Ok(open)
     }
 
-    fn opened(&mut self, way: &jail::EgressSpec) {
-        self.ports.extend(&way.ports);
-        self.networks.extend(&way.networks);
+    fn opened(&mut self, spec: &jail::EgressSpec) {
+        self.ports.extend(&spec.ports);
+        self.networks.extend(&spec.networks);
     }
 
     /// What of this is not open yet.
-    fn lacks(&self, way: jail::EgressSpec) -> Result<jail::EgressSpec, RequestError> {
+    fn lacks(&self, spec: jail::EgressSpec) -> Result<jail::EgressSpec, RequestError> {
         let jail::EgressSpec {
             mut ports,
             mut networks,
-        } = way;
+        } = spec;
         ports.retain(|port| !self.ports.contains(port));
         networks.retain(|network| !self.networks.contains(network));
         if self.ports.len() + ports.len() > jail::PORTS_MAX {
@@ -73,67 +70,63 @@ impl WayOut {
     }
 }
 
-/// What a call has of the way out for itself. It ends with the call, however that ends.
-pub(crate) struct OfCall {
+/// What a call has of its session's egress. It ends with the call, however that ends.
+pub(crate) struct CallEgress {
     egress: Arc<Egress>,
     live: Arc<Session>,
 }
 
-impl OfCall {
+impl CallEgress {
+    /// Opens the egress that the grant of a call allows, in the session's turn.
+    pub(crate) async fn begin(
+        egress: &Arc<Egress>,
+        live: &Arc<Session>,
+        grant: &Grant,
+        by: Requester,
+    ) -> Result<Self, RequestError> {
+        open(egress, live, grant).await?;
+        let of_call = Self {
+            egress: egress.clone(),
+            live: live.clone(),
+        };
+        if let Some(lease) = &lock(&live.egress).lease {
+            lease.begin_call(egress, grant, by);
+        }
+        Ok(of_call)
+    }
+
     /// What was done since the last call ended.
     pub(crate) fn report(self) -> Option<EgressReport> {
-        let open = lock(&self.live);
+        let open = lock(&self.live.egress);
         open.lease.as_ref().map(EgressLease::report)
     }
 }
 
-impl Drop for OfCall {
+impl Drop for CallEgress {
     fn drop(&mut self) {
-        if let Some(lease) = &lock(&self.live).lease {
+        if let Some(lease) = &lock(&self.live.egress).lease {
             lease.end_call(&self.egress);
         }
     }
 }
 
-/// Sees to it that a call has the way out that its grant allows; whoever asks has the session's turn.
-pub(crate) async fn provide(
-    egress: &Arc<Egress>,
-    live: &Arc<Session>,
-    grant: &Grant,
-    asker: Requester,
-) -> Result<OfCall, RequestError> {
-    open(egress, live, grant).await?;
-    let of_call = OfCall {
-        egress: egress.clone(),
-        live: live.clone(),
-    };
-    if let Some(lease) = &lock(live).lease {
-        lease.begin_call(egress, grant, asker);
-    }
-    Ok(of_call)
-}
-
 /// Opens what is not open yet.
 async fn open(egress: &Arc<Egress>, live: &Arc<Session>, grant: &Grant) -> Result<(), RequestError> {
-    let Some(way) = reach::way_out(egress.tier, grant.reaches()) else {
+    let Some(spec) = reach::spec(egress.tier, grant.reaches()) else {
         return Ok(());
     };
-    let way = lock(live).lacks(way)?;
-    if way.ports.is_empty() && way.networks.is_empty() {
+    let spec = lock(&live.egress).lacks(spec)?;
+    if spec.ports.is_empty() && spec.networks.is_empty() {
         return Ok(());
     }
     let (done, opened) = oneshot::channel();
-    let job = Job::WayOut(way.clone(), done);
+    let job = Job::Egress(spec.clone(), done);
     live.jobs.send(job).await.map_err(|_| live.ended())?;
     let sockets = opened.await.map_err(|_| live.ended())??;
-    let mut open = lock(live);
+    let mut open = lock(&live.egress);
     if let Some(lease) = &open.lease {
-        lease.add_ports(way.ports.iter().copied().zip(sockets).collect())?;
+        lease.add_ports(spec.ports.iter().copied().zip(sockets).collect())?;
     }
-    open.opened(&way);
+    open.opened(&spec);
     Ok(())
-}
-
-fn lock(live: &Session) -> MutexGuard<'_, WayOut> {
-    live.way_out.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,11 +1,14 @@
-//! Which requests run when. A run takes its memory limit from a budget; processors are shared by the kernel. A
-//! namespace leaves a share of both budget and places free, so that others always get in, and a namespace with nothing
-//! running never waits for processors. Requests wait in one line for each namespace; namespaces take turns. A
-//! [`Permit`] gives its place back when it is dropped.
+//! The one fair queue: for runs, for checks of code and for installers of packages. A run takes its memory limit from a
+//! budget; processors are shared by the kernel. A namespace leaves a share of both budget and places free, so that
+//! others always get in, and a namespace with nothing running never waits for processors. Requests wait in one line
+//! for each namespace; namespaces take turns. A [`Permit`] gives its place back when it is dropped.
 
 use crate::{
+    caller::Client,
+    error,
     events::{Bus, EventKind},
     settings::{QueueSettings, Rate},
+    sync::lock,
 };
 use governor::{
     DefaultKeyedRateLimiter, Quota, RateLimiter,
@@ -14,36 +17,47 @@ use governor::{
 use ringfence_types::{ErrorCode, Limits, Namespace, Priority, RequestError};
 use serde::Serialize;
 use std::{
-    collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 use tokio::sync::oneshot;
 
 /// Namespaces whose rate is remembered; when there are more, those that have been quiet are forgotten.
 const RATES_MAX: usize = 10_000;
-/// Waiting rooms this full are told of, in quarters.
+/// A queue is under pressure when this many quarters of it are full.
 const PRESSURE_QUARTERS: usize = 3;
 /// What a namespace has is at most this many times what it leaves free. Where there are fewer places, nothing is left.
 const SHARE: u64 = 3;
 const SHARED_PLACES_MIN: usize = 4;
 /// Programs of one namespace for each processor that run however busy the processors are.
 const AT_EASE: usize = 2;
-/// How often it is looked whether the processors have become free.
+/// How often the load of the processors is looked at again.
 const TICK: Duration = Duration::from_millis(50);
 
 /// The queue; clones share it.
 #[derive(Clone)]
 pub(crate) struct Queue {
     shared: Arc<Mutex<State>>,
-    bus: Bus,
+    bus: Option<Bus>,
 }
 
-/// What a run may use.
-#[derive(Clone, Copy, Debug, Default)]
+/// What a request may use, and how urgent it is within its namespace.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Demand {
     pub(crate) memory_bytes: u64,
     pub(crate) time: Duration,
+    pub(crate) priority: Priority,
+}
+
+impl Default for Demand {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 0,
+            time: Duration::ZERO,
+            priority: Priority::Normal,
+        }
+    }
 }
 
 impl Demand {
@@ -51,20 +65,29 @@ impl Demand {
         Self {
             memory_bytes: limits.memory_bytes,
             time: Duration::from_millis(limits.timeout_ms),
+            ..Self::default()
         }
     }
 }
 
+/// How much of the queue one namespace may have.
+#[derive(Clone, Copy)]
+enum Share {
+    /// What it has is at most [`SHARE`] times what it leaves free, and it does not add to busy processors.
+    OfWhatIsFree(Processors),
+    Places(usize),
+}
+
 struct State {
     settings: QueueSettings,
-    processors: Processors,
+    share: Share,
     rates: Option<DefaultKeyedRateLimiter<Namespace>>,
     running: HashMap<u64, RunningRequest>,
     last_place: u64,
     looked: Instant,
     waiting: usize,
     lines: HashMap<Namespace, Line>,
-    /// Namespaces with somebody waiting, in the order of their turns, and how often each is still to be served.
+    /// Namespaces with waiting requests, in the order of their turns, and how often each is still to be served.
     turns: VecDeque<(Namespace, u32)>,
     /// Smoothed time that a permit is held.
     held_ms: f64,
@@ -72,7 +95,7 @@ struct State {
     is_under_pressure: bool,
 }
 
-/// Those of one namespace who wait: the urgent before the others.
+/// The waiting requests of one namespace: the urgent before the others.
 #[derive(Default)]
 struct Line {
     high: VecDeque<Waiter>,
@@ -82,10 +105,9 @@ struct Line {
 
 struct Waiter {
     demand: Demand,
-    answer: oneshot::Sender<Result<Permit, TurnedAway>>,
+    answer: oneshot::Sender<Result<Permit, GaveWay>>,
 }
 
-/// One that runs.
 struct RunningRequest {
     namespace: Namespace,
     memory_bytes: u64,
@@ -93,7 +115,7 @@ struct RunningRequest {
     time: Duration,
 }
 
-/// What some of those who run have together.
+/// What several running requests have together.
 #[derive(Clone, Copy, Default)]
 struct Taken {
     places: usize,
@@ -109,7 +131,6 @@ impl Taken {
     }
 }
 
-/// The host's processors.
 #[derive(Clone, Copy)]
 struct Processors {
     count: usize,
@@ -137,17 +158,25 @@ fn runnable() -> usize {
     field.and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
-/// The waiting room is full, and another namespace has fewer in it.
+/// The queue is full, and another namespace has fewer requests in it.
 #[derive(Debug)]
-struct TurnedAway;
+struct GaveWay;
 
-/// A place among those who run.
+/// Why a request gets no permit.
+#[derive(Debug)]
+pub(crate) enum TurnedAway {
+    TooOften(Duration),
+    Full(String),
+    Stopping,
+}
+
+/// A place among the running requests.
 pub(crate) struct Permit {
     queue: Queue,
     place: u64,
 }
 
-/// What `queue status` tells.
+/// What `queue status` shows.
 #[derive(Clone, Debug, Serialize)]
 pub struct QueueState {
     /// Programs that run.
@@ -164,11 +193,11 @@ pub struct QueueState {
     pub waiting_max: usize,
     /// Turned away since the start: too many, too often, or too long.
     pub refused: u64,
-    /// Who waits, in the order of their turns.
+    /// Waiting requests by namespace, in the order of their turns.
     pub lines: Vec<LineState>,
 }
 
-/// Those of one namespace who wait.
+/// The waiting requests of one namespace.
 #[derive(Clone, Debug, Serialize)]
 pub struct LineState {
     /// Tenant.
@@ -178,15 +207,29 @@ pub struct LineState {
 }
 
 impl Queue {
+    /// For runs.
     pub(crate) fn new(settings: QueueSettings, bus: Bus) -> Self {
-        Self::on(settings, bus, Processors::of_host())
+        Self::of(settings, Share::OfWhatIsFree(Processors::of_host()), Some(bus))
     }
 
-    fn on(settings: QueueSettings, bus: Bus, processors: Processors) -> Self {
+    /// For something else than runs: this many places, of which a namespace has at most `of_one`.
+    pub(crate) fn of_places(places: usize, of_one: usize, waiting: usize) -> Self {
+        let settings = QueueSettings {
+            concurrency: places,
+            memory_bytes: u64::MAX,
+            waiting,
+            patience: Duration::MAX,
+            priorities: BTreeMap::new(),
+            rate: None,
+        };
+        Self::of(settings, Share::Places(of_one), None)
+    }
+
+    fn of(settings: QueueSettings, share: Share, bus: Option<Bus>) -> Self {
         let state = State {
             rates: settings.rate.map(limiter),
             settings,
-            processors,
+            share,
             running: HashMap::new(),
             last_place: 0,
             looked: Instant::now(),
@@ -203,13 +246,9 @@ impl Queue {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Other bounds from now on. What runs goes on; what waits, and may now run, does.
     pub(crate) fn replace(&self, settings: QueueSettings) {
-        let mut state = self.state();
+        let mut state = lock(&self.shared);
         if state.settings.rate != settings.rate {
             state.rates = settings.rate.map(limiter);
         }
@@ -221,11 +260,11 @@ impl Queue {
     /// Starts all that wait and may run now.
     fn start_waiting(&self) {
         let mut started = Vec::new();
-        let mut state = self.state();
+        let mut state = lock(&self.shared);
         state.looked = Instant::now();
         while let Some((namespace, waiter)) = state.next() {
             let place = state.take(&namespace, waiter.demand);
-            started.push((waiter.answer, self.permit(place)));
+            started.push((waiter.answer, self.permit_of(place)));
         }
         drop(state);
         for (answer, permit) in started {
@@ -235,25 +274,53 @@ impl Queue {
     }
 
     fn start_waiting_when_due(&self) {
-        if self.state().looked.elapsed() >= TICK {
+        if lock(&self.shared).looked.elapsed() >= TICK {
             self.start_waiting();
         }
     }
 
-    /// Waits for a place. A full queue is refused at once, with the time after which a place is likely.
-    pub(crate) async fn admit(
+    /// Waits for the right to run, until it is cancelled.
+    pub(crate) async fn admit_unless_cancelled(
         &self,
         namespace: &Namespace,
-        priority: Priority,
         demand: Demand,
+        client: &Client,
     ) -> Result<Permit, RequestError> {
-        let (mut waiter, patience) = {
-            let mut state = self.state();
-            let admitted = state.admit(namespace, priority, demand);
-            self.tell_of_pressure(&mut state, namespace, &admitted);
+        tokio::select! {
+            admitted = self.admit(namespace, demand) => admitted,
+            () = client.cancelled() => Err(RequestError::new(
+                ErrorCode::Cancelled,
+                "the request was cancelled while it waited.",
+                "Send it again when it is wanted.",
+            )),
+        }
+    }
+
+    /// Waits for the right to run. A full queue is refused at once, with the time after which a place is likely.
+    pub(crate) async fn admit(&self, namespace: &Namespace, demand: Demand) -> Result<Permit, RequestError> {
+        let patience = lock(&self.shared).settings.patience;
+        let admitted = self.permit(namespace, demand, patience).await;
+        admitted.map_err(|why| match why {
+            TurnedAway::TooOften(wait) => too_often(namespace, wait),
+            TurnedAway::Full(why) => busy(&lock(&self.shared), namespace, &why),
+            TurnedAway::Stopping => error::stopping(),
+        })
+    }
+
+    /// A place, now or after waiting for it.
+    pub(crate) async fn permit(
+        &self,
+        namespace: &Namespace,
+        demand: Demand,
+        patience: Duration,
+    ) -> Result<Permit, TurnedAway> {
+        let mut waiter = {
+            let mut state = lock(&self.shared);
+            let admitted = state.admit(namespace, demand);
+            self.publish_pressure(&mut state, namespace, &admitted);
             match admitted? {
-                Admitted::At(place) => return Ok(self.permit(place)),
-                Admitted::Waiting(waiter) => (waiter, state.settings.patience),
+                Admitted::At(place) => return Ok(self.permit_of(place)),
+                Admitted::Waiting(waiter) => waiter,
             }
         };
         let waited = async {
@@ -266,43 +333,37 @@ impl Queue {
         };
         match tokio::time::timeout(patience, waited).await {
             Ok(Ok(Ok(permit))) => Ok(permit),
-            Ok(Ok(Err(TurnedAway))) => Err(self.refuse(
-                namespace,
-                "the queue is full, and other namespaces have less in it",
-            )),
-            Ok(Err(_)) => {
-                let stopping = "the server is stopping.";
-                Err(RequestError::new(
-                    ErrorCode::Cancelled,
-                    stopping,
-                    "Start it again.",
-                ))
+            Ok(Ok(Err(GaveWay))) => {
+                Err(self.refuse("the queue is full, and other namespaces have less in it".to_owned()))
             }
-            Err(_) => Err(self.refuse(namespace, &format!("it has waited {} s", patience.as_secs()))),
+            Ok(Err(_)) => Err(TurnedAway::Stopping),
+            Err(_) => Err(self.refuse(format!("it has waited {} s", patience.as_secs()))),
         }
     }
 
-    fn refuse(&self, namespace: &Namespace, why: &str) -> RequestError {
-        let mut state = self.state();
+    fn refuse(&self, why: String) -> TurnedAway {
+        let mut state = lock(&self.shared);
         state.forget_the_gone();
         state.refused += 1;
-        busy(&state, namespace, why)
+        TurnedAway::Full(why)
     }
 
-    /// Once when it begins, and once for each who is turned away.
-    fn tell_of_pressure(&self, state: &mut State, namespace: &Namespace, admitted: &Admission) {
+    /// Once when it begins, and once for each request that is turned away.
+    fn publish_pressure(&self, state: &mut State, namespace: &Namespace, admitted: &Admission) {
         let (waiting, waiting_max) = (state.waiting, state.settings.waiting);
         let waits = !matches!(admitted, Ok(Admitted::At(_)));
         let is_full = waits && waiting >= waiting_max;
         let is_under_pressure = is_full || (waiting > 0 && waiting * 4 >= waiting_max * PRESSURE_QUARTERS);
         if is_full || (is_under_pressure && !state.is_under_pressure) {
             let kind = EventKind::QueueBackpressure { waiting, waiting_max };
-            self.bus.tell(namespace.as_str(), None, kind);
+            if let Some(bus) = &self.bus {
+                bus.publish(namespace.as_str(), None, kind);
+            }
         }
         state.is_under_pressure = is_under_pressure;
     }
 
-    fn permit(&self, place: u64) -> Permit {
+    fn permit_of(&self, place: u64) -> Permit {
         Permit {
             queue: self.clone(),
             place,
@@ -310,7 +371,7 @@ impl Queue {
     }
 
     pub(crate) fn look(&self) -> QueueState {
-        let mut state = self.state();
+        let mut state = lock(&self.shared);
         state.forget_the_gone();
         let lines = state.turns.iter().map(|(namespace, _)| LineState {
             namespace: namespace.to_string(),
@@ -333,24 +394,18 @@ fn limiter(rate: Rate) -> DefaultKeyedRateLimiter<Namespace> {
     RateLimiter::keyed(Quota::per_minute(rate.per_minute).allow_burst(rate.burst))
 }
 
-type Admission = Result<Admitted, RequestError>;
+type Admission = Result<Admitted, TurnedAway>;
 
 enum Admitted {
-    /// At once.
     At(u64),
-    Waiting(oneshot::Receiver<Result<Permit, TurnedAway>>),
+    Waiting(oneshot::Receiver<Result<Permit, GaveWay>>),
 }
 
 impl State {
-    fn admit(
-        &mut self,
-        namespace: &Namespace,
-        priority: Priority,
-        demand: Demand,
-    ) -> Result<Admitted, RequestError> {
+    fn admit(&mut self, namespace: &Namespace, demand: Demand) -> Admission {
         if let Err(wait) = self.rate(namespace) {
             self.refused += 1;
-            return Err(too_often(namespace, wait));
+            return Err(TurnedAway::TooOften(wait));
         }
         if !self.lines.contains_key(namespace) && self.fits(namespace, demand) {
             return Ok(Admitted::At(self.take(namespace, demand)));
@@ -360,9 +415,9 @@ impl State {
         }
         if self.waiting >= self.settings.waiting && !self.make_room(namespace) {
             self.refused += 1;
-            return Err(busy(self, namespace, &format!("{} requests wait", self.waiting)));
+            return Err(TurnedAway::Full(format!("{} requests wait", self.waiting)));
         }
-        Ok(Admitted::Waiting(self.join(namespace, priority, demand)))
+        Ok(Admitted::Waiting(self.join(namespace, demand)))
     }
 
     /// May another of this namespace run now.
@@ -383,14 +438,18 @@ impl State {
         let (Some(places_free), Some(memory_free)) = free else {
             return false;
         };
+        let processors = match self.share {
+            Share::Places(most) => return own.places < most,
+            Share::OfWhatIsFree(processors) => processors,
+        };
         if own.places == 0 {
             return true;
         }
         let leaves_places =
             places_max < SHARED_PLACES_MIN || (own.places as u64) < SHARE.saturating_mul(places_free as u64);
         let leaves_memory = own.memory_bytes + memory <= SHARE.saturating_mul(memory_free);
-        let is_at_ease = all.places < self.processors.count * AT_EASE;
-        leaves_places && leaves_memory && (is_at_ease || !self.processors.are_busy())
+        let is_at_ease = all.places < processors.count * AT_EASE;
+        leaves_places && leaves_memory && (is_at_ease || !processors.are_busy())
     }
 
     fn take(&mut self, namespace: &Namespace, demand: Demand) -> u64 {
@@ -422,7 +481,7 @@ impl State {
         left.get(self.waiting % count).unwrap_or(&self.held_ms) + self.held_ms * f64::from(rounds)
     }
 
-    /// Those whose time was up, or who were cancelled, wait no more.
+    /// Requests whose time was up, or that were cancelled, wait no more.
     fn forget_the_gone(&mut self) {
         for line in self.lines.values_mut() {
             for waiters in [&mut line.high, &mut line.normal, &mut line.low] {
@@ -435,7 +494,7 @@ impl State {
         self.waiting = self.lines.values().map(Line::len).sum();
     }
 
-    /// In a full room the longest line gives way to one that is shorter by more than the newcomer.
+    /// In a full queue the longest line gives way to one that is shorter by more than the newcomer.
     fn make_room(&mut self, namespace: &Namespace) -> bool {
         let own = self.lines.get(namespace).map_or(0, Line::len);
         let longest = self.lines.values_mut().max_by_key(|line| line.len());
@@ -444,7 +503,7 @@ impl State {
         };
         self.waiting -= 1;
         // Gone in this very moment is as good.
-        drop(last.answer.send(Err(TurnedAway)));
+        drop(last.answer.send(Err(GaveWay)));
         true
     }
 
@@ -459,12 +518,7 @@ impl State {
             .map_err(|not_yet| not_yet.wait_time_from(clock.now()))
     }
 
-    fn join(
-        &mut self,
-        namespace: &Namespace,
-        priority: Priority,
-        demand: Demand,
-    ) -> oneshot::Receiver<Result<Permit, TurnedAway>> {
+    fn join(&mut self, namespace: &Namespace, demand: Demand) -> oneshot::Receiver<Result<Permit, GaveWay>> {
         let (answer, answered) = oneshot::channel();
         self.waiting += 1;
         if !self.lines.contains_key(namespace) {
@@ -472,7 +526,7 @@ impl State {
             self.turns.push_back((namespace.clone(), times));
         }
         let line = self.lines.entry(namespace.clone()).or_default();
-        line.of(priority).push_back(Waiter { demand, answer });
+        line.of(demand.priority).push_back(Waiter { demand, answer });
         answered
     }
 
@@ -542,7 +596,7 @@ impl Line {
         }
     }
 
-    /// The least urgent who came last.
+    /// The least urgent that came last.
     fn last(&mut self) -> Option<Waiter> {
         let last = self.low.pop_back();
         last.or_else(|| self.normal.pop_back())
@@ -567,21 +621,18 @@ impl Line {
 
 fn too_often(namespace: &Namespace, wait: Duration) -> RequestError {
     let retry_after_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
-    let mut error = RequestError::new(
-        ErrorCode::Busy,
+    error::busy(
         format!("the namespace `{namespace}` sends requests faster than the operator allows."),
         format!("Try again in {retry_after_ms} ms."),
-    );
-    error.retry_after_ms = Some(retry_after_ms);
-    error
+        retry_after_ms,
+    )
 }
 
 fn busy(state: &State, namespace: &Namespace, why: &str) -> RequestError {
     let likely = Duration::from_secs_f64(state.likely_ms(namespace).clamp(50.0, 600_000.0) / 1000.0);
     let retry_after_ms = u64::try_from(likely.as_millis()).unwrap_or(u64::MAX);
     let taken = Taken::by(state.running.values());
-    let mut error = RequestError::new(
-        ErrorCode::Busy,
+    error::busy(
         format!(
             "{} programs run (at most {}), which may use {} of {} MiB of memory, and this request found no place: {why}.",
             taken.places,
@@ -590,14 +641,13 @@ fn busy(state: &State, namespace: &Namespace, why: &str) -> RequestError {
             state.settings.memory_bytes >> 20,
         ),
         format!("Try again in {retry_after_ms} ms."),
-    );
-    error.retry_after_ms = Some(retry_after_ms);
-    error
+        retry_after_ms,
+    )
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut state = self.queue.state();
+        let mut state = lock(&self.queue.shared);
         if let Some(place) = state.running.remove(&self.place) {
             let held_ms = place.since.elapsed().as_secs_f64() * 1000.0;
             state.held_ms = state.held_ms * 0.9 + held_ms * 0.1;

@@ -23,7 +23,8 @@ fn queue(concurrency: usize, waiting: usize) -> Queue {
 }
 
 fn on(settings: QueueSettings, runnable: fn() -> usize) -> Queue {
-    Queue::on(settings, Bus::new(), Processors { count: 2, runnable })
+    let processors = Processors { count: 2, runnable };
+    Queue::of(settings, Share::OfWhatIsFree(processors), Some(Bus::new()))
 }
 
 fn name(text: &str) -> Namespace {
@@ -38,8 +39,9 @@ async fn admit_with(queue: &Queue, who: &str, memory_mb: u64) -> Result<Permit, 
     let demand = Demand {
         memory_bytes: memory_mb << 20,
         time: Duration::from_secs(10),
+        ..Demand::default()
     };
-    queue.admit(&name(who), Priority::Normal, demand).await
+    queue.admit(&name(who), demand).await
 }
 
 /// Lets these wait behind one that runs; the order in which they were served.
@@ -51,11 +53,11 @@ async fn served(queue: &Queue, waiters: &[(&'static str, Priority)]) -> Vec<Stri
         let (queue_of_task, order) = (queue.clone(), order.clone());
         let before = queue.look().waiting;
         tasks.push(tokio::spawn(async move {
-            let permit = queue_of_task
-                .admit(&name(who), priority, Demand::default())
-                .await
-                .ok()
-                .unwrap();
+            let demand = Demand {
+                priority,
+                ..Demand::default()
+            };
+            let permit = queue_of_task.admit(&name(who), demand).await.ok().unwrap();
             order.lock().unwrap().push(format!("{who} {priority:?}"));
             drop(permit);
         }));
@@ -75,7 +77,11 @@ async fn served(queue: &Queue, waiters: &[(&'static str, Priority)]) -> Vec<Stri
 #[tokio::test]
 async fn a_full_queue_says_when_to_come_back_and_tells_of_it() {
     let queue = queue(1, 0);
-    let mut heard = queue.bus.subscribe(crate::events::Hears::AllButOutput);
+    let mut heard = queue
+        .bus
+        .as_ref()
+        .unwrap()
+        .subscribe(crate::events::Hears::AllButOutput);
     let held = admit(&queue, "a").await.ok().unwrap();
     let refused = admit(&queue, "a").await.err().unwrap();
     assert_eq!(refused.code, ErrorCode::Busy);
@@ -159,7 +165,7 @@ async fn the_time_to_come_back_is_that_of_what_runs() {
     let held = admit(&queue, "sleeper").await.ok().unwrap();
     let retry_after_ms = async |age| {
         let since = Instant::now().checked_sub(Duration::from_secs(age)).unwrap();
-        queue.state().running.get_mut(&held.place).unwrap().since = since;
+        lock(&queue.shared).running.get_mut(&held.place).unwrap().since = since;
         admit(&queue, "a").await.err().unwrap().retry_after_ms.unwrap()
     };
     assert!(
@@ -335,4 +341,78 @@ async fn a_waiter_that_goes_away_loses_no_place() {
     drop(held);
     assert!(stays.await.unwrap());
     assert_eq!((queue.look().running, queue.look().waiting), (0, 0));
+}
+
+fn now<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    match future.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+        std::task::Poll::Ready(done) => Some(done),
+        std::task::Poll::Pending => None,
+    }
+}
+
+#[tokio::test]
+async fn a_namespace_never_has_all_the_places_that_are_counted_and_others_go_before_it() {
+    use std::pin::pin;
+    let queue = Queue::of_places(3, 2, 32);
+    let ask = |who: &'static str| {
+        let queue = queue.clone();
+        async move {
+            let who = name(who);
+            let permit = queue.permit(&who, Demand::default(), Duration::from_secs(60));
+            permit.await.ok().unwrap()
+        }
+    };
+    let first = ask("flood").await;
+    let _second = ask("flood").await;
+    let mut third = pin!(ask("flood"));
+    assert!(now(third.as_mut()).is_none(), "it has two");
+    let own = ask("other").await;
+    let (mut fourth, mut next) = (pin!(ask("flood")), pin!(ask("other")));
+    assert!(now(fourth.as_mut()).is_none() && now(next.as_mut()).is_none());
+    drop(own);
+    assert!(now(third.as_mut()).is_none() && now(fourth.as_mut()).is_none());
+    let _next = now(next.as_mut()).unwrap();
+    drop(first);
+    // Both have one; the first that came is next.
+    let mut last = pin!(ask("other"));
+    assert!(now(last.as_mut()).is_none() && now(fourth.as_mut()).is_none());
+    let _third = now(third.as_mut()).unwrap();
+}
+
+#[tokio::test]
+async fn a_request_that_goes_away_leaves_nothing_in_a_queue_of_places() {
+    use std::pin::pin;
+    let queue = Queue::of_places(3, 2, 32);
+    let one = name("one");
+    {
+        let ask = || queue.permit(&one, Demand::default(), Duration::from_secs(60));
+        let (_first, _second) = (ask().await.ok().unwrap(), ask().await.ok().unwrap());
+        assert!(now(pin!(ask())).is_none());
+        assert_eq!(queue.look().waiting, 0, "it was dropped");
+    }
+    let state = queue.look();
+    assert_eq!((state.running, state.waiting, state.lines.len()), (0, 0, 0));
+}
+
+#[tokio::test]
+async fn a_queue_without_a_line_bounds_how_many_there_are_of_one_namespace_and_of_all() {
+    let queue = Queue::of_places(32, 8, 0);
+    let ask = async |who: &str| {
+        queue
+            .permit(&name(who), Demand::default(), Duration::ZERO)
+            .await
+            .ok()
+    };
+    let mut own = Vec::new();
+    for _ in 0..8 {
+        own.push(ask("one").await.unwrap());
+    }
+    assert!(ask("one").await.is_none());
+    let mut others = Vec::new();
+    for number in 0..24 {
+        others.push(ask(&format!("n{number}")).await.unwrap());
+    }
+    assert!(ask("late").await.is_none());
+    drop(own);
+    assert!(ask("one").await.is_some());
 }

@@ -1,0 +1,28 @@
+//! Refusals and denials that several operations give.
+
+use ringfence_types::{Denial, ErrorCode, RequestError};
+
+/// Too much goes on; the same request may succeed later.
+pub(crate) fn busy(message: impl Into<String>, hint: impl Into<String>, retry_after_ms: u64) -> RequestError {
+    let mut busy = RequestError::new(ErrorCode::Busy, message, hint);
+    busy.retry_after_ms = Some(retry_after_ms);
+    busy
+}
+
+pub(crate) fn stopping() -> RequestError {
+    RequestError::new(ErrorCode::Cancelled, "the server is stopping.", "Start it again.")
+}
+
+/// A task of the engine has panicked.
+pub(crate) fn task_died() -> RequestError {
+    RequestError::new(ErrorCode::SandboxFault, "the engine's task died.", "Report this.")
+}
+
+pub(crate) fn denial(rule: &str, layer: &str, what: impl Into<String>, hint: impl Into<String>) -> Denial {
+    Denial {
+        rule: rule.to_owned(),
+        layer: layer.to_owned(),
+        what: what.into(),
+        hint: hint.into(),
+    }
+}

@@ -1,0 +1,150 @@
+//! The bracket around an execution: an audit entry before anything runs, and one before its result leaves. The engine
+//! owns its task; nothing here depends on a client that waits.
+
+use super::{
+    pipeline,
+    report::{Clock, Executed},
+    states::{Request, Source},
+};
+use crate::{
+    caller::{Caller, Client, Submission},
+    error::denial,
+    events::{Ended, EventKind},
+    record::{AuditScope, Written},
+    services::Services,
+};
+use ringfence_types::{Denial, ExitKind, Language, Namespace, RequestError, ResourceUsage};
+use std::sync::Arc;
+
+/// One execution. `source`: of a call, its place in the line of its session.
+pub(crate) async fn execute(
+    services: &Arc<Services>,
+    id: &str,
+    submission: Submission,
+    source: Result<Source, RequestError>,
+    client: Client,
+) -> Result<Executed, RequestError> {
+    let announced = Announced {
+        services,
+        id,
+        namespace: submission.request.namespace.clone(),
+        language: submission.request.language,
+        is_ours: submission.caller == Caller::ours(),
+        clock: Clock::start(),
+    };
+    let done = match services.record.open(id, &submission.caller, &submission.request) {
+        Ok(scope) => {
+            announced.begin();
+            let request = Request {
+                services,
+                scope: &scope,
+                client,
+            };
+            let Submission {
+                request: asked,
+                stdin,
+                ..
+            } = submission;
+            let done = match source {
+                Ok(source) => pipeline::run(request, source, asked, stdin, announced.clock).await,
+                Err(error) => Err(error),
+            };
+            close(services, scope, done).await
+        }
+        Err(error) => Err(error),
+    };
+    announced.end(&done);
+    done
+}
+
+/// No closing audit entry, no result.
+async fn close(
+    services: &Arc<Services>,
+    scope: AuditScope,
+    mut done: Result<Executed, RequestError>,
+) -> Result<Executed, RequestError> {
+    let id = scope.id().to_owned();
+    let closed = scope.close(done.as_ref().map(Executed::closing)).await;
+    if let (Ok(executed), Ok(Written::No)) = (&mut done, &closed) {
+        executed.result.security_events.push(not_on_record());
+    }
+    if closed.is_err() {
+        withdraw(services, id).await;
+    }
+    closed.and(done)
+}
+
+/// Files of a run whose end is not on record do not leave either.
+async fn withdraw(services: &Arc<Services>, id: String) {
+    let (store, execution) = (services.artifacts.clone(), id.clone());
+    let withdrawn = tokio::task::spawn_blocking(move || store.withdraw(&execution)).await;
+    if !matches!(withdrawn, Ok(Ok(_))) {
+        tracing::error!(%id, "the files of a run whose end is not on record could not be withdrawn");
+    }
+}
+
+fn not_on_record() -> Denial {
+    let what = "this run is not on the audit record, which could not be written";
+    let hint = "The operator chose `audit.on_failure: warn`; the server's log says why it failed.";
+    denial("audit.not_recorded", "audit", what, hint)
+}
+
+/// Publishes to events and metrics how a caller's execution begins and ends.
+struct Announced<'a> {
+    services: &'a Services,
+    id: &'a str,
+    namespace: Namespace,
+    language: Language,
+    /// The engine's own runs are not announced.
+    is_ours: bool,
+    clock: Clock,
+}
+
+impl Announced<'_> {
+    fn publish(&self, kind: EventKind) {
+        let bus = &self.services.telemetry.bus;
+        bus.publish(self.namespace.as_str(), Some(self.id), kind);
+    }
+
+    fn begin(&self) {
+        if !self.is_ours {
+            let language = self.language;
+            self.publish(EventKind::ExecutionStarted { language });
+        }
+    }
+
+    fn end(&self, done: &Result<Executed, RequestError>) {
+        if self.is_ours {
+            return;
+        }
+        let metrics = &self.services.telemetry.metrics;
+        let mut ended = Ended {
+            language: self.language,
+            exit: None,
+            exit_code: None,
+            refused: done.as_ref().err().map(|error| error.code.as_str()),
+            duration_ms: self.clock.total(),
+            phases: self.clock.phases,
+            resource_usage: ResourceUsage::default(),
+        };
+        if let Ok(Executed { result, found, .. }) = done {
+            ended.exit = Some(result.exit.kind);
+            ended.exit_code = Some(result.exit_code);
+            ended.duration_ms = result.duration_ms;
+            ended.phases = result.phases;
+            ended.resource_usage = result.resource_usage;
+            metrics.count_redactions(*found);
+            if let Some(limit) = &result.exit.limit {
+                let limit = limit.clone();
+                self.publish(EventKind::ResourceExceeded { limit });
+            }
+            metrics.count_result(result);
+        }
+        metrics.count_end(&ended);
+        self.publish(match done {
+            Ok(done) if done.result.exit.kind == ExitKind::Timeout => EventKind::ExecutionTimeout(ended),
+            Ok(done) if done.result.success => EventKind::ExecutionCompleted(ended),
+            _ => EventKind::ExecutionFailed(ended),
+        });
+    }
+}

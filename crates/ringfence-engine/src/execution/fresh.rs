@@ -1,0 +1,275 @@
+//! A run: a sandbox that is made for it, or was made before it, and serves nothing else.
+
+use super::{
+    report::Clock,
+    states::{Admitted, Finished, FreshTarget, Leased, Request},
+};
+use crate::{
+    artifacts::{self, Before},
+    backend::{Claimed, Running, Sandbox, SandboxDirs},
+    egress::{self, EgressLease, LeaseOwner},
+    language::{self, Prepared},
+    overlay::{self, ChangeOrigin, HeldChanges, Lower, OverlayLayers},
+    policy::{self, Grant},
+    prepare,
+    runtimes::{self, Toolchain},
+    sandbox::{self, RunInputs, Start},
+    services::Services,
+    store,
+    streams::Stdio,
+    warm::{self, ReadySandbox},
+    workspaces::WorkspaceLease,
+};
+use ringfence_jail::{ExportDirectory, Layout};
+use ringfence_types::{Denial, ErrorCode, ExecuteRequest, Isolation, RequestError, WorkspaceSource};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+pub(super) fn decide(services: &Services, asked: ExecuteRequest) -> Result<Grant, RequestError> {
+    let state = services.state_for_run(&asked.namespace, None);
+    policy::decide(
+        &services.policy.current(),
+        &state,
+        &services.policy.private,
+        asked,
+    )
+}
+
+/// The operator's directory for copies; none of the server's own directories may be it.
+pub(super) fn open_copies(
+    services: &Services,
+    directory: Option<&Path>,
+) -> Result<Option<ExportDirectory>, RequestError> {
+    let Some(directory) = directory else {
+        return Ok(None);
+    };
+    let absolute = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+    // What does not exist yet will be below what does.
+    let existing = absolute.ancestors().find_map(|above| above.canonicalize().ok());
+    let is_private = |own: &PathBuf| {
+        absolute.starts_with(own)
+            || existing
+                .as_ref()
+                .is_some_and(|existing| existing.starts_with(own))
+    };
+    if services.policy.private.iter().any(is_private) {
+        return Err(RequestError::new(
+            ErrorCode::PolicyDenied,
+            format!("{} is among the server's keys and records.", directory.display()),
+            "Name another directory for the artifacts.",
+        ));
+    }
+    let prepared = artifacts::prepare_copies(directory).map_err(|error| {
+        RequestError::invalid(
+            format!("{} cannot hold the artifacts: {error}.", directory.display()),
+            "Name a directory that can be made and written.",
+        )
+    });
+    prepared.map(Some)
+}
+
+/// The workspace, and the secrets with what TLS is read with.
+pub(super) async fn lease(request: &Request<'_>, grant: &Grant) -> Result<Leased, RequestError> {
+    let services = request.services;
+    let workspace = services.workspaces.acquire(grant).await?;
+    let secrets = services.secrets.lease(request.scope, grant).await?;
+    let secrets = services.egress.inspect(grant, secrets).await?;
+    Ok(Leased {
+        egress: None,
+        secrets: Arc::new(secrets),
+        workspace,
+    })
+}
+
+/// A program that runs. Dropped, it is killed before its egress is closed.
+pub(super) struct FreshProgram {
+    running: Running,
+    egress: Option<EgressLease>,
+    isolation: Isolation,
+    prepared: Prepared,
+    lower: Option<Arc<Lower>>,
+    before: Before,
+    leased: Leased,
+}
+
+pub(super) async fn start(
+    request: &Request<'_>,
+    admitted: &Admitted,
+    target: &FreshTarget,
+    leased: Leased,
+    stdio: Stdio,
+) -> Result<FreshProgram, RequestError> {
+    let (services, grant) = (request.services, &admitted.grant);
+    let choice = Choice::among(request, grant, &leased);
+    let prepared = prepare::prepare(&services.sandboxes, grant.request(), choice.layout())
+        .await?
+        .with(admitted.check.checks.clone());
+    let before = files_before(grant, &leased.workspace);
+    let lower = match target.holds_changes {
+        true => overlay::lower_of(&leased.workspace).await?,
+        false => None,
+    };
+    let inputs = RunInputs {
+        lease: &leased.secrets,
+        prepared: &prepared,
+        layer: target.packages.as_ref().map(|packages| &packages.name),
+        workspace: leased.workspace.shared.as_ref(),
+    };
+    let (mut claimed, isolation) = claim(request, choice, grant, &inputs).await?;
+    let owner = LeaseOwner::Run(request.requester());
+    let sockets = claimed.take_sockets();
+    let egress = services.egress.open_for(grant, &leased.secrets, owner, sockets)?;
+    let stdio = Stdio {
+        stdin_bytes: grant.request().stdin.clone(),
+        ..stdio
+    };
+    Ok(FreshProgram {
+        running: Running::attach(claimed, stdio, admitted.kept_bytes())?,
+        egress,
+        isolation,
+        prepared,
+        lower,
+        before,
+        leased,
+    })
+}
+
+/// The sandbox in which a program will run: one that is ready, or one with this layout that is made then.
+pub(super) struct Choice {
+    ready: Option<ReadySandbox>,
+    layout: Layout,
+}
+
+impl Choice {
+    pub(super) fn among(request: &Request<'_>, grant: &Grant, leased: &Leased) -> Self {
+        let (sandboxes, workspace) = (&request.services.sandboxes, &leased.workspace);
+        let starts_ahead = sandbox::can_start_ahead(grant.request(), &leased.secrets);
+        let beside = starts_ahead.then(|| workspace.names());
+        let ready = match sandboxes.made_with(workspace.shared.as_ref()) {
+            None => warm::take(sandboxes, grant.request(), beside),
+            Some(_) => None,
+        };
+        // The id names the directory of a sandbox that is made then.
+        let layout = sandboxes.layout(request.scope.id());
+        Self { ready, layout }
+    }
+
+    fn layout(&self) -> &Layout {
+        self.ready
+            .as_ref()
+            .map_or(&self.layout, |ready| &ready.place.plan.layout)
+    }
+}
+
+/// Starts the program. A ready sandbox that fails before the program runs has cost nothing but time.
+pub(super) async fn claim(
+    request: &Request<'_>,
+    choice: Choice,
+    grant: &Grant,
+    inputs: &RunInputs<'_>,
+) -> Result<(Claimed, Isolation), RequestError> {
+    let sandboxes = &request.services.sandboxes;
+    let mut cancelled = request.client.cancelled.clone();
+    let Choice { ready, layout } = choice;
+    let mut claim = async |sandbox: Sandbox, toolchain: &Toolchain| {
+        let bound = sandboxes.bind(&sandbox.plan, toolchain, grant, inputs);
+        let isolation = sandbox.plan.isolation(&bound.claim, &sandboxes.native.host);
+        let claimed = sandbox.claim(&bound.claim, &bound.blobs, &mut cancelled).await?;
+        Ok::<_, RequestError>((claimed, isolation))
+    };
+    if let Some(ReadySandbox {
+        place: sandbox,
+        toolchain,
+    }) = ready
+    {
+        let workspace = sandbox.plan.layout.workspace.display().to_string();
+        match claim(sandbox, &toolchain).await {
+            Ok(claimed) => return Ok(claimed),
+            // A module was prepared for the workspace of this sandbox, which no other sandbox has.
+            Err(error) if layout.host_directory.is_some() && inputs.prepared.script.contains(&workspace) => {
+                return Err(error);
+            }
+            Err(error) => tracing::warn!(%error, "a ready sandbox has failed; starting cold"),
+        }
+    }
+    let made_with = sandboxes.made_with(inputs.workspace);
+    let toolchain = runtimes::toolchain(grant.request().language, &sandboxes.runtimes)?;
+    let plan = sandboxes.plan(layout, &toolchain, made_with, Start::Claimed)?;
+    claim(sandboxes.native.place(Arc::new(plan), None)?, &toolchain).await
+}
+
+fn files_before(grant: &Grant, workspace: &WorkspaceLease) -> Before {
+    let files = grant.request().files.iter();
+    let mut before = Before::inputs(files.map(|file| (&file.path, file.bytes.as_slice())));
+    if let Some(root) = workspace.lies_below() {
+        before.look(root);
+    }
+    before
+}
+
+/// Waits for the program's end, closes its egress, and reads what it did to an overlay.
+pub(super) async fn wait(
+    request: &Request<'_>,
+    grant: &Grant,
+    program: FreshProgram,
+    clock: &mut Clock,
+) -> Result<Finished, RequestError> {
+    // In the order in which they were taken, to be given back in reverse.
+    let FreshProgram {
+        leased,
+        before,
+        lower,
+        prepared,
+        isolation,
+        egress,
+        running,
+    } = program;
+    let raw = running.wait(request.client.cancelled.clone(), isolation).await?;
+    let asked = grant.request();
+    if let (Some(count), WorkspaceSource::Namespace) = (raw.ending.usage.workspace, &asked.workspace) {
+        request.services.disk.remember(&asked.namespace, count);
+    }
+    clock.ran();
+    let reached = egress::close(egress, &raw).await;
+    let changes = match lower.zip(raw.dirs.as_ref()) {
+        Some((lower, dirs)) => changes(request, grant, lower, dirs, &leased).await.map(Some),
+        None => Ok(None),
+    };
+    Ok(Finished {
+        program: language::read_outcome(&prepared, &raw.report),
+        raw,
+        reached,
+        changes,
+        session_ended: None,
+        before,
+        secrets: leased.secrets,
+        workspace: leased.workspace,
+    })
+}
+
+/// What the program did to an overlay, read while its sandbox is still there. A run whose changes cannot be told has
+/// its result all the same, and nothing that could be accepted.
+async fn changes(
+    request: &Request<'_>,
+    grant: &Grant,
+    lower: Arc<Lower>,
+    dirs: &SandboxDirs,
+    leased: &Leased,
+) -> Result<HeldChanges, Denial> {
+    let held = match dirs.changes.try_clone() {
+        Ok(upper) => {
+            HeldChanges::read(
+                &request.services.record,
+                &grant.request().namespace,
+                ChangeOrigin::Execution(request.scope.id().to_owned()),
+                OverlayLayers { lower, upper },
+                leased.secrets.redactor.clone(),
+            )
+            .await
+        }
+        Err(error) => Err(store::fault(error.to_string())),
+    };
+    held.map_err(|error| overlay::untold(&leased.secrets.redactor.text(&error.message)))
+}

@@ -1,0 +1,269 @@
+//! A call of a session: its code goes to an interpreter that lives on afterwards.
+
+use super::{
+    report::Clock,
+    states::{Admitted, Finished, Leased, Request, SessionTarget},
+};
+use crate::{
+    artifacts::Before,
+    backend::RawOutcome,
+    egress::Reached,
+    language::{ProgramReport, session as language_session},
+    policy::{self, Grant},
+    prepare::{self, PreparedCall},
+    services::Services,
+    session::{CallEgress, CallOutcome, Called, Sent, Session},
+    store,
+    streams::Stdio,
+    workspaces::{self, WorkspaceLease, WorkspaceTurn},
+};
+use ringfence_jail::wire::{Cause, Ending, Order};
+use ringfence_store::tree;
+use ringfence_types::{ErrorCode, ExecuteRequest, ProgramError, RequestError, WorkspaceSource};
+use std::{
+    os::fd::AsFd,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+/// The exit status of a call whose program failed, as wait(2) gives it.
+const FAILED: i32 = 1 << 8;
+
+pub(super) fn decide(
+    services: &Services,
+    session: &Session,
+    asked: ExecuteRequest,
+) -> Result<Grant, RequestError> {
+    let language = asked.language;
+    if language != session.language {
+        return Err(RequestError::invalid(
+            format!(
+                "the session {} speaks {}, not {language}.",
+                session.id, session.language
+            ),
+            "Leave `language` out, or make a session of that language.",
+        ));
+    }
+    let state = services.state_for_run(&session.namespace, Some(&session.id));
+    let of_session = policy::SessionGrant {
+        limits: &session.limits,
+        allowed_domains: &session.allowed_domains,
+    };
+    policy::decide_call(&services.policy.current(), &state, of_session, asked)
+}
+
+/// A call that is ready to be sent. Dropped, it ends its egress and its share of the processors.
+pub(super) struct SessionCall {
+    sent: Sent,
+    /// The parser's objection, for which nothing is sent.
+    objection: Option<ProgramError>,
+    share: Option<Share>,
+    egress: Option<CallEgress>,
+    session: Arc<Session>,
+    leased: Leased,
+}
+
+pub(super) async fn start(
+    request: &Request<'_>,
+    admitted: &Admitted,
+    target: &SessionTarget,
+    leased: Leased,
+    stdio: Stdio,
+) -> Result<SessionCall, RequestError> {
+    let (services, session, grant) = (request.services, &target.session, &admitted.grant);
+    let number = session.activity.calls.fetch_add(1, Ordering::Relaxed) + 1;
+    let PreparedCall { name, code, error } =
+        prepare::call(&services.sandboxes, grant.request(), number).await?;
+    let workspace = put_files(services, session, leased.workspace, grant).await?;
+    let asked = grant.request();
+    let env: Vec<(String, String)> = asked
+        .env
+        .iter()
+        .map(|(name, value)| (name.as_str().to_owned(), value.as_str().to_owned()))
+        .collect();
+    let call = language_session::Call {
+        number,
+        name: &name,
+        code: &code,
+        args: &asked.args,
+        env: &env,
+        stdin: &asked.stdin,
+        checks: admitted.check.checks.as_ref(),
+    };
+    let message = language_session::encode_call(session.language, &call).map_err(|why| {
+        RequestError::invalid(
+            format!("the call cannot be sent: {why}."),
+            "Send large data as files.",
+        )
+    })?;
+    let sent = Sent {
+        number,
+        message,
+        stdio,
+        keep: admitted.kept_bytes(),
+        timeout: Duration::from_millis(grant.limits().timeout_ms),
+        cancelled: request.client.cancelled.clone(),
+        interrupts: target.turn.open_to_interrupts(),
+        is_question: false,
+    };
+    Ok(SessionCall {
+        sent,
+        objection: error,
+        share: Share::take(services, session, grant.limits().cpu_millicores)?,
+        egress: leased.egress,
+        session: session.clone(),
+        leased: Leased {
+            egress: None,
+            workspace,
+            secrets: leased.secrets,
+        },
+    })
+}
+
+/// A call's own share of the processors; the session has its own again when this is dropped.
+struct Share(Arc<Session>);
+
+impl Share {
+    fn take(
+        services: &Services,
+        session: &Arc<Session>,
+        cpu_millicores: u32,
+    ) -> Result<Option<Self>, RequestError> {
+        if cpu_millicores == session.limits.cpu_millicores {
+            return Ok(None);
+        }
+        if !services.sandboxes.native.host.cgroups.shares_processors() {
+            return Err(RequestError::new(
+                ErrorCode::UnsupportedArgument,
+                "this host has no cgroup by which a running session could be given another share of the processors.",
+                "Give max_cpu_cores to `create_session`, or run the server where it has a cgroup with the cpu controller.",
+            ));
+        }
+        session.events.order(&Order::Share { cpu_millicores });
+        Ok(Some(Self(session.clone())))
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let cpu_millicores = self.0.limits.cpu_millicores;
+        self.0.events.order(&Order::Share { cpu_millicores });
+    }
+}
+
+/// Puts the request's files where the call will find them.
+async fn put_files(
+    services: &Arc<Services>,
+    session: &Arc<Session>,
+    workspace: WorkspaceLease,
+    grant: &Grant,
+) -> Result<WorkspaceLease, RequestError> {
+    if grant.request().files.is_empty() {
+        // Others may have written into a shared workspace since the session's last call; that is not this call's.
+        if workspace.stays() {
+            let session = session.clone();
+            store::blocking(move || session.look_again()).await?;
+        }
+        return Ok(workspace);
+    }
+    if workspace.shared.is_some() && !workspace.stays() {
+        return Err(RequestError::invalid(
+            "no files can be put into a workspace that is read-only or an overlay.",
+            "Have the program write them, or use a session with a private workspace.",
+        ));
+    }
+    if session.workspace == WorkspaceSource::Namespace {
+        services.disk.check(&session.namespace).await?;
+    }
+    let root = workspace.open(Some(&session.dirs))?;
+    let (session, files) = (session.clone(), grant.request().files.clone());
+    let put = move || {
+        let alone = workspace.turn().map(WorkspaceTurn::one_by_one).transpose();
+        let alone = alone.map_err(|error| store::fault(error.to_string()))?;
+        let sizes: Vec<_> = files
+            .iter()
+            .map(|file| (&file.path, file.bytes.len() as u64))
+            .collect();
+        session.room().check(root.as_fd(), &sizes)?;
+        for file in &files {
+            let (path, bytes) = (&file.path, &file.bytes);
+            let put = tree::put(root.as_fd(), path, bytes, None, workspaces::FILE_BYTES_MAX);
+            put.map_err(|error| workspaces::unwritten(&error, &workspace))?;
+        }
+        session.look_again();
+        drop(alone);
+        Ok(workspace)
+    };
+    store::blocking(put).await?
+}
+
+/// Sends the call, waits for its answer, and ends its egress.
+pub(super) async fn wait(call: SessionCall, clock: &mut Clock) -> Result<Finished, RequestError> {
+    // In the order in which they were taken, to be given back in reverse.
+    let SessionCall {
+        leased,
+        session,
+        egress,
+        share,
+        objection,
+        sent,
+    } = call;
+    let called = match objection {
+        None => session.send(sent).await?,
+        Some(objection) => Called::objected(sent.number, objection),
+    };
+    drop(share);
+    clock.ran();
+    let session_ended = called.outcome.end();
+    let (raw, program) = outcome(&session, called)?;
+    let traffic = egress.and_then(CallEgress::report);
+    Ok(Finished {
+        reached: Reached::of(traffic, raw.ending.usage.unrouted),
+        raw,
+        program,
+        changes: Ok(None),
+        session_ended,
+        before: Before::default(),
+        secrets: leased.secrets,
+        workspace: leased.workspace,
+    })
+}
+
+/// What a call left, in the form of a run's outcome.
+fn outcome(session: &Session, called: Called) -> Result<(RawOutcome, ProgramReport), RequestError> {
+    let Called {
+        outcome,
+        stdout,
+        stderr,
+        usage,
+    } = called;
+    let (cause, status, usage, program) = match outcome {
+        CallOutcome::Lost(error) => return Err(error),
+        CallOutcome::Answered(answer, why) => {
+            let status = match (answer.status, answer.ok) {
+                (Some(status), _) => status << 8,
+                (None, true) => 0,
+                (None, false) => FAILED,
+            };
+            let cause = why.unwrap_or(Cause::Program);
+            (cause, Some(status), usage, answer.report)
+        }
+        CallOutcome::Ended(ending, program) => (ending.cause, ending.status, Some(ending.usage), program),
+        CallOutcome::GivenUp(_, why) => (why, None, usage, ProgramReport::default()),
+    };
+    let raw = RawOutcome {
+        ending: Ending {
+            cause,
+            status: status.filter(|_| cause == Cause::Program),
+            usage: session.used_since_last(usage),
+            is_stuck: false,
+        },
+        stdout,
+        stderr,
+        report: Vec::new(),
+        dirs: None,
+        hold: None,
+        isolation: session.isolation.clone(),
+    };
+    Ok((raw, program))
+}

@@ -1,0 +1,17 @@
+//! One request, from start to finish. `bracket` puts its begin and its end on record, `pipeline` has the steps in
+//! between, in order, for a run and for a call of a session. What the steps do differently is in `fresh` and
+//! `in_session`.
+
+mod bracket;
+mod create;
+mod fresh;
+mod in_session;
+mod pipeline;
+mod report;
+mod states;
+mod steps;
+
+pub(crate) use bracket::execute;
+pub(crate) use create::create_session;
+pub(crate) use report::Executed;
+pub(crate) use states::Source;

@@ -1,0 +1,141 @@
+//! An execution's times, its result, and what of it stands in its closing audit entry.
+
+use crate::{backend::Hold, overlay::HeldChanges, policy::Grant, record, record::Closing, report::Report};
+use ringfence_store::audit::{Action, Outcome};
+use ringfence_types::{ExecutionResult, ExitKind, Phases};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// Digests of artifacts in the audit entry; the signed manifest has all.
+const DIGESTS_MAX: usize = 20;
+
+/// A result, with what the audit entry says of it.
+pub(crate) struct Executed {
+    pub(crate) result: ExecutionResult,
+    granted: Value,
+    /// The hosts that it reached, and what of that was refused.
+    pub(super) reached: Option<Value>,
+    /// Secrets that were taken out of what leaves.
+    pub(super) found: u64,
+    /// What was done to an overlay, for somebody to decide about.
+    pub(crate) changes: Option<HeldChanges>,
+    /// Released once the result is on its way.
+    pub(crate) hold: Option<Hold>,
+}
+
+impl Executed {
+    pub(super) fn of(report: Report, grant: &Grant) -> Self {
+        let found = report.found();
+        Self {
+            result: report.into_result(),
+            granted: record::granted(grant),
+            reached: None,
+            found,
+            changes: None,
+            hold: None,
+        }
+    }
+
+    pub(super) fn closing(&self) -> Closing {
+        let (action, outcome) = match self.result.exit.kind {
+            ExitKind::Timeout => (Action::ExecutionTimeout, Outcome::Failed),
+            _ if self.result.success => (Action::ExecutionCompleted, Outcome::Ok),
+            _ => (Action::ExecutionFailed, Outcome::Failed),
+        };
+        Closing {
+            action,
+            outcome,
+            details: self.details(),
+        }
+    }
+
+    fn details(&self) -> Value {
+        let result = &self.result;
+        let usage = &result.resource_usage;
+        let mut details = json!({
+            "exit": result.exit.kind,
+            "exit_code": result.exit_code,
+            "duration_ms": result.duration_ms,
+            "tier": result.isolation.tier,
+            "limits": self.granted,
+            "cpu_ms": usage.cpu_user_ms + usage.cpu_system_ms,
+            "max_rss_bytes": usage.max_rss_bytes,
+            "stdout_bytes": result.stdout_bytes,
+            "stderr_bytes": result.stderr_bytes,
+        });
+        if let Some(limit) = &result.exit.limit {
+            details["limit"] = json!(limit);
+        }
+        if !result.artifacts.is_empty() {
+            let digests = result.artifacts.iter().take(DIGESTS_MAX);
+            let digests: Vec<&str> = digests.map(|artifact| artifact.sha256.as_str()).collect();
+            details["artifacts"] = json!({"count": result.artifacts.len(), "sha256": digests});
+        }
+        let denials = result.denials.iter().chain(&result.security_events);
+        let rules: Vec<&str> = denials.map(|denial| denial.rule.as_str()).collect();
+        if !rules.is_empty() {
+            details["rules"] = json!(rules);
+        }
+        if let Some(reached) = &self.reached {
+            details["egress"] = reached.clone();
+        }
+        if self.found > 0 {
+            details["redacted"] = json!(self.found);
+        }
+        details
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Clock {
+    begun: Instant,
+    lap: Instant,
+    pub(super) phases: Phases,
+}
+
+impl Clock {
+    pub(super) fn start() -> Self {
+        let now = Instant::now();
+        Self {
+            begun: now,
+            lap: now,
+            phases: Phases::default(),
+        }
+    }
+
+    /// The time since the last lap was spent waiting for others.
+    pub(super) fn queued(&mut self) {
+        self.phases.queued_ms += self.lap();
+    }
+
+    /// The same, preparing.
+    pub(super) fn starting(&mut self) {
+        self.phases.start_ms += self.lap();
+    }
+
+    /// The same, running.
+    pub(super) fn ran(&mut self) {
+        self.phases.run_ms = self.lap();
+    }
+
+    /// The same, reading what the program left.
+    pub(super) fn finished(&mut self) {
+        self.phases.finish_ms = self.lap();
+    }
+
+    fn lap(&mut self) -> f64 {
+        let now = Instant::now();
+        let lap = milliseconds(now.duration_since(self.lap));
+        self.lap = now;
+        lap
+    }
+
+    pub(super) fn total(&self) -> f64 {
+        milliseconds(self.begun.elapsed())
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "no run takes centuries")]
+fn milliseconds(time: Duration) -> f64 {
+    time.as_micros() as f64 / 1000.0
+}

@@ -1,0 +1,8 @@
+//! Locks that stay usable after a panic.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What a panic left half done is still better than a server that answers nothing.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
