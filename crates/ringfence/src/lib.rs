@@ -43,12 +43,14 @@ mod control;
 mod embed;
 mod executable;
 #[cfg(test)]
+#[path = "golden_tests.rs"]
 mod golden;
 mod log;
 mod mcp;
 mod metrics;
 mod process_setup;
 #[cfg(test)]
+#[path = "reference_tests.rs"]
 mod reference;
 mod reload;
 mod render;
@@ -63,10 +65,11 @@ pub use embed::SandboxBuilder;
 pub use embed::{Approvals, Artifacts, Sandbox, Secrets, Sessions, Snapshots, Workspace};
 pub use executable::init;
 pub use ringfence_engine::{
-    ApprovalFacts, Base, Bridged, BridgedValue, Canceller, Changed, CodeWish, Counts, CsvQuestion,
+    ApprovalFacts, Base, Bridged, BridgedValue, Canceller, Changed, CodeRequest, Counts, CsvQuestion,
     Difference, DirectoryGot, DirectoryPut, Ended, Event, EventKind, Execution, FileFacts, Fixing, Hears,
     Installed, Lay, LineState, OutputChunk, OutputStream, Package, Percentiles, QueueState, RiskFacts,
-    Runtime, SandboxInfo, SchemaWish, SnapshotFacts, SnapshotMade, SnapshotRestored, Stats, Subscriber, Warm,
+    Runtime, SandboxInfo, SchemaChoice, SnapshotFacts, SnapshotMade, SnapshotRestored, Stats, Subscriber,
+    Warm,
 };
 pub use ringfence_types::{
     Analysis, Argument, Artifact, Complexity, CsvError, CsvReport, Denial, Display, EnvName, EnvValue,
@@ -81,7 +84,7 @@ pub use ringfence_types::{
 pub mod approval {
     pub use ringfence_engine::{
         Answer, ApprovalRequest as Request, ApprovalVerdict as Verdict, ApprovalWatch as Watch, Decision,
-        DeniedBy, EgressWish, REASON_CHARS_MAX, Scope, ScopeWish,
+        DeniedBy, HostRequest, REASON_CHARS_MAX, Scope, ScopeChoice,
     };
 }
 

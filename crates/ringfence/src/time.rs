@@ -38,6 +38,16 @@ pub(crate) fn length(text: &str) -> Option<SignedDuration> {
     Some(SignedDuration::from_secs(number.checked_mul(seconds)?))
 }
 
+/// Seconds in milliseconds; none: it is no length of time up to `most`.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "checked to be between 0 and what fits by far"
+)]
+pub(crate) fn milliseconds(seconds: f64, most: f64) -> Option<u64> {
+    (seconds > 0.0 && seconds <= most).then(|| (seconds * 1000.0).round() as u64)
+}
+
 /// RFC 3339, to the millisecond.
 pub(crate) fn write(unix_us: i64) -> String {
     match Timestamp::from_millisecond(unix_us.div_euclid(1000)) {

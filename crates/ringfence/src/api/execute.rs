@@ -113,8 +113,8 @@ pub(crate) struct ResourceLimits {
     pub(crate) max_disk_mb: Option<Whole>,
 }
 
-/// Run Python in the namespace's workspace, where files stay between calls and variables do not. The code is checked
-/// strictly first.
+/// Run Python without os, subprocess and the like on the namespace's files, which stay between calls. execute_code with
+/// workspace "namespace" runs anything on them.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunSandboxCode {
@@ -140,6 +140,7 @@ operation!(GetExecution => Object, "get_execution", "Read an execution", Execute
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListExecutions {
+    /// Default: 10.
     pub(crate) limit: Option<Whole>,
     #[schemars(with = "Option<String>")]
     pub(crate) session_id: Option<SessionId>,

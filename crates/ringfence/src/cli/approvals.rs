@@ -15,7 +15,7 @@ use crate::{
     time,
 };
 use clap::{Args, Subcommand};
-use ringfence_engine::{Answer, ApprovalRequest, Scope, ScopeWish};
+use ringfence_engine::{Answer, ApprovalRequest, Scope, ScopeChoice};
 use ringfence_types::{ErrorCode, RequestError};
 use serde_json::json;
 use std::{path::Path, process::ExitCode, time::Duration};
@@ -71,15 +71,15 @@ fn length(text: &str) -> Result<Duration, String> {
 }
 
 impl Approve {
-    fn wish(&self) -> Result<ScopeWish, RequestError> {
+    fn wish(&self) -> Result<ScopeChoice, RequestError> {
         let scope: Scope = self
             .scope
             .parse()
             .map_err(|reason: String| RequestError::invalid(format!("{reason}."), "See --help."))?;
         match (scope, self.lasts) {
-            (Scope::Namespace, lasts) => Ok(ScopeWish::Namespace(lasts)),
-            (Scope::Once, None) => Ok(ScopeWish::Once),
-            (Scope::Session, None) => Ok(ScopeWish::Session),
+            (Scope::Namespace, lasts) => Ok(ScopeChoice::Namespace(lasts)),
+            (Scope::Once, None) => Ok(ScopeChoice::Once),
+            (Scope::Session, None) => Ok(ScopeChoice::Session),
             (scope, Some(_)) => Err(RequestError::invalid(
                 format!("--for is for the namespace, and not for `{scope}`."),
                 "Leave one of --for and --scope out.",
@@ -183,10 +183,13 @@ mod tests {
             let line = Line::try_parse_from([&["approve", "0a1b2c3d"], words].concat());
             line.ok().and_then(|line| line.approve.wish().ok())
         };
-        assert_eq!(wish(&[]), Some(ScopeWish::Once));
-        assert_eq!(wish(&["--scope", "session"]), Some(ScopeWish::Session));
-        assert_eq!(wish(&["--scope", "namespace"]), Some(ScopeWish::Namespace(None)));
-        let hour = Some(ScopeWish::Namespace(Some(Duration::from_secs(3600))));
+        assert_eq!(wish(&[]), Some(ScopeChoice::Once));
+        assert_eq!(wish(&["--scope", "session"]), Some(ScopeChoice::Session));
+        assert_eq!(
+            wish(&["--scope", "namespace"]),
+            Some(ScopeChoice::Namespace(None))
+        );
+        let hour = Some(ScopeChoice::Namespace(Some(Duration::from_secs(3600))));
         assert_eq!(wish(&["--for", "1h"]), hour);
         assert_eq!(wish(&["--scope", "namespace", "--for", "60m"]), hour);
         assert_eq!(wish(&["--scope", "once", "--for", "1h"]), None);

@@ -1,10 +1,9 @@
 //! `ringfence artifacts`: what executions left, listed or copied out, with every signature and every byte checked.
 //! Names are the programs' words.
 
-use super::{Context, fault, live::namespace, stored};
+use super::{Context, fault, stored};
 use crate::{
-    log::Log,
-    settings::{Layer, LogLevel},
+    render,
     terminal::{Terminal, neutral},
     time,
 };
@@ -24,7 +23,7 @@ pub(super) struct ArtifactsArguments {
     /// The execution [default: list the latest ones]
     id: Option<String>,
     /// Namespace that it belongs to
-    #[arg(long, value_name = "NAME", default_value = "default", value_parser = namespace)]
+    #[arg(long, value_name = "NAME", default_value = "default")]
     namespace: Namespace,
     /// Copy the files into this directory, where nothing is replaced (exit code 1 if one cannot be copied)
     #[arg(long, value_name = "DIR", requires = "id")]
@@ -40,8 +39,7 @@ const INCOMPLETE: u8 = 1;
 const LATEST: usize = 50;
 
 pub(super) fn artifacts(context: &Context, arguments: &ArtifactsArguments) -> Result<ExitCode, RequestError> {
-    let config = context.settings(Layer::default(), LogLevel::Error)?;
-    Log::begin(config.log);
+    let config = context.begin()?;
     let record = &config.engine.record;
     let store = stored::artifacts(record)?;
     let Some(id) = &arguments.id else {
@@ -106,20 +104,12 @@ fn latest(
             arguments.namespace
         ))
     } else {
-        let line = |one: &ringfence_store::artifacts::ListedExecution| {
-            format!(
-                "{:<36}  {}  {:>5}  {:>12}\n",
-                one.execution_id,
-                time(one.created_unix_ms),
-                one.artifacts,
-                one.size_bytes
-            )
-        };
-        let head = format!(
-            "{:<36}  {:<20}  {:>5}  {:>12}\n",
-            "EXECUTION", "TIME", "FILES", "BYTES"
-        );
-        terminal.print(&(head + &listed.iter().map(line).collect::<String>()))
+        let columns = [("EXECUTION", 36), ("TIME", 20), ("FILES", -5), ("BYTES", -12)];
+        let rows = listed.iter().map(|one| {
+            let (files, bytes) = (one.artifacts.to_string(), one.size_bytes.to_string());
+            [one.execution_id.clone(), time(one.created_unix_ms), files, bytes]
+        });
+        terminal.print(&render::table(columns, rows))
     };
     super::printed(printed)
 }
@@ -132,20 +122,14 @@ fn show(
     let printed = if arguments.json {
         terminal.print_json(manifest)
     } else {
-        let head = format!("{:<64}  {:>12}  {:<24}  NAME\n", "SHA256", "BYTES", "TYPE");
-        terminal.print(&(head + &manifest.artifacts.iter().map(line).collect::<String>()))
+        let columns = [("SHA256", 64), ("BYTES", -12), ("TYPE", 24), ("NAME", 0)];
+        let rows = manifest.artifacts.iter().map(|item| {
+            let [mime, name] = [&item.mime, &item.name].map(|text| neutral::line(text));
+            [item.sha256.clone(), item.size_bytes.to_string(), mime, name]
+        });
+        terminal.print(&render::table(columns, rows))
     };
     super::printed(printed)
-}
-
-fn line(item: &SignedItem) -> String {
-    format!(
-        "{}  {:>12}  {:<24}  {}\n",
-        item.sha256,
-        item.size_bytes,
-        neutral::line(&item.mime),
-        neutral::line(&item.name)
-    )
 }
 
 /// One that cannot be copied keeps none of the others from it.
@@ -191,11 +175,7 @@ fn copy_all(
             json!({"execution_id": manifest.execution_id, "directory": directory, "artifacts": copies});
         super::printed(terminal.print_json(&document))?;
     }
-    Ok(if all_there {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(INCOMPLETE)
-    })
+    Ok(ExitCode::from(if all_there { 0 } else { INCOMPLETE }))
 }
 
 /// The content is checked before a byte of it is copied.

@@ -2,21 +2,20 @@
 //! other tools. A record in memory is a server's, and is asked for there.
 
 use super::{
-    Context, fault,
-    live::{self, Ask, namespace},
+    Context, ended, fault,
+    live::{self, Ask},
     printed, stored,
 };
 use crate::{
     control::{AuditQuery, Request},
     render, sentence,
-    settings::{Layer, LogLevel},
     terminal::{Mark, Terminal, neutral},
     time,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use ringfence_engine::RecordSettings;
 use ringfence_store::{
-    audit::{self, Audit, ExportError, Format, Place, Query, Records, Verdict},
+    audit::{self, Audit, ExportError, Format, Query, Records, Storage, Verdict},
     public_key_of_pem,
 };
 use ringfence_types::{ErrorCode, Namespace, RequestError};
@@ -55,24 +54,8 @@ enum AuditAction {
 
 #[derive(Debug, Args)]
 struct ListArguments {
-    /// Of this namespace
-    #[arg(long, value_name = "NAME", value_parser = namespace)]
-    namespace: Option<Namespace>,
-    /// At most so many
-    #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    limit: u64,
-    /// Of this action, as vault.changed, or of a group, as `execution.`
-    #[arg(long, value_name = "ACTION")]
-    action: Option<String>,
-    /// Not before this time, or not longer ago, as 2h
-    #[arg(long, value_name = "TIME", value_parser = time::read)]
-    since: Option<i64>,
-    /// With this outcome: ok, failed, denied, pending (has not ended since) or lost (its server died)
-    #[arg(long, value_name = "OUTCOME")]
-    outcome: Option<String>,
-    /// Of this execution
-    #[arg(long, value_name = "ID")]
-    execution: Option<String>,
+    #[command(flatten)]
+    query: AuditQuery,
     #[command(flatten)]
     ask: Ask,
 }
@@ -96,7 +79,7 @@ struct ExportArguments {
     #[arg(long, value_name = "FORMAT", default_value = "jsonl")]
     format: Form,
     /// Of this namespace
-    #[arg(long, value_name = "NAME", value_parser = namespace)]
+    #[arg(long, value_name = "NAME")]
     namespace: Option<Namespace>,
     /// Not before this time, or not longer ago, as 2h
     #[arg(long, value_name = "TIME", value_parser = time::read)]
@@ -118,7 +101,6 @@ enum Form {
 const BAD: u8 = 1;
 /// Records that are read at once for an export.
 const PAGE: usize = 1000;
-/// How often progress is shown.
 const PROGRESS: Duration = Duration::from_millis(100);
 const KEY_BYTES_MAX: u64 = 16 << 10;
 
@@ -157,9 +139,9 @@ fn tell_damaged(context: &Context, damaged: &[String]) {
 
 /// Closes a segment, beside servers that write. The chain goes on over it.
 fn archive(context: &Context) -> Result<ExitCode, RequestError> {
-    let config = context.settings(Layer::default(), LogLevel::Error)?;
+    let config = context.config()?;
     let record = &config.engine.record;
-    let place = Place::File(file(record)?.to_owned());
+    let place = Storage::File(file(record)?.to_owned());
     let writer = format!("cli-{}", std::process::id());
     let audit = Audit::open(place, record.audit.durability, stored::signer(record)?, writer);
     let closed = audit.and_then(|audit| audit.archive());
@@ -177,16 +159,15 @@ fn archive(context: &Context) -> Result<ExitCode, RequestError> {
     printed(context.terminal.print(&text))
 }
 
-/// The record's file, if it is there.
 fn file(record: &RecordSettings) -> Result<&Path, RequestError> {
     match &record.audit.place {
-        Place::File(path) if path.exists() => Ok(path),
-        Place::File(path) => Err(RequestError::new(
+        Storage::File(path) if path.exists() => Ok(path),
+        Storage::File(path) => Err(RequestError::new(
             ErrorCode::NotFound,
             format!("there is no audit record at {}.", path.display()),
             "A server makes it when it starts; `ringfence config show` says where.",
         )),
-        Place::Memory => Err(RequestError::new(
+        Storage::Memory => Err(RequestError::new(
             ErrorCode::NotFound,
             "the audit record is kept in a server's memory (`audit.store: memory`), where nothing can be checked from outside.",
             "`ringfence audit list` asks the server; set `audit.store: sqlite` for a record that lasts.",
@@ -203,24 +184,16 @@ fn unread(error: &dyn std::fmt::Display) -> RequestError {
 }
 
 fn list(context: &Context, arguments: ListArguments) -> Result<ExitCode, RequestError> {
-    let config = context.settings(Layer::default(), LogLevel::Error)?;
-    let question = AuditQuery {
-        namespace: arguments.namespace,
-        action: arguments.action,
-        outcome: arguments.outcome,
-        execution_id: arguments.execution,
-        since_us: arguments.since,
-        limit: usize::try_from(arguments.limit).unwrap_or(usize::MAX),
-    };
+    let config = context.config()?;
+    let ListArguments { query: asked, ask } = arguments;
     // Checked here too, so that an error reads the same with and without a server.
-    let query = question.clone().query()?;
-    let ask = &arguments.ask;
-    if config.engine.record.audit.place == Place::Memory || ask.server.is_some() {
+    let query = asked.clone().query()?;
+    if config.engine.record.audit.place == Storage::Memory || ask.server.is_some() {
         return live::one_of(
             context,
             &config.engine.state_dir,
-            ask,
-            &Request::Audit { query: question },
+            &ask,
+            &Request::Audit { query: asked },
         );
     }
     let page = audit::query(file(&config.engine.record)?, &query).map_err(|error| unread(&error))?;
@@ -232,7 +205,7 @@ fn list(context: &Context, arguments: ListArguments) -> Result<ExitCode, Request
 }
 
 fn verify(context: &Context, arguments: &VerifyArguments) -> Result<ExitCode, RequestError> {
-    let config = context.settings(Layer::default(), LogLevel::Error)?;
+    let config = context.config()?;
     let record = &config.engine.record;
     let path = file(record)?;
     let key = match &arguments.key {
@@ -255,16 +228,11 @@ fn verify(context: &Context, arguments: &VerifyArguments) -> Result<ExitCode, Re
     } else {
         terminal.print(&words(&verdict, terminal))
     };
-    printed.map_err(|error| fault("print", &error))?;
-    Ok(match verdict.bad {
-        None => ExitCode::SUCCESS,
-        Some(_) => ExitCode::from(BAD),
-    })
+    ended(printed, if verdict.bad.is_some() { BAD } else { 0 })
 }
 
-/// The public key, to check the record on another host.
 fn key(context: &Context) -> Result<ExitCode, RequestError> {
-    let config = context.settings(Layer::default(), LogLevel::Error)?;
+    let config = context.config()?;
     let signer = stored::signer(&config.engine.record)?;
     let pem = signer
         .public_key_pem()
@@ -334,7 +302,7 @@ fn words(verdict: &Verdict, terminal: Terminal) -> String {
 }
 
 fn export(context: &Context, arguments: &ExportArguments) -> Result<ExitCode, RequestError> {
-    let config = context.settings(Layer::default(), LogLevel::Error)?;
+    let config = context.config()?;
     let path = file(&config.engine.record)?;
     let query = Query {
         namespace: arguments.namespace.as_ref().map(ToString::to_string),

@@ -20,7 +20,6 @@ use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf, Stdin};
 /// Of an answer; the rest of the line is ignored.
 const ANSWER_BYTES_MAX: usize = 64;
 
-/// What the command line says of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommitChoice {
     Ask,
@@ -96,7 +95,6 @@ impl Decided {
         }
     }
 
-    /// As it stands in the document about the run.
     pub(super) fn into_facts(self) -> Value {
         let mut facts = self.facts;
         facts["committed"] = json!(self.committed);
@@ -109,7 +107,6 @@ pub(super) struct Question {
     pub(super) has_succeeded: bool,
     /// None: there is no person to answer.
     pub(super) keyboard: Option<Keyboard>,
-    /// Are the changes shown to a person.
     pub(super) is_told: bool,
     pub(super) terminal: Terminal,
 }
@@ -180,7 +177,6 @@ pub(super) async fn decide(changes: HeldChanges, question: Question) -> Result<D
     })
 }
 
-/// Asks the person who has seen them.
 pub(super) async fn is_accepted(
     terminal: Terminal,
     mut keyboard: Keyboard,

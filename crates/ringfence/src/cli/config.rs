@@ -1,6 +1,6 @@
 //! `ringfence config`: what is in force and why, whether a file is right, and what a file may say.
 
-use super::{Context, fault};
+use super::Context;
 use crate::settings::{self, Layer, LogLevel};
 use clap::{Args, Subcommand};
 use ringfence_types::RequestError;
@@ -34,7 +34,7 @@ const INVALID: u8 = 1;
 pub(super) fn config(context: &Context, arguments: &ConfigArguments) -> Result<ExitCode, RequestError> {
     let terminal = context.terminal;
     let load = || context.settings(Layer::default(), LogLevel::Info);
-    match &arguments.action {
+    let printed = match &arguments.action {
         None | Some(Action::Show { json: false }) => terminal.print(&settings::table(&load()?).0),
         Some(Action::Show { json: true }) => terminal.print_json(&settings::table(&load()?).1),
         Some(Action::Schema) => terminal.print(&settings::schema()),
@@ -51,7 +51,6 @@ pub(super) fn config(context: &Context, arguments: &ConfigArguments) -> Result<E
                 return Ok(ExitCode::from(INVALID));
             }
         },
-    }
-    .map_err(|error| fault("print", &error))?;
-    Ok(ExitCode::SUCCESS)
+    };
+    super::printed(printed)
 }

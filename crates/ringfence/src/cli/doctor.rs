@@ -1,7 +1,7 @@
 //! `ringfence doctor`: every layer, tried on this host, and a sandbox made of all of them, as `run` makes one. What
 //! would fail there fails here, and says which one change would help.
 
-use super::{Context, fault};
+use super::{Context, ended, live, printed};
 use crate::{
     executable::SELF,
     settings::{Layer, LogLevel},
@@ -59,7 +59,6 @@ impl Print {
 
 /// Exit code of a host that does not meet the floor.
 const BELOW_FLOOR: u8 = 1;
-/// How long templates may take.
 const WARM_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A tier, and what became of a sandbox of it.
@@ -68,14 +67,13 @@ type Tried = (Tier, Result<Vec<Runtime>, RequestError>);
 pub(super) fn doctor(context: &Context, arguments: &DoctorArguments) -> Result<ExitCode, RequestError> {
     let terminal = context.terminal;
     if let Some(text) = arguments.print.text() {
-        super::printed(terminal.print(text.trim_end()))?;
-        return Ok(ExitCode::SUCCESS);
+        return printed(terminal.print(text.trim_end()));
     }
     let config = match context.settings(Layer::default(), LogLevel::Off) {
         Err(error) if error.code != ErrorCode::StoreFault => return Err(error),
         config => config,
     };
-    let floor = config.as_ref().map_or(Tier::Full, |config| config.floor.tier());
+    let floor = config.as_ref().map_or(Tier::Full, |config| config.floor);
     // First, because it forks, which a process with threads must not.
     let layers = examine(Path::new(SELF));
     let tried = match config {
@@ -94,7 +92,7 @@ pub(super) fn doctor(context: &Context, arguments: &DoctorArguments) -> Result<E
         None => (None, None),
     };
     let met = runtimes.is_some();
-    if arguments.json {
+    let printed = if arguments.json {
         let document = json!({
             "layers": layers, "tier": tier, "floor": floor, "floor_met": met,
             "error": error, "warm": runtimes,
@@ -104,18 +102,13 @@ pub(super) fn doctor(context: &Context, arguments: &DoctorArguments) -> Result<E
         let mark = |mark, word: &str| terminal.mark(mark, word);
         let verdict = render_verdict(tier, floor, error, mark);
         terminal.print(&(render(&layers, mark) + "\n" + &verdict + "\n" + &render_warm(runtimes, mark)))
-    }
-    .map_err(|error| fault("print", &error))?;
-    Ok(match met {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(BELOW_FLOOR),
-    })
+    };
+    ended(printed, if met { 0 } else { BELOW_FLOOR })
 }
 
 /// The strongest first; the weaker one where it is the floor, or where it may help.
 fn try_tiers(settings: &EngineSettings, floor: Tier) -> Result<Vec<Tried>, RequestError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| fault("start", &error))?.block_on(async {
+    live::wait(async {
         let full = try_tier(settings, Tier::Full).await;
         let enough = full.is_ok() && floor == Tier::Full;
         let mut tried = vec![(Tier::Full, full)];
@@ -165,7 +158,6 @@ async fn try_engine(engine: &Engine) -> Result<Vec<Runtime>, RequestError> {
     Ok(runtimes)
 }
 
-/// What the tried sandboxes say of this host.
 fn render_verdict(
     tier: Option<Tier>,
     floor: Tier,

@@ -12,46 +12,24 @@ use crate::{
 };
 use clap::Args;
 use ringfence_engine::ApprovalRequest;
-use ringfence_types::{Namespace, RequestError, SessionId};
+use ringfence_types::RequestError;
 use serde_json::json;
 use std::{cell::Cell, pin::pin, process::ExitCode, time::Duration};
 use tokio::time::interval;
 
 #[derive(Debug, Args)]
 pub(super) struct EgressArguments {
-    /// Host that programs are to reach, as example.com or example.com:8443
-    domain: String,
-    /// Namespace whose programs they are
-    #[arg(long, value_name = "NAME", default_value = "default", value_parser = live::namespace)]
-    namespace: Namespace,
-    /// The one session whose programs they are
-    #[arg(long, value_name = "ID")]
-    session: Option<SessionId>,
-    /// Why, for the person who is asked
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    reason: String,
+    #[command(flatten)]
+    wish: EgressRequest,
     #[command(flatten)]
     ask: Ask,
 }
 
-/// It was asked, and the answer is no.
 const DENIED: u8 = 1;
 
 pub(super) fn egress(context: &Context, arguments: EgressArguments) -> Result<ExitCode, RequestError> {
-    let EgressArguments {
-        domain,
-        namespace,
-        session,
-        reason,
-        ask,
-    } = arguments;
+    let EgressArguments { wish, ask } = arguments;
     let state_dir = context.state_dir()?;
-    let wish = EgressRequest {
-        namespace,
-        session,
-        domain,
-        reason,
-    };
     let terminal = context.terminal;
     let expires_ms = Cell::new(0);
     let told = |request: &ApprovalRequest| {

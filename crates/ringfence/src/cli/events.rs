@@ -1,7 +1,7 @@
 //! `ringfence events`: what happens in a server, in all namespaces, one line for each event.
 
 use super::{
-    Context, fault,
+    Context, interrupts,
     live::{self, Ask},
 };
 use crate::{
@@ -13,7 +13,6 @@ use clap::Args;
 use ringfence_types::RequestError;
 use serde_json::Value;
 use std::process::ExitCode;
-use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Debug, Args)]
 pub(super) struct EventsArguments {
@@ -36,8 +35,7 @@ pub(super) fn events(context: &Context, arguments: &EventsArguments) -> Result<E
         output: arguments.output,
     };
     live::wait(async {
-        let mut interrupted =
-            signal(SignalKind::interrupt()).map_err(|error| fault("listen for signals", &error))?;
+        let mut interrupted = interrupts()?;
         let pid = control::expect_one(&state_dir, ask.server).await?;
         let show = async |piece: Piece| print(terminal, ask, &piece.bytes).is_ok();
         let following = control::follow_one(&state_dir, pid, &request, show, std::future::pending());

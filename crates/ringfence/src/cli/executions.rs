@@ -2,8 +2,8 @@
 
 use super::{
     Context,
-    live::{self, Ask, Subject, namespace, server_of},
-    outcome::{READER_LEFT, ignore_lost, unwritten},
+    live::{self, Ask, Subject, server_of},
+    outcome::{OutputReader, ProgramOutput, READER_LEFT},
 };
 use crate::{
     control::{self, Piece, Request},
@@ -12,12 +12,12 @@ use crate::{
 use clap::Args;
 use ringfence_types::{Namespace, RequestError};
 use serde_json::json;
-use std::{io, path::Path, process::ExitCode};
+use std::{path::Path, process::ExitCode};
 
 #[derive(Debug, Args)]
 pub(super) struct PsArguments {
     /// Only those of this namespace
-    #[arg(long, value_name = "NAME", value_parser = namespace)]
+    #[arg(long, value_name = "NAME")]
     namespace: Option<Namespace>,
     /// At most so many of each server: those that run, then the latest
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 20)]
@@ -49,30 +49,26 @@ pub(super) struct CancelArguments {
 }
 
 pub(super) fn ps(context: &Context, arguments: PsArguments) -> Result<ExitCode, RequestError> {
-    let PsArguments {
-        namespace,
-        limit,
-        ask,
-    } = arguments;
-    live::all(context, &ask, &Request::ExecutionsList { namespace, limit })
+    let (namespace, limit) = (arguments.namespace, arguments.limit);
+    live::all(
+        context,
+        &arguments.ask,
+        &Request::ExecutionsList { namespace, limit },
+    )
 }
 
 pub(super) fn cancel(context: &Context, arguments: CancelArguments) -> Result<ExitCode, RequestError> {
     let CancelArguments { execution, ask } = arguments;
-    let state_dir = context.state_dir()?;
-    let pid = live::wait(server_of(&state_dir, ask.server, Subject::Execution, &execution))?;
-    live::one_of(
-        context,
-        &state_dir,
-        &ask.at(pid),
-        &Request::ExecutionsCancel { execution },
-    )
+    let request = Request::ExecutionsCancel {
+        execution: execution.clone(),
+    };
+    live::owner(context, &ask, Subject::Execution(&execution), &request)
 }
 
 /// The exit code is ours, not the program's. Ctrl-C ends this alone.
 pub(super) fn logs(context: &Context, arguments: LogsArguments) -> Result<ExitCode, RequestError> {
     let state_dir = context.state_dir()?;
-    let shown = (!arguments.ask.json).then_some(Raw::of(arguments.raw));
+    let shown = (!arguments.ask.json).then_some(Raw::from(arguments.raw));
     live::wait(print_logs(context.terminal, &state_dir, arguments, shown))
 }
 
@@ -89,35 +85,20 @@ async fn print_logs(
         ask,
         ..
     } = arguments;
-    let pid = server_of(state_dir, ask.server, Subject::Execution, &execution).await?;
-    let (mut out, mut err) = terminal.guest(shown.unwrap_or(Raw::Neutralised));
+    let pid = server_of(state_dir, ask.server, Subject::Execution(&execution)).await?;
+    let mut output = ProgramOutput::new(terminal, shown.unwrap_or(Raw::Neutralised));
     let mut streams = [Vec::new(), Vec::new()];
-    let mut lost: Option<io::Error> = None;
-    let give = async |piece: Piece| {
-        let written = match (shown, piece.is_stderr) {
-            (None, is_stderr) => {
-                streams[usize::from(is_stderr)].extend(piece.bytes);
-                Ok(())
-            }
-            (Some(_), true) => ignore_lost(err.write(&piece.bytes).await),
-            (Some(_), false) => out.write(&piece.bytes).await,
-        };
-        lost = written.err();
-        lost.is_none()
+    let give = async |piece: Piece| match shown {
+        Some(_) => output.write(&piece).await,
+        None => {
+            streams[usize::from(piece.is_stderr)].extend(piece.bytes);
+            true
+        }
     };
     let request = Request::Logs { execution, follow };
     let told = control::follow_one(state_dir, pid, &request, give, std::future::pending()).await;
-    for end in [
-        lost.map_or(Ok(()), Err),
-        out.end().await,
-        ignore_lost(err.end().await),
-    ] {
-        match end {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                return Ok(ExitCode::from(READER_LEFT));
-            }
-            end => end.map_err(|error| unwritten(&error))?,
-        }
+    if output.end().await? == OutputReader::Left {
+        return Ok(ExitCode::from(READER_LEFT));
     }
     let mut facts = told?.facts;
     if shown.is_none() {

@@ -28,7 +28,6 @@ const COMMANDS: [(&str, &str); 22] = [
     ("`validate_code`", "`ringfence validate`"),
 ];
 
-/// A limit that is asked for and outside of what is allowed.
 fn out_of_bounds(message: &str) -> Option<String> {
     let (asked, bounds) = message.strip_suffix('.')?.split_once(" is outside ")?;
     let (name, value) = asked.split_once(" = ")?;
@@ -42,7 +41,6 @@ fn out_of_bounds(message: &str) -> Option<String> {
     })
 }
 
-/// The same refusal, in the words of commands.
 pub(super) fn in_commands(mut error: RequestError) -> RequestError {
     if let Some(message) = out_of_bounds(&error.message) {
         error.message = message;
@@ -78,7 +76,6 @@ const LIMITS: [(&str, &str, &str); 6] = [
     ("timeout_seconds", "--timeout", ""),
 ];
 
-/// The flags of a call that is to be made next.
 fn flags(call: &str) -> String {
     let pairs = call
         .split(['{', '}', ','])

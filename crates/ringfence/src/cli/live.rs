@@ -1,16 +1,16 @@
-//! The commands that ask servers which run: `queue`, `stats`, `inspect`, `limits`. How an answer of one or several is
-//! printed stands here for the others, too.
+//! How servers that run are asked and their answers printed, and the commands that do no more: `inspect`, `limits`.
 
-use super::{Context, FAILED, fault, request};
+use super::{Context, FAILED, ended, fault, request};
 use crate::{
     control::{self, Request, ServerReply},
     render::Rendered,
     terminal::neutral,
 };
 use clap::{Args, Subcommand};
-use ringfence_types::{ErrorCode, LimitsRequest, Namespace, RequestError};
+use ringfence_types::{ErrorCode, LimitsRequest, Namespace, RequestError, SessionId};
 use serde_json::{Value, json};
 use std::{path::Path, process::ExitCode};
+use tokio::runtime::{Builder, Runtime};
 
 /// Which server, and how its answer is printed.
 #[derive(Debug, Default, Args)]
@@ -23,20 +23,11 @@ pub(super) struct Ask {
     pub(super) json: bool,
 }
 
-impl Ask {
-    pub(super) fn at(&self, pid: u32) -> Self {
-        Self {
-            server: Some(pid),
-            json: self.json,
-        }
-    }
-}
-
-/// What a server has that a command can be about.
+/// What a server has that a command is about.
 #[derive(Clone, Copy)]
-pub(super) enum Subject {
-    Session,
-    Execution,
+pub(super) enum Subject<'a> {
+    Session(&'a SessionId),
+    Execution(&'a str),
 }
 
 /// The process number of the server that has it. If only one server runs, it is that one, which says best why it has
@@ -44,23 +35,30 @@ pub(super) enum Subject {
 pub(super) async fn server_of(
     state_dir: &Path,
     only: Option<u32>,
-    subject: Subject,
-    id: &str,
+    subject: Subject<'_>,
 ) -> Result<u32, RequestError> {
     let (namespace, limit) = (None, usize::MAX);
-    let (request, what, command) = match subject {
-        Subject::Session => (Request::SessionList { namespace }, "session", "session list"),
-        Subject::Execution => (Request::ExecutionsList { namespace, limit }, "execution", "ps"),
+    let (request, what, id, command) = match subject {
+        Subject::Session(id) => (
+            Request::SessionList { namespace },
+            "session",
+            id.as_str(),
+            "session list",
+        ),
+        Subject::Execution(id) => (
+            Request::ExecutionsList { namespace, limit },
+            "execution",
+            id,
+            "ps",
+        ),
     };
     let answers = control::ask_all(state_dir, only, &request).await?;
     let lists_it = |reply: &&ServerReply| {
-        let facts = reply
-            .answer
-            .as_ref()
-            .ok()
-            .map(|shown| &shown.facts[format!("{what}s")]);
-        let all = facts.and_then(Value::as_array).into_iter().flatten();
-        all.into_iter().any(|one| one[format!("{what}_id")] == id)
+        let shown = reply.answer.as_ref().ok();
+        let all = shown.and_then(|shown| shown.facts[format!("{what}s")].as_array());
+        all.into_iter()
+            .flatten()
+            .any(|one| one[format!("{what}_id")] == id)
     };
     let found = match answers.as_slice() {
         [one] => Some(one),
@@ -75,7 +73,16 @@ pub(super) async fn server_of(
     })
 }
 
-/// A server of another version.
+pub(super) async fn ask_owner(
+    state_dir: &Path,
+    only: Option<u32>,
+    subject: Subject<'_>,
+    request: &Request,
+) -> Result<ServerReply, RequestError> {
+    let pid = server_of(state_dir, only, subject).await?;
+    control::ask_one(state_dir, Some(pid), request).await
+}
+
 pub(super) fn not_understood() -> RequestError {
     RequestError::new(
         ErrorCode::StoreFault,
@@ -84,31 +91,19 @@ pub(super) fn not_understood() -> RequestError {
     )
 }
 
-#[derive(Debug, Args)]
-pub(super) struct QueueArguments {
-    #[command(subcommand)]
-    action: QueueAction,
-}
-
 #[derive(Debug, Subcommand)]
-enum QueueAction {
+pub(super) enum QueueAction {
     /// Show how many run and wait, and whose they are
     Status(Ask),
 }
 
 #[derive(Debug, Args)]
-pub(super) struct StatsArguments {
-    #[command(flatten)]
-    ask: Ask,
-}
-
-#[derive(Debug, Args)]
 pub(super) struct InspectArguments {
     /// Namespace to look into
-    #[arg(value_name = "NAMESPACE", default_value = "default", value_parser = namespace)]
+    #[arg(value_name = "NAMESPACE", default_value = "default")]
     named: Namespace,
     /// The same; with both, this one
-    #[arg(long, value_name = "NAME", value_parser = namespace)]
+    #[arg(long, value_name = "NAME")]
     namespace: Option<Namespace>,
     #[command(flatten)]
     ask: Ask,
@@ -117,7 +112,7 @@ pub(super) struct InspectArguments {
 #[derive(Debug, Args)]
 pub(super) struct LimitsArguments {
     /// Namespace whose limits are meant
-    #[arg(long, value_name = "NAME", default_value = "default", value_parser = namespace)]
+    #[arg(long, value_name = "NAME", default_value = "default")]
     namespace: Namespace,
     /// Memory in MiB
     #[arg(long, value_name = "MIB", alias = "ram", value_parser = request::whole::<u64>)]
@@ -144,27 +139,9 @@ pub(super) struct LimitsArguments {
     ask: Ask,
 }
 
-pub(super) fn namespace(text: &str) -> Result<Namespace, String> {
-    Namespace::try_from(text.to_owned())
-}
-
-pub(super) fn queue(context: &Context, arguments: &QueueArguments) -> Result<ExitCode, RequestError> {
-    let QueueAction::Status(ask) = &arguments.action;
-    all(context, ask, &Request::Queue)
-}
-
-pub(super) fn stats(context: &Context, arguments: &StatsArguments) -> Result<ExitCode, RequestError> {
-    all(context, &arguments.ask, &Request::Stats)
-}
-
 pub(super) fn inspect(context: &Context, arguments: InspectArguments) -> Result<ExitCode, RequestError> {
-    let InspectArguments {
-        named,
-        namespace,
-        ask,
-    } = arguments;
-    let namespace = namespace.unwrap_or(named);
-    all(context, &ask, &Request::Inspect { namespace })
+    let namespace = arguments.namespace.unwrap_or(arguments.named);
+    all(context, &arguments.ask, &Request::Inspect { namespace })
 }
 
 /// Without a limit and without `--restore` it shows them.
@@ -197,8 +174,7 @@ pub(super) fn all(context: &Context, ask: &Ask, request: &Request) -> Result<Exi
 
 /// Asks the one server that there is, or that is meant.
 pub(super) fn one(context: &Context, ask: &Ask, request: &Request) -> Result<ExitCode, RequestError> {
-    let state_dir = &context.state_dir()?;
-    one_of(context, state_dir, ask, request)
+    one_of(context, &context.state_dir()?, ask, request)
 }
 
 /// The same, with the configuration read already.
@@ -208,9 +184,31 @@ pub(super) fn one_of(
     ask: &Ask,
     request: &Request,
 ) -> Result<ExitCode, RequestError> {
-    let ServerReply { pid, answer } = wait(control::ask_one(state_dir, ask.server, request))?;
-    let mut shown = answer?;
-    shown.facts["pid"] = json!(pid);
+    show(
+        context,
+        ask,
+        wait(control::ask_one(state_dir, ask.server, request))?,
+    )
+}
+
+pub(super) fn owner(
+    context: &Context,
+    ask: &Ask,
+    subject: Subject<'_>,
+    request: &Request,
+) -> Result<ExitCode, RequestError> {
+    let state_dir = &context.state_dir()?;
+    show(
+        context,
+        ask,
+        wait(ask_owner(state_dir, ask.server, subject, request))?,
+    )
+}
+
+/// The answer of one server, which is named in its facts.
+pub(super) fn show(context: &Context, ask: &Ask, reply: ServerReply) -> Result<ExitCode, RequestError> {
+    let mut shown = reply.answer?;
+    shown.facts["pid"] = json!(reply.pid);
     context.show(ask.json, &shown)
 }
 
@@ -220,8 +218,12 @@ pub(super) fn expect_one(state_dir: &Path, ask: &Ask) -> Result<u32, RequestErro
 }
 
 pub(super) fn wait<T>(asking: impl Future<Output = Result<T, RequestError>>) -> Result<T, RequestError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| fault("start", &error))?.block_on(asking)
+    runtime()?.block_on(asking)
+}
+
+pub(super) fn runtime() -> Result<Runtime, RequestError> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| fault("start", &error))
 }
 
 /// A refusal of the only server is ours; of several, each says its own.
@@ -249,12 +251,7 @@ fn print(context: &Context, ask: &Ask, answers: Vec<ServerReply>) -> Result<Exit
         }
         terminal.print(&text)
     };
-    printed.map_err(|error| fault("print", &error))?;
-    Ok(if all_well {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(FAILED)
-    })
+    ended(printed, if all_well { 0 } else { FAILED })
 }
 
 fn document(pid: u32, answer: Result<Rendered, RequestError>) -> Value {

@@ -1,7 +1,7 @@
 //! What the help and the manual pages have beside the flags: examples for each command, the commands in groups, and
 //! `ringfence man`.
 
-use super::{Context, definition, fault};
+use super::{Context, definition};
 use clap::{Args, Command};
 use ringfence_types::RequestError;
 use std::{
@@ -17,7 +17,6 @@ pub(super) struct ManArguments {
     directory: Option<PathBuf>,
 }
 
-/// The commands in the order of the help.
 const GROUPS: [(&str, &[&str]); 5] = [
     (
         "Run code",
@@ -34,129 +33,70 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Learn", &["completions", "man", "help"]),
 ];
 
-/// Command lines that work, by the command. One with commands of its own shows the first of each.
-const EXAMPLES: &[(&str, &[&str])] = &[
-    (
-        "run",
-        &[
-            "ringfence run script.py",
-            "ringfence run app.js --timeout 10 --memory 256m -- input.txt",
-            "ringfence run fix.sh --workspace ./project:overlay",
-            "ringfence run fetch.py --allow api.example.com",
-        ],
-    ),
-    (
-        "validate",
-        &[
-            "ringfence validate script.py",
-            "ringfence validate data.json --schema config",
-            "ringfence validate src/*.py --write",
-        ],
-    ),
-    (
-        "serve",
-        &["ringfence serve", "ringfence serve --config ./ringfence.yaml"],
-    ),
-    (
-        "session create",
-        &["id=$(ringfence session create --language python)"],
-    ),
-    ("session list", &["ringfence session list"]),
-    ("session exec", &["ringfence session exec $id -c 'x=1'"]),
-    ("session interrupt", &["ringfence session interrupt $id"]),
-    ("session cp", &["ringfence session cp data.csv $id:data.csv"]),
-    ("session ls", &["ringfence session ls $id"]),
-    ("session diff", &["ringfence session diff $id"]),
-    ("session commit", &["ringfence session commit $id"]),
-    ("session kill", &["ringfence session kill $id"]),
-    (
-        "snapshot create",
-        &["ringfence snapshot create 'before the change'"],
-    ),
-    ("snapshot list", &["ringfence snapshot list"]),
-    ("snapshot restore", &["ringfence snapshot restore $snapshot"]),
-    ("snapshot delete", &["ringfence snapshot delete $snapshot"]),
-    ("snapshot diff", &["ringfence snapshot diff"]),
-    (
-        "bridge",
-        &[
-            "ringfence bridge $id total 42",
-            "ringfence bridge $id total --from $other",
-        ],
-    ),
-    (
-        "events",
-        &["ringfence events --follow", "ringfence events --json"],
-    ),
-    ("ps", &["ringfence ps", "ringfence ps --namespace team-a --json"]),
-    (
-        "logs",
-        &["ringfence logs $execution", "ringfence logs --follow $execution"],
-    ),
-    ("cancel", &["ringfence cancel $execution"]),
-    ("queue status", &["ringfence queue status"]),
-    ("stats", &["ringfence stats --json"]),
-    ("inspect", &["ringfence inspect team-a"]),
-    (
-        "limits",
-        &[
-            "ringfence limits --ram-mb 1024 --cpus 2",
-            "ringfence limits --restore",
-        ],
-    ),
-    (
-        "egress",
-        &["ringfence egress api.example.com --reason 'weather data'"],
-    ),
-    ("approvals list", &["ringfence approvals list"]),
-    (
-        "approvals approve",
-        &["ringfence approvals approve $request --for 1h"],
-    ),
-    ("approvals deny", &["ringfence approvals deny $request"]),
-    ("approvals watch", &["ringfence approvals watch"]),
-    (
-        "vault add",
-        &[
-            "ringfence vault add API_KEY",
-            "pass show api | ringfence vault add API_KEY --ttl 2h",
-        ],
-    ),
-    ("vault list", &["ringfence vault list"]),
-    ("vault delete", &["ringfence vault delete API_KEY"]),
-    (
-        "audit list",
-        &["ringfence audit list --since 2h --action execution."],
-    ),
-    ("audit verify", &["ringfence audit verify"]),
-    (
-        "audit export",
-        &["ringfence audit export --format ocsf --output audit.jsonl"],
-    ),
-    ("audit archive", &["ringfence audit archive"]),
-    ("audit key", &["ringfence audit key > audit-key.pem"]),
-    ("artifacts", &["ringfence artifacts $execution"]),
-    ("verify", &["ringfence verify report.pdf --execution $execution"]),
-    ("doctor", &["ringfence doctor"]),
-    ("bench", &["ringfence bench"]),
-    ("config show", &["ringfence config show"]),
-    ("config check", &["ringfence config check"]),
-    (
-        "config schema",
-        &["ringfence config schema > ringfence.schema.json"],
-    ),
-    ("config example", &["ringfence config example > ringfence.yaml"]),
-    (
-        "completions",
-        &["ringfence completions bash > ~/.local/share/bash-completion/completions/ringfence"],
-    ),
-    (
-        "man",
-        &[
-            "ringfence man | man -l -",
-            "sudo ringfence man /usr/local/share/man/man1",
-        ],
-    ),
+/// Command lines that work, in the order of the help. A command that has commands shows the first of each.
+const EXAMPLES: &[&str] = &[
+    "ringfence run script.py",
+    "ringfence run app.js --timeout 10 --memory 256m -- input.txt",
+    "ringfence run fix.sh --workspace ./project:overlay",
+    "ringfence run fetch.py --allow api.example.com",
+    "ringfence validate script.py",
+    "ringfence validate data.json --schema config",
+    "ringfence validate src/*.py --write",
+    "ringfence serve",
+    "ringfence serve --config ./ringfence.yaml",
+    "id=$(ringfence session create --language python)",
+    "ringfence session list",
+    "ringfence session exec $id -c 'x=1'",
+    "ringfence session interrupt $id",
+    "ringfence session cp data.csv $id:data.csv",
+    "ringfence session ls $id",
+    "ringfence session diff $id",
+    "ringfence session commit $id",
+    "ringfence session kill $id",
+    "ringfence snapshot create 'before the change'",
+    "ringfence snapshot list",
+    "ringfence snapshot restore $snapshot",
+    "ringfence snapshot delete $snapshot",
+    "ringfence snapshot diff",
+    "ringfence bridge $id total 42",
+    "ringfence bridge $id total --from $other",
+    "ringfence events --follow",
+    "ringfence events --json",
+    "ringfence ps",
+    "ringfence ps --namespace team-a --json",
+    "ringfence logs $execution",
+    "ringfence logs --follow $execution",
+    "ringfence cancel $execution",
+    "ringfence queue status",
+    "ringfence stats --json",
+    "ringfence inspect team-a",
+    "ringfence limits --ram-mb 1024 --cpus 2",
+    "ringfence limits --restore",
+    "ringfence egress api.example.com --reason 'weather data'",
+    "ringfence approvals list",
+    "ringfence approvals approve $request --for 1h",
+    "ringfence approvals deny $request",
+    "ringfence approvals watch",
+    "ringfence vault add API_KEY",
+    "pass show api | ringfence vault add API_KEY --ttl 2h",
+    "ringfence vault list",
+    "ringfence vault delete API_KEY",
+    "ringfence audit list --since 2h --action execution.",
+    "ringfence audit verify",
+    "ringfence audit export --format ocsf --output audit.jsonl",
+    "ringfence audit archive",
+    "ringfence audit key > audit-key.pem",
+    "ringfence artifacts $execution",
+    "ringfence verify report.pdf --execution $execution",
+    "ringfence doctor",
+    "ringfence bench",
+    "ringfence config show",
+    "ringfence config check",
+    "ringfence config schema > ringfence.schema.json",
+    "ringfence config example > ringfence.yaml",
+    "ringfence completions bash > ~/.local/share/bash-completion/completions/ringfence",
+    "ringfence man | man -l -",
+    "sudo ringfence man /usr/local/share/man/man1",
 ];
 
 /// The same command line with examples and groups in its help.
@@ -196,27 +136,30 @@ fn with_examples(command: Command, path: &str) -> Command {
         .get_subcommands()
         .map(|one| one.get_name().to_owned())
         .collect();
+    let lines: Vec<&str> = if names.is_empty() {
+        examples(path).collect()
+    } else {
+        let first = |name: &String| examples(&format!("{path} {name}")).next();
+        names.iter().filter_map(first).collect()
+    };
     let command = names.into_iter().fold(command, |command, name| {
         let path = format!("{path} {name}");
         command.mut_subcommand(name, |one| with_examples(one, &path))
     });
-    match examples(path) {
-        lines if lines.is_empty() => command,
-        lines => command.after_help(format!("Examples:\n  {}", lines.join("\n  "))),
+    match lines.is_empty() {
+        true => command,
+        false => command.after_help(format!("Examples:\n  {}", lines.join("\n  "))),
     }
 }
 
-/// Those of a command, or the first of each that it has.
-fn examples(path: &str) -> Vec<&'static str> {
-    if let Some((_, own)) = EXAMPLES.iter().find(|(command, _)| *command == path) {
-        return own.to_vec();
-    }
-    let inner = EXAMPLES.iter().filter(|(command, _)| {
-        command
-            .strip_prefix(path)
-            .is_some_and(|rest| rest.starts_with(' '))
-    });
-    inner.filter_map(|(_, own)| own.first().copied()).collect()
+fn examples(path: &str) -> impl Iterator<Item = &'static str> {
+    let begins = move |line: &&&str| {
+        let words = line
+            .split_once("ringfence ")
+            .and_then(|(_, words)| words.strip_prefix(path));
+        words.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ')']))
+    };
+    EXAMPLES.iter().filter(begins).copied()
 }
 
 pub(super) fn man(context: &Context, arguments: &ManArguments) -> Result<ExitCode, RequestError> {
@@ -224,8 +167,7 @@ pub(super) fn man(context: &Context, arguments: &ManArguments) -> Result<ExitCod
         let mut page = Vec::new();
         let made = clap_mangen::Man::new(definition()).render(&mut page);
         let printed = made.and_then(|()| context.terminal.print(&String::from_utf8_lossy(&page)));
-        printed.map_err(|error| fault("print", &error))?;
-        return Ok(ExitCode::SUCCESS);
+        return super::printed(printed);
     };
     let written = fs::create_dir_all(directory)
         .and_then(|()| clap_mangen::generate_to(definition(), directory))
@@ -255,30 +197,27 @@ mod tests {
         names.sort_unstable();
         grouped.sort_unstable();
         assert_eq!(names, grouped);
-        for (command, help) in super::super::helps() {
+        for (command, help) in super::super::tests::helps() {
             assert!(
                 help.contains("Examples:\n") || command == "ringfence",
                 "{command}: {help}"
             );
         }
-        for (command, lines) in EXAMPLES {
-            for line in *lines {
-                assert!(line.contains(&format!("ringfence {command}")), "{line}");
-                let from = line.split_once("ringfence ").map_or("", |(_, rest)| rest);
-                let words = from.split([')', '|', '>']).next().unwrap_or_default();
-                let id = "01890000-0000-7000-8000-000000000000";
-                let words = words.replace("$id:", "0:");
-                let words = words
-                    .split('\'')
-                    .enumerate()
-                    .flat_map(|(number, part)| match number % 2 {
-                        0 => part.split_whitespace().collect(),
-                        _ => vec![part],
-                    });
-                let words = words.map(|word| if word.starts_with('$') { id } else { word });
-                let parsed = definition().try_get_matches_from(std::iter::once("ringfence").chain(words));
-                assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
-            }
+        for line in EXAMPLES {
+            let from = line.split_once("ringfence ").map_or("", |(_, rest)| rest);
+            let words = from.split([')', '|', '>']).next().unwrap_or_default();
+            let id = "01890000-0000-7000-8000-000000000000";
+            let words = words.replace("$id:", "0:");
+            let words = words
+                .split('\'')
+                .enumerate()
+                .flat_map(|(number, part)| match number % 2 {
+                    0 => part.split_whitespace().collect(),
+                    _ => vec![part],
+                });
+            let words = words.map(|word| if word.starts_with('$') { id } else { word });
+            let parsed = definition().try_get_matches_from(std::iter::once("ringfence").chain(words));
+            assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
         }
     }
 

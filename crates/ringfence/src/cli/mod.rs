@@ -29,6 +29,8 @@ mod vault;
 mod verify;
 
 use crate::{
+    control::Request,
+    log::Log,
     render::Rendered,
     settings::{self, Environment, Flags, Layer, LogLevel, Origin},
     terminal::{Terminal, neutral},
@@ -36,6 +38,7 @@ use crate::{
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use ringfence_types::{ErrorCode, RequestError};
 use std::{ffi::OsString, io, path::PathBuf, process::ExitCode};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Exit code of our own failures.
 const FAILED: u8 = 125;
@@ -76,9 +79,10 @@ enum Command {
     /// Stop a program that runs in a server; one that has ended already is no error
     Cancel(executions::CancelArguments),
     /// Show how many run and wait in the servers of this user
-    Queue(live::QueueArguments),
+    #[command(subcommand)]
+    Queue(live::QueueAction),
     /// Show what the servers of this user have and take
-    Stats(live::StatsArguments),
+    Stats(live::Ask),
     /// Show what happens in a namespace, and what it may use
     Inspect(live::InspectArguments),
     /// Show or narrow what a namespace may use
@@ -88,7 +92,8 @@ enum Command {
     /// Show what programs and models ask for, and answer
     Approvals(approvals::ApprovalsArguments),
     /// Add, list and delete secrets
-    Vault(vault::VaultArguments),
+    #[command(subcommand)]
+    Vault(vault::VaultAction),
     /// Show, check and export the audit record
     Audit(audit::AuditArguments),
     /// List or copy out the files that executions left
@@ -135,13 +140,13 @@ pub fn main() -> ExitCode {
         Command::Ps(arguments) => executions::ps(&context, arguments),
         Command::Logs(arguments) => executions::logs(&context, arguments),
         Command::Cancel(arguments) => executions::cancel(&context, arguments),
-        Command::Queue(arguments) => live::queue(&context, &arguments),
-        Command::Stats(arguments) => live::stats(&context, &arguments),
+        Command::Queue(live::QueueAction::Status(ask)) => live::all(&context, &ask, &Request::Queue),
+        Command::Stats(ask) => live::all(&context, &ask, &Request::Stats),
         Command::Inspect(arguments) => live::inspect(&context, arguments),
         Command::Limits(arguments) => live::limits(&context, arguments),
         Command::Egress(arguments) => egress::egress(&context, arguments),
         Command::Approvals(arguments) => approvals::approvals(&context, arguments),
-        Command::Vault(arguments) => vault::vault(&context, arguments),
+        Command::Vault(action) => vault::vault(&context, action),
         Command::Audit(arguments) => audit::audit(&context, arguments),
         Command::Artifacts(arguments) => artifacts::artifacts(&context, &arguments),
         Command::Verify(arguments) => verify::verify(&context, &arguments),
@@ -227,9 +232,20 @@ impl Context {
         Ok(config)
     }
 
+    /// Of a command without settings of its own.
+    fn config(&self) -> Result<settings::Config, RequestError> {
+        self.settings(Layer::default(), LogLevel::Error)
+    }
+
+    /// The same, with its log begun.
+    fn begin(&self) -> Result<settings::Config, RequestError> {
+        let config = self.config()?;
+        Log::begin(config.log);
+        Ok(config)
+    }
+
     fn state_dir(&self) -> Result<PathBuf, RequestError> {
-        let settings = self.settings(Layer::default(), LogLevel::Error)?;
-        Ok(settings.engine.state_dir)
+        Ok(self.config()?.engine.state_dir)
     }
 
     /// Prints the facts as one JSON document, or the text.
@@ -245,10 +261,18 @@ impl Context {
     }
 }
 
-/// The end of a command whose last step was to print.
 fn printed(result: io::Result<()>) -> Result<ExitCode, RequestError> {
-    result.map_err(|error| fault("print", &error))?;
-    Ok(ExitCode::SUCCESS)
+    ended(result, 0)
+}
+
+/// The end of a command that has printed something and has this exit code.
+fn ended(printed: io::Result<()>, code: u8) -> Result<ExitCode, RequestError> {
+    printed.map_err(|error| fault("print", &error))?;
+    Ok(ExitCode::from(code))
+}
+
+fn interrupts() -> Result<Signal, RequestError> {
+    signal(SignalKind::interrupt()).map_err(|error| fault("listen for signals", &error))
 }
 
 fn set(layer: &mut Layer, path: &str, text: &str, flag: &'static str) -> Result<(), RequestError> {
@@ -260,7 +284,6 @@ fn set(layer: &mut Layer, path: &str, text: &str, flag: &'static str) -> Result<
     })
 }
 
-/// An operation of the operating system that our own start needs.
 fn fault(operation: &str, error: &io::Error) -> RequestError {
     RequestError::new(
         ErrorCode::SandboxFault,
@@ -269,58 +292,10 @@ fn fault(operation: &str, error: &io::Error) -> RequestError {
     )
 }
 
-/// The help of the program and of each command, at a fixed width.
-#[cfg(test)]
-pub(crate) fn helps() -> Vec<(String, String)> {
-    let mut command = definition().term_width(100);
-    command.build();
-    let mut helps = Vec::new();
-    add_help("ringfence", &mut command, &mut helps);
-    helps
-}
-
-/// Of a command, and of those within it.
-#[cfg(test)]
-fn add_help(name: &str, command: &mut clap::Command, helps: &mut Vec<(String, String)>) {
-    helps.push((name.to_owned(), command.render_long_help().to_string()));
-    for inner in command
-        .get_subcommands_mut()
-        .filter(|inner| inner.get_name() != "help")
-    {
-        add_help(&format!("{name} {}", inner.get_name()), inner, helps);
-    }
-}
-
 /// The command line as a value, with examples: for the help, completions, the manual and the reference.
 fn definition() -> clap::Command {
     manual::complete(Cli::command())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_well_formed() {
-        definition().debug_assert();
-    }
-
-    #[test]
-    fn the_flag_for_json_is_found_in_any_command() {
-        let asks = |words: &[&str]| {
-            let matches = definition().try_get_matches_from([&["ringfence"], words].concat());
-            asks_for_json(&matches.unwrap())
-        };
-        assert!(asks(&["stats", "--json"]) && asks(&["vault", "list", "--json"]));
-        assert!(!asks(&["stats"]) && !asks(&["audit", "export"]) && !asks(&["serve"]));
-    }
-
-    #[test]
-    fn help_is_golden() {
-        let text: Vec<String> = helps()
-            .iter()
-            .map(|(name, help)| format!("--- {name} ---\n{help}"))
-            .collect();
-        crate::golden::compare("help.txt", &text.join("\n"));
-    }
-}
+pub(crate) mod tests;

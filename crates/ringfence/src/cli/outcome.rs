@@ -1,7 +1,10 @@
 //! What `run` and `session exec` tell alike of a program's end, and when a person is there to be asked.
 
 use super::hints;
-use crate::terminal::Terminal;
+use crate::{
+    control::Piece,
+    terminal::{GuestStream, Raw, Terminal},
+};
 use ringfence_types::{Denial, ErrorCode, ExecutionResult, ExitKind, RequestError};
 use std::{
     fs,
@@ -12,7 +15,47 @@ use std::{
 pub(super) const READER_LEFT: u8 = 141;
 const NAMES_SHOWN: usize = 5;
 
-pub(super) fn unwritten(error: &io::Error) -> RequestError {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OutputReader {
+    Stayed,
+    Left,
+}
+
+/// What a program in a server writes, on our own streams.
+pub(super) struct ProgramOutput {
+    out: GuestStream<tokio::io::Stdout>,
+    err: GuestStream<tokio::io::Stderr>,
+    lost: io::Result<()>,
+}
+
+impl ProgramOutput {
+    pub(super) fn new(terminal: Terminal, raw: Raw) -> Self {
+        let (out, err) = terminal.guest(raw);
+        let lost = Ok(());
+        Self { out, err, lost }
+    }
+
+    /// False: more is not wanted.
+    pub(super) async fn write(&mut self, piece: &Piece) -> bool {
+        self.lost = match piece.is_stderr {
+            true => ignore_lost(self.err.write(&piece.bytes).await),
+            false => self.out.write(&piece.bytes).await,
+        };
+        self.lost.is_ok()
+    }
+
+    pub(super) async fn end(mut self) -> Result<OutputReader, RequestError> {
+        for end in [self.lost, self.out.end().await, ignore_lost(self.err.end().await)] {
+            match end {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(OutputReader::Left),
+                end => end.map_err(|error| unwritten(&error))?,
+            }
+        }
+        Ok(OutputReader::Stayed)
+    }
+}
+
+fn unwritten(error: &io::Error) -> RequestError {
     RequestError::new(
         ErrorCode::SandboxFault,
         format!("could not write the script's output: {error}."),
@@ -21,7 +64,7 @@ pub(super) fn unwritten(error: &io::Error) -> RequestError {
 }
 
 /// A closed stderr does not end the run: its stdout may still be read.
-pub(super) fn ignore_lost(written: io::Result<()>) -> io::Result<()> {
+fn ignore_lost(written: io::Result<()>) -> io::Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
@@ -59,7 +102,6 @@ pub(super) fn other_denials(result: &ExecutionResult) -> impl Iterator<Item = &D
         .filter(move |denial| denial.rule != "limit.output" && !(is_told && denial.is_limit()))
 }
 
-/// The first few names, and how many more there are.
 pub(super) fn some_of<'a>(mut names: impl ExactSizeIterator<Item = &'a str>) -> String {
     let shown = names.by_ref().take(NAMES_SHOWN).collect::<Vec<_>>().join(", ");
     match names.len() {

@@ -1,5 +1,6 @@
 //! The parts of a request as they are typed: a script's text and language, sizes, variables, workspaces.
 
+use crate::time;
 use ringfence_types::{
     Argument, CODE_BYTES_MAX, EnvName, EnvValue, ErrorCode, Language, ModuleName, Profile, RequestError,
     ScriptName, WorkspaceMode, WorkspaceSource, parse_size,
@@ -12,25 +13,11 @@ use std::{
     str::FromStr,
 };
 
-/// Standard input, on a command line.
 pub(super) const STDIN: &str = "-";
 const MEBIBYTE: u64 = 1 << 20;
 
-/// At most one byte more than is allowed is read, whatever the script is.
 pub(super) fn read_script(script: &Path) -> Result<String, RequestError> {
-    let mut bytes = Vec::new();
-    let limit = CODE_BYTES_MAX as u64 + 1;
-    let read = if script == Path::new(STDIN) {
-        io::stdin().lock().take(limit).read_to_end(&mut bytes)
-    } else {
-        File::open(script).and_then(|file| file.take(limit).read_to_end(&mut bytes))
-    };
-    read.map_err(|error| {
-        RequestError::invalid(
-            format!("cannot read the script {}: {error}.", script.display()),
-            "Name a file that exists, or `-` for standard input.",
-        )
-    })?;
+    let bytes = read(script, CODE_BYTES_MAX, "the script ")?;
     String::from_utf8(bytes).map_err(|_| {
         RequestError::invalid(
             format!("the script {} is not UTF-8.", script.display()),
@@ -41,19 +28,7 @@ pub(super) fn read_script(script: &Path) -> Result<String, RequestError> {
 
 /// A file of the host, or standard input for `-`: all of it, and at most so many bytes.
 pub(super) fn read_input(file: &Path, bytes_max: usize, what: &str) -> Result<Vec<u8>, RequestError> {
-    let mut bytes = Vec::new();
-    let limit = bytes_max as u64 + 1;
-    let read = if file == Path::new(STDIN) {
-        io::stdin().lock().take(limit).read_to_end(&mut bytes)
-    } else {
-        File::open(file).and_then(|file| file.take(limit).read_to_end(&mut bytes))
-    };
-    read.map_err(|error| {
-        RequestError::invalid(
-            format!("cannot read {}: {error}.", file.display()),
-            "Name a file that exists, or `-` for standard input.",
-        )
-    })?;
+    let bytes = read(file, bytes_max, "")?;
     if bytes.len() > bytes_max {
         return Err(RequestError::invalid(
             format!("{what} has more than {} MiB.", bytes_max >> 20),
@@ -63,7 +38,23 @@ pub(super) fn read_input(file: &Path, bytes_max: usize, what: &str) -> Result<Ve
     Ok(bytes)
 }
 
-/// What a script's name or first line says that it is written in.
+/// At most one byte more than is allowed is read, whatever the file is.
+fn read(file: &Path, bytes_max: usize, what: &str) -> Result<Vec<u8>, RequestError> {
+    let mut bytes = Vec::new();
+    let limit = bytes_max as u64 + 1;
+    let read = if file == Path::new(STDIN) {
+        io::stdin().lock().take(limit).read_to_end(&mut bytes)
+    } else {
+        File::open(file).and_then(|file| file.take(limit).read_to_end(&mut bytes))
+    };
+    read.map(|_| bytes).map_err(|error| {
+        RequestError::invalid(
+            format!("cannot read {what}{}: {error}.", file.display()),
+            "Name a file that exists, or `-` for standard input.",
+        )
+    })
+}
+
 pub(super) fn language_of(script: &Path, code: &str) -> Option<Language> {
     let extension = script.extension().and_then(|extension| extension.to_str());
     extension
@@ -120,11 +111,11 @@ pub(super) fn variables(env: &[String]) -> Result<BTreeMap<EnvName, EnvValue>, R
     Ok(variables)
 }
 
-pub(super) fn mebibytes(flag: &str, text: &str) -> Result<u64, RequestError> {
-    let bytes = parse_size(text).map_err(|reason| {
+pub(super) fn mebibytes(flag: &str, text: Option<&str>) -> Result<Option<u64>, RequestError> {
+    let bytes = text.map(parse_size).transpose().map_err(|reason| {
         RequestError::invalid(format!("{flag}: {reason}."), "Write a size as 256m or 1g.")
     })?;
-    Ok(bytes.div_ceil(MEBIBYTE))
+    Ok(bytes.map(|bytes| bytes.div_ceil(MEBIBYTE)))
 }
 
 pub(super) fn profile(word: &str) -> Result<Profile, String> {
@@ -160,20 +151,13 @@ pub(super) fn whole<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "it is not a whole number".to_owned())
 }
 
-/// Seconds, as the user wrote them, in milliseconds.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "checked to be within 0..1e12"
-)]
 pub(super) fn milliseconds(seconds: f64) -> Result<u64, RequestError> {
-    if !(seconds > 0.0 && seconds < 1e9) {
-        return Err(RequestError::invalid(
+    time::milliseconds(seconds, 1e9).ok_or_else(|| {
+        RequestError::invalid(
             format!("--timeout: {seconds} is not a length of time."),
             "Give seconds, as in --timeout 30.",
-        ));
-    }
-    Ok((seconds * 1000.0).round() as u64)
+        )
+    })
 }
 
 /// One that is not listed is perhaps a directory, of which it was not said how it is to be seen.
@@ -188,21 +172,17 @@ pub(super) fn explain_unlisted(mut error: RequestError, workspace: Option<&str>)
     error
 }
 
+const HOW_TO_NAME: &str = "Write --workspace DIR:ro, DIR:rw or DIR:overlay, or namespace, or a name of `workspaces` in the configuration.";
+
 fn how_to_name(text: &str) -> String {
-    if Path::new(text).is_dir() {
-        format!("For the directory, write --workspace {text}:overlay, or {text}:ro or {text}:rw.")
-    } else {
-        "Write --workspace DIR:ro, DIR:rw or DIR:overlay, or namespace, or a name of `workspaces` in the configuration.".to_owned()
+    match Path::new(text).is_dir() {
+        true => format!("For the directory, write --workspace {text}:overlay, or {text}:ro or {text}:rw."),
+        false => HOW_TO_NAME.to_owned(),
     }
 }
 
 pub(super) fn workspace_of(text: &str) -> Result<WorkspaceSource, RequestError> {
-    let invalid = |what: String| {
-        RequestError::invalid(
-            what,
-            "Write --workspace DIR:ro, DIR:rw or DIR:overlay, or namespace, or a name of `workspaces` in the configuration.",
-        )
-    };
+    let invalid = |what: String| RequestError::invalid(what, HOW_TO_NAME);
     let Some((directory, mode)) = text.rsplit_once(':') else {
         let named = text.parse();
         return named.map_err(|reason| {

@@ -9,22 +9,23 @@ use super::{
     commit::{self, CommitChoice, Decided, Keyboard, Question},
     fault,
     findings::Source,
-    hints,
+    hints, live,
     outcome::{
-        READER_LEFT, explain_end, has_answers, ignore_lost, in_background, other_denials, some_of, unwritten,
+        OutputReader, ProgramOutput, READER_LEFT, explain_end, has_answers, in_background, other_denials,
+        some_of,
     },
     request, set,
 };
 use crate::{
-    control,
+    control::{self, Piece},
     log::{self, Log},
     settings::{Layer, LogLevel, OtlpAddress},
     telemetry::Telemetry,
     terminal::{Raw, Terminal},
 };
 use ringfence_engine::{
-    Caller, Canceller, Engine, EngineSettings, Execution, HeldChanges, OutputStream, Stdin, Submission,
-    UNTOLD,
+    Caller, Canceller, Engine, EngineSettings, Execution, HeldChanges, OutputChunk, OutputStream, Stdin,
+    Submission, UNTOLD,
 };
 use ringfence_types::{
     ErrorCode, ExecuteRequest, ExecutionResult, ProgramError, RequestError, WorkspaceMode, WorkspaceSource,
@@ -113,8 +114,7 @@ fn prepare(context: &Context, arguments: RunArguments) -> Result<Job, RequestErr
 
 impl Job {
     fn perform(self, terminal: Terminal) -> Result<ExitCode, RequestError> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| fault("start", &error))?;
+        let runtime = live::runtime()?;
         let done = runtime.block_on(self.live(terminal));
         // A read of our standard input may still be waiting; its bytes are not needed.
         runtime.shutdown_background();
@@ -228,43 +228,28 @@ async fn follow(
     terminal: Terminal,
     raw: Raw,
 ) -> Result<Followed, RequestError> {
-    let (mut out, mut err) = terminal.guest(raw);
-    let mut left = false;
-    while let Some(chunk) = execution.next_output().await {
-        let written = match chunk.stream {
-            OutputStream::Stdout => out.write(&chunk.bytes).await,
-            OutputStream::Stderr => ignore_lost(err.write(&chunk.bytes).await),
-            OutputStream::Notice => {
-                let text = String::from_utf8_lossy(&chunk.bytes);
-                let lines = text.lines().filter(|line| !line.trim().is_empty());
-                lines.for_each(|line| terminal.dim(line));
-                Ok(())
-            }
-        };
-        if let Err(error) = written {
+    let mut output = ProgramOutput::new(terminal, raw);
+    while let Some(OutputChunk { stream, bytes }) = execution.next_output().await {
+        let is_stderr = stream == OutputStream::Stderr;
+        if stream == OutputStream::Notice {
+            terminal.notices(&bytes);
+        } else if !output.write(&Piece { is_stderr, bytes }).await {
             canceller.cancel();
-            if error.kind() != io::ErrorKind::BrokenPipe {
-                return Err(unwritten(&error));
-            }
-            left = true;
             break;
         }
     }
-    let ended = out.end().await;
-    ignore_lost(err.end().await).map_err(|error| unwritten(&error))?;
-    let result = execution.finish_with_changes().await;
-    match ended {
-        _ if left => Ok(Followed::ReaderLeft),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Followed::ReaderLeft),
-        Err(error) => Err(unwritten(&error)),
-        Ok(()) => result.map(|(result, changes)| {
-            Followed::Ended(Box::new(Ended {
-                result,
-                changes,
-                decided: None,
-            }))
-        }),
+    let reader = output.end().await;
+    let ended = execution.finish_with_changes().await;
+    if reader? == OutputReader::Left {
+        return Ok(Followed::ReaderLeft);
     }
+    let (result, changes) = ended?;
+    let decided = None;
+    Ok(Followed::Ended(Box::new(Ended {
+        result,
+        changes,
+        decided,
+    })))
 }
 
 /// Which of the files that the script leaves outlive it.

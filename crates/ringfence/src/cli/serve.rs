@@ -73,7 +73,7 @@ async fn live(config: Config, reading: Reading, log: Log) -> Result<(), RequestE
     let settings = config.engine.clone();
     let (policy, in_force) = watch::channel(settings.policy.clone());
     let offer = Offer {
-        toolsets: config.toolsets.items().to_vec(),
+        toolsets: config.toolsets.clone(),
         namespaces: config.namespaces,
         text_max: config.text_max,
         policy: in_force,

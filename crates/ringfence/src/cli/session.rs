@@ -14,7 +14,7 @@ use overlay::Consent;
 
 use super::{
     Context,
-    live::{self, Ask, Subject, namespace, server_of},
+    live::{self, Ask, Subject},
     request,
 };
 use crate::control::Request;
@@ -55,7 +55,7 @@ enum Action {
     /// Show the sessions of running servers, as no word does
     List {
         /// Only those of this namespace
-        #[arg(long, value_name = "NAME", value_parser = namespace)]
+        #[arg(long, value_name = "NAME")]
         namespace: Option<Namespace>,
         #[command(flatten)]
         ask: Ask,
@@ -154,7 +154,8 @@ impl Which {
                 "`ringfence session list` shows those there are.",
             )
         })?;
-        ask_its_server(context, &self.ask, &session, request)
+        let subject = Subject::Session(&session);
+        live::owner(context, &self.ask, subject, &request(session.clone()))
     }
 }
 
@@ -179,13 +180,14 @@ pub(super) fn bridge(context: &Context, arguments: BridgeArguments) -> Result<Ex
     };
     // What is no JSON is meant as text.
     let value = value.map(|text| serde_json::from_str(&text).unwrap_or(Value::String(text)));
-    ask_its_server(context, &ask, &session, |to| Request::SessionBridge {
+    let request = Request::SessionBridge {
         from,
-        to,
+        to: session.clone(),
         name,
         renamed,
         value,
-    })
+    };
+    live::owner(context, &ask, Subject::Session(&session), &request)
 }
 
 /// A text loses the end of its last line, as in a shell's `$(...)`.
@@ -201,21 +203,4 @@ fn read_value() -> Result<String, RequestError> {
         text.pop();
     }
     Ok(text)
-}
-
-/// Of several servers only one has it.
-fn ask_its_server(
-    context: &Context,
-    ask: &Ask,
-    session: &SessionId,
-    request: impl FnOnce(SessionId) -> Request,
-) -> Result<ExitCode, RequestError> {
-    let state_dir = context.state_dir()?;
-    let pid = live::wait(server_of(
-        &state_dir,
-        ask.server,
-        Subject::Session,
-        session.as_str(),
-    ))?;
-    live::one_of(context, &state_dir, &ask.at(pid), &request(session.clone()))
 }

@@ -3,14 +3,13 @@
 
 use super::{
     Context,
-    live::{self, Subject, namespace, server_of},
+    live::{self, Subject, server_of},
     printed,
 };
 use crate::{
     control::{self, Request},
-    log::{self, Log},
+    log,
     render::{self, Rendered},
-    settings::{Layer, LogLevel},
 };
 use clap::{Args, Subcommand};
 use ringfence_engine::{Caller, Engine, WorkspaceRef};
@@ -66,7 +65,12 @@ enum SnapshotAction {
 #[derive(Debug, Args)]
 struct Of {
     /// Namespace whose workspace is meant
-    #[arg(long, value_name = "NAME", default_value = "default", value_parser = namespace, conflicts_with = "session")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "default",
+        conflicts_with = "session"
+    )]
     namespace: Namespace,
     /// The workspace of this session of a running server; a snapshot of any other of its namespace can be restored to
     /// it
@@ -78,8 +82,7 @@ struct Of {
 }
 
 pub(super) fn snapshot(context: &Context, arguments: SnapshotArguments) -> Result<ExitCode, RequestError> {
-    let config = context.settings(Layer::default(), LogLevel::Error)?;
-    Log::begin(config.log);
+    let config = context.begin()?;
     let action = arguments.action.unwrap_or(SnapshotAction::List(arguments.of));
     let (is_difference, of) = match &action {
         SnapshotAction::Diff { of, .. } => (true, of),
@@ -92,7 +95,7 @@ pub(super) fn snapshot(context: &Context, arguments: SnapshotArguments) -> Resul
     let shown = live::wait(async {
         if let Some(session) = session {
             let state_dir = &config.engine.state_dir;
-            let pid = server_of(state_dir, None, Subject::Session, session.as_str()).await?;
+            let pid = server_of(state_dir, None, Subject::Session(&session)).await?;
             let request = of_session(session, action)?;
             return control::ask_pid(state_dir, pid, &request).await;
         }

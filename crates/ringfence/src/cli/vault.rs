@@ -3,21 +3,19 @@
 
 use super::{
     Context, fault,
-    live::{self, Ask, namespace},
+    live::{self, Ask},
     secret,
 };
 use crate::{
     control::{self, Request},
-    log::Log,
     render::{self, Change},
-    settings::{Layer, LogLevel},
     time,
 };
 use clap::{Args, Subcommand};
 use ringfence_engine::{OnFailure, RecordSettings, SHORTEST_SECRET};
 use ringfence_store::{
     Signer,
-    audit::{Action, Audit, Entry, Outcome, Place},
+    audit::{Action, Audit, Entry, Outcome, Storage},
     make_own_directory,
     vault::{SecretValue, Vault, VaultError, VaultSettings},
 };
@@ -25,14 +23,8 @@ use ringfence_types::{EnvName, ErrorCode, Namespace, RequestError};
 use serde_json::{Value, json};
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-#[derive(Debug, Args)]
-pub(super) struct VaultArguments {
-    #[command(subcommand)]
-    action: VaultAction,
-}
-
 #[derive(Debug, Subcommand)]
-enum VaultAction {
+pub(super) enum VaultAction {
     /// Keep a secret; its value is asked for, or read from standard input
     Add {
         /// Name of the secret, and of the variable inside
@@ -61,9 +53,9 @@ enum VaultAction {
 }
 
 #[derive(Debug, Args)]
-struct Of {
+pub(super) struct Of {
     /// Namespace that it belongs to
-    #[arg(long, value_name = "NAME", default_value = "default", value_parser = namespace)]
+    #[arg(long, value_name = "NAME", default_value = "default")]
     namespace: Namespace,
     #[command(flatten)]
     ask: Ask,
@@ -76,8 +68,8 @@ fn ttl(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "write a length of time as 90s, 15m, 2h or 7d".to_owned())
 }
 
-pub(super) fn vault(context: &Context, arguments: VaultArguments) -> Result<ExitCode, RequestError> {
-    perform(context, arguments).map_err(|mut error| {
+pub(super) fn vault(context: &Context, action: VaultAction) -> Result<ExitCode, RequestError> {
+    perform(context, action).map_err(|mut error| {
         // There is no server: a secret that is not there is no error.
         if error.code == ErrorCode::NotFound {
             error.hint += " Secrets that need no server are those of `vault.store: file`.";
@@ -86,13 +78,12 @@ pub(super) fn vault(context: &Context, arguments: VaultArguments) -> Result<Exit
     })
 }
 
-fn perform(context: &Context, arguments: VaultArguments) -> Result<ExitCode, RequestError> {
-    let config = context.settings(Layer::default(), LogLevel::Error)?;
-    Log::begin(config.log);
+fn perform(context: &Context, action: VaultAction) -> Result<ExitCode, RequestError> {
+    let config = context.begin()?;
     let (record, state_dir) = (&config.engine.record, &config.engine.state_dir);
     // Unless a server is meant by its number.
     let is_here = |of: &Of| matches!(record.vault, VaultSettings::File { .. }) && of.ask.server.is_none();
-    match arguments.action {
+    match action {
         VaultAction::Add {
             key,
             value,
@@ -192,19 +183,21 @@ impl Stored<'_> {
         let put = self.change(&of.namespace, &details, |vault| {
             vault.put(&of.namespace, key, value, ttl)
         })?;
-        self.context.show(
-            of.ask.json,
-            &render::change(&of.namespace, key, Change::of_put(put.replaced)),
-        )
+        let change = if put.replaced {
+            Change::Replaced
+        } else {
+            Change::Added
+        };
+        self.context
+            .show(of.ask.json, &render::change(&of.namespace, key, change))
     }
 
     fn delete(&self, of: &Of, key: &EnvName) -> Result<ExitCode, RequestError> {
         let details = json!({"secret": key.as_str(), "deleted": true});
         let existed = self.change(&of.namespace, &details, |vault| vault.delete(&of.namespace, key))?;
-        self.context.show(
-            of.ask.json,
-            &render::change(&of.namespace, key, Change::of_delete(existed)),
-        )
+        let change = if existed { Change::Deleted } else { Change::None };
+        self.context
+            .show(of.ask.json, &render::change(&of.namespace, key, change))
     }
 
     /// In the form of servers' answers, for a script that does not care where secrets are.
@@ -255,7 +248,7 @@ impl Stored<'_> {
     /// None: the record is a server's memory, so that nothing which is done without one is on it.
     fn audit(&self) -> Result<Option<Audit>, RequestError> {
         let settings = &self.record.audit;
-        if settings.place == Place::Memory {
+        if settings.place == Storage::Memory {
             self.context
                 .terminal
                 .dim("not on record: the audit record is kept in a server's memory");

@@ -1,10 +1,7 @@
 //! `ringfence verify`: is a file what somebody says it is, by its digest or by what was signed.
 
-use super::{Context, artifacts, fault, live::namespace, stored};
-use crate::{
-    settings::{Layer, LogLevel},
-    terminal::{Mark, neutral},
-};
+use super::{Context, artifacts, ended, stored};
+use crate::terminal::{Mark, neutral};
 use clap::Args;
 use ringfence_store::artifacts::{digest, verify_manifest};
 use ringfence_types::{ErrorCode, Namespace, RequestError};
@@ -22,7 +19,7 @@ pub(super) struct VerifyArguments {
     #[arg(long, value_name = "ID", conflicts_with = "sha256")]
     execution: Option<String>,
     /// Namespace of that execution
-    #[arg(long, value_name = "NAME", default_value = "default", value_parser = namespace, requires = "execution")]
+    #[arg(long, value_name = "NAME", default_value = "default", requires = "execution")]
     namespace: Namespace,
     /// Print one JSON document
     #[arg(long)]
@@ -71,12 +68,7 @@ pub(super) fn verify(context: &Context, arguments: &VerifyArguments) -> Result<E
         }
         terminal.print(&text)
     };
-    printed.map_err(|error| fault("print", &error))?;
-    Ok(if is_it {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(DIFFERS)
-    })
+    ended(printed, if is_it { 0 } else { DIFFERS })
 }
 
 /// Digests that would do, each with the name that stands beside it.
@@ -85,7 +77,7 @@ fn expected(context: &Context, arguments: &VerifyArguments) -> Result<Vec<(Strin
         let sha256 = arguments.sha256.iter();
         return Ok(sha256.map(|digest| (digest.clone(), String::new())).collect());
     };
-    let config = context.settings(Layer::default(), LogLevel::Error)?;
+    let config = context.config()?;
     let record = &config.engine.record;
     let none = || artifacts::none(id, &arguments.namespace);
     let store = stored::artifacts(record)?.ok_or_else(none)?;

@@ -5,7 +5,7 @@ use super::{
     wire::{EgressRequest, News, Response},
 };
 use crate::render::{self, Rendered};
-use ringfence_engine::{ApprovalWatch, Caller, Decision, EgressWish, Engine};
+use ringfence_engine::{ApprovalWatch, Caller, Decision, Engine, HostRequest};
 use ringfence_types::{ErrorCode, RequestError};
 use std::{collections::BTreeSet, io};
 use tokio::{
@@ -42,7 +42,7 @@ pub(super) async fn request_egress(
         reason,
     } = wish;
     engine.note_call(caller, namespace.as_str(), "egress").await?;
-    let wish = EgressWish {
+    let wish = HostRequest {
         namespace,
         session,
         domain: domain.clone(),

@@ -6,13 +6,15 @@ use super::{
     wire::{EgressRequest, News, Request, Response},
 };
 use crate::render::Rendered;
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_engine::ApprovalRequest;
 use ringfence_types::{ErrorCode, RequestError};
 use std::{io, path::Path, pin::pin, time::Duration};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
-    net::UnixStream,
+    net::{
+        UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf},
+    },
     sync::mpsc,
     time::timeout,
 };
@@ -38,14 +40,12 @@ pub(crate) async fn ask_all(
     request: &Request,
 ) -> Result<Vec<ServerReply>, RequestError> {
     let mut answers = Vec::new();
-    for Server { pid, stream } in find(state_dir, only).await? {
-        let answer = ask(stream, pid, request).await;
-        answers.push(ServerReply { pid, answer });
+    for server in find(state_dir, only).await? {
+        answers.push(ask(server, request).await);
     }
     Ok(answers)
 }
 
-/// Asks the server with this process number.
 pub(crate) async fn ask_pid(state_dir: &Path, pid: u32, request: &Request) -> Result<Rendered, RequestError> {
     ask_one(state_dir, Some(pid), request).await?.answer
 }
@@ -56,9 +56,21 @@ pub(crate) async fn ask_one(
     only: Option<u32>,
     request: &Request,
 ) -> Result<ServerReply, RequestError> {
-    let Server { pid, stream } = find_one(state_dir, only).await?;
-    let answer = ask(stream, pid, request).await;
-    Ok(ServerReply { pid, answer })
+    Ok(ask(find_one(state_dir, only).await?, request).await)
+}
+
+async fn ask(server: Server, request: &Request) -> ServerReply {
+    let pid = server.pid;
+    let answer = async {
+        let mut talk = Talk::begin(server, written(pid, request)?).await;
+        let answer = timeout(PATIENCE, talk.next()).await;
+        match answer.map_err(|_| unanswered(pid, &"its time was up"))?? {
+            Response::Ok(shown) => Ok(shown),
+            _ => Err(misunderstood(pid)),
+        }
+    };
+    let answer = answer.await;
+    ServerReply { pid, answer }
 }
 
 #[derive(Debug)]
@@ -77,46 +89,30 @@ pub(crate) async fn follow_one(
     mut give: impl AsyncFnMut(Piece) -> bool,
     interrupt: impl Future<Output = ()>,
 ) -> Result<Rendered, RequestError> {
-    let failed = |what: &dyn std::fmt::Display| unanswered(pid, what);
     // Before the connection: a server that waits for a request hangs up after a while.
     let line = written(pid, request)?;
-    let Server { stream, .. } = find_one(state_dir, Some(pid)).await?;
-    let (from, mut to) = stream.into_split();
-    to.write_all(&line).await.map_err(|error| failed(&error))?;
-    drop(line);
-    let mut lines = BufReader::new(from.take(ANSWER_BYTES_MAX as u64 * 16));
+    let server = find_one(state_dir, Some(pid)).await?;
+    let mut talk = Talk::begin(server, line).await;
     let mut interrupt = pin!(interrupt);
     let mut is_interrupted = false;
     loop {
-        let mut line = Vec::new();
-        let mut one = (&mut lines).take(ANSWER_BYTES_MAX as u64);
-        let mut reading = pin!(one.read_until(b'\n', &mut line));
-        let read = loop {
-            tokio::select! {
-                read = &mut reading => break read,
-                () = &mut interrupt, if !is_interrupted => {
-                    is_interrupted = true;
-                    // One that has answered meanwhile listens no more.
-                    drop(to.write_all(INTERRUPT).await);
-                }
+        let response = tokio::select! {
+            response = talk.next() => response?,
+            () = &mut interrupt, if !is_interrupted => {
+                is_interrupted = true;
+                talk.interrupt().await;
+                continue;
             }
         };
-        read.map_err(|error| failed(&error))?;
-        match serde_json::from_slice(&line) {
-            Ok(Response::Output { stderr, bytes }) => {
-                let bytes = STANDARD.decode(bytes).map_err(|error| failed(&error))?;
-                if !give(Piece {
-                    is_stderr: stderr,
-                    bytes,
-                })
-                .await
-                {
-                    return Err(failed(&"its output was wanted no more"));
+        match response {
+            Response::Ok(shown) => return Ok(shown),
+            Response::Output { stderr, bytes } => {
+                let (is_stderr, bytes) = (stderr, bytes.0);
+                if !give(Piece { is_stderr, bytes }).await {
+                    return Err(unanswered(pid, &"its output was wanted no more"));
                 }
             }
-            Ok(Response::Ok(shown)) => return Ok(shown),
-            Ok(Response::Error(error)) => return Err(error),
-            Ok(Response::News(_)) | Err(_) => return Err(failed(&"it hung up")),
+            _ => return Err(misunderstood(pid)),
         }
     }
 }
@@ -127,45 +123,20 @@ pub(crate) type Heard = (u32, Result<News, RequestError>);
 /// Follows one server's requests for approval, until it stops or the receiver is gone.
 pub(crate) async fn hear(state_dir: &Path, pid: u32, give: &mpsc::Sender<Heard>) -> Result<(), RequestError> {
     let server = find_one(state_dir, Some(pid)).await?;
-    let mut talk = Talk::begin(server, &Request::ApprovalsWatch).await?;
+    let mut talk = Talk::begin(server, written(pid, &Request::ApprovalsWatch)?).await;
     loop {
-        // A server that ends has nothing more to tell.
-        let line = talk.line().await.unwrap_or_default();
-        if line.is_empty() {
-            return Ok(());
-        }
-        match serde_json::from_slice(&line) {
+        match talk.next().await {
             Ok(Response::News(news)) => {
                 if give.send((pid, Ok(news))).await.is_err() {
                     return Ok(());
                 }
             }
             Ok(Response::Ok(_)) => return Ok(()),
-            Ok(Response::Error(error)) => return Err(error),
-            Ok(Response::Output { .. }) | Err(_) => {
-                return Err(unanswered(pid, &"its answer is not understood"));
-            }
+            Ok(_) => return Err(misunderstood(pid)),
+            // A server that ends has nothing more to tell.
+            Err(_) if talk.is_over => return Ok(()),
+            Err(error) => return Err(error),
         }
-    }
-}
-
-/// A request that a server answers with as many lines as it likes.
-struct Talk(BufReader<UnixStream>);
-
-impl Talk {
-    async fn begin(server: Server, request: &Request) -> Result<Self, RequestError> {
-        let Server { pid, mut stream } = server;
-        let sent = stream.write_all(&written(pid, request)?).await;
-        sent.map_err(|error| unanswered(pid, &error))?;
-        Ok(Self(BufReader::new(stream)))
-    }
-
-    /// The next line; empty at the end.
-    async fn line(&mut self) -> io::Result<Vec<u8>> {
-        let mut line = Vec::new();
-        let mut one = (&mut self.0).take(ANSWER_BYTES_MAX as u64);
-        one.read_until(b'\n', &mut line).await?;
-        Ok(line)
     }
 }
 
@@ -179,15 +150,68 @@ pub(crate) async fn request_egress(
 ) -> Result<(u32, Rendered), RequestError> {
     let server = find_one(state_dir, only).await?;
     let pid = server.pid;
-    let mut talk = Talk::begin(server, &Request::Egress { wish }).await?;
+    let mut talk = Talk::begin(server, written(pid, &Request::Egress { wish })?).await;
     loop {
-        let line = talk.line().await.map_err(|error| unanswered(pid, &error))?;
-        match serde_json::from_slice(&line) {
-            Ok(Response::News(News::Asked(request))) => told(&request),
-            Ok(Response::Ok(shown)) => return Ok((pid, shown)),
-            Ok(Response::Error(error)) => return Err(error),
-            Ok(_) | Err(_) => return Err(unanswered(pid, &"it hung up")),
+        match talk.next().await? {
+            Response::News(News::Asked(request)) => told(&request),
+            Response::Ok(shown) => return Ok((pid, shown)),
+            _ => return Err(misunderstood(pid)),
         }
+    }
+}
+
+/// A request that a server answers, with as many lines before the answer as it likes.
+struct Talk {
+    pid: u32,
+    from: BufReader<OwnedReadHalf>,
+    to: OwnedWriteHalf,
+    /// What has come of the next line.
+    line: Vec<u8>,
+    sent: io::Result<()>,
+    /// The server has hung up.
+    is_over: bool,
+}
+
+impl Talk {
+    async fn begin(Server { pid, stream }: Server, request: Zeroizing<Vec<u8>>) -> Self {
+        let (from, mut to) = stream.into_split();
+        Self {
+            pid,
+            sent: to.write_all(&request).await,
+            from: BufReader::new(from),
+            to,
+            line: Vec::with_capacity(ANSWER_BYTES),
+            is_over: false,
+        }
+    }
+
+    /// What the server says next; a refusal is an error. Safe to cancel.
+    async fn next(&mut self) -> Result<Response, RequestError> {
+        let failed = |what: &dyn std::fmt::Display| unanswered(self.pid, what);
+        let room = (ANSWER_BYTES_MAX - self.line.len().min(ANSWER_BYTES_MAX)) as u64;
+        let read = (&mut self.from)
+            .take(room)
+            .read_until(b'\n', &mut self.line)
+            .await;
+        read.map_err(|error| failed(&error))?;
+        let line = std::mem::take(&mut self.line);
+        if line.is_empty() {
+            self.is_over = true;
+            // One that refuses may answer and hang up before it has read everything.
+            return Err(match &self.sent {
+                Err(error) => failed(error),
+                Ok(()) => failed(&"it hung up"),
+            });
+        }
+        match serde_json::from_slice(&line) {
+            Ok(Response::Error(error)) => Err(error),
+            said => said.map_err(|_| misunderstood(self.pid)),
+        }
+    }
+
+    /// One that has answered meanwhile listens no more.
+    async fn interrupt(&mut self) {
+        drop(self.to.write_all(INTERRUPT).await);
     }
 }
 
@@ -215,6 +239,10 @@ fn written(pid: u32, request: &Request) -> Result<Zeroizing<Vec<u8>>, RequestErr
     Ok(line)
 }
 
+fn misunderstood(pid: u32) -> RequestError {
+    unanswered(pid, &"its answer is not understood")
+}
+
 fn unanswered(pid: u32, what: &dyn std::fmt::Display) -> RequestError {
     RequestError::new(
         ErrorCode::StoreFault,
@@ -223,7 +251,6 @@ fn unanswered(pid: u32, what: &dyn std::fmt::Display) -> RequestError {
     )
 }
 
-/// The process number of the only server.
 pub(crate) async fn expect_one(state_dir: &Path, only: Option<u32>) -> Result<u32, RequestError> {
     find_one(state_dir, only).await.map(|server| server.pid)
 }
@@ -298,35 +325,4 @@ async fn connect(place: &SocketDir, pid: u32) -> io::Result<UnixStream> {
         return Err(io::Error::from(io::ErrorKind::PermissionDenied));
     }
     Ok(stream)
-}
-
-async fn ask(stream: UnixStream, pid: u32, request: &Request) -> Result<Rendered, RequestError> {
-    let failed = |what: &dyn std::fmt::Display| unanswered(pid, what);
-    let line = written(pid, request)?;
-    let exchanged = timeout(PATIENCE, exchange(stream, &line)).await;
-    let line = exchanged
-        .map_err(|_| failed(&"its time was up"))?
-        .map_err(|error| failed(&error))?;
-    match serde_json::from_slice(&line) {
-        Ok(Response::Ok(shown)) => Ok(shown),
-        Ok(Response::Error(error)) => Err(error),
-        Ok(Response::Output { .. } | Response::News(_)) | Err(_) => {
-            Err(failed(&"its answer is not understood"))
-        }
-    }
-}
-
-async fn exchange(mut stream: UnixStream, line: &[u8]) -> io::Result<Vec<u8>> {
-    let sent = stream.write_all(line).await;
-    let mut line = Vec::with_capacity(ANSWER_BYTES);
-    let received = stream.take(ANSWER_BYTES_MAX as u64).read_to_end(&mut line).await;
-    // One that refuses may answer and hang up before it has read everything.
-    if line.is_empty() {
-        sent?;
-        received?;
-    }
-    if line.last() != Some(&b'\n') {
-        return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
-    }
-    Ok(line)
 }

@@ -49,7 +49,6 @@ pub(super) async fn tell(
     Ok(sent())
 }
 
-/// No place is left for one more that watches.
 pub(super) fn too_many() -> RequestError {
     let message = "too many commands watch this server already.";
     RequestError::new(ErrorCode::Busy, message, "End one of them.")

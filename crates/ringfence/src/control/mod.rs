@@ -35,7 +35,6 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 const CONNECTIONS_MAX: usize = 16;
 /// How long a client may take to send its request, and how long it may read nothing of the answer.
 const IDLE: Duration = Duration::from_secs(5);
-/// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Why a request gets no result: it is refused, or the command has hung up.
@@ -62,7 +61,6 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// The user that this process acts as.
 fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }

@@ -7,7 +7,7 @@ use super::{
     wire::{Request, Response},
 };
 use crate::render::{self, Change, Rendered};
-use ringfence_engine::{Caller, Engine, EngineSettings, Hears, OnDenied};
+use ringfence_engine::{Caller, Engine, EngineSettings, Hears, NewSecret, OnDenied};
 use ringfence_types::{EnvName, ErrorCode, Limits, Namespace, RequestError};
 use serde_json::json;
 use std::{fs, io, os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration};
@@ -205,14 +205,8 @@ async fn perform(engine: &Engine, caller: &Caller, request: Request) -> Result<R
     let method = request.method();
     let note = async |namespace: &str| engine.note_call(caller, namespace, method).await;
     match request {
-        Request::Stats => {
-            note("").await?;
-            Ok(render::stats(&engine.stats()))
-        }
-        Request::Queue => {
-            note("").await?;
-            Ok(render::queue(&engine.stats().queue))
-        }
+        Request::Stats => note("").await.map(|()| render::stats(&engine.stats())),
+        Request::Queue => note("").await.map(|()| render::queue(&engine.stats().queue)),
         Request::Metrics => {
             note("").await?;
             Ok(Rendered::new(engine.metrics(), json!(engine.counts())))
@@ -221,10 +215,9 @@ async fn perform(engine: &Engine, caller: &Caller, request: Request) -> Result<R
             note(namespace.as_str()).await?;
             Ok(render::inspection(&engine.inspect(&namespace)?))
         }
-        Request::LimitsGet { namespace } => {
-            note(namespace.as_str()).await?;
-            Ok(limits(engine, &namespace))
-        }
+        Request::LimitsGet { namespace } => note(namespace.as_str())
+            .await
+            .map(|()| limits(engine, &namespace)),
         Request::LimitsSet {
             namespace,
             limits: wish,
@@ -247,13 +240,16 @@ async fn perform(engine: &Engine, caller: &Caller, request: Request) -> Result<R
             ttl_seconds,
         } => {
             let (key, ttl) = (name(key)?, ttl_seconds.map(Duration::from_secs));
-            let replaced = engine.put_secret(caller, &namespace, &key, value.0, ttl).await?;
-            Ok(render::change(&namespace, &key, Change::of_put(replaced)))
+            let secret = NewSecret { value: value.0, ttl };
+            let replaced = engine.put_secret(caller, &namespace, &key, secret).await?;
+            let change = if replaced { Change::Replaced } else { Change::Added };
+            Ok(render::change(&namespace, &key, change))
         }
         Request::VaultDelete { namespace, key } => {
             let key = name(key)?;
             let existed = engine.delete_secret(caller, &namespace, &key).await?;
-            Ok(render::change(&namespace, &key, Change::of_delete(existed)))
+            let change = if existed { Change::Deleted } else { Change::None };
+            Ok(render::change(&namespace, &key, change))
         }
         Request::Audit { query } => {
             let page = engine.audit(caller, query.query()?).await?;

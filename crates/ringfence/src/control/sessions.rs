@@ -2,13 +2,13 @@
 
 use super::{
     Failure, IDLE,
-    wire::{Request, Response, SessionCall, SessionOptions},
+    wire::{Bytes, Request, Response, SessionCall, SessionOptions},
     workspaces,
 };
 use crate::render::{self, Rendered};
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_engine::{
-    BridgedValue, Caller, Conflicts, Engine, OutputChunk, OutputStream, PackageWish, Submission,
+    BridgeTarget, BridgedValue, Caller, Conflicts, Engine, OutputChunk, OutputStream, PackageRequest,
+    Submission,
 };
 use ringfence_types::{
     AllowedDomains, EnvName, ErrorCode, ExecuteRequest, Namespace, RequestError, SessionId, SessionRequest,
@@ -161,7 +161,11 @@ async fn bridge(
     target: Option<EnvName>,
 ) -> Result<Rendered, RequestError> {
     let (namespace, _) = engine.whose(to)?;
-    let bridged = engine.bridge(caller, &namespace, gift, to, target).await?;
+    let target = BridgeTarget {
+        session: to,
+        name: target,
+    };
+    let bridged = engine.bridge(caller, &namespace, gift, target).await?;
     let (name, bytes) = (bridged.name.as_str(), bridged.bytes);
     Ok(Rendered::new(
         format!("{name} is a variable of the session now ({bytes} bytes)\n"),
@@ -180,8 +184,7 @@ pub(super) async fn create(
     let namespace = request.namespace.clone();
     let (mut from, mut to) = stream.split();
     if !request.packages.is_empty() {
-        // They are its own installation, whose lines the command shows.
-        let mut installation = engine.install(PackageWish {
+        let mut installation = engine.install(PackageRequest {
             caller: caller.clone(),
             namespace: namespace.clone(),
             language: request.language,
@@ -230,7 +233,7 @@ async fn hung_up(from: &mut ReadHalf<'_>) {
 pub(super) async fn write_piece(to: &mut WriteHalf<'_>, chunk: &OutputChunk) -> io::Result<()> {
     let piece = Response::Output {
         stderr: chunk.stream != OutputStream::Stdout,
-        bytes: STANDARD.encode(&chunk.bytes),
+        bytes: Bytes(chunk.bytes.clone()),
     };
     let mut line = serde_json::to_vec(&piece)?;
     line.push(b'\n');

@@ -4,8 +4,12 @@
 //! is not wiped; an answer is `{"ok":...}` or `{"error":{"code","message","hint"}}`. A secret's value is base64: it is
 //! decoded from the line straight into the buffer that is wiped, where a JSON string might be unescaped somewhere else.
 
-use crate::render::{self, Rendered};
+use crate::{
+    render::{self, Rendered},
+    time,
+};
 use base64::{Engine as _, display::Base64Display, engine::general_purpose::STANDARD};
+use clap::Args;
 use ringfence_engine::ApprovalRequest;
 use ringfence_store::{
     audit::{Outcome, Query},
@@ -22,10 +26,8 @@ use std::{
 };
 use zeroize::{Zeroize, Zeroizing};
 
-/// Each method with its variant and its parameters.
 macro_rules! requests {
     ($($(#[$about:meta])* $method:literal => $variant:ident $({ $($parameters:tt)* })?,)+) => {
-        /// Everything that a server can be asked.
         #[derive(Debug, Serialize, Deserialize)]
         #[serde(tag = "method", content = "params", deny_unknown_fields)]
         pub(crate) enum Request {
@@ -45,7 +47,6 @@ macro_rules! requests {
 requests! {
     "stats" => Stats,
     "queue" => Queue,
-    /// OpenMetrics text.
     "metrics" => Metrics,
     "inspect" => Inspect { namespace: Namespace },
     "limits.get" => LimitsGet { namespace: Namespace },
@@ -100,12 +101,19 @@ requests! {
 }
 
 /// A host that the operator asks for.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EgressRequest {
-    pub(crate) namespace: Namespace,
-    pub(crate) session: Option<SessionId>,
+    /// Host that programs are to reach, as example.com or example.com:8443
     pub(crate) domain: String,
+    /// Namespace whose programs they are
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub(crate) namespace: Namespace,
+    /// The one session whose programs they are
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<SessionId>,
+    /// Why, for the person who is asked
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) reason: String,
 }
 
@@ -183,7 +191,6 @@ impl Request {
     }
 }
 
-/// The value of a secret on its way.
 pub(crate) struct Value(pub(crate) SecretValue);
 
 impl fmt::Debug for Value {
@@ -232,7 +239,6 @@ fn decode(text: &str) -> Result<Value, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Any bytes on their way, in base64.
 #[derive(Debug)]
 pub(crate) struct Bytes(pub(crate) Vec<u8>);
 
@@ -250,15 +256,27 @@ impl<'de> Deserialize<'de> for Bytes {
 }
 
 /// What is asked of the audit record.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AuditQuery {
-    pub(crate) namespace: Option<Namespace>,
-    pub(crate) action: Option<String>,
-    pub(crate) outcome: Option<String>,
-    pub(crate) execution_id: Option<String>,
-    pub(crate) since_us: Option<i64>,
-    pub(crate) limit: usize,
+    /// Of this namespace
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<Namespace>,
+    /// At most so many
+    #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    limit: u64,
+    /// Of this action, as vault.changed, or of a group, as `execution.`
+    #[arg(long, value_name = "ACTION")]
+    action: Option<String>,
+    /// Not before this time, or not longer ago, as 2h
+    #[arg(long = "since", value_name = "TIME", value_parser = time::read)]
+    since_us: Option<i64>,
+    /// With this outcome: ok, failed, denied, pending (has not ended since) or lost (its server died)
+    #[arg(long, value_name = "OUTCOME")]
+    outcome: Option<String>,
+    /// Of this execution
+    #[arg(long = "execution", value_name = "ID")]
+    execution_id: Option<String>,
 }
 
 impl AuditQuery {
@@ -278,21 +296,20 @@ impl AuditQuery {
             })?,
             execution_id: self.execution_id,
             since_us: self.since_us,
-            limit: self.limit,
+            limit: usize::try_from(self.limit).unwrap_or(usize::MAX),
             newest_first: true,
             ..Query::default()
         })
     }
 }
 
-/// An answer as it stands on the wire.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Response {
     /// Not the answer yet: what a program writes, in base64.
     Output {
         stderr: bool,
-        bytes: String,
+        bytes: Bytes,
     },
     /// Nor this: a request for approval has come or gone.
     News(News),
@@ -303,7 +320,7 @@ pub(super) enum Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringfence_engine::{Answer, ScopeWish};
+    use ringfence_engine::{Answer, ScopeChoice};
     use std::time::Duration;
 
     fn put(value: &str) -> Request {
@@ -444,7 +461,7 @@ mod tests {
             Request::ApprovalsDecide {
                 id: "0a1b2c3d".to_owned(),
                 digest: "d".to_owned(),
-                answer: Answer::Approve(ScopeWish::Namespace(Some(Duration::from_secs(60)))),
+                answer: Answer::Approve(ScopeChoice::Namespace(Some(Duration::from_secs(60)))),
             },
             Request::ApprovalsWatch,
             Request::Egress {

@@ -1,7 +1,7 @@
 //! Requests for approval: asking, and answering.
 
 use super::{Sandbox, runtime_ended};
-use ringfence_engine::{Answer, ApprovalRequest, ApprovalWatch, Decision, EgressWish};
+use ringfence_engine::{Answer, ApprovalRequest, ApprovalWatch, Decision, HostRequest};
 use ringfence_types::RequestError;
 
 impl Sandbox {
@@ -10,7 +10,7 @@ impl Sandbox {
     /// caller who stops waiting withdraws the request.
     ///
     /// [`SandboxBuilder::on_approval`]: crate::SandboxBuilder::on_approval
-    pub async fn request_egress(&self, wish: EgressWish) -> Result<Decision, RequestError> {
+    pub async fn request_egress(&self, wish: HostRequest) -> Result<Decision, RequestError> {
         let sandbox = self.clone();
         // Its clock runs on the sandbox's runtime, not on the caller's.
         let asking = self.inner.runtime.spawn(async move {

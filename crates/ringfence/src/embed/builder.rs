@@ -263,10 +263,10 @@ impl SandboxBuilder {
     /// is a no.
     ///
     /// ```
-    /// use ringfence::{Sandbox, approval::{Answer, ScopeWish}};
+    /// use ringfence::{Sandbox, approval::{Answer, ScopeChoice}};
     /// let builder = Sandbox::builder().on_approval(|request| async move {
     ///     match request.what.as_str() {
-    ///         "pypi.org" => Answer::Approve(ScopeWish::Once),
+    ///         "pypi.org" => Answer::Approve(ScopeChoice::Once),
     ///         _ => Answer::Deny,
     ///     }
     /// });

@@ -58,28 +58,26 @@ impl Callback {
     }
 
     async fn ask(&self, engine: &Engine, request: ApprovalRequest) {
-        let (id, digest) = (request.id.clone(), request.digest());
         // In a task of its own: one that panics has not said yes.
         let mut answering = JoinSet::new();
-        let callback = self.0.clone();
-        answering.spawn(async move { callback(request).await });
-        let answer = answering
-            .join_next()
-            .await
-            .and_then(Result::ok)
-            .unwrap_or(Answer::Deny);
-        let decide = async |answer| {
-            engine
-                .decide_approval(&Caller::new(CALLER), &id, &digest, answer)
-                .await
-        };
-        match decide(answer).await {
-            Err(error) if [ErrorCode::InvalidArgument, ErrorCode::PolicyDenied].contains(&error.code) => {
-                tracing::warn!(%error, "an approval was not possible, and is a denial");
-                drop(decide(Answer::Deny).await);
-            }
-            Err(error) => tracing::debug!(%error, "an answer came too late, or was not kept"),
-            Ok(_) => {}
+        let (callback, asked) = (self.0.clone(), request.clone());
+        answering.spawn(async move { callback(asked).await });
+        let answer = answering.join_next().await.and_then(Result::ok);
+        let caller = Caller::new(CALLER);
+        decide(engine, &caller, &request, answer.unwrap_or(Answer::Deny)).await;
+    }
+}
+
+/// Carries a person's word to the engine. The first answer counts; an approval that is not possible is a denial.
+pub(crate) async fn decide(engine: &Engine, by: &Caller, request: &ApprovalRequest, answer: Answer) {
+    let digest = request.digest();
+    let decide = async |answer| engine.decide_approval(by, &request.id, &digest, answer).await;
+    match decide(answer).await {
+        Err(error) if [ErrorCode::InvalidArgument, ErrorCode::PolicyDenied].contains(&error.code) => {
+            tracing::warn!(%error, "an approval was not possible, and is a denial");
+            drop(decide(Answer::Deny).await);
         }
+        Err(error) => tracing::debug!(%error, "an answer came too late, or was not kept"),
+        Ok(_) => {}
     }
 }

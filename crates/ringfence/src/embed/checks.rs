@@ -1,7 +1,7 @@
 //! Code and data that are looked at and not run.
 
 use super::Sandbox;
-use ringfence_engine::{CodeWish, CsvQuestion, SchemaWish};
+use ringfence_engine::{CodeRequest, CsvQuestion, SchemaChoice};
 use ringfence_types::{CsvReport, JsonReport, Namespace, RequestError, Validation};
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ impl Sandbox {
     /// What is found of code: syntax, what it reaches for, what a profile forbids, imports that are missing. It is
     /// parsed behind the same walls as a program runs, and not run. A pass is advice: the walls do not depend on it. To
     /// have code looked at on its way to a run, see [`ExecuteRequest::validate`](crate::ExecuteRequest::validate).
-    pub async fn validate_code(&self, wish: CodeWish) -> Result<Validation, RequestError> {
+    pub async fn validate_code(&self, wish: CodeRequest) -> Result<Validation, RequestError> {
         self.engine().validate_code(self.caller(), wish).await
     }
 
@@ -17,7 +17,7 @@ impl Sandbox {
     pub async fn validate_json(
         &self,
         namespace: &Namespace,
-        schema: SchemaWish,
+        schema: SchemaChoice,
         text: &str,
     ) -> Result<JsonReport, RequestError> {
         let engine = self.engine();

@@ -7,13 +7,16 @@ mod checks;
 mod sessions;
 mod workspace;
 
+pub(crate) use callback::decide;
+
 pub use approvals::Approvals;
 pub use builder::SandboxBuilder;
 pub use sessions::Sessions;
 pub use workspace::{Snapshots, Workspace};
 
 use ringfence_engine::{
-    Caller, Counts, Engine, Execution, Hears, Runtime, SandboxInfo, Stats, Stdin, Submission, Subscriber,
+    Caller, Counts, Engine, Execution, Hears, NewSecret, Runtime, SandboxInfo, Stats, Stdin, Submission,
+    Subscriber,
 };
 use ringfence_store::{
     artifacts::Manifest,
@@ -279,7 +282,9 @@ impl Secrets<'_> {
             .map_err(|error| RequestError::invalid(format!("{error}."), "Give another value."))?;
         let key = name(key)?;
         let (engine, caller) = self.sandbox.parts();
-        engine.put_secret(caller, self.namespace, &key, value, ttl).await
+        engine
+            .put_secret(caller, self.namespace, &key, NewSecret { value, ttl })
+            .await
     }
 
     /// Their names, sizes and times.

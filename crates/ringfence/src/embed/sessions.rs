@@ -1,7 +1,7 @@
 //! Interpreters that stay alive between programs, and packages that are there before them.
 
 use super::{CancelOnDrop, Sandbox};
-use ringfence_engine::{Bridged, BridgedValue, Installed, PackageWish};
+use ringfence_engine::{BridgeTarget, Bridged, BridgedValue, Installed, PackageRequest};
 use ringfence_types::{
     EnvName, Language, Namespace, RequestError, Requirement, Session, SessionId, SessionRequest,
 };
@@ -59,7 +59,7 @@ impl Sandbox {
         packages: BTreeSet<Requirement>,
         session: Option<SessionId>,
     ) -> Result<Installed, RequestError> {
-        let wish = PackageWish {
+        let wish = PackageRequest {
             caller: self.caller().clone(),
             namespace: namespace.clone(),
             language,
@@ -110,6 +110,7 @@ impl Sessions<'_> {
         name: Option<EnvName>,
     ) -> Result<Bridged, RequestError> {
         let (engine, caller) = self.sandbox.parts();
-        engine.bridge(caller, self.namespace, gift, to, name).await
+        let to = BridgeTarget { session: to, name };
+        engine.bridge(caller, self.namespace, gift, to).await
     }
 }

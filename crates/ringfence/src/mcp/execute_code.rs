@@ -9,7 +9,10 @@ use super::{
     result_text::{self, ARTIFACTS_LISTED},
     validate,
 };
-use crate::api::{ExecuteCode, FileInput, ResourceLimits, RunSandboxCode, invalid};
+use crate::{
+    api::{ExecuteCode, FileInput, ResourceLimits, RunSandboxCode, invalid},
+    time,
+};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_engine::{Engine, Execution, Picture, Submission};
 use ringfence_types::{
@@ -212,21 +215,15 @@ fn mebibytes(text: &str) -> Result<u64, RequestError> {
     Ok(bytes.div_ceil(MEBIBYTE))
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    clippy::cast_precision_loss,
-    reason = "checked to be between 0 and the cap, which is days at most"
-)]
+#[expect(clippy::cast_precision_loss, reason = "days in milliseconds")]
 pub(super) fn milliseconds(seconds: f64, cap_ms: u64) -> Result<u64, RequestError> {
     let cap = cap_ms as f64 / 1000.0;
-    if !(seconds > 0.0 && seconds <= cap) {
-        return Err(invalid(
+    time::milliseconds(seconds, cap).ok_or_else(|| {
+        invalid(
             format!("timeout_seconds = {seconds} is outside 0.1..={cap}."),
             format!("Ask for at most {cap} seconds, or have the operator raise caps.timeout_seconds."),
-        ));
-    }
-    Ok((seconds * 1000.0).round() as u64)
+        )
+    })
 }
 
 impl Call<'_> {
@@ -334,7 +331,6 @@ impl Call<'_> {
         Ok(answer)
     }
 
-    /// Runs the request whether or not anybody waits for it.
     async fn begin(&self, request: ExecuteRequest) -> Answer {
         let execution = self.submit(request, None).await;
         executions::begun(execution.id())
@@ -388,7 +384,6 @@ impl Call<'_> {
 
 /// How long a client may take for the log messages of a call that has ended.
 const TELLING: Duration = Duration::from_millis(500);
-/// How many artifacts are given as pictures.
 const PICTURES_MAX: usize = 4;
 const PICTURE_BYTES_MAX: usize = 1 << 20;
 

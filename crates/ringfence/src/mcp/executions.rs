@@ -5,6 +5,7 @@ use super::{Answer, Answered, call::Call};
 use crate::{
     api::{CancelExecution, GetExecution, ListExecutions, invalid},
     render::Rendered,
+    time,
 };
 use ringfence_engine::{Found, Progress};
 use ringfence_types::{ErrorCode, ExecutionResult, Namespace, RequestError};
@@ -54,27 +55,34 @@ impl Call<'_> {
                 "Ask for fewer.",
             ));
         }
+        let more = EXECUTIONS_MAX.min(4 * limit);
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let session = given.session_id.as_ref();
         let engine = self.engine();
-        let lines = engine
-            .executions(self.caller(), &namespace, session, limit)
+        let mut lines = engine
+            .executions(self.caller(), &namespace, session, limit + 1)
             .await?;
+        let has_older = lines.len() > limit;
+        lines.truncate(limit);
         let row = |line: &ringfence_engine::ExecutionLine| {
             format!(
-                "{} {} {} {} ms, {} files: {}\n",
+                "{} {} {} {} ago, {} ms, {} files: {}\n",
                 line.execution_id,
                 line.verdict,
                 line.language,
+                time::span(time::now_milliseconds().saturating_sub(line.started_unix_ms)),
                 line.duration_ms,
                 line.artifacts,
                 line.first_line
             )
         };
-        let text = match lines.as_slice() {
+        let mut text = match lines.as_slice() {
             [] => "there are none, or none that are kept\n".to_owned(),
             some => some.iter().map(row).collect(),
         };
+        if has_older {
+            text += &format!("older ones are left out; next: list_executions {{limit: {more}}}\n");
+        }
         Ok(Answer::from(Rendered {
             text,
             facts: json!({"executions": lines}),
@@ -125,7 +133,6 @@ fn so_far(progress: &Progress, from: [Option<u64>; 2], room: usize) -> Answer {
     ] {
         let page = Page::of(stream, from.unwrap_or_default(), room);
         page.tell(name, &mut text, &mut facts);
-        // More may come.
         facts.insert(format!("{name}_next"), json!(page.end));
     }
     text += &format!("\n{}", next(&line.execution_id));

@@ -74,7 +74,10 @@ impl Call<'_> {
         let engine = self.engine();
         let edited = engine.edit_file(self.caller(), &namespace, &whose, &path, edit);
         let edited = edited.await?;
-        let text = format!("replaced in {} places\n", edited.replaced);
+        let text = format!(
+            "replaced {}\n",
+            crate::sentence::counted(edited.replaced, "place")
+        );
         let structured = json!({"success": true, "replaced": edited.replaced, "sha256": edited.sha256});
         Ok(Answer::plain(text, structured))
     }

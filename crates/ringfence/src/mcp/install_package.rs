@@ -2,7 +2,7 @@
 
 use super::{Answer, call::Call, progress};
 use crate::api::{InstallPackage, invalid};
-use ringfence_engine::{Installed, Package, PackageWish};
+use ringfence_engine::{Installed, Package, PackageRequest};
 use ringfence_types::{Language, Namespace, RequestError, requirements};
 use serde_json::json;
 
@@ -22,7 +22,7 @@ impl Call<'_> {
             ));
         }
         self.note(&namespace).await?;
-        let installation = self.engine().install(PackageWish {
+        let installation = self.engine().install(PackageRequest {
             caller: self.caller().clone(),
             namespace,
             language,

@@ -1,7 +1,7 @@
 //! `list_runtimes` and `get_sandbox_info`: what this server has, truthfully.
 
 use super::Answer;
-use crate::{api::LIMIT_NAMES, render::in_words};
+use crate::render::{in_words, limits_facts, limits_text};
 use ringfence_engine::{CheckSettings, Runtime, SandboxInfo};
 use ringfence_types::Profile;
 use serde_json::{Map, Value, json};
@@ -48,14 +48,13 @@ pub(super) fn sandbox(info: &SandboxInfo, check: &CheckSettings, hosts: &[String
         (profile.as_str().to_owned(), facts)
     };
     let profiles: Map<String, Value> = Profile::ALL.iter().map(one).collect();
-    let (defaults, caps) = (in_words(&info.defaults), in_words(&info.caps));
     let structured = json!({
         "success": true,
         "security_profiles": profiles,
-        "resource_limits": defaults,
+        "resource_limits": in_words(&info.defaults),
         "container_mode": {"available": false, "enabled": false, "runtimes": []},
         "isolation": info.isolation,
-        "limits": {"defaults": defaults, "caps": caps},
+        "limits": limits_facts(&info.defaults, &info.caps),
     });
     let mut text = format!("isolation: {}\n", info.isolation.tier);
     for (name, layer) in &info.isolation.layers {
@@ -65,9 +64,7 @@ pub(super) fn sandbox(info: &SandboxInfo, check: &CheckSettings, hosts: &[String
             layer.detail
         );
     }
-    for name in LIMIT_NAMES {
-        text += &format!("{name}: {} (at most {})\n", defaults[name], caps[name]);
-    }
+    text += &limits_text(&info.defaults, &info.caps);
     let offered: Vec<&str> = offered.into_iter().map(Profile::as_str).collect();
     let reached = match hosts {
         [] => "none".to_owned(),

@@ -69,7 +69,6 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// What the tools are told of the configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer {
     pub(crate) toolsets: Vec<Toolset>,
@@ -85,22 +84,13 @@ impl Offer {
         self.namespaces == Namespaces::CallerChooses
     }
 
-    fn snapshots(&self) -> bool {
-        self.toolsets.contains(&Toolset::Snapshots)
-    }
-
-    fn checks_data(&self) -> bool {
-        self.toolsets.contains(&Toolset::Data)
-    }
-
-    fn observes(&self) -> bool {
-        self.toolsets.contains(&Toolset::Observe)
+    fn has(&self, toolset: Toolset) -> bool {
+        self.toolsets.contains(&toolset)
     }
 }
 
 /// The tool on record for an unknown resource.
 const RESOURCE: &str = "resource";
-/// The same for an unknown prompt.
 const PROMPT: &str = "prompt";
 /// How long answers that are ready may take to leave after the client has.
 const FAREWELL: Duration = Duration::from_millis(700);
@@ -190,14 +180,13 @@ async fn farewell(engine: &Starting, service: JoinHandle<Result<(), RequestError
         Some(Ok(engine)) => Some(engine.clone()),
         _ => None,
     };
-    let left = engine.clone();
-    let stop = async {
-        if let Some(engine) = engine {
-            engine.shutdown().await;
-        }
-    };
     let abort = service.abort_handle();
     let both = async {
+        let stop = async {
+            if let Some(engine) = &engine {
+                engine.shutdown().await;
+            }
+        };
         tokio::join!(stop, async {
             if !service.is_finished() {
                 drop(service.await);
@@ -208,7 +197,7 @@ async fn farewell(engine: &Starting, service: JoinHandle<Result<(), RequestError
         tracing::warn!("the last answers could not be delivered in time");
         abort.abort();
         // Which puts the end of the server on record, without waiting for its runs.
-        if let Some(engine) = left {
+        if let Some(engine) = &engine {
             engine.leave();
         }
     }
@@ -265,7 +254,6 @@ struct Server {
     offer: Offer,
     engine: Starting,
     gone: CancellationToken,
-    /// Of the log messages that the client wants.
     /// Sends events to a client of the handshake revisions, once it has set a level.
     forwarder: Arc<Mutex<Option<AbortHandle>>>,
     /// Questions whose answers the client brings.
@@ -276,7 +264,6 @@ struct Server {
 pub(crate) struct Answer {
     pub(crate) text: String,
     pub(crate) structured: Value,
-    /// What is too large to stand here.
     pub(crate) links: Vec<ContentBlock>,
     pub(crate) pictures: Vec<Picture>,
 }
@@ -284,7 +271,6 @@ pub(crate) struct Answer {
 type Answered = Result<Answer, RequestError>;
 
 impl From<Rendered> for Answer {
-    /// Of a tool that succeeded.
     fn from(Rendered { text, mut facts }: Rendered) -> Self {
         facts["success"] = json!(true);
         Self::plain(text, facts)
@@ -315,7 +301,6 @@ impl Answer {
 }
 
 impl Server {
-    /// The engine, once it has started.
     async fn engine(&self) -> Result<Engine, RequestError> {
         let stopping =
             || RequestError::new(ErrorCode::Cancelled, "the server is stopping.", "Start it again.");
@@ -354,7 +339,6 @@ async fn on_record(engine: &Engine, caller: &Caller, tool: &str, error: RequestE
     }
 }
 
-/// Who calls, as the client says it.
 fn caller(context: &RequestContext<RoleServer>) -> Caller {
     let client = context.meta.client_info();
     let client = client.or_else(|| context.peer.peer_info().map(|info| info.client_info.clone()));
@@ -385,13 +369,7 @@ impl ServerHandler for Server {
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         let changes = changes::tell(self.offer.policy.clone(), context.peer);
-        let gone = self.gone.clone();
-        tokio::spawn(async move {
-            tokio::select! {
-                _ = changes => {}
-                () = gone.cancelled() => {}
-            }
-        });
+        tokio::spawn(self.gone.clone().run_until_cancelled_owned(changes));
     }
 
     #[expect(
@@ -408,13 +386,7 @@ impl ServerHandler for Server {
             Err(error) => return Err(ErrorData::internal_error(error.to_string(), None)),
         };
         let forward = logging::forward(events, context.peer, request.level, None);
-        let gone = self.gone.clone();
-        let task = tokio::spawn(async move {
-            tokio::select! {
-                () = forward => {}
-                () = gone.cancelled() => {}
-            }
-        });
+        let task = tokio::spawn(self.gone.clone().run_until_cancelled_owned(forward));
         let mut forwarder = self.forwarder.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = forwarder.replace(task.abort_handle()) {
             before.abort();
@@ -428,10 +400,8 @@ impl ServerHandler for Server {
     }
 
     async fn listen(&self, listener: SubscriptionContext) -> Result<(), ErrorData> {
-        tokio::select! {
-            () = changes::tell_listener(self.offer.policy.clone(), &listener) => {}
-            () = self.gone.cancelled() => {}
-        }
+        let changes = changes::tell_listener(self.offer.policy.clone(), &listener);
+        self.gone.run_until_cancelled(changes).await;
         Ok(())
     }
 
@@ -551,7 +521,6 @@ struct Refused {
     below: String,
 }
 
-/// A refusal of what is no tool.
 fn wrong_parameters(error: &RequestError) -> ErrorData {
     ErrorData::invalid_params(error.to_string(), serde_json::to_value(error).ok())
 }
@@ -568,14 +537,5 @@ fn refusal(error: &RequestError, below: &str) -> CallToolResult {
     result
 }
 
-/// The prompts of a server with the default configuration.
 #[cfg(test)]
-pub(crate) fn prompts_of_the_reference() -> Vec<rmcp::model::Prompt> {
-    prompts::list(&execute_code::tests::offer())
-}
-
-/// The tools of a server with the default configuration.
-#[cfg(test)]
-pub(crate) fn tools_of_the_reference() -> Vec<rmcp::model::Tool> {
-    tools::list(&execute_code::tests::offer())
-}
+pub(crate) mod tests;

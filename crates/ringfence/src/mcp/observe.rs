@@ -102,14 +102,9 @@ impl Call<'_> {
                     "{uri} ({}, {} bytes, sha256 {}, signature {})\n",
                     item.mime, item.size_bytes, item.sha256, item.signature
                 );
-                json!({
-                    "name": item.name,
-                    "size_bytes": item.size_bytes,
-                    "sha256": item.sha256,
-                    "signature": item.signature,
-                    "mime": item.mime,
-                    "uri": uri,
-                })
+                let mut facts = json!(item);
+                facts["uri"] = json!(uri);
+                facts
             })
             .collect();
         let structured = json!({
@@ -187,19 +182,13 @@ impl Call<'_> {
     }
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "checked to be between 0 and a year"
-)]
 pub(super) fn milliseconds(seconds: f64) -> Result<u64, RequestError> {
     const YEAR: f64 = 366.0 * 24.0 * 60.0 * 60.0;
-    if seconds > 0.0 && seconds <= YEAR {
-        Ok((seconds * 1000.0).round() as u64)
-    } else {
-        Err(invalid(
+    let said = || {
+        invalid(
             format!("{seconds} seconds is not a length of time."),
             "Give seconds.",
-        ))
-    }
+        )
+    };
+    time::milliseconds(seconds, YEAR).ok_or_else(said)
 }

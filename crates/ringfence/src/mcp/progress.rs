@@ -14,10 +14,8 @@ use std::{future::pending, pin::Pin, time::Duration};
 use tokio::time::{Instant, sleep_until};
 
 const INTERVAL: Duration = Duration::from_millis(50);
-/// At most this much text in one notification.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 
-/// Tells one caller of one call's progress.
 pub(super) struct Reporter {
     peer: Peer<RoleServer>,
     token: ProgressToken,
@@ -127,7 +125,6 @@ async fn finished(sending: &mut Option<Sending>) {
     }
 }
 
-/// Text that waits to be sent, and how much there was in all.
 #[derive(Default)]
 struct Pending {
     stdout: Decoder,

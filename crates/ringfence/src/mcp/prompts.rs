@@ -12,7 +12,7 @@ use crate::{
     settings::Toolset,
     terminal::neutral,
 };
-use ringfence_engine::{Caller, CodeWish, CsvQuestion, Engine, Fixing, SchemaWish, check_rules};
+use ringfence_engine::{Caller, CodeRequest, CsvQuestion, Engine, Fixing, SchemaChoice, check_rules};
 use ringfence_types::{ErrorCode, Language, Namespace, Profile, RequestError, Severity, nearest::suggestion};
 use rmcp::model::{GetPromptRequestParams, GetPromptResult, Prompt, PromptArgument, PromptMessage, Role};
 use schemars::JsonSchema;
@@ -50,11 +50,11 @@ const DATA_CHARS_SHOWN: usize = 8 << 10;
 const SCHEMA_CHARS_SHOWN: usize = 16 << 10;
 
 fn generates(offer: &Offer) -> bool {
-    offer.toolsets.contains(&Toolset::Execute)
+    offer.has(Toolset::Execute)
 }
 
 fn diagnoses(offer: &Offer) -> bool {
-    generates(offer) || offer.toolsets.contains(&Toolset::Data)
+    generates(offer) || offer.has(Toolset::Data)
 }
 
 pub(super) fn list(offer: &Offer) -> Vec<Prompt> {
@@ -201,16 +201,14 @@ fn generate(engine: &Engine, offer: &Offer, task: &str, profile: Profile) -> Str
     text
 }
 
-/// What was refused, as far as the caller says.
 struct Case {
     error: String,
     data: Option<String>,
-    schema: Option<SchemaWish>,
+    schema: Option<SchemaChoice>,
     language: Option<Language>,
     profile: Option<Profile>,
 }
 
-/// What a text is, as far as one can see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Json,
@@ -257,7 +255,7 @@ impl Case {
 
     fn kind(&self, data: &str) -> Kind {
         match (&self.schema, self.language) {
-            (Some(SchemaWish::Inline(_)), None) if !begins_as_json(data) && is_table(data, &self.error) => {
+            (Some(SchemaChoice::Inline(_)), None) if !begins_as_json(data) && is_table(data, &self.error) => {
                 Kind::Csv
             }
             (Some(_), _) => Kind::Json,
@@ -266,7 +264,6 @@ impl Case {
         }
     }
 
-    /// And whether it is refused.
     async fn check(
         &self,
         engine: &Engine,
@@ -277,7 +274,7 @@ impl Case {
         match self.kind(data) {
             Kind::Json => {
                 // Without a schema it is asked whether it is JSON at all.
-                let schema = self.schema.clone().unwrap_or(SchemaWish::Inline(json!({})));
+                let schema = self.schema.clone().unwrap_or(SchemaChoice::Inline(json!({})));
                 let text = match JsonText::of(Value::String(data.to_owned())) {
                     JsonText::Sure(text) | JsonText::Broken { text, .. } => text,
                 };
@@ -287,7 +284,7 @@ impl Case {
             Kind::Csv => {
                 let question = CsvQuestion {
                     type_constraints: match &self.schema {
-                        Some(SchemaWish::Inline(Value::Object(constraints))) => constraints.clone(),
+                        Some(SchemaChoice::Inline(Value::Object(constraints))) => constraints.clone(),
                         _ => serde_json::Map::new(),
                     },
                     ..CsvQuestion::default()
@@ -298,7 +295,7 @@ impl Case {
                 Ok((about_csv("data", &report), !report.valid))
             }
             Kind::Code(language) => {
-                let wish = CodeWish {
+                let wish = CodeRequest {
                     namespace: namespace.clone(),
                     language,
                     code: data.to_owned(),
@@ -317,8 +314,8 @@ impl Case {
     fn schema(&self, engine: &Engine) -> Result<Option<(String, Value)>, RequestError> {
         match &self.schema {
             None => Ok(None),
-            Some(SchemaWish::Inline(schema)) => Ok(Some(("inline".to_owned(), schema.clone()))),
-            Some(SchemaWish::Named(name)) => {
+            Some(SchemaChoice::Inline(schema)) => Ok(Some(("inline".to_owned(), schema.clone()))),
+            Some(SchemaChoice::Named(name)) => {
                 let found = engine.schemas().into_iter().find(|(known, _)| known == name);
                 found.map(Some).ok_or_else(|| {
                     RequestError::new(
@@ -375,19 +372,8 @@ fn is_table(data: &str, error: &str) -> bool {
         .filter(|line| !line.trim().is_empty())
         .take(5)
         .collect();
-    let code = [
-        "import ",
-        "from ",
-        "def ",
-        "class ",
-        "print(",
-        "const ",
-        "let ",
-        "function ",
-        "#",
-        "//",
-    ];
-    let is_code = |line: &&str| code.iter().any(|word| line.starts_with(word));
+    let code = "import |from |def |class |print(|const |let |function |#|//";
+    let is_code = |line: &&str| code.split('|').any(|word| line.starts_with(word));
     let fields = |delimiter: char| {
         let counts: Vec<usize> = lines.iter().map(|line| line.matches(delimiter).count()).collect();
         let are_equal = counts.windows(2).all(|two| two[0] == two[1]);
@@ -397,21 +383,13 @@ fn is_table(data: &str, error: &str) -> bool {
 }
 
 fn language_of(code: &str) -> Language {
-    let begins = |words: &[&str]| {
+    let begins = |words: &str| {
         let mut lines = code.lines().map(str::trim_start);
-        lines.any(|line| words.iter().any(|word| line.starts_with(word)))
+        lines.any(|line| words.split('|').any(|word| line.starts_with(word)))
     };
-    if begins(&[
-        "const ",
-        "let ",
-        "var ",
-        "function ",
-        "export ",
-        "async function ",
-        "console.",
-    ]) {
+    if begins("const |let |var |function |export |async function |console.") {
         Language::Node
-    } else if begins(&["echo ", "export ", "sudo ", "curl ", "rm ", "set -", "if ["]) {
+    } else if begins("echo |export |sudo |curl |rm |set -|if [") {
         Language::Shell
     } else {
         Language::Python

@@ -3,34 +3,28 @@
 //! with the question: the answer comes in a message of the client's own, beside the arguments or apart from them, and
 //! never in them.
 
-use super::{Answer, call::Call, progress::Reporter};
+use super::{
+    Answer,
+    call::Call,
+    elicitation::{Dialogue, Elicitor, understood},
+    progress::Reporter,
+};
 use crate::{
     api::{self, Operation as _, invalid},
     render,
 };
 use ringfence_engine::{
-    Answer as Said, ApprovalRequest, Caller, Decision, EgressWish, Engine, REASON_CHARS_MAX, Scope,
-    ScopeWish, Waiting, egress_rule,
+    Answer as Said, ApprovalRequest, Caller, Decision, HostRequest, REASON_CHARS_MAX, Waiting, egress_rule,
 };
 use ringfence_types::{ErrorCode, Namespace, RequestError};
-use rmcp::{
-    Peer, RoleServer,
-    model::{
-        ClientResult, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema,
-        EnumSchema, InputRequest, InputRequiredResult, PrimitiveSchemaDefinition, ProtocolVersion,
-        ServerRequest,
-    },
-    service::{PeerRequestOptions, RequestContext, RequestHandle, ServiceError},
-};
+use rmcp::model::{ElicitResult, InputRequest, InputRequiredResult};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, convert::Infallible, future::pending, time::Duration};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// The only question of a result that wants input, and the only field of its form.
+/// The only question of a result that wants input.
 const APPROVAL: &str = "approval";
-const DECISION: &str = "decision";
-const DENY: &str = "deny";
 /// How often a caller is told that it still waits: clients give up on calls that say nothing.
 const REMIND: Duration = Duration::from_secs(10);
 /// The longest that a call waits: clients give up after 60 seconds.
@@ -42,36 +36,8 @@ pub(super) enum Reply {
     Ask(Box<InputRequiredResult>),
 }
 
-/// What the client's user can be asked through it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dialogue {
-    /// In the handshake revisions: a request of ours.
-    Request,
-    /// In revision 2026-07-28: a result that wants input.
-    Result,
-    None,
-}
-
-impl Dialogue {
-    pub(super) fn of(context: &RequestContext<RoleServer>) -> Self {
-        let capabilities = context.client_capabilities();
-        let Some(dialogue) = capabilities.and_then(|capabilities| capabilities.elicitation) else {
-            return Self::None;
-        };
-        // One that says nothing of its forms has them.
-        if dialogue.form.is_none() && dialogue.url.is_some() {
-            return Self::None;
-        }
-        match context.protocol_version() {
-            Some(version) if version >= ProtocolVersion::V_2026_07_28 => Self::Result,
-            _ => Self::Request,
-        }
-    }
-}
-
 struct EgressCall<'a> {
     call: &'a Call<'a>,
-    /// As it was written.
     domain: String,
     /// How long this call waits for the answer. The question waits longer.
     patience: Duration,
@@ -118,7 +84,7 @@ fn patience(seconds: Option<u64>) -> Result<Duration, RequestError> {
     }
 }
 
-fn wish(given: api::RequestEgress, namespace: Namespace) -> Result<EgressWish, RequestError> {
+fn wish(given: api::RequestEgress, namespace: Namespace) -> Result<HostRequest, RequestError> {
     egress_rule(&given.domain)?;
     let reason = given.reason.unwrap_or_default();
     if reason.chars().count() > REASON_CHARS_MAX {
@@ -127,7 +93,7 @@ fn wish(given: api::RequestEgress, namespace: Namespace) -> Result<EgressWish, R
             "A person reads it before the answer: say it shortly.",
         ));
     }
-    Ok(EgressWish {
+    Ok(HostRequest {
         namespace,
         session: given.session_id,
         domain: given.domain,
@@ -136,8 +102,8 @@ fn wish(given: api::RequestEgress, namespace: Namespace) -> Result<EgressWish, R
 }
 
 /// What a sealed state is good for: the same question of the same caller, and nothing else.
-fn bound(wish: &EgressWish, caller: &Caller) -> Vec<u8> {
-    let EgressWish {
+fn bound(wish: &HostRequest, caller: &Caller) -> Vec<u8> {
+    let HostRequest {
         namespace,
         session,
         domain,
@@ -165,7 +131,7 @@ impl EgressCall<'_> {
         let through = match dialogue {
             Some((request, Dialogue::Result)) => {
                 let state = self.call.server.pledges.give(waiting, bound)?;
-                let asked = InputRequest::Elicitation(elicitation(self.form(&request)));
+                let asked = InputRequest::Elicitation(self.elicitor().form(&request));
                 let asked = BTreeMap::from([(APPROVAL.to_owned(), asked)]);
                 return Ok(Reply::Ask(Box::new(InputRequiredResult::new(
                     Some(asked),
@@ -186,9 +152,7 @@ impl EgressCall<'_> {
         );
         let over = self.call.server.gone.child_token();
         let question = Question {
-            engine: self.call.engine().clone(),
-            caller: self.call.caller().clone(),
-            peer: self.call.context.peer.clone(),
+            elicitor: self.elicitor(),
             waiting,
             over: over.clone(),
         };
@@ -217,23 +181,17 @@ impl EgressCall<'_> {
         ))
     }
 
-    /// The client has asked its user, and comes back.
     async fn resume(&self, mut waiting: Waiting, said: Option<Value>) -> Result<Reply, RequestError> {
         if let (None, Some(request)) = (waiting.decision(), waiting.request().cloned()) {
             let said = said.and_then(|said| serde_json::from_value::<ElicitResult>(said).ok());
             let answer = said.map_or(Said::Deny, |said| understood(&said, &request));
-            self.decide(&request, answer).await;
+            self.elicitor().decide(&request, answer).await;
         }
         Ok(self.told(&waiting.decided().await))
     }
 
-    async fn decide(&self, request: &ApprovalRequest, answer: Said) {
-        decide(self.call.engine(), self.call.caller(), request, answer).await;
-    }
-
-    fn form(&self, request: &ApprovalRequest) -> ElicitRequestParams {
-        let minutes = self.call.engine().approval_lasts_max().as_secs() / 60;
-        form(request, minutes)
+    fn elicitor(&self) -> Elicitor {
+        Elicitor::new(self.call.engine(), self.call.caller(), self.call.context)
     }
 
     fn pending(&self, id: &str) -> Reply {
@@ -264,9 +222,7 @@ impl EgressCall<'_> {
 /// What a person is asked, in the client's dialogue where it has one. It waits until it is answered, also when the call
 /// that asked does so no more.
 struct Question {
-    engine: Engine,
-    caller: Caller,
-    peer: Peer<RoleServer>,
+    elicitor: Elicitor,
     waiting: Waiting,
     over: CancellationToken,
 }
@@ -274,57 +230,19 @@ struct Question {
 impl Question {
     /// None: the call has ended.
     async fn answered(mut self, through: Option<ApprovalRequest>) -> Option<Decision> {
-        match through {
-            Some(request) => self.ask(&request).await,
-            None => self.decided().await,
+        if let Some(request) = through {
+            self.elicitor
+                .ask(&request, decided(&mut self.waiting, &self.over))
+                .await;
         }
-    }
-
-    /// Asks the client's user, while others may answer, too.
-    async fn ask(&mut self, request: &ApprovalRequest) -> Option<Decision> {
-        let minutes = self.engine.approval_lasts_max().as_secs() / 60;
-        let asked = ServerRequest::ElicitRequest(elicitation(form(request, minutes)));
-        let options = PeerRequestOptions::no_options();
-        let Ok(mut handle) = self.peer.send_cancellable_request(asked, options).await else {
-            return self.decided().await;
-        };
-        let answered = tokio::select! {
-            decision = self.decided() => {
-                take_back(handle).await;
-                return decision;
-            }
-            answered = &mut handle.rx => answered,
-        };
-        let answer = match answered {
-            Ok(Ok(ClientResult::ElicitResult(said))) => understood(&said, request),
-            // It cannot ask, though it said that it could; others may answer.
-            Ok(Err(ServiceError::McpError(_))) => return self.decided().await,
-            _ => Said::Deny,
-        };
-        decide(&self.engine, &self.caller, request, answer).await;
-        Some(self.waiting.decided().await)
-    }
-
-    async fn decided(&mut self) -> Option<Decision> {
-        tokio::select! {
-            decision = self.waiting.decided() => Some(decision),
-            () = self.over.cancelled() => None,
-        }
+        decided(&mut self.waiting, &self.over).await
     }
 }
 
-/// Carries the user's word to the engine. The first answer counts, and every waiting call gets it.
-pub(super) async fn decide(engine: &Engine, caller: &Caller, request: &ApprovalRequest, answer: Said) {
-    let by = Caller::new(&format!("a person, asked by {}", caller.as_str()));
-    let digest = request.digest();
-    let decide = async |answer| engine.decide_approval(&by, &request.id, &digest, answer).await;
-    match decide(answer).await {
-        Err(error) if error.code == ErrorCode::InvalidArgument || error.code == ErrorCode::PolicyDenied => {
-            tracing::warn!(%error, "an approval was not possible, and is a denial");
-            drop(decide(Said::Deny).await);
-        }
-        Err(error) => tracing::debug!(%error, "an answer came too late, or was not kept"),
-        Ok(_) => {}
+async fn decided(waiting: &mut Waiting, over: &CancellationToken) -> Option<Decision> {
+    tokio::select! {
+        decision = waiting.decided() => Some(decision),
+        () = over.cancelled() => None,
     }
 }
 
@@ -342,115 +260,5 @@ async fn remind(id: Option<String>, reporter: Option<Reporter>) -> Infallible {
         let text =
             format!("a person is asked; the operator can answer with `ringfence approvals approve {id}`\n");
         reporter.send(number, text).await;
-    }
-}
-
-pub(super) async fn take_back(handle: RequestHandle<RoleServer>) {
-    let why = Some("it was decided elsewhere, or is wanted no more".to_owned());
-    if let Err(error) = handle.cancel(why).await {
-        tracing::debug!(%error, "a dialogue could not be taken back");
-    }
-}
-
-pub(super) fn elicitation(params: ElicitRequestParams) -> ElicitRequest {
-    ElicitRequest::new(params)
-}
-
-/// The request as it is shown everywhere, and a choice whose first word is no.
-pub(super) fn form(request: &ApprovalRequest, minutes: u64) -> ElicitRequestParams {
-    let words = [DENY]
-        .into_iter()
-        .chain(request.scopes.iter().map(|scope| scope.as_str()));
-    let run = if request.execution_id.is_some() {
-        "this"
-    } else {
-        "the next"
-    };
-    let mut about = format!("deny: no; once: for {run} run");
-    if request.scopes.contains(&Scope::Session) {
-        about += "; session: until the session ends";
-    }
-    about += &format!("; namespace: for every run in it, {minutes} minutes long");
-    let choice = EnumSchema::builder(words.map(str::to_owned).collect())
-        .title("Decision")
-        .description(about)
-        .untitled()
-        .build();
-    let properties = BTreeMap::from([(DECISION.to_owned(), PrimitiveSchemaDefinition::Enum(choice))]);
-    ElicitRequestParams::FormElicitationParams {
-        meta: None,
-        message: request.lines.join("\n"),
-        requested_schema: ElicitationSchema::new(properties).with_required(vec![DECISION.to_owned()]),
-    }
-}
-
-/// Whatever is not clearly a yes is a no.
-pub(super) fn understood(said: &ElicitResult, request: &ApprovalRequest) -> Said {
-    let word = match (&said.action, &said.content) {
-        (ElicitationAction::Accept, Some(content)) => content.get(DECISION).and_then(Value::as_str),
-        _ => None,
-    };
-    let scope = word.and_then(|word| word.parse::<Scope>().ok());
-    match scope.filter(|scope| request.scopes.contains(scope)) {
-        Some(Scope::Once) => Said::Approve(ScopeWish::Once),
-        Some(Scope::Session) => Said::Approve(ScopeWish::Session),
-        Some(Scope::Namespace) => Said::Approve(ScopeWish::Namespace(None)),
-        None => Said::Deny,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn request() -> ApprovalRequest {
-        ApprovalRequest {
-            id: "0a1b2c3d".to_owned(),
-            kind: "egress".to_owned(),
-            what: "example.com".to_owned(),
-            namespace: "default".to_owned(),
-            session_id: None,
-            execution_id: None,
-            caller: "test".to_owned(),
-            reason: String::new(),
-            scopes: vec![Scope::Once, Scope::Namespace],
-            since_unix_ms: 0,
-            expires_unix_ms: 1,
-            lines: vec!["first".to_owned(), "second".to_owned()],
-        }
-    }
-
-    #[test]
-    fn the_form_says_what_is_shown_and_offers_what_can_be_chosen() {
-        let form = serde_json::to_value(form(&request(), 60)).unwrap();
-        assert_eq!(form["message"], "first\nsecond");
-        let choice = &form["requestedSchema"]["properties"]["decision"];
-        assert_eq!(choice["enum"], json!(["deny", "once", "namespace"]), "{form}");
-        assert_eq!(choice["type"], "string");
-        assert_eq!(form["requestedSchema"]["required"], json!(["decision"]));
-    }
-
-    #[test]
-    fn whatever_is_not_clearly_a_yes_is_a_no() {
-        let check = |said: Value, expect: Said| {
-            let said: ElicitResult = serde_json::from_value(said).unwrap();
-            assert_eq!(understood(&said, &request()), expect, "{said:?}");
-        };
-        let yes = Said::Approve(ScopeWish::Once);
-        check(json!({"action": "accept", "content": {"decision": "once"}}), yes);
-        for no in [
-            json!({"action": "decline"}),
-            json!({"action": "cancel", "content": {"decision": "once"}}),
-            json!({"action": "decline", "content": {"decision": "once"}}),
-            json!({"action": "accept"}),
-            json!({"action": "accept", "content": {}}),
-            json!({"action": "accept", "content": {"decision": "deny"}}),
-            json!({"action": "accept", "content": {"decision": "session"}}),
-            json!({"action": "accept", "content": {"decision": true}}),
-            json!({"action": "accept", "content": {"decision": "ONCE"}}),
-            json!({"action": "accept", "content": "once"}),
-        ] {
-            check(no, Said::Deny);
-        }
     }
 }

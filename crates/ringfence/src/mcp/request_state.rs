@@ -15,14 +15,12 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// Open states at once.
 const OPEN_MAX: usize = 128;
 const SEALED_BYTES_MAX: usize = 4 << 10;
 /// A client that comes late is told what was decided.
 const GRACE: Duration = Duration::from_secs(60);
 const KEY_BYTES: usize = 32;
 
-/// States that a client has not brought back yet.
 pub(super) struct RequestStates {
     codec: RequestStateCodec,
     open: Mutex<HashMap<String, Open>>,

@@ -2,7 +2,10 @@
 //! left.
 
 use super::Offer;
-use crate::{render, settings::Namespaces};
+use crate::{
+    render,
+    settings::{Namespaces, Toolset},
+};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_engine::{Caller, Engine};
 use ringfence_store::audit::Query;
@@ -31,27 +34,27 @@ pub(super) fn list(offer: &Offer) -> Vec<Resource> {
         "schemas",
         "The JSON Schemas that validate_json_data knows by name.",
     );
-    let observed = vec![
-        resource(
+    let observed = [
+        (
             STATUS,
             "status",
             "The queue, sandboxes that stand ready, and what the server takes.",
         ),
-        resource(
+        (
             LOGS,
             "logs",
             "The last hundred events: executions, limits, secrets, artifacts.",
         ),
-        resource(
+        (
             AUDIT,
             "audit",
             "The last hundred records of the audit record, newest first.",
         ),
     ];
-    let observed = if offer.observes() { observed } else { Vec::new() };
+    let observed = observed.into_iter().filter(|_| offer.has(Toolset::Observe));
+    let observed = observed.map(|(uri, name, about)| resource(uri, name, about));
     observed
-        .into_iter()
-        .chain(offer.checks_data().then_some(schemas))
+        .chain(offer.has(Toolset::Data).then_some(schemas))
         .collect()
 }
 
@@ -64,10 +67,10 @@ pub(super) fn templates(offer: &Offer) -> Vec<ResourceTemplate> {
         "A saved workspace with the contents of its files, at most 16 MiB. Add ?namespace=NAME for another namespace \
          than `default`.",
     );
-    let artifact = offer.observes().then_some(artifact);
+    let artifact = offer.has(Toolset::Observe).then_some(artifact);
     artifact
         .into_iter()
-        .chain(offer.snapshots().then_some(snapshot))
+        .chain(offer.has(Toolset::Snapshots).then_some(snapshot))
         .collect()
 }
 
@@ -80,7 +83,6 @@ pub(super) fn link(artifact: &Artifact) -> Option<ContentBlock> {
     Some(ContentBlock::resource_link(resource))
 }
 
-/// What was asked for, by an address that has been understood.
 pub(super) struct Wanted<'a> {
     uri: &'a str,
     namespace: Namespace,
@@ -104,10 +106,12 @@ pub(super) fn parse<'a>(uri: &'a str, offer: &Offer) -> Result<Wanted<'a>, Reque
             let name = decoded(name).ok_or_else(unknown)?;
             What::Artifact { execution_id, name }
         }
-        _ if offer.snapshots() && path.starts_with(SNAPSHOTS) => What::Snapshot(&path[SNAPSHOTS.len()..]),
-        (SCHEMAS, _) if offer.checks_data() => What::Schemas,
+        _ if offer.has(Toolset::Snapshots) && path.starts_with(SNAPSHOTS) => {
+            What::Snapshot(&path[SNAPSHOTS.len()..])
+        }
+        (SCHEMAS, _) if offer.has(Toolset::Data) => What::Schemas,
         // What a server offers no tools for has no resources either; an artifact is part of an answer.
-        _ if !offer.observes() => return Err(unknown()),
+        _ if !offer.has(Toolset::Observe) => return Err(unknown()),
         (STATUS, _) => What::Status,
         (LOGS, _) => What::Logs,
         (AUDIT, _) => What::Audit,
@@ -134,7 +138,10 @@ pub(super) async fn read(
 ) -> Result<ResourceContents, RequestError> {
     let Wanted { uri, namespace, what } = wanted;
     let of_namespace = |other: &str| offer.shows_others() || other == namespace.as_str();
-    let noted = |uri: &str| format!("resource {uri}");
+    let note = async |uri: &str| {
+        let what = format!("resource {uri}");
+        engine.note_call(caller, namespace.as_str(), &what).await
+    };
     let text = match what {
         What::Artifact { execution_id, name } => {
             let read = engine.artifact(caller, &namespace, execution_id, &name).await?;
@@ -142,23 +149,19 @@ pub(super) async fn read(
         }
         What::Snapshot(id) => engine.export_snapshot(caller, &namespace, id).await?,
         What::Status => {
-            engine
-                .note_call(caller, namespace.as_str(), &noted(STATUS))
-                .await?;
+            note(STATUS).await?;
             let mut stats = engine.stats();
             stats.queue.lines.retain(|line| of_namespace(&line.namespace));
             written(&json!({"stats": stats, "counts": engine.counts()}))
         }
         What::Logs => {
-            engine.note_call(caller, namespace.as_str(), &noted(LOGS)).await?;
+            note(LOGS).await?;
             let mut events = engine.recent_events();
             events.retain(|event| of_namespace(&event.namespace));
             written(&events)
         }
         What::Schemas => {
-            engine
-                .note_call(caller, namespace.as_str(), &noted(SCHEMAS))
-                .await?;
+            note(SCHEMAS).await?;
             let schemas = engine.schemas().into_iter();
             let listed: Vec<_> = schemas
                 .map(|(name, schema)| json!({"name": name, "schema": schema}))

@@ -6,11 +6,9 @@ use ringfence_types::{ExecutionResult, ExitKind, ProgramError, Severity};
 
 /// Artifacts that an answer lists; `get_artifacts` has all.
 pub(super) const ARTIFACTS_LISTED: usize = 10;
-/// What of a message stands in one line.
 const LINE_BYTES_MAX: usize = 300;
 /// What a program's output has at least, however much else there is.
 const OUTPUT_BYTES_MIN: usize = 512;
-/// Of what is said between the ends of a stream.
 const GAP_BYTES_MAX: usize = 160;
 /// What is said of what was left out, between the ends of each part and below it.
 const NOTES_BYTES: usize = 800;
@@ -117,7 +115,6 @@ fn end(result: &ExecutionResult) -> String {
 
 struct Stream<'a> {
     name: &'static str,
-    /// Of the execution.
     id: &'a str,
     shown: &'a str,
     kept: usize,
@@ -157,7 +154,6 @@ impl Stream<'_> {
     }
 }
 
-/// What stands between the ends of a stream.
 fn gap(between: usize, id: &str, stream: &str, from: usize) -> String {
     format!(
         "\n[... {between} bytes between; next: get_execution {{\"execution_id\": \"{id}\", \"{stream}_from\": {from}}}]\n"
@@ -264,7 +260,11 @@ fn tail(result: &ExecutionResult) -> String {
         text += "\nnext: name the package that has it in `packages`";
     }
     for denial in &result.denials {
-        text += &format!("\nrefused: {}: {}", denial.rule, denial.what);
+        let (kind, rule) = match denial.rule.strip_prefix("limit.") {
+            Some(limit) => ("limit reached", limit),
+            None => ("refused", denial.rule.as_str()),
+        };
+        text += &format!("\n{kind}: {rule}: {}", denial.what);
         let next = denial.hint.strip_prefix("next: ").unwrap_or(&denial.hint);
         if !next.is_empty() {
             text += &format!("\nnext: {next}");

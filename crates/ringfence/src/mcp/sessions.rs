@@ -5,7 +5,7 @@ use crate::{
     api::{BridgeData, CreateSession, InterruptSession, ListSessions, TerminateSession, invalid},
     render,
 };
-use ringfence_engine::BridgedValue;
+use ringfence_engine::{BridgeTarget, BridgedValue};
 use ringfence_types::{
     AllowedDomains, EnvName, ErrorCode, Language, Namespace, RequestError, SessionId, SessionRequest,
     requirements,
@@ -31,7 +31,6 @@ impl Call<'_> {
         }
         tokio::select! {
             made = self.engine().create_session(self.caller(), wish) => Ok(Answer::from(render::session(&made?))),
-            // The caller is gone.
             () = self.hung_up() => Err(RequestError::new(
                 ErrorCode::Cancelled,
                 "the session was cancelled while it was made.",
@@ -80,9 +79,10 @@ impl Call<'_> {
         // Here null is a value, but beside another source it is what a client leaves out.
         let data = given.data.filter(|data| from.is_none() || !data.is_null());
         let (gift, name) = gift(data, from, given.name, given.r#as)?;
+        let target = BridgeTarget { session: &to, name };
         let bridged = self
             .engine()
-            .bridge(self.caller(), &namespace, gift, &to, name)
+            .bridge(self.caller(), &namespace, gift, target)
             .await?;
         let text = format!(
             "{} is a variable of the session now ({} bytes)\n",

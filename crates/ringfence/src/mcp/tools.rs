@@ -25,7 +25,6 @@ pub(super) struct ToolEntry {
 
 macro_rules! rows {
     ($($request:ident => $handler:ident),* $(,)?) => {
-        /// Every tool, in the order in which they are listed.
         static ROWS: LazyLock<Vec<ToolEntry>> = LazyLock::new(|| vec![$(ToolEntry {
             name: api::$request::NAME,
             toolset: api::$request::TOOLSET,
@@ -116,11 +115,20 @@ fn hints(effect: Effect) -> ToolAnnotations {
 fn fit(input: &mut Map<String, Value>, offer: &Offer) {
     let policy = offer.policy.borrow();
     let caps = crate::render::in_words(&policy.caps);
+    let usual = crate::render::in_words(&policy.defaults);
     let Some(Value::Object(properties)) = input.get_mut("properties") else {
         return;
     };
     if let Some(timeout) = properties.get_mut("timeout_seconds") {
         timeout["maximum"] = whole(&caps["timeout_seconds"]);
+    }
+    if let Some(Value::Object(limits)) = properties
+        .get_mut("resource_limits")
+        .map(|limits| &mut limits["properties"])
+    {
+        for (name, limit) in limits {
+            limit["default"] = whole(&usual[name]);
+        }
     }
     if let Some(profile) = properties.get_mut("profile") {
         let offered = policy.check.offered().map(|profile| profile.as_str());
@@ -131,7 +139,6 @@ fn fit(input: &mut Map<String, Value>, offer: &Offer) {
     }
 }
 
-/// 60 rather than 60.0.
 #[expect(clippy::cast_possible_truncation, reason = "limits are far below 2^53")]
 fn whole(number: &Value) -> Value {
     match number.as_f64() {

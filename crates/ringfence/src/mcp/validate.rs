@@ -5,24 +5,21 @@ use crate::{
     api::{Object, ValidateCode, ValidateCsv, ValidateJson, invalid},
     render::diagnostics::{self, Bounds, Style},
 };
-use ringfence_engine::{CodeWish, CsvQuestion, Fixing, SchemaWish};
+use ringfence_engine::{CodeRequest, CsvQuestion, Fixing, SchemaChoice};
 use ringfence_types::{CsvReport, JsonReport, Language, Namespace, Profile, RequestError, Validation};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-/// The most columns that may be required.
 const HEADERS_MAX: usize = 1000;
 /// The frames' name for a document that came without one.
 const JSON_NAME: &str = "data";
 const CSV_NAME: &str = "csv_content";
 
-/// The profiles that a caller may choose here.
 pub(super) fn offered(offer: &Offer) -> Vec<&'static str> {
     let check = &offer.policy.borrow().check;
     check.offered().map(Profile::as_str).collect()
 }
 
-/// What code is called in frames.
 pub(super) fn name_of(language: Language) -> &'static str {
     match language {
         Language::Python => "main.py",
@@ -46,7 +43,7 @@ pub(super) fn below(error: &RequestError, language: Language, code: &str) -> Str
 impl Call<'_> {
     pub(super) async fn validate_code(&self, given: ValidateCode, namespace: Namespace) -> Answered {
         let language = given.language.unwrap_or(Language::Python);
-        let wish = CodeWish {
+        let wish = CodeRequest {
             namespace,
             language,
             code: given.code.clone(),
@@ -66,7 +63,7 @@ impl Call<'_> {
     pub(super) async fn validate_json(&self, given: ValidateJson, namespace: Namespace) -> Answered {
         let schema = schema_of(given.schema_name_or_dict)?;
         let data = given.data.unwrap_or_default();
-        let check = async |schema: SchemaWish, text: &str| {
+        let check = async |schema: SchemaChoice, text: &str| {
             let engine = self.engine();
             engine
                 .validate_json(self.caller(), &namespace, schema, text)
@@ -105,13 +102,13 @@ impl Call<'_> {
 }
 
 /// The name of a registered schema, or a schema; one that comes as text is a schema, too.
-pub(super) fn schema_of(given: Value) -> Result<SchemaWish, RequestError> {
+pub(super) fn schema_of(given: Value) -> Result<SchemaChoice, RequestError> {
     match given {
         Value::String(text) => Ok(match serde_json::from_str::<Object>(&text) {
-            Ok(schema) => SchemaWish::Inline(Value::Object(schema)),
-            Err(_) => SchemaWish::Named(text),
+            Ok(schema) => SchemaChoice::Inline(Value::Object(schema)),
+            Err(_) => SchemaChoice::Named(text),
         }),
-        schema @ (Value::Object(_) | Value::Bool(_)) => Ok(SchemaWish::Inline(schema)),
+        schema @ (Value::Object(_) | Value::Bool(_)) => Ok(SchemaChoice::Inline(schema)),
         _ => Err(invalid(
             "`schema_name_or_dict` is neither a registered name nor a JSON Schema.",
             "The resource `sandbox://schemas` has the names.",
@@ -119,7 +116,6 @@ pub(super) fn schema_of(given: Value) -> Result<SchemaWish, RequestError> {
     }
 }
 
-/// The document that is meant by a value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum JsonText {
     Sure(String),
@@ -172,7 +168,6 @@ pub(crate) fn delimiter(text: &str) -> Result<char, RequestError> {
     }
 }
 
-/// What was found of code, in words.
 pub(super) fn about_code(name: &str, code: &str, found: &Validation) -> String {
     let mut painting = diagnostics::summary(name, found);
     painting.append(diagnostics::of_code(name, code, found, Bounds::ANSWER));
@@ -234,8 +229,8 @@ mod tests {
 
     #[test]
     fn a_schema_is_named_or_given_as_an_object_or_as_text() {
-        let named = |value: Value| matches!(schema_of(value), Ok(SchemaWish::Named(_)));
-        let inline = |value: Value| matches!(schema_of(value), Ok(SchemaWish::Inline(_)));
+        let named = |value: Value| matches!(schema_of(value), Ok(SchemaChoice::Named(_)));
+        let inline = |value: Value| matches!(schema_of(value), Ok(SchemaChoice::Inline(_)));
         assert!(named(json!("user")) && inline(json!({})) && inline(json!("{\"type\": \"object\"}")));
         assert!(schema_of(json!(5)).is_err() && schema_of(json!([])).is_err());
     }

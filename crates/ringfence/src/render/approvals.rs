@@ -8,14 +8,11 @@ use serde_json::{Value, json};
 pub(crate) fn approvals(requests: &[ApprovalRequest]) -> Rendered {
     let now = time::now_milliseconds();
     let text: Vec<String> = requests.iter().map(|request| approval(request, now)).collect();
-    Rendered {
-        text: if requests.is_empty() {
-            "no requests are waiting\n".to_owned()
-        } else {
-            text.join("\n")
-        },
-        facts: json!({"requests": requests}),
-    }
+    let text = match text.as_slice() {
+        [] => "no requests are waiting\n".to_owned(),
+        text => text.join("\n"),
+    };
+    Rendered::new(text, json!({"requests": requests}))
 }
 
 pub(crate) fn approval(request: &ApprovalRequest, now_unix_ms: u64) -> String {
@@ -30,20 +27,13 @@ pub(crate) fn approval(request: &ApprovalRequest, now_unix_ms: u64) -> String {
 pub(crate) fn decision(id: &str, decision: &Decision) -> Rendered {
     let mut facts = decision_facts(decision);
     facts["request_id"] = json!(id);
-    Rendered {
-        text: format!("{}\n", decision_words(decision)),
-        facts,
-    }
+    Rendered::new(decision_words(decision) + "\n", facts)
 }
 
-/// The same of a host that was asked for.
 pub(crate) fn host_decision(domain: &str, decision: &Decision) -> Rendered {
     let mut facts = decision_facts(decision);
     facts["domain"] = json!(domain);
-    Rendered {
-        text: format!("{domain}: {}\n", decision_words(decision)),
-        facts,
-    }
+    Rendered::new(format!("{domain}: {}\n", decision_words(decision)), facts)
 }
 
 /// `approved for the namespace until 2026-01-31T12:00:00Z, by cli`.

@@ -89,86 +89,84 @@ pub(crate) fn terminated(killed: Option<bool>) -> Rendered {
     )
 }
 
+/// Rows below their titles, in columns of these widths. A column is right-aligned where its width is negative.
+pub(crate) fn table<const N: usize>(
+    columns: [(&str, i8); N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
+    let line = |cells: [String; N]| {
+        let cells = cells.into_iter().zip(columns).map(|(cell, (_, columns))| {
+            let width = usize::from(columns.unsigned_abs());
+            match columns {
+                ..0 => format!("{cell:>width$}"),
+                0.. => format!("{cell:<width$}"),
+            }
+        });
+        cells.collect::<Vec<_>>().join("  ") + "\n"
+    };
+    let titles = columns.map(|(title, _)| title.to_owned());
+    [titles].into_iter().chain(rows).map(line).collect()
+}
+
 fn session_table(sessions: &[Session]) -> String {
     let now = time::now_milliseconds();
-    let row = |cells: [&str; 9]| {
-        let [
-            id,
-            language,
-            state,
-            age,
-            idle,
-            calls,
-            memory,
-            workspace,
-            namespace,
-        ] = cells;
-        format!(
-            "{id:<36}  {language:<10}  {state:<5}  {age:>4}  {idle:>4}  {calls:>5}  {memory:>8}  {workspace:<17}  {namespace}\n"
-        )
+    let age = |since_ms: u64| time::span(now.saturating_sub(since_ms));
+    let row = |session: &Session| {
+        [
+            session.session_id.as_str().to_owned(),
+            session.language.to_string(),
+            state(session).to_owned(),
+            age(session.created_unix_ms),
+            age(session.used_unix_ms),
+            session.calls.to_string(),
+            format!("{} MiB", session.memory_bytes_max >> 20),
+            session.workspace.clone(),
+            session.namespace.clone(),
+        ]
     };
-    let mut text = row([
-        "SESSION",
-        "LANGUAGE",
-        "STATE",
-        "AGE",
-        "IDLE",
-        "CALLS",
-        "MEM MAX",
-        "WORKSPACE",
-        "NAMESPACE",
-    ]);
-    for session in sessions {
-        text += &row([
-            session.session_id.as_str(),
-            session.language.as_str(),
-            state(session),
-            &time::span(now.saturating_sub(session.created_unix_ms)),
-            &time::span(now.saturating_sub(session.used_unix_ms)),
-            &session.calls.to_string(),
-            &format!("{} MiB", session.memory_bytes_max >> 20),
-            &session.workspace,
-            &session.namespace,
-        ]);
-    }
-    text
+    let columns = [
+        ("SESSION", 36),
+        ("LANGUAGE", 10),
+        ("STATE", 5),
+        ("AGE", -4),
+        ("IDLE", -4),
+        ("CALLS", -5),
+        ("MEM MAX", -8),
+        ("WORKSPACE", 17),
+        ("NAMESPACE", 0),
+    ];
+    table(columns, sessions.iter().map(row))
 }
 
 pub(crate) fn executions(lines: &[ExecutionLine]) -> Rendered {
     let now = time::now_milliseconds();
-    let row = |cells: [&str; 8]| {
-        let [id, state, language, age, took, files, namespace, line] = cells;
-        format!(
-            "{id:<36}  {state:<13}  {language:<10}  {age:>4}  {took:>6}  {files:>5}  {namespace:<12}  {line}\n"
-        )
+    let row = |line: &ExecutionLine| {
+        [
+            line.execution_id.clone(),
+            line.verdict.to_owned(),
+            line.language.to_string(),
+            time::span(now.saturating_sub(line.started_unix_ms)),
+            took(line.duration_ms),
+            line.artifacts.to_string(),
+            line.namespace.to_string(),
+            neutral::line(&line.first_line),
+        ]
     };
-    let mut text = row([
-        "EXECUTION",
-        "STATE",
-        "LANGUAGE",
-        "AGE",
-        "TOOK",
-        "FILES",
-        "NAMESPACE",
-        "FIRST LINE",
-    ]);
-    for line in lines {
-        text += &row([
-            &line.execution_id,
-            line.verdict,
-            line.language.as_str(),
-            &time::span(now.saturating_sub(line.started_unix_ms)),
-            &took(line.duration_ms),
-            &line.artifacts.to_string(),
-            line.namespace.as_str(),
-            &neutral::line(&line.first_line),
-        ]);
-    }
-    if lines.is_empty() {
-        text = "no executions, or none that are kept\n".to_owned();
-    }
-    let facts = json!({"executions": lines});
-    Rendered { text, facts }
+    let columns = [
+        ("EXECUTION", 36),
+        ("STATE", 13),
+        ("LANGUAGE", 10),
+        ("AGE", -4),
+        ("TOOK", -6),
+        ("FILES", -5),
+        ("NAMESPACE", 12),
+        ("FIRST LINE", 0),
+    ];
+    let text = match lines {
+        [] => "no executions, or none that are kept\n".to_owned(),
+        lines => table(columns, lines.iter().map(row)),
+    };
+    Rendered::new(text, json!({"executions": lines}))
 }
 
 fn took(milliseconds: u64) -> String {
@@ -188,11 +186,11 @@ fn state(session: &Session) -> &'static str {
 fn session_line(session: &Session) -> String {
     let state = state(session);
     format!(
-        "{} {} {state}, {} calls, ends {} if it is not used, isolation {}\n",
+        "{} {} {state}, {} calls, ends in {} if it is not used, isolation {}\n",
         session.session_id,
         session.language,
         session.calls,
-        time::write_milliseconds(session.idle_until_unix_ms),
+        time::span(1000 * time::left(session.idle_until_unix_ms)),
         session.tier,
     )
 }
@@ -288,7 +286,7 @@ pub(crate) fn inspection(state: &Inspection) -> Rendered {
         "running": state.running,
         "waiting": state.waiting,
         "sessions": state.sessions,
-        "limits": {"defaults": in_words(&state.defaults), "caps": in_words(&state.caps)},
+        "limits": limits_facts(&state.defaults, &state.caps),
         "is_narrowed": state.is_narrowed,
         "approved": state.approved,
         "secrets": state.secrets,
@@ -298,16 +296,15 @@ pub(crate) fn inspection(state: &Inspection) -> Rendered {
 }
 
 pub(crate) fn limits(namespace: &Namespace, defaults: &Limits, caps: &Limits) -> Rendered {
-    Rendered {
-        text: limits_text(defaults, caps),
-        facts: json!({
-            "namespace": namespace,
-            "limits": {"defaults": in_words(defaults), "caps": in_words(caps)},
-        }),
-    }
+    let facts = json!({"namespace": namespace, "limits": limits_facts(defaults, caps)});
+    Rendered::new(limits_text(defaults, caps), facts)
 }
 
-fn limits_text(defaults: &Limits, caps: &Limits) -> String {
+pub(crate) fn limits_facts(defaults: &Limits, caps: &Limits) -> Value {
+    json!({"defaults": in_words(defaults), "caps": in_words(caps)})
+}
+
+pub(crate) fn limits_text(defaults: &Limits, caps: &Limits) -> String {
     let (defaults, caps) = (in_words(defaults), in_words(caps));
     LIMIT_NAMES
         .iter()
@@ -315,7 +312,6 @@ fn limits_text(defaults: &Limits, caps: &Limits) -> String {
         .collect()
 }
 
-/// Limits under the names that requests use.
 #[expect(clippy::cast_precision_loss, reason = "days in milliseconds")]
 pub(crate) fn in_words(limits: &Limits) -> Value {
     const MEBIBYTE: u64 = 1 << 20;
@@ -464,24 +460,6 @@ pub(crate) enum Change {
     Deleted,
     /// There was none to delete.
     None,
-}
-
-impl Change {
-    #[expect(
-        clippy::fn_params_excessive_bools,
-        reason = "this is where the bool gets its name"
-    )]
-    pub(crate) fn of_put(replaced: bool) -> Self {
-        if replaced { Self::Replaced } else { Self::Added }
-    }
-
-    #[expect(
-        clippy::fn_params_excessive_bools,
-        reason = "this is where the bool gets its name"
-    )]
-    pub(crate) fn of_delete(existed: bool) -> Self {
-        if existed { Self::Deleted } else { Self::None }
-    }
 }
 
 pub(crate) fn change(namespace: &Namespace, key: &EnvName, change: Change) -> Rendered {

@@ -119,7 +119,6 @@ pub(crate) fn held_changes(held: &HeldChanges) -> Rendered {
     }
 }
 
-/// What of it the host has now.
 pub(crate) fn committed(directory: &Path, committed: &CommittedChanges) -> Rendered {
     let mut text = format!(
         "{} written and {} deleted in {}\n",
@@ -153,7 +152,6 @@ fn changes(difference: &Difference) -> String {
         ("deleted", &difference.deleted),
     ];
     let mut text = String::new();
-    // By repository: what and how many.
     let mut histories: BTreeMap<&str, (&Changed, usize)> = BTreeMap::new();
     for (word, changed) in groups {
         for one in changed {

@@ -1,67 +1,51 @@
 //! The values of settings about what is asked of code and data before anything runs.
 
-use super::words::{HostPath, Listed, SettingValue, read_from_text};
-use ringfence_types::{IMPORTS_MAX, ModuleName, Profile, nearest::suggestion};
+use super::words::{HostPath, Listed, SettingValue, unknown};
+use ringfence_types::{IMPORTS_MAX, ModuleName, Profile};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Names whose import may be added.
 const KNOWN_MAX: usize = 1000;
 const STATEMENT_BYTES_MAX: usize = 512;
-/// Schemas of the operator's.
 const SCHEMAS_MAX: usize = 64;
 const NAME_BYTES_MAX: usize = 64;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ProfileWord(pub(crate) Profile);
-
-impl SettingValue for ProfileWord {
+impl SettingValue for Profile {
     fn read(text: &str) -> Result<Self, String> {
-        text.parse().map(Self).map_err(|_| {
-            let near = suggestion(text, Profile::WORDS.iter().copied());
-            format!("`{text}` is not one of {}.{near}", Profile::WORDS.join(", "))
-        })
+        text.parse().map_err(|_| unknown(text, Self::WORDS))
     }
     fn json(&self) -> Value {
-        json!(self.0.as_str())
+        json!(self.as_str())
     }
     fn schema() -> Value {
-        json!({"enum": Profile::WORDS})
+        json!({"enum": Self::WORDS})
     }
 }
 
-read_from_text!(ProfileWord);
-
-impl Listed for ProfileWord {
+impl Listed for Profile {
     const ALL: Option<&'static str> = Some("all");
     fn all() -> Vec<Self> {
-        Profile::ALL.iter().copied().map(Self).collect()
+        Self::ALL.to_vec()
     }
 }
 
-/// The dotted name of a Python module.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PythonModule(pub(crate) ModuleName);
-
-impl SettingValue for PythonModule {
+impl SettingValue for ModuleName {
     fn read(text: &str) -> Result<Self, String> {
-        let read: Result<ModuleName, String> = text.parse();
-        read.map(Self).map_err(|reason| format!("`{text}`: {reason}"))
+        text.parse().map_err(|reason| format!("`{text}`: {reason}"))
     }
     fn json(&self) -> Value {
-        json!(self.0.as_str())
+        json!(self.as_str())
     }
     fn schema() -> Value {
         json!({"type": "string", "maxLength": 256})
     }
 }
 
-impl Listed for PythonModule {
+impl Listed for ModuleName {
     const ITEMS_MAX: usize = IMPORTS_MAX;
 }
 
-/// Names, each with the import that binds it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KnownImports(BTreeMap<String, String>);
 
@@ -70,7 +54,6 @@ impl KnownImports {
         &self.0
     }
 
-    /// One more, or another of the same name.
     pub(crate) fn with(mut self, name: &str, statement: &str) -> Result<Self, String> {
         self.0.insert(name.to_owned(), statement.to_owned());
         Self::checked(self.0)
@@ -109,6 +92,10 @@ impl SettingValue for KnownImports {
         Self::checked(imports)
     }
 
+    fn typed<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Self::checked(BTreeMap::deserialize(from)?).map_err(de::Error::custom)
+    }
+
     fn json(&self) -> Value {
         json!(self.0)
     }
@@ -119,12 +106,6 @@ impl SettingValue for KnownImports {
             "additionalProperties": {"type": "string", "maxLength": STATEMENT_BYTES_MAX},
             "maxProperties": KNOWN_MAX,
         })
-    }
-}
-
-impl<'de> Deserialize<'de> for KnownImports {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::checked(BTreeMap::deserialize(deserializer)?).map_err(de::Error::custom)
     }
 }
 
@@ -143,7 +124,6 @@ impl Schemas {
         &self.0
     }
 
-    /// One more, or another of the same name.
     pub(crate) fn with(mut self, name: &str, schema: Value) -> Result<Self, String> {
         self.0.insert(name.to_owned(), SchemaSource::Here(schema));
         Self::checked(self.0)
@@ -184,6 +164,19 @@ impl SettingValue for Schemas {
         Self::checked(schemas)
     }
 
+    fn typed<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let typed: BTreeMap<String, Value> = BTreeMap::deserialize(from)?;
+        let source = |(name, value): (String, Value)| match value {
+            Value::String(path) => Ok((name, SchemaSource::File(HostPath::read(&path)?))),
+            schema @ Value::Object(_) => Ok((name, SchemaSource::Here(schema))),
+            _ => Err(format!(
+                "the schema `{name}` is neither the path of a file nor a JSON Schema"
+            )),
+        };
+        let schemas = typed.into_iter().map(source).collect::<Result<_, String>>();
+        schemas.and_then(Self::checked).map_err(de::Error::custom)
+    }
+
     fn json(&self) -> Value {
         let one = |(name, source): (&String, &SchemaSource)| {
             let source = match source {
@@ -205,21 +198,6 @@ impl SettingValue for Schemas {
     }
 }
 
-impl<'de> Deserialize<'de> for Schemas {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let typed: BTreeMap<String, Value> = BTreeMap::deserialize(deserializer)?;
-        let source = |(name, value): (String, Value)| match value {
-            Value::String(path) => Ok((name, SchemaSource::File(HostPath::read(&path)?))),
-            schema @ Value::Object(_) => Ok((name, SchemaSource::Here(schema))),
-            _ => Err(format!(
-                "the schema `{name}` is neither the path of a file nor a JSON Schema"
-            )),
-        };
-        let schemas = typed.into_iter().map(source).collect::<Result<_, String>>();
-        schemas.and_then(Self::checked).map_err(de::Error::custom)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,21 +205,21 @@ mod tests {
 
     #[test]
     fn profiles_are_words_and_a_mistyped_one_is_told_the_nearest() {
-        assert_eq!(ProfileWord::read("strict").unwrap().0, Profile::Strict);
-        let reason = ProfileWord::read("data-science").unwrap_err();
+        assert_eq!(Profile::read("strict").unwrap(), Profile::Strict);
+        let reason = Profile::read("data-science").unwrap_err();
         assert!(reason.contains("Did you mean `data_science`?"), "{reason}");
-        let all = List::<ProfileWord>::read("all").unwrap();
-        assert_eq!(all.items().len(), Profile::ALL.len());
-        assert!(List::<ProfileWord>::read("").unwrap().items().is_empty());
+        let all = List::<Profile>::read("all").unwrap();
+        assert_eq!(all.len(), Profile::ALL.len());
+        assert!(List::<Profile>::read("").unwrap().is_empty());
         // a toolset's name is no profile, and is not told to be one of another version
-        let reason = List::<ProfileWord>::read("web").unwrap_err();
+        let reason = List::<Profile>::read("web").unwrap_err();
         assert!(!reason.contains("version"), "{reason}");
     }
 
     #[test]
     fn modules_are_dotted_names() {
         let check = |text: &str, good: bool| {
-            assert_eq!(List::<PythonModule>::read(text).is_ok(), good, "{text:?}");
+            assert_eq!(List::<ModuleName>::read(text).is_ok(), good, "{text:?}");
         };
         check("math, os.path,_x", true);
         check("", true);

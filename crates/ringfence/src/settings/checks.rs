@@ -3,7 +3,7 @@
 
 use super::{
     Environment,
-    check_words::{ProfileWord, PythonModule, SchemaSource},
+    check_words::SchemaSource,
     environment::ProfileAliases,
     expand,
     keys::{Effective, Origin},
@@ -21,7 +21,6 @@ use std::{
     path::Path,
 };
 
-/// The longest schema, in bytes.
 const SCHEMA_BYTES_MAX: u64 = 1 << 20;
 
 /// An operator who restricts programs does not offer them a way around it, unless he says so.
@@ -30,23 +29,23 @@ pub(super) fn settle(mut settings: Effective, aliases: &ProfileAliases) -> Resul
     if let Some(name) = &aliases.restricts
         && profile.origin == Origin::Default
     {
-        profile.value = ProfileWord(Profile::Basic);
+        profile.value = Profile::Basic;
         profile.origin = Origin::Environment(name.clone());
     }
     let (chosen, origin) = (profile.value, profile.origin.clone());
     let offered = &mut settings.check_profiles;
-    if offered.origin == Origin::Default && chosen.0 != Profile::Unrestricted {
-        let mut narrower = vec![chosen, ProfileWord(Profile::Strict)];
+    if offered.origin == Origin::Default && chosen != Profile::Unrestricted {
+        let mut narrower = vec![chosen, Profile::Strict];
         narrower.dedup();
         offered.value = List::of(narrower);
         offered.origin = origin;
     }
     for (name, profile, switch) in &aliases.offers {
-        let mut profiles = offered.value.items().to_vec();
-        let is_there = profiles.contains(&ProfileWord(*profile));
+        let mut profiles = offered.to_vec();
+        let is_there = profiles.contains(profile);
         match switch {
-            Offered::Yes if !is_there => profiles.push(ProfileWord(*profile)),
-            Offered::No if chosen.0 == *profile => {
+            Offered::Yes if !is_there => profiles.push(*profile),
+            Offered::No if chosen == *profile => {
                 return Err(refusal(
                     format!(
                         "{name} turns the profile `{}` off, and it is check.profile ({}).",
@@ -56,7 +55,7 @@ pub(super) fn settle(mut settings: Effective, aliases: &ProfileAliases) -> Resul
                     "Unset one of them.",
                 ));
             }
-            Offered::No if is_there => profiles.retain(|other| other.0 != *profile),
+            Offered::No if is_there => profiles.retain(|other| other != profile),
             Offered::Yes | Offered::No => continue,
         }
         offered.value = List::of(profiles);
@@ -67,21 +66,14 @@ pub(super) fn settle(mut settings: Effective, aliases: &ProfileAliases) -> Resul
 
 /// Schemas are read and checked now: one that is wrong is told when the server starts, and not to its first caller.
 pub(super) fn check(environment: &Environment, settings: &Effective) -> Result<CheckSettings, RequestError> {
-    let modules = settings.check_allowed_imports.value.items().iter();
-    let mut profiles: BTreeSet<Profile> = settings
-        .check_profiles
-        .value
-        .items()
-        .iter()
-        .map(|word| word.0)
-        .collect();
-    profiles.insert(settings.check_profile.value.0);
+    let profile = settings.check_profile.value;
+    let profiles: BTreeSet<Profile> = settings.check_profiles.iter().copied().chain([profile]).collect();
     Ok(CheckSettings {
-        profile: settings.check_profile.value.0,
+        profile,
         profiles,
         only_allowed_imports: environment.profile_aliases()?.restricts.is_some(),
-        allowed_imports: modules.map(|PythonModule(module)| module.clone()).collect(),
-        known_imports: settings.check_known_imports.value.items().clone(),
+        allowed_imports: settings.check_allowed_imports.iter().cloned().collect(),
+        known_imports: settings.check_known_imports.items().clone(),
         schemas: schemas(environment, settings)?,
     })
 }
@@ -110,7 +102,7 @@ fn schemas(environment: &Environment, settings: &Effective) -> Result<BTreeMap<S
         })?;
         Ok((name.clone(), schema))
     };
-    setting.value.items().iter().map(one).collect()
+    setting.items().iter().map(one).collect()
 }
 
 /// At most one byte more than is allowed is read, whatever the file is.

@@ -1,12 +1,10 @@
 //! The words of `egress.*`.
 
-use super::{
-    record_words::SecretPattern,
-    words::{Listed, SettingValue, choice},
+use super::words::{Listed, SettingValue, choice};
+use ringfence_engine::{
+    EgressRule, HostRule, HostRuleError, IndexHost, PlaceError, SecretBinding, SecretRule,
 };
-use ringfence_engine::{EgressRule, HostRule, HostRuleError, IndexHost, PlaceError, SecretBinding};
-use ringfence_types::{Namespace, nearest::suggestion};
-use serde::{Deserialize, Deserializer, de};
+use ringfence_types::Namespace;
 use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,43 +12,33 @@ const DNS_PORT: u16 = 53;
 const RULE_CHARS_MAX: usize = 1024;
 
 choice! {
-    /// What becomes of a connection that no rule allows.
-    OnDeniedWord {
+    enum OnDeniedWord {
         Deny = "deny",
         Ask = "ask",
     }
 }
 
 /// `example.com`, or `team-a=example.com` for one namespace; `team-*=…` for all that begin so.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EgressPattern(EgressRule);
-
-impl EgressPattern {
-    pub(crate) fn rule(&self) -> EgressRule {
-        self.0.clone()
-    }
-}
-
-impl SettingValue for EgressPattern {
+impl SettingValue for EgressRule {
     fn read(text: &str) -> Result<Self, String> {
         let (namespace, rule) = match text.split_once('=') {
             Some((before, rule)) if is_namespace(before) => (before, rule.trim_start()),
             _ => ("*", text),
         };
-        Ok(Self(EgressRule {
+        Ok(Self {
             namespace: namespace.to_owned(),
             rule: read_rule(rule)?,
-        }))
+        })
     }
     fn json(&self) -> Value {
-        let EgressRule { namespace, rule } = &self.0;
+        let Self { namespace, rule } = self;
         match namespace.as_str() {
             "*" => json!(rule.to_string()),
             namespace => json!(format!("{namespace}={rule}")),
         }
     }
     fn schema() -> Value {
-        json!({"type": "string", "minLength": 1, "maxLength": RULE_CHARS_MAX})
+        rule_schema()
     }
 }
 
@@ -67,35 +55,36 @@ fn read_rule(text: &str) -> Result<HostRule, String> {
     })
 }
 
-impl Listed for EgressPattern {
+fn rule_schema() -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": RULE_CHARS_MAX})
+}
+
+impl Listed for EgressRule {
     const SEPARATOR: char = ';';
 }
 
 /// `NAMESPACE/KEY=HOST`, and where in a request to it the secret stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BoundHost(pub(crate) SecretBinding);
-
-impl SettingValue for BoundHost {
+impl SettingValue for SecretBinding {
     fn read(text: &str) -> Result<Self, String> {
         let (secret, place) = text
             .split_once('=')
             .ok_or_else(|| format!("`{}` is not NAMESPACE/KEY=HOST", text.escape_debug()))?;
-        let of = SecretPattern::read(secret.trim_end())?.rule();
+        let of = SecretRule::read(secret.trim_end())?;
         let place = place
             .parse()
             .map_err(|error: PlaceError| format!("{error}; {}", error.hint()))?;
-        Ok(Self(SecretBinding { of, place }))
+        Ok(Self { of, place })
     }
     fn json(&self) -> Value {
-        let SecretBinding { of, place } = &self.0;
+        let Self { of, place } = self;
         json!(format!("{}/{}={place}", of.namespace, of.key))
     }
     fn schema() -> Value {
-        json!({"type": "string", "minLength": 1, "maxLength": RULE_CHARS_MAX})
+        rule_schema()
     }
 }
 
-impl Listed for BoundHost {
+impl Listed for SecretBinding {
     const SEPARATOR: char = ';';
 }
 
@@ -117,7 +106,7 @@ impl SettingValue for PrivateHost {
         json!(self.0.to_string())
     }
     fn schema() -> Value {
-        json!({"type": "string", "minLength": 1, "maxLength": RULE_CHARS_MAX})
+        rule_schema()
     }
 }
 
@@ -153,28 +142,25 @@ impl SettingValue for Resolver {
 impl Listed for Resolver {}
 
 /// `auto`: the hosts of the index that pip and npm are told to use; or a host by name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PackageHost(pub(crate) IndexHost);
-
-impl SettingValue for PackageHost {
+impl SettingValue for IndexHost {
     fn read(text: &str) -> Result<Self, String> {
-        Ok(Self(match text {
-            "auto" => IndexHost::Configured,
-            host => IndexHost::Named(read_rule(host)?),
-        }))
+        Ok(match text {
+            "auto" => Self::Configured,
+            host => Self::Named(read_rule(host)?),
+        })
     }
     fn json(&self) -> Value {
-        match &self.0 {
-            IndexHost::Configured => json!("auto"),
-            IndexHost::Named(rule) => json!(rule.to_string()),
+        match self {
+            Self::Configured => json!("auto"),
+            Self::Named(rule) => json!(rule.to_string()),
         }
     }
     fn schema() -> Value {
-        json!({"type": "string", "minLength": 1, "maxLength": RULE_CHARS_MAX})
+        rule_schema()
     }
 }
 
-impl Listed for PackageHost {
+impl Listed for IndexHost {
     const SEPARATOR: char = ';';
 }
 
@@ -185,7 +171,7 @@ mod tests {
     #[test]
     fn a_rule_is_everybodys_or_a_namespaces() {
         let check = |text: &str, namespace: &str, rule: &str| {
-            let read = EgressPattern::read(text).unwrap().rule();
+            let read = EgressRule::read(text).unwrap();
             assert_eq!(
                 (read.namespace.as_str(), read.rule.to_string().as_str()),
                 (namespace, rule),
@@ -205,9 +191,9 @@ mod tests {
             "a b c",
             "team-a=team-b=example.com",
         ] {
-            assert!(EgressPattern::read(text).is_err(), "{text}");
+            assert!(EgressRule::read(text).is_err(), "{text}");
         }
-        assert_eq!(EgressPattern::read("a=b.test").unwrap().json(), json!("a=b.test"));
+        assert_eq!(EgressRule::read("a=b.test").unwrap().json(), json!("a=b.test"));
     }
 
     #[test]

@@ -37,9 +37,7 @@ pub(super) struct ProfileAliases {
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: BTreeMap<String, OsString>,
-    /// Variables whose values are secret.
     secrets: Vec<(String, Result<Arc<SecretValue>, String>)>,
-    /// What pip and npm are told by.
     packages: package_sources::Variables,
     is_root: bool,
     places_only: bool,
@@ -120,7 +118,6 @@ impl Environment {
             .collect()
     }
 
-    /// What opens the vault's file.
     pub(crate) fn passphrase(&self) -> Result<Arc<SecretValue>, RequestError> {
         match self.secrets.iter().find(|(name, _)| name == PASSPHRASE_VARIABLE) {
             Some((name, value)) => read_secret(name, value),
@@ -153,7 +150,6 @@ impl Environment {
         self.absolute("HOME")
     }
 
-    /// The user's directory of configurations.
     pub(crate) fn configuration(&self) -> Option<PathBuf> {
         let base = self.absolute("XDG_CONFIG_HOME").map(Path::to_owned);
         base.or_else(|| self.home().map(|home| home.join(".config")))
@@ -163,7 +159,6 @@ impl Environment {
         package_sources::collect(self, &self.packages)
     }
 
-    /// The files in which installers look for that.
     pub(super) fn package_files(&self) -> Vec<PathBuf> {
         package_sources::files(self, &self.packages)
     }
@@ -236,7 +231,6 @@ impl Environment {
         Ok(layer)
     }
 
-    /// What other servers were told of profiles.
     pub(super) fn profile_aliases(&self) -> Result<ProfileAliases, RequestError> {
         let mut said = ProfileAliases::default();
         for (name, value) in self.variables.iter().filter(|(name, _)| aliases::concerns(name)) {

@@ -2,22 +2,22 @@
 //! effective values are made from it, so that a setting cannot exist in one place and be forgotten in another.
 
 use super::{
-    check_words::{KnownImports, ProfileWord, PythonModule, Schemas},
-    egress_words::{BoundHost, EgressPattern, OnDeniedWord, PackageHost, PrivateHost, Resolver},
-    record_words::{
-        AuditDurability, AuditOnFailure, AuditStore, Endpoint, Listen, NamespacePriority, PackagePattern,
-        SecretPattern, VaultKey, VaultStore,
-    },
+    check_words::{KnownImports, Schemas},
+    egress_words::{OnDeniedWord, PrivateHost, Resolver},
+    record_words::{AuditStore, Endpoint, Listen, NamespacePriority, PackagePattern, VaultKey, VaultStore},
     shares::Shares,
     words::{
-        BackendName, Cores, Floor, HostPath, List, Location, LogLevel, ModuleName, Seconds, SettingValue,
-        Toolset, WholeNumber,
+        BackendName, Cores, HostPath, List, Location, LogLevel, ModuleName, Seconds, SettingValue, Toolset,
+        Typed, WholeNumber,
     },
 };
-use serde::{Deserialize, de::DeserializeOwned};
+use ringfence_engine::{EgressRule, IndexHost, OnFailure, SecretBinding, SecretRule};
+use ringfence_store::audit::Durability;
+use ringfence_types::{ModuleName as PythonModule, Profile, Tier};
+use serde::Deserialize;
 use serde_json::Value;
 use serde_saphyr::Spanned;
-use std::{fmt, path::Path, sync::Arc};
+use std::{fmt, ops::Deref, path::Path, sync::Arc};
 
 /// MiB of memory: 16 MiB to 1 TiB.
 pub(crate) type Memory = WholeNumber<16, 1_048_576>;
@@ -82,6 +82,14 @@ pub(crate) struct Setting<T> {
     pub(crate) origin: Origin,
 }
 
+impl<T> Deref for Setting<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
 impl<T> Setting<T> {
     pub(crate) fn default_of(value: T) -> Self {
         Self {
@@ -116,7 +124,7 @@ pub(crate) struct Row<'a> {
     pub(crate) origin: &'a Origin,
 }
 
-fn default_of<T: SettingValue + DeserializeOwned>(
+fn default_of<T: SettingValue>(
     machine: Option<Setting<T>>,
     path: &str,
     text: Option<&str>,
@@ -124,19 +132,19 @@ fn default_of<T: SettingValue + DeserializeOwned>(
     let Some(text) = text else {
         return machine.ok_or_else(|| format!("`{path}` has no default"));
     };
-    let value = serde_json::from_str(text).or_else(|_| T::read(text));
+    let value = serde_json::from_str(text).map_or_else(|_| T::read(text), |Typed(value)| Ok(value));
     Ok(Setting::default_of(value.map_err(|reason| {
         format!("the default of `{path}`: {reason}")
     })?))
 }
 
-fn at<T>(path: &Arc<Path>, typed: Option<Spanned<T>>) -> Option<Setting<T>> {
+fn at<T>(path: &Arc<Path>, typed: Option<Spanned<Typed<T>>>) -> Option<Setting<T>> {
     typed.map(|typed| Setting {
         origin: Origin::File {
             path: path.clone(),
             line: typed.referenced.line(),
         },
-        value: typed.value,
+        value: typed.value.0,
     })
 }
 
@@ -156,9 +164,9 @@ macro_rules! keys {
         #[derive(Debug, Default, Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct ConfigFile {
-            $($first: Option<Spanned<$first_type>>,)+
+            $($first: Option<Spanned<Typed<$first_type>>>,)+
             $($section: Option<sections::$section::Section>,)+
-            $($last: Option<Spanned<$last_type>>,)+
+            $($last: Option<Spanned<Typed<$last_type>>>,)+
         }
 
         mod sections {
@@ -168,7 +176,7 @@ macro_rules! keys {
                 #[derive(Debug, Default, Deserialize)]
                 #[serde(deny_unknown_fields)]
                 pub(in super::super) struct Section {
-                    $(pub(in super::super) $key: Option<Spanned<$type>>,)+
+                    $(pub(in super::super) $key: Option<Spanned<Typed<$type>>>,)+
                 }
             })+
         }
@@ -234,7 +242,7 @@ macro_rules! keys {
 keys! {
     {
         backend: BackendName, Some("native"), "What makes the sandboxes.";
-        floor: Floor, Some("full"),
+        floor: Tier, Some("full"),
             "Minimum isolation of every run; without it nothing runs. `landlock` gives up namespaces, the private root and the empty network.";
     }
     limits {
@@ -280,7 +288,7 @@ keys! {
             "May programs bring packages, which are installed from the index of pip's and npm's own configuration.";
         packages_allow allow: List<PackagePattern>, Some(r#"["*"]"#),
             "Packages that may be asked for; a name may end with `*`. What they need themselves comes with them.";
-        packages_hosts hosts: List<PackageHost>, Some(r#"["auto"]"#),
+        packages_hosts hosts: List<IndexHost>, Some(r#"["auto"]"#),
             "Hosts that pip and npm may reach while they install. `auto`: those of the index in their own configuration; others as HOST or HOST:PORT, where its files lie elsewhere.";
         packages_timeout_seconds timeout_seconds: Seconds, Some("300"),
             "The longest that installing one set may take.";
@@ -290,7 +298,7 @@ keys! {
             "The most that all of them take of the disk, in MiB; those that were not used for longest go first.";
     }
     egress {
-        egress_allow allow: List<EgressPattern>, Some("[]"),
+        egress_allow allow: List<EgressRule>, Some("[]"),
             "Hosts that programs may reach: HOST, *.HOST, HOST:PORT, METHODS HOST/PATH, or a network; for some namespaces alone as NAMESPACE=RULE, which may end with `*`. In the variable separated by semicolons. docs/egress.md says what matches.";
         egress_on_denied on_denied: OnDeniedWord, Some("deny"),
             "When a program connects to a host that no rule allows: `deny` it, or `ask` a person (`ringfence approvals`, the client's dialogue) while the connection waits.";
@@ -298,7 +306,7 @@ keys! {
             "How long such a connection waits for the answer; then it is denied. No longer than `approvals.timeout_seconds`.";
         egress_private private: List<PrivateHost>, Some("[]"),
             "Hosts that may have private addresses, as HOST or HOST:PORT; any other name with a private address is refused. In the variable separated by semicolons.";
-        egress_secrets secrets: List<BoundHost>, Some("[]"),
+        egress_secrets secrets: List<SecretBinding>, Some("[]"),
             "Secrets of which programs see only a placeholder; Ringfence replaces it with the value in requests to that host. NAMESPACE/KEY=HOST, and where in a request: `header NAME` (authorization, where nothing stands), `header NAME: TEXT {}`, `query NAME` or `query NAME=`. In the variable separated by semicolons.";
         egress_ca_file ca_file: Location, Some("auto"),
             "Certificates (PEM) that are trusted beside this host's own when TLS is inspected; `auto`: only those of the host.";
@@ -349,9 +357,9 @@ keys! {
             "The longest that an approval for a whole namespace lasts.";
     }
     check {
-        check_profile profile: ProfileWord, Some("unrestricted"),
+        check_profile profile: Profile, Some("unrestricted"),
             "What Python programs may import that name no profile. `unrestricted`: everything; the kernel is the wall.";
-        check_profiles profiles: List<ProfileWord>, Some("all"),
+        check_profiles profiles: List<Profile>, Some("all"),
             "Profiles that callers may choose. Default if `check.profile` restricts: that one and `strict`.";
         check_allowed_imports allowed_imports: List<PythonModule>, Some("[]"),
             "Modules that every profile which restricts allows besides its own, each with what lies below it.";
@@ -364,9 +372,9 @@ keys! {
         audit_store store: AuditStore, Some("sqlite"),
             "Where the audit record is: in a file, or in memory until the server stops.";
         audit_path path: Location, Some("auto"), "The record's file; `auto`: record/audit.db in the state directory.";
-        audit_durability durability: AuditDurability, Some("process"),
+        audit_durability durability: Durability, Some("process"),
             "What a record survives: that the server is killed, or that the power fails, which costs a disk's time for each run.";
-        audit_on_failure on_failure: AuditOnFailure, Some("deny"),
+        audit_on_failure on_failure: OnFailure, Some("deny"),
             "When the record cannot be written: `deny`, nothing runs; `warn`, it runs and its result says that it is not on record.";
         audit_segment_mb segment_mb: Disk, Some("16"),
             "Size of the record's database, in MiB, at which its oldest records are moved into a compressed segment beside it.";
@@ -383,7 +391,7 @@ keys! {
             "What opens it: a key in a file, or a passphrase (variable RINGFENCE_VAULT_PASSPHRASE).";
         vault_key_file key_file: Location, Some("auto"),
             "The key's file, mode 0600; `auto`: record/vault.key in the state directory, made with the vault.";
-        vault_allow allow: List<SecretPattern>, Some(r#"["*/*"]"#),
+        vault_allow allow: List<SecretRule>, Some(r#"["*/*"]"#),
             "Which namespace may have which of its secrets, as NAMESPACE/KEY; either may end with `*`.";
     }
     artifacts {

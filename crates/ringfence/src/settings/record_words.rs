@@ -1,38 +1,36 @@
 //! The values of settings about what is kept and who is served: each is read from text, checked once, and written back.
 
-use super::words::{Listed, SettingValue, choice, read_from_text};
+use super::words::{Listed, SettingValue, choice};
 use hyper::{Uri, header::HeaderValue};
-use ringfence_engine::SecretRule;
+use ringfence_engine::{OnFailure, SecretRule};
+use ringfence_store::audit::Durability;
 use ringfence_types::{Namespace, Priority, nearest::suggestion};
-use serde::{Deserialize, Deserializer, de};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
 choice! {
-    AuditStore {
+    enum AuditStore {
         Sqlite = "sqlite",
         Memory = "memory",
     }
 }
 
 choice! {
-    /// What a record that is written survives.
-    AuditDurability {
+    Durability {
         Process = "process",
         Power = "power",
     }
 }
 
 choice! {
-    /// What happens when the record cannot be written.
-    AuditOnFailure {
+    OnFailure {
         Deny = "deny",
         Warn = "warn",
     }
 }
 
 choice! {
-    VaultStore {
+    enum VaultStore {
         Memory = "memory",
         Environment = "env",
         File = "file",
@@ -40,7 +38,7 @@ choice! {
 }
 
 choice! {
-    VaultKey {
+    enum VaultKey {
         File = "file",
         Passphrase = "passphrase",
     }
@@ -53,16 +51,7 @@ pub(super) fn is_pattern(text: &str, is_part: impl Fn(char) -> bool) -> bool {
 }
 
 /// `NAMESPACE/KEY`; either may be a beginning followed by `*`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SecretPattern(SecretRule);
-
-impl SecretPattern {
-    pub(crate) fn rule(&self) -> SecretRule {
-        self.0.clone()
-    }
-}
-
-impl SettingValue for SecretPattern {
+impl SettingValue for SecretRule {
     fn read(text: &str) -> Result<Self, String> {
         let refused = || format!("`{text}` is not NAMESPACE/KEY; either may end with `*`");
         let (namespace, key) = text.split_once('/').ok_or_else(refused)?;
@@ -70,30 +59,24 @@ impl SettingValue for SecretPattern {
         let of_key = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if is_pattern(namespace, of_namespace) && is_pattern(key, of_key) {
             let (namespace, key) = (namespace.to_owned(), key.to_owned());
-            Ok(Self(SecretRule { namespace, key }))
+            Ok(Self { namespace, key })
         } else {
             Err(refused())
         }
     }
     fn json(&self) -> Value {
-        json!(format!("{}/{}", self.0.namespace, self.0.key))
+        json!(format!("{}/{}", self.namespace, self.key))
     }
     fn schema() -> Value {
         json!({"type": "string", "pattern": r"^[A-Za-z0-9_.-]*\*?/[A-Za-z0-9_]*\*?$"})
     }
 }
 
-impl Listed for SecretPattern {}
+impl Listed for SecretRule {}
 
 /// The name of a package, or a beginning followed by `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PackagePattern(String);
-
-impl PackagePattern {
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
-}
+pub(crate) struct PackagePattern(pub(crate) String);
 
 impl SettingValue for PackagePattern {
     fn read(text: &str) -> Result<Self, String> {
@@ -206,12 +189,9 @@ impl SettingValue for Endpoint {
     }
 }
 
-read_from_text!(Listen, Endpoint);
-
 /// Where a collector listens: `http://HOST[:PORT][/PATH]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OtlpAddress {
-    /// For the socket.
     pub(crate) authority: String,
     pub(crate) host: HeaderValue,
     /// Before `/v1/traces`; empty or without a slash at its end.
@@ -246,7 +226,7 @@ mod tests {
 
     #[test]
     fn secret_patterns_are_a_namespace_and_a_key() {
-        let check = |text: &str, good: bool| assert_eq!(SecretPattern::read(text).is_ok(), good, "{text:?}");
+        let check = |text: &str, good: bool| assert_eq!(SecretRule::read(text).is_ok(), good, "{text:?}");
         check("*/*", true);
         check("team-*/API_*", true);
         check("default/OPENAI_API_KEY", true);
@@ -255,7 +235,7 @@ mod tests {
         check("default/", false);
         check("a*b/KEY", false);
         check("a/b/c", false);
-        assert_eq!(SecretPattern::read("team-*/K").unwrap().json(), json!("team-*/K"));
+        assert_eq!(SecretRule::read("team-*/K").unwrap().json(), json!("team-*/K"));
     }
 
     #[test]

@@ -2,21 +2,23 @@
 
 use super::{
     record_words::is_pattern,
-    words::{HostPath, SettingValue},
+    words::{HostPath, SettingValue, choice},
 };
 use ringfence_types::{WorkspaceMode, WorkspaceName};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Directories that may be listed.
 const SHARES_MAX: usize = 64;
 const PATTERNS_MAX: usize = 64;
-const MODES: [(&str, WorkspaceMode); 3] = [
-    ("ro", WorkspaceMode::Ro),
-    ("rw", WorkspaceMode::Rw),
-    ("overlay", WorkspaceMode::Overlay),
-];
+
+choice! {
+    WorkspaceMode {
+        Ro = "ro",
+        Rw = "rw",
+        Overlay = "overlay",
+    }
+}
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shares(BTreeMap<WorkspaceName, Share>);
@@ -65,13 +67,6 @@ impl Shares {
     }
 }
 
-fn mode_word(mode: WorkspaceMode) -> &'static str {
-    MODES
-        .iter()
-        .find(|(_, known)| *known == mode)
-        .map_or("", |(word, _)| word)
-}
-
 impl SettingValue for Shares {
     /// `NAME=DIR:MODE,NAME=DIR:MODE`, for every namespace.
     fn read(text: &str) -> Result<Self, String> {
@@ -80,11 +75,7 @@ impl SettingValue for Shares {
             let refused = || format!("`{item}` is not NAME=DIR:ro, NAME=DIR:rw or NAME=DIR:overlay");
             let (name, rest) = item.split_once('=').ok_or_else(refused)?;
             let (path, mode) = rest.rsplit_once(':').ok_or_else(refused)?;
-            let mode = MODES
-                .iter()
-                .find(|(word, _)| *word == mode)
-                .ok_or_else(refused)?
-                .1;
+            let mode = WorkspaceMode::read(mode).map_err(|_| refused())?;
             let share = Share {
                 path: HostPath::read(path)?,
                 mode,
@@ -100,10 +91,14 @@ impl SettingValue for Shares {
         Self::checked(shares)
     }
 
+    fn typed<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Self::checked(BTreeMap::deserialize(from)?).map_err(de::Error::custom)
+    }
+
     fn json(&self) -> Value {
         let one = |(name, share): (&WorkspaceName, &Share)| {
             let share = json!({
-                "path": share.path.json(), "mode": mode_word(share.mode), "namespaces": share.namespaces,
+                "path": share.path.json(), "mode": share.mode.json(), "namespaces": share.namespaces,
             });
             (name.to_string(), share)
         };
@@ -115,7 +110,7 @@ impl SettingValue for Shares {
             "type": "object",
             "properties": {
                 "path": HostPath::schema(),
-                "mode": {"enum": MODES.map(|(word, _)| word)},
+                "mode": WorkspaceMode::schema(),
                 "namespaces": {
                     "type": "array", "items": {"type": "string", "pattern": r"^[A-Za-z0-9_.-]*\*?$"},
                     "minItems": 1, "maxItems": PATTERNS_MAX, "default": ["*"],
@@ -130,12 +125,6 @@ impl SettingValue for Shares {
             "additionalProperties": share,
             "maxProperties": SHARES_MAX,
         })
-    }
-}
-
-impl<'de> Deserialize<'de> for Shares {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::checked(BTreeMap::deserialize(deserializer)?).map_err(de::Error::custom)
     }
 }
 

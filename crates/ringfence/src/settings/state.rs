@@ -8,10 +8,7 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::path::{Path, PathBuf};
 
 /// The directory, and the warning where it is not the usual one.
-pub(super) struct Found {
-    pub(super) directory: PathBuf,
-    pub(super) warning: Option<String>,
-}
+type Found = (PathBuf, Option<String>);
 
 /// As it was said, or where it usually is.
 pub(super) fn of(environment: &Environment, effective: &Effective) -> Result<Found, RequestError> {
@@ -19,19 +16,13 @@ pub(super) fn of(environment: &Environment, effective: &Effective) -> Result<Fou
     let directory = expand(environment, &said.value, &said.origin)?;
     match said.origin {
         Origin::Default => usual_or_private(environment, directory),
-        _ => Ok(Found {
-            directory,
-            warning: None,
-        }),
+        _ => Ok((directory, None)),
     }
 }
 
 fn usual_or_private(environment: &Environment, usual: PathBuf) -> Result<Found, RequestError> {
     let Err(refusal) = may_write(&usual) else {
-        return Ok(Found {
-            directory: usual,
-            warning: None,
-        });
+        return Ok((usual, None));
     };
     let usual = usual.display();
     let mut tried = format!("{usual}: {refusal}");
@@ -43,10 +34,7 @@ fn usual_or_private(environment: &Environment, usual: PathBuf) -> Result<Found, 
                      outlive a restart; set `state_dir` (RINGFENCE_STATE_DIR) to a directory that does.",
                     private.display()
                 );
-                return Ok(Found {
-                    directory: private,
-                    warning: Some(warning),
-                });
+                return Ok((private, Some(warning)));
             }
             Err(error) => tried += &format!("; {}: {error}", private.display()),
         }
@@ -79,22 +67,22 @@ mod tests {
         let environment = Environment::of([("XDG_RUNTIME_DIR".to_owned(), runtime)]);
         let usual = base.join("not/yet/there");
         let found = usual_or_private(&environment, usual.clone()).ok().unwrap();
-        assert_eq!((found.directory, found.warning), (usual.clone(), None));
+        assert_eq!(found, (usual.clone(), None));
         assert!(!usual.exists(), "asking has made it");
 
         // Nobody writes below a device, not even root.
-        let found = usual_or_private(&environment, "/dev/null/ringfence".into())
+        let (found, warning) = usual_or_private(&environment, "/dev/null/ringfence".into())
             .ok()
             .unwrap();
-        assert_eq!(found.directory, base.join("ringfence"));
-        assert!(found.warning.unwrap().contains("RINGFENCE_STATE_DIR"));
-        let mode = fs::metadata(&found.directory).unwrap().permissions().mode();
+        assert_eq!(found, base.join("ringfence"));
+        assert!(warning.unwrap().contains("RINGFENCE_STATE_DIR"));
+        let mode = fs::metadata(&found).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
 
         // One that others may look into is not taken.
-        fs::set_permissions(&found.directory, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(&found, fs::Permissions::from_mode(0o755)).unwrap();
         match usual_or_private(&environment, "/dev/null/ringfence".into()) {
-            Ok(other) => assert_ne!(other.directory, found.directory),
+            Ok((other, _)) => assert_ne!(other, found),
             Err(error) => assert!(error.hint.contains("RINGFENCE_STATE_DIR"), "{error}"),
         }
         fs::remove_dir_all(&base).unwrap();

@@ -98,7 +98,7 @@ fn the_defaults_are_the_contracts() {
     assert_eq!((limits.disk_bytes, caps.disk_bytes), (512 << 20, 16384 << 20));
     assert_eq!(config.engine.queue.concurrency as u64, 16 * cores());
     assert_eq!(config.engine.queue.waiting, 256);
-    assert_eq!(config.floor, Floor::Full);
+    assert_eq!(config.floor, Tier::Full);
     assert_eq!(config.namespaces, Namespaces::CallerChooses);
 }
 

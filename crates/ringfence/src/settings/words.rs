@@ -1,23 +1,35 @@
 //! The values that a setting can have: each is read from one text form (flag, environment) and one YAML form, checked
 //! in both by the same code, and written back as JSON.
 
-use ringfence_types::Tier;
-use ringfence_types::nearest::suggestion;
+use ringfence_types::{Tier, nearest::suggestion};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Value, json};
-use std::{fmt, marker::PhantomData};
+use std::{fmt, marker::PhantomData, ops::Deref, time::Duration};
 
 pub(crate) trait SettingValue: Sized + Clone {
     /// From a flag or a variable.
     fn read(text: &str) -> Result<Self, String>;
+    /// From a file: the same text, unless the value has a form of its own there.
+    fn typed<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Self::read(&String::deserialize(from)?).map_err(de::Error::custom)
+    }
     /// As it is shown, and as a file would say it.
     fn json(&self) -> Value;
     /// What a file may say.
     fn schema() -> Value;
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "u64")]
+/// A value as a file says it.
+#[derive(Debug)]
+pub(crate) struct Typed<T>(pub(crate) T);
+
+impl<'de, T: SettingValue> Deserialize<'de> for Typed<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        T::typed(from).map(Self)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WholeNumber<const MIN: u64, const MAX: u64>(u64);
 
 impl<const MIN: u64, const MAX: u64> WholeNumber<MIN, MAX> {
@@ -25,15 +37,25 @@ impl<const MIN: u64, const MAX: u64> WholeNumber<MIN, MAX> {
         self.0
     }
 
-    /// A number of our own, kept within the bounds.
+    pub(crate) fn size(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+
+    /// Of a number of MiB.
+    pub(crate) fn bytes(self) -> u64 {
+        self.0 << 20
+    }
+
+    /// Of a number of lengths of so many seconds.
+    pub(crate) fn of_seconds(self, each: u64) -> Duration {
+        Duration::from_secs(each * self.0)
+    }
+
     pub(crate) fn clamped(number: u64) -> Self {
         Self(number.clamp(MIN, MAX))
     }
-}
 
-impl<const MIN: u64, const MAX: u64> TryFrom<u64> for WholeNumber<MIN, MAX> {
-    type Error = String;
-    fn try_from(number: u64) -> Result<Self, String> {
+    fn checked(number: u64) -> Result<Self, String> {
         if (MIN..=MAX).contains(&number) {
             Ok(Self(number))
         } else {
@@ -44,10 +66,11 @@ impl<const MIN: u64, const MAX: u64> TryFrom<u64> for WholeNumber<MIN, MAX> {
 
 impl<const MIN: u64, const MAX: u64> SettingValue for WholeNumber<MIN, MAX> {
     fn read(text: &str) -> Result<Self, String> {
-        let number: u64 = text
-            .parse()
-            .map_err(|_| format!("`{text}` is not a whole number in {MIN}..={MAX}"))?;
-        Self::try_from(number)
+        let number = text.parse();
+        Self::checked(number.map_err(|_| format!("`{text}` is not a whole number in {MIN}..={MAX}"))?)
+    }
+    fn typed<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Self::checked(u64::deserialize(from)?).map_err(de::Error::custom)
     }
     fn json(&self) -> Value {
         json!(self.0)
@@ -57,58 +80,68 @@ impl<const MIN: u64, const MAX: u64> SettingValue for WholeNumber<MIN, MAX> {
     }
 }
 
-/// A number with a fraction, within bounds that the two kinds below name.
-macro_rules! fraction {
-    ($name:ident, $least:literal, $most:literal, $about:literal) => {
-        #[doc = $about]
-        #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Deserialize)]
-        #[serde(try_from = "f64")]
-        pub(crate) struct $name(f64);
+/// A number with a fraction, of so many thousandths at least and at most.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub(crate) struct Fraction<const MIN: u32, const MAX: u32>(f64);
 
-        impl $name {
-            pub(crate) fn get(self) -> f64 {
-                self.0
-            }
+pub(crate) type Cores = Fraction<10, 4_096_000>;
+pub(crate) type Seconds = Fraction<100, 86_400_000>;
 
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded at construction")]
-            pub(crate) fn thousandths(self) -> u64 {
-                (self.0 * 1000.0).round() as u64
-            }
-        }
+impl<const MIN: u32, const MAX: u32> Fraction<MIN, MAX> {
+    fn bounds() -> (f64, f64) {
+        (f64::from(MIN) / 1000.0, f64::from(MAX) / 1000.0)
+    }
 
-        impl TryFrom<f64> for $name {
-            type Error = String;
-            fn try_from(number: f64) -> Result<Self, String> {
-                // a NaN is in no range
-                if ($least..=$most).contains(&number) {
-                    Ok(Self(number))
-                } else {
-                    Err(format!("{number} is outside {}..={}", $least, $most))
-                }
-            }
-        }
+    pub(crate) fn get(self) -> f64 {
+        self.0
+    }
 
-        impl SettingValue for $name {
-            fn read(text: &str) -> Result<Self, String> {
-                let number: f64 = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
-                Self::try_from(number)
-            }
-            fn json(&self) -> Value {
-                if self.0.fract() == 0.0 { json!(self.thousandths() / 1000) } else { json!(self.0) }
-            }
-            fn schema() -> Value {
-                json!({"type": "number", "minimum": $least, "maximum": $most})
-            }
-        }
-    };
-}
-fraction!(Cores, 0.01, 4096.0, "A share of processor cores.");
-fraction!(Seconds, 0.1, 86400.0, "A length of time.");
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "bounded at construction"
+    )]
+    pub(crate) fn thousandths(self) -> u64 {
+        (self.0 * 1000.0).round() as u64
+    }
 
-impl Cores {
-    /// The machine's, kept within the bounds.
+    pub(crate) fn duration(self) -> Duration {
+        Duration::from_millis(self.thousandths())
+    }
+
     pub(crate) fn clamped(number: f64) -> Self {
-        Self(number.clamp(0.01, 4096.0))
+        let (least, most) = Self::bounds();
+        Self(number.clamp(least, most))
+    }
+
+    fn checked(number: f64) -> Result<Self, String> {
+        let (least, most) = Self::bounds();
+        // A NaN is in no range.
+        if (least..=most).contains(&number) {
+            Ok(Self(number))
+        } else {
+            Err(format!("{number} is outside {least}..={most}"))
+        }
+    }
+}
+
+impl<const MIN: u32, const MAX: u32> SettingValue for Fraction<MIN, MAX> {
+    fn read(text: &str) -> Result<Self, String> {
+        let number = text.parse();
+        Self::checked(number.map_err(|_| format!("`{text}` is not a number"))?)
+    }
+    fn typed<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Self::checked(f64::deserialize(from)?).map_err(de::Error::custom)
+    }
+    fn json(&self) -> Value {
+        match self.0.fract() == 0.0 {
+            true => json!(self.thousandths() / 1000),
+            false => json!(self.0),
+        }
+    }
+    fn schema() -> Value {
+        let (least, most) = Self::bounds();
+        json!({"type": "number", "minimum": least, "maximum": most})
     }
 }
 
@@ -120,6 +153,9 @@ impl SettingValue for bool {
             _ => Err(format!("`{text}` is neither true nor false")),
         }
     }
+    fn typed<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Self::deserialize(from)
+    }
     fn json(&self) -> Value {
         json!(self)
     }
@@ -128,76 +164,56 @@ impl SettingValue for bool {
     }
 }
 
-/// What stands as text in a file, too.
-macro_rules! read_from_text {
-    ($($word:ident),+) => {$(
-        impl<'de> Deserialize<'de> for $word {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = String::deserialize(deserializer)?;
-                Self::read(&text).map_err(de::Error::custom)
-            }
-        }
-    )+};
-}
-
-pub(super) use read_from_text;
-
-/// Closed sets of words: one list gives reading, writing and schema.
+/// Closed sets of words: one list gives reading, writing and schema, of an enum of its own or of one that is there.
 macro_rules! choice {
-    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+    ($(#[$meta:meta])* enum $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum $name { $($(#[$doc])* $variant),+ }
 
-        impl $name {
-            pub(crate) const NAMES: &[&str] = &[$($text),+];
-
-            pub(crate) fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $text),+ }
-            }
-        }
-
+        $crate::settings::words::choice!($name { $($variant = $text),+ });
+    };
+    ($name:ident { $($variant:ident = $text:literal),+ $(,)? }) => {
         impl SettingValue for $name {
             fn read(text: &str) -> Result<Self, String> {
                 match text {
                     $($text => Ok(Self::$variant),)+
-                    _ => Err(format!(
-                        "`{text}` is not one of {}.{}", Self::NAMES.join(", "), suggestion(text, Self::NAMES.iter().copied())
-                    )),
+                    _ => Err($crate::settings::words::unknown(text, &[$($text),+])),
                 }
             }
             fn json(&self) -> Value {
-                json!(self.as_str())
+                json!(match self { $(Self::$variant => $text),+ })
             }
             fn schema() -> Value {
-                json!({"enum": Self::NAMES})
+                json!({"enum": [$($text),+]})
             }
         }
-
-        $crate::settings::words::read_from_text!($name);
     };
 }
 
 pub(super) use choice;
 
+pub(super) fn unknown(text: &str, names: &[&str]) -> String {
+    let near = suggestion(text, names.iter().copied());
+    format!("`{text}` is not one of {}.{near}", names.join(", "))
+}
+
 choice! {
-    BackendName {
+    enum BackendName {
         Native = "native",
     }
 }
 
 choice! {
-    /// The weakest strength that a run may have.
-    Floor {
+    Tier {
         Full = "full",
-        /// Landlock, seccomp and limits, on a host without user namespaces.
         Landlock = "landlock",
     }
 }
 
 choice! {
     /// The least important lines of the operator's log that are still written.
-    LogLevel {
+    enum LogLevel {
         Off = "off",
         Error = "error",
         Warn = "warn",
@@ -208,7 +224,7 @@ choice! {
 }
 
 choice! {
-    Toolset {
+    enum Toolset {
         Execute = "execute",
         Sessions = "sessions",
         Observe = "observe",
@@ -222,15 +238,6 @@ choice! {
 /// Toolsets of the contract whose tools are not in this version.
 const TOOLSETS_TO_COME: &[&str] = &["web", "host"];
 
-impl Floor {
-    pub(crate) fn tier(self) -> Tier {
-        match self {
-            Self::Full => Tier::Full,
-            Self::Landlock => Tier::Landlock,
-        }
-    }
-}
-
 /// A directory or file of the host: absolute, or below the home directory (`~/...`).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
@@ -241,7 +248,6 @@ impl HostPath {
         &self.0
     }
 
-    /// A path that we composed ourselves.
     pub(crate) fn ours(path: &std::path::Path) -> Self {
         Self(path.to_string_lossy().into_owned())
     }
@@ -311,8 +317,6 @@ pub(crate) enum Location {
     At(HostPath),
 }
 
-read_from_text!(Location);
-
 impl SettingValue for Location {
     fn read(text: &str) -> Result<Self, String> {
         if text == "auto" {
@@ -336,7 +340,6 @@ impl SettingValue for Location {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct List<T>(Vec<T>);
 
-/// What stands in a list.
 pub(crate) trait Listed: SettingValue {
     const SEPARATOR: char = ',';
     /// A word that stands for all items; then a list may also be given as this one word.
@@ -374,23 +377,27 @@ impl Listed for Toolset {
 
 /// One item of a list of toolsets may be a name of the contract that this version lacks.
 fn read_item<T: Listed>(text: &str) -> Result<T, String> {
-    T::read(text).map_err(|reason| {
-        if T::TO_COME.contains(&text) {
-            format!(
-                "the toolset `{text}` is not in this version; there is: {}",
-                Toolset::NAMES.join(", ")
-            )
-        } else {
-            reason
-        }
-    })
+    if !T::TO_COME.contains(&text) {
+        return T::read(text);
+    }
+    let schema = T::schema();
+    let known = schema["enum"].as_array().into_iter().flatten();
+    let known: Vec<&str> = known.filter_map(Value::as_str).collect();
+    Err(format!(
+        "the toolset `{text}` is not in this version; there is: {}",
+        known.join(", ")
+    ))
+}
+
+impl<T> Deref for List<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
 }
 
 impl<T: Listed> List<T> {
-    pub(crate) fn items(&self) -> &[T] {
-        &self.0
-    }
-
     pub(crate) fn of(items: Vec<T>) -> Self {
         Self(items)
     }
@@ -422,6 +429,9 @@ impl<T: Listed> SettingValue for List<T> {
             .filter(|word| !word.is_empty());
         Self::from_words(words)
     }
+    fn typed<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(ListVisitor(PhantomData))
+    }
     fn json(&self) -> Value {
         Value::Array(self.0.iter().map(SettingValue::json).collect())
     }
@@ -433,12 +443,6 @@ impl<T: Listed> SettingValue for List<T> {
             Some(all) => json!({"anyOf": [{"const": all}, list]}),
             None => list,
         }
-    }
-}
-
-impl<'de, T: Listed> Deserialize<'de> for List<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ListVisitor(PhantomData))
     }
 }
 
@@ -488,11 +492,8 @@ mod tests {
 
     #[test]
     fn toolsets_are_a_list_or_all_and_one_that_is_missing_is_named() {
-        assert_eq!(List::<Toolset>::read("all").unwrap().items(), Toolset::all());
-        assert_eq!(
-            List::<Toolset>::read("execute").unwrap().items(),
-            [Toolset::Execute]
-        );
+        assert_eq!(List::<Toolset>::read("all").unwrap().0, Toolset::all());
+        assert_eq!(List::<Toolset>::read("execute").unwrap().0, [Toolset::Execute]);
         assert!(List::<Toolset>::read("").is_err());
         assert!(
             List::<Toolset>::read("execute,web")
@@ -514,6 +515,6 @@ mod tests {
         check("relative", false);
         check("", false);
         check("/a\0b", false);
-        assert_eq!(List::<HostPath>::read("/a:/b").unwrap().items().len(), 2);
+        assert_eq!(List::<HostPath>::read("/a:/b").unwrap().len(), 2);
     }
 }

@@ -19,7 +19,6 @@ pub(crate) struct Terminal {
     colour: Colour,
 }
 
-/// Who is at the other end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Person,
@@ -32,7 +31,6 @@ enum Colour {
     Refused,
 }
 
-/// How a word of ours is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
     Good,
@@ -77,7 +75,6 @@ impl Terminal {
         }
     }
 
-    /// A mark of good or bad on stdout.
     pub(crate) fn mark(self, mark: Mark, text: &str) -> String {
         self.paint(self.out, if mark == Mark::Good { GREEN } else { RED }, text)
     }
@@ -125,7 +122,6 @@ impl Terminal {
         self.complain(&error.message, &error.hint);
     }
 
-    /// The same for what is not a refusal.
     pub(crate) fn complain(self, message: &str, hint: &str) {
         let (error, next) = (self.err("error", RED), self.err("hint", CYAN));
         self.note_text(&format!(
@@ -145,12 +141,18 @@ impl Terminal {
         self.note_text(&format!("{}\n", self.err(&neutral::line(text), DIM)));
     }
 
+    /// What an installer says, a line at a time.
+    pub(crate) fn notices(self, bytes: &[u8]) {
+        let text = String::from_utf8_lossy(bytes);
+        let lines = text.lines().filter(|line| !line.trim().is_empty());
+        lines.for_each(|line| self.dim(line));
+    }
+
     /// What has changed, on stderr: paths and texts are a stranger's.
     pub(crate) fn difference(self, text: &str) {
         self.note_text(&self.painted_difference(self.err, text));
     }
 
-    /// The same on stdout.
     pub(crate) fn print_difference(self, text: &str) -> io::Result<()> {
         self.print(&self.painted_difference(self.out, text))
     }
@@ -201,10 +203,6 @@ impl Terminal {
         self.err == End::Person
     }
 
-    pub(crate) fn prompt(self, text: &str) {
-        self.note_text(text);
-    }
-
     /// How far long work is, in place of what was said before; nothing: it is over. Only a person is told.
     pub(crate) fn progress(self, text: &str) {
         if self.err == End::Person {
@@ -229,7 +227,6 @@ impl Terminal {
         drop(io::stderr().lock().write_all(text.as_bytes()));
     }
 
-    /// The streams for a program's live output.
     pub(crate) fn guest(self, raw: Raw) -> (GuestStream<tokio::io::Stdout>, GuestStream<tokio::io::Stderr>) {
         let neutral = |end: End| (end == End::Person && raw == Raw::Neutralised).then(Neutraliser::default);
         (
@@ -275,7 +272,6 @@ fn quiet(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// What a terminal gets to see of a program's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Raw {
     /// As they are: the user asked for it.
@@ -283,12 +279,9 @@ pub(crate) enum Raw {
     Neutralised,
 }
 
-impl Raw {
-    #[expect(
-        clippy::fn_params_excessive_bools,
-        reason = "the flag `--raw`, as it was typed"
-    )]
-    pub(crate) fn of(is_raw: bool) -> Self {
+impl From<bool> for Raw {
+    /// Of the flag `--raw`.
+    fn from(is_raw: bool) -> Self {
         match is_raw {
             true => Self::AsWritten,
             false => Self::Neutralised,

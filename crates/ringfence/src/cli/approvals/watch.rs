@@ -3,20 +3,20 @@
 
 use super::decide;
 use crate::{
-    cli::{Context, fault, outcome::has_answers},
+    cli::{Context, live, outcome::has_answers},
     control::{self, Heard, News},
-    render::{self, Rendered},
+    render,
     terminal::{Terminal, neutral},
     time,
 };
-use ringfence_engine::{Answer, ApprovalRequest, Scope, ScopeWish};
+use ringfence_engine::{Answer, ApprovalRequest, Scope, ScopeChoice};
 use ringfence_types::RequestError;
 use rustix::termios::{QueueSelector, tcflush};
 use serde_json::json;
 use std::{
     collections::{HashSet, VecDeque},
     io::{self, BufRead},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::ExitCode,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -59,8 +59,7 @@ pub(super) fn watch(
     reader: Reader,
 ) -> Result<ExitCode, RequestError> {
     let state_dir = context.state_dir()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| fault("start", &error))?;
+    let runtime = live::runtime()?;
     let watched = runtime.block_on(follow(context.terminal, state_dir, server, reader));
     // A thread may still wait for a line.
     runtime.shutdown_background();
@@ -193,7 +192,7 @@ impl Prompter {
             (Reader::Person, News::Decided { .. }) => self.terminal.print(&format!("{}\n", words(&news))),
             (Reader::Keyboard, _) => Ok(()),
         };
-        printed.map_err(|error| fault("print", &error))?;
+        super::printed(printed)?;
         if self.reader != Reader::Keyboard {
             return Ok(());
         }
@@ -248,16 +247,11 @@ impl Prompter {
             self.question = Some(question);
             return;
         };
-        match send(&self.state_dir, &question, answer).await {
-            Ok(text) => self.terminal.dim(text.trim_end()),
+        match decide(&self.state_dir, question.pid, &question.request, answer).await {
+            Ok(shown) => self.terminal.dim(shown.text.trim_end()),
             Err(error) => self.terminal.error(&error),
         }
     }
-}
-
-async fn send(state_dir: &Path, question: &Question, answer: Answer) -> Result<String, RequestError> {
-    let Rendered { text, .. } = decide(state_dir, question.pid, &question.request, answer).await?;
-    Ok(text)
 }
 
 fn prompt(request: &ApprovalRequest) -> String {
@@ -272,9 +266,9 @@ fn prompt(request: &ApprovalRequest) -> String {
 /// None: it is no answer, and the question is put again.
 fn understood(line: &str, request: &ApprovalRequest) -> Option<Answer> {
     let wish = match line.trim().to_ascii_lowercase().as_str() {
-        "y" | "yes" | "once" => ScopeWish::Once,
-        "s" | "session" if request.scopes.contains(&Scope::Session) => ScopeWish::Session,
-        "a" | "all" | "namespace" => ScopeWish::Namespace(None),
+        "y" | "yes" | "once" => ScopeChoice::Once,
+        "s" | "session" if request.scopes.contains(&Scope::Session) => ScopeChoice::Session,
+        "a" | "all" | "namespace" => ScopeChoice::Namespace(None),
         "" | "n" | "no" | "deny" => return Some(Answer::Deny),
         _ => return None,
     };

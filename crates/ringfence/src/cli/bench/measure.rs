@@ -4,7 +4,9 @@ use super::{
     super::fault,
     figures::{Document, Line, Throughput},
 };
-use ringfence_engine::{Caller, CodeWish, Engine, EngineSettings, Fixing, Runtime, Submission, WarmSettings};
+use ringfence_engine::{
+    Caller, CodeRequest, Engine, EngineSettings, Fixing, Runtime, Submission, WarmSettings,
+};
 use ringfence_types::{
     ErrorCode, ExecuteRequest, ExecutionResult, Language, Namespace, RequestError, Validate, WorkspaceSource,
 };
@@ -118,15 +120,11 @@ enum What {
         words: [&'static str; 2],
     },
     /// A run in a sandbox that is made when it is wanted.
-    Cold(Language, &'static str),
+    Cold(Box<ExecuteRequest>),
     /// A run in one that stands ready.
-    Warm(Language, &'static str),
-    /// The same, and its code is looked at meanwhile.
-    Warned(Language, &'static str),
-    /// In one that stands ready, with the workspace that is kept for the namespace.
-    Kept(Language, &'static str),
-    /// A look at code that does not run.
-    Look(Language, String),
+    Warm(Box<ExecuteRequest>),
+    /// A look at Python that does not run.
+    Look(String),
 }
 
 /// A piece of a program as people write it; so many of them are a text of 200 or of 10,000 lines.
@@ -167,22 +165,18 @@ fn subjects(runtimes: &[Runtime]) -> Vec<Subject> {
         };
         let bare = add(format!("bare {language}: {code}"), None, bare, false);
         let is_python = language == Language::Python;
+        let mut looked_at = plain(language, code);
+        looked_at.validate = Validate::Warn;
+        let mut kept = plain(language, code);
+        kept.workspace = WorkspaceSource::Namespace;
         for (how, what, tells_phases) in [
-            ("cold", What::Cold(language, code), false),
-            ("warm, code looked at", What::Warned(language, code), false),
-            ("warm", What::Warm(language, code), is_python),
-            (
-                "warm, the namespace's workspace",
-                What::Kept(language, code),
-                false,
-            ),
+            ("cold", What::Cold(plain(language, code)), false),
+            ("warm, code looked at", What::Warm(looked_at), false),
+            ("warm", What::Warm(plain(language, code)), is_python),
+            ("warm, the namespace's workspace", What::Warm(kept), false),
         ] {
-            add(
-                format!("ringfence, {how}: {code}"),
-                Some(&bare),
-                what,
-                tells_phases,
-            );
+            let name = format!("ringfence, {how}: {code}");
+            add(name, Some(&bare), what, tells_phases);
         }
         if runtime.preloaded.iter().any(|module| module == "pandas") {
             let bare = What::Bare {
@@ -190,11 +184,11 @@ fn subjects(runtimes: &[Runtime]) -> Vec<Subject> {
                 words: ["-c", DESCRIBE],
             };
             let bare = add("bare python: pandas describe()".to_owned(), None, bare, false);
-            let what = What::Warm(Language::Python, DESCRIBE);
+            let name = "ringfence, warm: pandas describe()".to_owned();
             add(
-                "ringfence, warm: pandas describe()".to_owned(),
+                name,
                 Some(&bare),
-                what,
+                What::Warm(plain(Language::Python, DESCRIBE)),
                 false,
             );
         }
@@ -211,29 +205,25 @@ fn looks() -> impl Iterator<Item = Subject> {
             reference: None,
             samples_ms: Vec::new(),
         },
-        what: What::Look(Language::Python, PIECE.repeat(pieces)),
+        what: What::Look(PIECE.repeat(pieces)),
         tells_phases: false,
     })
 }
 
+fn plain(language: Language, code: &str) -> Box<ExecuteRequest> {
+    let mut request = ExecuteRequest::new(language, code);
+    request.validate = Validate::Off;
+    Box::new(request)
+}
+
 impl What {
     async fn run(&self, warm: &Engine, cold: &Engine) -> Result<Option<ExecutionResult>, RequestError> {
-        let (engine, mut request) = match self {
-            Self::Bare { interpreter, words } => return process(interpreter, words).map(|()| None),
-            Self::Look(language, code) => return look(warm, *language, code).await.map(|()| None),
-            Self::Cold(language, code) => (cold, ExecuteRequest::new(*language, *code)),
-            Self::Warm(language, code) | Self::Warned(language, code) | Self::Kept(language, code) => {
-                (warm, ExecuteRequest::new(*language, *code))
-            }
-        };
-        request.validate = match self {
-            Self::Warned(..) => Validate::Warn,
-            _ => Validate::Off,
-        };
-        if matches!(self, Self::Kept(..)) {
-            request.workspace = WorkspaceSource::Namespace;
+        match self {
+            Self::Bare { interpreter, words } => process(interpreter, words).map(|()| None),
+            Self::Look(code) => look(warm, code).await.map(|()| None),
+            Self::Cold(request) => run(cold, request).await.map(Some),
+            Self::Warm(request) => run(warm, request).await.map(Some),
         }
-        run(engine, request).await.map(Some)
     }
 }
 
@@ -256,21 +246,20 @@ fn process(interpreter: &PathBuf, words: &[&str; 2]) -> Result<(), RequestError>
 }
 
 /// A run that fails is not a measurement.
-async fn run(engine: &Engine, request: ExecuteRequest) -> Result<ExecutionResult, RequestError> {
-    let language = request.language;
-    let submission = Submission::new(Caller::new("cli bench"), request);
+async fn run(engine: &Engine, request: &ExecuteRequest) -> Result<ExecutionResult, RequestError> {
+    let submission = Submission::new(Caller::new("cli bench"), request.clone());
     let done = engine.submit(submission).finish().await?;
     if done.success {
         Ok(done)
     } else {
-        Err(failed(language.as_str(), done.stderr.trim()))
+        Err(failed(request.language.as_str(), done.stderr.trim()))
     }
 }
 
-async fn look(engine: &Engine, language: Language, code: &str) -> Result<(), RequestError> {
-    let wish = CodeWish {
+async fn look(engine: &Engine, code: &str) -> Result<(), RequestError> {
+    let wish = CodeRequest {
         namespace: Namespace::default_name(),
-        language,
+        language: Language::Python,
         code: code.to_owned(),
         fixing: Fixing::Apply,
         profile: None,
@@ -302,9 +291,7 @@ async fn throughput(engine: &Engine, concurrency: usize, calls: usize) -> Result
         );
         callers.spawn(async move {
             for _ in 0..share {
-                let mut request = ExecuteRequest::new(Language::Python, "print(1)");
-                request.validate = Validate::Off;
-                run(&engine, request).await?;
+                run(&engine, &plain(Language::Python, "print(1)")).await?;
             }
             Ok::<(), RequestError>(())
         });

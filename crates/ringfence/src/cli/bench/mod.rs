@@ -5,8 +5,7 @@ mod figures;
 mod measure;
 mod plot;
 
-use super::{Context, fault};
-use crate::settings::{Layer, LogLevel};
+use super::{Context, fault, printed};
 use clap::Args;
 use figures::Document;
 use ringfence_types::RequestError;
@@ -40,24 +39,18 @@ pub(super) fn bench(context: &Context, arguments: &BenchArguments) -> Result<Exi
     let document = match &arguments.read {
         Some(file) => read(file)?,
         None => {
-            let config = context.settings(Layer::default(), LogLevel::Error)?;
-            crate::log::Log::begin(config.log);
-            measure::everything(config.engine, arguments.runs as usize, |text| {
-                context.terminal.dim(text)
-            })?
+            let say = |text: &str| context.terminal.dim(text);
+            measure::everything(context.begin()?.engine, arguments.runs as usize, say)?
         }
     };
     if let Some(file) = &arguments.plot {
         fs::write(file, plot::svg(&document))
             .map_err(|error| fault(&format!("write {}", file.display()), &error))?;
     }
-    if arguments.json {
-        context.terminal.print_json(&document)
-    } else {
-        context.terminal.print(&document.as_text())
-    }
-    .map_err(|error| fault("print", &error))?;
-    Ok(ExitCode::SUCCESS)
+    printed(match arguments.json {
+        true => context.terminal.print_json(&document),
+        false => context.terminal.print(&document.as_text()),
+    })
 }
 
 fn read(path: &Path) -> Result<Document, RequestError> {

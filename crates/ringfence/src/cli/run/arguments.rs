@@ -114,7 +114,7 @@ impl RunArguments {
 
     /// How the output is printed as it comes; none: one document is printed instead.
     pub(in crate::cli) fn streams(&self) -> Option<Raw> {
-        (!self.json).then_some(Raw::of(self.raw))
+        (!self.json).then_some(Raw::from(self.raw))
     }
 
     pub(super) fn request(&self) -> Result<ExecuteRequest, RequestError> {
@@ -151,20 +151,12 @@ impl RunArguments {
 
     fn limits(&self) -> Result<LimitsRequest, RequestError> {
         Ok(LimitsRequest {
-            max_ram_mb: self
-                .memory
-                .as_deref()
-                .map(|text| mebibytes("--memory", text))
-                .transpose()?,
+            max_ram_mb: mebibytes("--memory", self.memory.as_deref())?,
             max_cpu_cores: self.cpus,
             timeout_ms: self.timeout.map(milliseconds).transpose()?,
             max_processes: self.processes,
             max_output_bytes: None,
-            max_disk_mb: self
-                .disk
-                .as_deref()
-                .map(|text| mebibytes("--disk", text))
-                .transpose()?,
+            max_disk_mb: mebibytes("--disk", self.disk.as_deref())?,
         })
     }
 }

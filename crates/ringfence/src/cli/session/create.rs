@@ -3,8 +3,8 @@
 
 use crate::{
     cli::{
-        Context, fault,
-        live::{self, Ask, namespace},
+        Context, interrupts,
+        live::{self, Ask},
         request,
     },
     control::{self, Piece, Request, SessionOptions},
@@ -15,15 +15,14 @@ use clap::Args;
 use ringfence_types::{Language, LimitsRequest, Namespace, RequestError, WorkspaceSource};
 use serde_json::json;
 use std::process::ExitCode;
-use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Debug, Args)]
 pub(super) struct Create {
     /// Language: python, node, typescript or shell
-    #[arg(short, long, value_name = "NAME", default_value = "python", value_parser = language)]
+    #[arg(short, long, value_name = "NAME", default_value = "python")]
     language: Language,
     /// Namespace that it belongs to
-    #[arg(long, value_name = "NAME", default_value = "default", value_parser = namespace)]
+    #[arg(long, value_name = "NAME", default_value = "default")]
     namespace: Namespace,
     /// Wall-clock limit of a call, in seconds [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = request::number)]
@@ -65,10 +64,6 @@ pub(super) struct Create {
     ask: Ask,
 }
 
-fn language(name: &str) -> Result<Language, String> {
-    name.parse()
-}
-
 /// Ctrl-C hangs up, upon which the server stops what it has begun.
 pub(super) fn create(context: &Context, create: Create) -> Result<ExitCode, RequestError> {
     let terminal = context.terminal;
@@ -76,13 +71,10 @@ pub(super) fn create(context: &Context, create: Create) -> Result<ExitCode, Requ
     let request = request_of(create)?;
     let state_dir = context.state_dir()?;
     let made = live::wait(async {
-        let mut interrupted =
-            signal(SignalKind::interrupt()).map_err(|error| fault("listen for signals", &error))?;
+        let mut interrupted = interrupts()?;
         let pid = control::expect_one(&state_dir, server).await?;
         let tell = async |notice: Piece| {
-            let text = String::from_utf8_lossy(&notice.bytes);
-            let lines = text.lines().filter(|line| !line.trim().is_empty());
-            lines.for_each(|line| terminal.dim(line));
+            terminal.notices(&notice.bytes);
             true
         };
         let following = control::follow_one(&state_dir, pid, &request, tell, std::future::pending());
@@ -109,22 +101,18 @@ pub(super) fn create(context: &Context, create: Create) -> Result<ExitCode, Requ
 }
 
 fn request_of(create: Create) -> Result<Request, RequestError> {
-    let size = |flag: &str, text: &Option<String>| {
-        let text = text.as_deref();
-        text.map(|text| request::mebibytes(flag, text)).transpose()
-    };
     let options = SessionOptions {
         namespace: create.namespace,
         language: create.language,
         env: request::variables(&create.env)?,
         secrets: request::secrets(&create.secret)?,
         limits: LimitsRequest {
-            max_ram_mb: size("--memory", &create.memory)?,
+            max_ram_mb: request::mebibytes("--memory", create.memory.as_deref())?,
             max_cpu_cores: create.cpus,
             timeout_ms: create.timeout.map(request::milliseconds).transpose()?,
             max_processes: create.processes,
             max_output_bytes: None,
-            max_disk_mb: size("--disk", &create.disk)?,
+            max_disk_mb: request::mebibytes("--disk", create.disk.as_deref())?,
         },
         idle_ms: create.idle.map(request::milliseconds).transpose()?,
         workspace: match &create.workspace {

@@ -3,9 +3,10 @@
 use super::INTERRUPTED;
 use crate::{
     cli::{
-        Context, FAILED, fault, hints,
+        Context, FAILED, hints, interrupts,
         live::{self, Ask, Subject, server_of},
-        outcome::{READER_LEFT, explain_end, ignore_lost, other_denials, some_of, unwritten},
+        outcome::{OutputReader, ProgramOutput, READER_LEFT, explain_end, other_denials, some_of},
+        printed,
         request::{self, STDIN},
         run::RunArguments,
     },
@@ -17,13 +18,13 @@ use ringfence_types::{ExecutionResult, ExitKind, Language, RequestError, STDIN_B
 use serde_json::{Value, json};
 use std::{
     cell::Cell,
-    io::{self, IsTerminal},
+    io::{IsTerminal, stdin},
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
 };
 use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
+    signal::unix::Signal,
     time::{Instant, timeout_at},
 };
 
@@ -91,7 +92,7 @@ pub(super) fn exec(context: &Context, exec: Exec) -> Result<ExitCode, RequestErr
         stdin: Bytes(stdin.transpose()?.unwrap_or_default()),
         timeout_ms: exec.timeout.map(request::milliseconds).transpose()?,
     };
-    let shown = (!exec.ask.json).then_some(Raw::of(exec.raw));
+    let shown = (!exec.ask.json).then_some(Raw::from(exec.raw));
     perform(context, call, exec.ask.server, shown)
 }
 
@@ -103,7 +104,7 @@ pub(in crate::cli) fn run_script(
 ) -> Result<ExitCode, RequestError> {
     let script = arguments.script.as_path();
     let code = request::read_script(script)?;
-    let is_taken = script == Path::new(STDIN) || io::stdin().is_terminal();
+    let is_taken = script == Path::new(STDIN) || stdin().is_terminal();
     let stdin = if is_taken {
         Vec::new()
     } else {
@@ -150,9 +151,7 @@ fn perform(
     let result: ExecutionResult =
         serde_json::from_value(facts.clone()).map_err(|_| live::not_understood())?;
     match shown {
-        None => terminal
-            .print_json(&facts)
-            .map_err(|error| fault("print", &error))?,
+        None => drop(printed(terminal.print_json(&facts))?),
         Some(_) => conclude(terminal, &result, by)?,
     }
     Ok(ExitCode::from(if by == EndedBy::CtrlC {
@@ -171,7 +170,7 @@ fn conclude(terminal: Terminal, result: &ExecutionResult, by: EndedBy) -> Result
         } else {
             "\n"
         };
-        crate::cli::printed(terminal.print_value(&format!("{gap}{value}\n"), SHOWN_BYTES_MAX))?;
+        printed(terminal.print_value(&format!("{gap}{value}\n"), SHOWN_BYTES_MAX))?;
     }
     explain_end(terminal, result);
     for denial in other_denials(result) {
@@ -221,25 +220,12 @@ async fn follow(
     server: Option<u32>,
     shown: Option<Raw>,
 ) -> Result<Followed, RequestError> {
-    let pid = server_of(state_dir, server, Subject::Session, call.session.as_str()).await?;
-    let listen = || signal(SignalKind::interrupt()).map_err(|error| fault("listen for signals", &error));
-    let (mut once, twice) = (listen()?, listen()?);
-    let (mut out, mut err) = terminal.guest(shown.unwrap_or(Raw::Neutralised));
+    let pid = server_of(state_dir, server, Subject::Session(&call.session)).await?;
+    let (mut once, twice) = (interrupts()?, interrupts()?);
+    let mut output = ProgramOutput::new(terminal, shown.unwrap_or(Raw::Neutralised));
     let request = Request::SessionExec { call: Box::new(call) };
-    let mut lost: Option<io::Error> = None;
     let is_interrupted = Cell::new(false);
-    let give = async |piece: Piece| {
-        if shown.is_none() {
-            return true;
-        }
-        let written = if piece.is_stderr {
-            ignore_lost(err.write(&piece.bytes).await)
-        } else {
-            out.write(&piece.bytes).await
-        };
-        lost = written.err();
-        lost.is_none()
-    };
+    let give = async |piece: Piece| shown.is_none() || output.write(&piece).await;
     let interrupt = async {
         once.recv().await;
         is_interrupted.set(true);
@@ -248,15 +234,8 @@ async fn follow(
         followed = control::follow_one(state_dir, pid, &request, give, interrupt) => followed,
         () = abandoned(twice) => return Ok(Followed::Abandoned),
     };
-    for end in [
-        lost.map_or(Ok(()), Err),
-        out.end().await,
-        ignore_lost(err.end().await),
-    ] {
-        match end {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(Followed::ReaderLeft),
-            end => end.map_err(|error| unwritten(&error))?,
-        }
+    if output.end().await? == OutputReader::Left {
+        return Ok(Followed::ReaderLeft);
     }
     let facts = followed.map(|shown| shown.facts);
     if is_interrupted.get() {

@@ -3,11 +3,11 @@
 use crate::{
     cli::{
         Context,
-        live::{self, Ask, Subject, server_of},
+        live::{self, Ask, Subject},
         printed,
         request::{self, STDIN},
     },
-    control::{self, Bytes, Request},
+    control::{Bytes, Request},
     terminal::neutral,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -91,11 +91,12 @@ fn put(
         path,
         file.file_name().and_then(|name| name.to_str()),
     ))?;
-    super::ask_its_server(context, ask, &session, |session| Request::SessionPut {
-        session,
+    let request = Request::SessionPut {
+        session: session.clone(),
         path,
         bytes: Bytes(bytes),
-    })
+    };
+    live::owner(context, ask, Subject::Session(&session), &request)
 }
 
 fn get(
@@ -108,11 +109,12 @@ fn get(
     let path = workspace_path(path.to_owned())?;
     let state_dir = context.state_dir()?;
     let name = path.as_str().rsplit('/').next().unwrap_or_default().to_owned();
-    let shown = live::wait(async {
-        let pid = server_of(&state_dir, ask.server, Subject::Session, session.as_str()).await?;
-        let request = Request::SessionGet { session, path };
-        control::ask_pid(&state_dir, pid, &request).await
-    })?;
+    let request = Request::SessionGet {
+        session: session.clone(),
+        path,
+    };
+    let subject = Subject::Session(&session);
+    let shown = live::wait(live::ask_owner(&state_dir, ask.server, subject, &request))?.answer?;
     let bytes = shown.facts["base64"].as_str().map(|text| STANDARD.decode(text));
     let bytes = bytes.and_then(Result::ok).ok_or_else(live::not_understood)?;
     let is_stdout = file == Path::new(STDIN);
@@ -140,10 +142,11 @@ pub(super) fn list(context: &Context, ls: Ls) -> Result<ExitCode, RequestError> 
     let below = path.as_deref().map(below_workspace);
     let below = below.filter(|path| !matches!(*path, "" | "."));
     let path = below.map(|path| workspace_path(path.to_owned())).transpose()?;
-    super::ask_its_server(context, &ask, &session, |session| Request::SessionFiles {
-        session,
+    let request = Request::SessionFiles {
+        session: session.clone(),
         path,
-    })
+    };
+    live::owner(context, &ask, Subject::Session(&session), &request)
 }
 
 /// What is copied into a directory keeps its name.

@@ -6,11 +6,11 @@ use crate::{
     cli::{
         Context, FAILED,
         commit::{Keyboard, is_accepted},
-        live::{self, Ask, Subject, server_of},
+        live::{self, Ask, Subject},
         outcome::has_answers,
         printed,
     },
-    control::{self, Request},
+    control::{self, Request, ServerReply},
     render::Rendered,
     terminal::neutral,
 };
@@ -21,10 +21,11 @@ use std::process::ExitCode;
 
 pub(super) fn diff(context: &Context, session: SessionId, ask: &Ask) -> Result<ExitCode, RequestError> {
     let state_dir = context.state_dir()?;
-    let shown = live::wait(async {
-        let pid = server_of(&state_dir, ask.server, Subject::Session, session.as_str()).await?;
-        control::ask_pid(&state_dir, pid, &Request::SessionDiff { session }).await
-    })?;
+    let request = Request::SessionDiff {
+        session: session.clone(),
+    };
+    let subject = Subject::Session(&session);
+    let shown = live::wait(live::ask_owner(&state_dir, ask.server, subject, &request))?.answer?;
     printed(match ask.json {
         true => context.terminal.print_json(&shown.facts),
         false => context.terminal.print_difference(&shown.text),
@@ -45,11 +46,12 @@ pub(super) fn commit(
 ) -> Result<ExitCode, RequestError> {
     let state_dir = context.state_dir()?;
     live::wait(async {
-        let pid = server_of(&state_dir, ask.server, Subject::Session, session.as_str()).await?;
         let request = Request::SessionDiff {
             session: session.clone(),
         };
-        let Rendered { text, mut facts } = control::ask_pid(&state_dir, pid, &request).await?;
+        let subject = Subject::Session(&session);
+        let ServerReply { pid, answer } = live::ask_owner(&state_dir, ask.server, subject, &request).await?;
+        let Rendered { text, mut facts } = answer?;
         let terminal = context.terminal;
         terminal.difference(&text);
         let is_empty = ["added", "changed", "deleted"]

@@ -1,9 +1,9 @@
 //! JSON and tables on the command line: what is held against what.
 
-use super::{ValidateArguments, request};
+use super::{Content, ValidateArguments, request};
 use crate::mcp::delimiter;
-use ringfence_engine::{Caller, CsvQuestion, DATA_BYTES_MAX, Engine, SchemaWish};
-use ringfence_types::{CsvReport, JsonReport, Namespace, RequestError};
+use ringfence_engine::{CsvQuestion, DATA_BYTES_MAX, SchemaChoice};
+use ringfence_types::RequestError;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::path::Path;
@@ -14,41 +14,18 @@ const SCHEMA_BYTES_MAX: usize = 1 << 20;
 /// What any JSON is held against.
 const ANY: &str = "any";
 
-pub(super) struct JsonJob {
-    text: String,
-    /// Of the schema, as it was typed.
-    name: String,
-    schema: SchemaWish,
-}
-
-impl JsonJob {
-    pub(super) fn read(arguments: &ValidateArguments, file: &Path) -> Result<Self, RequestError> {
-        let (name, schema) = match arguments.schema.as_deref() {
-            None => (ANY.to_owned(), SchemaWish::Inline(Value::Bool(true))),
-            // A path means a file.
-            Some(name) if is_path(name) => {
-                let schema = read_json(Path::new(name), "the schema")?;
-                (name.to_owned(), SchemaWish::Inline(schema))
-            }
-            Some(name) => (name.to_owned(), SchemaWish::Named(name.to_owned())),
-        };
-        Ok(Self {
-            text: read_text(file)?,
-            name,
-            schema,
-        })
-    }
-
-    pub(super) async fn look(self, engine: &Engine, caller: &Caller) -> Result<JsonReport, RequestError> {
-        let namespace = Namespace::default_name();
-        let report = engine
-            .validate_json(caller, &namespace, self.schema, &self.text)
-            .await?;
-        Ok(JsonReport {
-            schema: self.name,
-            ..report
-        })
-    }
+pub(super) fn json(arguments: &ValidateArguments, file: &Path) -> Result<Content, RequestError> {
+    let (name, schema) = match arguments.schema.as_deref() {
+        None => (ANY.to_owned(), SchemaChoice::Inline(Value::Bool(true))),
+        // A path means a file.
+        Some(name) if is_path(name) => {
+            let schema = read_json(Path::new(name), "the schema")?;
+            (name.to_owned(), SchemaChoice::Inline(schema))
+        }
+        Some(name) => (name.to_owned(), SchemaChoice::Named(name.to_owned())),
+    };
+    let text = read_text(file)?;
+    Ok(Content::Json { text, name, schema })
 }
 
 fn is_path(name: &str) -> bool {
@@ -56,35 +33,18 @@ fn is_path(name: &str) -> bool {
     name.contains('/') || path.extension().is_some() || path.is_file()
 }
 
-/// A table and what its columns should be.
-pub(super) struct CsvJob {
-    text: Vec<u8>,
-    question: CsvQuestion,
-}
-
-impl CsvJob {
-    pub(super) fn read(arguments: &ValidateArguments, file: &Path) -> Result<Self, RequestError> {
-        let type_constraints = match &arguments.constraints {
-            Some(path) => read_json(path, "the constraints")?,
-            None => serde_json::Map::new(),
-        };
-        let question = CsvQuestion {
-            required_headers: arguments.require.clone(),
-            type_constraints,
-            delimiter: arguments.delimiter.as_deref().map(delimiter).transpose()?,
-        };
-        Ok(Self {
-            text: request::read_input(file, DATA_BYTES_MAX, "the file")?,
-            question,
-        })
-    }
-
-    pub(super) async fn look(self, engine: &Engine, caller: &Caller) -> Result<CsvReport, RequestError> {
-        let namespace = Namespace::default_name();
-        engine
-            .validate_csv(caller, &namespace, self.question, &self.text)
-            .await
-    }
+pub(super) fn csv(arguments: &ValidateArguments, file: &Path) -> Result<Content, RequestError> {
+    let type_constraints = match &arguments.constraints {
+        Some(path) => read_json(path, "the constraints")?,
+        None => serde_json::Map::new(),
+    };
+    let question = CsvQuestion {
+        required_headers: arguments.require.clone(),
+        type_constraints,
+        delimiter: arguments.delimiter.as_deref().map(delimiter).transpose()?,
+    };
+    let text = request::read_input(file, DATA_BYTES_MAX, "the file")?;
+    Ok(Content::Csv { text, question })
 }
 
 fn read_text(file: &Path) -> Result<String, RequestError> {

@@ -5,15 +5,14 @@ mod data;
 mod sarif;
 mod write;
 
-use super::{Context, MISUSED, fault, hints, request};
+use super::{Context, MISUSED, hints, live, printed, request};
 use crate::{
-    log::{self, Log},
+    log,
     render::diagnostics::{self, Bounds, StyledText},
-    settings::{Layer, LogLevel},
     terminal::Terminal,
 };
 use clap::{Args, ValueEnum};
-use ringfence_engine::{Caller, CodeWish, Engine, Fixing};
+use ringfence_engine::{Caller, CodeRequest, CsvQuestion, Engine, Fixing, SchemaChoice};
 use ringfence_types::{
     CsvReport, ErrorCode, JsonReport, Language, ModuleName, Namespace, Profile, RequestError, Severity,
     Validation, Verdict,
@@ -151,27 +150,26 @@ impl Checked {
 
     fn painting(&self) -> StyledText {
         let name = &self.name;
-        match &self.report {
+        let (mut painting, summary) = match &self.report {
             Report::Code { code, found, .. } => {
                 let mut painting = diagnostics::of_code(name, code, found, Bounds::TERMINAL);
                 if let Some(fixed) = &found.fixed_code {
                     painting.append(diagnostics::difference(name, code, fixed));
                 }
-                painting.append(diagnostics::summary(name, found));
-                painting
+                (painting, diagnostics::summary(name, found))
             }
             Report::Json(report) => {
-                let mut painting = diagnostics::of_json(name, report, Bounds::TERMINAL);
-                painting.append(diagnostics::json_summary(name, report));
-                painting
+                let painting = diagnostics::of_json(name, report, Bounds::TERMINAL);
+                (painting, diagnostics::json_summary(name, report))
             }
             Report::Csv(report) => {
-                let mut painting = diagnostics::of_csv(name, report, Bounds::TERMINAL);
-                painting.append(diagnostics::csv_summary(name, report));
-                painting
+                let painting = diagnostics::of_csv(name, report, Bounds::TERMINAL);
+                (painting, diagnostics::csv_summary(name, report))
             }
-            Report::Unread(_) => StyledText::default(),
-        }
+            Report::Unread(_) => return StyledText::default(),
+        };
+        painting.append(summary);
+        painting
     }
 }
 
@@ -183,11 +181,8 @@ fn perform(context: &Context, arguments: &ValidateArguments) -> Result<ExitCode,
         .map(|file| Job::of(arguments, file))
         .collect();
     check_python(arguments, &jobs)?;
-    let config = context.settings(Layer::default(), LogLevel::Error)?;
-    Log::begin(config.log);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| fault("start", &error))?;
-    let looked = runtime.block_on(async {
+    let config = context.begin()?;
+    let looked = live::wait(async {
         let engine = Engine::open(config.engine)?;
         log::redact_with(engine.log_redactor());
         let mut looked = Vec::new();
@@ -195,7 +190,7 @@ fn perform(context: &Context, arguments: &ValidateArguments) -> Result<ExitCode,
             looked.push(job.look(&engine, arguments).await);
         }
         engine.leave();
-        Ok::<_, RequestError>(looked)
+        Ok(looked)
     })?;
     conclude(context.terminal, arguments, &looked)
 }
@@ -205,20 +200,19 @@ fn conclude(
     arguments: &ValidateArguments,
     looked: &[Checked],
 ) -> Result<ExitCode, RequestError> {
-    let unprinted = |error: std::io::Error| fault("print", &error);
     if let Some(to) = &arguments.sarif {
         let document = sarif::of(looked);
         if to == Path::new(request::STDIN) {
-            terminal.print_json(&document).map_err(unprinted)?;
+            printed(terminal.print_json(&document))?;
         } else {
             write::replace(to, format!("{document:#}\n").as_bytes(), None)?;
         }
     }
     for one in looked {
         if arguments.json {
-            terminal.print_json(&one.facts()).map_err(unprinted)?;
+            printed(terminal.print_json(&one.facts()))?;
         } else if arguments.sarif.is_none() {
-            terminal.print_painting(&one.painting()).map_err(unprinted)?;
+            printed(terminal.print_painting(&one.painting()))?;
         }
         if let (Report::Unread(error), false) = (&one.report, arguments.json) {
             terminal.complain(&format!("{}: {}", one.name, error.message), &error.hint);
@@ -333,27 +327,30 @@ enum Content {
         /// Files that it may import.
         beside: Vec<String>,
     },
-    Json(data::JsonJob),
-    Csv(data::CsvJob),
+    Json {
+        text: String,
+        /// Of the schema, as it was typed.
+        name: String,
+        schema: SchemaChoice,
+    },
+    Csv {
+        text: Vec<u8>,
+        question: CsvQuestion,
+    },
 }
 
 impl Job {
     fn of(arguments: &ValidateArguments, file: &Path) -> Self {
-        let content = || {
-            Ok(match arguments.kind_of(file) {
-                Kind::Code => code(arguments, file)?,
-                Kind::Json => Content::Json(data::JsonJob::read(arguments, file)?),
-                Kind::Csv => Content::Csv(data::CsvJob::read(arguments, file)?),
-            })
+        let content = match arguments.kind_of(file) {
+            Kind::Code => code(arguments, file),
+            Kind::Json => data::json(arguments, file),
+            Kind::Csv => data::csv(arguments, file),
         };
         let name = match file.to_str() {
             Some(request::STDIN) => "<stdin>".to_owned(),
             _ => file.to_string_lossy().into_owned(),
         };
-        Self {
-            name,
-            content: content(),
-        }
+        Self { name, content }
     }
 
     async fn look(self, engine: &Engine, arguments: &ValidateArguments) -> Checked {
@@ -370,7 +367,7 @@ impl Job {
 
 impl Content {
     async fn look(self, engine: &Engine, arguments: &ValidateArguments) -> Result<Report, RequestError> {
-        let caller = &Caller::new("cli validate");
+        let (caller, namespace) = (&Caller::new("cli validate"), &Namespace::default_name());
         Ok(match self {
             Self::Code {
                 language,
@@ -378,14 +375,13 @@ impl Content {
                 beside,
             } => {
                 let is_python = language == Language::Python;
-                let wish = CodeWish {
-                    namespace: Namespace::default_name(),
+                let wish = CodeRequest {
+                    namespace: namespace.clone(),
                     language,
                     code: code.clone(),
-                    fixing: if arguments.no_auto_fix {
-                        Fixing::No
-                    } else {
-                        Fixing::Apply
+                    fixing: match arguments.no_auto_fix {
+                        true => Fixing::No,
+                        false => Fixing::Apply,
                     },
                     profile: arguments.profile.filter(|_| is_python),
                     allowed_imports: request::modules(&arguments.allow_import).filter(|_| is_python),
@@ -399,8 +395,16 @@ impl Content {
                     found,
                 }
             }
-            Self::Json(job) => Report::Json(job.look(engine, caller).await?),
-            Self::Csv(job) => Report::Csv(job.look(engine, caller).await?),
+            Self::Json { text, name, schema } => {
+                let report = engine.validate_json(caller, namespace, schema, &text).await?;
+                Report::Json(JsonReport {
+                    schema: name,
+                    ..report
+                })
+            }
+            Self::Csv { text, question } => {
+                Report::Csv(engine.validate_csv(caller, namespace, question, &text).await?)
+            }
         })
     }
 }

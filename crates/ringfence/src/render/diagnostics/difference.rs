@@ -4,7 +4,6 @@
 use super::{Style, StyledText};
 use crate::terminal::neutral;
 
-/// Lines around a change.
 const CONTEXT: usize = 3;
 const LINES_MAX: usize = 400;
 const LINE_CHARS_MAX: usize = 500;

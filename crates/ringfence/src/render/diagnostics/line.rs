@@ -5,7 +5,6 @@ use crate::terminal::neutral;
 use ringfence_types::Issue;
 use unicode_width::UnicodeWidthStr;
 
-/// Of a line that is shown.
 const CELLS_MAX: usize = 120;
 /// Of a long line: characters before the place that matters.
 const CONTEXT: usize = 40;
@@ -34,7 +33,6 @@ impl Range {
     }
 }
 
-/// A line, and the cells of it that are marked.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ShownLine {
     pub(super) text: String,

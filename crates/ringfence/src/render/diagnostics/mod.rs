@@ -8,10 +8,8 @@ pub(crate) use difference::{common, difference};
 
 use crate::terminal::neutral;
 use ringfence_types::{CsvReport, ISSUES_MAX, Issue, JsonReport, Severity, Validation, Verdict};
-use serde_json::Value;
 use std::cmp::Reverse;
 
-/// How a piece of text is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     Plain,
@@ -47,7 +45,6 @@ impl StyledText {
         self.0.is_empty()
     }
 
-    /// Without colours.
     pub(crate) fn plain(&self) -> String {
         self.0.iter().map(|(_, text)| text.as_str()).collect()
     }
@@ -61,7 +58,6 @@ impl StyledText {
     }
 }
 
-/// How much is shown; the rest is counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     findings: usize,
@@ -94,36 +90,39 @@ const VALUE_CHARS_MAX: usize = 200;
 /// Of code: a frame for each finding, by position.
 pub(crate) fn of_code(name: &str, code: &str, found: &Validation, bounds: Bounds) -> StyledText {
     let lines: Vec<&str> = code.split('\n').collect();
-    let mut painting = StyledText::default();
-    let mut shown: u64 = 0;
     let counts = |issue: &&Issue| issue.severity >= bounds.least;
     let mut chosen: Vec<&Issue> = found.issues.iter().filter(counts).collect();
+    let of_less = (found.issues.len() - chosen.len()) as u64;
     if chosen.len() > bounds.findings {
         // Where not all have room, the gravest do.
         chosen.sort_by_key(|issue| Reverse(issue.severity));
     }
-    for issue in chosen.into_iter().take(bounds.findings) {
-        let frame = frame(name, &lines, issue);
+    let frames = chosen
+        .into_iter()
+        .take(bounds.findings)
+        .map(|issue| frame(name, &lines, issue));
+    bounded(
+        frames,
+        u64::from(found.issues_total).saturating_sub(of_less),
+        bounds,
+    )
+}
+
+/// As many findings as have room, and how many more there are.
+fn bounded(frames: impl Iterator<Item = StyledText>, total: u64, bounds: Bounds) -> StyledText {
+    let mut painting = StyledText::default();
+    let mut shown = 0;
+    for frame in frames {
         if painting.bytes() + frame.bytes() > bounds.bytes {
             break;
         }
         painting.append(frame);
         shown += 1;
     }
-    let listed = found.issues.len() as u64;
-    let of_less = listed - found.issues.iter().filter(counts).count() as u64;
-    more(
-        &mut painting,
-        shown,
-        u64::from(found.issues_total).saturating_sub(of_less),
-    );
-    painting
-}
-
-fn more(painting: &mut StyledText, shown: u64, total: u64) {
     if shown < total {
         painting.line(Style::Guide, &format!("and {} more findings", total - shown));
     }
+    painting
 }
 
 fn ink(severity: Severity) -> Style {
@@ -181,7 +180,6 @@ fn note(painting: &mut StyledText, margin: &str, word: &str, text: &str) {
     }
 }
 
-/// At most so many characters.
 pub(crate) fn beginning(text: &str, chars: usize) -> String {
     match text.char_indices().nth(chars) {
         None => text.to_owned(),
@@ -191,59 +189,45 @@ pub(crate) fn beginning(text: &str, chars: usize) -> String {
 
 /// Of JSON: each error with its JSON Pointer.
 pub(crate) fn of_json(name: &str, report: &JsonReport, bounds: Bounds) -> StyledText {
-    let mut painting = StyledText::default();
-    let mut shown = 0;
-    for error in report.errors.iter().take(bounds.findings) {
-        if painting.bytes() > bounds.bytes {
-            break;
-        }
-        head(
-            &mut painting,
-            Style::Error,
-            &format!("error[json.{}]", error.keyword),
-            &error.message,
-        );
+    let frames = report.errors.iter().take(bounds.findings).map(|error| {
+        let mut painting = StyledText::default();
+        let title = format!("error[json.{}]", error.keyword);
+        head(&mut painting, Style::Error, &title, &error.message);
         let pointer = match error.path.as_str() {
             "" => "the whole document".to_owned(),
             path => beginning(&neutral::line(path), VALUE_CHARS_MAX),
         };
-        painting.put(Style::Guide, " --> ");
-        painting.line(Style::Plain, &format!("{}: {pointer}", neutral::line(name)));
-        value(&mut painting, "expected", &error.expected);
-        value(&mut painting, "actual", &error.actual);
-        shown += 1;
-    }
-    more(&mut painting, shown, report.errors_total);
-    painting
+        place(&mut painting, name, &pointer);
+        for (word, value) in [("expected", &error.expected), ("actual", &error.actual)] {
+            if !value.is_null() {
+                note(
+                    &mut painting,
+                    " ",
+                    word,
+                    &beginning(&value.to_string(), VALUE_CHARS_MAX),
+                );
+            }
+        }
+        painting
+    });
+    bounded(frames, report.errors_total, bounds)
 }
 
-fn value(painting: &mut StyledText, word: &str, value: &Value) {
-    if !value.is_null() {
-        note(
-            painting,
-            " ",
-            word,
-            &beginning(&value.to_string(), VALUE_CHARS_MAX),
-        );
-    }
+fn place(painting: &mut StyledText, name: &str, place: &str) {
+    painting.put(Style::Guide, " --> ");
+    painting.line(Style::Plain, &format!("{}: {place}", neutral::line(name)));
 }
 
 /// Of a table: each error with its row and its column.
 pub(crate) fn of_csv(name: &str, report: &CsvReport, bounds: Bounds) -> StyledText {
-    let mut painting = StyledText::default();
-    let mut shown = 0;
-    for header in report.missing_headers.iter().take(bounds.findings) {
-        if painting.bytes() > bounds.bytes {
-            break;
-        }
+    let missing = report.missing_headers.iter().take(bounds.findings).map(|header| {
+        let mut painting = StyledText::default();
         let what = format!("the column `{}` is missing", beginning(header, VALUE_CHARS_MAX));
         head(&mut painting, Style::Error, "error[csv.header]", &what);
-        shown += 1;
-    }
-    for error in report.errors.iter().take(bounds.findings) {
-        if painting.bytes() > bounds.bytes {
-            break;
-        }
+        painting
+    });
+    let errors = report.errors.iter().take(bounds.findings).map(|error| {
+        let mut painting = StyledText::default();
         let (rule, row) = match error.row {
             0 => ("error[csv.header]", "the header".to_owned()),
             row => ("error[csv.value]", format!("row {row}")),
@@ -253,11 +237,7 @@ pub(crate) fn of_csv(name: &str, report: &CsvReport, bounds: Bounds) -> StyledTe
             let column = beginning(&neutral::line(column), VALUE_CHARS_MAX);
             format!(", column `{column}`")
         });
-        painting.put(Style::Guide, " --> ");
-        painting.line(
-            Style::Plain,
-            &format!("{}: {row}{}", neutral::line(name), column.unwrap_or_default()),
-        );
+        place(&mut painting, name, &(row + &column.unwrap_or_default()));
         note(&mut painting, " ", "expected", &error.expected);
         note(
             &mut painting,
@@ -265,10 +245,9 @@ pub(crate) fn of_csv(name: &str, report: &CsvReport, bounds: Bounds) -> StyledTe
             "value",
             &beginning(&error.value, VALUE_CHARS_MAX),
         );
-        shown += 1;
-    }
-    more(&mut painting, shown, total(report));
-    painting
+        painting
+    });
+    bounded(missing.chain(errors), total(report), bounds)
 }
 
 fn total(report: &CsvReport) -> u64 {
@@ -355,152 +334,4 @@ fn verdict(name: &str, ink: Style, word: &str, what: &str) -> StyledText {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use ringfence_types::{Analysis, CsvError, JsonError, Summary};
-    use serde_json::json;
-
-    pub(crate) fn issue(at: (u32, u32), end: (u32, u32), severity: Severity) -> Issue {
-        Issue {
-            line: at.0,
-            column: at.1,
-            end_line: end.0,
-            end_column: end.1,
-            rule: "python.example".to_owned(),
-            severity,
-            message: "it is so".to_owned(),
-            hint: "do otherwise".to_owned(),
-        }
-    }
-
-    pub(crate) fn validation(issues: Vec<Issue>) -> Validation {
-        let valid = issues.iter().all(|issue| issue.severity != Severity::Error);
-        Validation {
-            valid,
-            verdict: if valid { Verdict::Pass } else { Verdict::Reject },
-            issues_total: u32::try_from(issues.len()).unwrap(),
-            issues,
-            fixes_applied: Vec::new(),
-            fixed_code: None,
-            validation: Summary::default(),
-            analysis: Analysis::default(),
-            recommendations: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn a_frame_shows_the_line_and_marks_the_place() {
-        let code = "import os\n\tif x ==  os.system('漢') :\r\n";
-        let found = validation(vec![issue((2, 11), (2, 25), Severity::Error)]);
-        assert_eq!(
-            of_code("main.py", code, &found, Bounds::TERMINAL).plain(),
-            "error[python.example]: it is so\n --> main.py:2:11\n  |\n2 |     if x ==  os.system('漢') :\n  \
-             |              ^^^^^^^^^^^^^^^\n  = help: do otherwise\n"
-        );
-    }
-
-    #[test]
-    fn a_place_past_the_end_has_one_caret_and_one_past_the_text_none() {
-        let found = validation(vec![
-            issue((1, 3), (1, 3), Severity::Warning),
-            issue((9, 1), (9, 1), Severity::Info),
-        ]);
-        let text = of_code("a", "ab", &found, Bounds::TERMINAL).plain();
-        assert_eq!(
-            text,
-            "warning[python.example]: it is so\n --> a:1:3\n  |\n1 | ab\n  |   ^\n  = help: do otherwise\n\
-             info[python.example]: it is so\n --> a:9:1\n  = help: do otherwise\n"
-        );
-    }
-
-    #[test]
-    fn what_is_hostile_is_shown_harmless_and_the_caret_still_stands_below_it() {
-        let code = "\u{202e}\x1b[31m = evil\n";
-        let mut hostile = issue((1, 10), (1, 14), Severity::Error);
-        hostile.message = "a\x1b]0;owned\x07\nb".to_owned();
-        let text = of_code("x\x1b.py", code, &validation(vec![hostile]), Bounds::ANSWER).plain();
-        assert!(!text.contains(['\x1b', '\x07', '\u{202e}']), "{text:?}");
-        let lines: Vec<&str> = text.lines().collect();
-        let under = |mark: &str, line: &str| line.split(mark).next().unwrap().chars().count();
-        assert_eq!(under("evil", lines[3]), under("^^^^", lines[4]), "{text}");
-    }
-
-    #[test]
-    fn a_range_of_several_lines_says_where_it_ends() {
-        let found = validation(vec![issue((1, 2), (3, 1), Severity::Error)]);
-        let text = of_code("a", "abc\nd\ne", &found, Bounds::TERMINAL).plain();
-        assert!(
-            text.contains("a:1:2 to 3:1") && text.contains("  |  ^^\n"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn an_answer_is_bounded_and_says_how_much_is_left_out() {
-        let long = format!("{} bad {}", "x ".repeat(100_000), "y ".repeat(100_000));
-        let issues = vec![issue((1, 200_002), (1, 200_005), Severity::Error); 100];
-        let text = of_code("a", &long, &validation(issues), Bounds::ANSWER).plain();
-        assert!(text.len() < 20 << 10, "{}", text.len());
-        assert!(
-            text.contains(" bad ") && text.ends_with("and 80 more findings\n"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn json_and_tables_name_their_places() {
-        let report = JsonReport {
-            valid: false,
-            schema: "user".to_owned(),
-            errors: vec![JsonError {
-                path: "/a/0".to_owned(),
-                message: "1 is no string".to_owned(),
-                keyword: "type".to_owned(),
-                expected: json!("string"),
-                actual: json!(1),
-            }],
-            errors_total: 2,
-        };
-        assert_eq!(
-            of_json("d.json", &report, Bounds::TERMINAL).plain(),
-            "error[json.type]: 1 is no string\n --> d.json: /a/0\n  = expected: \"string\"\n  = actual: 1\nand 1 more \
-             findings\n"
-        );
-        let report = CsvReport {
-            valid: false,
-            row_count: 3,
-            column_count: 1,
-            headers: vec!["a".to_owned()],
-            missing_headers: vec!["b".to_owned()],
-            errors: vec![CsvError {
-                row: 2,
-                column: Some("a".to_owned()),
-                value: "x\x1b".to_owned(),
-                expected: "integer".to_owned(),
-                message: "not an integer".to_owned(),
-            }],
-            errors_total: 1,
-        };
-        assert_eq!(
-            of_csv("t.csv", &report, Bounds::TERMINAL).plain(),
-            "error[csv.header]: the column `b` is missing\nerror[csv.value]: not an integer\n --> t.csv: row 2, column \
-             `a`\n  = expected: integer\n  = value: x␛\n"
-        );
-    }
-
-    #[test]
-    fn the_summary_counts_by_severity() {
-        let mut found = validation(vec![
-            issue((1, 1), (1, 2), Severity::Error),
-            issue((1, 1), (1, 2), Severity::Info),
-            issue((1, 1), (1, 2), Severity::Info),
-        ]);
-        assert_eq!(summary("a", &found).plain(), "a: rejected: 1 error, 2 notes\n");
-        found.issues_total = 2000;
-        assert!(summary("a", &found).plain().contains("2000 findings in all"));
-        assert_eq!(
-            summary("a", &validation(Vec::new())).plain(),
-            "a: passed: nothing was found\n"
-        );
-    }
-}
+pub(crate) mod tests;

@@ -13,7 +13,6 @@ use std::{
 };
 use zeroize::Zeroizing;
 
-/// Of a configuration or a certificate file.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 const VALUE_BYTES_MAX: usize = 8 << 10;
 
@@ -55,7 +54,6 @@ impl fmt::Debug for Variables {
 }
 
 impl Variables {
-    /// Is a variable of this name one of them.
     pub(super) fn concern(name: &str) -> bool {
         let lower = name.to_ascii_lowercase();
         name.starts_with("PIP_")
@@ -77,17 +75,25 @@ impl Variables {
 /// All of it, later sources over earlier ones.
 pub(super) fn collect(environment: &Environment, variables: &Variables) -> PackageSources {
     let mut sources = PackageSources::default();
-    let mut pip = Lines::new();
-    for path in pip_files(environment, variables) {
-        if let Some(text) = read(&path) {
-            pip_lines(&text, &mut pip);
-        }
+    let (mut pip, mut npm) = (Lines::new(), Lines::new());
+    for text in pip_files(environment, variables)
+        .iter()
+        .filter_map(|path| read(path))
+    {
+        pip_lines(&text, &mut pip);
+    }
+    for text in npm_files(environment, variables)
+        .iter()
+        .filter_map(|path| read(path))
+    {
+        npm_lines(&text, variables, &mut npm);
     }
     for (name, value) in &variables.0 {
-        let Some(name) = name.strip_prefix("PIP_") else {
-            continue;
-        };
-        set_pip(&mut pip, &name.to_ascii_lowercase(), value);
+        if let Some(name) = name.strip_prefix("PIP_") {
+            set_pip(&mut pip, &name.to_ascii_lowercase(), value);
+        } else if let Some(key) = npm_key(name) {
+            set_npm(&mut npm, &key, value);
+        }
     }
     let cert = pip.remove("cert").map(|path| path.to_string());
     let usual = || {
@@ -101,17 +107,6 @@ pub(super) fn collect(environment: &Environment, variables: &Variables) -> Packa
         .remove("client-cert")
         .and_then(|path| read(Path::new(path.as_str())));
     wheels(&mut pip, &mut sources.wheel_directories);
-    let mut npm = Lines::new();
-    for path in npm_files(environment, variables) {
-        if let Some(text) = read(&path) {
-            npm_lines(&text, variables, &mut npm);
-        }
-    }
-    for (name, value) in &variables.0 {
-        if let Some(key) = npm_key(name) {
-            set_npm(&mut npm, &key, value);
-        }
-    }
     let cafile = npm.remove("cafile").map(|path| path.to_string());
     let extra = || variables.get(CERTIFICATES[2]).map(str::to_owned);
     sources.npm_certificates = cafile.or_else(extra).and_then(|path| read(Path::new(&path)));

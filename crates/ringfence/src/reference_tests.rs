@@ -34,7 +34,7 @@ fn command_line() -> String {
         124 when the time is up; 125 for a failure of ours, which says why on stderr. Of `ringfence validate`: 0 for what \
         passes or was fixed, 1 for what is rejected, 2 for a command line or a file that makes no sense, 125 as above.\n"
         .to_owned();
-    for (name, help) in cli::helps() {
+    for (name, help) in cli::tests::helps() {
         write!(text, "\n### `{name}`\n\n```text\n{}\n```\n", help.trim_end()).unwrap();
     }
     text
@@ -45,7 +45,7 @@ fn tools() -> String {
         error (`isError: true`) with `code`, `message`, `hint` and, once there is one, `execution_id`. Unknown arguments \
         are refused by name. Limits in the tables are those of a server with the default configuration and four cores.\n"
         .to_owned();
-    for tool in mcp::tools_of_the_reference() {
+    for tool in mcp::tests::tools_of_the_reference() {
         let tool = serde_json::to_value(tool).unwrap();
         write!(
             text,
@@ -132,7 +132,7 @@ fn prompts() -> String {
     let mut text = "## Prompts\n\nWhat they say is what is so on the server that is asked: its rules, its limits, its schemas, and the \
         errors that its own checks find.\n"
         .to_owned();
-    for prompt in mcp::prompts_of_the_reference() {
+    for prompt in mcp::tests::prompts_of_the_reference() {
         write!(
             text,
             "\n### `{}`\n\n{}\n\n| argument | about |\n|---|---|\n",
@@ -223,7 +223,7 @@ fn variables() -> String {
     let mut text = "## Variables of other servers\n\nRead from the environment so that existing set-ups keep working. A value \
         that cannot be honoured is refused at the start.\n\n| variable | effect |\n|---|---|\n"
         .to_owned();
-    for (name, effect) in aliases::described() {
+    for (name, effect) in aliases::tests::described() {
         writeln!(text, "| `{name}` | {effect} |").unwrap();
     }
     text

@@ -1,0 +1,47 @@
+//! Answers are as their operations say.
+
+use super::*;
+
+/// Holds an answer as it leaves against the schema of its operation.
+pub(crate) fn conforms<T: Operation>(answer: &Value) {
+    let schema = output::<T::Response>();
+    let mut answer = answer.clone();
+    without_nulls(&mut answer);
+    check(&Value::Object(schema), &answer, "$");
+}
+
+/// Knows exactly the words that output schemas use; another fails.
+fn check(schema: &Value, value: &Value, at: &str) {
+    for (word, rule) in schema.as_object().unwrap() {
+        match (word.as_str(), rule) {
+            ("$schema" | "additionalProperties", _) => {}
+            ("type", Value::String(kind)) => assert!(is(kind, value), "{at} is not {kind}: {value}"),
+            ("anyOf", Value::Array(kinds)) => {
+                let mut kinds = kinds.iter().filter_map(|kind| kind["type"].as_str());
+                assert!(kinds.any(|kind| is(kind, value)), "{at}: {value}");
+            }
+            ("properties", Value::Object(properties)) => {
+                let is_closed = schema.get("additionalProperties").is_some();
+                for (name, value) in value.as_object().unwrap() {
+                    match properties.get(name) {
+                        Some(schema) => check(schema, value, &format!("{at}.{name}")),
+                        None => assert!(!is_closed, "{at}.{name} is not in the schema"),
+                    }
+                }
+            }
+            other => panic!("{at}: the word {other:?} is not one that this test knows"),
+        }
+    }
+}
+
+fn is(kind: &str, value: &Value) -> bool {
+    match kind {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        "boolean" => value.is_boolean(),
+        other => panic!("type {other}"),
+    }
+}

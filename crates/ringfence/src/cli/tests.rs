@@ -1,0 +1,46 @@
+//! The command line as a whole: what may be typed, and its help.
+
+use super::*;
+
+/// The help of the program and of each command, at a fixed width.
+pub(crate) fn helps() -> Vec<(String, String)> {
+    let mut command = definition().term_width(100);
+    command.build();
+    let mut helps = Vec::new();
+    add_help("ringfence", &mut command, &mut helps);
+    helps
+}
+
+fn add_help(name: &str, command: &mut clap::Command, helps: &mut Vec<(String, String)>) {
+    helps.push((name.to_owned(), command.render_long_help().to_string()));
+    for inner in command
+        .get_subcommands_mut()
+        .filter(|inner| inner.get_name() != "help")
+    {
+        add_help(&format!("{name} {}", inner.get_name()), inner, helps);
+    }
+}
+
+#[test]
+fn the_command_line_is_well_formed() {
+    definition().debug_assert();
+}
+
+#[test]
+fn the_flag_for_json_is_found_in_any_command() {
+    let asks = |words: &[&str]| {
+        let matches = definition().try_get_matches_from([&["ringfence"], words].concat());
+        asks_for_json(&matches.unwrap())
+    };
+    assert!(asks(&["stats", "--json"]) && asks(&["vault", "list", "--json"]));
+    assert!(!asks(&["stats"]) && !asks(&["audit", "export"]) && !asks(&["serve"]));
+}
+
+#[test]
+fn help_is_golden() {
+    let text: Vec<String> = helps()
+        .iter()
+        .map(|(name, help)| format!("--- {name} ---\n{help}"))
+        .collect();
+    crate::golden::compare("help.txt", &text.join("\n"));
+}

@@ -1,0 +1,12 @@
+//! What a server with the default configuration offers.
+
+use super::{execute_code::tests::offer, prompts, tools};
+use rmcp::model::{Prompt, Tool};
+
+pub(crate) fn prompts_of_the_reference() -> Vec<Prompt> {
+    prompts::list(&offer())
+}
+
+pub(crate) fn tools_of_the_reference() -> Vec<Tool> {
+    tools::list(&offer())
+}

@@ -1,0 +1,366 @@
+//! What the effective settings mean to the engine: each part of it gets its own.
+
+use super::{
+    Environment, Setting, checks,
+    egress_words::OnDeniedWord,
+    expand,
+    keys::{Days, Effective},
+    record_words::{AuditStore, NamespacePriority, PackagePattern, VaultKey, VaultStore},
+    refusal,
+    shares::{Share, Shares},
+    state, trust,
+    words::{List, Location, ModuleName, SettingValue},
+};
+use ringfence_engine::{
+    ApprovalSettings, AuditSettings, DiskPolicy, EgressLimits, EgressPolicy, EgressSettings, EngineSettings,
+    ListedWorkspace, OnDenied, PackagePolicy, PackageSettings, Personal, PolicySettings, QueueSettings, Rate,
+    RecordSettings, ResultSettings, RuntimeSettings, SessionSettings, WarmSettings,
+};
+use ringfence_store::{
+    artifacts::Retention,
+    audit::{Keep, Storage},
+    layers::LayersKept,
+    snapshots::SnapshotLimits,
+    vault::{FileKey, VaultSettings},
+};
+use ringfence_types::{Limits, RequestError, WorkspaceMode, WorkspaceName};
+use std::{
+    io,
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+const MINUTE: u64 = 60;
+const DAY: u64 = 24 * 60 * MINUTE;
+/// Files, directories and links of one snapshot.
+const SNAPSHOT_ENTRIES_MAX: usize = 200_000;
+const RECORD: &str = "record";
+/// Finding an address and connecting to it.
+const CONNECT: Duration = Duration::from_secs(10);
+/// The first words of a connection.
+const HELLO: Duration = Duration::from_secs(10);
+
+/// The engine's settings, and a warning where the state is not in its usual place.
+pub(super) fn engine(
+    environment: &Environment,
+    settings: &Effective,
+    file: Option<&Path>,
+) -> Result<(EngineSettings, Option<String>), RequestError> {
+    let at = |setting: &Setting<Location>| at(environment, setting);
+    let mounts = &settings.runtimes_mounts;
+    let mounts = mounts
+        .iter()
+        .map(|path| expand(environment, path, &mounts.origin));
+    let (state_dir, warning) = state::of(environment, settings)?;
+    let engine = EngineSettings {
+        helper: PathBuf::from(crate::executable::SELF),
+        guarded: trust::guarded(environment, file),
+        tier: settings.floor.value,
+        record: record(environment, settings, &state_dir)?,
+        state_dir,
+        packages: PackageSettings {
+            sources: environment.package_sources(),
+            kept: LayersKept {
+                age: days(&settings.packages_keep_days),
+                bytes: settings.packages_keep_mb.bytes(),
+            },
+        },
+        egress: egress(settings, at(&settings.egress_ca_file)?),
+        policy: policy(environment, settings)?,
+        queue: queue(settings),
+        runtimes: RuntimeSettings {
+            python: at(&settings.runtimes_python)?,
+            node: at(&settings.runtimes_node)?,
+            shell: at(&settings.runtimes_shell)?,
+            search_path: environment.search_path(),
+            extra_mounts: mounts.collect::<Result<_, _>>()?,
+        },
+        warm: warm(settings),
+        sessions: SessionSettings {
+            max: settings.sessions_max.size(),
+            per_namespace: settings.sessions_per_namespace.size(),
+            idle: settings
+                .sessions_idle_seconds
+                .duration()
+                .min(settings.sessions_idle_seconds_max.duration()),
+            idle_max: settings.sessions_idle_seconds_max.duration(),
+            age: settings.sessions_age_seconds.duration(),
+        },
+        results: ResultSettings {
+            keep: settings.results_keep_minutes.of_seconds(MINUTE),
+            bytes_max: usize::try_from(settings.results_memory_mb.bytes()).unwrap_or(usize::MAX),
+        },
+        approvals: ApprovalSettings {
+            timeout: settings.approvals_timeout_seconds.of_seconds(1),
+            namespace_max: settings.approvals_max_namespace_minutes.of_seconds(MINUTE),
+        },
+    };
+    Ok((engine, warning))
+}
+
+fn at(environment: &Environment, setting: &Setting<Location>) -> Result<Option<PathBuf>, RequestError> {
+    match &setting.value {
+        Location::Usual => Ok(None),
+        Location::At(path) => expand(environment, path, &setting.origin).map(Some),
+    }
+}
+
+fn days(setting: &Days) -> Duration {
+    setting.of_seconds(DAY)
+}
+
+fn queue(settings: &Effective) -> QueueSettings {
+    let narrow = |number: u64| u32::try_from(number).ok().and_then(NonZeroU32::new);
+    let per_minute = narrow(settings.queue_rate_per_minute.get());
+    let burst = narrow(settings.queue_rate_burst.get());
+    let priorities = settings.queue_priorities.iter().cloned();
+    QueueSettings {
+        concurrency: settings.queue_concurrency.size(),
+        memory_bytes: settings.queue_memory_mb.bytes(),
+        waiting: settings.queue_waiting.size(),
+        patience: settings.queue_wait_seconds.duration(),
+        priorities: priorities
+            .map(|NamespacePriority(namespace, priority)| (namespace, priority))
+            .collect(),
+        rate: per_minute
+            .zip(burst)
+            .map(|(per_minute, burst)| Rate { per_minute, burst }),
+    }
+}
+
+fn warm(settings: &Effective) -> WarmSettings {
+    let names =
+        |modules: &List<ModuleName>| modules.iter().map(|module| module.as_str().to_owned()).collect();
+    WarmSettings {
+        ready: settings.warm_ready.size(),
+        ready_max: settings.warm_ready_max.size(),
+        memory_bytes: settings.warm_memory_mb.bytes(),
+        preload_python: names(&settings.warm_preload_python),
+        preload_node: names(&settings.warm_preload_node),
+        template_forks: u32::try_from(settings.warm_template_forks.get()).unwrap_or(u32::MAX),
+        template_age: settings.warm_template_minutes.of_seconds(MINUTE),
+    }
+}
+
+fn egress(settings: &Effective, ca_file: Option<PathBuf>) -> EgressSettings {
+    EgressSettings {
+        ca_file,
+        resolvers: settings
+            .egress_resolvers
+            .iter()
+            .map(|resolver| resolver.0)
+            .collect(),
+        private: settings
+            .egress_private
+            .iter()
+            .map(|host| host.0.clone())
+            .collect(),
+        limits: EgressLimits {
+            connections: settings.egress_connections.size(),
+            connections_per_namespace: settings.egress_connections_per_namespace.size(),
+            bytes_out: settings.egress_sent_mb.bytes(),
+            bytes_in: settings.egress_received_mb.bytes(),
+            connection_time: settings.egress_connection_seconds.duration(),
+            idle: settings.egress_idle_seconds.duration(),
+            connect: CONNECT,
+            hello: HELLO,
+        },
+    }
+}
+
+/// Everything that outlives a request lies in one directory of this user's alone.
+fn record(
+    environment: &Environment,
+    settings: &Effective,
+    state_dir: &Path,
+) -> Result<RecordSettings, RequestError> {
+    let directory = state_dir.join(RECORD);
+    let usual = |setting: &Setting<Location>, name: &str| {
+        Ok(at(environment, setting)?.unwrap_or_else(|| directory.join(name)))
+    };
+    let place = match settings.audit_store.value {
+        AuditStore::Sqlite => Storage::File(usual(&settings.audit_path, "audit.db")?),
+        AuditStore::Memory => Storage::Memory,
+    };
+    Ok(RecordSettings {
+        audit: AuditSettings {
+            place,
+            durability: settings.audit_durability.value,
+            on_failure: settings.audit_on_failure.value,
+            keep: Keep {
+                segment_bytes: settings.audit_segment_mb.bytes(),
+                total_bytes: settings.audit_max_mb.bytes(),
+                age: days(&settings.audit_keep_days),
+            },
+        },
+        vault: vault(environment, settings, usual)?,
+        retention: Retention {
+            age: days(&settings.artifacts_keep_days),
+            bytes: settings.artifacts_max_mb.bytes(),
+        },
+        snapshots: SnapshotLimits {
+            entries: SNAPSHOT_ENTRIES_MAX,
+            bytes: settings.caps_disk_mb.bytes(),
+            stored_bytes: settings.snapshots_max_mb.bytes(),
+            total_bytes: settings.snapshots_total_mb.bytes(),
+            snapshots: settings.snapshots_max.size(),
+        },
+        personal: match settings.redact_personal.value {
+            true => Personal::Remove,
+            false => Personal::Keep,
+        },
+        directory,
+    })
+}
+
+fn vault(
+    environment: &Environment,
+    settings: &Effective,
+    usual: impl Fn(&Setting<Location>, &str) -> Result<PathBuf, RequestError>,
+) -> Result<VaultSettings, RequestError> {
+    let secrets = environment.secrets()?;
+    let store = &settings.vault_store;
+    Ok(match store.value {
+        VaultStore::Environment => VaultSettings::Environment(secrets),
+        _ if environment.configures() && !secrets.is_empty() => {
+            return Err(refusal(
+                format!(
+                    "{} is set, and vault.store = {} ({}) does not read the environment.",
+                    secrets[0].0,
+                    store.json().as_str().unwrap_or_default(),
+                    store.origin
+                ),
+                "Set `vault.store: env` (RINGFENCE_VAULT_STORE=env), or unset the variable.",
+            ));
+        }
+        VaultStore::Memory => VaultSettings::Memory,
+        VaultStore::File => VaultSettings::File {
+            path: usual(&settings.vault_path, "vault")?,
+            key: match settings.vault_key.value {
+                VaultKey::File => FileKey::KeyFile(usual(&settings.vault_key_file, "vault.key")?),
+                VaultKey::Passphrase => FileKey::Passphrase(environment.passphrase()?),
+            },
+        },
+    })
+}
+
+fn policy(environment: &Environment, settings: &Effective) -> Result<PolicySettings, RequestError> {
+    let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    macro_rules! limits {
+        ($ram:ident, $cpu:ident, $timeout:ident, $processes:ident, $output:ident, $disk:ident) => {
+            Limits {
+                memory_bytes: settings.$ram.bytes(),
+                cpu_millicores: narrow(settings.$cpu.thousandths()),
+                timeout_ms: settings.$timeout.thousandths(),
+                processes: narrow(settings.$processes.get()),
+                output_bytes: settings.$output.get(),
+                disk_bytes: settings.$disk.bytes(),
+            }
+        };
+    }
+    let defaults = limits!(
+        limits_ram_mb,
+        limits_cpu_cores,
+        limits_timeout_seconds,
+        limits_processes,
+        limits_output_bytes,
+        limits_disk_mb
+    );
+    let caps = limits!(
+        caps_ram_mb,
+        caps_cpu_cores,
+        caps_timeout_seconds,
+        caps_processes,
+        caps_output_bytes,
+        caps_disk_mb
+    );
+    let patterns = settings.packages_allow.iter();
+    Ok(PolicySettings {
+        defaults,
+        caps,
+        secrets: settings.vault_allow.to_vec(),
+        workspaces: workspaces(environment, &settings.workspaces)?,
+        check: checks::check(environment, settings)?,
+        egress: EgressPolicy {
+            tier: settings.floor.value,
+            allow: settings.egress_allow.to_vec(),
+            secrets: settings.egress_secrets.to_vec(),
+            on_denied: match settings.egress_on_denied.value {
+                OnDeniedWord::Deny => OnDenied::Deny,
+                OnDeniedWord::Ask => OnDenied::Ask(settings.egress_ask_seconds.of_seconds(1)),
+            },
+        },
+        disk: DiskPolicy {
+            total: settings.disk_total_mb.bytes(),
+            of_namespace: settings.disk_namespace_mb.bytes(),
+            free: settings.disk_free_mb.bytes(),
+        },
+        packages: PackagePolicy {
+            enabled: settings.packages_enabled.value,
+            allow: patterns.map(|PackagePattern(pattern)| pattern.clone()).collect(),
+            hosts: settings.packages_hosts.to_vec(),
+            timeout: settings.packages_timeout_seconds.duration(),
+            bytes_max: settings.packages_max_mb.bytes(),
+        },
+    })
+}
+
+/// Where they really are: what is lent shall be what the operator sees now.
+fn workspaces(
+    environment: &Environment,
+    setting: &Setting<Shares>,
+) -> Result<Vec<ListedWorkspace>, RequestError> {
+    let one = |(name, share): (&WorkspaceName, &Share)| {
+        let path = expand(environment, &share.path, &setting.origin)?;
+        let found = path
+            .canonicalize()
+            .and_then(|directory| match directory.is_dir() {
+                true => Ok(directory),
+                false => Err(io::Error::from(io::ErrorKind::NotADirectory)),
+            });
+        let directory = found.map_err(|error| {
+            refusal(
+                format!(
+                    "workspace `{name}` ({}): {}: {error}.",
+                    setting.origin,
+                    path.display()
+                ),
+                "Name a directory that is there.",
+            )
+        })?;
+        let listed = ListedWorkspace {
+            name: name.clone(),
+            directory,
+            mode: share.mode,
+            namespaces: share.namespaces.clone(),
+        };
+        Ok((path, listed))
+    };
+    let all: Vec<(PathBuf, ListedWorkspace)> = setting.items().map(one).collect::<Result<_, _>>()?;
+    for (path, inner) in &all {
+        let mut others = all.iter().map(|(_, other)| other);
+        if let Some(outer) = others.find(|outer| may_replace(outer, path, &inner.directory)) {
+            return Err(refusal(
+                format!(
+                    "workspace `{}` ({}): {} lies in the workspace `{}`, whose programs may put anything in its place.",
+                    inner.name,
+                    setting.origin,
+                    path.display(),
+                    outer.name
+                ),
+                "Share that one as `overlay` or `ro`, or have a directory elsewhere.",
+            ));
+        }
+    }
+    Ok(all.into_iter().map(|(_, listed)| listed).collect())
+}
+
+/// Does the way to a directory, as it was written or as it is, lead through one that programs may write.
+fn may_replace(outer: &ListedWorkspace, path: &Path, directory: &Path) -> bool {
+    let passes = |way: &Path| {
+        let mut above = way.ancestors().skip(1);
+        above.any(|above| above.canonicalize().is_ok_and(|real| real == outer.directory))
+    };
+    outer.mode == WorkspaceMode::Rw && (passes(path) || passes(directory))
+}
