@@ -109,3 +109,8 @@ async def until(condition, seconds: float) -> float:
             raise AssertionError(f"still not so after {seconds} s")
         await anyio.sleep(0.005)
     return time.monotonic() - begun
+
+
+async def within_a_second(a_round) -> None:
+    took = await a_round()
+    assert took <= 1, f"{took} s"

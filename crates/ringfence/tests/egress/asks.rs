@@ -1,14 +1,12 @@
 //! A program connects to a host that no rule allows, and a person is asked while its connection waits: in the command line, in
 //! the client's dialogue, or not at all.
 
-use super::{World, client::Server};
-use serde_json::{Value, json};
-use std::{
-    process::{Command, Stdio},
-    time::{Duration, Instant},
+use super::{World, elsewhere};
+use crate::client::{
+    Server, assert_contains, eventually, json_of, list_of, start, stderr_of, stdout_of, text_of,
 };
-
-const PATIENCE: Duration = Duration::from_secs(20);
+use serde_json::{Value, json};
+use std::process::{Command, Stdio};
 
 /// One connection, and what is heard over it.
 const TLS: &str = "import socket, ssl\nraw = socket.create_connection(('good.test', 443), timeout=40)\ntls = ssl._create_unverified_context().wrap_socket(raw, server_hostname='good.test')\ntls.sendall(b'GET / HTTP/1.1\\r\\nHost: good.test\\r\\n\\r\\n')\ndata = b''\nwhile b'hello' not in data:\n    data += tls.recv(4096)\ndata.decode().splitlines()[-1]";
@@ -23,20 +21,9 @@ fn serve(world: &World, seconds: &str) -> Command {
     command
 }
 
-fn begin(server: &mut Server, arguments: Value) -> u64 {
-    server.send(
-        "tools/call",
-        json!({"name": "execute_code", "arguments": arguments}),
-    )
-}
-
-fn result(server: &mut Server, id: u64) -> Value {
-    server.await_answer(id).0["result"]["structuredContent"].clone()
-}
-
 fn said(world: &World, words: &[&str]) -> Value {
     let output = world.ringfence(words).output().unwrap();
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+    json_of(&output)
 }
 
 fn pending(world: &World) -> Vec<Value> {
@@ -47,19 +34,18 @@ fn pending(world: &World) -> Vec<Value> {
 }
 
 fn one_pending(world: &World) -> Value {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        if let Some(one) = pending(world).pop() {
-            return one;
-        }
-        assert!(Instant::now() < end, "nobody was asked");
-    }
+    let mut one = None;
+    eventually(|| {
+        one = pending(world).pop();
+        one.is_some()
+    });
+    one.unwrap()
 }
 
 /// The operator at another terminal.
 fn answer(world: &World, words: &[&str]) -> Value {
     let request = one_pending(world);
-    let id = request["id"].as_str().unwrap();
+    let id = text_of(&request["id"]);
     let words = [&["approvals", words[0], id], &words[1..]].concat();
     let done = world.ringfence(&words).output().unwrap();
     assert!(done.status.success(), "{done:?}");
@@ -73,29 +59,31 @@ fn records(world: &World, action: &str) -> Vec<Value> {
 
 /// The only denial of a result.
 fn denial(result: &Value) -> (String, String) {
-    let denials = result["denials"].as_array().unwrap();
+    let denials = list_of(&result["denials"]);
     assert_eq!(denials.len(), 1, "{result}");
     let word = |name: &str| denials[0][name].as_str().unwrap().to_owned();
     (word("rule"), word("what"))
 }
 
+/// claim: [APR-8]
 #[test]
-#[ignore = "runs in a network namespace of its own, where another test starts it"]
-fn an_approval_in_the_command_line_continues_the_same_connection() {
+fn an_approval_asked_by_a_sandboxed_program_decided_in_the_cli_continues_the_same_connection() {
+    if elsewhere(
+        "asks::an_approval_asked_by_a_sandboxed_program_decided_in_the_cli_continues_the_same_connection",
+    ) {
+        return;
+    }
     let world = World::new("asks");
     let mut server = Server::of(serve(&world, "60"));
-    let id = begin(&mut server, json!({"code": TLS}));
+    let id = server.send_call("execute_code", json!({"code": TLS}));
     let request = one_pending(&world);
     assert_eq!(world.heard(), [""; 0], "nothing has left the machine yet");
     assert_eq!(request["what"], "good.test:443", "{request}");
     assert_eq!(request["scopes"], json!(["once", "namespace"]));
     let lines = request["lines"].to_string();
-    assert!(
-        lines.contains("tries to reach a host") && lines.contains("denied after 60 s"),
-        "{lines}"
-    );
+    assert_contains(&lines, ["tries to reach a host", "denied after 60 s"]);
     answer(&world, &["approve"]);
-    let done = result(&mut server, id);
+    let done = server.result(id);
     assert_eq!(done["result"], "hello from good.test", "{done}");
     assert_eq!(done["denials"], json!([]));
     assert_eq!(request["execution_id"], done["execution_id"]);
@@ -113,9 +101,9 @@ fn an_approval_in_the_command_line_continues_the_same_connection() {
     assert_eq!(decided[0]["execution_id"], done["execution_id"]);
     assert_eq!(decided[0]["details"]["scope"], "once");
     // It was for that run: the next is asked about again.
-    let id = begin(&mut server, json!({"code": TLS}));
+    let id = server.send_call("execute_code", json!({"code": TLS}));
     answer(&world, &["deny"]);
-    let done = result(&mut server, id);
+    let done = server.result(id);
     assert_eq!(
         denial(&done),
         (
@@ -124,39 +112,34 @@ fn an_approval_in_the_command_line_continues_the_same_connection() {
         )
     );
     // Nobody is asked again what was denied a moment ago.
-    let id = begin(&mut server, json!({"code": TLS}));
-    let done = result(&mut server, id);
+    let done = server.facts("execute_code", json!({"code": TLS}));
     assert!(denial(&done).1.contains("denied a moment ago"), "{done}");
     assert_eq!(world.heard(), [""; 0]);
     println!("\n| asked by a program | approved in the CLI | the same connection | hello from good.test | |");
 }
 
+/// claim: [APR-8]
 #[test]
-#[ignore = "runs in a network namespace of its own, where another test starts it"]
-fn without_an_answer_it_is_denied_and_a_call_that_is_gone_takes_its_question_along() {
+fn a_question_of_a_program_that_nobody_answers_is_a_denial() {
+    if elsewhere("asks::a_question_of_a_program_that_nobody_answers_is_a_denial") {
+        return;
+    }
     let world = World::new("expired");
     let mut server = Server::of(serve(&world, "1"));
-    let id = begin(&mut server, json!({"code": TLS}));
-    let done = result(&mut server, id);
+    let done = server.facts("execute_code", json!({"code": TLS}));
     let (rule, what) = denial(&done);
     assert_eq!(rule, "egress.name");
-    assert!(
-        what.ends_with("asked, and nobody has answered within 1 s"),
-        "{what}"
-    );
+    assert!(what.ends_with("asked, and not answered within 1 s"), "{what}");
     assert_eq!(
         records(&world, "approval.decided")[0]["details"]["why"],
         "timeout"
     );
     drop(server);
     let mut server = Server::of(serve(&world, "60"));
-    let id = begin(&mut server, json!({"code": TLS}));
+    let id = server.send_call("execute_code", json!({"code": TLS}));
     one_pending(&world);
-    server.tell("notifications/cancelled", json!({"requestId": id}));
-    let end = Instant::now() + PATIENCE;
-    while !pending(&world).is_empty() {
-        assert!(Instant::now() < end, "it still waits");
-    }
+    server.cancel(id);
+    eventually(|| pending(&world).is_empty());
     drop(server);
     let whys: Vec<Value> = records(&world, "approval.decided")
         .iter()
@@ -166,26 +149,29 @@ fn without_an_answer_it_is_denied_and_a_call_that_is_gone_takes_its_question_alo
     assert_eq!(world.heard(), [""; 0]);
 }
 
+/// claim: [APR-8]
 #[test]
-#[ignore = "runs in a network namespace of its own, where another test starts it"]
-fn a_program_that_tries_everything_asks_a_few_times() {
+fn a_program_cannot_wear_a_person_down() {
+    if elsewhere("asks::a_program_cannot_wear_a_person_down") {
+        return;
+    }
     let world = World::new("everything");
     let mut server = Server::of(serve(&world, "2"));
     let flood = "import socket, threading\nnames = [f'd{n}.test' for n in range(400)] + ['good.test'] * 20\ndef one(name):\n    try:\n        s = socket.create_connection((name, 443), timeout=5)\n        s.recv(1)\n    except OSError:\n        pass\nwhile names:\n    some, names = names[:40], names[40:]\n    threads = [threading.Thread(target=one, args=(name,)) for name in some]\n    [t.start() for t in threads]\n    [t.join() for t in threads]\n'done'";
-    let id = begin(&mut server, json!({"code": flood, "timeout_seconds": 60}));
+    let id = server.send_call("execute_code", json!({"code": flood, "timeout_seconds": 60}));
     // Meanwhile no more wait than a person can look at.
     let first = one_pending(&world);
     assert!(pending(&world).len() <= 4);
-    let done = result(&mut server, id);
+    let done = server.result(id);
     assert_eq!(done["result"], "done", "{done}");
     let asked = records(&world, "approval.requested");
     assert!((1..=8).contains(&asked.len()), "{}: {first}", asked.len());
     assert_eq!(world.heard(), [""; 0], "no name was asked for outside");
-    let denials = done["denials"].as_array().unwrap();
+    let denials = list_of(&done["denials"]);
     let has = |words: &str| {
         denials
             .iter()
-            .any(|denial| denial["what"].as_str().unwrap().contains(words))
+            .any(|denial| text_of(&denial["what"]).contains(words))
     };
     assert!(has("has asked 8 times") || has("wait already"), "{done}");
     println!(
@@ -194,9 +180,12 @@ fn a_program_that_tries_everything_asks_a_few_times() {
     );
 }
 
+/// claim: [APR-8]
 #[test]
-#[ignore = "runs in a network namespace of its own, where another test starts it"]
-fn an_approval_makes_no_address_reachable_that_is_not_public() {
+fn a_yes_to_a_program_opens_nothing_inside() {
+    if elsewhere("asks::a_yes_to_a_program_opens_nothing_inside") {
+        return;
+    }
     let world = World::new("inside");
     let mut server = Server::of(serve(&world, "30"));
     let code = "import urllib.request\nurllib.request.urlopen('http://NAME/', timeout=40).read().decode()";
@@ -204,10 +193,10 @@ fn an_approval_makes_no_address_reachable_that_is_not_public() {
         ("metadata.test", "dns metadata.test"),
         ("sneaky.test", "dns sneaky.test"),
     ] {
-        let id = begin(&mut server, json!({"code": code.replace("NAME", name)}));
+        let id = server.send_call("execute_code", json!({"code": code.replace("NAME", name)}));
         let asked = answer(&world, &["approve"]);
         assert_eq!(asked["what"], format!("{name}:80"));
-        let done = result(&mut server, id);
+        let done = server.result(id);
         assert_eq!(denial(&done).0, "egress.address", "{done}");
         let heard = world.heard();
         assert!(
@@ -223,32 +212,36 @@ fn an_approval_makes_no_address_reachable_that_is_not_public() {
         "10.7.7.7",
         "93.184.216.34",
     ] {
-        let id = begin(&mut server, json!({"code": code.replace("NAME", host)}));
-        let done = result(&mut server, id);
+        let done = server.facts("execute_code", json!({"code": code.replace("NAME", host)}));
         assert_eq!(done["success"], false, "{host}: {done}");
-        assert!(!done["denials"].as_array().unwrap().is_empty(), "{host}: {done}");
+        assert!(!list_of(&done["denials"]).is_empty(), "{host}: {done}");
     }
     let by_proxy = "import urllib.request\nproxy = urllib.request.ProxyHandler({'http': 'http://198.18.0.1:3128'})\nurllib.request.build_opener(proxy).open('http://169.254.169.254/', timeout=40).read()";
-    let id = begin(&mut server, json!({"code": by_proxy}));
-    assert_eq!(result(&mut server, id)["success"], false);
+    assert_eq!(
+        server.facts("execute_code", json!({"code": by_proxy}))["success"],
+        false
+    );
     assert_eq!(records(&world, "approval.requested").len(), before);
     assert_eq!(world.heard(), [""; 0]);
 }
 
+/// claim: [APR-8]
 #[test]
-#[ignore = "runs in a network namespace of its own, where another test starts it"]
-fn whoever_denies_or_narrows_is_not_asked() {
+fn nobody_is_asked_by_default_or_against_the_callers_word() {
+    if elsewhere("asks::nobody_is_asked_by_default_or_against_the_callers_word") {
+        return;
+    }
     let world = World::new("deny");
     // As it is where nobody has set anything.
     let mut server = Server::of(world.ringfence(&["serve"]));
-    let id = begin(&mut server, json!({"code": TLS}));
-    assert_eq!(denial(&result(&mut server, id)).0, "egress.name");
+    let id = server.send_call("execute_code", json!({"code": TLS}));
+    assert_eq!(denial(&server.result(id)).0, "egress.name");
     drop(server);
     let mut command = world.ringfence(&["serve"]);
     command.env("RINGFENCE_EGRESS_ALLOW", "other.test");
     let mut server = Server::of(command);
-    let id = begin(&mut server, json!({"code": TLS}));
-    let (rule, what) = denial(&result(&mut server, id));
+    let id = server.send_call("execute_code", json!({"code": TLS}));
+    let (rule, what) = denial(&server.result(id));
     assert_eq!(rule, "egress.name");
     assert!(what.starts_with("No network access to good.test:443"), "{what}");
     drop(server);
@@ -257,8 +250,10 @@ fn whoever_denies_or_narrows_is_not_asked() {
     command.env("RINGFENCE_EGRESS_ALLOW", "other.test");
     let mut server = Server::of(command);
     for only in [json!([]), json!(["other.test"])] {
-        let id = begin(&mut server, json!({"code": TLS, "allowed_domains": only}));
-        assert_eq!(result(&mut server, id)["success"], false);
+        assert_eq!(
+            server.facts("execute_code", json!({"code": TLS, "allowed_domains": only}))["success"],
+            false
+        );
     }
     assert_eq!(records(&world, "approval.requested"), [Value::Null; 0]);
     assert_eq!(world.heard(), [""; 0]);
@@ -270,9 +265,8 @@ fn whoever_denies_or_narrows_is_not_asked() {
         .env("RINGFENCE_SECRET_DEFAULT_TOKEN", "Tok3nOfTheStory9x");
     let mut server = Server::of(command);
     let code = "import os, socket\ns = socket.create_connection((os.environ['TOKEN'] + '.good.test', 443), timeout=40)\ns.recv(1)";
-    let id = begin(&mut server, json!({"code": code, "secrets": ["TOKEN"]}));
-    let done = result(&mut server, id);
-    let denials = done["denials"].as_array().unwrap();
+    let done = server.facts("execute_code", json!({"code": code, "secrets": ["TOKEN"]}));
+    let denials = list_of(&done["denials"]);
     assert!(!denials.is_empty(), "{done}");
     assert!(
         denials.iter().all(|denial| denial["rule"] == "egress.name"),
@@ -286,25 +280,26 @@ fn whoever_denies_or_narrows_is_not_asked() {
 }
 
 #[test]
-#[ignore = "runs in a network namespace of its own, where another test starts it"]
-fn a_session_has_what_was_approved_for_it_and_asks_in_its_calls_alone() {
+fn a_session_asks_in_its_calls() {
+    if elsewhere("asks::a_session_asks_in_its_calls") {
+        return;
+    }
     let world = World::new("session-asks");
     let mut server = Server::of(serve(&world, "30"));
-    let made = server.call("create_session", json!({"language": "python"}));
-    let session = made["structuredContent"]["session_id"].clone();
+    let session = server.create(json!({"language": "python"}));
     let call = |code: &str| json!({"code": code, "session_id": session});
     // Once is for that call.
-    let id = begin(&mut server, call(TLS));
+    let id = server.send_call("execute_code", call(TLS));
     let request = answer(&world, &["approve"]);
     assert_eq!(request["scopes"], json!(["once", "session", "namespace"]));
     assert_eq!(request["session_id"], session);
-    assert_eq!(result(&mut server, id)["result"], "hello from good.test");
-    let id = begin(&mut server, call(TLS));
+    assert_eq!(server.result(id)["result"], "hello from good.test");
+    let id = server.send_call("execute_code", call(TLS));
     answer(&world, &["approve", "--scope", "session"]);
-    assert_eq!(result(&mut server, id)["result"], "hello from good.test");
-    let id = begin(&mut server, call(TLS));
+    assert_eq!(server.result(id)["result"], "hello from good.test");
+    let id = server.send_call("execute_code", call(TLS));
     assert_eq!(
-        result(&mut server, id)["result"],
+        server.result(id)["result"],
         "hello from good.test",
         "it has that now"
     );
@@ -312,56 +307,49 @@ fn a_session_has_what_was_approved_for_it_and_asks_in_its_calls_alone() {
     world.heard();
     // What goes on between two calls asks nobody.
     let later = "import socket, threading, time\nseen = []\ngo = threading.Event()\ndef run():\n    go.wait()\n    while not seen or seen[-1] != 'refused':\n        try:\n            connection = socket.create_connection(('other.test', 443), timeout=1)\n            seen.append('refused' if connection.recv(1) == b'\\x15' else 'reached')\n        except OSError as error:\n            seen.append(type(error).__name__)\n        time.sleep(0.05)\nthreading.Thread(target=run, daemon=True).start()\nthreading.Timer(0.5, go.set).start()";
-    let id = begin(&mut server, call(later));
-    assert_eq!(result(&mut server, id)["success"], true);
-    let end = Instant::now() + PATIENCE;
-    loop {
-        let id = begin(
-            &mut server,
-            json!({"code": "seen[-1:] == ['refused']", "session_id": session}),
-        );
-        if result(&mut server, id)["result"] == true {
-            break;
-        }
-        assert!(Instant::now() < end);
-        std::thread::sleep(Duration::from_millis(300));
-    }
+    let id = server.send_call("execute_code", call(later));
+    assert_eq!(server.result(id)["success"], true);
+    let seen = call("seen[-1:] == ['refused']");
+    eventually(|| server.facts("execute_code", seen.clone())["result"] == true);
     assert_eq!(world.heard(), [""; 0]);
 }
 
 #[test]
-#[ignore = "runs in a network namespace of its own, where another test starts it"]
-fn the_client_whose_call_waits_asks_its_user() {
+fn a_program_asks_in_the_dialogue_of_the_client_that_runs_it() {
+    if elsewhere("asks::a_program_asks_in_the_dialogue_of_the_client_that_runs_it") {
+        return;
+    }
     let world = World::new("dialogue");
     let mut server = Server::able_to(json!({"elicitation": {}}), serve(&world, "60"));
-    let id = begin(&mut server, json!({"code": TLS}));
+    let id = server.send_call("execute_code", json!({"code": TLS}));
     let dialogue = server.hear("elicitation/create");
-    let message = dialogue["params"]["message"].as_str().unwrap();
+    let message = text_of(&dialogue["params"]["message"]);
     assert!(message.contains("host: good.test\n  ports: 443"), "{message}");
     let yes = json!({"action": "accept", "content": {"decision": "once"}});
     server.reply(&dialogue, yes);
-    let done = result(&mut server, id);
+    let done = server.result(id);
     assert_eq!(done["result"], "hello from good.test", "{done}");
     // Decided elsewhere, it is taken back.
-    let id = begin(&mut server, json!({"code": TLS}));
+    let id = server.send_call("execute_code", json!({"code": TLS}));
     let dialogue = server.hear("elicitation/create");
     answer(&world, &["approve"]);
     let taken_back = server.hear("notifications/cancelled");
     assert_eq!(taken_back["params"]["requestId"], dialogue["id"]);
-    assert_eq!(result(&mut server, id)["result"], "hello from good.test");
+    assert_eq!(server.result(id)["result"], "hello from good.test");
     // So it is when the program does not wait for it.
     let impatient = "import os, socket, time\nwaits = socket.create_connection(('other.test', 443), timeout=40)\nwhile not os.path.exists('go'):\n    time.sleep(0.02)";
-    let id = begin(&mut server, json!({"code": impatient, "workspace": "namespace"}));
+    let wish = json!({"code": impatient, "workspace": "namespace"});
+    let id = server.send_call("execute_code", wish);
     let dialogue = server.hear("elicitation/create");
     let go = json!({"name": "put_file", "arguments": {"path": "go", "text": ""}});
     server.send("tools/call", go);
     let taken_back = server.hear("notifications/cancelled");
     assert_eq!(taken_back["params"]["requestId"], dialogue["id"]);
-    assert_eq!(result(&mut server, id)["success"], true);
-    let id = begin(&mut server, json!({"code": TLS}));
+    assert_eq!(server.result(id)["success"], true);
+    let id = server.send_call("execute_code", json!({"code": TLS}));
     let dialogue = server.hear("elicitation/create");
     server.reply(&dialogue, json!({"action": "decline"}));
-    let done = result(&mut server, id);
+    let done = server.result(id);
     assert!(
         denial(&done).1.contains("denied by a person, asked by mcp"),
         "{done}"
@@ -369,8 +357,10 @@ fn the_client_whose_call_waits_asks_its_user() {
 }
 
 #[test]
-#[ignore = "runs in a network namespace of its own, where another test starts it"]
-fn a_run_of_the_command_line_is_answered_at_another_terminal() {
+fn a_script_of_the_command_line_asks_at_another_terminal() {
+    if elsewhere("asks::a_script_of_the_command_line_asks_at_another_terminal") {
+        return;
+    }
     let world = World::new("run-asks");
     let script = world.directory.join("script.py");
     std::fs::write(
@@ -386,29 +376,23 @@ fn a_run_of_the_command_line_is_answered_at_another_terminal() {
         command
             .env("RINGFENCE_EGRESS_ON_DENIED", "ask")
             .env("RINGFENCE_EGRESS_ASK_SECONDS", "30")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command.spawn().unwrap()
+            .stdin(Stdio::null());
+        start(&mut command)
     };
     for words in [&[][..], &["--allow", "other.test"]] {
         let running = run(words);
         let request = answer(&world, &["approve"]);
         let done = running.wait_with_output().unwrap();
         assert!(done.status.success(), "{done:?}");
-        assert_eq!(
-            String::from_utf8_lossy(&done.stdout),
-            "hello from good.test\n",
-            "{done:?}"
-        );
-        let told = String::from_utf8_lossy(&done.stderr).into_owned();
-        let hint = format!("ringfence approvals approve {}", request["id"].as_str().unwrap());
-        assert!(told.contains("good.test:443") && told.contains(&hint), "{told}");
+        assert_eq!(stdout_of(&done), "hello from good.test\n", "{done:?}");
+        let told = stderr_of(&done);
+        let hint = format!("ringfence approvals approve {}", text_of(&request["id"]));
+        assert_contains(&told, ["good.test:443", &hint]);
     }
     let running = run(&[]);
     answer(&world, &["deny"]);
     let done = running.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&done.stderr).into_owned();
+    let told = stderr_of(&done);
     assert!(
         !done.status.success() && told.contains("denied by cli"),
         "{done:?}"

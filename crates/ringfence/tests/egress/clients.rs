@@ -1,31 +1,21 @@
 //! Each client against each kind of host: what it saw, what left the machine, and which denial the result has.
 
-use super::{World, packages, world::User};
+use super::{
+    HERE, World, elsewhere_with,
+    packages::{self, Packages},
+    world::User,
+};
+use crate::client::{assert_contains, feed, is_root, json_of, stdout_of, texts_of};
 use serde_json::Value;
-use std::io::Write as _;
 
 /// What is tried, and what has to come of it: the denial's rule, and what may have left the machine.
+#[rustfmt::skip]
 const CASES: [(&str, &str, Option<&str>, &[&str]); 7] = [
-    (
-        "allowed",
-        "good.test",
-        None,
-        &["dns good.test", "tcp 93.184.216.34:", "GET /"],
-    ),
+    ("allowed", "good.test", None, &["dns good.test", "tcp 93.184.216.34:", "GET /"]),
     ("denied by name", "other.test", Some("egress.name"), &[]),
     ("denied by port", "good.test:8080", Some("egress.port"), &[]),
-    (
-        "by address",
-        "sneaky.test",
-        Some("egress.address"),
-        &["dns sneaky.test"],
-    ),
-    (
-        "metadata",
-        "metadata.test",
-        Some("egress.address"),
-        &["dns metadata.test"],
-    ),
+    ("by address", "sneaky.test", Some("egress.address"), &["dns sneaky.test"]),
+    ("metadata", "metadata.test", Some("egress.address"), &["dns metadata.test"]),
     ("raw IP", "93.184.216.34", Some("egress.no_route"), &[]),
     ("DNS only", "what-i-know.other.test", Some("egress.name"), &[]),
 ];
@@ -86,16 +76,28 @@ const CLIENTS: [Client; 12] = [
         "exec 3<>/dev/tcp/HOST/PORT && printf 'GET / HTTP/1.1\\r\\nHost: NAME\\r\\n\\r\\n' >&3 && cat <&3"),
 ];
 
+/// claim: [NET-4]
 #[test]
-#[ignore = "runs in a network namespace of its own, where another test starts it"]
-fn the_table() {
-    table(&World::new("clients"), "as this user");
+fn every_client_reaches_what_is_named_and_nothing_else() {
+    if std::env::var_os(HERE).is_some() {
+        return table(&World::new("clients"), "as this user");
+    }
+    let packages = Packages::install("clients-packages", User::Same);
+    let own = "clients::every_client_reaches_what_is_named_and_nothing_else";
+    elsewhere_with(own, packages.as_ref());
 }
 
+/// claim: [NET-4]
 #[test]
-#[ignore = "runs in a network namespace of its own, where another test starts it"]
-fn the_table_of_an_ordinary_user() {
-    table(&World::of("nobody", User::Nobody), "as uid 65534");
+fn every_client_of_an_ordinary_user_reaches_what_is_named_and_nothing_else() {
+    if std::env::var_os(HERE).is_some() {
+        return table(&World::of("nobody", User::Nobody), "as uid 65534");
+    }
+    if is_root() {
+        let packages = Packages::install("nobodys-packages", User::Nobody);
+        let own = "clients::every_client_of_an_ordinary_user_reaches_what_is_named_and_nothing_else";
+        elsewhere_with(own, packages.as_ref());
+    }
 }
 
 fn table(world: &World, who: &str) {
@@ -118,10 +120,7 @@ fn table(world: &World, who: &str) {
         ])
         .output()
         .unwrap();
-    assert!(
-        String::from_utf8_lossy(&outside.stdout).contains("hello from"),
-        "{outside:?}"
-    );
+    assert_contains(stdout_of(&outside), ["hello from"]);
     names_alone(world);
 }
 
@@ -137,12 +136,7 @@ fn judge(world: &World, client: &Client, (case, host, rule, may_leave): (&str, &
     let result = run(world, client.language, client.package, &code);
     let left = world.heard();
     let saw = format!("{}{}", text(&result, "stdout"), text(&result, "stderr"));
-    let denials: Vec<&str> = result["denials"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|d| d["rule"].as_str().unwrap())
-        .collect();
+    let denials = texts_of(&result["denials"], "rule");
     println!(
         "| {} | {case} | {} | {} | {} |",
         client.name,
@@ -193,14 +187,7 @@ fn run(world: &World, language: &str, package: Option<&str>, code: &str) -> Valu
     words.extend(package.into_iter().flat_map(|package| ["--package", package]));
     let mut command = world.ringfence(&words);
     packages::configure(&mut command);
-    let mut child = command
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(code.as_bytes()).unwrap();
-    let done = child.wait_with_output().unwrap();
-    serde_json::from_slice(&done.stdout).unwrap_or_else(|error| panic!("{error}: {done:?}"))
+    json_of(&feed(command, code))
 }
 
 fn text<'a>(result: &'a Value, stream: &str) -> &'a str {

@@ -1,32 +1,30 @@
 //! Rules that change while something lives: an approval opens a host for a session.
 
-use super::{World, client::Server};
+use super::{World, elsewhere};
+use crate::client::{Server, assert_facts_of, eventually, stdout_of, succeeded};
 use serde_json::{Value, json};
 
+/// claim: [NET-7]
 #[test]
-#[ignore = "runs in a network namespace of its own, where another test starts it"]
-fn an_approval_opens_a_host_for_a_session() {
+fn what_is_approved_is_reached_and_what_is_taken_away_is_not() {
+    if elsewhere("live::what_is_approved_is_reached_and_what_is_taken_away_is_not") {
+        return;
+    }
     let world = World::new("live");
     let mut server = Server::of(world.ringfence(&["serve"]));
-    let session =
-        server.call("create_session", json!({"language": "python"}))["structuredContent"]["session_id"]
-            .as_str()
-            .unwrap()
-            .to_owned();
+    let session = server.create(json!({"language": "python"}));
     let code =
         "import urllib.request\nurllib.request.urlopen('http://good.test/', timeout=10).read().decode()";
     let fetched = |server: &mut Server| -> Value {
-        server.call("execute_code", json!({"code": code, "session_id": session}))["structuredContent"].clone()
+        server.facts("execute_code", json!({"code": code, "session_id": session}))
     };
     let before = fetched(&mut server);
     assert_eq!(before["denials"][0]["rule"], "egress.name", "{before}");
     assert!(world.heard().is_empty());
     let approver = approve(&world);
-    let asked = server.call(
-        "request_egress",
-        json!({"domain": "good.test", "reason": "the story", "session_id": session}),
-    );
-    assert_eq!(asked["structuredContent"]["approved"], true, "{asked}");
+    let wish = json!({"domain": "good.test", "reason": "the story", "session_id": session});
+    let asked = server.facts("request_egress", wish);
+    assert_eq!(asked["approved"], true, "{asked}");
     approver.join().unwrap();
     let after = fetched(&mut server);
     assert_eq!(after["result"], "hello from good.test\n", "{after}");
@@ -35,18 +33,22 @@ fn an_approval_opens_a_host_for_a_session() {
         heard.iter().partition(|heard| heard.starts_with("dns "));
     assert!(names.iter().all(|name| *name == "dns good.test"), "{heard:?}");
     assert_eq!(rest, ["tcp 93.184.216.34:80", "GET / HTTP/1.1 of good.test"]);
-    let other = server.call("execute_code", json!({"code": code}))["structuredContent"].clone();
-    assert_eq!(
-        other["success"], false,
-        "what is the session's is nobody else's: {other}"
+    let other = server.facts("execute_code", json!({"code": code}));
+    assert_facts_of(
+        "what is the session's is nobody else's",
+        &other,
+        json!({"success": false}),
     );
     assert!(world.heard().is_empty());
     println!("\n| session | approved | {} | | |", after["result"]);
 }
 
+/// claim: [SEC-2]
 #[test]
-#[ignore = "runs in a network namespace of its own, where another test starts it"]
-fn a_secret_in_a_name_or_a_path_is_not_told() {
+fn a_programs_secret_is_not_told_with_whom_it_wanted_to_reach() {
+    if elsewhere("live::a_programs_secret_is_not_told_with_whom_it_wanted_to_reach") {
+        return;
+    }
     const SECRET: &str = "Tok3nOfTheStory9x";
     let world = World::new("veil");
     let serve = || {
@@ -80,8 +82,10 @@ fn a_secret_in_a_name_or_a_path_is_not_told() {
 }
 
 #[test]
-#[ignore = "runs in a network namespace of its own, where another test starts it"]
-fn many_bytes_arrive_as_they_were_sent() {
+fn what_is_carried_arrives_to_the_byte() {
+    if elsewhere("live::what_is_carried_arrives_to_the_byte") {
+        return;
+    }
     let world = World::new("bytes");
     let code = "
 import hashlib, random, ssl, urllib.request
@@ -98,7 +102,7 @@ print(hashlib.sha256(content).hexdigest())
     std::fs::write(&script, code).unwrap();
     let words = ["run", "--allow", "good.test", script.to_str().unwrap()];
     let done = world.ringfence(&words).output().unwrap();
-    let said = String::from_utf8_lossy(&done.stdout);
+    let said = stdout_of(&done);
     let digests: Vec<&str> = said.lines().collect();
     assert!(
         digests.len() == 5 && digests[0].len() == 64 && digests.iter().all(|digest| *digest == digests[4]),
@@ -110,25 +114,25 @@ print(hashlib.sha256(content).hexdigest())
     );
 }
 
+/// claim: [NET-8]
 #[test]
-#[ignore = "runs in a network namespace of its own, where another test starts it"]
-fn a_flood_of_connections_keeps_nobody_else_from_an_answer() {
+fn who_floods_its_way_out_keeps_nobody_else_waiting() {
+    if elsewhere("live::who_floods_its_way_out_keeps_nobody_else_waiting") {
+        return;
+    }
     let world = World::new("flood");
     let mut command = world.ringfence(&["serve"]);
     command.env("RINGFENCE_EGRESS_ALLOW", "good.test");
     let mut server = Server::of(command);
     let one = |server: &mut Server| {
         let begun = std::time::Instant::now();
-        let done = server.call("execute_code", json!({"code": "1 + 1", "allowed_domains": []}));
-        assert_eq!(done["structuredContent"]["result"], 2, "{done}");
+        let done = server.facts("execute_code", json!({"code": "1 + 1", "allowed_domains": []}));
+        assert_eq!(done["result"], 2, "{done}");
         begun.elapsed()
     };
     one(&mut server);
     let flood = "import socket, threading, time\nmade = 0\ndef run():\n    global made\n    end = time.time() + 6\n    while time.time() < end:\n        s = socket.socket()\n        s.settimeout(1)\n        try:\n            s.connect(('198.18.0.1', 3128))\n            made += 1\n        except OSError:\n            pass\n        s.close()\nthreads = [threading.Thread(target=run) for _ in range(8)]\n[t.start() for t in threads]\n[t.join() for t in threads]\nmade";
-    let flooding = server.send(
-        "tools/call",
-        json!({"name": "execute_code", "arguments": {"code": flood, "timeout_seconds": 20}}),
-    );
+    let flooding = server.send_call("execute_code", json!({"code": flood, "timeout_seconds": 20}));
     let slowest = (0..40).map(|_| one(&mut server)).max().unwrap();
     assert!(slowest < std::time::Duration::from_secs(1), "{slowest:?}");
     let (flooded, _) = server.await_answer(flooding);
@@ -145,17 +149,14 @@ fn approve(world: &World) -> std::thread::JoinHandle<()> {
         command(&["approvals", "approve"]),
     );
     std::thread::spawn(move || {
-        for _ in 0..100 {
+        let mut asked = None;
+        eventually(|| {
             let listed = list.output().unwrap();
-            let found: Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
-            if let Some(id) = find_id(&found) {
-                let done = yes.args([&id, "--scope", "session"]).output().unwrap();
-                assert!(done.status.success(), "{done:?}");
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(50));
-        }
-        panic!("nothing was asked");
+            asked = find_id(&serde_json::from_slice(&listed.stdout).unwrap_or_default());
+            asked.is_some()
+        });
+        yes.args([&asked.unwrap(), "--scope", "session"]);
+        succeeded(yes);
     })
 }
 

@@ -1,10 +1,8 @@
 //! What some clients bring along: installed from the index that this machine is configured for, where there is one, into the
 //! state directory that Ringfence then has where there is no network at all.
 
-use super::{
-    client::TempDir,
-    world::{STATE, User, ringfence},
-};
+use super::world::{STATE, User, ringfence_of};
+use crate::client::{TempDir, asks_for, binary, stdout_of};
 use std::{path::PathBuf, process::Command};
 
 const WANTED: [&str; 2] = ["requests", "httpx"];
@@ -17,8 +15,7 @@ pub struct Packages {
 impl Packages {
     /// They are downloaded, and so it needs the network, where `RINGFENCE_REQUIRE` names `index`.
     pub fn install(name: &str, user: User) -> Option<Self> {
-        let required = std::env::var("RINGFENCE_REQUIRE").unwrap_or_default();
-        if !required.split(',').any(|word| word.trim() == "index") {
+        if !asks_for("index") {
             eprintln!(
                 "requests and httpx are left out: they come from the index; RINGFENCE_REQUIRE=index runs them"
             );
@@ -29,20 +26,17 @@ impl Packages {
         };
         let copy = made.directory.0.join("ringfence");
         if user == User::Nobody {
-            std::fs::copy(super::client::binary(), &copy).unwrap();
+            std::fs::copy(binary(), &copy).unwrap();
         }
         for package in WANTED {
             let script = made
                 .directory
                 .file("script.py", &format!("import {package}\nprint('is there')"));
             let words = ["run", &script, "--package", package];
-            let mut command = ringfence(user, &copy, &made.state(), &words);
+            let mut command = ringfence_of(user, &copy, &made.state(), &words);
             configure(&mut command);
             let done = command.output().unwrap();
-            assert!(
-                String::from_utf8_lossy(&done.stdout).contains("is there"),
-                "{package}: {done:?}"
-            );
+            assert!(stdout_of(&done).contains("is there"), "{package}: {done:?}");
         }
         Some(made)
     }

@@ -1,6 +1,7 @@
 //! A secret that is bound to a host: programs have a word for it, the host hears the value, and nobody inside ever does.
 
-use super::{World, client::Server};
+use super::{World, elsewhere};
+use crate::client::{Server, assert_facts, assert_facts_of, status_of, text_of};
 use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Lines},
@@ -75,7 +76,7 @@ fn server(world: &World, bound: &str, allow: &str) -> Server {
 /// What a program said and was refused; nowhere in it is the secret.
 fn run(server: &mut Server, language: &str, code: &str) -> Value {
     let asked = json!({"language": language, "code": code, "secrets": ["TOKEN"], "timeout_seconds": 60});
-    let done = server.call("execute_code", asked)["structuredContent"].clone();
+    let done = server.facts("execute_code", asked);
     assert!(!done.to_string().contains(SECRET), "{done}");
     done
 }
@@ -108,9 +109,12 @@ const CURL_HTTP1: &str = "curl -sSi --http1.1 -H \"Authorization: Bearer $TOKEN\
 const CURL_PROXY: &str =
     "curl -sSi -x http://198.18.0.1:3128 -H \"Authorization: Bearer $TOKEN\" 'https://api.test/v1?a=b'";
 
+/// claim: [SEC-6]
 #[test]
-#[ignore = "runs in a network namespace of its own, where another test starts it"]
-fn every_client_speaks_as_the_secret_and_never_has_it() {
+fn who_holds_a_word_for_a_secret_speaks_as_the_secret_and_never_has_it() {
+    if elsewhere("secrets::who_holds_a_word_for_a_secret_speaks_as_the_secret_and_never_has_it") {
+        return;
+    }
     let world = World::new("secrets");
     let mut api = Api::new(&world);
     let mut server = server(&world, "default/TOKEN=api.test", "api.test");
@@ -130,12 +134,8 @@ fn every_client_speaks_as_the_secret_and_never_has_it() {
             format!("Bearer {SECRET}"),
             "{client}: {heard}"
         );
-        assert_eq!(
-            (&heard["version"], &heard["url"]),
-            (&json!(version), &json!("/v1?a=b")),
-            "{client}"
-        );
-        let said = done["stdout"].as_str().unwrap();
+        assert_facts_of(client, &heard, json!({"version": version, "url": "/v1?a=b"}));
+        let said = text_of(&done["stdout"]);
         let marks = said.matches("***REDACTED***").count();
         assert!(
             marks >= 5,
@@ -159,7 +159,7 @@ fn every_client_speaks_as_the_secret_and_never_has_it() {
         "shell",
         "echo \"$TOKEN\"; cat \"$SSL_CERT_FILE\" | grep -c BEGIN; env | grep -c PRIVATE",
     );
-    let said = word["stdout"].as_str().unwrap();
+    let said = text_of(&word["stdout"]);
     assert!(
         said.starts_with("ringfence_secret_") && said.ends_with("\n0\n"),
         "{said}"
@@ -198,16 +198,19 @@ fn refused(server: &mut Server, code: &str, rule: &str) {
     assert_eq!(denied(&done), [rule], "{code}: {done}");
 }
 
+/// claim: [SEC-6]
 #[test]
-#[ignore = "runs in a network namespace of its own, where another test starts it"]
-fn a_secret_is_put_nowhere_but_where_it_belongs() {
+fn a_bound_secret_leaves_for_its_host_in_its_place_alone() {
+    if elsewhere("secrets::a_bound_secret_leaves_for_its_host_in_its_place_alone") {
+        return;
+    }
     let world = World::new("bound");
     let mut api = Api::new(&world);
     let mut server = server(&world, "default/TOKEN=api.test", "api.test");
     let mut heard_after = |server: &mut Server, code: &str| {
         let done = run(server, "shell", code);
         assert_eq!(denied(&done), Vec::<&str>::new(), "{code}: {done}");
-        (done["stdout"].as_str().unwrap().to_owned(), api.heard())
+        (text_of(&done["stdout"]).to_owned(), api.heard())
     };
     // Somebody else's credentials are taken away, the word elsewhere is a word, and both in one header is the value.
     let (_, heard) = heard_after(
@@ -220,7 +223,7 @@ fn a_secret_is_put_nowhere_but_where_it_belongs() {
         "curl -sS -H \"X-Other: $TOKEN\" -d \"$TOKEN\" \"https://api.test/$TOKEN\"",
     );
     assert!(
-        heard["body"].as_str().unwrap().starts_with("ringfence_secret_"),
+        text_of(&heard["body"]).starts_with("ringfence_secret_"),
         "{heard}"
     );
     assert!(!heard.to_string().contains(SECRET), "{heard}");
@@ -244,11 +247,7 @@ fn a_secret_is_put_nowhere_but_where_it_belongs() {
     assert_eq!(said.trim(), (4 << 20).to_string());
     // Trailers, which nobody reads, do not arrive; what was sent before them does.
     let (_, heard) = heard_after(&mut server, TRAILERS);
-    assert_eq!(
-        (&heard["body"], &heard["trailers"]),
-        (&json!("sent"), &json!({})),
-        "{heard}"
-    );
+    assert_facts(&heard, json!({"body": "sent", "trailers": {}}));
     // Nor comes it back beside the headers, in words of the server's own; the header says that it was there.
     let (said, _) = heard_after(
         &mut server,
@@ -270,9 +269,12 @@ request.on('end', () => client.close()).resume();
 request.end('sent');
 ""#;
 
+/// claim: [SEC-6]
 #[test]
-#[ignore = "runs in a network namespace of its own, where another test starts it"]
-fn a_secret_that_is_always_written_cannot_be_taken_away() {
+fn a_bound_secret_is_written_whatever_the_program_says_of_its_connection() {
+    if elsewhere("secrets::a_bound_secret_is_written_whatever_the_program_says_of_its_connection") {
+        return;
+    }
     let world = World::new("always");
     let mut api = Api::new(&world);
     let mut server = server(
@@ -292,9 +294,12 @@ fn a_secret_that_is_always_written_cannot_be_taken_away() {
     }
 }
 
+/// claim: [SEC-6]
 #[test]
-#[ignore = "runs in a network namespace of its own, where another test starts it"]
-fn what_does_not_agree_is_refused_with_its_rule() {
+fn a_connection_that_does_not_agree_gets_no_secret() {
+    if elsewhere("secrets::a_connection_that_does_not_agree_gets_no_secret") {
+        return;
+    }
     let world = World::new("unbound");
     let mut api = Api::new(&world);
     let bound = "default/TOKEN=api.test;default/TOKEN=wrong.test";
@@ -370,18 +375,17 @@ for (const client of clients) client.destroy();
 console.log(bytes);
 ";
 
+/// claim: [NET-8]
 #[test]
-#[ignore = "runs in a network namespace of its own, where another test starts it"]
-fn who_does_not_read_is_not_read_for() {
+fn who_does_not_read_what_he_asked_for_fills_no_memory() {
+    if elsewhere("secrets::who_does_not_read_what_he_asked_for_fills_no_memory") {
+        return;
+    }
     let world = World::new("unread");
     let _api = Api::new(&world);
     let mut server = server(&world, "default/TOKEN=api.test", "api.test");
-    let status = format!("/proc/{}/status", server.child.id());
-    let most = || -> u64 {
-        let status = std::fs::read_to_string(&status).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        line.unwrap().trim().trim_end_matches(" kB").parse().unwrap()
-    };
+    let pid = server.child.id();
+    let most = || status_of(pid, "VmHWM");
     run(
         &mut server,
         "node",

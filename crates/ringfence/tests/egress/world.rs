@@ -1,5 +1,6 @@
 //! The internet of a test, and what it has heard.
 
+use crate::client::{NOBODY, as_nobody, binary, ringfence as plain_ringfence};
 use serde_json::Value;
 use std::{
     io::{BufRead, BufReader, Write},
@@ -8,9 +9,6 @@ use std::{
     sync::{Arc, Mutex, mpsc},
     time::Duration,
 };
-
-/// Another user than who runs the test, where that is root.
-const NOBODY: u32 = 65534;
 
 /// As whom Ringfence runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,7 +40,7 @@ impl World {
         std::fs::create_dir_all(&directory).unwrap();
         if user == User::Nobody {
             // Who cannot look into the directory of the build.
-            std::fs::copy(super::client::binary(), directory.join("ringfence")).unwrap();
+            std::fs::copy(binary(), directory.join("ringfence")).unwrap();
         }
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/egress/internet.py");
         let mut hosts = Command::new("python3")
@@ -97,7 +95,7 @@ impl World {
     /// Ringfence, told of this internet and of nothing else.
     pub fn ringfence(&self, words: &[&str]) -> Command {
         let state = std::env::var_os(STATE).map_or_else(|| self.directory.join("state"), Into::into);
-        let mut command = ringfence(self.user, &self.directory.join("ringfence"), &state, words);
+        let mut command = ringfence_of(self.user, &self.directory.join("ringfence"), &state, words);
         command.env("RINGFENCE_EGRESS_RESOLVERS", "127.0.0.1:5353");
         command
     }
@@ -112,13 +110,7 @@ impl World {
 pub fn started_by(user: User, program: &Path) -> Command {
     match user {
         User::Same => Command::new(program),
-        User::Nobody => {
-            let uid = NOBODY.to_string();
-            let mut command = Command::new("setpriv");
-            command.args(["--reuid", &uid, "--regid", &uid, "--clear-groups", "--"]);
-            command.arg(program);
-            command
-        }
+        User::Nobody => as_nobody(program),
     }
 }
 
@@ -126,8 +118,8 @@ pub fn started_by(user: User, program: &Path) -> Command {
 pub const STATE: &str = "RINGFENCE_TEST_STATE";
 
 /// Ringfence of this user with this state directory; `copy`: the binary, where that user may start it.
-pub fn ringfence(user: User, copy: &Path, state: &Path, words: &[&str]) -> Command {
-    let plain = super::client::ringfence(words);
+pub fn ringfence_of(user: User, copy: &Path, state: &Path, words: &[&str]) -> Command {
+    let plain = plain_ringfence(words);
     let mut command = match user {
         User::Same => Command::new(plain.get_program()),
         User::Nobody => {

@@ -14,8 +14,8 @@
 
 mod canary;
 mod catalogue;
-#[path = "../stories/client.rs"]
-#[expect(dead_code, reason = "the vocabulary is that of the stories")]
+#[path = "../client/mod.rs"]
+#[expect(dead_code, unused_imports, reason = "the vocabulary is that of all stories")]
 mod client;
 mod network;
 mod runner;

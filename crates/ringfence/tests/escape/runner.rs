@@ -1,9 +1,10 @@
 //! Runs a probe outside and inside, as the caller it is told, and judges.
 
+use crate::client::{NOBODY, Server, as_nobody, stderr_of, stdout_of};
 use crate::{
     canary::{self, Canaries},
     catalogue::{Attack, Control, Verdict},
-    warm::Server,
+    warm,
 };
 use serde_json::Value;
 use std::{
@@ -40,8 +41,6 @@ pub struct Runner {
     binary: PathBuf,
     python: PathBuf,
 }
-
-const NOBODY: u32 = 65534;
 
 impl Runner {
     pub fn new(caller: Caller, sandbox: Sandbox) -> Self {
@@ -157,7 +156,8 @@ impl Runner {
             if self.sandbox == Sandbox::WarmLandlock {
                 command.env("RINGFENCE_FLOOR", "landlock");
             }
-            Server::start(command)
+            command.arg("serve").stderr(Stdio::null());
+            Server::of(command)
         });
         let variables = canaries
             .variables()
@@ -169,7 +169,7 @@ impl Runner {
             .iter()
             .map(|flag| flag.replace("{home}", &home))
             .collect();
-        server.execute(&attack.program(), variables.collect(), &flags)
+        warm::execute(server, &attack.program(), variables.collect(), &flags)
     }
 
     fn inside_cold(&self, attack: &Attack, canaries: &Canaries) -> String {
@@ -206,13 +206,7 @@ impl Runner {
     fn command(&self, program: &std::path::Path) -> Command {
         let mut command = match self.caller {
             Caller::Same => Command::new(program),
-            Caller::Nobody => {
-                let mut command = Command::new("setpriv");
-                command
-                    .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"])
-                    .arg(program);
-                command
-            }
+            Caller::Nobody => as_nobody(program),
         };
         command
             .env_clear()
@@ -231,11 +225,7 @@ impl Drop for Runner {
 }
 
 fn text(output: &Output) -> String {
-    format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    )
+    stdout_of(output) + &stderr_of(output)
 }
 
 /// The line with the verdict, short.

@@ -6,19 +6,16 @@
     reason = "a test starts programs, reads its environment and ends where it is surprised"
 )]
 
-#[path = "../stories/client.rs"]
-#[expect(
-    dead_code,
-    reason = "the vocabulary of the stories, of which this one needs the server"
-)]
+#[path = "../client/mod.rs"]
+#[expect(dead_code, unused_imports, reason = "the vocabulary is that of all stories")]
 mod client;
 mod soak;
 
-use client::Server;
+use crate::client::{Server, eventually, list_of, lives, state_dir, status_of, within};
 use std::{
     collections::HashSet,
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -43,11 +40,11 @@ struct Counts {
 
 fn count(server: u32) -> Counts {
     let entries = |path: &str| fs::read_dir(path).map_or(0, |entries| entries.flatten().count());
-    let ours = living().into_iter().filter(|process| {
-        let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
+    let ours = living().into_iter().filter(|pid| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         name.starts_with("ringfence-super") || name.starts_with("ringfence-init")
     });
-    let helper = children(server);
+    let helper = client::host::children(server);
     Counts {
         processes: ours.count(),
         mounts: fs::read_to_string("/proc/self/mounts").unwrap().lines().count(),
@@ -59,46 +56,26 @@ fn count(server: u32) -> Counts {
             .into_iter()
             .map(entries)
             .sum::<usize>()
-            + entries(&client::state_dir().join("runs").display().to_string()),
+            + entries(&state_dir().join("runs").display().to_string()),
     }
 }
 
-/// All processes but the dead, which are their parent's to bury; after a killed helper that is the machine's init.
-fn living() -> Vec<PathBuf> {
-    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
-    let lives = |process: &PathBuf| {
-        let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
-        stat.rsplit(") ")
-            .next()
-            .is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
-    };
-    processes.filter(lives).collect()
+/// All processes but the dead; after a killed helper they are the machine's init's to bury.
+fn living() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| lives(*pid)).collect()
 }
 
 fn namespaces() -> usize {
     let links = living()
         .into_iter()
-        .filter_map(|process| fs::read_dir(process.join("ns")).ok())
+        .filter_map(|pid| fs::read_dir(format!("/proc/{pid}/ns")).ok())
         .flat_map(|links| links.flatten())
         // A template's next child will be elsewhere than its last one.
         .filter(|link| !link.file_name().to_string_lossy().ends_with("_for_children"))
         .filter_map(|link| fs::read_link(link.path()).ok());
     links.collect::<HashSet<_>>().len()
-}
-
-fn children(pid: u32) -> Vec<u32> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    lists
-        .flat_map(|list| {
-            list.split_whitespace()
-                .filter_map(|word| word.parse().ok())
-                .collect::<Vec<u32>>()
-        })
-        .collect()
 }
 
 /// Directories named after us in any hierarchy.
@@ -118,29 +95,17 @@ fn cgroups(directory: &Path, depth: usize) -> usize {
         .sum()
 }
 
-fn resident_kib(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
-}
-
 /// The counts once everything stands ready and they have stopped changing.
 fn settled(server: &mut Server) -> Counts {
-    let ready = client::within(Duration::from_secs(60), || {
-        let listed = server.call("list_runtimes", serde_json::json!({}));
-        let runtimes = listed["structuredContent"]["runtimes"]
-            .as_array()
-            .unwrap()
-            .clone();
-        runtimes.iter().all(|runtime| runtime["ready"] == READY)
+    eventually(|| {
+        let listed = server.facts("list_runtimes", serde_json::json!({}));
+        list_of(&listed["runtimes"])
+            .iter()
+            .all(|runtime| runtime["ready"] == READY)
     });
-    assert!(ready, "the pools are not full after a minute");
     let mut last = count(server.child.id());
     let mut since = Instant::now();
-    client::within(Duration::from_secs(20), || {
+    within(Duration::from_secs(20), || {
         let now = count(server.child.id());
         if now != last {
             (last, since) = (now, Instant::now());
@@ -161,9 +126,7 @@ fn many_runs_leave_nothing_behind() {
         .and_then(|text| text.parse().ok())
         .unwrap_or(200);
     // The pools stay as large as they are.
-    let directory = client::TempDir::new("leaks");
-    let config = directory.file("config.yaml", "warm: {ready: 2, ready_max: 2}\n");
-    let mut server = Server::start_with(&["--config", &config]);
+    let mut server = Server::with("warm: {ready: 2, ready_max: 2}\n");
     let turn = |server: &mut Server, number: usize| {
         let (language, code) = match number % 20 {
             0 => (
@@ -181,13 +144,12 @@ fn many_runs_leave_nothing_behind() {
         turn(&mut server, number);
     }
     // What stands ready is made good, and what is taken down is gone, soon after the last run.
-    let (before, memory_before) = (settled(&mut server), resident_kib(server.child.id()));
+    let (before, memory_before) = (settled(&mut server), status_of(server.child.id(), "VmRSS"));
     for number in 0..runs {
         turn(&mut server, number);
     }
-    let patience = Duration::from_secs(10);
-    client::within(patience, || count(server.child.id()) == before);
-    let (after, memory_after) = (count(server.child.id()), resident_kib(server.child.id()));
+    within(Duration::from_secs(60), || count(server.child.id()) == before);
+    let (after, memory_after) = (count(server.child.id()), status_of(server.child.id(), "VmRSS"));
     println!(
         "{runs} runs\nbefore {before:?}, server {memory_before} KiB\nafter  {after:?}, server {memory_after} KiB"
     );

@@ -1,13 +1,14 @@
 //! Calls of every kind, several at once, while templates and helpers are killed: no answer is wrong, nothing is left.
 
-use super::{ALONE, children, client, count, resident_kib, settled};
-use client::Server;
+use super::{ALONE, count, settled};
+use crate::client::{Server, descendants_with, signal, status_of, within};
+use rustix::process::Signal;
 use serde_json::{Value, json};
-use std::{collections::HashMap, fs, process::Command, sync::PoisonError, time::Duration};
+use std::{collections::HashMap, sync::PoisonError, time::Duration};
 
 const AT_ONCE: usize = 4;
 /// A call and then nothing for so long is a call that was forgotten.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a call has to come to.
 #[derive(Clone, Debug)]
@@ -105,19 +106,6 @@ fn check(call: &Flying, answer: &Value) {
     );
 }
 
-/// Kills what is below the server and has that word in its command line.
-fn kill_below(server: u32, word: &str) {
-    let mut waiting = children(server);
-    while let Some(pid) = waiting.pop() {
-        waiting.extend(children(pid));
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        if String::from_utf8_lossy(&line).contains(word) {
-            // One that has ended meanwhile is no error.
-            drop(Command::new("kill").args(["-KILL", &pid.to_string()]).output());
-        }
-    }
-}
-
 /// Keeps some calls in flight; a part dies before every `kill_every`th.
 fn soak(server: &mut Server, numbers: std::ops::Range<usize>, kill_every: usize) {
     let mut flying: HashMap<u64, Flying> = HashMap::new();
@@ -129,14 +117,13 @@ fn soak(server: &mut Server, numbers: std::ops::Range<usize>, kill_every: usize)
             } else {
                 "_ringfence_template"
             };
-            kill_below(server.child.id(), word);
+            for pid in descendants_with(server.child.id(), word) {
+                signal(pid, Signal::KILL);
+            }
             flying.values_mut().for_each(|call| call.parts_died = true);
         }
         let (arguments, expected) = call(number);
-        let id = server.send(
-            "tools/call",
-            json!({"name": "execute_code", "arguments": arguments}),
-        );
+        let id = server.send_call("execute_code", arguments);
         if matches!(expected, Expected::Cancelled) {
             server.tell(
                 "notifications/cancelled",
@@ -178,18 +165,13 @@ fn calls_of_every_kind_while_parts_die_are_answered_rightly_and_leave_nothing() 
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(600);
-    let directory = client::TempDir::new("soak");
-    let config = directory.file(
-        "config.yaml",
-        "warm: {ready: 2, ready_max: 2}\nresults: {memory_mb: 0}\n",
-    );
-    let mut server = Server::start_with(&["--config", &config]);
+    let mut server = Server::with("warm: {ready: 2, ready_max: 2}\nresults: {memory_mb: 0}\n");
     soak(&mut server, 0..300, 100);
-    let (before, memory_before) = (settled(&mut server), resident_kib(server.child.id()));
+    let (before, memory_before) = (settled(&mut server), status_of(server.child.id(), "VmRSS"));
     soak(&mut server, 300..300 + calls, 250);
     settled(&mut server);
-    client::within(PATIENCE, || count(server.child.id()) == before);
-    let (after, memory_after) = (settled(&mut server), resident_kib(server.child.id()));
+    within(PATIENCE, || count(server.child.id()) == before);
+    let (after, memory_after) = (settled(&mut server), status_of(server.child.id(), "VmRSS"));
     println!(
         "{calls} calls\nbefore {before:?}, server {memory_before} KiB\nafter  {after:?}, server {memory_after} KiB"
     );

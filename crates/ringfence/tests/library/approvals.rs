@@ -1,9 +1,9 @@
 //! A program that embeds Ringfence is asked what a person would be.
 
-use crate::place::{Scene, soon};
+use super::place::{Scene, soon};
 use ringfence::{
     ErrorCode, ExecuteRequest, Namespace,
-    approval::{Answer, DeniedBy, EgressWish, Scope, ScopeWish, Verdict},
+    approval::{Answer, DeniedBy, HostRequest, Scope, ScopeChoice, Verdict},
 };
 use std::{
     sync::{
@@ -13,8 +13,8 @@ use std::{
     time::Duration,
 };
 
-fn wish(domain: &str) -> EgressWish {
-    EgressWish {
+fn wish(domain: &str) -> HostRequest {
+    HostRequest {
         namespace: Namespace::default_name(),
         session: None,
         domain: domain.to_owned(),
@@ -32,9 +32,9 @@ async fn a_callback_is_asked_and_one_that_panics_has_not_said_yes() {
         async move {
             assert_ne!(request.what, "panic.example.com", "as a callback may");
             match request.what.as_str() {
-                "yes.example.com" => Answer::Approve(ScopeWish::Once),
-                "hour.example.com" => Answer::Approve(ScopeWish::Namespace(Some(Duration::from_secs(60)))),
-                "session.example.com" => Answer::Approve(ScopeWish::Session),
+                "yes.example.com" => Answer::Approve(ScopeChoice::Once),
+                "hour.example.com" => Answer::Approve(ScopeChoice::Namespace(Some(Duration::from_secs(60)))),
+                "session.example.com" => Answer::Approve(ScopeChoice::Session),
                 _ => Answer::Deny,
             }
         }
@@ -79,7 +79,7 @@ async fn the_program_answers_itself_and_who_stops_waiting_withdraws() {
         assert!(watch.changed().await);
         pending = watch.pending();
     }
-    let yes = Answer::Approve(ScopeWish::Once);
+    let yes = Answer::Approve(ScopeChoice::Once);
     let mut other = pending[0].clone();
     other.what = "b.example.com".to_owned();
     let refused = sandbox.approvals().decide(&other, yes).await.unwrap_err();

@@ -1,9 +1,10 @@
 //! Code that is looked at before it runs, and the workers that look.
 
-use crate::place::{Scene, processes_with, soon};
+use super::place::{Scene, soon};
+use crate::client::processes_with;
 use ringfence::{
-    CodeWish, CsvQuestion, ErrorCode, ExecuteRequest, Fixing, InputFile, Language, Namespace, Profile,
-    RequestError, Sandbox, SchemaWish, SessionRequest, Validate, Verdict, audit::Query,
+    CodeRequest, CsvQuestion, ErrorCode, ExecuteRequest, Fixing, InputFile, Language, Namespace, Profile,
+    RequestError, Sandbox, SchemaChoice, SessionRequest, Validate, Verdict, audit::Query,
 };
 use std::fs;
 
@@ -26,29 +27,6 @@ async fn strictly(sandbox: &Sandbox, code: &str) -> Result<String, RequestError>
     let mut request = ExecuteRequest::python(code);
     request.validate = Validate::Strict;
     Ok(sandbox.execute(request).await?.stdout)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn code_is_looked_at_when_that_is_asked_for_and_refused_when_it_is_asked_strictly() {
-    let place = Scene::new("checks");
-    let sandbox = place.sandbox().await;
-    let run = async |validate, code: &str| {
-        let mut request = ExecuteRequest::python(code);
-        request.validate = validate;
-        sandbox.execute(request).await
-    };
-    let evil = "x = 1\nprint(eval('40 + 2'))\n";
-    let off = run(Validate::Off, evil).await.unwrap();
-    assert_eq!((off.stdout.as_str(), off.validation), ("42\n", None));
-    let warned = run(Validate::Warn, evil).await.unwrap();
-    assert_eq!(warned.stdout, "42\n");
-    let found = warned.validation.unwrap();
-    assert_eq!((found.verdict, found.issues[0].line), (Verdict::Pass, 2));
-    let refused = run(Validate::Strict, evil).await.unwrap_err();
-    assert_eq!(refused.code, ErrorCode::CodeRejected);
-    assert!(refused.message.contains("line 2"), "{refused}");
-    assert_eq!(refused.validation.unwrap().issues, found.issues);
-    sandbox.shutdown().await;
 }
 
 /// claim: [CHK-4]
@@ -252,7 +230,7 @@ async fn what_was_not_even_looked_at_is_on_record() {
     let place = Scene::new("refused-checks");
     let sandbox = place.sandbox().await;
     let namespace = Namespace::default_name();
-    let wish = |language, code: String, profile| CodeWish {
+    let wish = |language, code: String, profile| CodeRequest {
         namespace: Namespace::default_name(),
         language,
         code,
@@ -265,7 +243,7 @@ async fn what_was_not_even_looked_at_is_on_record() {
     assert!(too_long.await.is_err());
     let of_python = sandbox.validate_code(wish(Language::Node, "1".to_owned(), Some(Profile::Basic)));
     assert!(of_python.await.is_err());
-    let unknown = SchemaWish::Named("nobody's".to_owned());
+    let unknown = SchemaChoice::Named("nobody's".to_owned());
     assert!(sandbox.validate_json(&namespace, unknown, "{}").await.is_err());
     let much = "a,b\n".repeat(5 << 20);
     let table = sandbox.validate_csv(&namespace, CsvQuestion::default(), &much);

@@ -1,6 +1,7 @@
 //! Beginning and end: sandboxes side by side, runs side by side, and nothing that stays behind.
 
-use crate::place::{Scene, exists, processes_with, soon};
+use super::place::{Scene, exists, soon};
+use crate::client::processes_with;
 use ringfence::{ErrorCode, ExecuteRequest, ExitKind, Hears, Sandbox};
 use std::{
     pin::pin,

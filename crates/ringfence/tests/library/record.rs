@@ -1,6 +1,6 @@
 //! What is told and kept: events, secrets, artifacts, the audit record; and that one tenant has nothing of another's.
 
-use crate::place::Scene;
+use super::place::Scene;
 use ringfence::{
     ErrorCode, EventKind, ExecuteRequest, Hears, LimitsRequest, Namespace, artifact,
     audit::{Actions, Query},

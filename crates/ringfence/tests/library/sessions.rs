@@ -1,6 +1,6 @@
 //! What lasts between programs: sessions, workspaces, snapshots; and what no other namespace and no end leaves of them.
 
-use crate::place::{Scene, soon};
+use super::place::{Scene, soon};
 use ringfence::{
     Base, BridgedValue, ErrorCode, ExecuteRequest, Language, Namespace, RequestError, Sandbox, Session,
     SessionRequest, WorkspacePath, WorkspaceSource, requirements,

@@ -1,6 +1,6 @@
 //! What a sandbox is told takes effect, and what is wrong is told with its place.
 
-use crate::place::Scene;
+use super::place::Scene;
 use ringfence::{ErrorCode, ExecuteRequest, ExitKind, Language, LimitsRequest, Namespace, Sandbox, Tier};
 use std::{fs, time::Duration};
 

@@ -1,14 +1,13 @@
 //! The packages that everybody wants, from the index that this machine is configured for. It needs the network, and so runs
 //! where `RINGFENCE_REQUIRE` names `index`.
 
-use super::{client, facts, node, python};
-use client::{Server, ringfence};
+use super::{node, python};
+use crate::client::{Server, asks_for, assert_facts, list_of, ringfence};
 use serde_json::json;
 
 #[test]
 fn numpy_pandas_and_lodash_are_installed_once_and_a_second_use_runs_no_installer() {
-    let required = std::env::var("RINGFENCE_REQUIRE").unwrap_or_default();
-    if !required.split(',').any(|word| word.trim() == "index") {
+    if !asks_for("index") {
         eprintln!("skipped: it downloads from the configured index; RINGFENCE_REQUIRE=index runs it");
         return;
     }
@@ -18,18 +17,16 @@ fn numpy_pandas_and_lodash_are_installed_once_and_a_second_use_runs_no_installer
     command.envs(std::env::vars().filter(|(name, _)| configuring(name) || tools(name)));
     let mut server = Server::of(command);
     let wish = json!({"language": "python", "packages": ["numpy", "pandas"]});
-    let installed = facts(&mut server, "install_package", wish);
+    let installed = server.facts("install_package", wish);
     assert_eq!(installed["success"], true, "{installed}");
     assert!(
-        installed["installed"]
-            .as_array()
-            .unwrap()
+        list_of(&installed["installed"])
             .iter()
             .all(|package| package["sha256"].is_string())
     );
     let records = |server: &mut Server| {
         let wish = json!({"action": "package.installed"});
-        facts(server, "audit_execution", wish)["records"]
+        server.facts("audit_execution", wish)["records"]
             .as_array()
             .unwrap()
             .len()
@@ -39,18 +36,15 @@ fn numpy_pandas_and_lodash_are_installed_once_and_a_second_use_runs_no_installer
     let code = "import numpy, pandas\nint(pandas.DataFrame({'a': numpy.arange(10)}).a.sum()), numpy.__file__";
     for _ in 0..2 {
         let run = python(&mut server, code, &["pandas", "numpy"]);
-        assert_eq!(
-            run["result"],
-            json!([45, "/packages/layer/python/numpy/__init__.py"]),
-            "{run}"
-        );
+        let expect = json!({"result": [45, "/packages/layer/python/numpy/__init__.py"]});
+        assert_facts(&run, expect);
     }
     let again = json!({"language": "python", "packages": ["numpy", "pandas"]});
-    assert_eq!(facts(&mut server, "install_package", again)["output"], "");
+    assert_eq!(server.facts("install_package", again)["output"], "");
     assert_eq!(records(&mut server), installations, "an installer ran again");
     let wish = json!({"language": "node", "packages": ["lodash"]});
     assert_eq!(
-        facts(&mut server, "install_package", wish)["installed"][0]["name"],
+        server.facts("install_package", wish)["installed"][0]["name"],
         "lodash"
     );
     assert_eq!(

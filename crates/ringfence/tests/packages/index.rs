@@ -1,12 +1,13 @@
 //! An index of packages on loopback: PyPI's simple pages and npm's documents, and a note of every request.
 
+use crate::client::{feed, stdout_of};
 use base64::Engine as _;
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader, Write},
     net::{TcpListener, TcpStream},
-    process::{Command, Stdio},
+    process::Command,
     sync::{Arc, Condvar, Mutex},
 };
 
@@ -127,13 +128,7 @@ pub fn integrity(tgz: &[u8]) -> String {
 
 /// What coreutils say.
 pub fn digest(program: &str, bytes: &[u8]) -> String {
-    let mut child = Command::new(program)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(bytes).unwrap();
-    let said = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+    let said = stdout_of(&feed(Command::new(program), bytes));
     said.split(' ').next().unwrap().to_owned()
 }
 

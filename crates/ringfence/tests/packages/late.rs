@@ -1,6 +1,6 @@
 //! A program that runs already is shown packages: the jail alone, with layers that the test has made by hand.
 
-use super::client::{TempDir, binary};
+use crate::client::{TempDir, binary};
 use ringfence_jail::{
     ClaimSpec, Host, JailSpec, LayerName, Layout, PACKAGES, Program, Refused, Run, Written,
     cgroup::Parent,

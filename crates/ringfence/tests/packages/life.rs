@@ -1,17 +1,16 @@
 //! What packages are there for: installed once, used by any run, in Python and Node.js.
 
 use super::{
-    archive, client, facts,
+    archive,
     index::{Index, digest, integrity},
     node, python, server, serving,
 };
-use client::{Server, ringfence, run_code};
-use serde_json::{Value, json};
-use std::{
-    fs,
-    os::unix::fs::{MetadataExt, PermissionsExt, lchown},
-    process::{Command, Stdio},
+use crate::client::{
+    NOBODY, Nobody, Server, assert_contains, assert_facts, assert_says, eventually, json_of, list_of,
+    ringfence, run_code, said, signal, start, state_dir, stderr_of, stdout_of, text_of,
 };
+use serde_json::{Value, json};
+use std::{fs, os::unix::fs::MetadataExt};
 
 /// An index with `hello 1.0`, which needs `greet`.
 pub fn hello() -> Index {
@@ -41,51 +40,36 @@ pub fn hello() -> Index {
 fn a_set_is_installed_once_with_its_hashes_on_record_and_then_there_at_once() {
     let index = hello();
     let mut server = server(&index);
-    let installed = facts(
-        &mut server,
-        "install_package",
-        json!({"language": "python", "packages": ["Hello"]}),
-    );
+    let wish = json!({"language": "python", "packages": ["Hello"]});
+    let installed = server.facts("install_package", wish);
     assert_eq!(installed["success"], true, "{installed}");
     let greet = archive::wheel("greet", "2.5", &[("greet.py", "value = 41\n")], &[]);
-    let packages = installed["installed"].as_array().unwrap();
+    let packages = list_of(&installed["installed"]);
     let known = packages
         .iter()
         .find(|package| package["name"] == "greet")
         .unwrap();
-    assert_eq!(
-        (&known["version"], &known["sha256"]),
-        (&json!("2.5"), &json!(digest("sha256sum", &greet)))
+    assert_facts(
+        known,
+        json!({"version": "2.5", "sha256": digest("sha256sum", &greet)}),
     );
-    assert!(
-        installed["output"]
-            .as_str()
-            .unwrap()
-            .contains("Successfully installed"),
-        "{installed}"
-    );
+    assert_says(&installed, "output", ["Successfully installed"]);
     let requests = index.asked().len();
     let run = python(
         &mut server,
         "import hello\n(hello.value, hello.__file__)",
         &["hello"],
     );
-    assert_eq!(
-        run["result"],
-        json!([42, "/packages/layer/python/hello/__init__.py"]),
-        "{run}"
-    );
-    let again = facts(&mut server, "install_package", json!({"packages": ["hello"]}));
+    let expect = json!({"result": [42, "/packages/layer/python/hello/__init__.py"]});
+    assert_facts(&run, expect);
+    let again = server.facts("install_package", json!({"packages": ["hello"]}));
     assert_eq!(
         (&again["output"], &again["installed"]),
         (&json!(""), &installed["installed"])
     );
     assert_eq!(index.asked().len(), requests, "the index was asked again");
-    let record = facts(
-        &mut server,
-        "audit_execution",
-        json!({"action": "package.installed", "detail": true}),
-    );
+    let wish = json!({"action": "package.installed", "detail": true});
+    let record = server.facts("audit_execution", wish);
     assert!(
         record.to_string().contains(&digest("sha256sum", &greet)),
         "{record}"
@@ -102,7 +86,7 @@ fn a_set_is_installed_once_with_its_hashes_on_record_and_then_there_at_once() {
         "import hello; print(hello.value)",
         &["--package", "hello"],
     );
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "42\n", "{output:?}");
+    assert_eq!(stdout_of(&output), "42\n", "{output:?}");
     assert_eq!(index.asked().len(), requests, "the index was asked again");
 }
 
@@ -139,7 +123,7 @@ fn node_finds_its_packages_by_require_and_by_import_and_runs_no_script_of_theirs
     index.npm("leftpad", "1.2.3", &manifest, tgz.clone());
     let mut server = server(&index);
     let wish = json!({"language": "node", "packages": ["leftpad@^1.2"]});
-    let installed = facts(&mut server, "install_package", wish);
+    let installed = server.facts("install_package", wish);
     assert_eq!(installed["installed"][0]["version"], "1.2.3", "{installed}");
     assert_eq!(
         installed["installed"][0]["integrity"],
@@ -169,25 +153,21 @@ fn a_second_request_for_a_set_waits_for_the_first_even_in_another_server() {
     let (mut one, mut other) = (server(&index), Server::of(serving(&index)));
     let ask = |server: &mut Server| {
         let arguments = json!({"code": "import hello; hello.value", "packages": ["hello"]});
-        server.send(
-            "tools/call",
-            json!({"name": "execute_code", "arguments": arguments}),
-        )
+        server.send_call("execute_code", arguments)
     };
-    let patience = std::time::Duration::from_secs(60);
     let first = ask(&mut one);
-    assert!(client::within(patience, || index.count(".whl") > 0));
+    eventually(|| index.count(".whl") > 0);
     let (second, third) = (ask(&mut one), ask(&mut other));
     // Their requests are on record before they wait.
     let seen = index.asked().len();
     for server in [&mut one, &mut other] {
         let waits = |server: &mut Server| {
-            let state = facts(server, "inspect_state", json!({}));
+            let state = server.facts("inspect_state", json!({}));
             state["running"]
                 .as_array()
                 .is_some_and(|running| !running.is_empty())
         };
-        assert!(client::within(patience, || waits(server)));
+        eventually(|| waits(server));
     }
     assert_eq!(index.asked().len(), seen);
     index.hold(None);
@@ -209,10 +189,6 @@ fn a_second_request_for_a_set_waits_for_the_first_even_in_another_server() {
     );
 }
 
-fn begin(server: &mut Server, tool: &str, arguments: Value) -> u64 {
-    server.send("tools/call", json!({"name": tool, "arguments": arguments}))
-}
-
 #[test]
 fn packages_that_take_long_keep_no_program_and_no_other_namespace_waiting() {
     let index = hello();
@@ -224,7 +200,6 @@ fn packages_that_take_long_keep_no_program_and_no_other_namespace_waiting() {
     command.env("RINGFENCE_QUEUE_CONCURRENCY", "1");
     let mut server = Server::of(command);
     index.hold(Some("slow-1-py3-none-any.whl"));
-    let patience = std::time::Duration::from_secs(60);
     let mut slow = Vec::new();
     for (tool, package) in [
         ("execute_code", "oneslow"),
@@ -235,14 +210,12 @@ fn packages_that_take_long_keep_no_program_and_no_other_namespace_waiting() {
         if tool == "execute_code" {
             wish["code"] = json!("40 + 2");
         }
-        slow.push(begin(&mut server, tool, wish));
+        slow.push(server.send_call(tool, wish));
     }
-    assert!(client::within(patience, || index
-        .count("slow-1-py3-none-any.whl")
-        == 2));
+    eventually(|| index.count("slow-1-py3-none-any.whl") == 2);
     // There is one place for programs, and two installers of one namespace: both wait for the index.
     assert_eq!(python(&mut server, "6 * 7", &[])["result"], 42);
-    let session = facts(&mut server, "create_session", json!({}));
+    let session = server.facts("create_session", json!({}));
     assert_eq!(session["success"], true, "{session}");
     assert_eq!(
         python(&mut server, "import greet; greet.value", &["greet"])["result"],
@@ -265,20 +238,14 @@ fn a_call_and_an_installation_in_one_session_do_not_wait_for_each_other() {
     let mut command = serving(&index);
     command.env("RINGFENCE_QUEUE_CONCURRENCY", "1");
     let mut server = Server::of(command);
-    let session = facts(&mut server, "create_session", json!({}))["session_id"].clone();
+    let session = server.facts("create_session", json!({}))["session_id"].clone();
     index.hold(Some(".whl"));
-    let patience = std::time::Duration::from_secs(60);
     let wish = json!({"packages": ["greet"], "session_id": session});
-    let installing = begin(&mut server, "install_package", wish);
-    assert!(client::within(patience, || index.count(".whl") == 1));
-    let call = begin(
-        &mut server,
-        "execute_code",
-        json!({"code": "6 * 7", "session_id": session}),
-    );
-    let waits =
-        |server: &mut Server| facts(server, "inspect_state", json!({}))["sessions"][0]["waiting"] == 1;
-    assert!(client::within(patience, || waits(&mut server)));
+    let installing = server.send_call("install_package", wish);
+    eventually(|| index.count(".whl") == 1);
+    let call = server.send_call("execute_code", json!({"code": "6 * 7", "session_id": session}));
+    let waits = |server: &mut Server| server.facts("inspect_state", json!({}))["sessions"][0]["waiting"] == 1;
+    eventually(|| waits(&mut server));
     // Neither has the one place for programs.
     assert_eq!(python(&mut server, "6 * 7", &[])["result"], 42);
     index.hold(None);
@@ -292,7 +259,7 @@ fn a_layer_that_nobody_has_used_for_long_goes_when_a_server_starts() {
     let index = hello();
     let code = "import greet; greet.value";
     assert_eq!(python(&mut server(&index), code, &["greet"])["result"], 41);
-    let place = client::state_dir().join("packages");
+    let place = state_dir().join("packages");
     let layer = fs::read_dir(place.join("layers"))
         .unwrap()
         .next()
@@ -307,8 +274,7 @@ fn a_layer_that_nobody_has_used_for_long_goes_when_a_server_starts() {
         .set_modified(long_ago)
         .unwrap();
     let mut quiet = server(&index);
-    let patience = std::time::Duration::from_secs(60);
-    assert!(client::within(patience, || !layer.path().exists()));
+    eventually(|| !layer.path().exists());
     assert_eq!(python(&mut quiet, code, &["greet"])["result"], 41);
 }
 
@@ -317,15 +283,15 @@ fn a_session_of_the_command_line_has_its_packages_from_its_beginning() {
     let index = hello();
     let server = server(&index);
     let run = |words: &[&str]| {
-        let output = ringfence(words).output().unwrap();
+        let output = said(words);
         assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
+        stdout_of(&output)
     };
-    let listens = || ringfence(&["session", "list"]).output().unwrap().status.success();
-    assert!(client::within(std::time::Duration::from_secs(60), listens));
+    let listens = || said(&["session", "list"]).status.success();
+    eventually(listens);
     let created = run(&["session", "create", "--package", "hello", "--json"]);
     let created: Value = serde_json::from_str(&created).unwrap();
-    let id = created["session_id"].as_str().unwrap();
+    let id = text_of(&created["session_id"]);
     let said = run(&["session", "exec", id, "-c", "import hello; print(hello.value)"]);
     assert_eq!(said, "42\n");
     let refused = ringfence(&["session", "create", "--package=--index-url=x", "--json"]).output();
@@ -338,40 +304,29 @@ fn a_session_of_the_command_line_has_its_packages_from_its_beginning() {
 fn a_creation_that_ctrl_c_interrupts_shows_how_far_it_was_and_leaves_nothing() {
     let index = hello();
     let _server = server(&index);
-    let patience = std::time::Duration::from_secs(60);
-    let listed = || ringfence(&["session", "list", "--json"]).output().unwrap();
-    assert!(client::within(patience, || listed().status.success()));
+    let listed = || said(&["session", "list", "--json"]);
+    eventually(|| listed().status.success());
     index.hold(Some(".whl"));
-    let child = ringfence(&["session", "create", "--package", "hello"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    let child = child.unwrap();
-    assert!(client::within(patience, || index.count(".whl") == 1));
-    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let child = start(&mut ringfence(&["session", "create", "--package", "hello"]));
+    eventually(|| index.count(".whl") == 1);
+    signal(child.id(), rustix::process::Signal::INT);
     let ended = child.wait_with_output().unwrap();
-    let err = String::from_utf8_lossy(&ended.stderr);
+    let err = stderr_of(&ended);
     assert_eq!(ended.status.code(), Some(130), "{err}");
     assert!(ended.stdout.is_empty(), "{ended:?}");
-    assert!(
-        err.contains("installing") && err.contains("no session was made"),
-        "{err}"
-    );
+    assert_contains(&err, ["installing", "no session was made"]);
     // The installation is over although its index is still held.
     let is_idle = || {
-        let queue = ringfence(&["queue", "status", "--json"]).output().unwrap();
-        let queue: Value = serde_json::from_slice(&queue.stdout).unwrap();
+        let queue = said(&["queue", "status", "--json"]);
+        let queue: Value = json_of(&queue);
         queue["servers"][0]["running"] == 0
     };
-    assert!(client::within(std::time::Duration::from_secs(10), is_idle));
+    eventually(is_idle);
     index.hold(None);
-    let made = ringfence(&["session", "create", "--package", "hello"])
-        .output()
-        .unwrap();
+    let made = said(&["session", "create", "--package", "hello"]);
     assert!(made.status.success(), "{made:?}");
     let listed: Value = serde_json::from_slice(&listed().stdout).unwrap();
-    let sessions = listed["servers"][0]["sessions"].as_array().unwrap();
+    let sessions = list_of(&listed["servers"][0]["sessions"]);
     assert_eq!(sessions.len(), 1, "{listed}");
     assert_eq!(sessions[0]["packages"], json!(["hello"]));
 }
@@ -388,12 +343,8 @@ fn a_template_that_has_imported_the_hosts_module_serves_no_program_that_brings_i
     let mut server = Server::of(command);
     // The control: one that brings none finds the host's imported already.
     let code = "import sys; was = 'pip' in sys.modules; import pip; [was, pip.__version__ == 'brought']";
-    let patience = std::time::Duration::from_secs(60);
     let warm = json!([true, false]);
-    assert!(client::within(
-        patience,
-        || python(&mut server, code, &[])["result"] == warm
-    ));
+    eventually(|| python(&mut server, code, &[])["result"] == warm);
     for _ in 0..2 {
         let run = python(&mut server, code, &["pip==999"]);
         assert_eq!(run["result"], json!([false, true]), "{run}");
@@ -412,14 +363,14 @@ fn the_oldest_layers_go_as_soon_as_all_together_are_too_large() {
     let mut command = serving(&index);
     command.env("RINGFENCE_PACKAGES_KEEP_MB", "2");
     let mut server = Server::of(command);
-    let layers = client::state_dir().join("packages/layers");
+    let layers = state_dir().join("packages/layers");
     for name in names {
-        let installed = facts(&mut server, "install_package", json!({"packages": [name]}));
+        let installed = server.facts("install_package", json!({"packages": [name]}));
         assert_eq!(installed["success"], true, "{installed}");
     }
     // Each has more than a megabyte, with what Python makes of it.
     let kept = || fs::read_dir(&layers).unwrap().count();
-    assert!(client::within(std::time::Duration::from_secs(30), || kept() == 1));
+    eventually(|| kept() == 1);
 }
 
 #[test]
@@ -460,7 +411,7 @@ fn what_cannot_be_had_is_told_with_the_installers_last_words() {
     let mut check = |packages: &[&str], expect: &str| {
         let refused = python(&mut server, "1", packages);
         assert_eq!(refused["code"], "package_unavailable", "{refused}");
-        assert!(refused["message"].as_str().unwrap().contains(expect), "{refused}");
+        assert_says(&refused, "message", [expect]);
     };
     check(&["unheard-of"], "no wheel that fits");
     check(&["sdist"], "no wheel that fits");
@@ -479,10 +430,7 @@ fn what_cannot_be_had_is_told_with_the_installers_last_words() {
         node(&mut offline, "1", &["leftpad"]),
     ] {
         assert_eq!(refused["code"], "package_unavailable", "{refused}");
-        assert!(
-            refused["message"].as_str().unwrap().contains("cannot be reached"),
-            "{refused}"
-        );
+        assert_says(&refused, "message", ["cannot be reached"]);
     }
 }
 
@@ -500,12 +448,9 @@ fn an_operator_says_which_packages_there_are() {
         ("execute_code", json!({"code": "1", "packages": ["greet"]})),
         ("install_package", json!({"packages": ["greet"]})),
     ] {
-        let refused = facts(&mut server, tool, arguments);
+        let refused = server.facts(tool, arguments);
         assert_eq!(refused["code"], "policy_denied", "{refused}");
-        assert!(
-            refused["hint"].as_str().unwrap().contains("packages.allow"),
-            "{refused}"
-        );
+        assert_says(&refused, "hint", ["packages.allow"]);
     }
     let mut command = serving(&index);
     command.env("RINGFENCE_PACKAGES_ENABLED", "false");
@@ -518,36 +463,10 @@ fn an_operator_says_which_packages_there_are() {
 /// The server of another user, from a copy of the binary that this user can reach.
 #[test]
 fn a_server_of_an_ordinary_user_installs_and_shows_packages_too() {
-    const NOBODY: u32 = 65534;
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    if !status.lines().any(|line| line.starts_with("Uid:\t0\t0")) {
-        let required = std::env::var("RINGFENCE_REQUIRE").unwrap_or_default();
-        assert!(
-            !required.split(',').any(|word| word.trim() == "root"),
-            "RINGFENCE_REQUIRE asks for root"
-        );
-        eprintln!(
-            "skipped: a server as another user needs root; the other tests are an ordinary user's here"
-        );
-        return;
-    }
+    let Some(nobody) = Nobody::new("") else { return };
     let index = hello();
-    let home = client::TempDir::new("packages-nobody");
-    let (program, state) = (home.0.join("ringfence"), home.0.join("state"));
-    fs::copy(client::binary(), &program).unwrap();
-    fs::create_dir(&state).unwrap();
-    fs::set_permissions(&home.0, fs::Permissions::from_mode(0o755)).unwrap();
-    lchown(&state, Some(NOBODY), Some(NOBODY)).unwrap();
-    let mut command = Command::new("setpriv");
-    command
-        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"])
-        .arg(&program)
-        .arg("serve")
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .env("RINGFENCE_STATE_DIR", &state)
-        .env("RINGFENCE_LOG", "error")
-        .env("PIP_INDEX_URL", index.address("/simple"));
+    let mut command = nobody.command();
+    command.env("PIP_INDEX_URL", index.address("/simple"));
     let mut server = Server::of(command);
     for _ in 0..3 {
         let run = python(
@@ -558,6 +477,6 @@ fn a_server_of_an_ordinary_user_installs_and_shows_packages_too() {
         assert_eq!(run["result"], json!([42, ["layer"]]), "{run}");
     }
     assert_eq!(index.count(".whl"), 2);
-    let own = fs::metadata(state.join("packages/layers")).unwrap();
+    let own = fs::metadata(nobody.0.join("state/packages/layers")).unwrap();
     assert_eq!((own.uid(), own.mode() & 0o777), (NOBODY, 0o700));
 }

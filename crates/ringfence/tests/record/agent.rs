@@ -1,6 +1,7 @@
 //! The other end of a server's pipes. It keeps every byte that the server lets out, and waits for no answer longer than a
 //! minute.
 
+use crate::client::show_refusal;
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -153,13 +154,8 @@ impl Agent {
             );
             return;
         };
-        crate::client::show_refusal(&mut message);
+        show_refusal(&mut message);
         assert_eq!(message["jsonrpc"], "2.0");
-        // What a refusal says for programs stands beside its text.
-        let refusal = message["result"]["_meta"]["io.ringfence/error"].clone();
-        if !refusal.is_null() {
-            message["result"]["structuredContent"] = refusal;
-        }
         if let Some(id) = message["id"].as_u64() {
             let twice = self.answers.insert(id, message.clone());
             assert!(twice.is_none(), "request {id} was answered twice");
@@ -183,9 +179,33 @@ impl Agent {
         self.wait_for(id)["result"].clone()
     }
 
-    /// `execute_code`: its structured result, or the structured refusal.
+    /// What a tool says, or why it refuses, as facts.
+    pub fn facts(&mut self, tool: &str, arguments: Value) -> Value {
+        let id = self.send_call(tool, arguments);
+        self.result(id)
+    }
+
+    /// The facts of the answer to a call.
+    pub fn result(&mut self, id: u64) -> Value {
+        self.wait_for(id)["result"]["structuredContent"].clone()
+    }
+
     pub fn execute(&mut self, arguments: Value) -> Value {
-        self.call("execute_code", arguments)["structuredContent"].clone()
+        self.facts("execute_code", arguments)
+    }
+
+    /// Waits until one of its messages says so.
+    #[track_caller]
+    pub fn hears(&mut self, words: &str) {
+        let heard = |agent: &Self| {
+            let mut messages = agent.messages.iter();
+            messages.any(|message| message["params"]["message"].to_string().contains(words))
+        };
+        assert!(
+            self.read_until(PATIENCE, heard),
+            "{words}: {:?}",
+            self.messages.last()
+        );
     }
 
     pub fn has_answer(&self, id: u64) -> bool {

@@ -1,15 +1,13 @@
 //! Each call leaves exactly the records that it should: no action is missing, and none is there twice.
 
-use crate::{
+use super::{
     agent::Agent,
-    client::within,
-    state::{State, details, words},
+    state::{State, all_words, details, words},
 };
+use crate::client::{TempDir, eventually};
 use ringfence_store::audit::Record;
 use serde_json::{Value, json};
-use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(20);
 const STARTED: &str = "execution.started pending";
 
 /// A server, and how far its record has been read.
@@ -28,10 +26,10 @@ impl Watch {
             seen: 0,
         };
         // The handshake is answered while the engine still starts.
-        assert!(within(PATIENCE, || watch.state.database().exists()));
+        eventually(|| watch.state.database().exists());
         let begun = watch.left(|agent| drop(agent.call("sandbox_stats", json!({}))));
         assert_eq!(
-            begun.iter().map(words).collect::<Vec<_>>(),
+            all_words(&begun),
             ["audit.began ok", "server.started ok", "tool.called ok"]
         );
         watch
@@ -50,8 +48,7 @@ impl Watch {
     fn check(&mut self, tool: &str, arguments: Value, expect: &[&str]) -> Vec<Record> {
         let shown = arguments.to_string();
         let records = self.left(|agent| drop(agent.call(tool, arguments)));
-        let found: Vec<String> = records.iter().map(words).collect();
-        assert_eq!(found, expect, "{tool} {shown}");
+        assert_eq!(all_words(&records), expect, "{tool} {shown}");
         let client = |record: &Record| record.caller == "mcp record 1";
         assert!(records.iter().all(client), "{tool}: {records:?}");
         records
@@ -125,22 +122,14 @@ fn a_vault_that_has_no_such_secret_is_noted_as_asked() {
 fn a_cancelled_program_has_an_end() {
     let mut watch = Watch::new(State::new("cancelled"));
     let records = watch.left(|agent| {
-        let id = agent.send_call(
-            "execute_code",
-            json!({"code": "print('begun', flush=True)\nwhile True: pass"}),
-        );
-        let begun = |agent: &Agent| {
-            agent
-                .messages()
-                .iter()
-                .any(|m| m["params"]["message"].to_string().contains("begun"))
-        };
-        assert!(agent.read_until(PATIENCE, begun));
+        let asked = json!({"code": "print('begun', flush=True)\nwhile True: pass"});
+        let id = agent.send_call("execute_code", asked);
+        agent.hears("begun");
         agent.tell("notifications/cancelled", json!({"requestId": id}));
     });
-    assert_eq!(records.iter().map(words).collect::<Vec<_>>(), [STARTED]);
+    assert_eq!(all_words(&records), [STARTED]);
     let id = records[0].execution_id.clone().unwrap();
-    assert!(within(PATIENCE, || watch.state.words_of(&id).len() == 2));
+    eventually(|| watch.state.words_of(&id).len() == 2);
     assert_eq!(watch.state.words_of(&id)[1], "execution.failed failed");
     let end = watch.left(|_| {});
     assert_eq!(details(&end[0])["exit"], "cancelled");
@@ -153,18 +142,10 @@ fn who_is_turned_away_is_on_record() {
         .with("RINGFENCE_QUEUE_CONCURRENCY", "1")
         .with("RINGFENCE_QUEUE_WAITING", "0");
     let mut watch = Watch::new(state);
-    let begun = |agent: &Agent| {
-        agent
-            .messages()
-            .iter()
-            .any(|m| m["params"]["message"].to_string().contains("begun"))
-    };
     let records = watch.left(|agent| {
-        let first = agent.send_call(
-            "execute_code",
-            json!({"code": "print('begun', flush=True)\nwhile True: pass"}),
-        );
-        assert!(agent.read_until(PATIENCE, begun));
+        let asked = json!({"code": "print('begun', flush=True)\nwhile True: pass"});
+        let first = agent.send_call("execute_code", asked);
+        agent.hears("begun");
         let refused = agent.execute(json!({"code": "1"}));
         assert_eq!(refused["code"], "busy");
         agent.tell("notifications/cancelled", json!({"requestId": first}));
@@ -221,10 +202,7 @@ fn calls_that_are_not_understood_are_on_record() {
         let answer = agent.ask("resources/read", json!({"uri": "sandbox://hunter22"}));
         assert!(answer["error"].is_object(), "{answer}");
     });
-    assert_eq!(
-        records.iter().map(words).collect::<Vec<_>>(),
-        ["tool.called denied", "tool.called denied"]
-    );
+    assert_eq!(all_words(&records), ["tool.called denied", "tool.called denied"]);
     // What a stranger made up does not stand in it.
     assert!(
         records
@@ -287,7 +265,7 @@ fn every_other_tool_and_resource_leaves_one_record() {
         (&json!("sandbox://artifacts/absent/a.txt"), "artifact.read denied"),
     ] {
         let records = watch.left(|agent| drop(agent.ask("resources/read", json!({"uri": uri}))));
-        assert_eq!(records.iter().map(words).collect::<Vec<_>>(), [expect], "{uri}");
+        assert_eq!(all_words(&records), [expect], "{uri}");
     }
 }
 
@@ -319,9 +297,8 @@ fn a_server_that_ends_says_so_and_one_that_is_killed_cannot() {
     killed.call("sandbox_stats", json!({}));
     drop(killed.kill());
     state.serve().call_and_leave();
-    let found: Vec<String> = state.records().iter().map(words).collect();
     assert_eq!(
-        found,
+        all_words(&state.records()),
         [
             "audit.began ok",
             "server.started ok",
@@ -341,13 +318,12 @@ fn a_server_that_ends_says_so_and_one_that_is_killed_cannot() {
 #[test]
 fn a_run_of_the_command_line_leaves_the_same() {
     let state = State::new("command-line");
-    let script = crate::client::TempDir::new("record-script");
+    let script = TempDir::new("record-script");
     let file = script.file("a.sh", "exit 4");
     let output = state.command(&["run", &file]).output().unwrap();
     assert_eq!(output.status.code(), Some(4), "{output:?}");
-    let found: Vec<String> = state.records().iter().map(words).collect();
     assert_eq!(
-        found,
+        all_words(&state.records()),
         [
             "audit.began ok",
             "server.started ok",

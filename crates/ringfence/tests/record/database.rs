@@ -1,10 +1,10 @@
 //! What befalls the record's file: somebody else holds it, overwrites it, deletes it, or serves on it, too.
 
-use crate::{
+use super::{
     agent::Agent,
-    client::within,
-    state::{State, details, words},
+    state::{State, all_words, details, words},
 };
+use crate::client::{assert_facts, assert_says, eventually, text_of};
 use ringfence_store::audit::Record;
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -44,19 +44,12 @@ fn a_database_that_another_holds_is_waited_for_and_then_refused() {
     // It waits; and goes on when the other lets go.
     assert!(!agent.read_until(Duration::from_secs(1), |agent| agent.has_answer(id)));
     other.execute_batch("COMMIT").unwrap();
-    let answer = agent.wait_for(id);
-    assert_eq!(
-        answer["result"]["structuredContent"]["stdout"], "42\n",
-        "{answer}"
-    );
+    assert_eq!(agent.result(id)["stdout"], "42\n");
     let other = hold(&state);
     let begun = Instant::now();
     let refused = execute(&mut agent);
     assert_eq!(refused["code"], "audit_unavailable", "{refused}");
-    assert!(
-        refused["message"].as_str().unwrap().contains("another process"),
-        "{refused}"
-    );
+    assert_says(&refused, "message", ["another process"]);
     assert!(
         (4..15).contains(&begun.elapsed().as_secs()),
         "{:?}",
@@ -75,25 +68,19 @@ fn files_of_a_run_whose_end_cannot_be_told_do_not_leave_and_the_end_is_told_late
     let mut agent = state.serve();
     let code = "import time\nopen('left.txt', 'w').write('the-canary')\ntime.sleep(2)";
     let control = agent.execute(json!({"code": "open('left.txt', 'w').write('x')"}));
-    let files_of = |agent: &mut Agent, id: &Value| {
-        let call = agent.send_call("get_artifacts", json!({"request_id": id}));
-        agent.wait_for(call)["result"]["structuredContent"].clone()
-    };
-    assert_eq!(
-        files_of(&mut agent, &control["execution_id"])["artifacts"][0]["name"],
-        "left.txt"
-    );
+    let files_of = |agent: &mut Agent, id: &Value| agent.facts("get_artifacts", json!({"request_id": id}));
+    let told = files_of(&mut agent, &control["execution_id"]);
+    assert_facts(&told, json!({"artifacts.0.name": "left.txt"}));
     let call = agent.send_call("execute_code", json!({"code": code}));
-    let begun = |state: &State| {
-        let records = state.records();
-        records
+    let begun = |words: &[String]| {
+        words
             .iter()
-            .filter(|record| words(record) == "execution.started pending")
+            .filter(|words| *words == "execution.started pending")
             .count()
     };
-    assert!(within(Duration::from_secs(20), || begun(&state) == 2));
+    eventually(|| begun(&all_words(&state.records())) == 2);
     let other = hold(&state);
-    let refused = agent.wait_for(call)["result"]["structuredContent"].clone();
+    let refused = agent.result(call);
     assert_eq!(refused["code"], "audit_unavailable", "{refused}");
     assert!(!refused.to_string().contains("the-canary"));
     other.execute_batch("COMMIT").unwrap();
@@ -101,13 +88,10 @@ fn files_of_a_run_whose_end_cannot_be_told_do_not_leave_and_the_end_is_told_late
     assert_eq!(absent["artifacts"], json!([]), "{absent}");
     assert!(agent.leave().status.success());
     state.assert_verifies();
-    let of_it: Vec<String> = state
-        .records()
-        .iter()
-        .filter(|record| record.execution_id.as_deref() == refused["execution_id"].as_str())
-        .map(words)
-        .collect();
-    assert_eq!(of_it, ["execution.started pending", "execution.failed failed"]);
+    assert_eq!(
+        state.words_of(text_of(&refused["execution_id"])),
+        ["execution.started pending", "execution.failed failed"]
+    );
 }
 
 /// claim: [REC-4]
@@ -158,7 +142,7 @@ fn a_database_deleted_under_a_server_is_no_silent_loss() {
             refused += 1;
         } else {
             assert_eq!(answer["stdout"], "42\n", "{answer}");
-            answered.insert(answer["execution_id"].as_str().unwrap().to_owned());
+            answered.insert(text_of(&answer["execution_id"]).to_owned());
         }
     }
     assert!(agent.leave().status.success());
@@ -189,9 +173,9 @@ fn two_servers_on_one_directory_make_one_chain() {
         .collect();
     for (agent, ids) in agents.iter_mut().zip(ids) {
         for id in ids {
-            let result = agent.wait_for(id)["result"]["structuredContent"].clone();
+            let result = agent.result(id);
             assert_eq!(result["stdout"], "42\n", "{result}");
-            assert_eq!(state.words_of(result["execution_id"].as_str().unwrap()).len(), 3);
+            assert_eq!(state.words_of(text_of(&result["execution_id"])).len(), 3);
             state.assert_artifact(&result, &result["artifacts"][0]);
         }
     }

@@ -1,10 +1,12 @@
 //! A state directory without room, and one that cannot be written: nothing runs unrecorded, nothing leaves unrecorded, and
 //! with room everything goes on.
 
-use crate::{
+use super::{
     agent::Agent,
-    client::{TempDir, within},
-    state::{State, has, is_root, words},
+    state::{State, words},
+};
+use crate::client::{
+    TempDir, assert_contains, assert_says, eventually, is_root, json_of, stdout_of, text_of,
 };
 use serde_json::{Value, json};
 use std::{
@@ -13,7 +15,6 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::PathBuf,
     process::{Child, Command, Stdio},
-    time::Duration,
 };
 
 /// A file system of two mebibytes, in a mount namespace of its own: it goes away with the process that holds it.
@@ -25,7 +26,7 @@ struct SmallDisk {
 impl SmallDisk {
     /// None: not here, and nobody asks for it.
     fn make(test: &str) -> Option<Self> {
-        if !has("root", is_root, test) {
+        if !is_root() {
             return None;
         }
         let directory = TempDir::new(&format!("record-disk-{test}"));
@@ -116,9 +117,9 @@ fn execute(agent: &mut Agent) -> Value {
 
 fn assert_unavailable(refused: &Value) {
     assert_eq!(refused["code"], "audit_unavailable", "{refused}");
-    let message = refused["message"].as_str().unwrap();
+    let message = text_of(&refused["message"]);
     assert!(message.contains("disk is full"), "{message}");
-    assert!(refused["hint"].as_str().unwrap().contains("room"), "{refused}");
+    assert_says(refused, "hint", ["room"]);
 }
 
 /// claim: [REC-1]
@@ -136,7 +137,7 @@ fn a_full_disk_refuses_every_call_until_there_is_room() {
         assert_unavailable(&execute(&mut agent));
     }
     // Looking is a call, too.
-    assert_unavailable(&agent.call("sandbox_stats", json!({}))["structuredContent"]);
+    assert_unavailable(&agent.facts("sandbox_stats", json!({})));
     assert_unavailable(&agent.execute(json!({"colour": "red"})));
     assert_eq!(
         disk.copy().records().len(),
@@ -175,7 +176,7 @@ fn nothing_runs_where_its_beginning_cannot_be_told() {
     disk.fill();
     let refused = run.output().unwrap();
     assert_eq!(refused.status.code(), Some(125));
-    let error: Value = serde_json::from_slice(&refused.stdout).unwrap();
+    let error: Value = json_of(&refused);
     assert_unavailable(&error["error"]);
     assert_eq!(canary(), "ran\n", "it has not run");
     disk.make_room();
@@ -207,16 +208,14 @@ fn a_result_whose_end_cannot_be_told_does_not_leave() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        assert!(within(Duration::from_secs(20), || {
-            workspace.0.join("begun").exists()
-        }));
+        eventually(|| workspace.0.join("begun").exists());
         child
     };
     let go = || fs::write(workspace.0.join("go"), "").unwrap();
     let child = waiting();
     go();
     let output = child.wait_with_output().unwrap();
-    assert!(String::from_utf8_lossy(&output.stdout).contains("the-canary"));
+    assert!(stdout_of(&output).contains("the-canary"));
     let child = waiting();
     disk.fill();
     go();
@@ -251,13 +250,13 @@ fn a_run_that_may_go_unrecorded_says_so_in_its_result() {
         events
             .into_iter()
             .flatten()
-            .map(|event| event["rule"].as_str().unwrap().to_owned())
+            .map(|event| text_of(&event["rule"]).to_owned())
             .collect()
     };
     assert!(rules(&execute(&mut agent)).is_empty());
     disk.fill();
     assert_eq!(rules(&execute(&mut agent)), ["audit.not_recorded"]);
-    let stats = agent.call("sandbox_stats", json!({}))["structuredContent"].clone();
+    let stats = agent.facts("sandbox_stats", json!({}));
     assert!(stats["not_recorded"].as_u64().unwrap() >= 2, "{stats}");
     disk.make_room();
     assert!(rules(&execute(&mut agent)).is_empty());
@@ -280,10 +279,7 @@ fn a_directory_that_cannot_be_written_refuses_to_serve() {
     disk.remount("ro");
     let ended = Agent::refused(state.command(&["serve"]));
     let said = String::from_utf8_lossy(&ended.log).into_owned();
-    assert!(
-        said.contains("hint") && said.contains("cannot be written"),
-        "{said}"
-    );
+    assert_contains(&said, ["hint", "cannot be written"]);
     disk.remount("rw");
     assert_eq!(disk.copy().records().len(), before);
     let mut agent = state.serve();

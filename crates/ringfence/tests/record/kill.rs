@@ -3,11 +3,11 @@
 //!
 //! `RINGFENCE_KILL_ROUNDS` asks for more rounds, `RINGFENCE_KILL_SEED` for the moments of an earlier run.
 
-use crate::{
+use super::{
     agent::{Agent, Ended},
-    client::{processes_with, within},
     state::State,
 };
+use crate::client::{descendants, list_of, lives, processes_with, stat_of, text_of, within};
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -68,7 +68,7 @@ fn a_record_in_memory_is_seen_to_be_lost() {
         .with_secrets([("TOKEN", SECRET)]);
     let (mut dice, mut tally) = (Dice(4711), Tally::default());
     while tally.answers == 0 && tally.rounds < 10 {
-        let ended = one_round(&state, &mut dice, &format!("9.4711{:03}", tally.rounds));
+        let ended = one_round(&state, &mut dice, &format!("39.4711{:03}", tally.rounds));
         tally.rounds += 1;
         assert!(check(&state, &ended, &mut tally).is_empty());
     }
@@ -94,7 +94,7 @@ fn rounds_of(rounds: u64, durability: &str) {
         let ended = one_round(
             &state,
             &mut dice,
-            &format!("{}.{seed}{round:03}", durability.len()),
+            &format!("3{}.{seed}{round:03}", durability.len()),
         );
         tally.rounds += 1;
         kept.extend(check(&state, &ended, &mut tally));
@@ -102,7 +102,7 @@ fn rounds_of(rounds: u64, durability: &str) {
     // A server that is not killed finds all of it, and ends in order.
     let mut last = state.serve();
     for result in &kept {
-        for artifact in result["artifacts"].as_array().unwrap() {
+        for artifact in list_of(&result["artifacts"]) {
             let read = last.ask("resources/read", json!({"uri": artifact["uri"]}));
             assert!(read["result"]["contents"][0].is_object(), "{read}");
             state.assert_artifact(result, artifact);
@@ -140,12 +140,15 @@ fn one_round(state: &State, dice: &mut Dice, mark: &str) -> Ended {
     agent.read_until(delay, |_| Instant::now() >= until);
     let family = family(agent.pid());
     let ended = agent.kill();
-    let is_gone = || family.iter().all(|process| !lives(process)) && processes_with(mark).is_empty();
+    let is_gone = || family.iter().all(|process| !is_alive(process)) && processes_with(mark).is_empty();
     assert!(
-        within(Duration::from_secs(10), is_gone),
+        within(Duration::from_secs(20), is_gone),
         "something of the killed server lives on, {:?} after its start: {:?}, {:?}",
         begun.elapsed(),
-        family.iter().filter(|process| lives(process)).collect::<Vec<_>>(),
+        family
+            .iter()
+            .filter(|process| is_alive(process))
+            .collect::<Vec<_>>(),
         processes_with(mark)
     );
     ended
@@ -208,7 +211,7 @@ fn check(state: &State, ended: &Ended, tally: &mut Tally) -> Vec<Value> {
     tally.cut = begun.iter().filter(|id| !ends.contains_key(*id)).count() as u64;
     let mut kept = Vec::new();
     for answer in answers {
-        let id = answer["execution_id"].as_str().unwrap();
+        let id = text_of(&answer["execution_id"]);
         let is_there = begun.contains(id) && ends.contains_key(id);
         let is_right = is_there && ends[id][0] == end_of(&answer);
         if !is_right {
@@ -238,36 +241,17 @@ fn end_of(answer: &Value) -> &'static str {
     }
 }
 
-/// A process, which another with its number is not.
+/// A process, which another with its number is not: its start time is field 22 of proc_pid_stat(5).
 type Process = (u32, String);
 
-/// Number and start time (proc_pid_stat(5), field 22) of everything below a process, and of itself.
+/// Everything below a process, and itself.
 fn family(server: u32) -> Vec<Process> {
-    let mut parents: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
-        if let Some(parent) = field(pid, 4).and_then(|parent| parent.parse().ok()) {
-            parents.entry(parent).or_default().push(pid);
-        }
-    }
-    let (mut family, mut left) = (Vec::new(), vec![server]);
-    while let Some(pid) = left.pop() {
-        left.extend(parents.get(&pid).into_iter().flatten());
-        family.extend(field(pid, 22).map(|start| (pid, start)));
-    }
-    family
+    let pids = descendants(server).into_iter().chain([server]);
+    pids.filter_map(|pid| Some((pid, stat_of(pid, 22)?))).collect()
 }
 
-fn lives((pid, start): &Process) -> bool {
-    // A zombie is its parent's to bury.
-    field(*pid, 22).as_ref() == Some(start) && field(*pid, 3).is_some_and(|state| state != "Z")
-}
-
-/// A field of proc_pid_stat(5), counted from 1; the second, a name, may hold anything.
-fn field(pid: u32, number: usize) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, rest) = stat.rsplit_once(") ")?;
-    rest.split_whitespace().nth(number - 3).map(str::to_owned)
+fn is_alive((pid, start): &Process) -> bool {
+    stat_of(*pid, 22).as_ref() == Some(start) && lives(*pid)
 }
 
 /// A file without a first commit is a blank record, and answers given before it are lost ones.

@@ -1,9 +1,10 @@
 //! Secrets at the edges: one byte, 64 KiB, a thousand at once, and one that the end of the output cuts.
 
-use crate::{
+use super::{
     forms::Haystack,
     state::{State, details},
 };
+use crate::client::{assert_says, list_of, text_of};
 use serde_json::{Value, json};
 
 /// Letters and digits that repeat nowhere.
@@ -19,7 +20,7 @@ fn long_secret(bytes: usize) -> String {
     (0..bytes).map(|_| next()).collect()
 }
 
-fn everything(state: &State, agent: crate::agent::Agent) -> Haystack {
+fn everything(state: &State, agent: super::agent::Agent) -> Haystack {
     let mut left = Haystack::default();
     agent
         .messages()
@@ -40,10 +41,10 @@ fn a_secret_of_one_byte_is_lent_and_said_to_be_unredacted() {
     let mut agent = state.serve();
     let result = agent.execute(json!({"code": "import os\nprint(os.environ['TINY'] * 3, os.environ['LARGE'])", "secrets": ["TINY", "LARGE"]}));
     assert_eq!(result["stdout"], "xxx ***REDACTED***\n");
-    let events = result["security_events"].as_array().unwrap();
+    let events = list_of(&result["security_events"]);
     assert_eq!(events.len(), 1, "{events:?}");
     assert_eq!(events[0]["rule"], "redact.too_short");
-    assert!(events[0]["what"].as_str().unwrap().contains("TINY"));
+    assert_says(&events[0], "what", ["TINY"]);
     let end = state.records().pop().unwrap();
     assert_eq!(details(&end)["rules"], json!(["redact.too_short"]));
 }
@@ -78,7 +79,7 @@ print('the end')";
             .map(|at| form[at..at + 48].to_owned())
             .collect::<Vec<_>>()
     };
-    for (name, form) in crate::forms::of(&secret) {
+    for (name, form) in super::forms::of(&secret) {
         for part in parts(&form) {
             assert_eq!(left.place_of(&part), None, "a part as {name}");
         }
@@ -97,7 +98,7 @@ fn a_thousand_secrets_at_once_are_all_kept_in() {
     let names: Vec<&str> = secrets.iter().map(|(name, _)| name.as_str()).collect();
     let code = "import os\nprint(sum(name.startswith('S') and name[1:].isdigit() for name in os.environ))\nfor name, text in os.environ.items(): print(name, text, text.encode().hex())";
     let result = agent.execute(json!({"code": code, "secrets": names}));
-    let stdout = result["stdout"].as_str().unwrap_or_else(|| panic!("{result}"));
+    let stdout = text_of(&result["stdout"]);
     assert!(stdout.starts_with("1000\n"), "{stdout}");
     assert_eq!(stdout.matches("***REDACTED***").count(), 2000);
     let left = everything(&state, agent);

@@ -2,12 +2,12 @@
 //! anything that left. The same program with a variable that is no secret shows it on each route, so that the search is
 //! known to find.
 
-use crate::{
+use super::{
     agent::Agent,
-    client::TempDir,
     forms::{self, Haystack, PYTHON},
     state::{State, collect},
 };
+use crate::client::TempDir;
 use serde_json::{Value, json};
 
 /// Each of a kind that encoders treat specially.

@@ -1,18 +1,14 @@
 //! Closed segments and what a dead server left open, through servers and the command line.
 
-use crate::{
-    client::within,
-    state::{State, words},
-};
+use super::state::{State, words};
+use crate::client::{eventually, list_of, stderr_of, stdout_of, text_of};
 use serde_json::{Value, json};
-use std::{fs, path::PathBuf, time::Duration};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use std::{fs, path::PathBuf};
 
 fn told(state: &State, arguments: &[&str]) -> String {
     let output = state.command(arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {output:?}");
-    String::from_utf8(output.stdout).unwrap()
+    stdout_of(&output)
 }
 
 /// claim: [REC-8]
@@ -26,9 +22,7 @@ fn a_segment_is_closed_beside_a_server_and_the_record_stays_one() {
     // The server goes on, and so does the chain.
     let second = agent.execute(json!({"code": "2"}));
     let listed: Value = serde_json::from_str(&told(&state, &["audit", "list", "--json"])).unwrap();
-    let ids: Vec<&str> = listed["records"]
-        .as_array()
-        .unwrap()
+    let ids: Vec<&str> = list_of(&listed["records"])
         .iter()
         .filter_map(|record| record["execution_id"].as_str())
         .collect();
@@ -48,9 +42,9 @@ fn a_segment_is_closed_beside_a_server_and_the_record_stays_one() {
     // Damage to the closed segment: named, and the rest is shown.
     fs::write(&file, b"no segment").unwrap();
     let output = state.command(&["audit", "export"]).output().unwrap();
-    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(shown.contains(second["execution_id"].as_str().unwrap()));
+    let shown = stdout_of(&output);
+    let said = stderr_of(&output);
+    assert!(shown.contains(text_of(&second["execution_id"])));
     assert!(said.contains(file.to_str().unwrap()), "{said}");
     let output = state.command(&["audit", "verify"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -67,23 +61,23 @@ fn a_run_that_died_with_its_server_is_closed_as_lost_by_the_next_one() {
     let state = State::new("lost");
     let mut agent = state.serve();
     agent.send_call("execute_code", json!({"code": "while True: pass"}));
-    let begun = |state: &State| {
+    let begun = || {
         let records = if state.is_blank() {
             Vec::new()
         } else {
             state.records()
         };
         let begun = records
-            .iter()
+            .into_iter()
             .find(|record| words(record) == "execution.started pending");
-        begun.and_then(|record| record.execution_id.clone())
+        begun.and_then(|record| record.execution_id)
     };
-    assert!(within(PATIENCE, || begun(&state).is_some()));
-    let id = begun(&state).unwrap();
+    eventually(|| begun().is_some());
+    let id = begun().unwrap();
     let pending = || {
         let listed = told(&state, &["audit", "list", "--outcome", "pending", "--json"]);
         let listed: Value = serde_json::from_str(&listed).unwrap();
-        listed["records"].as_array().unwrap().len()
+        list_of(&listed["records"]).len()
     };
     assert_eq!(pending(), 1);
     // Another server beside it leaves it alone: it lives.

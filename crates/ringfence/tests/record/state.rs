@@ -1,9 +1,7 @@
 //! A state directory of a test's own: servers are started on it, and what they wrote is read from it, past the server.
 
-use crate::{
-    agent::Agent,
-    client::{TempDir, ringfence},
-};
+use super::agent::Agent;
+use crate::client::{TempDir, ringfence, text_of};
 use ringfence_store::{
     Signer,
     artifacts::{ArtifactStore, Retention},
@@ -145,10 +143,8 @@ impl State {
     /// Records of one execution, as `execution.started pending`.
     pub fn words_of(&self, execution_id: &str) -> Vec<String> {
         let records = self.records();
-        let own = records
-            .iter()
-            .filter(|record| record.execution_id.as_deref() == Some(execution_id));
-        own.map(words).collect()
+        let is_own = |record: &&Record| record.execution_id.as_deref() == Some(execution_id);
+        records.iter().filter(is_own).map(words).collect()
     }
 
     /// An artifact, whose digest and signature the store checks before it gives a byte; a result's words about it must
@@ -160,9 +156,9 @@ impl State {
             bytes: u64::MAX,
         };
         let store = ArtifactStore::open(self.record().join("artifacts"), self.signer(), retention).unwrap();
-        let id = result["execution_id"].as_str().unwrap();
-        let name = artifact["name"].as_str().unwrap();
-        let namespace = Namespace::try_from(result["namespace"].as_str().unwrap().to_owned()).unwrap();
+        let id = text_of(&result["execution_id"]);
+        let name = text_of(&artifact["name"]);
+        let namespace = Namespace::try_from(text_of(&result["namespace"]).to_owned()).unwrap();
         let manifest = store
             .manifest(id, &namespace)
             .unwrap()
@@ -192,6 +188,10 @@ pub fn words(record: &Record) -> String {
     format!("{} {}", record.action, record.outcome)
 }
 
+pub fn all_words(records: &[Record]) -> Vec<String> {
+    records.iter().map(words).collect()
+}
+
 pub fn details(record: &Record) -> Value {
     serde_json::from_str(&record.details).unwrap()
 }
@@ -211,22 +211,4 @@ pub fn collect(directory: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) {
             files.push((entry.path(), content));
         }
     }
-}
-
-/// Can a test run that needs this: if not, it says so, unless `RINGFENCE_REQUIRE` asks for it.
-pub fn has(capability: &str, look: impl FnOnce() -> bool, test: &str) -> bool {
-    let is_there = look();
-    if !is_there {
-        let required = std::env::var("RINGFENCE_REQUIRE").unwrap_or_default();
-        let required = required.split(',').any(|word| word.trim() == capability);
-        assert!(!required, "RINGFENCE_REQUIRE asks for {capability}");
-        eprintln!("not run, because it needs {capability}: {test}");
-    }
-    is_there
-}
-
-pub fn is_root() -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let uids = status.lines().find(|line| line.starts_with("Uid:")).unwrap();
-    uids.split_whitespace().nth(2) == Some("0")
 }

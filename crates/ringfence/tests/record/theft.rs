@@ -1,21 +1,12 @@
 //! Whose secrets they are not: another namespace's, those that the policy does not give, and what another process of the
 //! same user could read out of the server.
 
-use crate::{
-    agent::Agent,
-    client::{TempDir, binary},
-    state::{State, has, is_root},
-};
+use super::{agent::Agent, state::State};
+use crate::client::{Nobody, as_nobody, signal, text_of, texts_of};
 use serde_json::{Value, json};
-use std::{
-    fs,
-    os::unix::fs::{PermissionsExt, lchown},
-    process::Command,
-};
 
 const OWN: &str = "own-secret-of-default-4711";
 const OTHER: &str = "other-secret-of-teama-4711";
-const NOBODY: u32 = 65534;
 
 fn state(name: &str) -> State {
     State::new(name)
@@ -53,15 +44,12 @@ fn a_namespace_has_no_secret_of_another() {
         let refused = agent.execute(json!({"code": "1", "secrets": [name]}));
         assert!(refused["code"].is_string(), "{name}: {refused}");
     }
-    let names = |agent: &mut Agent, namespace: &str| -> Vec<String> {
-        let list = agent.call("vault_list", json!({"namespace": namespace}))["structuredContent"].clone();
-        let secrets = list["secrets"].as_array().unwrap().iter();
-        secrets
-            .map(|secret| secret["key"].as_str().unwrap().to_owned())
-            .collect()
+    let mut names = |namespace: &str, expect: &[&str]| {
+        let listed = agent.facts("vault_list", json!({"namespace": namespace}));
+        assert_eq!(texts_of(&listed["secrets"], "key"), expect);
     };
-    assert_eq!(names(&mut agent, "default"), ["TOKEN"]);
-    assert_eq!(names(&mut agent, "teama"), ["ONLY", "TOKEN"]);
+    names("default", &["TOKEN"]);
+    names("teama", &["ONLY", "TOKEN"]);
 }
 
 /// claim: [SEC-1]
@@ -72,7 +60,7 @@ fn a_program_sees_the_secrets_it_asked_for_and_no_other_variable_of_the_server()
     let look = "import os, glob\nfound = [dict(os.environ)]\nfor path in glob.glob('/proc/[0-9]*/environ') + glob.glob('/proc/[0-9]*/cmdline'):\n    try: found.append(open(path, 'rb').read().decode())\n    except OSError: pass\nprint(len(found)); print('TOKEN' in os.environ); print(str(found).count('RINGFENCE_SECRET'), str(found).count('-4711'))";
     for (secrets, expect) in [(json!([]), "False\n0 0\n"), (json!(["TOKEN"]), "True\n0 ")] {
         let result = agent.execute(json!({"code": look, "secrets": secrets}));
-        let stdout = result["stdout"].as_str().unwrap_or_else(|| panic!("{result}"));
+        let stdout = text_of(&result["stdout"]);
         let (read, rest) = stdout.split_once('\n').unwrap();
         assert!(
             read.parse::<u32>().is_ok_and(|count| count > 1),
@@ -81,7 +69,7 @@ fn a_program_sees_the_secrets_it_asked_for_and_no_other_variable_of_the_server()
         assert!(rest.starts_with(expect), "{stdout}");
     }
     let shell = agent.execute(json!({"code": "env; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'; true", "language": "shell"}));
-    let seen = shell["stdout"].as_str().unwrap();
+    let seen = text_of(&shell["stdout"]);
     assert!(seen.contains("PATH=") && !seen.contains("SECRET"), "{seen}");
 }
 
@@ -100,56 +88,24 @@ fn the_policy_gives_secrets_by_name() {
 
 /// `cat` as another process of the user who serves; what it said, if it could.
 fn read_as_nobody(path: &str) -> Option<Vec<u8>> {
-    let mut cat = Command::new("setpriv");
-    cat.args([
-        "--reuid",
-        "65534",
-        "--regid",
-        "65534",
-        "--clear-groups",
-        "--",
-        "head",
-        "-c",
-        "4096",
-        path,
-    ]);
-    let output = cat.output().unwrap();
+    let output = as_nobody("head").args(["-c", "4096", path]).output().unwrap();
     output.status.success().then_some(output.stdout)
 }
 
 /// claim: [SEC-4]
 #[test]
 fn another_process_of_the_same_user_cannot_look_into_the_server() {
-    if !has("root", is_root, "a server as another user") {
-        return;
-    }
-    // uid 65534 cannot look into the directory of the build.
-    let home = TempDir::new("record-nobody");
-    let place = home.0.join("bin");
-    fs::create_dir(&place).unwrap();
-    let program = place.join("ringfence");
-    fs::copy(binary(), &program).unwrap();
-    let path = home.0.join("state");
-    fs::create_dir(&path).unwrap();
-    fs::set_permissions(&home.0, fs::Permissions::from_mode(0o755)).unwrap();
-    lchown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
+    let Some(nobody) = Nobody::new("") else { return };
     let serve = |vault: &str| {
-        let mut command = Command::new("setpriv");
-        command
-            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"])
-            .arg(&program)
-            .arg("serve")
-            .env_clear()
-            .env("PATH", "/usr/bin:/bin")
-            .env("RINGFENCE_STATE_DIR", &path)
-            .env("RINGFENCE_VAULT_STORE", vault);
+        let mut command = nobody.command();
+        command.env("RINGFENCE_VAULT_STORE", vault);
         if vault == "env" {
             command.env("RINGFENCE_SECRET_DEFAULT_TOKEN", OWN);
         }
         let mut agent = Agent::start(command).greet();
         // The engine has started: the vault is open.
-        let stats = agent.call("sandbox_stats", json!({}));
-        assert!(stats["structuredContent"]["pid"] == agent.pid(), "{stats}");
+        let stats = agent.facts("sandbox_stats", json!({}));
+        assert_eq!(stats["pid"], agent.pid(), "{stats}");
         agent
     };
     let file = |agent: &Agent, name: &str| format!("/proc/{}/{name}", agent.pid());
@@ -167,11 +123,7 @@ fn another_process_of_the_same_user_cannot_look_into_the_server() {
         closed.execute(json!({"code": "import os\nprint('TOKEN' in os.environ)", "secrets": ["TOKEN"]}));
     assert_eq!(result["stdout"], "True\n", "{result}");
     // Nor does it leave a core: the kernel dumps nothing of it.
-    let abort = Command::new("kill")
-        .args(["-ABRT", &closed.pid().to_string()])
-        .status()
-        .unwrap();
-    assert!(abort.success());
+    signal(closed.pid(), rustix::process::Signal::ABORT);
     let ended = closed.leave();
     use std::os::unix::process::ExitStatusExt;
     assert_eq!(ended.status.signal(), Some(6));

@@ -1,12 +1,10 @@
 //! What a script did to an overlay: shown, flagged, and written to the host when a person has said so.
 
-use crate::client::{TempDir, binary, ringfence, run_code, state_dir};
-use serde_json::json;
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt,
-    process::{Command, Stdio},
+use crate::client::{
+    TempDir, Terminal, assert_contains, json_of, list_of, ringfence, run_code, said, stderr_of,
 };
+use serde_json::json;
+use std::{fs, os::unix::fs::PermissionsExt};
 
 fn project(name: &str) -> (TempDir, String) {
     let dir = TempDir::new(name);
@@ -59,10 +57,8 @@ fn expect_tidied(directory: &std::path::Path) {
 }
 
 fn committed_on_record() -> serde_json::Value {
-    let audit = ringfence(&["audit", "list", "--action", "workspace.committed", "--json"])
-        .output()
-        .unwrap();
-    serde_json::from_slice(&audit.stdout).unwrap()
+    let audit = said(&["audit", "list", "--action", "workspace.committed", "--json"]);
+    json_of(&audit)
 }
 
 /// claim: [FS-5] [WS-4]
@@ -71,14 +67,10 @@ fn what_a_script_did_to_an_overlay_is_shown_with_flags_and_reaches_the_host_when
     let (dir, script) = project("accept");
     let overlay = format!("{}:overlay", dir.0.display());
     let before = tree(&dir.0);
-    let run = |words: &[&str]| {
-        ringfence(&[&["run", &script, "--workspace", &overlay], words].concat())
-            .output()
-            .unwrap()
-    };
+    let run = |words: &[&str]| said(&[&["run", &script, "--workspace", &overlay], words].concat());
     for words in [&[][..], &["--discard"]] {
         let output = run(words);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let told = stderr_of(&output);
         assert_eq!(
             (output.status.code(), output.stdout.as_slice()),
             (Some(0), &b"tidied\n"[..]),
@@ -93,9 +85,9 @@ fn what_a_script_did_to_an_overlay_is_shown_with_flags_and_reaches_the_host_when
         ] {
             assert!(told.contains(line), "{line}: {told}");
         }
-        assert!(
-            told.contains("  -    return \"hello, \" + name\n  +    return f\"hello, {name}!\"\n"),
-            "{told}"
+        assert_contains(
+            &told,
+            ["  -    return \"hello, \" + name\n  +    return f\"hello, {name}!\"\n"],
         );
         assert_eq!(told.contains("--commit"), words.is_empty(), "it says how: {told}");
         assert_eq!(tree(&dir.0), before, "nothing has reached the host");
@@ -103,9 +95,7 @@ fn what_a_script_did_to_an_overlay_is_shown_with_flags_and_reaches_the_host_when
     let document: serde_json::Value = serde_json::from_slice(&run(&["--json"]).stdout).unwrap();
     let changes = &document["changes"];
     assert_eq!(changes["committed"], json!(null), "{changes}");
-    let hook = changes["added"]
-        .as_array()
-        .unwrap()
+    let hook = list_of(&changes["added"])
         .iter()
         .find(|one| one["path"] == ".git/hooks/pre-commit");
     assert_ne!(hook.unwrap()["risks"], json!([]), "{changes}");
@@ -140,16 +130,10 @@ fn a_script_that_fails_commits_nothing() {
         &["--workspace", &overlay, "--commit"],
     );
     assert_eq!(failed.status.code(), Some(3));
-    assert!(
-        String::from_utf8_lossy(&failed.stderr).contains("nothing was written"),
-        "{failed:?}"
-    );
+    assert_contains(stderr_of(&failed), ["nothing was written"]);
     assert_eq!(fs::read_to_string(dir.0.join("a.txt")).unwrap(), "one\n");
     let refused = run_code("shell", "true", &["--commit"]);
-    assert!(
-        String::from_utf8_lossy(&refused.stderr).contains("DIR:overlay"),
-        "{refused:?}"
-    );
+    assert_contains(stderr_of(&refused), ["DIR:overlay"]);
 }
 
 /// claim: [WS-4]
@@ -163,10 +147,7 @@ fn changes_that_were_not_all_shown_are_not_accepted() {
              chmod +x .git/hooks/pre-commit"
         );
         let output = run_code("shell", &code, &[&["--workspace", &overlay], wish].concat());
-        (
-            output.status.code(),
-            String::from_utf8_lossy(&output.stderr).into_owned(),
-        )
+        (output.status.code(), stderr_of(&output))
     };
     let (code, told) = run("2100", &["--commit"]);
     assert_ne!(code, Some(0));
@@ -185,10 +166,7 @@ fn changes_that_were_not_all_shown_are_not_accepted() {
              {{ echo 'all: ; evil'; yes '# x' | head -c {flagged}; }} > Makefile; ln -s ../../out link"
         );
         let output = run_code("shell", &code, &["--workspace", &overlay, "--commit"]);
-        (
-            output.status.code(),
-            String::from_utf8_lossy(&output.stderr).into_owned(),
-        )
+        (output.status.code(), stderr_of(&output))
     };
     let (code, told) = run("600000");
     assert_ne!(code, Some(0));
@@ -197,10 +175,7 @@ fn changes_that_were_not_all_shown_are_not_accepted() {
     let (code, told) = run("100");
     assert_eq!(code, Some(0), "{told}");
     assert!(told.contains("  +all: ; evil\n"), "{told}");
-    assert!(
-        told.contains("added link -> ../../out\n  ! link.outside"),
-        "{told}"
-    );
+    assert_contains(&told, ["added link -> ../../out\n  ! link.outside"]);
 }
 
 /// claim: [WS-4]
@@ -211,9 +186,9 @@ fn a_run_whose_changes_cannot_be_told_has_its_result_and_commits_nothing() {
     // Deeper than anybody looks.
     let code = "echo done; for i in $(seq 140); do mkdir d; cd d; done";
     let output = run_code("shell", code, &["--workspace", &overlay, "--json"]);
-    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document: serde_json::Value = json_of(&output);
     assert_eq!(document["stdout"], "done\n", "{document}");
-    let denials = document["denials"].as_array().unwrap();
+    let denials = list_of(&document["denials"]);
     assert!(
         denials
             .iter()
@@ -228,7 +203,7 @@ fn a_run_whose_changes_cannot_be_told_has_its_result_and_commits_nothing() {
     let deep = std::iter::repeat_n("d", 140).collect::<std::path::PathBuf>();
     fs::create_dir_all(dir.0.join(deep)).unwrap();
     let output = run_code("shell", "echo ran", &["--workspace", &overlay]);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let told = stderr_of(&output);
     assert!(
         output.stdout.is_empty() && told.contains("could not be told"),
         "{told}"
@@ -253,7 +228,7 @@ fn what_a_hostile_script_leaves_in_an_overlay_is_harmless_to_look_at_and_to_acce
         &(code + "; true"),
         &["--workspace", &overlay, "--commit"],
     );
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let told = stderr_of(&output);
     assert!(!told.contains('\u{1b}') && !told.contains('\u{7}'), "{told}");
     assert!(!told.lines().any(|line| line.starts_with("added fake")), "{told}");
     assert_eq!(fs::read_dir(&outside.0).unwrap().count(), 1, "{told}");
@@ -270,46 +245,14 @@ fn what_a_hostile_script_leaves_in_an_overlay_is_harmless_to_look_at_and_to_acce
 /// claim: [WS-4]
 #[test]
 fn a_person_is_asked_and_a_line_break_means_no() {
-    use rustix::{
-        fs::OFlags,
-        pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-    };
-    use std::io::{Read, Write};
     let (dir, script) = project("asked");
     let overlay = format!("{}:overlay", dir.0.display());
     let before = tree(&dir.0);
     let answer = |answer: &str| {
-        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-        grantpt(&controller).unwrap();
-        unlockpt(&controller).unwrap();
-        let name = ptsname(&controller, Vec::new()).unwrap();
-        let terminal =
-            rustix::fs::open(&*name, OFlags::RDWR | OFlags::NOCTTY, rustix::fs::Mode::empty()).unwrap();
-        // A process in the background of its terminal is not asked.
-        let mut command = Command::new("setsid");
-        command
-            .args(["--ctty", "--wait"])
-            .arg(binary())
-            .args(["run", &script, "--workspace", &overlay])
-            .env_clear()
-            .env("PATH", "/usr/bin:/bin")
-            .env("RINGFENCE_STATE_DIR", state_dir());
-        let mut child = command
-            .stdin(terminal.try_clone().unwrap())
-            .stdout(Stdio::null())
-            .stderr(terminal)
-            .spawn()
-            .unwrap();
-        drop(command);
-        let mut controller = fs::File::from(controller);
-        let mut told = String::new();
-        let mut chunk = [0; 4096];
-        while !told.contains("[y/N]") {
-            let count = controller.read(&mut chunk).unwrap();
-            told += &String::from_utf8_lossy(&chunk[..count]);
-        }
-        controller.write_all(answer.as_bytes()).unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(0), "{told}");
+        let mut terminal = Terminal::new(&ringfence(&["run", &script, "--workspace", &overlay]));
+        let told = terminal.sees("[y/N]");
+        terminal.types(answer.as_bytes());
+        assert_eq!(terminal.status(), Some(0), "{told}");
         assert!(told.contains("\u{1b}[32m  +"), "colours: {told}");
     };
     answer("\n");

@@ -1,9 +1,11 @@
 //! Directories that come and go as tar archives, through the tools. Python's own `tarfile` makes and reads them in a sandbox.
 
-use crate::client::{Server, TempDir, ringfence, state_dir};
+use crate::client::{
+    Server, assert_contains, assert_facts, assert_says, feed, ringfence, state_dir, text_of, texts_of,
+};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
-use std::{fs, io::Write, os::unix::fs::PermissionsExt, process::Stdio};
+use std::{fs, os::unix::fs::PermissionsExt};
 
 /// What every program that makes archives begins with: `add` puts one entry into `tar`, `print_archive` is the end.
 const WRITER: &str = "import base64, io, tarfile
@@ -20,27 +22,18 @@ def archive(fill, mode='w'):
     print(base64.b64encode(out.getvalue()).decode())
 ";
 
-fn facts(server: &mut Server, tool: &str, arguments: Value) -> Value {
-    server.call(tool, arguments)["structuredContent"].clone()
-}
-
 /// The archives that this program prints, one in each line.
 fn archives(server: &mut Server, code: &str) -> Vec<String> {
     let made = server.execute("python", &format!("{WRITER}{code}"));
     assert_eq!(made["success"], true, "{made}");
-    let lines = made["stdout"].as_str().unwrap().lines();
+    let lines = text_of(&made["stdout"]).lines();
     lines.map(str::to_owned).collect()
 }
 
 fn put(server: &mut Server, mut arguments: Value, base64: &str) -> Value {
     arguments["archive"] = json!(true);
     arguments["base64"] = json!(base64);
-    facts(server, "put_file", arguments)
-}
-
-fn names(listed: &Value) -> Vec<&str> {
-    let files = listed["files"].as_array().unwrap();
-    files.iter().map(|file| file["path"].as_str().unwrap()).collect()
+    server.facts("put_file", arguments)
 }
 
 /// What Python finds in an archive that came out, and in the file `new` in it.
@@ -51,7 +44,7 @@ fn names_in(server: &mut Server, got: &Value) -> String {
         got["base64"]
     );
     let read = server.execute("python", &code);
-    read["stdout"].as_str().unwrap().to_owned()
+    text_of(&read["stdout"]).to_owned()
 }
 
 /// claim: [WS-5]
@@ -69,11 +62,7 @@ archive(fill, 'w:gz')",
     );
     for (archive, arguments) in made.iter().zip([json!({}), json!({"path": "deep/er"})]) {
         let put = put(&mut server, arguments, archive);
-        assert_eq!(
-            (&put["files"], &put["size_bytes"]),
-            (&json!(2), &json!(27)),
-            "{put}"
-        );
+        assert_facts(&put, json!({"files": 2, "size_bytes": 27}));
     }
     let root = state_dir().join("workspaces/default");
     let mode = fs::metadata(root.join("deep/er/project/tool"))
@@ -81,46 +70,33 @@ archive(fill, 'w:gz')",
         .permissions()
         .mode();
     assert_eq!(mode & 0o7777, 0o755, "no set-id bit comes in");
-    let ran = facts(
-        &mut server,
-        "execute_code",
+    let ran = server.facts("execute_code",
         json!({"language": "shell", "workspace": "namespace", "code": "./project/tool; echo new > project/new; ln -s /etc/passwd project/link"}),
     );
     assert_eq!(ran["stdout"], "it runs\n", "{ran}");
 
-    let got = facts(
-        &mut server,
-        "get_file",
-        json!({"path": "project", "archive": true}),
-    );
+    let got = server.facts("get_file", json!({"path": "project", "archive": true}));
     assert_eq!(got["left_out"], json!(["project/link"]), "{got}");
     assert_eq!(
         names_in(&mut server, &got),
         "['data', 'data/in.csv', 'new', 'tool'] b'new\\n'\n"
     );
-    comes_back(&mut server, got["base64"].as_str().unwrap());
+    comes_back(&mut server, text_of(&got["base64"]));
 }
 
 /// What came out goes in again, and nothing but what was in it is there.
 fn comes_back(server: &mut Server, archive: &str) {
     let back = put(server, json!({"path": "copy"}), archive);
     assert_eq!(back["files"], 3, "{back}");
-    let listed = facts(server, "list_files", json!({"path": "copy"}));
+    let listed = server.facts("list_files", json!({"path": "copy"}));
     assert_eq!(
-        names(&listed),
+        texts_of(&listed["files"], "path"),
         ["copy/data", "copy/data/in.csv", "copy/new", "copy/tool"]
     );
-    let all = facts(server, "get_file", json!({"path": ".", "archive": true}));
-    assert_eq!(
-        (&all["success"], &all["path"]),
-        (&json!(true), &json!(".")),
-        "{all}"
-    );
-    let audit = facts(
-        server,
-        "audit_execution",
-        json!({"action": "file.read", "limit": 1, "detail": true}),
-    );
+    let all = server.facts("get_file", json!({"path": ".", "archive": true}));
+    assert_facts(&all, json!({"success": true, "path": "."}));
+    let asked = json!({"action": "file.read", "limit": 1, "detail": true});
+    let audit = server.facts("audit_execution", asked);
     assert_eq!(audit["records"][0]["details"]["archive"], true, "{audit}");
 }
 
@@ -155,12 +131,9 @@ fn an_archive_with_one_bad_entry_leaves_nothing() {
     for (archive, words) in made.iter().zip(words) {
         let refused = put(&mut server, json!({}), archive);
         assert_eq!(refused["code"], "invalid_argument", "{words}: {refused}");
-        assert!(
-            refused["message"].as_str().unwrap().contains(words),
-            "{words}: {refused}"
-        );
+        assert_says(&refused, "message", [words]);
     }
-    let listed = facts(&mut server, "list_files", json!({}));
+    let listed = server.facts("list_files", json!({}));
     assert_eq!(listed["files"], json!([]), "{listed}");
     for (arguments, code) in [
         (
@@ -178,23 +151,17 @@ fn an_archive_with_one_bad_entry_leaves_nothing() {
         ),
         (json!({"text": "a file without a name"}), "invalid_argument"),
     ] {
-        let refused = facts(&mut server, "put_file", arguments.clone());
+        let refused = server.facts("put_file", arguments.clone());
         assert_eq!(refused["code"], code, "{arguments}: {refused}");
     }
-    let gone = facts(
-        &mut server,
-        "get_file",
-        json!({"path": "nowhere", "archive": true}),
-    );
+    let gone = server.facts("get_file", json!({"path": "nowhere", "archive": true}));
     assert_eq!(gone["code"], "not_found", "{gone}");
 }
 
 /// claim: [WS-5]
 #[test]
 fn an_archive_has_no_more_than_the_workspace_has_room_for_and_an_answer_can_carry() {
-    let place = TempDir::new("archive-room");
-    let config = place.file("ringfence.yaml", "text_max: 1048576\nlimits:\n  disk_mb: 8\n");
-    let mut server = Server::start_with(&["--config", &config]);
+    let mut server = Server::with("text_max: 1048576\nlimits:\n  disk_mb: 8\n");
     let made = archives(
         &mut server,
         "archive(lambda tar: add(tar, 'large', bytes(5 << 20)), 'w:gz')
@@ -207,7 +174,7 @@ archive(lambda tar: add(tar, 'fits', bytes(3 << 20)), 'w:gz')",
     }
     let fits = put(&mut server, json!({}), &made[2]);
     assert_eq!(fits["success"], true, "{fits}");
-    let got = facts(&mut server, "get_file", json!({"archive": true}));
+    let got = server.facts("get_file", json!({"archive": true}));
     assert_eq!(got["size_bytes"], (3 << 20) + 512 + 1024, "{got}");
     // Headers count, too: of many small files they are all there is.
     let mut plenty = Server::telling_all();
@@ -216,7 +183,7 @@ archive(lambda tar: add(tar, 'fits', bytes(3 << 20)), 'w:gz')",
         "archive(lambda tar: [add(tar, f'{n:05}') for n in range(9_000)], 'w:gz')",
     );
     assert_eq!(put(&mut plenty, json!({}), &many[0])["files"], 9_000);
-    let refused = facts(&mut plenty, "get_file", json!({"archive": true}));
+    let refused = plenty.facts("get_file", json!({"archive": true}));
     assert_eq!(refused["code"], "invalid_argument", "{refused}");
 }
 
@@ -226,57 +193,34 @@ fn an_archive_carries_no_secret_out_and_a_session_has_its_own_workspace() {
     let mut server = Server::start();
     // Who has answered can be reached from the command line.
     assert_eq!(server.execute("shell", "echo up")["stdout"], "up\n");
-    let mut stored = ringfence(&["vault", "add", "TOKEN"]);
-    let mut stored = stored
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    stored
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(b"hunter2-hunter2")
-        .unwrap();
-    assert!(stored.wait().unwrap().success());
-    let session = facts(
-        &mut server,
-        "create_session",
-        json!({"language": "python", "secrets": ["TOKEN"]}),
-    );
+    let stored = feed(ringfence(&["vault", "add", "TOKEN"]), "hunter2-hunter2");
+    assert!(stored.status.success(), "{stored:?}");
+    let asked = json!({"language": "python", "secrets": ["TOKEN"]});
+    let session = server.facts("create_session", asked);
     let id = &session["session_id"];
-    let wrote = facts(
-        &mut server,
-        "execute_code",
+    let wrote = server.facts("execute_code",
         json!({"session_id": id, "code": "import os\nt = os.environ['TOKEN']\nopen('a', 'w').write(f'before {t} after')\nopen(t, 'w').close()\nopen('b', 'w').write('b')"}),
     );
     assert_eq!(wrote["success"], true, "{wrote}");
-    let got = facts(
-        &mut server,
-        "get_file",
-        json!({"session_id": id, "archive": true}),
-    );
+    let got = server.facts("get_file", json!({"session_id": id, "archive": true}));
     assert_eq!(got["left_out_count"], 1, "{got}");
-    let tar = STANDARD.decode(got["base64"].as_str().unwrap()).unwrap();
+    let tar = STANDARD.decode(text_of(&got["base64"])).unwrap();
     let text = String::from_utf8_lossy(&tar);
     assert!(
         !text.contains("hunter2") && !got.to_string().contains("hunter2"),
         "{text}"
     );
-    assert!(text.contains("before ") && text.contains(" after"), "{text}");
+    assert_contains(&text, ["before ", " after"]);
     // The archive is whole: it goes into the other workspace, of which the session knows nothing.
-    let back = put(&mut server, json!({}), got["base64"].as_str().unwrap());
+    let back = put(&mut server, json!({}), text_of(&got["base64"]));
     assert_eq!(back["files"], 2, "{back}");
     let into = put(
         &mut server,
         json!({"session_id": id, "path": "sub"}),
-        got["base64"].as_str().unwrap(),
+        text_of(&got["base64"]),
     );
     assert_eq!(into["files"], 2, "{into}");
-    let seen = facts(
-        &mut server,
-        "execute_code",
-        json!({"session_id": id, "code": "len(os.listdir('.')), open('sub/b').read()"}),
-    );
+    let asked = json!({"session_id": id, "code": "len(os.listdir('.')), open('sub/b').read()"});
+    let seen = server.facts("execute_code", asked);
     assert_eq!(seen["result"], json!([4, "b"]), "{seen}");
 }

@@ -1,6 +1,6 @@
 //! What a program shows beside its text: values with richer forms, figures, and pictures for those who can see.
 
-use crate::client::{Server, run_json};
+use crate::client::{Server, assert_contains, assert_facts, list_of, run_json, text_of};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -33,12 +33,12 @@ fn with_pyplot(server: &mut Server, code: &str) -> Value {
 
 /// The mime types of its content blocks after the text.
 fn pictures(answer: &Value) -> Vec<&str> {
-    let blocks = answer["content"].as_array().unwrap();
+    let blocks = list_of(&answer["content"]);
     assert_eq!(blocks[0]["type"], "text");
     let rest = blocks[1..].iter();
     rest.map(|block| {
         assert_eq!(block["type"], "image", "{block}");
-        block["mimeType"].as_str().unwrap()
+        text_of(&block["mimeType"])
     })
     .collect()
 }
@@ -60,15 +60,15 @@ fn a_figure_that_is_left_open_is_an_artifact_and_a_picture() {
         let answer = with_pyplot(&mut server, code);
         let result = &answer["structuredContent"];
         assert_eq!(result["success"], success, "{result}");
-        assert_eq!(
-            result["display"],
-            json!([{"mime": "image/png", "artifact": "output/figure-1.png"}])
+        assert_facts(
+            result,
+            json!({"display": [{"mime": "image/png", "artifact": "output/figure-1.png"}]}),
         );
         assert_eq!(result["artifacts"][0]["name"], "output/figure-1.png");
         assert_eq!(pictures(&answer), ["image/png"]);
         // Of the file only the pixels come through.
-        let drawn = answer["content"][1]["data"].as_str().unwrap();
-        let file = result["artifacts"][0]["content_b64"].as_str().unwrap();
+        let drawn = text_of(&answer["content"][1]["data"]);
+        let file = text_of(&result["artifacts"][0]["content_b64"]);
         assert!(drawn.starts_with("iVBORw0KGgo") && drawn != file, "{drawn}");
         assert!(drawn.len() < file.len(), "{drawn}\n{file}");
     }
@@ -85,19 +85,14 @@ fn no_more_pictures_are_given_than_a_model_wants() {
     let saved = with_pyplot(&mut server, saved);
     assert_eq!(pictures(&saved), ["image/png"]);
     assert_eq!(saved["structuredContent"]["artifacts_total"], 1, "{saved}");
-    assert_eq!(
-        saved["structuredContent"]["display"],
-        json!([{"mime": "image/png", "artifact": "a.png"}])
-    );
+    let expect = json!({"structuredContent.display": [{"mime": "image/png", "artifact": "a.png"}]});
+    assert_facts(&saved, expect);
     let result = &answer["structuredContent"];
-    assert_eq!(result["display"].as_array().unwrap().len(), 16);
-    assert_eq!(result["artifacts"].as_array().unwrap().len(), 10);
+    assert_eq!(list_of(&result["display"]).len(), 16);
+    assert_eq!(list_of(&result["artifacts"]).len(), 10);
     assert_eq!(result["artifacts_total"], 16);
-    let text = answer["content"][0]["text"].as_str().unwrap();
-    assert!(
-        text.contains("and 6 more artifacts, 16 in all; next: get_artifacts"),
-        "{text}"
-    );
+    let text = text_of(&answer["content"][0]["text"]);
+    assert_contains(text, ["and 6 more artifacts, 16 in all; next: get_artifacts"]);
 }
 
 /// claim: [ART-3]
@@ -111,10 +106,7 @@ open('torn.jpg', 'wb').write(bytes.fromhex('ffd8ffe000104a464946'))
 open('text.png', 'w').write('no picture')";
     let answer = server.call("execute_code", json!({"code": code}));
     assert_eq!(answer["structuredContent"]["success"], true, "{answer}");
-    assert_eq!(
-        answer["structuredContent"]["artifacts"].as_array().unwrap().len(),
-        3
-    );
+    assert_eq!(list_of(&answer["structuredContent"]["artifacts"]).len(), 3);
     assert_eq!(pictures(&answer), [""; 0]);
 }
 
@@ -127,12 +119,12 @@ fn a_value_is_shown_in_the_forms_that_it_has() {
 Table()";
     let result = run_json("python", code, &[]);
     assert_eq!(result["result_repr"], "a table", "{result}");
-    assert_eq!(
-        result["display"],
-        json!([
+    assert_facts(
+        &result,
+        json!({"display": [
             {"mime": "image/svg+xml", "artifact": "output/display-1.svg"},
             {"mime": "text/html", "text": "<table>é</table>"},
-        ])
+        ]}),
     );
     assert_eq!(result["artifacts"][0]["size_bytes"], 300 << 10);
     assert_eq!(run_json("python", "1 + 1", &[])["display"], json!([]));
@@ -150,11 +142,8 @@ tell(b'A', b'image/png\\noutput/script.png')
 tell(b'D', b'text/javascript\\nalert(1)')
 tell(b'D', b'text/html\\nmine')";
     let result = run_json("python", code, &[]);
-    assert_eq!(
-        result["display"],
-        json!([{"mime": "text/html", "text": "mine"}]),
-        "{result}"
-    );
+    let expect = json!({"display": [{"mime": "text/html", "text": "mine"}]});
+    assert_facts(&result, expect);
 }
 
 #[test]
@@ -176,10 +165,7 @@ plt.figure()";
         .elapsed()
         .saturating_sub(Duration::from_secs_f64(ran_ms / 1000.0));
     assert!(waited < Duration::from_secs(5), "{waited:?}");
-    assert_eq!(
-        answer["structuredContent"]["artifacts"].as_array().unwrap().len(),
-        5
-    );
+    assert_eq!(list_of(&answer["structuredContent"]["artifacts"]).len(), 5);
     // What was drawn before is given, and what the program shows was drawn first.
     assert!(!pictures(&answer).is_empty());
 }

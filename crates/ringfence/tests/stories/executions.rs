@@ -1,11 +1,10 @@
 //! What was run is there for whoever has its id: while it runs, after it, and for its own namespace alone.
 
-use crate::client::{Server, ringfence, within};
-use serde_json::{Value, json};
-use std::{
-    process::{Output, Stdio},
-    time::Duration,
+use crate::client::{
+    Server, assert_facts, eventually, json_of, list_of, ringfence, said, start, stderr_of, text_of, within,
 };
+use serde_json::{Value, json};
+use std::{process::Stdio, time::Duration};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const BEGUN: &str = "echo begun; sleep 1000";
@@ -14,7 +13,7 @@ fn background(server: &mut Server, code: &str) -> String {
     let asked = json!({"code": code, "language": "shell", "background": true});
     let begun = server.facts("execute_code", asked);
     assert_eq!(begun["running"], true, "{begun}");
-    begun["execution_id"].as_str().unwrap().to_owned()
+    text_of(&begun["execution_id"]).to_owned()
 }
 
 fn has_begun(server: &mut Server, id: &str) -> bool {
@@ -29,13 +28,9 @@ fn ended(server: &mut Server, id: &str) -> Value {
 fn a_program_in_the_background_is_read_while_it_runs_listed_and_stopped() {
     let mut server = Server::start();
     let id = background(&mut server, BEGUN);
-    assert!(within(PATIENCE, || has_begun(&mut server, &id)));
+    eventually(|| has_begun(&mut server, &id));
     let so_far = server.facts("get_execution", json!({"execution_id": id, "stdout_from": 6}));
-    assert_eq!(
-        (&so_far["running"], &so_far["stdout"]),
-        (&json!(true), &json!("")),
-        "{so_far}"
-    );
+    assert_facts(&so_far, json!({"running": true, "stdout": ""}));
     let listed = server.facts("list_executions", json!({}));
     assert_eq!(listed["executions"][0]["execution_id"], json!(id), "{listed}");
     assert_eq!(listed["executions"][0]["verdict"], "running", "{listed}");
@@ -49,26 +44,22 @@ fn a_program_in_the_background_is_read_while_it_runs_listed_and_stopped() {
     assert_eq!(result["exit"]["kind"], "cancelled", "{result}");
     assert_eq!(result["stdout"], "begun\n", "{result}");
     let again = server.facts("cancel_execution", cancel);
-    assert_eq!(
-        (&again["cancelled"], &again["existed"]),
-        (&json!(false), &json!(true)),
-        "{again}"
-    );
+    assert_facts(&again, json!({"cancelled": false, "existed": true}));
 }
 
 #[test]
 fn a_result_whose_call_was_cut_off_is_found_and_read_in_pages() {
     let mut server = Server::start();
     let asked = json!({"code": BEGUN, "language": "shell"});
-    let call = server.send("tools/call", json!({"name": "execute_code", "arguments": asked}));
+    let call = server.send_call("execute_code", asked);
     let listed = |server: &mut Server| server.facts("list_executions", json!({}))["executions"][0].clone();
-    assert!(within(PATIENCE, || listed(&mut server)["verdict"] == "running"));
-    server.tell("notifications/cancelled", json!({"requestId": call}));
-    assert!(within(PATIENCE, || listed(&mut server)["verdict"] != "running"));
+    eventually(|| listed(&mut server)["verdict"] == "running");
+    server.cancel(call);
+    eventually(|| listed(&mut server)["verdict"] != "running");
     assert_ne!(listed(&mut server)["verdict"], "ok");
 
     let lines = server.execute("shell", "seq 20000");
-    let shown = lines["stdout"].as_str().unwrap();
+    let shown = text_of(&lines["stdout"]);
     assert!(
         shown.len() <= 8192 && shown.starts_with("1\n2\n") && shown.ends_with("\n20000\n"),
         "{shown}"
@@ -78,7 +69,7 @@ fn a_result_whose_call_was_cut_off_is_found_and_read_in_pages() {
     let (mut read, mut from) = (String::new(), json!(0));
     while !from.is_null() {
         let page = server.facts("get_execution", json!({"execution_id": id, "stdout_from": from}));
-        let text = page["stdout"].as_str().unwrap();
+        let text = text_of(&page["stdout"]);
         assert!(text.ends_with('\n'), "{page}");
         read += text;
         from = page["stdout_next"].clone();
@@ -97,7 +88,7 @@ fn a_result_whose_call_was_cut_off_is_found_and_read_in_pages() {
     // The rest begins where the beginning ends.
     let rest = server.facts("get_execution", serde_json::from_str(next).unwrap());
     assert!(
-        all[before.len() + 1..].starts_with(rest["stdout"].as_str().unwrap()),
+        all[before.len() + 1..].starts_with(text_of(&rest["stdout"])),
         "{next}"
     );
     let mut whole = server.facts("get_execution", json!({"execution_id": id}));
@@ -112,24 +103,16 @@ fn a_result_whose_call_was_cut_off_is_found_and_read_in_pages() {
 fn an_execution_of_another_namespace_is_not_there() {
     let mut server = Server::start();
     let id = background(&mut server, BEGUN);
-    assert!(within(PATIENCE, || has_begun(&mut server, &id)));
+    eventually(|| has_begun(&mut server, &id));
     let random = "0190b8f0-5c1e-7000-8000-00000000abcd";
     let theirs = server.call("get_execution", json!({"execution_id": id, "namespace": "other"}));
     assert_eq!(theirs["isError"], true, "{theirs}");
-    let never = server.call(
-        "get_execution",
-        json!({"execution_id": random, "namespace": "other"}),
-    );
+    let asked = json!({"execution_id": random, "namespace": "other"});
+    let never = server.call("get_execution", asked);
     assert_eq!(theirs["content"], never["content"], "it is told apart from none");
-    let cancel = server.facts(
-        "cancel_execution",
-        json!({"execution_id": id, "namespace": "other"}),
-    );
-    assert_eq!(
-        (&cancel["cancelled"], &cancel["existed"]),
-        (&json!(false), &json!(false)),
-        "{cancel}"
-    );
+    let asked = json!({"execution_id": id, "namespace": "other"});
+    let cancel = server.facts("cancel_execution", asked);
+    assert_facts(&cancel, json!({"cancelled": false, "existed": false}));
     let listed = server.facts("list_executions", json!({"namespace": "other"}));
     assert_eq!(listed["executions"], json!([]), "{listed}");
     assert!(has_begun(&mut server, &id));
@@ -143,13 +126,13 @@ fn a_refusal_in_the_background_comes_as_it_was() {
     let asked = json!({"code": "1", "secrets": ["NO_SUCH_SECRET"], "background": true});
     let begun = server.facts("execute_code", asked);
     let id = begun["execution_id"].clone();
-    let refused = server.facts("get_execution", json!({"execution_id": id, "wait_seconds": 50}));
-    assert_eq!(refused["code"], "secret_unavailable", "{refused}");
+    let wish = json!({"execution_id": id, "wait_seconds": 50});
+    server.refuses("get_execution", wish, "secret_unavailable");
 }
 
 /// What stands behind `before` in the text of an answer, up to a blank.
 fn told(answer: &Value, before: &str) -> Value {
-    let text = answer["content"][0]["text"].as_str().unwrap();
+    let text = text_of(&answer["content"][0]["text"]);
     let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("{text}"));
     json!(rest.split_whitespace().next())
 }
@@ -161,10 +144,7 @@ fn an_artifact_is_a_file_of_a_later_program_of_its_namespace() {
     let left = server.call("execute_code", json!({"code": code, "language": "shell"}));
     let uri = told(&left, "\nartifact: ");
     assert!(
-        !left["content"][0]["text"]
-            .as_str()
-            .unwrap()
-            .contains("\nrefused: "),
+        !text_of(&left["content"][0]["text"]).contains("\nrefused: "),
         "{left}"
     );
     let id = told(&left, "\nexecution_id: ");
@@ -185,17 +165,12 @@ fn an_artifact_is_a_file_of_a_later_program_of_its_namespace() {
         assert_eq!(refused["code"], "not_found", "{refused}");
     }
     let refused = again("default", &json!("numbers.txt"));
-    let hint = refused["hint"].as_str().unwrap_or_else(|| panic!("{refused}"));
+    let hint = text_of(&refused["hint"]);
     assert!(hint.contains("get_artifacts {\"request_id\""), "{refused}");
 }
 
-/// What a command of the operator says.
-fn said(words: &[&str]) -> Output {
-    ringfence(words).output().unwrap()
-}
-
 fn document(words: &[&str]) -> Value {
-    serde_json::from_slice(&said(words).stdout).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    json_of(&said(words))
 }
 
 #[test]
@@ -208,7 +183,7 @@ fn an_operator_lists_follows_and_cancels_programs_of_every_namespace() {
         .unwrap()
         .to_owned();
     let listed = || document(&["ps", "--json"])["servers"][0]["executions"][0].clone();
-    assert!(within(PATIENCE, || listed()["execution_id"] == json!(id)));
+    eventually(|| listed()["execution_id"] == json!(id));
     assert_eq!(
         (&listed()["verdict"], &listed()["namespace"]),
         (&json!("running"), &json!("other"))
@@ -224,14 +199,10 @@ fn an_operator_lists_follows_and_cancels_programs_of_every_namespace() {
     );
 
     // What it has written so far comes without an end; what is followed comes with it.
-    assert!(within(PATIENCE, || said(&["logs", &id]).stdout == b"begun\n"));
+    eventually(|| said(&["logs", &id]).stdout == b"begun\n");
     assert_eq!(said(&["logs", &id]).stderr, b"wrong\n");
     assert_eq!(document(&["logs", &id, "--json"])["running"], true);
-    let follower = ringfence(&["logs", "-f", &id])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let follower = start(&mut ringfence(&["logs", "-f", &id]));
     let cancelled = said(&["cancel", &id]);
     assert_eq!(
         (cancelled.status.code(), cancelled.stdout),
@@ -244,17 +215,13 @@ fn an_operator_lists_follows_and_cancels_programs_of_every_namespace() {
     );
     assert_eq!(followed.stderr, b"wrong\n");
     let ended = document(&["logs", "--follow", &id, "--json"]);
-    assert_eq!(
-        (&ended["running"], &ended["stdout"]),
-        (&json!(false), &json!("begun\n")),
-        "{ended}"
-    );
+    assert_facts(&ended, json!({"running": false, "stdout": "begun\n"}));
     assert_eq!(listed()["verdict"], "cancelled");
     assert_eq!(document(&["cancel", &id, "--json"])["cancelled"], false);
 
     for words in [["logs", "0190b8f0"], ["cancel", "0190b8f0"]] {
         let refused = said(&words);
-        let text = String::from_utf8(refused.stderr).unwrap();
+        let text = stderr_of(&refused);
         assert!(
             refused.status.code() == Some(125) && text.contains("ringfence ps"),
             "{text}"
@@ -270,18 +237,14 @@ fn what_looks_back_is_short_until_more_is_asked_for() {
         server.facts("list_executions", json!({}));
     }
     let none = server.facts("get_artifacts", json!({"execution_id": id}));
-    assert_eq!(
-        (&none["success"], &none["artifacts"]),
-        (&json!(true), &json!([])),
-        "{none}"
-    );
+    assert_facts(&none, json!({"success": true, "artifacts": []}));
     let short = server.call("audit_execution", json!({"limit": 10}));
-    let text = short["content"][0]["text"].as_str().unwrap();
+    let text = text_of(&short["content"][0]["text"]);
     assert!(
         text.len() < 2048 && text.contains(" tool.called ok list_executions -\n"),
         "{text}"
     );
-    let records = short["structuredContent"]["records"].as_array().unwrap();
+    let records = list_of(&short["structuredContent"]["records"]);
     assert!(short["structuredContent"].to_string().len() < 2048, "{short}");
     assert!(
         records.len() == 10 && records.iter().all(|record| record.get("details").is_none()),
@@ -291,12 +254,10 @@ fn what_looks_back_is_short_until_more_is_asked_for() {
         server.facts("list_executions", json!({}));
     }
     let default = server.facts("audit_execution", json!({}));
-    assert_eq!(default["records"].as_array().unwrap().len(), 50);
+    assert_eq!(list_of(&default["records"]).len(), 50);
     assert!(default.to_string().len() < 50 * 205, "{default}");
-    let all = server.facts(
-        "audit_execution",
-        json!({"detail": true, "limit": 100, "action": "execution."}),
-    );
+    let asked = json!({"detail": true, "limit": 100, "action": "execution."});
+    let all = server.facts("audit_execution", asked);
     assert_eq!(all["records"][0]["execution_id"], id, "{all}");
     assert_eq!(all["records"][0]["details"]["exit_code"], 0, "{all}");
 }
@@ -310,7 +271,7 @@ fn a_long_stream_is_followed_to_its_end_beside_another_server() {
         "resource_limits": {"max_output_bytes": 4_000_000},
     });
     let begun = server.facts("execute_code", asked);
-    let id = begun["execution_id"].as_str().unwrap().to_owned();
+    let id = text_of(&begun["execution_id"]).to_owned();
     assert!(
         within(PATIENCE, || said(&["logs", &id]).stdout.len() == 1 << 20),
         "{begun}"

@@ -1,22 +1,8 @@
 //! On a host that refuses something: doctor and run say the same, and a server says it in each call.
 
-use crate::client::{Server, TempDir, ringfence};
+use crate::client::{Server, TempDir, below, json_of, list_of, ringfence, said, stderr_of, text_of};
 use serde_json::{Value, json};
-use std::process::{Command, Output};
-
-/// `ringfence` with these words below a wrapper.
-fn below(wrapper: &[&str], words: &[&str]) -> Command {
-    let inner = ringfence(words);
-    let mut command = Command::new(wrapper[0]);
-    command
-        .args(&wrapper[1..])
-        .arg(inner.get_program())
-        .args(words)
-        .env_clear();
-    let environment = inner.get_envs();
-    command.envs(environment.filter_map(|(name, value)| Some((name, value?))));
-    command
-}
+use std::process::Output;
 
 /// A user namespace in which no mount namespace may be made.
 const NO_MOUNTS: [&str; 5] = [
@@ -28,7 +14,9 @@ const NO_MOUNTS: [&str; 5] = [
 ];
 
 fn doctor(wrapper: &[&str]) -> (Output, Value) {
-    let output = below(wrapper, &["doctor", "--json"]).output().unwrap();
+    let output = below(wrapper, &ringfence(&["doctor", "--json"]))
+        .output()
+        .unwrap();
     let report = serde_json::from_slice(&output.stdout);
     let report = report.unwrap_or_else(|error| panic!("{error}: {output:?}"));
     (output, report)
@@ -41,8 +29,8 @@ fn doctor_fails_where_run_fails_and_both_name_the_limit() {
     let (examined, report) = doctor(&NO_MOUNTS);
     assert_eq!(examined.status.code(), Some(1), "{report}");
     assert_eq!(report["floor_met"], false, "{report}");
-    let ran = below(&NO_MOUNTS, &["run", &script]).output().unwrap();
-    let said = String::from_utf8_lossy(&ran.stderr);
+    let ran = below(&NO_MOUNTS, &ringfence(&["run", &script])).output().unwrap();
+    let said = stderr_of(&ran);
     assert!(!ran.status.success(), "{said}");
     for text in [&said, report["error"].to_string().as_str()] {
         assert!(text.contains("the limit user.max_mnt_namespaces is 0"), "{text}");
@@ -52,11 +40,11 @@ fn doctor_fails_where_run_fails_and_both_name_the_limit() {
 
 #[test]
 fn a_server_below_the_floor_stays_up_and_says_so_in_each_call() {
-    let mut server = Server::of(below(&NO_MOUNTS, &["serve"]));
+    let mut server = Server::of(below(&NO_MOUNTS, &ringfence(&["serve"])));
     for _ in 0..2 {
         let refused = server.call("execute_code", json!({"code": "1"}));
         assert_eq!(refused["isError"], true, "{refused}");
-        let text = refused["content"][0]["text"].as_str().unwrap();
+        let text = text_of(&refused["content"][0]["text"]);
         assert!(text.contains("below_floor"), "{text}");
         assert!(text.contains("sysctl -w user.max_mnt_namespaces=15000"), "{text}");
     }
@@ -86,12 +74,12 @@ fn what_isolation_can_do_without_does_not_end_the_tier_and_is_named() {
         "hello.py",
         "import os\nprint(os.listdir('/'), os.path.exists('/root'))\n",
     );
-    let ran = below(&filter, &["run", &script, "--json", "--verbose"])
+    let ran = below(&filter, &ringfence(&["run", &script, "--json", "--verbose"]))
         .output()
         .unwrap();
-    let result: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let result: Value = json_of(&ran);
     assert_eq!(result["success"], true, "{result}");
-    assert!(!result["stdout"].as_str().unwrap().contains("'root'"), "{result}");
+    assert!(!text_of(&result["stdout"]).contains("'root'"), "{result}");
     assert_eq!(result["isolation"]["tier"], "full", "{result}");
     for layer in ["host_name", "pivot_root"] {
         assert_eq!(result["isolation"]["layers"][layer]["active"], false, "{result}");
@@ -144,12 +132,12 @@ const ADDED: [(&str, u32); 13] = [
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn a_sandbox_needs_each_call_that_the_shipped_profile_adds() {
-    let printed = ringfence(&["doctor", "--seccomp"]).output().unwrap();
-    let profile: Value = serde_json::from_slice(&printed.stdout).unwrap();
-    let rules = profile["syscalls"].as_array().unwrap().iter();
+    let printed = said(&["doctor", "--seccomp"]);
+    let profile: Value = json_of(&printed);
+    let rules = list_of(&profile["syscalls"]).iter();
     let added: Vec<&str> = rules
         .take_while(|rule| rule["comment"].is_string())
-        .flat_map(|rule| rule["names"].as_array().unwrap())
+        .flat_map(|rule| list_of(&rule["names"]))
         .map(|name| name.as_str().unwrap())
         .collect();
     let known: Vec<&str> = ADDED.iter().map(|(name, _)| *name).collect();
@@ -158,10 +146,10 @@ fn a_sandbox_needs_each_call_that_the_shipped_profile_adds() {
     let script = directory.file("hello.sh", "echo hello\n");
     for (name, number) in ADDED {
         let filter = ["/usr/bin/python3", "-c", FILTER, &number.to_string()];
-        let ran = below(&filter, &["run", &script]).output().unwrap();
+        let ran = below(&filter, &ringfence(&["run", &script])).output().unwrap();
         let can_do_without = ["pivot_root", "sethostname", "setns"].contains(&name);
         assert_eq!(ran.status.success(), can_do_without, "{name}: {ran:?}");
-        let said = String::from_utf8_lossy(&ran.stderr);
+        let said = stderr_of(&ran);
         assert!(
             can_do_without
                 || said.contains("a seccomp filter refuses it") && said.contains("doctor --seccomp"),
@@ -183,7 +171,7 @@ const NO_STATE: [&str; 6] = [
 #[test]
 fn doctor_shows_the_layers_where_there_is_no_directory_for_state() {
     let homeless = |words: &[&str]| {
-        let mut command = below(&NO_STATE, words);
+        let mut command = below(&NO_STATE, &ringfence(words));
         command.env_remove("RINGFENCE_STATE_DIR");
         command
             .env("XDG_STATE_HOME", "/dev/null")
@@ -191,7 +179,7 @@ fn doctor_shows_the_layers_where_there_is_no_directory_for_state() {
         command.output().unwrap()
     };
     let examined = homeless(&["doctor", "--json"]);
-    let report: Value = serde_json::from_slice(&examined.stdout).unwrap();
+    let report: Value = json_of(&examined);
     let ran = homeless(&["run", "-", "--language", "shell"]);
     let codes = (examined.status.code(), ran.status.code());
     assert_eq!(codes, (Some(1), Some(125)), "{report} {ran:?}");
@@ -200,7 +188,7 @@ fn doctor_shows_the_layers_where_there_is_no_directory_for_state() {
         report["layers"].as_array().is_some_and(|all| all.len() > 5),
         "{report}"
     );
-    let said = String::from_utf8_lossy(&ran.stderr);
+    let said = stderr_of(&ran);
     for text in [report["error"].to_string().as_str(), &said] {
         assert!(text.contains("there is no directory for state"), "{text}");
         assert!(text.contains("RINGFENCE_STATE_DIR"), "{text}");

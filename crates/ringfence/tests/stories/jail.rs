@@ -1,31 +1,17 @@
 //! What would get around the jail or hold it up: files that Landlock does not guard, sandboxes that do not end, clocks
 //! that run ahead.
 
-use crate::{
-    client::{Server, binary, processes_with, ringfence, state_dir, within},
-    session::{NOBODY, Nobody},
+use crate::client::{
+    NOBODY, Nobody, Server, as_nobody, assert_facts, below, eventually, feed, is_root, processes_with,
+    ringfence, state_dir, stdout_of,
 };
 use serde_json::json;
 use std::{
     fs::{self, File},
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader},
     os::unix::fs::{MetadataExt, PermissionsExt, chown},
     process::{Command, Stdio},
-    time::Duration,
 };
-
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Whether this test may do what only root can; if not, it says so.
-fn is_root() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        let required = std::env::var("RINGFENCE_REQUIRE").unwrap_or_default();
-        assert!(!required.contains("root"), "RINGFENCE_REQUIRE asks for root");
-        eprintln!("not root: not told");
-    }
-    is_root
-}
 
 /// Tries every call that changes what Landlock does not guard; prints those that succeed.
 const CHANGES: &str = r"
@@ -79,11 +65,7 @@ fn in_the_landlock_tier_no_mode_owner_time_or_attribute_of_the_servers_files_is_
     let before = fs::metadata(&file).unwrap();
     let inside = server.execute("python", &program);
     assert_eq!(inside["isolation"]["tier"], "landlock", "{inside}");
-    assert_eq!(
-        (&inside["success"], &inside["stdout"]),
-        (&json!(true), &json!("")),
-        "{inside}"
-    );
+    assert_facts(&inside, json!({"success": true, "stdout": ""}));
     let after = fs::metadata(&file).unwrap();
     let facts = |data: &fs::Metadata| (data.mode(), data.mtime(), data.mtime_nsec(), data.ctime_nsec());
     assert_eq!(facts(&before), facts(&after));
@@ -93,23 +75,18 @@ fn in_the_landlock_tier_no_mode_owner_time_or_attribute_of_the_servers_files_is_
         "shell",
         "touch a && touch a && cp a b && mv b c && echo x >> c && cat c",
     );
-    assert_eq!(
-        (&said["stdout"], &said["stderr"]),
-        (&json!("x\n"), &json!("")),
-        "{said}"
-    );
+    assert_facts(&said, json!({"stdout": "x\n", "stderr": ""}));
     // The control: outside, the same user may.
     let work = nobody.0.join("work");
     fs::create_dir(&work).unwrap();
     chown(&work, Some(NOBODY), Some(NOBODY)).unwrap();
-    let user = NOBODY.to_string();
-    let outside = Command::new("setpriv")
-        .args(["--reuid", &user, "--regid", &user, "--clear-groups", "--"])
-        .args(["/usr/bin/python3", "-c", &program])
+    let mut outside = as_nobody("/usr/bin/python3");
+    let outside = outside
+        .args(["-c", &program])
         .current_dir(&work)
         .output()
         .unwrap();
-    let outside = String::from_utf8(outside.stdout).unwrap();
+    let outside = stdout_of(&outside);
     for name in [
         "chmod",
         "fchmod",
@@ -152,18 +129,18 @@ fn sandboxes_that_do_not_end_cost_their_own_calls_and_not_the_server() {
     // As many as are let run at once.
     let ids: Vec<u64> = (0..4)
         .map(|_| {
-            let arguments = json!({"language": "shell", "code": "echo begun; exec sleep 31.41593", "timeout_seconds": 600});
-            server.send("tools/call", json!({"name": "execute_code", "arguments": arguments}))
+            let arguments = json!({"language": "shell", "code": "echo begun; exec sleep 131.41593", "timeout_seconds": 600});
+            server.send_call("execute_code", arguments)
         })
         .collect();
     let mut sleeping = Vec::new();
-    assert!(within(PATIENCE, || {
-        sleeping = processes_with("31.41593");
+    eventually(|| {
+        sleeping = processes_with("131.41593");
         sleeping.retain(|pid| {
             fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n")
         });
         sleeping.len() == ids.len()
-    }));
+    });
     let mut holder = Command::new("/usr/bin/python3")
         .args(["-c", HOLD])
         .args(sleeping.iter().map(u32::to_string))
@@ -180,11 +157,7 @@ fn sandboxes_that_do_not_end_cost_their_own_calls_and_not_the_server() {
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     }
     for (_, answer) in server.await_all(&ids) {
-        assert_eq!(
-            (&answer["stdout"], &answer["exit"]["kind"]),
-            (&json!("begun\n"), &json!("signal")),
-            "{answer}"
-        );
+        assert_facts(&answer, json!({"stdout": "begun\n", "exit.kind": "signal"}));
     }
     // Their places are free again, and the operator has heard of each.
     for _ in 0..8 {
@@ -202,32 +175,22 @@ fn programs_run_in_a_time_namespace_that_runs_ahead_or_behind() {
         return;
     }
     for offset in ["100000000", "-5"] {
-        let mut command = Command::new("unshare");
-        command
-            .args([
-                "--time",
-                "--fork",
-                "--monotonic",
-                offset,
-                "--boottime",
-                offset,
-                "--",
-            ])
-            .arg(binary())
-            .args(["run", "-", "--language", "shell"])
-            .env("RINGFENCE_STATE_DIR", state_dir())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let code = b"read up rest < /proc/uptime; [ ${up%.*} -lt 60 ] && echo young";
-        child.stdin.take().unwrap().write_all(code).unwrap();
-        let output = child.wait_with_output().unwrap();
-        assert_eq!(
-            String::from_utf8_lossy(&output.stdout),
-            "young\n",
-            "{offset}: {output:?}"
+        let clocks = [
+            "unshare",
+            "--time",
+            "--fork",
+            "--monotonic",
+            offset,
+            "--boottime",
+            offset,
+            "--",
+        ];
+        let command = below(&clocks, &ringfence(&["run", "-", "--language", "shell"]));
+        let output = feed(
+            command,
+            "read up rest < /proc/uptime; [ ${up%.*} -lt 60 ] && echo young",
         );
+        assert_eq!(stdout_of(&output), "young\n", "{offset}: {output:?}");
     }
 }
 
@@ -260,11 +223,7 @@ fn without_a_cgroup_mappings_of_many_forks_are_memory() {
         server.facts("execute_code", asked)
     };
     let done = run("2", "");
-    assert_eq!(
-        (&done["success"], &done["stdout"]),
-        (&json!(true), &json!("forked\n")),
-        "{done}"
-    );
+    assert_facts(&done, json!({"success": true, "stdout": "forked\n"}));
     let done = run("24", "signal.pause()");
     assert!(done.to_string().contains("limit.memory"), "{done}");
 }

@@ -1,6 +1,9 @@
 //! What an operator's systems see of a server: metrics, traces, the log, and a configuration that changes while it runs.
 
-use crate::client::{Server, TempDir, ringfence, within};
+use crate::client::{
+    Server, TempDir, assert_contains, assert_facts, assert_facts_of, assert_says, eventually, ringfence,
+    stderr_of, text_of, within,
+};
 use opentelemetry_proto::tonic::{
     collector::{metrics::v1::ExportMetricsServiceRequest, trace::v1::ExportTraceServiceRequest},
     common::v1::{AnyValue, any_value},
@@ -76,7 +79,7 @@ impl Served {
             .find(|line| line.contains("metrics are answered"))
             .unwrap();
         let line: Value = serde_json::from_str(line).unwrap();
-        line["fields"]["address"].as_str().unwrap().parse().unwrap()
+        text_of(&line["fields"]["address"]).parse().unwrap()
     }
 
     /// Records of configuration changes, oldest first: outcome and details.
@@ -131,9 +134,9 @@ fn metrics_are_scraped_while_a_program_runs() {
         "execute_code",
         json!({"language": "shell", "code": "true", "namespace": "somebody"}),
     );
-    let id = served.server.send(
-        "tools/call",
-        json!({"name": "execute_code", "arguments": {"language": "shell", "code": "sleep 58.3095"}}),
+    let id = served.server.send_call(
+        "execute_code",
+        json!({"language": "shell", "code": "sleep 158.3095"}),
     );
     assert!(
         within(PATIENCE, || scrape(address).contains("ringfence_running 1\n")),
@@ -142,18 +145,19 @@ fn metrics_are_scraped_while_a_program_runs() {
     );
     let answer = scrape(address);
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    assert!(
-        answer.contains("\r\ncontent-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n")
+    assert_contains(
+        &answer,
+        ["\r\ncontent-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"],
     );
-    assert!(
-        answer.contains("ringfence_executions_total{language=\"shell\",outcome=\"completed\"} 1\n"),
-        "{answer}"
+    assert_contains(
+        &answer,
+        ["ringfence_executions_total{language=\"shell\",outcome=\"completed\"} 1\n"],
     );
     assert!(answer.ends_with("# EOF\n") && !answer.contains("somebody"));
     served
         .server
         .tell("notifications/cancelled", json!({"requestId": id}));
-    assert!(within(PATIENCE, || scrape(address).contains("ringfence_running 0\n")));
+    eventually(|| scrape(address).contains("ringfence_running 0\n"));
     assert!(!served.log().contains("not a loopback"));
 }
 
@@ -204,12 +208,9 @@ fn an_address_that_is_taken_stops_the_server_before_it_starts() {
         .stderr(Stdio::piped())
         .output()
         .unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
+    let said = stderr_of(&output);
     assert_eq!(output.status.code(), Some(125), "{said}");
-    assert!(
-        said.contains(&address) && said.contains("--metrics-listen"),
-        "{said}"
-    );
+    assert_contains(&said, [&address, "--metrics-listen"]);
     assert!(!directory.0.join("state/record").exists());
 }
 
@@ -217,8 +218,7 @@ fn an_address_that_is_taken_stops_the_server_before_it_starts() {
 fn a_signal_puts_lower_limits_in_force_and_tells_the_client() {
     let mut served = Served::start("reload", "caps: {timeout_seconds: 300}", &[], &[]);
     let call = json!({"language": "shell", "code": "true", "timeout_seconds": 120});
-    let allowed = served.server.call("execute_code", call.clone());
-    assert_eq!(allowed["structuredContent"]["success"], true, "{allowed}");
+    served.server.succeeds("execute_code", call.clone());
     let id = served.server.send("tools/list", json!({}));
     served.server.await_answer(id);
     served.reconfigure(
@@ -230,13 +230,11 @@ fn a_signal_puts_lower_limits_in_force_and_tells_the_client() {
         line.contains("redact.personal") && !line.contains("caps"),
         "{line}"
     );
-    let id = served
-        .server
-        .send("tools/call", json!({"name": "execute_code", "arguments": call}));
+    let id = served.server.send_call("execute_code", call);
     let (answer, mut before) = served.server.await_answer(id);
     let refused = &answer["result"]["structuredContent"];
     assert_eq!(refused["code"], "invalid_argument", "{refused}");
-    assert!(refused["message"].as_str().unwrap().contains("100"), "{refused}");
+    assert_says(refused, "message", ["100"]);
     if before.is_empty() {
         // Which of the two is written first is nobody's promise.
         before.push(served.server.receive());
@@ -253,12 +251,11 @@ fn a_signal_puts_lower_limits_in_force_and_tells_the_client() {
     assert_eq!((outcome.as_str(), &details["changed"]), ("ok", &changed));
     // a limit that is wider again is in force again, too
     served.reconfigure("{caps: {timeout_seconds: 300}, log: debug}");
-    assert!(within(PATIENCE, || served.changes().len() == 2));
-    let allowed = served.server.call(
+    eventually(|| served.changes().len() == 2);
+    served.server.succeeds(
         "execute_code",
         json!({"language": "shell", "code": "true", "timeout_seconds": 120}),
     );
-    assert_eq!(allowed["structuredContent"]["success"], true, "{allowed}");
 }
 
 #[test]
@@ -280,10 +277,8 @@ fn a_client_without_a_handshake_is_told_of_other_limits_when_it_listens() {
         json!({"notifications": wanted, "_meta": meta}),
     );
     let heard = served.server.receive();
-    assert_eq!(
-        heard["method"], "notifications/subscriptions/acknowledged",
-        "{heard}"
-    );
+    let expect = json!({"method": "notifications/subscriptions/acknowledged"});
+    assert_facts(&heard, expect);
     assert_eq!(heard["params"]["notifications"], wanted, "{heard}");
     // a change of who is served first is none of the tools
     served.reconfigure("queue: {priorities: [team=high]}");
@@ -301,10 +296,7 @@ fn a_configuration_that_cannot_be_read_again_changes_nothing() {
     let file = served.directory.0.join("config.yaml");
     let call = json!({"language": "shell", "code": "true", "timeout_seconds": 120});
     let refused = served.server.call("execute_code", call.clone());
-    assert_eq!(
-        refused["structuredContent"]["code"], "invalid_argument",
-        "{refused}"
-    );
+    assert_facts(&refused, json!({"structuredContent.code": "invalid_argument"}));
     // an answer that needs the engine: its record has begun
     assert_eq!(served.server.execute("shell", "true")["success"], true);
     let mut failures = 0;
@@ -334,24 +326,22 @@ fn a_configuration_that_cannot_be_read_again_changes_nothing() {
             "{says}"
         );
         let refused = served.server.call("execute_code", call.clone());
-        assert_eq!(
-            refused["structuredContent"]["code"], "invalid_argument",
-            "{spoil}: {refused}"
+        assert_facts_of(
+            spoil,
+            &refused,
+            json!({"structuredContent.code": "invalid_argument"}),
         );
     }
     // a pipe would be read as an empty file, and a file that is gone would mean no limits but the defaults
     fs::remove_file(&file).unwrap();
     served.hang_up();
-    assert!(within(PATIENCE, || served.changes().len() == failures + 1));
+    eventually(|| served.changes().len() == failures + 1);
     assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
     served.hang_up();
-    assert!(within(PATIENCE, || served.changes().len() == failures + 2));
+    eventually(|| served.changes().len() == failures + 2);
     served.logged("is not a plain file");
     let refused = served.server.call("execute_code", call);
-    assert_eq!(
-        refused["structuredContent"]["code"], "invalid_argument",
-        "{refused}"
-    );
+    assert_facts(&refused, json!({"structuredContent.code": "invalid_argument"}));
 }
 
 #[test]
@@ -401,7 +391,7 @@ fn a_secret_that_a_message_repeats_is_not_in_the_log() {
         let log = served.logged("the configuration stays as it is");
         assert_eq!(!log.contains(SECRET), is_secret, "{log}");
         assert_eq!(log.contains("***REDACTED***"), is_secret, "{log}");
-        assert!(within(PATIENCE, || !served.changes().is_empty()));
+        eventually(|| !served.changes().is_empty());
         let (_, details) = served.changes().pop().unwrap();
         assert_eq!(!details.to_string().contains(SECRET), is_secret, "{details}");
         for line in log.lines() {
@@ -563,13 +553,9 @@ fn an_execution_is_a_trace_and_a_count_at_the_collector() {
     let mut served = Served::start("otlp", "", &[], &[endpoint]);
     // Longer than what is asserted: a busy server may hear late that the program runs.
     let arguments = json!({"language": "shell", "code": "sleep 1; exit 3", "namespace": "team"});
-    let failed = served.server.call("execute_code", arguments);
-    let id = failed["structuredContent"]["execution_id"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    served.server.hang_up();
-    assert!(served.server.ended_within(PATIENCE));
+    let failed = served.server.facts("execute_code", arguments);
+    let id = text_of(&failed["execution_id"]).to_owned();
+    served.server.leaves();
     let told = collector.everything();
     let execution = told.execution();
     for (key, value) in [
@@ -655,8 +641,7 @@ fn a_server_says_once_that_its_collector_is_down_and_works_on() {
     for _ in 0..3 {
         assert_eq!(served.server.execute("shell", "true")["success"], true);
     }
-    served.server.hang_up();
-    assert!(served.server.ended_within(PATIENCE));
+    served.server.leaves();
     let log = served.log();
     assert_eq!(
         log.matches("the collector does not take telemetry").count(),

@@ -1,11 +1,13 @@
 //! Sessions that see a directory of the host through an overlay: a caller looks, and the operator decides.
 
-use crate::client::{Server, TempDir, ringfence, state_dir};
+use crate::client::{
+    Server, TempDir, assert_contains, assert_says, json_of, list_of, ringfence, said, start, stderr_of,
+    stdout_of, text_of, texts_of,
+};
 use serde_json::{Value, json};
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
-    os::unix::net::UnixStream,
     process::{Output, Stdio},
 };
 
@@ -30,18 +32,14 @@ impl Scene {
         );
         let mut server = Server::start_with(&["--config", &config]);
         let wish = json!({"language": "python", "workspace": "draft"});
-        let made = server.call("create_session", wish)["structuredContent"].clone();
-        let id = made["session_id"]
-            .as_str()
-            .unwrap_or_else(|| panic!("{made}"))
-            .to_owned();
+        let made = server.facts("create_session", wish);
+        let id = text_of(&made["session_id"]).to_owned();
         Self { dir, server, id }
     }
 
     fn runs(&mut self, code: &str) {
         let call = json!({"session_id": self.id, "code": code});
-        let ran = self.server.call("execute_code", call)["structuredContent"].clone();
-        assert_eq!(ran["success"], true, "{ran}");
+        self.server.succeeds("execute_code", call);
     }
 
     fn changes(&mut self) {
@@ -54,29 +52,17 @@ impl Scene {
     fn seen(&mut self, arguments: Value) -> Value {
         let mut arguments = arguments;
         arguments["session_id"] = json!(self.id);
-        self.server.call("diff_workspace", arguments)["structuredContent"].clone()
+        self.server.facts("diff_workspace", arguments)
     }
 
     fn told(&self, words: &[&str]) -> Output {
-        ringfence(&[&["session"], words, &[self.id.as_str()]].concat())
-            .output()
-            .unwrap()
+        said(&[&["session"], words, &[self.id.as_str()]].concat())
     }
 
     /// What the control socket answers to one request.
     fn commit_of(&self, token: &str) -> Value {
-        let socket = state_dir().join(format!("control/{}.sock", self.server.child.id()));
-        let mut stream = UnixStream::connect(socket).unwrap();
-        let (id, method) = (&self.id, "session.commit");
-        // The method is first in every request.
-        writeln!(
-            stream,
-            r#"{{"method":"{method}","params":{{"session":"{id}","token":"{token}"}}}}"#
-        )
-        .unwrap();
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap()
+        let params = json!({"session": self.id, "token": token});
+        self.server.control("session.commit", &params)
     }
 
     fn host(&self, name: &str) -> Option<String> {
@@ -90,12 +76,8 @@ impl Scene {
     }
 }
 
-fn paths(facts: &Value, group: &str) -> Vec<String> {
-    let group = facts[group].as_array().unwrap_or_else(|| panic!("{facts}"));
-    group
-        .iter()
-        .map(|one| one["path"].as_str().unwrap().to_owned())
-        .collect()
+fn paths<'a>(facts: &'a Value, group: &str) -> Vec<&'a str> {
+    texts_of(&facts[group], "path")
 }
 
 /// claim: [WS-6]
@@ -112,30 +94,21 @@ fn what_a_session_did_to_an_overlay_is_shown_to_its_caller_and_committed_by_the_
         paths(&seen, "added"),
         [".git", ".git/hooks", ".git/hooks/pre-commit"]
     );
-    assert!(
-        seen["changed"][0]["diff"]
-            .as_str()
-            .unwrap()
-            .contains("-old\n+new"),
-        "{seen}"
-    );
+    assert_says(&seen, "changed.0.diff", ["-old\n+new"]);
     assert_ne!(seen["added"][2]["risks"], json!([]), "{seen}");
     let refused = scene.seen(json!({"snapshot_id": "0190b8f0-5c1e-7000-8000-00000000abcd"}));
     assert_eq!(refused["code"], "invalid_argument", "{refused}");
 
     let shown = scene.told(&["diff"]);
-    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert!(
-        text.contains("changed kept.txt") && text.contains("  ! "),
-        "{text}"
-    );
+    let text = stdout_of(&shown);
+    assert_contains(&text, ["changed kept.txt", "  ! "]);
     // Nobody is there to answer.
     let unasked = scene.told(&["commit"]);
     assert!(!unasked.status.success(), "{unasked:?}");
     assert!(scene.is_untouched());
     let committed = scene.told(&["commit", "--yes", "--json"]);
     assert!(committed.status.success(), "{committed:?}");
-    let facts: Value = serde_json::from_slice(&committed.stdout).unwrap();
+    let facts = json_of(&committed);
     assert_eq!(paths(&facts, "changed"), ["kept.txt"]);
     assert_eq!(facts["committed"]["deleted"], 1, "{facts}");
     assert_eq!(scene.host("kept.txt").as_deref(), Some("new\n"));
@@ -154,12 +127,11 @@ fn what_a_session_did_to_an_overlay_is_shown_to_its_caller_and_committed_by_the_
     assert!(nothing.status.success(), "{nothing:?}");
     scene.runs("assert open('kept.txt').read() == 'new\\n'\nopen('kept.txt', 'a').write('more\\n')");
     assert_eq!(paths(&scene.seen(json!({})), "changed"), ["kept.txt"]);
-    let audit = scene.server.call(
+    let audit = scene.server.facts(
         "audit_execution",
         json!({"action": "workspace.committed", "detail": true, "limit": 50}),
-    )["structuredContent"]
-        .clone();
-    let records = audit["records"].as_array().unwrap();
+    );
+    let records = list_of(&audit["records"]);
     assert_eq!(records.len(), 2, "announced, and what became of it: {audit}");
     assert_eq!(records[0]["details"]["session"], scene.id, "{audit}");
 }
@@ -170,8 +142,8 @@ fn changes_of_a_session_that_nobody_was_shown_are_not_committed() {
     let mut scene = Scene::new("overlay-stale");
     scene.changes();
     let shown = scene.told(&["diff", "--json"]);
-    let facts: Value = serde_json::from_slice(&shown.stdout).unwrap();
-    let token = facts["token"].as_str().unwrap();
+    let facts = json_of(&shown);
+    let token = text_of(&facts["token"]);
     for other in ["", "00", &"0".repeat(token.len())] {
         let refused = scene.commit_of(other);
         assert_eq!(refused["error"]["code"], "policy_denied", "{refused}");
@@ -182,9 +154,9 @@ fn changes_of_a_session_that_nobody_was_shown_are_not_committed() {
     assert!(scene.is_untouched());
     // What the host has changed meanwhile is not overwritten by what was shown before.
     let shown = scene.told(&["diff", "--json"]);
-    let facts: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let facts = json_of(&shown);
     scene.dir.file("data/kept.txt", "by the host\n");
-    let refused = scene.commit_of(facts["token"].as_str().unwrap());
+    let refused = scene.commit_of(text_of(&facts["token"]));
     assert!(refused["error"]["code"].is_string(), "{refused}");
     assert_eq!(scene.host("kept.txt").as_deref(), Some("by the host\n"));
     assert!(scene.host("gone.txt").is_some());
@@ -198,20 +170,13 @@ fn no_caller_commits_and_a_session_without_an_overlay_has_nothing_to_commit() {
     assert!(tools.contains("diff_workspace") && !tools.contains("commit_workspace"));
     scene.changes();
     let other = json!({"session_id": scene.id, "namespace": "other"});
-    let absent = scene.server.call("diff_workspace", other)["structuredContent"].clone();
-    assert_eq!(absent["code"], "not_found", "{absent}");
-    let made = scene.server.call("create_session", json!({"language": "shell"}));
-    scene.id = made["structuredContent"]["session_id"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    scene.server.refuses("diff_workspace", other, "not_found");
+    let made = scene.server.facts("create_session", json!({"language": "shell"}));
+    scene.id = text_of(&made["session_id"]).to_owned();
     for words in [&["diff"][..], &["commit", "--yes"]] {
         let refused = scene.told(words);
         assert!(!refused.status.success(), "{refused:?}");
-        assert!(
-            String::from_utf8_lossy(&refused.stderr).contains("no overlay"),
-            "{refused:?}"
-        );
+        assert_contains(stderr_of(&refused), ["no overlay"]);
     }
     assert!(scene.is_untouched());
 }
@@ -226,13 +191,13 @@ fn what_the_host_has_changed_since_a_session_began_is_told_and_not_written_over_
     let seen = scene.seen(json!({}));
     assert_eq!(seen["conflicts"], json!(["kept.txt", "own.txt"]), "{seen}");
     let refused = scene.told(&["commit", "--yes"]);
-    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let told = stderr_of(&refused);
     assert!(
         !refused.status.success() && told.contains("kept.txt, own.txt"),
         "{told}"
     );
-    let facts: Value = serde_json::from_slice(&scene.told(&["diff", "--json"]).stdout).unwrap();
-    let unasked = scene.commit_of(facts["token"].as_str().unwrap());
+    let facts = json_of(&scene.told(&["diff", "--json"]));
+    let unasked = scene.commit_of(text_of(&facts["token"]));
     assert_eq!(unasked["error"]["code"], "conflict", "{unasked}");
     assert_eq!(scene.host("kept.txt").as_deref(), Some("by the host\n"));
     assert_eq!(scene.host("free.txt"), None);
@@ -262,11 +227,7 @@ fn what_the_host_has_changed_while_a_script_ran_is_told_and_not_written_over_una
             dir.file(&format!("proj/{name}"), "first\n");
         }
         let mut command = ringfence(&[&["run", &script, "--workspace", &overlay], words].concat());
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        let mut child = start(command.stdin(Stdio::piped()));
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         output.read_line(&mut line).unwrap();
@@ -276,18 +237,12 @@ fn what_the_host_has_changed_while_a_script_ran_is_told_and_not_written_over_una
         }
         child.stdin.take().unwrap().write_all(b"go on\n").unwrap();
         let output = child.wait_with_output().unwrap();
-        (
-            output.status.success(),
-            String::from_utf8_lossy(&output.stderr).into_owned(),
-        )
+        (output.status.success(), stderr_of(&output))
     };
     let host = |name: &str| fs::read_to_string(dir.0.join("proj").join(name)).ok();
     let (success, told) = run(&["--commit"]);
     assert!(!success, "{told}");
-    assert!(
-        told.contains("gone.txt, new.txt, notes.txt") && told.contains("--overwrite"),
-        "{told}"
-    );
+    assert_contains(&told, ["gone.txt, new.txt, notes.txt", "--overwrite"]);
     for name in ["notes.txt", "gone.txt", "new.txt"] {
         assert_eq!(host(name).as_deref(), Some("HOST\n"), "{name}: {told}");
     }

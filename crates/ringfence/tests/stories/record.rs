@@ -1,7 +1,10 @@
 //! What outlives a request, by way of the command line: secrets, limits, the audit record and the files that programs left,
 //! with a server that runs and without one.
 
-use crate::client::{Server, TempDir, ringfence, run_code, run_json, state_dir, within};
+use crate::client::{
+    Server, TempDir, as_nobody, assert_contains, assert_facts, eventually, feed, json_of, list_of, ringfence,
+    run_code, run_json, said, state_dir, stderr_of, stdout_of, succeeded, text_of,
+};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use std::{
@@ -20,45 +23,23 @@ const SECRET: &str = "correct-horse-battery-staple";
 
 /// A command that must succeed: what it prints.
 fn told(words: &[&str]) -> String {
-    text(&succeeded(ringfence(words)))
+    stdout_of(&succeeded(ringfence(words)))
 }
 
 fn told_json(words: &[&str]) -> Value {
-    let output = succeeded(ringfence(&[words, &["--json"]].concat()));
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
-}
-
-fn succeeded(mut command: Command) -> Output {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {output:?}");
-    output
-}
-
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    json_of(&succeeded(ringfence(&[words, &["--json"]].concat())))
 }
 
 /// A command that must fail in this way: what it says.
 fn refused(words: &[&str], status: i32) -> String {
-    let output = ringfence(words).output().unwrap();
+    let output = said(words);
     assert_eq!(output.status.code(), Some(status), "{words:?}: {output:?}");
-    text(&output) + &String::from_utf8_lossy(&output.stderr)
+    stdout_of(&output) + &stderr_of(&output)
 }
 
 /// The command with this on its standard input.
 fn fed(words: &[&str], input: &str) -> Output {
-    with_input(ringfence(words), input)
-}
-
-fn with_input(mut command: Command, input: &str) -> Output {
-    let command = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    // It may refuse before it reads.
-    drop(child.stdin.take().unwrap().write_all(input.as_bytes()));
-    child.wait_with_output().unwrap()
+    feed(ringfence(words), input)
 }
 
 /// A server that has answered, and can therefore be reached.
@@ -72,46 +53,36 @@ fn ready_with(words: &[&str]) -> Server {
     server
 }
 
-fn socket(server: &Server) -> PathBuf {
-    state_dir()
-        .join("control")
-        .join(format!("{}.sock", server.child.id()))
-}
-
 /// claim: [SEC-5]
 #[test]
 fn a_secret_goes_from_standard_input_to_a_run_and_nowhere_else() {
     let mut server = ready();
     let added = fed(&["vault", "add", "TOKEN"], &format!("{SECRET}\n"));
     assert!(added.status.success(), "{added:?}");
-    assert_eq!(text(&added), "added TOKEN in default\n");
+    assert_eq!(stdout_of(&added), "added TOKEN in default\n");
     let code = "import os\nprint(len(os.environ['TOKEN']), os.environ['TOKEN'])";
-    let done = server.call("execute_code", json!({"code": code, "secrets": ["TOKEN"]}));
-    let printed = done["structuredContent"]["stdout"].as_str().unwrap();
+    let done = server.facts("execute_code", json!({"code": code, "secrets": ["TOKEN"]}));
+    let printed = text_of(&done["stdout"]);
     assert_eq!(printed, format!("{} ***REDACTED***\n", SECRET.len()), "{done}");
     let listed = told_json(&["vault", "list"]);
     let entry = &listed["servers"][0]["secrets"][0];
-    assert_eq!(
-        (&entry["key"], &entry["bytes"]),
-        (&json!("TOKEN"), &json!(SECRET.len())),
-        "{listed}"
-    );
+    assert_facts(entry, json!({"key": "TOKEN", "bytes": SECRET.len()}));
     assert!(!listed.to_string().contains(SECRET));
     assert_eq!(
         told(&["vault", "list", "--namespace", "other"]),
         "other has no secrets\n"
     );
-    assert!(text(&fed(&["vault", "add", "TOKEN", "--ttl", "2h"], SECRET)).starts_with("replaced"));
+    assert!(stdout_of(&fed(&["vault", "add", "TOKEN", "--ttl", "2h"], SECRET)).starts_with("replaced"));
     assert!(told(&["vault", "list"]).contains(", until 2"));
     assert_eq!(
         told(&["vault", "delete", "TOKEN"]),
         "deleted TOKEN from default\n"
     );
     assert_eq!(told(&["vault", "delete", "TOKEN"]), "default has no TOKEN\n");
-    let done = server.call("execute_code", json!({"code": code, "secrets": ["TOKEN"]}));
-    assert_eq!(done["structuredContent"]["code"], "secret_unavailable", "{done}");
+    let wish = json!({"code": code, "secrets": ["TOKEN"]});
+    server.refuses("execute_code", wish, "secret_unavailable");
     let changes = told_json(&["audit", "list", "--action", "vault.changed"]);
-    let changes = changes["records"].as_array().unwrap();
+    let changes = list_of(&changes["records"]);
     assert_eq!(changes.len(), 8, "two for each of two values and two deletions");
     assert!(changes.iter().all(|change| change["caller"] == "cli"));
     drop(server);
@@ -127,8 +98,8 @@ fn a_secret_that_was_replaced_is_taken_out_as_it_is_now() {
         let value = format!("{SECRET}-of-round-{round}");
         assert!(fed(&["vault", "add", "TOKEN"], &value).status.success());
         for _ in 0..2 {
-            let done = server.call("execute_code", json!({"code": code, "secrets": ["TOKEN"]}));
-            assert_eq!(done["structuredContent"]["stdout"], "***REDACTED***\n", "{done}");
+            let done = server.facts("execute_code", json!({"code": code, "secrets": ["TOKEN"]}));
+            assert_eq!(done["stdout"], "***REDACTED***\n", "{done}");
         }
     }
 }
@@ -153,10 +124,7 @@ fn a_value_that_is_too_short_to_be_found_is_kept_with_a_warning() {
     let _server = ready();
     let added = fed(&["vault", "add", "PIN"], "123\n");
     assert!(added.status.success());
-    assert!(
-        String::from_utf8_lossy(&added.stderr).contains("warning: PIN has fewer than"),
-        "{added:?}"
-    );
+    assert_contains(stderr_of(&added), ["warning: PIN has fewer than"]);
 }
 
 /// What a person at a terminal sees while they type this, and how the command ends.
@@ -208,8 +176,8 @@ fn a_value_that_is_typed_is_not_shown_and_the_echo_comes_back() {
     assert_eq!(status, Some(0), "{seen}");
     assert!(seen.contains("added TOKEN") && !seen.contains(SECRET), "{seen}");
     let code = "import os\nprint(len(os.environ['TOKEN']))";
-    let done = server.call("execute_code", json!({"code": code, "secrets": ["TOKEN"]}));
-    assert_eq!(done["structuredContent"]["stdout"], format!("{}\n", SECRET.len()));
+    let done = server.facts("execute_code", json!({"code": code, "secrets": ["TOKEN"]}));
+    assert_eq!(done["stdout"], format!("{}\n", SECRET.len()));
     let (seen, status) = typed(&["vault", "add", "TOKEN"], b"half a val\x03");
     assert_eq!(status, Some(2));
     assert!(
@@ -231,41 +199,43 @@ fn a_file_vault_needs_no_server_and_a_server_sees_what_was_added() {
         command
     };
     assert_eq!(
-        text(&succeeded(stored(&["vault", "list"]))),
+        stdout_of(&succeeded(stored(&["vault", "list"]))),
         "default has no secrets\n"
     );
     assert!(!state_dir().exists(), "looking made something");
     let files = TempDir::new("vault-file");
     let file = files.file("value", &format!("{SECRET}\n"));
     assert_eq!(
-        text(&succeeded(stored(&["vault", "add", "TOKEN", "--file", &file]))),
+        stdout_of(&succeeded(stored(&["vault", "add", "TOKEN", "--file", &file]))),
         "added TOKEN in default\n"
     );
     let config = files.file("config.yaml", "vault:\n  store: file\n");
     let mut server = ready_with(&["--config", &config]);
     let ask = |server: &mut Server, name: &str| {
         let code = format!("import os\nprint(os.environ['{name}'])");
-        let done = server.call("execute_code", json!({"code": code, "secrets": [name]}));
-        done["structuredContent"]["stdout"].clone()
+        let done = server.facts("execute_code", json!({"code": code, "secrets": [name]}));
+        done["stdout"].clone()
     };
     assert_eq!(ask(&mut server, "TOKEN"), "***REDACTED***\n");
     assert!(
-        with_input(stored(&["vault", "add", "LATE"]), "another-long-value")
+        feed(stored(&["vault", "add", "LATE"]), "another-long-value")
             .status
             .success()
     );
     assert_eq!(ask(&mut server, "LATE"), "***REDACTED***\n");
     // by way of the server, too
     let pid = server.child.id().to_string();
-    assert!(text(&succeeded(stored(&["vault", "delete", "LATE", "--server", &pid]))).starts_with("deleted"));
+    assert!(
+        stdout_of(&succeeded(stored(&["vault", "delete", "LATE", "--server", &pid]))).starts_with("deleted")
+    );
     assert_eq!(
-        text(&succeeded(stored(&["vault", "list"]))),
+        stdout_of(&succeeded(stored(&["vault", "list"]))),
         format!("TOKEN ({} bytes)\n", SECRET.len())
     );
     assert!(!contains(&state_dir().join("record/vault"), SECRET));
     drop(server);
     let records = told_json(&["audit", "list", "--action", "vault.changed"]);
-    assert_eq!(records["records"].as_array().unwrap().len(), 6, "{records}");
+    assert_eq!(list_of(&records["records"]).len(), 6, "{records}");
     assert!(told(&["audit", "verify"]).starts_with("intact"));
 }
 
@@ -275,10 +245,7 @@ fn a_vault_of_variables_is_not_changed() {
         let mut command = ringfence(words);
         let output = command.env("RINGFENCE_VAULT_STORE", "env").output().unwrap();
         assert_eq!(output.status.code(), Some(125));
-        assert!(
-            String::from_utf8_lossy(&output.stderr).contains("cannot be changed"),
-            "{output:?}"
-        );
+        assert_contains(stderr_of(&output), ["cannot be changed"]);
     }
 }
 
@@ -298,8 +265,7 @@ fn without_a_server_the_commands_that_need_one_say_so() {
             said.contains("no server runs") && said.contains("ringfence serve"),
             "{words:?}: {said}"
         );
-        let output = ringfence(&[words, &["--json"]].concat()).output().unwrap();
-        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let document = json_of(&ringfence(&[words, &["--json"]].concat()).output().unwrap());
         assert_eq!(document["error"]["code"], "not_found");
     }
     assert!(refused(&["audit", "verify"], 125).contains("no audit record"));
@@ -310,14 +276,12 @@ fn without_a_server_the_commands_that_need_one_say_so() {
 #[test]
 fn a_server_tells_of_its_queue_its_state_and_a_namespace() {
     let mut server = ready();
-    let id = server.send(
-        "tools/call",
-        json!({"name": "execute_code", "arguments": {"language": "shell", "code": "sleep 30.1416"}}),
-    );
-    assert!(within(Duration::from_secs(10), || {
+    let asked = json!({"language": "shell", "code": "sleep 130.1416"});
+    let id = server.send_call("execute_code", asked);
+    eventually(|| {
         let state = told_json(&["inspect"]);
         state["servers"][0]["running"][0]["language"] == "shell"
-    }));
+    });
     let stats = told_json(&["stats"]);
     assert_eq!(stats["servers"][0]["pid"], server.child.id());
     assert_eq!(stats["servers"][0]["queue"]["running"], 1);
@@ -326,17 +290,15 @@ fn a_server_tells_of_its_queue_its_state_and_a_namespace() {
     assert!(told(&["stats"]).contains("vault: memory"));
     assert!(told(&["inspect"]).contains("1 running"));
     assert!(refused(&["inspect", "--namespace", "../x"], 2).contains("a namespace is"));
-    server.tell("notifications/cancelled", json!({"requestId": id}));
+    server.cancel(id);
 }
 
 #[test]
 fn limits_of_a_namespace_are_set_within_the_caps_and_given_back() {
     let mut server = ready();
-    let set = server.call(
-        "set_resource_limits",
-        json!({"max_ram_mb": 1024, "max_processes": 9}),
-    );
-    let limits = &set["structuredContent"]["limits"];
+    let asked = json!({"max_ram_mb": 1024, "max_processes": 9});
+    let set = server.facts("set_resource_limits", asked);
+    let limits = &set["limits"];
     assert_eq!(
         [&limits["defaults"]["max_ram_mb"], &limits["caps"]["max_ram_mb"]],
         [&json!(1024), &json!(8192)],
@@ -347,15 +309,14 @@ fn limits_of_a_namespace_are_set_within_the_caps_and_given_back() {
     assert_ne!(result["isError"], true, "{result}");
     let told_all = told_json(&["limits", "--timeout", "2.5"]);
     let defaults = &told_all["limits"]["defaults"];
-    assert_eq!(
-        (&defaults["max_processes"], &defaults["timeout_seconds"]),
-        (&json!(9), &json!(2.5)),
-        "{told_all}"
-    );
+    assert_facts(defaults, json!({"max_processes": 9, "timeout_seconds": 2.5}));
     let shown = told(&["limits"]);
-    assert!(
-        shown.contains("max_processes: 9 (at most 1024)")
-            && shown.contains("max_ram_mb: 1024 (at most 8192)")
+    assert_contains(
+        &shown,
+        [
+            "max_processes: 9 (at most 1024)",
+            "max_ram_mb: 1024 (at most 8192)",
+        ],
     );
     refused(&["limits", "--processes", "1025"], 2);
     refused(&["limits", "--restore", "--processes", "5"], 2);
@@ -367,7 +328,7 @@ fn of_two_servers_all_are_asked_and_one_is_meant() {
     let (first, second) = (ready(), ready());
     let (one, other) = (first.child.id().to_string(), second.child.id().to_string());
     let pids = |document: &Value| -> Vec<u64> {
-        let servers = document["servers"].as_array().unwrap();
+        let servers = list_of(&document["servers"]);
         servers
             .iter()
             .map(|server| server["pid"].as_u64().unwrap())
@@ -379,12 +340,9 @@ fn of_two_servers_all_are_asked_and_one_is_meant() {
         [u64::from(first.child.id())]
     );
     let output = fed(&["vault", "add", "TOKEN"], SECRET);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let said = stderr_of(&output);
     assert_eq!(output.status.code(), Some(2));
-    assert!(
-        said.contains(&one) && said.contains(&other) && said.contains("--server PID"),
-        "{said}"
-    );
+    assert_contains(&said, [&one, &other, "--server PID"]);
     assert!(
         fed(&["vault", "add", "TOKEN", "--server", &other], SECRET)
             .status
@@ -405,17 +363,15 @@ fn of_two_servers_all_are_asked_and_one_is_meant() {
 #[test]
 fn the_socket_is_this_users_alone_and_goes_with_its_server() {
     let mut server = ready();
-    let socket = socket(&server);
+    let socket = server.socket();
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
     assert_eq!((mode(&socket), mode(socket.parent().unwrap())), (0o600, 0o700));
-    server.hang_up();
-    assert!(server.ended_within(Duration::from_secs(3)));
+    server.leaves();
     assert!(!socket.exists());
     // one that was killed leaves its socket, which the next who looks removes
     let mut killed = ready();
-    let socket = self::socket(&killed);
-    killed.child.kill().unwrap();
-    killed.child.wait().unwrap();
+    let socket = killed.socket();
+    killed.kill();
     assert!(socket.exists());
     assert!(refused(&["stats"], 125).contains("no server runs"));
     assert!(!socket.exists());
@@ -426,7 +382,7 @@ fn the_socket_is_this_users_alone_and_goes_with_its_server() {
 #[test]
 fn another_user_is_refused_even_with_every_door_open() {
     let server = ready();
-    let socket = socket(&server);
+    let socket = server.socket();
     let open = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     let files = TempDir::new("other-user");
     open(&files.0, 0o755);
@@ -445,7 +401,7 @@ fn another_user_is_refused_even_with_every_door_open() {
     );
     let ask = |command: &mut Command| {
         let output = command.args(["-c", &code]).env_clear().output().unwrap();
-        text(&output) + &String::from_utf8_lossy(&output.stderr)
+        stdout_of(&output) + &stderr_of(&output)
     };
     let own = ask(&mut Command::new("/usr/bin/python3"));
     assert!(own.contains("\"ok\""), "the control: {own}");
@@ -453,26 +409,16 @@ fn another_user_is_refused_even_with_every_door_open() {
         eprintln!("not root: no other user can be tried");
         return;
     }
-    let mut other = Command::new("/usr/bin/setpriv");
-    other.args([
-        "--reuid",
-        "65534",
-        "--regid",
-        "65534",
-        "--clear-groups",
-        "--",
-        "/usr/bin/python3",
-    ]);
-    let answer = ask(&mut other);
+    let answer = ask(&mut as_nobody("/usr/bin/python3"));
     assert!(
         answer.contains("policy_denied") && !answer.contains("\"ok\""),
         "{answer}"
     );
 }
 
-/// Sends these bytes and reads until the server hangs up.
-fn raw(socket: &Path, bytes: &[u8]) -> String {
-    let mut stream = near(socket);
+/// Sends these bytes and reads a line, or until the server hangs up.
+fn raw(server: &Server, bytes: &[u8]) -> String {
+    let mut stream = server.connect();
     // A server that has heard enough hangs up.
     drop(stream.write_all(bytes));
     drop(stream.shutdown(std::net::Shutdown::Write));
@@ -481,18 +427,9 @@ fn raw(socket: &Path, bytes: &[u8]) -> String {
     answer
 }
 
-/// The name may be longer than an address.
-fn near(socket: &Path) -> UnixStream {
-    use std::os::fd::AsRawFd;
-    let directory = fs::File::open(socket.parent().unwrap()).unwrap();
-    let name = socket.file_name().unwrap().to_str().unwrap();
-    UnixStream::connect(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd())).unwrap()
-}
-
 #[test]
 fn bytes_that_are_no_request_are_refused_and_harm_nobody() {
     let server = ready();
-    let socket = socket(&server);
     let long = [b"{\"method\":\"".as_slice(), &vec![b'a'; 2 << 20], b"\"}\n"].concat();
     let deep = [
         b"{\"method\":\"inspect\",\"params\":".as_slice(),
@@ -509,7 +446,7 @@ fn bytes_that_are_no_request_are_refused_and_harm_nobody() {
         &long,
         &deep,
     ] {
-        let answer = raw(&socket, bytes);
+        let answer = raw(&server, bytes);
         // Two lines that come apart are one request and something that nobody reads.
         let is_first_of_two = bytes.len() == 38 && answer.contains("\"ok\"");
         assert!(
@@ -518,15 +455,14 @@ fn bytes_that_are_no_request_are_refused_and_harm_nobody() {
             &bytes[..bytes.len().min(40)]
         );
     }
-    assert!(raw(&socket, b"{\"method\":\"stats\"}\n").starts_with("{\"ok\":"));
+    assert!(raw(&server, b"{\"method\":\"stats\"}\n").starts_with("{\"ok\":"));
 }
 
 #[test]
 fn silent_clients_are_hung_up_on_and_keep_nobody_out() {
     let server = ready();
-    let socket = socket(&server);
     let begun = Instant::now();
-    let mut silent: Vec<UnixStream> = (0..40).map(|_| near(&socket)).collect();
+    let mut silent: Vec<UnixStream> = (0..40).map(|_| server.connect()).collect();
     assert!(
         told(&["stats"]).contains("vault: memory"),
         "after {:?}",
@@ -541,15 +477,15 @@ fn silent_clients_are_hung_up_on_and_keep_nobody_out() {
 fn records_are_listed_by_what_they_are() {
     let mut server = ready();
     let failed = server.execute("shell", "exit 3");
-    let id = failed["execution_id"].as_str().unwrap().to_owned();
+    let id = text_of(&failed["execution_id"]).to_owned();
     let seen = |words: &[&str]| {
         let document = told_json(&[&["audit", "list"], words].concat());
-        document["records"].as_array().unwrap().clone()
+        list_of(&document["records"]).to_vec()
     };
     let actions = |records: &[Value]| -> Vec<String> {
         records
             .iter()
-            .map(|record| record["action"].as_str().unwrap().to_owned())
+            .map(|record| text_of(&record["action"]).to_owned())
             .collect()
     };
     assert_eq!(
@@ -596,10 +532,7 @@ fn an_export_is_whole_lines_and_replaces_nothing() {
     };
     let exported = lines(&told(&["audit", "export"]));
     assert_eq!(exported.len() as u64, count);
-    assert_eq!(
-        (&exported[0]["seq"], &exported[0]["action"]),
-        (&json!(1), &json!("audit.began"))
-    );
+    assert_facts(&exported[0], json!({"seq": 1, "action": "audit.began"}));
     let events = lines(&told(&["audit", "export", "--format", "ocsf"]));
     assert_eq!(events[0]["metadata"]["version"], "1.3.0");
     assert!(told(&["audit", "export", "--since", "2100-01-01"]).is_empty());
@@ -669,10 +602,9 @@ fn a_record_that_was_tampered_with_is_named() {
             .execute_batch(sql)
             .unwrap_or_else(|error| panic!("{what}: {error}"));
         drop(connection);
-        let said = refused(&["audit", "verify"], 1);
-        assert!(said.contains(named), "{what}: {said}");
-        let output = ringfence(&["audit", "verify", "--json"]).output().unwrap();
-        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let named_so = refused(&["audit", "verify"], 1);
+        assert!(named_so.contains(named), "{what}: {named_so}");
+        let document = json_of(&ringfence(&["audit", "verify", "--json"]).output().unwrap());
         assert_eq!(document["ok"], false);
         assert!(
             named.starts_with(&format!("record {}:", document["bad"]["seq"])),
@@ -715,12 +647,8 @@ fn a_record_that_another_key_signed_is_not_good() {
         command.env("RINGFENCE_STATE_DIR", elsewhere.0.join("state"));
         command
     };
-    assert!(
-        with_input(there(&["run", "-", "-l", "shell"]), "true")
-            .status
-            .success()
-    );
-    let foreign = files.file("foreign.pem", &text(&succeeded(there(&["audit", "key"]))));
+    assert!(feed(there(&["run", "-", "-l", "shell"]), "true").status.success());
+    let foreign = files.file("foreign.pem", &stdout_of(&succeeded(there(&["audit", "key"]))));
     assert!(
         refused(&["audit", "verify", "--key", &foreign], 1)
             .contains("record 1: it is not signed with this key")
@@ -741,16 +669,10 @@ fn what_a_run_left_is_listed_copied_out_and_verified() {
         "mkdir -p sub; echo one > sub/a.txt; printf two > b.txt; echo x > .hidden",
         &[],
     );
-    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+    let said = stderr_of(&run);
     let listed = told_json(&["artifacts"]);
-    let id = listed["executions"][0]["execution_id"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    assert!(
-        said.contains(&format!("`ringfence artifacts {id} --out DIR`")),
-        "{said}"
-    );
+    let id = text_of(&listed["executions"][0]["execution_id"]).to_owned();
+    assert_contains(&said, [&format!("`ringfence artifacts {id} --out DIR`")]);
     assert!(told(&["artifacts", &id]).contains("sub/a.txt"));
     assert_eq!(told_json(&["artifacts", &id])["execution_id"], json!(id));
     let files = TempDir::new("artifacts-out");
@@ -762,10 +684,7 @@ fn what_a_run_left_is_listed_copied_out_and_verified() {
     assert!(!at(".hidden").exists());
     // nothing is replaced
     fs::write(at("b.txt"), "mine").unwrap();
-    let output = ringfence(&["artifacts", &id, "--out", &out, "--json"])
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    refused(&["artifacts", &id, "--out", &out, "--json"], 1);
     assert_eq!(fs::read_to_string(at("b.txt")).unwrap(), "mine");
     let (a, b) = (
         at("sub/a.txt").display().to_string(),
@@ -793,8 +712,8 @@ fn what_a_run_left_is_listed_copied_out_and_verified() {
 #[test]
 fn a_content_that_was_changed_on_the_disk_is_not_given_out() {
     let done = run_json("shell", "echo one > a.txt", &[]);
-    let id = done["execution_id"].as_str().unwrap();
-    let digest = done["artifacts"][0]["sha256"].as_str().unwrap();
+    let id = text_of(&done["execution_id"]);
+    let digest = text_of(&done["artifacts"][0]["sha256"]);
     let blob = state_dir()
         .join("record/artifacts/blobs")
         .join(&digest[..2])
@@ -820,9 +739,9 @@ fn a_content_that_was_changed_on_the_disk_is_not_given_out() {
 #[test]
 fn no_program_in_a_sandbox_reaches_the_socket() {
     let mut server = ready();
-    let socket = socket(&server);
+    let socket = server.socket();
     assert!(
-        raw(&socket, b"{\"method\":\"stats\"}\n").starts_with("{\"ok\":"),
+        raw(&server, b"{\"method\":\"stats\"}\n").starts_with("{\"ok\":"),
         "the control"
     );
     let directory = socket.parent().unwrap().display().to_string();
@@ -836,7 +755,7 @@ fn no_program_in_a_sandbox_reaches_the_socket() {
     for path in [directory.as_str(), directory.rsplit_once('/').unwrap().0] {
         let output = run_code("python", "print('RAN')", &["--workspace", &format!("{path}:ro")]);
         assert_eq!(
-            (text(&output), output.status.code()),
+            (stdout_of(&output), output.status.code()),
             (String::new(), Some(125)),
             "{output:?}"
         );

@@ -1,6 +1,6 @@
 //! How much is put into a workspace from outside: what its limits let in, and never at the cost of a session that did nothing.
 
-use crate::client::{Server, TempDir, run_json};
+use crate::client::{Server, TempDir, assert_says, list_of, run_json, stdout_of, text_of};
 use serde_json::{Value, json};
 
 const MIB: usize = 1 << 20;
@@ -12,8 +12,7 @@ fn text(mebibytes: usize) -> String {
 }
 
 fn session(server: &mut Server, wish: Value) -> Value {
-    let made = server.facts("create_session", wish);
-    assert_eq!(made["success"], true, "{made}");
+    let made = server.succeeds("create_session", wish);
     made["session_id"].clone()
 }
 
@@ -29,7 +28,7 @@ fn lives(server: &mut Server, id: &Value) {
 
 fn is_refused(answer: &Value, part: &str) {
     assert_eq!(answer["code"], "policy_denied", "{answer}");
-    assert!(answer["message"].as_str().unwrap().contains(part), "{answer}");
+    assert_says(answer, "message", [part]);
 }
 
 /// claim: [RES-9]
@@ -73,9 +72,8 @@ fn a_session_that_did_nothing_outlives_what_is_written_beside_it() {
     }
     let other =
         json!({"session_id": id, "code": "for f in one two; do head -c 4000000 /dev/zero > $f; done"});
-    assert_eq!(server.facts("execute_code", other)["success"], true);
-    let restored = server.facts("restore_state_snapshot", json!({"snapshot_id": saved}));
-    assert_eq!(restored["success"], true, "{restored}");
+    server.succeeds("execute_code", other);
+    server.succeeds("restore_state_snapshot", json!({"snapshot_id": saved}));
     lives(&mut server, &id);
     is_refused(&write(&mut server, "three", 4), "its disk may have");
     let call = json!({"session_id": id, "code": "true", "files": [{"path": "three", "text": text(4)}]});
@@ -101,13 +99,7 @@ fn a_workspace_that_another_fills_ends_no_session_and_the_one_that_fills_it_is_e
     assert_eq!(past["success"], true, "{past}");
     let told = past["denials"][0].clone();
     assert_eq!(told["rule"], "limit.disk", "{past}");
-    assert!(
-        told["what"]
-            .as_str()
-            .unwrap()
-            .contains("may have 8 (`max_disk_mb`)"),
-        "{told}"
-    );
+    assert_says(&told, "what", ["may have 8 (`max_disk_mb`)"]);
     lives(&mut server, &id);
     let fills = "i=0; while :; do head -c 1000000 /dev/zero > b$i; i=$((i+1)); done";
     let filled = run_json("shell", fills, &words);
@@ -139,25 +131,21 @@ fn a_shared_directory_takes_from_outside_what_its_session_may_add() {
 
 #[test]
 fn a_restore_has_the_room_of_the_session_that_it_is_for() {
-    let place = TempDir::new("room-restore");
-    let config = place.file("ringfence.yaml", "limits:\n  disk_mb: 8\ncaps:\n  disk_mb: 64\n");
-    let mut server = Server::start_with(&["--config", &config]);
+    let mut server = Server::with("limits:\n  disk_mb: 8\ncaps:\n  disk_mb: 64\n");
     let of = |disk: u32| json!({"language": "shell", "resource_limits": {"max_disk_mb": disk}});
     let wide = session(&mut server, of(40));
     let write = "head -c 25000000 /dev/urandom > big";
     let call = json!({"session_id": wide, "code": write});
-    assert_eq!(server.facts("execute_code", call.clone())["success"], true);
+    server.succeeds("execute_code", call.clone());
     let saved = server.facts("create_state_snapshot", json!({"session_id": wide}))["snapshot_id"].clone();
     let into = |id: &Value| json!({"snapshot_id": saved, "session_id": id});
-    let removed = server.facts("execute_code", json!({"session_id": wide, "code": "rm big"}));
-    assert_eq!(removed["success"], true, "{removed}");
-    let restored = server.facts("restore_state_snapshot", into(&wide));
-    assert_eq!(restored["success"], true, "its own limit counts: {restored}");
+    server.succeeds("execute_code", json!({"session_id": wide, "code": "rm big"}));
+    server.succeeds("restore_state_snapshot", into(&wide));
     // The new lies beside the old for a moment.
-    assert_eq!(server.facts("execute_code", call)["success"], true);
+    server.succeeds("execute_code", call);
     let full = server.facts("restore_state_snapshot", into(&wide));
     is_refused(&full, "space");
-    assert!(full["hint"].as_str().unwrap().contains("max_disk_mb"), "{full}");
+    assert_says(&full, "hint", ["max_disk_mb"]);
     lives(&mut server, &wide);
     let narrow = session(&mut server, of(20));
     is_refused(
@@ -170,14 +158,13 @@ fn a_restore_has_the_room_of_the_session_that_it_is_for() {
 fn one_file_is_listed_and_what_cannot_be_given_says_how_it_can() {
     let mut server = Server::start();
     for (path, size) in [("d/small", 0), ("large", 5)] {
-        let put = server.facts("put_file", json!({"path": path, "text": text(size)}));
-        assert_eq!(put["success"], true, "{put}");
+        server.succeeds("put_file", json!({"path": path, "text": text(size)}));
     }
     let names = |listed: &Value| -> Vec<String> {
-        let files = listed["files"].as_array().unwrap_or_else(|| panic!("{listed}"));
+        let files = list_of(&listed["files"]);
         files
             .iter()
-            .map(|file| file["path"].as_str().unwrap().to_owned())
+            .map(|file| text_of(&file["path"]).to_owned())
             .collect()
     };
     let all = server.facts("list_files", json!({"path": "."}));
@@ -186,20 +173,16 @@ fn one_file_is_listed_and_what_cannot_be_given_says_how_it_can() {
     assert_eq!(names(&one), ["d/small"]);
     assert_eq!(one["files"][0]["sha256"], all["files"][1]["sha256"]);
     for gone in ["none", "d/small/none"] {
-        let listed = server.facts("list_files", json!({"path": gone}));
-        assert_eq!(listed["code"], "not_found", "{listed}");
+        server.refuses("list_files", json!({"path": gone}), "not_found");
     }
     let large = server.facts("get_file", json!({"path": "large"}));
-    let hint = large["hint"].as_str().unwrap();
+    let hint = text_of(&large["hint"]);
     assert!(
         hint.contains("RINGFENCE_OUTPUT_DIR") && !hint.contains("disk_mb"),
         "{large}"
     );
     let directory = server.facts("get_file", json!({"path": "d"}));
-    assert!(
-        directory["hint"].as_str().unwrap().contains("archive: true"),
-        "{directory}"
-    );
+    assert_says(&directory, "hint", ["archive: true"]);
 }
 
 /// claim: [RES-9]
@@ -211,13 +194,12 @@ fn what_the_server_keeps_has_a_sum_and_the_host_keeps_free_space() {
         let mut server = Server::start_with(&["--config", &config]);
         let words = ["--workspace", "namespace"];
         run_json("shell", "head -c 3000000 /dev/zero > big", &words);
-        let run = server.facts("run_sandbox_code", json!({"code": "print(1)"}));
-        assert_eq!(run["success"], true, "a run may remove something: {run}");
+        server.succeeds("run_sandbox_code", json!({"code": "print(1)"}));
         let saved = server.facts("create_state_snapshot", json!({}));
         let put = server.facts("put_file", json!({"path": "more", "text": "x"}));
         for answer in [saved, put] {
             assert_eq!(answer["code"], code, "{answer}");
-            assert!(answer["hint"].as_str().unwrap().contains(by), "{answer}");
+            assert_says(&answer, "hint", [by]);
         }
     };
     refused("namespace_mb: 2", "disk.namespace_mb", "policy_denied");
@@ -229,7 +211,7 @@ fn what_the_server_keeps_has_a_sum_and_the_host_keeps_free_space() {
     let fills = "i=0; while :; do head -c 1000000 /dev/zero > b$i; i=$((i+1)); done";
     let filled = run_json("shell", fills, &["--config", &file, "--workspace", "namespace"]);
     assert_eq!(filled["exit"]["limit"], "disk", "{filled}");
-    let what = filled["denials"][0]["what"].as_str().unwrap();
+    let what = text_of(&filled["denials"][0]["what"]);
     assert!(what.contains("`disk.free_mb`"), "{filled}");
 }
 
@@ -240,7 +222,7 @@ fn free_mb() -> u64 {
         .arg(std::env::temp_dir())
         .output()
         .unwrap();
-    let text = String::from_utf8(df.stdout).unwrap();
+    let text = stdout_of(&df);
     text.lines().last().unwrap().trim().parse().unwrap()
 }
 
@@ -254,12 +236,8 @@ fn nothing_runs_on_a_disk_that_is_nearly_full_and_the_refusal_is_on_record() {
         ("execute_code", json!({"code": "print(1)"})),
         ("create_session", json!({})),
     ] {
-        let refused = server.facts(tool, arguments);
-        assert_eq!(refused["code"], "store_fault", "{refused}");
-        assert!(
-            refused["hint"].as_str().unwrap().contains("`disk.free_mb`"),
-            "{refused}"
-        );
+        let refused = server.refuses(tool, arguments, "store_fault");
+        assert_says(&refused, "hint", ["`disk.free_mb`"]);
     }
     let audit = server.facts("audit_execution", json!({"limit": 20}));
     assert!(audit.to_string().contains("execution.refused"), "{audit}");

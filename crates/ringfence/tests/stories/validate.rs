@@ -1,23 +1,17 @@
 //! `ringfence validate`, and `ringfence run --validate`.
 
-use crate::client::{TempDir, ringfence, run_code};
+use crate::client::{
+    TempDir, asks_for, assert_contains, assert_facts, feed, json_of, list_of, ringfence, run_code, said,
+    stderr_of, stdout_of, text_of,
+};
 use serde_json::{Value, json};
 use std::{
     fs,
-    io::Write,
-    process::{Command, Output, Stdio},
+    process::{Command, Output},
 };
 
 fn validate(words: &[&str]) -> Output {
-    ringfence(&[&["validate"], words].concat()).output().unwrap()
-}
-
-fn out(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn json_of(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+    said(&[&["validate"], words].concat())
 }
 
 #[test]
@@ -26,7 +20,7 @@ fn a_finding_is_framed_as_a_compiler_would() {
     let path = files.file("bad.py", "import os\n\tx = (1,\n");
     let output = validate(&[&path]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let text = out(&output);
+    let text = stdout_of(&output);
     assert!(text.contains("error[python.syntax]: "), "{text}");
     assert!(text.contains(&format!("--> {path}:2:")), "{text}");
     assert!(text.contains("2 |     x = (1,\n"), "{text}");
@@ -72,10 +66,7 @@ fn exit_codes_say_how_it_ended() {
     refused.env("RINGFENCE_CHECK_PROFILE", "strickt");
     let output = refused.output().unwrap();
     assert_eq!(output.status.code(), Some(125), "{output:?}");
-    assert!(
-        String::from_utf8_lossy(&output.stderr).contains("Did you mean `strict`?"),
-        "{output:?}"
-    );
+    assert_contains(stderr_of(&output), ["Did you mean `strict`?"]);
 }
 
 #[test]
@@ -95,29 +86,24 @@ fn a_file_that_cannot_be_checked_is_told_and_the_others_are_checked() {
     // Too many steps, or on a slow machine too much time.
     let is_slow = output.status.code() == Some(125);
     assert!(is_slow || output.status.code() == Some(2), "{output:?}");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let told = stderr_of(&output);
     let why = if is_slow {
         "its parser took longer"
     } else {
         "need too many steps"
     };
-    assert!(told.contains("data.json: ") && told.contains(why), "{told}");
-    assert!(out(&output).contains("good.py: passed"), "{output:?}");
+    assert_contains(&told, ["data.json: ", why]);
+    assert!(stdout_of(&output).contains("good.py: passed"), "{output:?}");
     let output = validate(&[&words[..], &["--sarif"]].concat());
     let run = &json_of(&output)["runs"][0];
     let invocation = &run["invocations"][0];
     assert_eq!(invocation["executionSuccessful"], false);
     let place = &invocation["toolExecutionNotifications"][0]["locations"][0]["physicalLocation"];
-    assert!(
-        place["artifactLocation"]["uri"]
-            .as_str()
-            .unwrap()
-            .ends_with("data.json")
-    );
-    assert_eq!(run["artifacts"].as_array().unwrap().len(), 2);
+    assert!(text_of(&place["artifactLocation"]["uri"]).ends_with("data.json"));
+    assert_eq!(list_of(&run["artifacts"]).len(), 2);
     let output = validate(&[&words[..], &["--json"]].concat());
-    let first: Value = serde_json::from_str(out(&output).lines().next().unwrap()).unwrap();
-    let code = first["error"]["code"].as_str().unwrap();
+    let first: Value = serde_json::from_str(stdout_of(&output).lines().next().unwrap()).unwrap();
+    let code = text_of(&first["error"]["code"]);
     assert!(["invalid_argument", "check_failed"].contains(&code), "{code}");
 }
 
@@ -130,28 +116,20 @@ fn a_fix_is_shown_as_a_difference_and_written_when_that_is_asked_for() {
     );
     let output = validate(&[&path]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert!(
-        out(&output).contains("\n \"\"\"doc\"\"\"\n+import json\n print(json.dumps(1))\n"),
-        "{}",
-        out(&output)
+    assert_contains(
+        stdout_of(&output),
+        ["\n \"\"\"doc\"\"\"\n+import json\n print(json.dumps(1))\n"],
     );
-    assert!(out(&output).contains("fixed: 1 import added"), "{}", out(&output));
+    assert_contains(stdout_of(&output), ["fixed: 1 import added"]);
     assert!(
         !fs::read_to_string(&path).unwrap().contains("import"),
         "nothing is written unasked"
     );
     let output = validate(&[&path, "--no-auto-fix"]);
-    assert!(
-        out(&output).contains("[python.undefined_name]"),
-        "{}",
-        out(&output)
-    );
+    assert_contains(stdout_of(&output), ["[python.undefined_name]"]);
     let output = validate(&[&path, "--write"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert!(
-        String::from_utf8_lossy(&output.stderr).contains("was written: import json"),
-        "{output:?}"
-    );
+    assert_contains(stderr_of(&output), ["was written: import json"]);
     assert_eq!(
         fs::read_to_string(&path).unwrap(),
         "#!/usr/bin/env python3\n\"\"\"doc\"\"\"\nimport json\nprint(json.dumps(1))\n"
@@ -162,20 +140,14 @@ fn a_fix_is_shown_as_a_difference_and_written_when_that_is_asked_for() {
 
 #[test]
 fn standard_input_and_json_are_for_programs() {
-    let mut child = ringfence(&["validate", "-", "-l", "python", "--json"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(b"def f(:\n").unwrap();
-    let output = child.wait_with_output().unwrap();
+    let output = feed(
+        ringfence(&["validate", "-", "-l", "python", "--json"]),
+        "def f(:\n",
+    );
     assert_eq!(output.status.code(), Some(1));
     let found = json_of(&output);
-    assert_eq!(
-        (&found["file"], &found["language"], &found["verdict"]),
-        (&json!("<stdin>"), &json!("python"), &json!("reject")),
-        "{found}"
-    );
+    let expect = json!({"file": "<stdin>", "language": "python", "verdict": "reject"});
+    assert_facts(&found, expect);
     assert_eq!(found["issues"][0]["line"], 1, "{found}");
 }
 
@@ -186,7 +158,10 @@ fn a_run_is_looked_at_first_where_that_is_asked_for() {
         "import pickle\nprint(pickle.loads(pickle.dumps(7)))",
         &[],
     );
-    assert_eq!((output.status.code(), out(&output).as_str()), (Some(0), "7\n"));
+    assert_eq!(
+        (output.status.code(), stdout_of(&output).as_str()),
+        (Some(0), "7\n")
+    );
     assert!(output.stderr.is_empty(), "{output:?}");
     let told = run_code(
         "python",
@@ -194,37 +169,28 @@ fn a_run_is_looked_at_first_where_that_is_asked_for() {
         &["--validate", "warn"],
     );
     assert_eq!(
-        (told.status.code(), out(&told).as_str()),
+        (told.status.code(), stdout_of(&told).as_str()),
         (Some(0), "7\n"),
         "{told:?}"
     );
-    let stderr = String::from_utf8_lossy(&told.stderr);
-    assert!(
-        stderr.contains("warning[python.unsafe_load]") && stderr.contains("2 | print("),
-        "{stderr}"
-    );
+    let stderr = stderr_of(&told);
+    assert_contains(&stderr, ["warning[python.unsafe_load]", "2 | print("]);
     let refused = run_code(
         "python",
         "import pickle\nprint(pickle.loads(pickle.dumps(7)))",
         &["--validate", "strict"],
     );
     assert_eq!(
-        (refused.status.code(), out(&refused).as_str()),
+        (refused.status.code(), stdout_of(&refused).as_str()),
         (Some(125), ""),
         "{refused:?}"
     );
-    let stderr = String::from_utf8_lossy(&refused.stderr);
-    assert!(
-        stderr.contains("warning[python.unsafe_load]") && stderr.contains("refused before it ran"),
-        "{stderr}"
-    );
+    let stderr = stderr_of(&refused);
+    assert_contains(&stderr, ["warning[python.unsafe_load]", "refused before it ran"]);
     let fixed = run_code("python", "print(json.dumps(1))", &["--validate", "fix", "--json"]);
     let result = json_of(&fixed);
-    assert_eq!(
-        (&result["stdout"], &result["validation"]["fixes_applied"]),
-        (&json!("1\n"), &json!(["import json"])),
-        "{result}"
-    );
+    let expect = json!({"stdout": "1\n", "validation.fixes_applied": ["import json"]});
+    assert_facts(&result, expect);
     let profile = run_code(
         "python",
         "import os",
@@ -243,19 +209,19 @@ fn data_are_held_against_schemas_and_constraints() {
     assert_eq!(validate(&[&good, "--schema", &schema]).status.code(), Some(0));
     let output = validate(&[&good, &bad, "--schema", &schema]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(out(&output).contains("error[json.required]"), "{}", out(&output));
-    assert!(out(&output).contains("the whole document"), "{}", out(&output));
+    assert_contains(stdout_of(&output), ["error[json.required]"]);
+    assert_contains(stdout_of(&output), ["the whole document"]);
     let output = validate(&[&broken, "--schema", &schema]);
     assert!(
-        out(&output).contains("error[json.syntax]") && out(&output).contains("line 2"),
+        stdout_of(&output).contains("error[json.syntax]") && stdout_of(&output).contains("line 2"),
         "{}",
-        out(&output)
+        stdout_of(&output)
     );
     let table = files.file("t.csv", "id;age\n1;31\n2;old\n");
     let constraints = files.file("columns.json", r#"{"age": {"type": "integer", "min": 0}}"#);
     let output = validate(&[&table, "--require", "id", "--constraints", &constraints]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(out(&output).contains("row 2, column `age`"), "{}", out(&output));
+    assert_contains(stdout_of(&output), ["row 2, column `age`"]);
     assert_eq!(validate(&[&table, "--require", "id"]).status.code(), Some(0));
     let report = json_of(&validate(&[&table, "--require", "zip", "--json"]));
     assert_eq!(report["missing_headers"], json!(["zip"]), "{report}");
@@ -270,7 +236,7 @@ fn the_examples_of_the_repository_pass() {
         .collect();
     let words: Vec<&str> = paths.iter().map(String::as_str).collect();
     let output = validate(&words);
-    assert_eq!(output.status.code(), Some(0), "{}", out(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stdout_of(&output));
 }
 
 /// Files with findings of every level, a fix, and data.
@@ -295,25 +261,21 @@ fn sarif_names_rules_places_and_fixes() {
     assert!(output.stdout.is_empty(), "{output:?}");
     let document: Value = serde_json::from_slice(&fs::read(&target).unwrap()).unwrap();
     let run = &document["runs"][0];
-    let results = run["results"].as_array().unwrap();
+    let results = list_of(&run["results"]);
     let of = |rule: &str| results.iter().find(|result| result["ruleId"] == rule).unwrap();
     assert_eq!(of("python.syntax")["level"], "error");
     assert_eq!(of("python.unsafe_load")["level"], "warning");
     let fix = &of("python.missing_import")["fixes"][0]["artifactChanges"][0]["replacements"][0];
-    assert_eq!(
-        (
-            &fix["insertedContent"]["text"],
-            &fix["deletedRegion"]["startLine"]
-        ),
-        (&json!("import json\n"), &json!(1)),
-        "{fix}"
+    assert_facts(
+        fix,
+        json!({"insertedContent.text": "import json\n", "deletedRegion.startLine": 1}),
     );
-    let listed = run["tool"]["driver"]["rules"].as_array().unwrap();
+    let listed = list_of(&run["tool"]["driver"]["rules"]);
     for result in results {
         let index = usize::try_from(result["ruleIndex"].as_u64().unwrap()).unwrap();
         assert_eq!(listed[index]["id"], result["ruleId"]);
     }
-    let uri = run["artifacts"][0]["location"]["uri"].as_str().unwrap();
+    let uri = text_of(&run["artifacts"][0]["location"]["uri"]);
     assert!(
         uri.starts_with("file:///") && uri.ends_with("syntax%20error%20%C3%BC.py"),
         "{uri}"
@@ -326,8 +288,7 @@ const SCHEMA_FILE: &str = "package/lib/schemas/sarif-2.1.0-rtm.5.json";
 
 #[test]
 fn sarif_is_what_its_official_schema_says() {
-    let required = std::env::var("RINGFENCE_REQUIRE").unwrap_or_default();
-    if !required.split(',').any(|word| word == "index") {
+    if !asks_for("index") {
         eprintln!(
             "skipped: it downloads {SCHEMA_PACKAGE} from the configured index; RINGFENCE_REQUIRE=index runs it"
         );
@@ -337,7 +298,7 @@ fn sarif_is_what_its_official_schema_says() {
     let done = |command: &mut Command| {
         let output = command.current_dir(&files.0).output().unwrap();
         assert!(output.status.success(), "{command:?}: {output:?}");
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        stdout_of(&output).trim().to_owned()
     };
     let archive = done(Command::new("npm").args(["pack", "--silent", SCHEMA_PACKAGE]));
     done(Command::new("tar").args(["xzf", &archive, SCHEMA_FILE]));
@@ -352,11 +313,11 @@ fn sarif_is_what_its_official_schema_says() {
     words.extend([data.as_str(), "--schema", &shape, &flag]);
     assert_eq!(validate(&words).status.code(), Some(1));
     let output = validate(&[target.to_str().unwrap(), "--schema", schema]);
-    assert_eq!(output.status.code(), Some(0), "{}", out(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stdout_of(&output));
     // and the schema is one that can say no
     let mut document: Value = serde_json::from_slice(&fs::read(&target).unwrap()).unwrap();
     document["runs"][0]["results"][0]["level"] = json!("catastrophe");
     fs::write(&target, document.to_string()).unwrap();
     let output = validate(&[target.to_str().unwrap(), "--schema", schema]);
-    assert_eq!(output.status.code(), Some(1), "{}", out(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", stdout_of(&output));
 }

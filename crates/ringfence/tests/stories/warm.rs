@@ -1,34 +1,36 @@
 //! Sandboxes that stand ready: what one of them knows of another, of its template, and what happens when parts die.
 
-use crate::client::{Server, TempDir, ringfence, within};
+use crate::client::{
+    Server, TempDir, assert_facts, descendants_with, eventually, list_of, lives, ringfence, signal, stat_of,
+    state_dir, text_of, within,
+};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::{
     collections::HashSet,
     fs,
-    process::Stdio,
     time::{Duration, Instant},
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn python(server: &mut Server) -> Value {
-    let listed = server.call("list_runtimes", json!({}));
-    let runtimes = listed["structuredContent"]["runtimes"]
-        .as_array()
-        .unwrap()
-        .clone();
+    let listed = server.facts("list_runtimes", json!({}));
+    let mut runtimes = list_of(&listed["runtimes"]).iter();
     runtimes
-        .into_iter()
         .find(|runtime| runtime["language"] == "python")
         .unwrap()
+        .clone()
+}
+
+/// Is its parent one of these, too.
+fn is_fork(templates: &[u32], pid: u32) -> bool {
+    let parent = stat_of(pid, 4).and_then(|parent| parent.parse().ok());
+    parent.is_some_and(|parent| templates.contains(&parent))
 }
 
 fn wait_until_warm(server: &mut Server) {
-    assert!(
-        within(PATIENCE, || python(server)["warm"] == true),
-        "{}",
-        python(server)
-    );
+    eventually(|| python(server)["warm"] == true);
 }
 
 fn run(server: &mut Server, code: &str, more: Value) -> Value {
@@ -37,40 +39,7 @@ fn run(server: &mut Server, code: &str, more: Value) -> Value {
     for (name, value) in more.as_object().into_iter().flatten() {
         arguments[name] = value.clone();
     }
-    server.call("execute_code", arguments)["structuredContent"].clone()
-}
-
-/// Processes below the server whose command line holds the word.
-fn below(pid: u32, word: &str) -> Vec<u32> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let lists: Vec<String> = tasks
-        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
-        .collect();
-    let children = lists
-        .iter()
-        .flat_map(|list| list.split_whitespace())
-        .filter_map(|word| word.parse().ok());
-    let mut found = Vec::new();
-    for child in children {
-        let line = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
-        if String::from_utf8_lossy(&line).contains(word) {
-            found.push(child);
-        }
-        found.extend(below(child, word));
-    }
-    found
-}
-
-/// One that has ended meanwhile is no error.
-fn kill(pid: u32) {
-    drop(
-        std::process::Command::new("kill")
-            .args(["-KILL", &pid.to_string()])
-            .output(),
-    );
+    server.facts("execute_code", arguments)
 }
 
 /// claim: [WARM-1]
@@ -93,9 +62,7 @@ fn forks_of_one_template_draw_different_numbers() {
 #[test]
 fn a_template_does_not_die_of_the_number_of_its_forks() {
     const SESSIONS: usize = 70;
-    let mut command = ringfence(&["serve"]);
-    command.env("RINGFENCE_LIMITS_RAM_MB", "64").stderr(Stdio::null());
-    let mut server = Server::of(command);
+    let mut server = Server::with_env([("RINGFENCE_LIMITS_RAM_MB", "64")]);
     wait_until_warm(&mut server);
     let sessions: Vec<Value> = (0..SESSIONS)
         .map(|_| {
@@ -106,8 +73,8 @@ fn a_template_does_not_die_of_the_number_of_its_forks() {
         .collect();
     for (number, session) in sessions.iter().enumerate() {
         let code = format!("{number} + 1");
-        let called = server.call("execute_code", json!({"session_id": session, "code": code}));
-        assert_eq!(called["structuredContent"]["result"], number + 1, "{called}");
+        let called = server.facts("execute_code", json!({"session_id": session, "code": code}));
+        assert_eq!(called["result"], number + 1, "{called}");
     }
 }
 
@@ -126,11 +93,8 @@ fn a_sandbox_finds_nothing_of_the_one_before() {
         let first = run(&mut server, poison, json!({"env": {"SECRET": "of the first"}}));
         assert_eq!(first["exit"]["kind"], "code", "{first}");
         let second = run(&mut server, look, json!({}));
-        assert_eq!(
-            second["result"],
-            json!([0, true, "1", true, false, false, [], []]),
-            "{second}"
-        );
+        let expect = json!({"result": [0, true, "1", true, false, false, [], []]});
+        assert_facts(&second, expect);
     }
 }
 
@@ -146,11 +110,8 @@ fn what_a_claim_brings_is_in_force_before_the_program_runs() {
         "resource_limits": {"max_processes": 9, "max_disk_mb": 20, "max_ram_mb": 400}
     });
     let done = run(&mut server, code, more);
-    assert_eq!(
-        done["result"],
-        json!([["x", "y"], "hello", "file", "typed", 10, 20 << 20]),
-        "{done}"
-    );
+    let expect = json!({"result": [["x", "y"], "hello", "file", "typed", 10, 20 << 20]});
+    assert_facts(&done, expect);
     let tight = run(
         &mut server,
         "x = bytearray(200 << 20)",
@@ -177,7 +138,7 @@ fn exits_of_forks_are_those_of_programs() {
         let done = run(&mut server, code, json!({}));
         assert_eq!(done["exit_code"], status, "{code}: {done}");
         assert_eq!(done["stdout"], out, "{code}");
-        assert!(done["stderr"].as_str().unwrap().contains(err), "{code}: {done}");
+        assert!(text_of(&done["stderr"]).contains(err), "{code}: {done}");
     };
     check("import sys; sys.exit(3)", 3, "", "");
     check("import sys; sys.exit('wrong')", 1, "", "wrong");
@@ -223,21 +184,20 @@ fn exits_of_forks_are_those_of_programs() {
 fn a_template_that_is_killed_is_replaced() {
     let mut server = Server::start();
     wait_until_warm(&mut server);
-    let old = below(server.child.id(), "_ringfence_template");
+    let old = descendants_with(server.child.id(), "_ringfence_template");
     assert!(!old.is_empty());
-    old.iter().for_each(|pid| kill(*pid));
+    old.iter().for_each(|pid| signal(*pid, Signal::KILL));
     // What had begun to run below it ends with a typed error; nothing is worse than that.
-    let answered = within(PATIENCE, || {
-        let done = server.call("execute_code", json!({"code": "print(1)"}))["structuredContent"].clone();
+    eventually(|| {
+        let done = server.facts("execute_code", json!({"code": "print(1)"}));
         assert!(
             done["stdout"] == "1\n" || done["code"] == "sandbox_fault",
             "{done}"
         );
         done["stdout"] == "1\n"
     });
-    assert!(answered);
     wait_until_warm(&mut server);
-    let new = below(server.child.id(), "_ringfence_template");
+    let new = descendants_with(server.child.id(), "_ringfence_template");
     assert!(!new.is_empty() && new.iter().all(|pid| !old.contains(pid)));
 }
 
@@ -246,19 +206,14 @@ fn a_template_that_is_killed_is_replaced() {
 fn a_helper_that_is_killed_is_replaced() {
     let mut server = Server::start();
     wait_until_warm(&mut server);
-    for pid in below(server.child.id(), "__jail-helper") {
-        drop(
-            std::process::Command::new("kill")
-                .args(["-KILL", &pid.to_string()])
-                .status(),
-        );
+    for pid in descendants_with(server.child.id(), "__jail-helper") {
+        signal(pid, Signal::KILL);
     }
-    let answered = within(PATIENCE, || {
-        let done = server.call("execute_code", json!({"code": "print(1)"}));
-        assert!(done["structuredContent"]["code"] != "invalid_argument", "{done}");
-        done["structuredContent"]["stdout"] == "1\n"
+    eventually(|| {
+        let done = server.facts("execute_code", json!({"code": "print(1)"}));
+        assert!(done["code"] != "invalid_argument", "{done}");
+        done["stdout"] == "1\n"
     });
-    assert!(answered);
     wait_until_warm(&mut server);
 }
 
@@ -323,9 +278,9 @@ fn a_fork_has_no_thread_timer_descriptor_or_lock_of_its_template() {
         logging.getLogger().handlers, logging._lock.acquire(timeout=1)]";
     let done = run(&mut server, code, json!({}));
     // The standard streams, the driver's pipe, and the one that lists them.
-    assert_eq!(
-        done["result"],
-        json!([
+    assert_facts(
+        &done,
+        json!({"result": [
             ["2"],
             1,
             true,
@@ -335,8 +290,7 @@ fn a_fork_has_no_thread_timer_descriptor_or_lock_of_its_template() {
             true,
             [],
             true
-        ]),
-        "{done}"
+        ]}),
     );
 }
 
@@ -353,12 +307,7 @@ fn two_forks_share_no_namespace_and_have_clocks_of_their_own() {
     let began = std::time::SystemTime::now();
     let now = began.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
     let ids: Vec<u64> = (0..2)
-        .map(|_| {
-            server.send(
-                "tools/call",
-                json!({"name": "execute_code", "arguments": {"code": code}}),
-            )
-        })
+        .map(|_| server.send_call("execute_code", json!({"code": code})))
         .collect();
     let mut results: Vec<Value> = Vec::new();
     while results.len() < 2 {
@@ -372,7 +321,7 @@ fn two_forks_share_no_namespace_and_have_clocks_of_their_own() {
     }
     for result in results {
         let [wall, monotonic, processor, boot] = [1, 2, 3, 4].map(|at| result[at].as_f64().unwrap());
-        assert!((wall - now).abs() < 5.0, "{result}");
+        assert!((wall - now).abs() < 60.0, "{result}");
         // The sandbox was made a moment ago; the host is older, and the template has worked longer.
         assert!(monotonic < 120.0 && boot < 120.0 && processor < 0.2, "{result}");
     }
@@ -381,14 +330,15 @@ fn two_forks_share_no_namespace_and_have_clocks_of_their_own() {
 /// claim: [WARM-6]
 #[test]
 fn a_template_is_retired_after_so_many_forks() {
-    let directory = TempDir::new("retired");
-    let config = directory.file("c.yaml", "warm: {ready: 1, ready_max: 1, template_forks: 3}\n");
-    let mut server = Server::start_with(&["--config", &config]);
+    let mut server = Server::with("warm: {ready: 1, ready_max: 1, template_forks: 3}\n");
     wait_until_warm(&mut server);
     let templates = |server: &Server| -> HashSet<u32> {
-        let python = below(server.child.id(), "_ringfence_template");
-        let is_fork = |pid: &&u32| parent(**pid).is_some_and(|above| python.contains(&above));
-        python.iter().filter(|pid| !is_fork(pid)).copied().collect()
+        let python = descendants_with(server.child.id(), "_ringfence_template");
+        python
+            .iter()
+            .filter(|pid| !is_fork(&python, **pid))
+            .copied()
+            .collect()
     };
     let mut seen = templates(&server);
     for number in 0..12 {
@@ -403,13 +353,11 @@ fn a_template_is_retired_after_so_many_forks() {
 /// claim: [WARM-6]
 #[test]
 fn pools_keep_to_their_memory_and_say_so() {
-    let directory = TempDir::new("budget");
-    let config = directory.file("c.yaml", "warm: {ready: 4, memory_mb: 16}\n");
-    let mut server = Server::start_with(&["--config", &config]);
+    let mut server = Server::with("warm: {ready: 4, memory_mb: 16}\n");
     let mut told = Value::Null;
     assert!(
         within(PATIENCE, || {
-            told = server.call("list_runtimes", json!({}))["structuredContent"]["runtimes"].clone();
+            told = server.facts("list_runtimes", json!({}))["runtimes"].clone();
             let troubles = told
                 .as_array()
                 .unwrap()
@@ -479,12 +427,9 @@ fn a_call_that_is_cancelled_while_it_takes_its_place_harms_no_other() {
     let mut wanted = HashSet::new();
     for number in 0..120 {
         let arguments = json!({"code": format!("print({number})")});
-        let id = server.send(
-            "tools/call",
-            json!({"name": "execute_code", "arguments": arguments}),
-        );
+        let id = server.send_call("execute_code", arguments);
         if number % 2 == 0 {
-            server.tell("notifications/cancelled", json!({"requestId": id}));
+            server.cancel(id);
         } else {
             wanted.insert((id, number));
         }
@@ -542,11 +487,11 @@ fn a_fork_that_ends_loses_nothing_that_was_written() {
 }
 
 fn supervisors(server: &Server) -> usize {
-    let name = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let all = below(server.child.id(), "__jail-helper");
-    all.iter()
-        .filter(|pid| name(pid).starts_with("ringfence-super"))
-        .count()
+    let mut all = descendants_with(server.child.id(), "__jail-helper");
+    all.retain(|pid| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("ringfence-super"))
+    });
+    all.len()
 }
 
 /// claim: [WARM-7]
@@ -554,27 +499,25 @@ fn supervisors(server: &Server) -> usize {
 /// Before its program pid 1 holds the program's pipes, for whose end the server would wait.
 #[test]
 fn a_call_that_is_cancelled_before_its_program_starts_holds_nothing() {
-    let directory = TempDir::new("cancelled");
-    let config = directory.file("c.yaml", "warm: {ready: 2, ready_max: 2}\n");
-    let mut server = Server::start_with(&["--config", &config]);
+    let mut server = Server::with("warm: {ready: 2, ready_max: 2}\n");
     let full = |server: &mut Server| {
-        let listed = server.call("list_runtimes", json!({}))["structuredContent"]["runtimes"].clone();
+        let listed = server.facts("list_runtimes", json!({}))["runtimes"].clone();
         listed
             .as_array()
             .unwrap()
             .iter()
             .all(|runtime| runtime["ready"] == 2)
     };
-    assert!(within(PATIENCE, || full(&mut server)));
+    eventually(|| full(&mut server));
     // The parser's places are in no list; they are there when the count has not changed for a second.
     let (mut before, mut since) = (0, Instant::now());
-    assert!(within(PATIENCE, || {
+    eventually(|| {
         let now = supervisors(&server);
         if now != before {
             (before, since) = (now, Instant::now());
         }
         since.elapsed() > Duration::from_secs(1)
-    }));
+    });
     for number in 0..100 {
         // Every second one starts cold, where a sandbox is claimed before its walls stand.
         let env = if number % 2 == 0 {
@@ -584,11 +527,8 @@ fn a_call_that_is_cancelled_before_its_program_starts_holds_nothing() {
         };
         // Nor is its code looked at, for which a second worker may be made and kept.
         let arguments = json!({"code": "sleep 60", "language": "shell", "env": env, "validate": "off"});
-        let id = server.send(
-            "tools/call",
-            json!({"name": "execute_code", "arguments": arguments}),
-        );
-        server.tell("notifications/cancelled", json!({"requestId": id}));
+        let id = server.send_call("execute_code", arguments);
+        server.cancel(id);
     }
     assert!(
         within(PATIENCE, || full(&mut server) && supervisors(&server) == before),
@@ -603,27 +543,17 @@ fn a_fork_that_dies_while_it_waits_is_not_handed_out() {
     let mut server = Server::start();
     for number in 0..3 {
         wait_until_warm(&mut server);
-        let python = below(server.child.id(), "_ringfence_template");
-        let forks = python
+        let python = descendants_with(server.child.id(), "_ringfence_template");
+        let forks: Vec<u32> = python
             .iter()
-            .filter(|pid| parent(**pid).is_some_and(|above| python.contains(&above)));
-        let forks: Vec<u32> = forks.copied().collect();
-        forks.iter().for_each(|pid| kill(*pid));
-        let gone = |pid: &u32| {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            stat.rsplit(") ")
-                .next()
-                .is_none_or(|rest| rest.is_empty() || rest.starts_with('Z'))
-        };
-        assert!(within(PATIENCE, || forks.iter().all(gone)), "{forks:?}");
+            .filter(|pid| is_fork(&python, **pid))
+            .copied()
+            .collect();
+        forks.iter().for_each(|pid| signal(*pid, Signal::KILL));
+        eventually(|| !forks.iter().any(|pid| lives(*pid)));
         let done = server.execute("python", &format!("print({number})"));
         assert_eq!(done["stdout"], format!("{number}\n"), "{done}");
     }
-}
-
-fn parent(pid: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit(") ").next()?.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// A fork of the template has no parent inside; an interpreter that pid 1 has started has.
@@ -636,11 +566,8 @@ fn a_fork_gets_the_workspace_of_the_namespace_with_its_claim() {
         errno(lambda: socket.socket(socket.AF_UNIX)), errno(lambda: os.chmod('kept', 0o4755)), \
         errno(lambda: open('/usr/new', 'w')), errno(lambda: open('/new', 'w'))]";
     let done = run(&mut server, code, shared.clone());
-    assert_eq!(
-        done["result"],
-        json!([0, "/workspace", ["kept"], 97, 1, 30, 30]),
-        "{done}"
-    );
+    let expect = json!({"result": [0, "/workspace", ["kept"], 97, 1, 30, 30]});
+    assert_facts(&done, expect);
     let private = run(
         &mut server,
         "import os, socket\nsocket.socket(socket.AF_UNIX)\n[os.getppid(), os.listdir()]",
@@ -689,13 +616,12 @@ fn what_the_host_mounts_in_a_workspace_later_does_not_appear_in_it() {
         .envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let mut server = Server::of(command);
     wait_until_warm(&mut server);
-    let made = server.call("create_session", json!({"workspace": "namespace"}));
-    let session = &made["structuredContent"]["session_id"];
+    let session = server.create(json!({"workspace": "namespace"}));
     let look = "import os\nos.makedirs('late', exist_ok=True)\nsorted(os.listdir('late'))";
     let arguments = json!({"session_id": session, "code": look});
-    let before = server.call("execute_code", arguments.clone());
-    assert_eq!(before["structuredContent"]["result"], json!([]), "{before}");
-    let late = crate::client::state_dir().join("workspaces/default/late");
+    let before = server.facts("execute_code", arguments.clone());
+    assert_eq!(before["result"], json!([]), "{before}");
+    let late = state_dir().join("workspaces/default/late");
     let inside = format!(
         "mount -t tmpfs none {0} && touch {0}/canary && ls {0}",
         late.display()
@@ -706,6 +632,6 @@ fn what_the_host_mounts_in_a_workspace_later_does_not_appear_in_it() {
         .output()
         .unwrap();
     assert_eq!(host.stdout, b"canary\n", "{host:?}");
-    let after = server.call("execute_code", arguments);
-    assert_eq!(after["structuredContent"]["result"], json!([]), "{after}");
+    let after = server.facts("execute_code", arguments);
+    assert_eq!(after["result"], json!([]), "{after}");
 }

@@ -1,16 +1,15 @@
 //! Sandboxes that stand ready where there are no namespaces: they begin before their request and behind the walls of a cold
 //! run, and none of them reaches another, whether that one runs or waits.
 
-use crate::{
-    client::{Server, descendants, state_dir, within},
-    session::{NOBODY, Nobody, serving},
+use crate::client::{
+    NOBODY, Nobody, Server, as_nobody, assert_facts, descendants, state_dir, stdout_of, text_of, within,
 };
 use serde_json::{Value, json};
 use std::{
     fs,
     os::unix::fs::chown,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     time::Duration,
 };
 
@@ -19,7 +18,7 @@ const LANDLOCK: &str = "floor: landlock\n";
 
 /// As whoever tests and, where that is root, as an ordinary user, whose sandboxes are all the same user's.
 fn on_each_server(mut story: impl FnMut(&mut Server, &Path)) {
-    story(&mut serving(LANDLOCK), &state_dir().join("runs"));
+    story(&mut Server::with(LANDLOCK), &state_dir().join("runs"));
     if let Some(nobody) = Nobody::new(LANDLOCK) {
         story(&mut nobody.serve(), &nobody.0.join("state/runs"));
     }
@@ -49,7 +48,7 @@ fn run(server: &mut Server, language: &str, code: &str, more: Value) -> Value {
 
 /// A sandbox that is made for its request lies in a directory of the request's name.
 fn was_ready(done: &Value, workspace: &str) -> bool {
-    let id = done["execution_id"].as_str().unwrap();
+    let id = text_of(&done["execution_id"]);
     assert!(workspace.contains("/runs/"), "{workspace}");
     !workspace.contains(id)
 }
@@ -64,7 +63,7 @@ fn in_the_landlock_tier_every_language_begins_before_its_request() {
                 ("shell", "pwd"),
             ] {
                 let done = run(server, language, code, json!({}));
-                let workspace = done["stdout"].as_str().unwrap().trim();
+                let workspace = text_of(&done["stdout"]).trim();
                 assert!(was_ready(&done, workspace), "{done}");
                 // And its directory goes with it.
                 let gone = || !Path::new(workspace).exists();
@@ -77,8 +76,7 @@ fn in_the_landlock_tier_every_language_begins_before_its_request() {
         assert_eq!(done["result"], json!([false, "C"]), "{done}");
         let done = run(server, "python", &cold.replace("LC_ALL", "HOME"), json!({}));
         assert_eq!(done["result"][0], true, "{done}");
-        server.hang_up();
-        assert!(server.ended_within(PATIENCE));
+        server.leaves();
         let left = || fs::read_dir(runs).unwrap().count();
         assert!(within(PATIENCE, || left() == 0), "{} are left", left());
     });
@@ -131,7 +129,7 @@ fn in_the_landlock_tier_what_a_claim_brings_is_in_force_before_the_program_runs(
 /// What a program does must not depend on whether a sandbox stood ready.
 #[test]
 fn in_the_landlock_tier_a_program_that_began_early_is_told_nothing_of_others_and_finds_its_files() {
-    let mut server = serving(LANDLOCK);
+    let mut server = Server::with(LANDLOCK);
     let files = json!([
         {"path": "calendar.py", "text": "mine = 1"}, {"path": ".env", "text": "x"}, {"path": "a.mjs", "text": "export const a = 5"}
     ]);
@@ -146,7 +144,7 @@ fn in_the_landlock_tier_a_program_that_began_early_is_told_nothing_of_others_and
     for language in ["node", "typescript"] {
         let module = "import { a } from './a.mjs';\nconsole.log(a, process.cwd())";
         let done = run(&mut server, language, module, more.clone());
-        let said = done["stdout"].as_str().unwrap();
+        let said = text_of(&done["stdout"]);
         assert!(said.starts_with("5 ") && was_ready(&done, said), "{done}");
     }
     let poison = "import atexit, builtins, json, os, sys\nbuiltins.len = lambda x: 'poisoned'\n\
@@ -164,11 +162,7 @@ fn in_the_landlock_tier_a_program_that_began_early_is_told_nothing_of_others_and
         );
         assert_eq!(first["success"], true, "{first}");
         let second = run(&mut server, "python", look, json!({}));
-        assert_eq!(
-            second["result"],
-            json!([0, "1", false, false, [], [], []]),
-            "{second}"
-        );
+        assert_facts(&second, json!({"result": [0, "1", false, false, [], [], []]}));
     }
 }
 
@@ -286,8 +280,10 @@ impl Decoy {
             chown(directory.join(name), Some(NOBODY), Some(NOBODY)).unwrap();
         }
         chown(&directory, Some(NOBODY), Some(NOBODY)).unwrap();
-        let mut command = as_nobody(&directory);
-        command.args(["-c", "print('up', flush=True); input()"]);
+        let mut command = as_nobody("/usr/bin/python3");
+        command
+            .args(["-c", "print('up', flush=True); input()"])
+            .current_dir(&directory);
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -306,23 +302,6 @@ impl Drop for Decoy {
     }
 }
 
-fn as_nobody(directory: &Path) -> Command {
-    let user = NOBODY.to_string();
-    let mut command = Command::new("setpriv");
-    command
-        .args([
-            "--reuid",
-            &user,
-            "--regid",
-            &user,
-            "--clear-groups",
-            "--",
-            "/usr/bin/python3",
-        ])
-        .current_dir(directory);
-    command
-}
-
 /// The control.
 fn the_same_user_reaches_another_outside() {
     if let Some(nobody) = Nobody::new(LANDLOCK) {
@@ -331,8 +310,13 @@ fn the_same_user_reaches_another_outside() {
         let work = nobody.0.join("work/here");
         fs::create_dir_all(&work).unwrap();
         chown(&work, Some(NOBODY), Some(NOBODY)).unwrap();
-        let outside = as_nobody(&work).args(["-c", &program]).output().unwrap();
-        let outside = String::from_utf8_lossy(&outside.stdout);
+        let mut outside = as_nobody("/usr/bin/python3");
+        let outside = outside
+            .args(["-c", &program])
+            .current_dir(&work)
+            .output()
+            .unwrap();
+        let outside = stdout_of(&outside);
         let mut reached = vec![
             "environ",
             "maps",
@@ -377,11 +361,9 @@ fn in_the_landlock_tier_no_sandbox_reaches_another_that_runs_or_waits() {
     the_same_user_reaches_another_outside();
     on_each_server(|server, runs| {
         let secret = json!({"env": {"SECRET": "canary"}});
-        let made = server.facts("create_session", secret);
-        let session = made["session_id"].clone();
+        let session = server.create(secret);
         let call = |server: &mut Server, code: &str| {
-            let done = server.facts("execute_code", json!({"session_id": session, "code": code}));
-            assert_eq!(done["success"], true, "{done}");
+            let done = server.succeeds("execute_code", json!({"session_id": session, "code": code}));
             done["result"].clone()
         };
         let keep = "import os\nkept = os.environ['SECRET']\nopen('canary.txt', 'w').write(kept)\nos.getpid()";
@@ -410,7 +392,7 @@ fn in_the_landlock_tier_no_sandbox_reaches_another_that_runs_or_waits() {
                     _ => run(server, language, &program, json!({})),
                 };
                 assert_eq!(done["success"], true, "{done}");
-                let reached = done["stdout"].as_str().unwrap().lines();
+                let reached = text_of(&done["stdout"]).lines();
                 let reached: Vec<&str> = reached.filter(|line| !is_of_the_dead(line)).collect();
                 assert!(reached.is_empty(), "{reached:?}");
             }
@@ -427,11 +409,7 @@ fn in_the_landlock_tier_no_sandbox_reaches_another_that_runs_or_waits() {
             ("shell", "echo 1"),
         ] {
             let done = run(server, language, code, json!({}));
-            assert_eq!(
-                (&done["stdout"], &done["stderr"]),
-                (&json!("1\n"), &json!("")),
-                "{done}"
-            );
+            assert_facts(&done, json!({"stdout": "1\n", "stderr": ""}));
         }
     });
 }

@@ -1,14 +1,14 @@
 //! The words of the systems that Ringfence replaces, and the manners of the command line.
 
-use crate::client::{Server, TempDir, ringfence, within};
+use crate::client::{Server, TempDir, ringfence, said, text_of, within};
 use serde_json::json;
 use std::{io::Read, process::Stdio, time::Duration};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The exit status, and all that was said.
-fn said(words: &[&str]) -> (Option<i32>, String) {
-    let output = ringfence(words).output().unwrap();
+fn told(words: &[&str]) -> (Option<i32>, String) {
+    let output = said(words);
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&text).into_owned())
 }
@@ -16,11 +16,8 @@ fn said(words: &[&str]) -> (Option<i32>, String) {
 #[test]
 fn command_lines_of_the_earlier_systems_work_as_they_were_written() {
     let mut server = Server::start();
-    let made = server.call("create_session", json!({"language": "bash"}));
-    let session = made["structuredContent"]["session_id"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let made = server.facts("create_session", json!({"language": "bash"}));
+    let session = text_of(&made["session_id"]).to_owned();
     let scratch = TempDir::new("words");
     let app = scratch.file("app.js", "console.log(1)\n");
     for words in [
@@ -33,18 +30,18 @@ fn command_lines_of_the_earlier_systems_work_as_they_were_written() {
         &["session"],
         &["snapshot"],
     ] {
-        let (status, text) = said(words);
+        let (status, text) = told(words);
         assert_eq!(status, Some(0), "{words:?}: {text}");
     }
     assert!(
-        said(&["audit", "--action", "session."])
+        told(&["audit", "--action", "session."])
             .1
             .starts_with("SEQ TIME ACTION")
     );
-    let (_, limits) = said(&["limits"]);
+    let (_, limits) = told(&["limits"]);
     assert!(limits.contains("256"), "{limits}");
     assert!(
-        server.call("list_sessions", json!({}))["structuredContent"]["sessions"]
+        server.facts("list_sessions", json!({}))["sessions"]
             .as_array()
             .unwrap()
             .is_empty()
@@ -78,13 +75,13 @@ fn a_command_line_that_makes_no_sense_is_told_apart_from_a_failure_of_ours() {
         ),
         (&["session", "kill", "nobody"], 2, "a UUID of 36 characters"),
     ] {
-        let (code, text) = said(words);
+        let (code, text) = told(words);
         assert!(
             code == Some(status) && text.contains(part),
             "{words:?}: {code:?} {text}"
         );
     }
-    let (code, text) = said(&["vault", "add", "KEY", "hunter2value"]);
+    let (code, text) = told(&["vault", "add", "KEY", "hunter2value"]);
     assert!(
         code == Some(2) && text.contains("ringfence vault add KEY"),
         "{text}"
@@ -96,7 +93,7 @@ fn a_command_line_that_makes_no_sense_is_told_apart_from_a_failure_of_ours() {
 fn an_operator_follows_what_happens_in_every_namespace() {
     let mut server = Server::start();
     server.execute("python", "1");
-    let (status, text) = said(&["events"]);
+    let (status, text) = told(&["events"]);
     assert!(
         status == Some(0) && text.contains(" execution.completed default "),
         "{text}"
@@ -148,7 +145,7 @@ fn run_sandbox_code_imports_little_and_opens_nothing_outside_its_workspace() {
     ] {
         let refused = call(code);
         assert_eq!(refused["isError"], true, "{code}: {refused}");
-        let text = refused["content"][0]["text"].as_str().unwrap();
+        let text = text_of(&refused["content"][0]["text"]);
         assert!(
             !text.contains("allowed_imports"),
             "it has no such argument: {text}"

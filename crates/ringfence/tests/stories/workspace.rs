@@ -1,13 +1,11 @@
 //! Directories of the host as workspaces.
 
-use crate::client::{Server, TempDir, ringfence, run_json, state_dir, within};
-use serde_json::json;
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt,
-    process::{Command, Stdio},
-    time::Duration,
+use crate::client::{
+    Server, TempDir, assert_contains, assert_facts, assert_says, eventually, feed, json_of, ringfence,
+    run_json, said, state_dir, stderr_of, stdout_of, text_of, texts_of,
 };
+use serde_json::json;
+use std::{fs, os::unix::fs::PermissionsExt};
 
 #[test]
 fn a_read_write_workspace_is_the_hosts_own() {
@@ -21,12 +19,7 @@ fn a_read_write_workspace_is_the_hosts_own() {
     );
     assert_eq!(result["stdout"], "before", "{result}");
     assert_eq!(fs::read_to_string(dir.0.join("in.txt")).unwrap(), "after\n");
-    let mut names: Vec<&str> = result["artifacts"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|a| a["name"].as_str().unwrap())
-        .collect();
+    let mut names = texts_of(&result["artifacts"], "name");
     names.sort_unstable();
     assert_eq!(names, ["in.txt", "out.txt"]);
     let owner = |path: &str| std::os::unix::fs::MetadataExt::uid(&fs::metadata(dir.0.join(path)).unwrap());
@@ -70,14 +63,11 @@ fn a_directory_that_holds_an_interpreter_is_not_written_to() {
         .env("RINGFENCE_RUNTIMES_SHELL", dir.0.join(".venv/bin/bash"))
         .output()
         .unwrap();
-        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+        json_of(&output)
     };
     let refused = run("rw");
     assert_eq!(refused["error"]["code"], "policy_denied", "{refused}");
-    assert!(
-        refused["error"]["hint"].as_str().unwrap().contains("overlay"),
-        "{refused}"
-    );
+    assert_says(&refused, "error.hint", ["overlay"]);
     assert_eq!(run("ro")["stdout"], "ran\n");
 }
 
@@ -102,7 +92,7 @@ fn a_directory_that_holds_what_decides_about_runs_is_not_written_to() {
         ]);
         command.env("HOME", dir.0.join("home"));
         let output = command.output().unwrap();
-        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+        json_of(&output)
     };
     // The configuration in force, and what pip, npm and the next start would read there.
     for (shared, named) in [
@@ -112,7 +102,7 @@ fn a_directory_that_holds_what_decides_about_runs_is_not_written_to() {
     ] {
         let refused = run(shared);
         assert_eq!(refused["error"]["code"], "policy_denied", "{shared}: {refused}");
-        let message = refused["error"]["message"].as_str().unwrap();
+        let message = text_of(&refused["error"]["message"]);
         assert!(message.contains(dir.0.join(named).to_str().unwrap()), "{message}");
     }
     assert_eq!(run("home/project")["stdout"], "ran\n");
@@ -125,13 +115,8 @@ fn a_configuration_that_others_can_change_is_refused_with_what_ends_that() {
     let dir = TempDir::new("others-config");
     let config = dir.file("ringfence.yaml", "limits: {processes: 32}\n");
     let show = || {
-        let output = ringfence(&["config", "show", "--config", &config])
-            .output()
-            .unwrap();
-        (
-            output.status.success(),
-            String::from_utf8_lossy(&output.stderr).into_owned(),
-        )
+        let output = said(&["config", "show", "--config", &config]);
+        (output.status.success(), stderr_of(&output))
     };
     assert!(show().0);
     fs::set_permissions(&config, fs::Permissions::from_mode(0o666)).unwrap();
@@ -159,12 +144,7 @@ fn an_overlay_workspace_is_read_and_not_written() {
     assert_eq!(result["stdout"], "befored\nin.txt\n", "{result}");
     assert_eq!(fs::read_to_string(dir.0.join("in.txt")).unwrap(), "before");
     assert!(dir.0.join("gone.txt").exists() && !dir.0.join("d").exists());
-    let mut names: Vec<&str> = result["artifacts"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|a| a["name"].as_str().unwrap())
-        .collect();
+    let mut names = texts_of(&result["artifacts"], "name");
     names.sort_unstable();
     assert_eq!(names, ["d/out.txt", "in.txt"]);
     assert_eq!(
@@ -190,7 +170,7 @@ fn a_namespace_has_a_workspace_that_outlives_a_run_and_no_other_namespace_sees_i
     let run = |server: &mut Server, namespace: &str| {
         let call =
             json!({"code": "ls", "language": "shell", "workspace": "namespace", "namespace": namespace});
-        server.call("execute_code", call)["structuredContent"]["stdout"].clone()
+        server.facts("execute_code", call)["stdout"].clone()
     };
     assert_eq!(run(&mut server, "default"), "a.txt\nd\n");
     assert_eq!(run(&mut server, "other"), "");
@@ -205,11 +185,11 @@ fn two_runs_share_the_workspace_of_their_namespace() {
             let code = "touch ready; until [ -e answer ]; do read -t 0.05 < /dev/zero || :; done; cat answer";
             let mut command = ringfence(&["run", "-", "--language", "shell", "--json"]);
             command.args(words).env("RINGFENCE_STATE_DIR", state);
-            piped(command, code)
+            json_of(&feed(command, code))
         }
     });
     let place = state_dir().join("workspaces/default/ready");
-    assert!(within(Duration::from_secs(10), || place.exists()));
+    eventually(|| place.exists());
     let answered = run_json(
         "shell",
         "echo hello > answer.new; mv answer.new answer",
@@ -236,19 +216,15 @@ fn a_directory_that_the_operator_lists_is_there_by_name_for_whom_it_is_for() {
     let mut server = Server::start_with(&["--config", &config]);
     let mut call = |namespace: &str, workspace: &str, code: &str| {
         let call = json!({"code": code, "language": "shell", "workspace": workspace, "namespace": namespace});
-        server.call("execute_code", call)["structuredContent"].clone()
+        server.facts("execute_code", call)
     };
     let read = call("default", "data", "cat in.csv; echo x > in.csv; echo x > new");
-    assert_eq!(
-        (&read["stdout"], &read["exit_code"]),
-        (&json!("1,2"), &json!(1)),
-        "{read}"
-    );
+    assert_facts(&read, json!({"stdout": "1,2", "exit_code": 1}));
     let draft = call("default", "draft", "echo x > in.csv; cat in.csv");
     assert_eq!(draft["stdout"], "x\n", "{draft}");
     let refused = call("default", "theirs", "true");
     assert_eq!(refused["code"], "not_found", "{refused}");
-    let hint = refused["hint"].as_str().unwrap();
+    let hint = text_of(&refused["hint"]);
     assert!(hint.contains("data, draft") && !hint.contains("theirs"), "{hint}");
     assert_eq!(call("default", "/etc", "true")["code"], "invalid_argument");
     assert_eq!(fs::read_to_string(dir.0.join("data/in.csv")).unwrap(), "1,2");
@@ -279,18 +255,14 @@ fn what_a_program_puts_in_the_place_of_a_workspace_is_not_entered() {
     let mut server = Server::start_with(&["--config", &config]);
     let run = |server: &mut Server, workspace: &str, code: &str| {
         let call = json!({"code": code, "language": "shell", "workspace": workspace});
-        server.call("execute_code", call)["structuredContent"].clone()
+        server.facts("execute_code", call)
     };
     for name in ["rw", "ro", "draft"] {
         assert_eq!(run(&mut server, name, "cat mine")["stdout"], "mine", "{name}");
     }
-    let made = server.facts(
-        "create_session",
-        json!({"language": "shell", "workspace": "held"}),
-    );
-    let held = made["session_id"].clone();
+    let held = server.create(json!({"language": "shell", "workspace": "held"}));
     let put = json!({"session_id": held, "path": "put", "text": "x"});
-    assert_eq!(server.facts("put_file", put.clone())["success"], true);
+    server.succeeds("put_file", put.clone());
     let swap = format!("for d in rw ro draft held; do mv $d $d.old && ln -s {root}/outside $d; done");
     // Whoever asks for this may write above.
     let above = |code: &str| run_json("shell", code, &["--workspace", &format!("{root}/above:rw")]);
@@ -307,7 +279,7 @@ fn what_a_program_puts_in_the_place_of_a_workspace_is_not_entered() {
         ("create_session", json!({"language": "shell", "workspace": "rw"})),
         ("execute_code", work),
     ] {
-        assert_eq!(server.facts(tool, arguments)["code"], "policy_denied", "{tool}");
+        server.refuses(tool, arguments, "policy_denied");
     }
     let names: Vec<_> = fs::read_dir(dir.0.join("outside")).unwrap().flatten().collect();
     assert_eq!(names.len(), 1, "{names:?}");
@@ -330,10 +302,7 @@ fn a_directory_is_not_listed_below_one_that_programs_write() {
             .env("RINGFENCE_WORKSPACES", listed)
             .output()
             .unwrap();
-        (
-            output.status.success(),
-            String::from_utf8_lossy(&output.stderr).into_owned(),
-        )
+        (output.status.success(), stderr_of(&output))
     };
     for inner in ["above/inner", "above/inner/deep", "alias/inner"] {
         assert!(check(inner, "overlay").0 && check(inner, "ro").0, "{inner}");
@@ -359,12 +328,10 @@ fn a_listed_directory_that_is_not_there_is_told_with_its_line() {
         "config.yaml",
         "log: info\nworkspaces:\n  x: {path: /nonexistent/x, mode: ro}\n",
     );
-    let output = ringfence(&["config", "check", "--config", &config])
-        .output()
-        .unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let output = said(&["config", "check", "--config", &config]);
+    let told = stderr_of(&output);
     assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("/nonexistent/x") && told.contains(":3"), "{told}");
+    assert_contains(&told, ["/nonexistent/x", ":3"]);
 }
 
 /// claim: [RES-9]
@@ -420,14 +387,10 @@ fn a_workspace_that_is_full_can_be_tidied_up_and_one_that_is_twice_too_full_cann
     assert_eq!(tidied["stdout"], "done\n", "{tidied}");
     run_json("shell", "head -c 9000000 /dev/zero > big", &wide);
     let refused = run_json("shell", "rm big; echo done", &words);
-    assert_eq!(
-        (&refused["exit"]["limit"], &refused["stdout"]),
-        (&json!("disk"), &json!("")),
-        "{refused}"
-    );
+    assert_facts(&refused, json!({"exit.limit": "disk", "stdout": ""}));
     let taken = refused["resource_usage"]["disk_bytes"].as_u64();
     assert!(taken.unwrap() >= 9_000_000, "{refused}");
-    let what = refused["denials"][0]["what"].as_str().unwrap();
+    let what = text_of(&refused["denials"][0]["what"]);
     assert!(what.starts_with("the workspace has 8 MB"), "{what}");
     let counted = run_json("shell", "true", &wide);
     assert!(
@@ -461,14 +424,6 @@ fn empty(directory: &std::path::Path) {
     }
 }
 
-fn piped(mut command: Command, code: &str) -> serde_json::Value {
-    use std::io::Write;
-    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-    let mut child = child.unwrap();
-    child.stdin.take().unwrap().write_all(code.as_bytes()).unwrap();
-    serde_json::from_slice(&child.wait_with_output().unwrap().stdout).unwrap()
-}
-
 /// claim: [WS-1]
 #[test]
 fn without_a_root_of_its_own_a_program_has_the_workspace_where_it_is() {
@@ -487,7 +442,7 @@ fn without_a_root_of_its_own_a_program_has_the_workspace_where_it_is() {
         command
             .env("RINGFENCE_FLOOR", "landlock")
             .env("RINGFENCE_LIMITS_DISK_MB", "8");
-        piped(command, code)
+        json_of(&feed(command, code))
     };
     let (ro, rw) = (
         format!("{}:ro", dir.0.display()),
@@ -515,7 +470,7 @@ fn without_a_root_of_its_own_a_program_has_the_workspace_where_it_is() {
 #[test]
 fn a_person_saves_compares_and_restores_the_workspace_from_the_command_line() {
     let json = |words: &[&str]| -> serde_json::Value {
-        let output = ringfence(&[words, &["--json"]].concat()).output().unwrap();
+        let output = said(&[words, &["--json"]].concat());
         serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|error| panic!("{words:?}: {error}: {output:?}"))
     };
@@ -526,25 +481,20 @@ fn a_person_saves_compares_and_restores_the_workspace_from_the_command_line() {
         &words,
     );
     let made = json(&["snapshot", "create", "before the change"]);
-    let id = made["snapshot_id"].as_str().unwrap();
+    let id = text_of(&made["snapshot_id"]);
     run_json(
         "shell",
         "echo two > a; echo 'on: push' > .github/workflows/x.yml",
         &words,
     );
-    let told = ringfence(&["snapshot", "diff"]).output().unwrap();
-    let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    assert!(
-        told.contains("changed a\n") && told.contains("  -one\n  +two\n") && told.contains("  ! "),
-        "{told}"
-    );
-    let listed = ringfence(&["snapshot", "list"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&listed.stdout).contains("before the change"));
+    let told = said(&["snapshot", "diff"]);
+    let told = stdout_of(&told);
+    assert_contains(&told, ["changed a\n", "  -one\n  +two\n", "  ! "]);
+    let listed = said(&["snapshot", "list"]);
+    assert!(stdout_of(&listed).contains("before the change"));
     assert_eq!(json(&["snapshot", "restore", id])["deleted"], 1);
     assert_eq!(run_json("shell", "cat a", &words)["stdout"], "one\n");
-    let others = ringfence(&["snapshot", "restore", id, "--namespace", "other"])
-        .output()
-        .unwrap();
+    let others = said(&["snapshot", "restore", id, "--namespace", "other"]);
     assert_eq!(others.status.code(), Some(125));
     assert_eq!(json(&["snapshot", "delete", id])["deleted"], true);
     assert_eq!(json(&["snapshot", "list"])["snapshots"], json!([]));

@@ -1,9 +1,7 @@
 //! What a program and a model try, to have what a person has not given.
 
-use super::{
-    PATIENCE, accept, asked, egress, one_pending, pending, serve, told, with_dialogue, without_dialogue,
-};
-use crate::client::{Server, state_dir};
+use super::{accept, one_pending, pending, serve, told, with_dialogue, without_dialogue};
+use crate::client::{Server, assert_contains, eventually, list_of, text_of};
 use serde_json::{Value, json};
 use std::os::unix::net::UnixStream;
 
@@ -11,8 +9,8 @@ use std::os::unix::net::UnixStream;
 #[test]
 fn a_program_cannot_reach_the_socket_by_which_the_operator_answers() {
     let mut server = without_dialogue("60");
-    let socket = state_dir().join(format!("control/{}.sock", server.child.id()));
-    let ask = server.send("tools/call", egress("evil.example.com"));
+    let socket = server.socket();
+    let ask = server.wants("evil.example.com");
     let request = one_pending();
     // Outside, whoever has the user's rights is heard.
     assert!(UnixStream::connect(&socket).is_ok());
@@ -37,18 +35,17 @@ fn a_program_cannot_reach_the_socket_by_which_the_operator_answers() {
     let workspaces = [json!("private"), json!("namespace")];
     for workspace in workspaces {
         let call = json!({"language": "python", "code": code, "workspace": workspace});
-        let ran = server.facts("execute_code", call);
-        assert_eq!(ran["success"], true, "{ran}");
-        let said = ran["stdout"].as_str().unwrap();
+        let ran = server.succeeds("execute_code", call);
+        let said = text_of(&ran["stdout"]);
         assert!(
             said.trim_end().ends_with("False") && !said.contains("error\""),
             "{said}"
         );
     }
     assert_eq!(pending().len(), 1, "nobody has decided");
-    let (code, text) = told(&["deny", request["id"].as_str().unwrap()]);
+    let (code, text) = told(&["deny", text_of(&request["id"])]);
     assert_eq!(code, Some(0), "{text}");
-    assert_eq!(server.answered(ask)["approved"], false);
+    assert_eq!(server.result(ask)["approved"], false);
 }
 
 /// claim: [APR-6]
@@ -56,7 +53,7 @@ fn a_program_cannot_reach_the_socket_by_which_the_operator_answers() {
 fn no_tool_and_no_argument_answers() {
     let mut server = with_dialogue("60");
     let listed = server.ask("tools/list", json!({}));
-    let tools = listed["result"]["tools"].as_array().unwrap();
+    let tools = list_of(&listed["result"]["tools"]);
     let names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
     assert!(names.contains(&"request_egress"));
     assert!(
@@ -75,8 +72,7 @@ fn no_tool_and_no_argument_answers() {
     ] {
         let mut arguments = json!({"domain": "evil.example.com"});
         arguments[name] = value;
-        let refused = server.facts("request_egress", arguments);
-        assert_eq!(refused["code"], "unknown_argument", "{name}: {refused}");
+        server.refuses("request_egress", arguments, "unknown_argument");
     }
     // What stands beside the arguments counts in the other era only, and only with a state of ours.
     let id = server.send(
@@ -86,7 +82,7 @@ fn no_tool_and_no_argument_answers() {
     );
     let dialogue = server.hear("elicitation/create");
     server.reply(&dialogue, json!({"action": "decline"}));
-    assert_eq!(server.answered(id)["approved"], false);
+    assert_eq!(server.result(id)["approved"], false);
     for domain in [
         "*",
         "*.example.com",
@@ -97,8 +93,8 @@ fn no_tool_and_no_argument_answers() {
         "",
         "a\nb.test",
     ] {
-        let refused = server.facts("request_egress", json!({"domain": domain}));
-        assert_eq!(refused["code"], "invalid_argument", "{domain:?}: {refused}");
+        let wish = json!({"domain": domain});
+        server.refuses("request_egress", wish, "invalid_argument");
     }
     assert!(pending().is_empty());
 }
@@ -113,13 +109,10 @@ fn words_that_would_fake_the_request_stay_in_their_quotation_wherever_it_is_show
     server.ask("initialize", hello);
     server.tell("notifications/initialized", json!({}));
     let arguments = json!({"domain": "evil.example.com:8443", "reason": reason});
-    let id = server.send(
-        "tools/call",
-        json!({"name": "request_egress", "arguments": arguments}),
-    );
+    let id = server.send_call("request_egress", arguments);
     let dialogue = server.hear("elicitation/create");
-    let message = dialogue["params"]["message"].as_str().unwrap().to_owned();
-    let name = one_pending()["id"].as_str().unwrap().to_owned();
+    let message = text_of(&dialogue["params"]["message"]).to_owned();
+    let name = text_of(&one_pending()["id"]).to_owned();
     let (_, list) = told(&["list"]);
     let (code, shown) = told(&["deny", &name]);
     assert_eq!(code, Some(0), "{shown}");
@@ -139,38 +132,36 @@ fn words_that_would_fake_the_request_stay_in_their_quotation_wherever_it_is_show
             2,
             "{text}"
         );
-        assert!(
-            text.contains("\"ok\\u{22}\\u{a}  host: good.test\\u{a}"),
-            "{text}"
-        );
+        assert_contains(text, ["\"ok\\u{22}\\u{a}  host: good.test\\u{a}"]);
     }
-    assert_eq!(server.answered(id)["approved"], false);
-    let long = json!({"domain": "a.example.com", "reason": "x".repeat(501)});
-    assert_eq!(server.facts("request_egress", long)["code"], "invalid_argument");
+    assert_eq!(server.result(id)["approved"], false);
+    let wish = json!({"domain": "a.example.com", "reason": "x".repeat(501)});
+    server.refuses("request_egress", wish, "invalid_argument");
 }
 
 /// claim: [APR-2]
 #[test]
 fn an_answer_counts_for_what_was_seen_and_for_nothing_that_came_later_under_its_name() {
     let mut server = without_dialogue("60");
-    let id = server.send("tools/call", egress("a.example.com"));
+    let id = server.wants("a.example.com");
     let seen = one_pending();
-    server.tell("notifications/cancelled", json!({"requestId": id}));
-    assert!(crate::client::within(PATIENCE, || pending().is_empty()));
-    let second = server.send("tools/call", egress("evil.example.com"));
+    server.cancel(id);
+    eventually(|| pending().is_empty());
+    let second = server.wants("evil.example.com");
     let other = one_pending();
     assert_ne!(seen["id"], other["id"]);
-    let decide = |id: &Value, digest: &str| json!({"method": "approvals.decide", "params": {"id": id, "digest": digest, "answer": {"approve": "once"}}});
+    let decide = |id: &Value, digest: &str| {
+        let answer = json!({"id": id, "digest": digest, "answer": {"approve": "once"}});
+        server.control("approvals.decide", &answer)["error"]["code"].clone()
+    };
     for digest in ["0".repeat(64).as_str(), "", "x"] {
-        let refused = asked(&server, &decide(&other["id"], digest));
-        assert_eq!(refused["error"]["code"], "policy_denied", "{refused}");
+        assert_eq!(decide(&other["id"], digest), "policy_denied");
     }
-    let refused = asked(&server, &decide(&seen["id"], &"0".repeat(64)));
-    assert_eq!(refused["error"]["code"], "conflict", "{refused}");
+    assert_eq!(decide(&seen["id"], &"0".repeat(64)), "conflict");
     assert_eq!(pending().len(), 1);
-    let (code, _) = told(&["deny", other["id"].as_str().unwrap()]);
+    let (code, _) = told(&["deny", text_of(&other["id"])]);
     assert_eq!(code, Some(0));
-    assert_eq!(server.answered(second)["approved"], false);
+    assert_eq!(server.result(second)["approved"], false);
 }
 
 /// claim: [APR-5]
@@ -178,14 +169,13 @@ fn an_answer_counts_for_what_was_seen_and_for_nothing_that_came_later_under_its_
 fn a_model_that_asks_without_end_is_refused_and_told_when_to_come_back() {
     let mut server = without_dialogue("60");
     let ids: Vec<u64> = (0..8)
-        .map(|number| server.send("tools/call", egress(&format!("h{number}.example.com"))))
+        .map(|number| server.wants(&format!("h{number}.example.com")))
         .collect();
-    assert!(crate::client::within(PATIENCE, || pending().len() == 8));
-    let refused = server.facts("request_egress", json!({"domain": "more.example.com"}));
-    assert_eq!(refused["code"], "busy", "{refused}");
+    eventually(|| pending().len() == 8);
+    let refused = server.refuses("request_egress", json!({"domain": "more.example.com"}), "busy");
     assert!(refused["retry_after_ms"].is_u64(), "{refused}");
     for request in pending() {
-        told(&["deny", request["id"].as_str().unwrap()]);
+        told(&["deny", text_of(&request["id"])]);
     }
     for (_, answer) in server.await_all(&ids) {
         assert_eq!(answer["approved"], false, "{answer}");

@@ -1,8 +1,8 @@
 //! The same in revision 2026-07-28, where the question is a result, and the answer comes with the next call: what the client
 //! brings back for it is sealed, and good once.
 
-use super::{accept, one_pending, pending, records, serve, told};
-use crate::client::Server;
+use super::{accept, decide, one_pending, pending, records, serve};
+use crate::client::{Server, assert_facts, assert_says, eventually, facts_of, text_of};
 use serde_json::{Value, json};
 
 fn meta(capabilities: Value) -> Value {
@@ -30,12 +30,12 @@ fn question(server: &mut Server, arguments: &Value) -> (Value, String) {
     let answer = server.ask("tools/call", call(arguments));
     let result = answer["result"].clone();
     assert_eq!(result["resultType"], "input_required", "{answer}");
-    let state = result["requestState"].as_str().unwrap().to_owned();
+    let state = text_of(&result["requestState"]).to_owned();
     (result["inputRequests"]["approval"].clone(), state)
 }
 
-fn facts(answer: &Value) -> &Value {
-    &answer["result"]["structuredContent"]
+fn facts(server: &mut Server, call: Value) -> Value {
+    facts_of(&server.ask("tools/call", call)["result"])
 }
 
 #[test]
@@ -46,26 +46,22 @@ fn the_client_asks_its_user_and_comes_back_with_the_answer() {
     assert_eq!(asked["method"], "elicitation/create", "{asked}");
     let lines: Vec<String> = serde_json::from_value(one_pending()["lines"].clone()).unwrap();
     assert_eq!(asked["params"]["message"], lines.join("\n"));
-    let answer = server.ask("tools/call", again(&wanted, &state, accept("namespace")));
-    assert_eq!(facts(&answer)["approved"], true, "{answer}");
-    assert_eq!(facts(&answer)["scope"], "namespace");
-    assert_eq!(facts(&answer)["decided_by"], "a person, asked by mcp story 1");
+    let answer = facts(&mut server, again(&wanted, &state, accept("namespace")));
+    let by = "a person, asked by mcp story 1";
+    let expect = json!({"approved": true, "scope": "namespace", "decided_by": by});
+    assert_facts(&answer, expect);
 
     let wanted = json!({"domain": "b.example.com"});
     let (_, state) = question(&mut server, &wanted);
-    let answer = server.ask("tools/call", again(&wanted, &state, json!({"action": "decline"})));
-    assert_eq!(facts(&answer)["approved"], false, "{answer}");
+    let answer = facts(&mut server, again(&wanted, &state, json!({"action": "decline"})));
+    assert_eq!(answer["approved"], false, "{answer}");
 
     // Meanwhile others may answer, and the first counts.
     let wanted = json!({"domain": "c.example.com"});
     let (_, state) = question(&mut server, &wanted);
-    let (code, text) = told(&["approve", one_pending()["id"].as_str().unwrap()]);
-    assert_eq!(code, Some(0), "{text}");
-    let answer = server.ask("tools/call", again(&wanted, &state, json!({"action": "decline"})));
-    assert_eq!(
-        (&facts(&answer)["approved"], &facts(&answer)["decided_by"]),
-        (&json!(true), &json!("cli"))
-    );
+    decide("approve");
+    let answer = facts(&mut server, again(&wanted, &state, json!({"action": "decline"})));
+    assert_facts(&answer, json!({"approved": true, "decided_by": "cli"}));
 }
 
 #[test]
@@ -74,10 +70,8 @@ fn a_client_that_cannot_ask_waits_for_the_operator() {
     let mut ask = call(&json!({"domain": "a.example.com"}));
     ask["_meta"] = meta(json!({}));
     let id = server.send("tools/call", ask);
-    let (code, text) = told(&["approve", one_pending()["id"].as_str().unwrap()]);
-    assert_eq!(code, Some(0), "{text}");
-    let (answer, _) = server.await_answer(id);
-    assert_eq!(facts(&answer)["approved"], true, "{answer}");
+    decide("approve");
+    assert_eq!(server.result(id)["approved"], true);
 }
 
 /// claim: [APR-7]
@@ -87,9 +81,9 @@ fn a_state_that_is_forged_used_of_another_question_or_too_old_is_refused_in_one_
     let wanted = json!({"domain": "a.example.com", "reason": "to fetch"});
     let (_, state) = question(&mut server, &wanted);
     let refuse = |server: &mut Server, call: Value| {
-        let answer = server.ask("tools/call", call);
-        assert_eq!(facts(&answer)["code"], "invalid_argument", "{answer}");
-        facts(&answer)["message"].as_str().unwrap().to_owned()
+        let answer = facts(server, call);
+        assert_eq!(answer["code"], "invalid_argument", "{answer}");
+        text_of(&answer["message"]).to_owned()
     };
     let yes = || accept("namespace");
     let mut said = Vec::new();
@@ -116,8 +110,8 @@ fn a_state_that_is_forged_used_of_another_question_or_too_old_is_refused_in_one_
     stranger["_meta"]["io.modelcontextprotocol/clientInfo"]["name"] = json!("another");
     said.push(refuse(&mut server, stranger));
     assert_eq!(pending().len(), 1, "nothing of that has decided anything");
-    let answer = server.ask("tools/call", again(&wanted, &state, json!({"action": "decline"})));
-    assert_eq!(facts(&answer)["approved"], false, "{answer}");
+    let answer = facts(&mut server, again(&wanted, &state, json!({"action": "decline"})));
+    assert_eq!(answer["approved"], false, "{answer}");
     // A denial is not undone by coming again.
     said.push(refuse(&mut server, again(&wanted, &state, yes())));
     said.dedup();
@@ -132,8 +126,8 @@ fn the_state_of_another_server_is_none() {
     let wanted = json!({"domain": "a.example.com"});
     let (_, state) = question(&mut first, &wanted);
     let mut second = Server::silent(serve("60"));
-    let answer = second.ask("tools/call", again(&wanted, &state, accept("once")));
-    assert_eq!(facts(&answer)["code"], "invalid_argument", "{answer}");
+    let answer = facts(&mut second, again(&wanted, &state, accept("once")));
+    assert_eq!(answer["code"], "invalid_argument", "{answer}");
 }
 
 /// claim: [APR-3]
@@ -142,18 +136,8 @@ fn a_client_that_comes_back_too_late_is_told_that_it_was_denied() {
     let mut server = Server::silent(serve("1"));
     let wanted = json!({"domain": "a.example.com"});
     let (_, state) = question(&mut server, &wanted);
-    assert!(crate::client::within(super::PATIENCE, || records(
-        "approval.decided"
-    )
-    .len()
-        == 1));
-    let answer = server.ask("tools/call", again(&wanted, &state, accept("once")));
-    assert_eq!(facts(&answer)["approved"], false, "{answer}");
-    assert!(
-        facts(&answer)["decided_by"]
-            .as_str()
-            .unwrap()
-            .contains("its time was up"),
-        "{answer}"
-    );
+    eventually(|| records("approval.decided").len() == 1);
+    let answer = facts(&mut server, again(&wanted, &state, accept("once")));
+    assert_eq!(answer["approved"], false, "{answer}");
+    assert_says(&answer, "decided_by", ["its time was up"]);
 }

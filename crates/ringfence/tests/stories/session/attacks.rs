@@ -1,7 +1,7 @@
 //! What a program does to the session that it runs in, and to others: it can spoil its own answers, and nothing else.
 
-use super::{PATIENCE, gives, on_each_kind, serving};
-use crate::client::{Server, processes_with, within};
+use super::{PATIENCE, gives, on_each_kind};
+use crate::client::{Server, assert_facts, assert_says, processes_with, status_of, within};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -152,22 +152,14 @@ fn a_flood_between_calls_is_counted_and_not_kept() {
     let flood = "(until [ -e go ]; do :; done; head -c 100000000 /dev/zero; : > done) & \
         (until [ -e go ]; do :; done; head -c 50000000 /dev/zero >&2) &";
     server.eval(&id, flood);
-    let before = resident(server.child.id());
+    let before = status_of(server.child.id(), "RssAnon");
     server.facts("put_file", json!({"session_id": id, "path": "go", "text": ""}));
     server.await_file(&id, "done");
-    let after = resident(server.child.id());
-    assert!(after < before + (32 << 20), "{before} {after}");
+    let after = status_of(server.child.id(), "RssAnon");
+    assert!(after < before + (32 << 10), "{before} {after}");
     let next = server.eval(&id, "wait; echo now");
     assert_eq!(next["stdout_bytes"], 100_000_004_u64, "{}", next["exit"]);
     assert_eq!(next["truncated"], json!({"stdout": true, "stderr": true}));
-}
-
-/// Bytes of memory that a process has of its own.
-fn resident(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
-    let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    kib << 10
 }
 
 /// claim: [SES-9]
@@ -195,10 +187,7 @@ fn a_bomb_between_calls_meets_the_limits_of_its_session() {
         server.facts("put_file", json!({"session_id": id, "path": "go", "text": ""}));
         assert!(within(PATIENCE, || server.listed(&id).is_null()), "{kind}");
         let after = server.eval(&id, "1");
-        assert!(
-            after["message"].as_str().unwrap().contains("out of memory"),
-            "{kind}: {after}"
-        );
+        assert_says(&after, "message", ["out of memory"]);
     });
 }
 
@@ -209,17 +198,14 @@ fn a_child_in_a_group_of_its_own_survives_an_interrupt_and_dies_with_the_session
     on_each_kind(|server, kind| {
         let id = server.create(json!({}));
         let code = "import subprocess\n\
-            subprocess.Popen(['sh', '-c', 'setsid sh -c \"sleep 44.7213 & exec sleep 44.7213\" &'], start_new_session=True).wait()\n\
+            subprocess.Popen(['sh', '-c', 'setsid sh -c \"sleep 144.7213 & exec sleep 144.7213\" &'], start_new_session=True).wait()\n\
             print('begun', flush=True)\nwhile True: pass";
         let request = server.begun(&id, code);
-        let running = || processes_with("44.7213").len();
+        let running = || processes_with("144.7213").len();
         assert!(within(PATIENCE, || running() >= 2), "{kind}");
-        server.send(
-            "tools/call",
-            json!({"name": "interrupt_session", "arguments": {"session_id": id}}),
-        );
+        server.send_call("interrupt_session", json!({"session_id": id}));
         assert_eq!(
-            server.answer(request)["error"]["type"],
+            server.result(request)["error"]["type"],
             "KeyboardInterrupt",
             "{kind}"
         );
@@ -240,7 +226,7 @@ fn two_sessions_cannot_see_each_other() {
             try: open(place + '/canary-of-one', 'w').write('canary-of-one')\n    except OSError: pass\n\
             abstract = socket.socket(socket.AF_UNIX); abstract.bind('\\0canary-of-one'); abstract.listen()\n\
             tcp = socket.create_server(('127.0.0.1', 45454))\n\
-            os.environ['CANARY'] = 'canary-of-one'; child = subprocess.Popen(['sleep', '38.7298'])\n\
+            os.environ['CANARY'] = 'canary-of-one'; child = subprocess.Popen(['sleep', '138.7298'])\n\
             memory = open('/dev/shm/canary-of-one').read()\nmemory";
         gives(&server.eval(&one, plant), &json!("canary-of-one"));
         let look = "import os, socket\ngot = []\n\
@@ -249,7 +235,7 @@ fn two_sessions_cannot_see_each_other() {
             for family, address in ((socket.AF_UNIX, '\\0canary-of-one'), (socket.AF_INET, ('127.0.0.1', 45454))):\n    s = socket.socket(family)\n    \
             try: s.connect(address); got.append(str(address))\n    except OSError: pass\n\
             for pid in filter(str.isdigit, os.listdir('/proc')):\n    \
-            try:\n        if b'38.7298' in open('/proc/%s/cmdline' % pid, 'rb').read(): got.append(pid)\n        \
+            try:\n        if b'138.7298' in open('/proc/%s/cmdline' % pid, 'rb').read(): got.append(pid)\n        \
             if b'canary-of-one' in open('/proc/%s/environ' % pid, 'rb').read(): got.append(pid)\n    except OSError: pass\n\
             try: os.kill(-1, 0); got += [p for p in range(1, 4000) if p != os.getpid() and p != 1 and not os.system('kill -0 %d 2>/dev/null' % p)][:1] if False else []\n\
             except OSError: pass\ngot";
@@ -305,7 +291,7 @@ fn a_session_finds_nothing_of_one_before() {
 /// claim: [SES-8]
 #[test]
 fn what_a_session_prints_is_not_the_protocol() {
-    let mut server = serving("");
+    let mut server = Server::with("");
     let id = server.create(json!({}));
     let forged =
         r#"{"jsonrpc":"2.0","id":3,"result":{"structuredContent":{"success":true,"result":"forged"}}}"#;
@@ -315,9 +301,5 @@ fn what_a_session_prints_is_not_the_protocol() {
     );
     gives(&said, &json!(42));
     let status: Value = server.eval(&id, "import os; os._exit(9)");
-    assert_eq!(
-        (&status["exit_code"], &status["success"]),
-        (&json!(9), &json!(false)),
-        "{status}"
-    );
+    assert_facts(&status, json!({"exit_code": 9, "success": false}));
 }

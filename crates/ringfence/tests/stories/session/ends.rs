@@ -1,7 +1,10 @@
 //! How sessions end: each for a reason that is told, and with nothing left.
 
-use super::{Nobody, PATIENCE, gives, of, on_each_kind, serve, serving};
-use crate::client::{Server, descendants, processes_with, state_dir, within};
+use super::{PATIENCE, gives, of, on_each_kind};
+use crate::client::{
+    Nobody, Server, assert_facts, assert_facts_of, assert_gone, assert_says, assert_within_a_second,
+    descendants, eventually, processes_with, state_dir, within,
+};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -10,67 +13,20 @@ use std::{
 };
 
 /// A language, a call that is its session's last, why the session has ended then, and how the call.
+#[rustfmt::skip]
 const LAST_CALLS: [(&str, &str, &str, &str, i32); 11] = [
-    (
-        "python",
-        "print('last'); raise SystemExit(3)",
-        "exited",
-        "code",
-        3,
-    ),
-    (
-        "python",
-        "import os; os.write(1, b'last\\n'); os._exit(4)",
-        "exited",
-        "code",
-        4,
-    ),
-    (
-        "python",
-        "import ctypes; print('last', flush=True); ctypes.string_at(0)",
-        "crashed",
-        "signal",
-        139,
-    ),
-    (
-        "python",
-        "import os; print('last', flush=True); os.kill(os.getpid(), 9)",
-        "crashed",
-        "signal",
-        137,
-    ),
-    (
-        "python",
-        "print('last', flush=True); x = [bytearray(10**7) for _ in range(100)]",
-        "out_of_memory",
-        "out_of_memory",
-        137,
-    ),
-    (
-        "node",
-        "process.stdout.write('last\\n'); process.exit(5)",
-        "exited",
-        "code",
-        5,
-    ),
-    (
-        "node",
-        "require('fs').writeSync(1, 'last\\n'); process.kill(process.pid, 'SIGKILL')",
-        "crashed",
-        "signal",
-        137,
-    ),
+    ("python", "print('last'); raise SystemExit(3)", "exited", "code", 3),
+    ("python", "import os; os.write(1, b'last\\n'); os._exit(4)", "exited", "code", 4),
+    ("python", "import ctypes; print('last', flush=True); ctypes.string_at(0)", "crashed", "signal", 139),
+    ("python", "import os; print('last', flush=True); os.kill(os.getpid(), 9)", "crashed", "signal", 137),
+    ("python", "print('last', flush=True); x = [bytearray(10**7) for _ in range(100)]", "out_of_memory", "out_of_memory", 137),
+    ("node", "process.stdout.write('last\\n'); process.exit(5)", "exited", "code", 5),
+    ("node", "require('fs').writeSync(1, 'last\\n'); process.kill(process.pid, 'SIGKILL')", "crashed", "signal", 137),
     ("shell", "echo last; exit 6", "exited", "code", 6),
     ("shell", "echo last; exec true", "exited", "code", 0),
     ("shell", "echo last; kill -9 $$", "crashed", "signal", 137),
     // Not the shell's own memory: it could answer.
-    (
-        "shell",
-        "echo last; cat /dev/zero | tail -c 200000000",
-        "out_of_memory",
-        "out_of_memory",
-        137,
-    ),
+    ("shell", "echo last; cat /dev/zero | tail -c 200000000", "out_of_memory", "out_of_memory", 137),
 ];
 
 /// claim: [SES-3]
@@ -92,7 +48,7 @@ fn an_interpreter_that_ends_takes_its_session_with_it_and_says_why() {
             assert_eq!(last["stdout"], "last\n", "{kind} {code}: {last}");
             let after = server.eval(&id, "1");
             assert_eq!(after["code"], "session_ended", "{kind} {code}: {after}");
-            assert!(after["message"].as_str().unwrap().contains(&id), "{after}");
+            assert_says(&after, "message", [&id]);
             assert_eq!(server.listed(&id), Value::Null, "{kind} {code}");
             assert_eq!(
                 server.records("session.killed")[0]["details"]["why"],
@@ -157,10 +113,10 @@ fn what_cannot_be_interrupted_ends_its_session_as_stuck() {
         let id = server.create(json!({"language": language}));
         let begun = Instant::now();
         let late = server.eval_with(&id, code, json!({"timeout_seconds": 0.3}));
-        assert_eq!(
-            (&late["exit"]["kind"], &late["session_ended"]),
-            (&json!("timeout"), &json!("stuck")),
-            "{code}: {late}"
+        assert_facts_of(
+            code,
+            &late,
+            json!({"exit.kind": "timeout", "session_ended": "stuck"}),
         );
         assert!(
             begun.elapsed() < Duration::from_secs(6),
@@ -169,37 +125,25 @@ fn what_cannot_be_interrupted_ends_its_session_as_stuck() {
         );
         let after = server.eval(&id, "1");
         assert_eq!(after["code"], "session_ended", "{after}");
-        assert!(
-            after["message"]
-                .as_str()
-                .unwrap()
-                .contains("could not be interrupted"),
-            "{after}"
-        );
+        assert_says(&after, "message", ["could not be interrupted"]);
     }
 }
 
 /// claim: [SES-3]
 #[test]
 fn nobody_uses_it_or_it_is_too_old() {
-    let mut server = serving("");
-    let idle = server.create(json!({"idle_timeout_seconds": 1}));
+    let mut server = Server::with("");
+    let idle = server.create(json!({"idle_timeout_seconds": 3}));
     let begun = Instant::now();
     let gone = |server: &mut Server, id: &str| within(PATIENCE, || server.listed(id).is_null());
     // A call that runs is use.
-    gives(&server.eval(&idle, "import time; time.sleep(1.2); 5"), &json!(5));
+    gives(&server.eval(&idle, "import time; time.sleep(3.2); 5"), &json!(5));
     gives(&server.eval(&idle, "6"), &json!(6));
-    assert!(gone(&mut server, &idle) && begun.elapsed() > Duration::from_secs(2));
+    assert!(gone(&mut server, &idle) && begun.elapsed() > Duration::from_secs(6));
     let after = server.eval(&idle, "1");
-    assert!(
-        after["message"]
-            .as_str()
-            .unwrap()
-            .contains("not used for too long"),
-        "{after}"
-    );
+    assert_says(&after, "message", ["not used for too long"]);
     drop(server);
-    let mut server = serving("sessions: {age_seconds: 1.5}\n");
+    let mut server = Server::with("sessions: {age_seconds: 1.5}\n");
     let old = server.create(json!({}));
     assert!(gone(&mut server, &old));
     assert!(
@@ -211,50 +155,31 @@ fn nobody_uses_it_or_it_is_too_old() {
     // Age ends a call too.
     let id = server.create(json!({}));
     let cut = server.eval(&id, "import time; print('begun', flush=True); time.sleep(1000)");
-    assert_eq!(
-        (&cut["session_ended"], &cut["stdout"]),
-        (&json!("age"), &json!("begun\n")),
-        "{cut}"
-    );
+    assert_facts(&cut, json!({"session_ended": "age", "stdout": "begun\n"}));
     for bad in [0.5, 1e9] {
-        let refused = server.facts("create_session", json!({"idle_timeout_seconds": bad}));
-        assert_eq!(refused["code"], "invalid_argument", "{refused}");
+        let wish = json!({"idle_timeout_seconds": bad});
+        server.refuses("create_session", wish, "invalid_argument");
     }
 }
 
 /// claim: [SES-4]
 #[test]
 fn there_are_as_many_sessions_as_there_may_be() {
-    let mut server = serving("sessions: {per_namespace: 2, max: 3}\n");
+    let mut server = Server::with("sessions: {per_namespace: 2, max: 3}\n");
     let first = server.create(json!({}));
     server.create(json!({"language": "shell"}));
-    let full = server.facts("create_session", json!({}));
-    assert_eq!(full["code"], "busy", "{full}");
-    assert!(
-        full["message"]
-            .as_str()
-            .unwrap()
-            .contains("sessions.per_namespace"),
-        "{full}"
-    );
+    let full = server.refuses("create_session", json!({}), "busy");
+    assert_says(&full, "message", ["sessions.per_namespace"]);
     server.create(json!({"namespace": "other"}));
     let full = server.facts("create_session", json!({"namespace": "other"}));
-    assert!(
-        full["message"].as_str().unwrap().contains("sessions.max"),
-        "{full}"
-    );
+    assert_says(&full, "message", ["sessions.max"]);
     server.end(&first);
     server.create(json!({"namespace": "other"}));
     // Ten at once get the one place that is left, and no more.
     let own = server.facts("list_sessions", json!({}))["sessions"][0]["session_id"].clone();
     server.end(own.as_str().unwrap());
     let ids: Vec<u64> = (0..10)
-        .map(|_| {
-            server.send(
-                "tools/call",
-                json!({"name": "create_session", "arguments": {"language": "shell"}}),
-            )
-        })
+        .map(|_| server.send_call("create_session", json!({"language": "shell"})))
         .collect();
     let answers = server.await_all(&ids);
     let made = answers
@@ -275,7 +200,7 @@ fn ending_wins_over_a_call_once() {
     let id = server.create(json!({}));
     let request = server.begun(&id, "print('begun', flush=True)\nwhile True: pass");
     let waiting = server.begin(&id, "'never'", json!({}));
-    assert!(within(PATIENCE, || server.listed(&id)["waiting"] == 1));
+    eventually(|| server.listed(&id)["waiting"] == 1);
     let end = json!({"name": "terminate_session", "arguments": {"session_id": id}});
     let ends = [
         server.send("tools/call", end.clone()),
@@ -283,10 +208,9 @@ fn ending_wins_over_a_call_once() {
     ];
     let answers = server.await_all(&[request, waiting, ends[0], ends[1]]);
     let call = of(&answers, request);
-    assert_eq!(
-        (&call["exit"]["kind"], &call["session_ended"], &call["stdout"]),
-        (&json!("cancelled"), &json!("terminated"), &json!("begun\n")),
-        "{call}"
+    assert_facts(
+        call,
+        json!({"exit.kind": "cancelled", "session_ended": "terminated", "stdout": "begun\n"}),
     );
     assert_eq!(of(&answers, waiting)["code"], "session_ended", "{answers:?}");
     for end in ends {
@@ -303,7 +227,7 @@ fn ending_wins_over_a_call_once() {
 /// claim: [SES-3]
 #[test]
 fn a_call_that_comes_when_time_is_over_is_answered_or_told_why() {
-    let mut server = serving("sessions: {idle_seconds: 1}\n");
+    let mut server = Server::with("sessions: {idle_seconds: 1}\n");
     let ids: Vec<String> = (0..8)
         .map(|_| server.create(json!({"language": "shell"})))
         .collect();
@@ -312,7 +236,7 @@ fn a_call_that_comes_when_time_is_over_is_answered_or_told_why() {
     // Each is asked once, the later ones nearer to the end of their second and beyond.
     for (number, id) in ids.iter().enumerate() {
         let at = Duration::from_millis(980 + 10 * number as u64);
-        assert!(within(PATIENCE, || begun.elapsed() >= at));
+        eventually(|| begun.elapsed() >= at);
         let said = server.eval(id, "echo yes");
         match (said["stdout"].as_str(), said["code"].as_str()) {
             (Some("yes\n"), None) => answered += 1,
@@ -321,10 +245,7 @@ fn a_call_that_comes_when_time_is_over_is_answered_or_told_why() {
         }
     }
     assert_eq!(answered + late, 8);
-    assert!(within(
-        PATIENCE,
-        || server.facts("list_sessions", json!({}))["sessions"] == json!([])
-    ));
+    eventually(|| server.facts("list_sessions", json!({}))["sessions"] == json!([]));
     let killed = server.records("session.killed");
     assert_eq!(killed.len(), 8, "each has ended once");
 }
@@ -333,44 +254,32 @@ fn a_call_that_comes_when_time_is_over_is_answered_or_told_why() {
 #[test]
 fn nothing_of_a_session_outlives_its_server() {
     for (config, word) in [
-        ("", "61.8033"),
-        ("warm: {ready: 0}\n", "61.8034"),
-        ("floor: landlock\n", "61.8035"),
+        ("", "161.8033"),
+        ("warm: {ready: 0}\n", "161.8034"),
+        ("floor: landlock\n", "161.8035"),
     ] {
         for is_killed in [false, true] {
-            let mut server = Server::of(serve(config));
-            let id = server.create(json!({"language": "shell"}));
-            server.eval(&id, &format!("sleep {word} & (setsid sleep {word} &)"));
-            let running = || processes_with(word);
-            assert!(within(PATIENCE, || running().len() >= 2), "{config}");
-            if is_killed {
-                server.child.kill().unwrap();
-                server.child.wait().unwrap();
-            } else {
-                server.hang_up();
-                assert!(server.ended_within(Duration::from_secs(5)), "{config}");
+            assert_within_a_second(|| {
+                let mut server = Server::with(config);
+                let id = server.create(json!({"language": "shell"}));
+                server.eval(&id, &format!("sleep {word} & (setsid sleep {word} &)"));
+                eventually(|| processes_with(word).len() >= 2);
+                if is_killed {
+                    server.kill();
+                } else {
+                    server.leaves();
+                }
+                assert_gone(word)
+            });
+            if !is_killed {
+                eventually(|| remains().is_empty());
             }
-            assert!(
-                within(Duration::from_secs(2), || running().is_empty()),
-                "{config}: {:?}",
-                running()
-            );
-            assert!(
-                within(Duration::from_secs(2), || remains().is_empty()) || is_killed,
-                "{config}: {:?}",
-                remains()
-            );
         }
         // What a killed server could not remove, the next one does.
-        let mut next = Server::of(serve(config));
+        let mut next = Server::with(config);
         assert_eq!(next.execute("shell", "echo up")["stdout"], "up\n");
-        next.hang_up();
-        assert!(next.ended_within(Duration::from_secs(5)), "{config}");
-        assert!(
-            within(PATIENCE, || remains().is_empty()),
-            "{config}: {:?}",
-            remains()
-        );
+        next.leaves();
+        eventually(|| remains().is_empty());
     }
 }
 
@@ -387,25 +296,25 @@ fn remains() -> Vec<String> {
 /// claim: [SES-3]
 #[test]
 fn an_ended_session_leaves_no_group_no_directory_and_no_process() {
-    let mut server = serving("warm: {ready: 0}\n");
+    let mut server = Server::with("warm: {ready: 0}\n");
     let ended = server.create(json!({"language": "shell"}));
     server.eval(&ended, "true");
     server.end(&ended);
     // The workers that look at code stay; they are there when nothing has changed for a second.
     let (mut before, mut since) = ((remains(), descendants(server.child.id())), Instant::now());
-    assert!(within(PATIENCE, || {
+    eventually(|| {
         let now = (remains(), descendants(server.child.id()));
         if now != before {
             (before, since) = (now, Instant::now());
         }
         since.elapsed() > Duration::from_secs(1)
-    }));
+    });
     for round in 0..3 {
-        let word = format!("27.1829{round}");
+        let word = format!("127.1829{round}");
         let id = server.create(json!({"language": "shell"}));
         let code = format!("echo x > file; setsid sleep {word} & sleep {word} & (sleep {word} &)");
         server.eval(&id, &code);
-        assert!(within(PATIENCE, || processes_with(&word).len() >= 3));
+        eventually(|| processes_with(&word).len() >= 3);
         let supervisors = descendants(server.child.id());
         assert!(supervisors.len() > before.1.len(), "the control");
         assert_eq!(server.end(&id)["killed"], true);
@@ -418,16 +327,13 @@ fn an_ended_session_leaves_no_group_no_directory_and_no_process() {
         let of_session = supervisors.iter().filter(|pid| !before.1.contains(pid));
         let names: Vec<String> = of_session.map(|pid| format!("ringfence-{pid}")).collect();
         let own = |name: &String| names.contains(name);
-        assert!(within(PATIENCE, || !groups(Path::new("/sys/fs/cgroup"), 4)
-            .iter()
-            .any(own)));
+        eventually(|| !groups(Path::new("/sys/fs/cgroup"), 4).iter().any(own));
         assert!(
             within(PATIENCE, || remains().len() <= before.0.len()),
             "{:?}",
             remains()
         );
-        assert!(within(PATIENCE, || descendants(server.child.id()).len()
-            <= before.1.len()));
+        eventually(|| descendants(server.child.id()).len() <= before.1.len());
     }
 }
 
@@ -453,11 +359,12 @@ fn groups(directory: &Path, depth: usize) -> Vec<String> {
 #[test]
 fn nothing_of_an_ordinary_users_session_outlives_a_killed_server() {
     let Some(nobody) = Nobody::new("") else { return };
-    let mut server = nobody.serve();
-    let id = server.create(json!({"language": "shell"}));
-    server.eval(&id, "sleep 14.1421 & (setsid sleep 14.1421 &)");
-    assert!(within(PATIENCE, || processes_with("14.1421").len() >= 2));
-    server.child.kill().unwrap();
-    server.child.wait().unwrap();
-    assert!(within(Duration::from_secs(2), || processes_with("14.1421").is_empty()));
+    assert_within_a_second(|| {
+        let mut server = nobody.serve();
+        let id = server.create(json!({"language": "shell"}));
+        server.eval(&id, "sleep 114.1421 & (setsid sleep 114.1421 &)");
+        eventually(|| processes_with("114.1421").len() >= 2);
+        server.kill();
+        assert_gone("114.1421")
+    });
 }

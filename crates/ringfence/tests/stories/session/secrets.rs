@@ -1,13 +1,13 @@
 //! The secrets of a session: known to every one of its calls, and seen by nobody.
 
-use super::{gives, serve};
-use crate::client::Server;
+use super::gives;
+use crate::client::{Server, assert_says, serve_with};
 use serde_json::{Value, json};
 
 const SECRET: &str = "hunter2-of-a-session-and-nobody-else";
 
 fn server() -> Server {
-    let mut command = serve("vault: {store: env}\n");
+    let mut command = serve_with("vault: {store: env}\n");
     command.env("RINGFENCE_SECRET_DEFAULT_KEY", SECRET);
     Server::of(command)
 }
@@ -26,8 +26,8 @@ fn clean(said: &Value) {
 #[test]
 fn no_way_out_of_a_session_shows_its_secrets() {
     let mut server = server();
-    let refused = server.facts("create_session", json!({"secrets": ["OTHER"]}));
-    assert_eq!(refused["code"], "secret_unavailable", "{refused}");
+    let wish = json!({"secrets": ["OTHER"]});
+    server.refuses("create_session", wish, "secret_unavailable");
     for language in ["python", "node", "shell"] {
         let id = server.create(json!({"language": language, "secrets": ["KEY"]}));
         let (length, print, fail, keep) = match language {
@@ -77,7 +77,7 @@ fn no_way_out_of_a_session_shows_its_secrets() {
         }
         let got = server.facts("get_file", json!({"session_id": id, "path": "out.txt"}));
         clean(&got);
-        assert!(got["text"].as_str().unwrap().contains("the key is"), "{got}");
+        assert_says(&got, "text", ["the key is"]);
         // A secret that is said between two calls, or in a file's name, is the session's all the same.
         if language == "shell" {
             server.eval(&id, "(until [ -e go ]; do :; done; echo $KEY; : > said) &");
@@ -115,10 +115,8 @@ fn a_bridge_carries_values_and_leaves_the_secrets_of_their_session_behind() {
         SECRET.chars().rev().collect::<String>()
     );
     gives(&server.eval(&to, &code), &json!(false));
-    let refused = server.call(
-        "bridge_data",
-        json!({"from_session": from, "to_session": to, "name": "bad"}),
-    );
+    let asked = json!({"from_session": from, "to_session": to, "name": "bad"});
+    let refused = server.call("bridge_data", asked);
     assert_eq!(refused["isError"], true, "{refused}");
     clean(&refused);
 }

@@ -1,13 +1,12 @@
 //! What stays between the calls of a session, and what belongs to one call alone.
 
-use super::{NOBODY, Nobody, PATIENCE, gives, of, on_each_kind, serving};
-use crate::client::{Server, within};
-use serde_json::{Value, json};
-use std::{
-    io::Read,
-    os::unix::process::CommandExt,
-    process::{Command, Stdio},
+use super::{PATIENCE, gives, of, on_each_kind};
+use crate::client::{
+    Nobody, Server, as_nobody, assert_facts, assert_facts_of, assert_says, eventually, list_of,
+    processes_with, text_of, within,
 };
+use serde_json::{Value, json};
+use std::{io::Read, os::unix::process::CommandExt, process::Stdio};
 
 /// claim: [SES-1]
 #[test]
@@ -28,14 +27,10 @@ fn python_goes_on_where_it_was() {
         assert_eq!(begun["session_id"], json!(id), "{kind}: {begun}");
         assert_eq!(begun["isolation"]["tier"], "full", "{kind}");
         let failed = server.eval(&id, "x += 1\n1 / 0");
-        assert_eq!(
-            (
-                &failed["error"]["type"],
-                &failed["error"]["line"],
-                &failed["exit_code"]
-            ),
-            (&json!("ZeroDivisionError"), &json!(2), &json!(1)),
-            "{kind}: {failed}"
+        assert_facts_of(
+            kind,
+            &failed,
+            json!({"error.type": "ZeroDivisionError", "error.line": 2, "exit_code": 1}),
         );
         let kept = "log.write('two'); log.seek(0)\nchild.stdin.write(b'said'); child.stdin.close()\n\
             [double(x), os.path.basename(os.getcwd()), os.environ['MINE'], os.environ['OF_SESSION'], log.read(), child.stdout.read().decode()]";
@@ -60,7 +55,7 @@ fn python_goes_on_where_it_was() {
 
 #[test]
 fn the_landlock_tier_keeps_sessions_too() {
-    let mut server = serving("floor: landlock\n");
+    let mut server = Server::with("floor: landlock\n");
     for (language, set, get, value) in [
         (
             "python",
@@ -79,10 +74,10 @@ fn the_landlock_tier_keeps_sessions_too() {
         gives(&server.eval(&id, get), &value);
     }
     let id = server.create(json!({"language": "shell"}));
-    server.eval(&id, "x=5; cd /tmp; (setsid sleep 31.6227 &)");
+    server.eval(&id, "x=5; cd /tmp; (setsid sleep 131.6227 &)");
     assert_eq!(server.eval(&id, "echo $x")["stdout"], "5\n");
     server.end(&id);
-    let gone = || crate::client::processes_with("31.6227").is_empty();
+    let gone = || processes_with("131.6227").is_empty();
     assert!(
         within(PATIENCE, gone),
         "a child in a group of its own goes with its session"
@@ -113,9 +108,11 @@ fn node_and_typescript_go_on_where_they_were() {
     assert_eq!(failed["error"]["type"], "TypeError", "{failed}");
     let kept = "let m = await Promise.resolve(n); [double(m), new A().v, process.cwd(), process.env.MINE]";
     gives(&server.eval(&id, kept), &json!([16, 7, "/tmp", "set"]));
-    assert!(within(PATIENCE, || server.eval(&id, "ticks")["result"]
-        .as_u64()
-        .is_some_and(|ticks| ticks > 20)));
+    eventually(|| {
+        server.eval(&id, "ticks")["result"]
+            .as_u64()
+            .is_some_and(|ticks| ticks > 20)
+    });
     let id = server.create(json!({"language": "typescript"}));
     gives(
         &server.eval(&id, "let n: number = 20; interface A { v: number }"),
@@ -136,11 +133,7 @@ fn a_shell_goes_on_where_it_was() {
     let begun = "x=5; list=(a b); f() { echo \"f $1\"; }; mkdir d; cd d; export MINE=set; exec 7<> log; echo one >&7\n\
         (while :; do echo; done) > /dev/null & false";
     let first = server.eval(&id, begun);
-    assert_eq!(
-        (&first["exit_code"], &first["success"]),
-        (&json!(1), &json!(false)),
-        "{first}"
-    );
+    assert_facts(&first, json!({"exit_code": 1, "success": false}));
     let kept = "echo $x ${list[1]} $(f y) ${PWD##*/} $(printenv MINE) $(cat log); jobs -p | wc -l; kill %1";
     assert_eq!(server.eval(&id, kept)["stdout"], "5 b f y d set one\n1\n");
 }
@@ -172,10 +165,10 @@ fn words_input_files_and_environment_come_with_a_call() {
         });
         let said = server.eval_with(&id, code, more);
         assert_eq!(said["stdout"], expect, "{language}: {said}");
-        assert_eq!(
-            said["artifacts"],
-            json!([]),
-            "what was put there is nothing that the call has made"
+        assert_facts_of(
+            "what was put there is nothing that the call has made",
+            &said,
+            json!({"artifacts": []}),
         );
         let bare = match language {
             "python" => "print(sys.argv[1:], os.environ['GREETING'], repr(sys.stdin.read()))",
@@ -200,11 +193,8 @@ fn each_file_is_told_once_and_again_when_it_changes() {
     let id = server.create(json!({"language": "shell"}));
     let mut names = |code: &str| -> Vec<String> {
         let said = server.eval(&id, code);
-        let artifacts = said["artifacts"].as_array().unwrap_or_else(|| panic!("{said}"));
-        artifacts
-            .iter()
-            .map(|a| a["name"].as_str().unwrap().to_owned())
-            .collect()
+        let artifacts = list_of(&said["artifacts"]);
+        artifacts.iter().map(|a| text_of(&a["name"]).to_owned()).collect()
     };
     assert_eq!(names("echo one > a; mkdir d; echo two > d/b"), ["a", "d/b"]);
     assert_eq!(names("cat a"), Vec::<String>::new());
@@ -223,11 +213,7 @@ fn what_is_said_between_calls_comes_with_the_next() {
     server.facts("put_file", json!({"session_id": id, "path": "go", "text": ""}));
     server.await_file(&id, "said");
     let next = server.eval(&id, "echo now");
-    assert_eq!(
-        (&next["stdout"], &next["stderr"]),
-        (&json!("late\nnow\n"), &json!("wrong\n")),
-        "{next}"
-    );
+    assert_facts(&next, json!({"stdout": "late\nnow\n", "stderr": "wrong\n"}));
     // A megabyte between two calls is counted, and its beginning is kept.
     server.eval(
         &id,
@@ -242,7 +228,7 @@ fn what_is_said_between_calls_comes_with_the_next() {
         "{}",
         next["exit"]
     );
-    assert!(next["stdout"].as_str().unwrap().starts_with("xxx"));
+    assert!(text_of(&next["stdout"]).starts_with("xxx"));
 }
 
 #[test]
@@ -259,7 +245,7 @@ fn a_megabyte_of_output_comes_whole_and_in_order() {
         let id = server.create(json!({"language": language}));
         for _ in 0..2 {
             let said = server.eval(&id, code);
-            let told = said["stdout"].as_str().unwrap();
+            let told = text_of(&said["stdout"]);
             assert_eq!(
                 (told.len(), &said["truncated"]),
                 (1_000_000, &Value::Null),
@@ -270,7 +256,7 @@ fn a_megabyte_of_output_comes_whole_and_in_order() {
         let more = json!({"resource_limits": {"max_output_bytes": 1000}});
         let said = server.eval_with(&id, code, more);
         assert_eq!(
-            (said["stdout"].as_str().unwrap().len(), &said["stdout_bytes"]),
+            (text_of(&said["stdout"]).len(), &said["stdout_bytes"]),
             (1000, &json!(1_000_000)),
             "{language}"
         );
@@ -294,10 +280,10 @@ fn a_call_that_is_out_of_time_is_interrupted_and_the_state_stays() {
                 _ => "echo begun; sleep 1000",
             };
             let late = server.eval_with(&id, code, json!({"timeout_seconds": 0.4}));
-            assert_eq!(
-                (&late["exit"]["kind"], &late["stdout"], &late["session_ended"]),
-                (&json!("timeout"), &json!("begun\n"), &Value::Null),
-                "{kind} {language}: {late}"
+            assert_facts_of(
+                format_args!("{kind} {language}"),
+                &late,
+                json!({"exit.kind": "timeout", "stdout": "begun\n", "session_ended": null}),
             );
             let said = server.eval(&id, get);
             assert!(
@@ -309,54 +295,19 @@ fn a_call_that_is_out_of_time_is_interrupted_and_the_state_stays() {
 }
 
 /// A language, a call that does not end by itself, and what tells that its state is there.
+#[rustfmt::skip]
 const ENDLESS: [(&str, &str, &str); 11] = [
-    (
-        "python",
-        "x = 5\nprint('begun', flush=True)\nwhile True: pass",
-        "print(x)",
-    ),
-    (
-        "python",
-        "import time; x = 5\nprint('begun', flush=True)\ntime.sleep(1000)",
-        "print(x)",
-    ),
-    (
-        "python",
-        "import asyncio; x = 5\nprint('begun', flush=True)\nawait asyncio.sleep(1000)",
-        "print(x)",
-    ),
-    (
-        "node",
-        "var x = 5; console.log('begun'); for (;;) {}",
-        "console.log(x)",
-    ),
-    (
-        "node",
-        "var x = 5; console.log('begun'); await new Promise(() => {})",
-        "console.log(x)",
-    ),
-    (
-        "typescript",
-        "var x: number = 5; console.log('begun'); for (;;) {}",
-        "console.log(x)",
-    ),
+    ("python", "x = 5\nprint('begun', flush=True)\nwhile True: pass", "print(x)"),
+    ("python", "import time; x = 5\nprint('begun', flush=True)\ntime.sleep(1000)", "print(x)"),
+    ("python", "import asyncio; x = 5\nprint('begun', flush=True)\nawait asyncio.sleep(1000)", "print(x)"),
+    ("node", "var x = 5; console.log('begun'); for (;;) {}", "console.log(x)"),
+    ("node", "var x = 5; console.log('begun'); await new Promise(() => {})", "console.log(x)"),
+    ("typescript", "var x: number = 5; console.log('begun'); for (;;) {}", "console.log(x)"),
     ("shell", "x=5; echo begun; sleep 1000; echo never", "echo $x"),
     ("shell", "x=5; echo begun; while :; do :; done", "echo $x"),
-    (
-        "shell",
-        "x=5; echo begun; while :; do /bin/true; done; echo never",
-        "echo $x",
-    ),
-    (
-        "shell",
-        "x=5; echo begun; sleep 1000 | cat; echo never",
-        "echo $x",
-    ),
-    (
-        "shell",
-        "x=5; sleep 1000 & echo begun; wait; echo never",
-        "echo $x",
-    ),
+    ("shell", "x=5; echo begun; while :; do /bin/true; done; echo never", "echo $x"),
+    ("shell", "x=5; echo begun; sleep 1000 | cat; echo never", "echo $x"),
+    ("shell", "x=5; sleep 1000 & echo begun; wait; echo never", "echo $x"),
 ];
 
 /// claim: [SES-2]
@@ -368,38 +319,23 @@ fn a_call_is_interrupted_from_outside_and_the_state_stays() {
         assert_eq!(server.interrupt(&id)["interrupted"], false);
         let request = server.begun(&id, code);
         assert_eq!(server.listed(&id)["state"], "busy");
-        let told = server.send(
-            "tools/call",
-            json!({"name": "interrupt_session", "arguments": {"session_id": id}}),
-        );
+        let told = server.send_call("interrupt_session", json!({"session_id": id}));
         let answers = server.await_all(&[request, told]);
         assert_eq!(of(&answers, told)["interrupted"], true, "{code}");
         let said = of(&answers, request);
-        assert_eq!(
-            (
-                &said["success"],
-                &said["exit"]["kind"],
-                &said["session_ended"],
-                &said["stdout"]
-            ),
-            (&json!(false), &json!("code"), &Value::Null, &json!("begun\n")),
-            "{code}: {said}"
+        assert_facts_of(
+            code,
+            said,
+            json!({"success": false, "exit.kind": "code", "session_ended": null, "stdout": "begun\n"}),
         );
         // More than once: an interrupt may hit what the interpreter itself needs. Node.js may tell of one twice, to the next
         // call too, so that it has its round above alone.
         let rounds = if kept.starts_with("console") { 0 } else { 5 };
         for _ in 0..rounds {
             let request = server.begun(&id, code);
-            server.send(
-                "tools/call",
-                json!({"name": "interrupt_session", "arguments": {"session_id": id}}),
-            );
-            let said = server.answer(request);
-            assert_eq!(
-                (&said["exit"]["kind"], &said["session_ended"]),
-                (&json!("code"), &Value::Null),
-                "{code}: {said}"
-            );
+            server.send_call("interrupt_session", json!({"session_id": id}));
+            let said = server.result(request);
+            assert_facts_of(code, &said, json!({"exit.kind": "code", "session_ended": null}));
         }
         assert_eq!(server.eval(&id, kept)["stdout"], "5\n", "{code}");
         assert_eq!(server.listed(&id)["state"], "idle");
@@ -412,20 +348,9 @@ fn without_a_root_of_its_own_a_session_has_its_processes_whatever_its_user_runs_
     let Some(nobody) = Nobody::new("floor: landlock\n") else {
         return;
     };
-    let user = NOBODY.to_string();
     let many = "trap 'kill 0' EXIT; for i in $(seq 100); do sleep 1000 & done; echo up; read";
-    let mut elsewhere = Command::new("setpriv")
-        .args([
-            "--reuid",
-            &user,
-            "--regid",
-            &user,
-            "--clear-groups",
-            "--",
-            "bash",
-            "-c",
-            many,
-        ])
+    let mut elsewhere = as_nobody("bash")
+        .args(["-c", many])
         .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -448,7 +373,7 @@ fn without_a_root_of_its_own_a_session_has_its_processes_whatever_its_user_runs_
     );
     let answers = server.await_all(&[request]);
     let said = of(&answers, request);
-    assert!(said["stderr"].as_str().unwrap().contains("fork"), "{said}");
+    assert_says(said, "stderr", ["fork"]);
     assert_eq!(said["stdout"], "", "{said}");
     drop(elsewhere.stdin.take());
     elsewhere.wait().unwrap();

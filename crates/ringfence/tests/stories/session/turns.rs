@@ -1,7 +1,10 @@
 //! Who uses a session, and when: one call at a time, in order, for its own namespace alone; and what is on record of it.
 
-use super::{PATIENCE, arguments, gives, of, serve};
-use crate::client::{Server, processes_with, within};
+use super::{arguments, gives, of};
+use crate::client::{
+    Server, assert_facts, assert_facts_of, assert_gone, assert_says, eventually, list_of, processes_with,
+    text_of,
+};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -19,17 +22,14 @@ fn calls_of_one_session_take_their_turns_in_order() {
     for number in 0..WAITING_MAX {
         requests.push(server.begin(&id, &format!("n=$((n + 1)); echo {number} $n"), json!({})));
     }
-    assert!(within(PATIENCE, || server.listed(&id)["waiting"] == WAITING_MAX));
+    eventually(|| server.listed(&id)["waiting"] == WAITING_MAX);
     let refused = server.eval(&id, "echo too many");
     assert_eq!(refused["code"], "busy", "{refused}");
     assert!(
         refused["retry_after_ms"].as_u64().is_some_and(|ms| ms > 0),
         "{refused}"
     );
-    server.send(
-        "tools/call",
-        json!({"name": "interrupt_session", "arguments": {"session_id": id}}),
-    );
+    server.send_call("interrupt_session", json!({"session_id": id}));
     let answers = server.await_all(&requests);
     assert_eq!(of(&answers, first)["exit_code"], 130, "{answers:?}");
     // Each has counted one further than the one before it.
@@ -46,11 +46,11 @@ fn a_call_that_waits_is_cancelled_without_a_trace_and_one_that_runs_leaves_the_s
     let id = server.create(json!({}));
     let running = server.begun(&id, "x = 5\nprint('begun', flush=True)\nwhile True: pass");
     let waiting = server.begin(&id, "x = 'changed'", json!({}));
-    assert!(within(PATIENCE, || server.listed(&id)["waiting"] == 1));
-    server.tell("notifications/cancelled", json!({"requestId": waiting}));
-    assert!(within(PATIENCE, || server.listed(&id)["waiting"] == 0));
-    server.tell("notifications/cancelled", json!({"requestId": running}));
-    assert!(within(PATIENCE, || server.listed(&id)["state"] == "idle"));
+    eventually(|| server.listed(&id)["waiting"] == 1);
+    server.cancel(waiting);
+    eventually(|| server.listed(&id)["waiting"] == 0);
+    server.cancel(running);
+    eventually(|| server.listed(&id)["state"] == "idle");
     gives(&server.eval(&id, "x"), &json!(5));
 }
 
@@ -60,21 +60,15 @@ fn a_busy_session_names_the_execution_that_runs_in_it() {
     let id = server.create(json!({"language": "shell"}));
     let running = server.begun(&id, "echo begun; sleep 1000");
     let execution = server.facts("list_executions", json!({}))["executions"][0]["execution_id"].clone();
-    let refused = server.facts("list_files", json!({"session_id": id}));
-    assert_eq!(refused["code"], "busy", "{refused}");
+    let refused = server.refuses("list_files", json!({"session_id": id}), "busy");
     let next = format!("next: cancel_execution {{\"execution_id\": {execution}}}");
-    assert!(refused["hint"].as_str().unwrap().starts_with(&next), "{refused}");
+    assert!(text_of(&refused["hint"]).starts_with(&next), "{refused}");
     let cancelled = server.facts("cancel_execution", json!({"execution_id": execution}));
     assert_eq!(cancelled["cancelled"], true, "{cancelled}");
     let (answer, _) = server.await_answer(running);
-    assert_eq!(
-        answer["result"]["structuredContent"]["exit"]["kind"], "cancelled",
-        "{answer}"
-    );
-    assert_eq!(
-        server.facts("list_files", json!({"session_id": id}))["success"],
-        true
-    );
+    let expect = json!({"result.structuredContent.exit.kind": "cancelled"});
+    assert_facts(&answer, expect);
+    server.succeeds("list_files", json!({"session_id": id}));
 }
 
 /// claim: [SES-5]
@@ -131,12 +125,10 @@ fn a_session_that_is_cancelled_while_it_is_made_is_not_left_behind() {
     for _ in 0..20 {
         let wanted = json!({"name": "create_session", "arguments": {"language": "shell"}});
         let request = server.send("tools/call", wanted);
-        server.tell("notifications/cancelled", json!({"requestId": request}));
+        server.cancel(request);
     }
     let listed = |server: &mut Server| server.facts("list_sessions", json!({}))["sessions"].clone();
-    assert!(within(PATIENCE, || listed(&mut server)
-        .as_array()
-        .is_some_and(|left| left.len() == 1)));
+    eventually(|| listed(&mut server).as_array().is_some_and(|left| left.len() == 1));
     assert_eq!(listed(&mut server)[0]["session_id"], json!(known));
 }
 
@@ -144,13 +136,12 @@ fn a_session_that_is_cancelled_while_it_is_made_is_not_left_behind() {
 fn a_client_that_vanishes_takes_its_sessions_with_it() {
     let mut server = Server::start();
     let idle = server.create(json!({"language": "shell"}));
-    server.eval(&idle, "sleep 33.1662 &");
+    server.eval(&idle, "sleep 133.1662 &");
     let busy = server.create(json!({"language": "shell"}));
-    server.begin(&busy, "sleep 33.1662", json!({}));
-    assert!(within(PATIENCE, || processes_with("33.1662").len() == 2));
-    server.hang_up();
-    assert!(server.ended_within(Duration::from_secs(5)));
-    assert!(within(Duration::from_secs(1), || processes_with("33.1662").is_empty()));
+    server.begin(&busy, "sleep 133.1662", json!({}));
+    eventually(|| processes_with("133.1662").len() == 2);
+    server.leaves();
+    assert_gone("133.1662");
 }
 
 /// claim: [SES-6]
@@ -159,10 +150,8 @@ fn a_session_of_another_namespace_is_not_there() {
     let mut server = Server::start();
     let theirs = server.create(json!({"namespace": "theirs"}));
     let ended = server.create(json!({"namespace": "theirs"}));
-    server.facts(
-        "terminate_session",
-        json!({"namespace": "theirs", "session_id": ended}),
-    );
+    let asked = json!({"namespace": "theirs", "session_id": ended});
+    server.facts("terminate_session", asked);
     let own = server.create(json!({}));
     let random = "0190b8f0-5c1e-7000-8000-00000000abcd".to_owned();
     for (tool, more) in [
@@ -186,9 +175,10 @@ fn a_session_of_another_namespace_is_not_there() {
             arguments["session_id"] = json!(id);
             let mut refused = server.call(tool, arguments);
             assert_eq!(refused["isError"], true, "{tool} {id}: {refused}");
-            assert_eq!(
-                refused["structuredContent"]["code"], "not_found",
-                "{tool} {id}: {refused}"
+            assert_facts_of(
+                format_args!("{tool} {id}"),
+                &refused,
+                json!({"structuredContent.code": "not_found"}),
             );
             refused["structuredContent"]["execution_id"] = Value::Null;
             refused["_meta"]["io.ringfence/error"]["execution_id"] = Value::Null;
@@ -205,8 +195,7 @@ fn a_session_of_another_namespace_is_not_there() {
     assert_eq!(end(&ended), nobodys);
     for (from, to) in [(&theirs, &own), (&own, &theirs), (&random, &own), (&own, &random)] {
         let arguments = json!({"from_session": from, "to_session": to, "name": "x"});
-        let refused = server.facts("bridge_data", arguments);
-        assert_eq!(refused["code"], "not_found", "{refused}");
+        server.refuses("bridge_data", arguments, "not_found");
     }
     let listed = server.facts("list_sessions", json!({})).to_string();
     assert!(listed.contains(&own) && !listed.contains(&theirs), "{listed}");
@@ -230,7 +219,7 @@ fn what_belongs_to_a_session_is_refused_in_a_call_by_name() {
     ] {
         let refused = server.eval_with(&id, "1", json!({name: value}));
         assert_eq!(refused["code"], "invalid_argument", "{name}: {refused}");
-        let told = refused["message"].as_str().unwrap();
+        let told = text_of(&refused["message"]);
         let shown = value
             .as_object()
             .and_then(|limits| limits.keys().next())
@@ -258,35 +247,27 @@ fn a_call_has_a_share_of_the_processors_of_its_own() {
     let tight = server.eval_with(&id, burn, json!({"resource_limits": {"max_cpu_cores": 0.2}}));
     if tight["code"] == "unsupported_argument" {
         // This host has no cgroup that could be told; whoever asked for it has been.
-        assert!(tight["message"].as_str().unwrap().contains("cgroup"), "{tight}");
+        assert_says(&tight, "message", ["cgroup"]);
         return;
     }
     let share = tight["result"].as_f64().unwrap_or_else(|| panic!("{tight}"));
     assert!(share < 0.4, "{share}");
     let raised = server.eval_with(&id, burn, json!({"resource_limits": {"max_cpu_cores": 2}}));
-    assert_eq!(
-        raised["code"], "invalid_argument",
-        "more than the session's: {raised}"
+    assert_facts_of(
+        "more than the session's",
+        &raised,
+        json!({"code": "invalid_argument"}),
     );
 }
 
 #[test]
 fn what_happens_to_a_session_is_on_record_and_told() {
-    let mut server = Server::of(serve(""));
+    let mut server = Server::with("");
     server.ask("logging/setLevel", json!({"level": "info"}));
-    let create = server.send(
-        "tools/call",
-        json!({"name": "create_session", "arguments": {"language": "shell"}}),
-    );
+    let create = server.send_call("create_session", json!({"language": "shell"}));
     let (made, mut told) = server.await_answer(create);
-    let id = made["result"]["structuredContent"]["session_id"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    let run = server.send(
-        "tools/call",
-        json!({"name": "execute_code", "arguments": arguments(&id, "echo x", json!({}))}),
-    );
+    let id = text_of(&made["result"]["structuredContent"]["session_id"]).to_owned();
+    let run = server.send_call("execute_code", arguments(&id, "echo x", json!({})));
     let (said, before) = server.await_answer(run);
     told.extend(before);
     let end = json!({"name": "terminate_session", "arguments": {"session_id": id}});
@@ -299,7 +280,7 @@ fn what_happens_to_a_session_is_on_record_and_told() {
         })
     };
     // Messages go their own way, so that the last may come after the answer.
-    let count = server.send("tools/call", json!({"name": "list_sessions", "arguments": {}}));
+    let count = server.send_call("list_sessions", json!({}));
     told.extend(server.await_answer(count).1);
     assert!(has(&told, "session.created"), "{told:?}");
     while !has(&told, "session.killed") {
@@ -325,9 +306,7 @@ fn what_happens_to_a_session_is_on_record_and_told() {
     }
     let executed = said["result"]["structuredContent"]["execution_id"].clone();
     let all = server.facts("audit_execution", json!({"limit": 50, "detail": true}));
-    let of_call: Vec<&Value> = all["records"]
-        .as_array()
-        .unwrap()
+    let of_call: Vec<&Value> = list_of(&all["records"])
         .iter()
         .filter(|record| record["execution_id"] == executed)
         .collect();

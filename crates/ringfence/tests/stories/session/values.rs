@@ -1,8 +1,8 @@
 //! Values that come out of sessions and move between them: what they are when they arrive, and what is said of those that
 //! do not.
 
-use super::{gives, serve, serving};
-use crate::client::Server;
+use super::gives;
+use crate::client::{Server, assert_facts, assert_says, serve_with, text_of};
 use serde_json::{Value, json};
 
 /// Ordinary numbers, of every size, the same each time (xorshift).
@@ -44,7 +44,7 @@ fn pass(server: &mut Server, from: &str, to: &str, name: &str) -> Value {
 
 #[test]
 fn a_thousand_doubles_stay_what_they_are_on_every_way() {
-    let mut command = serve("vault: {store: env}\n");
+    let mut command = serve_with("vault: {store: env}\n");
     command.env("RINGFENCE_SECRET_DEFAULT_KEY", "hunter2-of-numbers");
     command.env("RINGFENCE_TEXT_MAX", "1048576");
     let mut server = Server::of(command);
@@ -65,14 +65,14 @@ fn a_thousand_doubles_stay_what_they_are_on_every_way() {
     assert_eq!(bits(&server.eval(&node, "v")["result"]), expect, "of the caller");
     assert_eq!(pass(&mut server, &python, &shell, "v")["success"], true);
     let said = server.eval(&shell, "printf '%s\\n' \"${v[@]}\"");
-    let lines = said["stdout"].as_str().unwrap().lines();
+    let lines = text_of(&said["stdout"]).lines();
     let told: Vec<u64> = lines.map(|line| line.parse::<f64>().unwrap().to_bits()).collect();
     assert_eq!(told, expect, "in a shell");
 }
 
 #[test]
 fn what_a_caller_gives_is_typed() {
-    let mut server = serving("");
+    let mut server = Server::with("");
     let python = server.create(json!({}));
     let node = server.create(json!({"language": "node"}));
     for (data, in_python, in_node) in [
@@ -106,7 +106,7 @@ fn what_a_caller_gives_is_typed() {
     }
     // Beside another source null is what a client leaves out.
     let moved = json!({"from_session": python, "to_session": node, "name": "v", "data": null});
-    assert_eq!(server.facts("bridge_data", moved)["success"], true);
+    server.succeeds("bridge_data", moved);
     let deep = (0..101).fold(json!(1), |inner, _| json!([inner]));
     let refused = give(&mut server, &python, deep);
     assert_eq!(refused["code"], "invalid_argument", "{refused}");
@@ -114,7 +114,7 @@ fn what_a_caller_gives_is_typed() {
 
 #[test]
 fn a_bridge_that_fails_says_what_to_do_and_ends_nothing() {
-    let mut server = serving("");
+    let mut server = Server::with("");
     let python = server.create(json!({"timeout_seconds": 1}));
     let node = server.create(json!({"language": "node"}));
     let shell = server.create(json!({"language": "shell"}));
@@ -161,12 +161,8 @@ fn a_bridge_that_fails_says_what_to_do_and_ends_nothing() {
         }
     }
     let refused = server.eval_with(&shell, "echo ran", json!({"env": {"UID": "5"}}));
-    assert_eq!(
-        (&refused["success"], &refused["stdout"]),
-        (&json!(false), &json!("")),
-        "{refused}"
-    );
-    assert!(refused["stderr"].as_str().unwrap().contains("UID"), "{refused}");
+    assert_facts(&refused, json!({"success": false, "stdout": ""}));
+    assert_says(&refused, "stderr", ["UID"]);
     server.end(&node);
     assert_eq!(pass(&mut server, &python, &node, "UID")["code"], "session_ended");
 }

@@ -1,126 +1,17 @@
-//! The vocabulary: a command line that is run, and a server that is spoken to in plain JSON-RPC.
+//! A server on pipes, spoken to in plain JSON-RPC.
 
+use super::{eventually, facts_of, list_of, ringfence, serve_with, show_refusal, state_dir, text_of, within};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use std::{
     collections::VecDeque,
-    fs,
+    fs::File,
     io::{BufRead, BufReader, Write},
-    path::{Path, PathBuf},
-    process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio},
-    sync::atomic::{AtomicUsize, Ordering},
-    time::{Duration, Instant},
+    os::{fd::AsRawFd, unix::net::UnixStream},
+    path::PathBuf,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    time::Duration,
 };
-
-pub fn binary() -> PathBuf {
-    PathBuf::from(env!("CARGO_BIN_EXE_ringfence"))
-}
-
-thread_local! {
-    /// Each test runs in a thread of its own, and with it goes what its servers and commands have kept.
-    static STATE: State = State::new();
-}
-
-struct State(PathBuf);
-
-impl State {
-    fn new() -> Self {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path =
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("state-{}-{number}", std::process::id()));
-        drop(fs::remove_dir_all(&path));
-        Self(path)
-    }
-}
-
-impl Drop for State {
-    fn drop(&mut self) {
-        drop(fs::remove_dir_all(&self.0));
-    }
-}
-
-/// The state directory of this test's servers and commands.
-pub fn state_dir() -> PathBuf {
-    STATE.with(|state| state.0.clone())
-}
-
-/// `ringfence` with these words, an environment of nothing but a path, and this test's state directory.
-pub fn ringfence(words: &[&str]) -> Command {
-    let mut command = Command::new(binary());
-    command
-        .args(words)
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .env("HOME", "/nonexistent")
-        .env("RINGFENCE_STATE_DIR", state_dir())
-        .stdin(Stdio::null());
-    command
-}
-
-/// Runs code through `ringfence run -` and gives what it said.
-pub fn run_code(language: &str, code: &str, words: &[&str]) -> Output {
-    let mut command = ringfence(&["run", "-", "--language", language]);
-    command
-        .args(words)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    // A refusal may come before the code is read.
-    match child.stdin.take().unwrap().write_all(code.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => panic!("{error}"),
-        _ => {}
-    }
-    child.wait_with_output().unwrap()
-}
-
-/// The same with `--json`, as data.
-pub fn run_json(language: &str, code: &str, words: &[&str]) -> Value {
-    let output = run_code(language, code, &[words, &["--json"]].concat());
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
-}
-
-/// Puts the facts of a refusal where those of an answer are, for stories that read either. In truth they are in `_meta`
-/// alone: clients hold structured content against the tool's output schema, and drop a refusal that has any.
-pub fn show_refusal(message: &mut Value) {
-    if let Some(result) = message.get_mut("result")
-        && result["isError"] == true
-    {
-        assert_eq!(result.get("structuredContent"), None, "{result}");
-        let facts = result["_meta"]["io.ringfence/error"].clone();
-        assert!(
-            facts["code"].is_string() && facts["message"].is_string(),
-            "{result}"
-        );
-        result["structuredContent"] = facts;
-    }
-}
-
-/// A directory that goes away.
-pub struct TempDir(pub PathBuf);
-
-impl TempDir {
-    pub fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("ringfence-story-{name}-{}", std::process::id()));
-        drop(fs::remove_dir_all(&path));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    pub fn file(&self, name: &str, content: &str) -> String {
-        let path = self.0.join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, content).unwrap();
-        path.display().to_string()
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        drop(fs::remove_dir_all(&self.0));
-    }
-}
 
 /// A server that says nothing for so long while a test waits for it has failed.
 const SILENCE: Timespec = Timespec {
@@ -151,8 +42,18 @@ impl Server {
 
     /// Whose structured results have all that is kept of the streams.
     pub fn telling_all() -> Self {
+        Self::with_env([("RINGFENCE_TEXT_MAX", "1048576")])
+    }
+
+    /// With this configuration, YAML.
+    pub fn with(yaml: &str) -> Self {
+        Self::of(serve_with(yaml))
+    }
+
+    /// With these variables.
+    pub fn with_env<const N: usize>(variables: [(&str, &str); N]) -> Self {
         let mut command = ringfence(&["serve"]);
-        command.env("RINGFENCE_TEXT_MAX", "1048576").stderr(Stdio::null());
+        command.envs(variables).stderr(Stdio::null());
         Self::of(command)
     }
 
@@ -268,13 +169,58 @@ impl Server {
         self.await_answer(id).0
     }
 
+    /// Calls a tool and does not wait; the request's id.
+    pub fn send_call(&mut self, tool: &str, arguments: Value) -> u64 {
+        self.send("tools/call", json!({"name": tool, "arguments": arguments}))
+    }
+
     pub fn call(&mut self, tool: &str, arguments: Value) -> Value {
-        self.ask("tools/call", json!({"name": tool, "arguments": arguments}))["result"].clone()
+        let id = self.send_call(tool, arguments);
+        self.await_answer(id).0["result"].clone()
     }
 
     /// What a tool says, as facts.
     pub fn facts(&mut self, tool: &str, arguments: Value) -> Value {
         facts_of(&self.call(tool, arguments))
+    }
+
+    /// What a tool says that does what it is asked.
+    #[track_caller]
+    pub fn succeeds(&mut self, tool: &str, arguments: Value) -> Value {
+        let facts = self.facts(tool, arguments);
+        assert_eq!(facts["success"], true, "{tool}: {facts}");
+        facts
+    }
+
+    /// What a tool says that refuses: this code.
+    #[track_caller]
+    pub fn refuses(&mut self, tool: &str, arguments: Value, code: &str) -> Value {
+        let asked = arguments.to_string();
+        let facts = self.facts(tool, arguments);
+        assert_eq!(facts["code"], code, "{tool} {asked}: {facts}");
+        facts
+    }
+
+    /// Makes a session; its id.
+    #[track_caller]
+    pub fn create(&mut self, wish: Value) -> String {
+        text_of(&self.succeeds("create_session", wish)["session_id"]).to_owned()
+    }
+
+    /// The facts of the answer to a call.
+    pub fn result(&mut self, id: u64) -> Value {
+        facts_of(&self.await_answer(id).0["result"])
+    }
+
+    /// Takes a request back.
+    pub fn cancel(&mut self, id: u64) {
+        self.tell("notifications/cancelled", json!({"requestId": id}));
+    }
+
+    /// Records of these actions, the newest first.
+    pub fn records(&mut self, action: &str) -> Vec<Value> {
+        let asked = json!({"action": action, "detail": true, "limit": 50});
+        list_of(&self.facts("audit_execution", asked)["records"]).to_vec()
     }
 
     /// The answers to several requests, each with its id, as they came.
@@ -294,7 +240,34 @@ impl Server {
 
     /// `execute_code` with a program of this language: its structured result.
     pub fn execute(&mut self, language: &str, code: &str) -> Value {
-        self.call("execute_code", json!({"language": language, "code": code}))["structuredContent"].clone()
+        self.facts("execute_code", json!({"language": language, "code": code}))
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        state_dir().join(format!("control/{}.sock", self.child.id()))
+    }
+
+    /// Another client of its control socket, whose name may be longer than an address.
+    pub fn connect(&self) -> UnixStream {
+        let socket = self.socket();
+        let directory = File::open(socket.parent().unwrap()).unwrap();
+        let name = socket.file_name().unwrap().display();
+        UnixStream::connect(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd())).unwrap()
+    }
+
+    /// What the control socket answers. The method is first in every request.
+    pub fn control(&self, method: &str, params: &Value) -> Value {
+        let mut stream = self.connect();
+        writeln!(stream, r#"{{"method":"{method}","params":{params}}}"#).unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    /// `kill -9`.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     /// Hangs up, as a client that vanishes does.
@@ -302,83 +275,22 @@ impl Server {
         self.stdin = None;
     }
 
-    /// Waits for the end, at most so long.
-    pub fn ended_within(&mut self, patience: Duration) -> bool {
-        within(patience, || self.child.try_wait().unwrap().is_some())
+    /// Hangs up, and waits for its end.
+    #[track_caller]
+    pub fn leaves(&mut self) {
+        self.hang_up();
+        eventually(|| self.child.try_wait().unwrap().is_some());
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.stdin = None;
-        if !self.ended_within(Duration::from_secs(5)) {
+        if !within(Duration::from_secs(5), || {
+            self.child.try_wait().unwrap().is_some()
+        }) {
             drop(self.child.kill());
         }
         drop(self.child.wait());
     }
-}
-
-/// How often a condition is looked at: what is waited for needs the processors more.
-const LOOK: Duration = Duration::from_millis(2);
-
-/// Does it become true in time.
-pub fn within(patience: Duration, mut condition: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + patience;
-    while !condition() {
-        if Instant::now() > deadline {
-            return false;
-        }
-        std::thread::sleep(LOOK);
-    }
-    true
-}
-
-/// Processes whose command line holds this word.
-pub fn processes_with(word: &str) -> Vec<u32> {
-    let own = std::process::id();
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let holds = |pid: &u32| {
-        fs::read(Path::new("/proc").join(pid.to_string()).join("cmdline"))
-            .is_ok_and(|line| contains(&line, word))
-    };
-    pids.filter(|pid| *pid != own).filter(holds).collect()
-}
-
-fn contains(haystack: &[u8], needle: &str) -> bool {
-    haystack
-        .windows(needle.len())
-        .any(|window| window == needle.as_bytes())
-}
-
-/// Every process below this one.
-pub fn descendants(pid: u32) -> Vec<u32> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    let children: Vec<u32> = lists
-        .flat_map(|list| {
-            list.split_whitespace()
-                .filter_map(|pid| pid.parse().ok())
-                .collect::<Vec<u32>>()
-        })
-        .collect();
-    children
-        .iter()
-        .flat_map(|child| descendants(*child))
-        .chain(children.iter().copied())
-        .collect()
-}
-
-/// What an answer says for programs: of a refusal its code, message and hint.
-pub fn facts_of(result: &Value) -> Value {
-    let refusal = &result["_meta"]["io.ringfence/error"];
-    if refusal.is_null() {
-        &result["structuredContent"]
-    } else {
-        refusal
-    }
-    .clone()
 }

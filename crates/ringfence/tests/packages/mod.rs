@@ -1,22 +1,14 @@
 //! Packages through the real binary, from an index that the test makes itself: what is installed, what is not, who waits
 //! for whom, and what neither a name, an archive nor a program can do about it.
-#![expect(
-    clippy::disallowed_methods,
-    clippy::unwrap_used,
-    reason = "a test starts programs, reads its environment and ends where it is surprised"
-)]
 
 mod archive;
 mod attacks;
-#[path = "../stories/client.rs"]
-#[expect(dead_code, reason = "the vocabulary is that of the stories")]
-mod client;
 mod configured;
 mod index;
 mod late;
 mod life;
 
-use client::{Server, ringfence};
+use crate::client::{Server, ringfence};
 use index::Index;
 use serde_json::{Value, json};
 
@@ -34,21 +26,12 @@ fn serving(index: &Index) -> std::process::Command {
     command
 }
 
-/// What a tool says, as facts.
-fn facts(server: &mut Server, tool: &str, arguments: Value) -> Value {
-    server.call(tool, arguments)["structuredContent"].clone()
-}
-
 /// A Python program with these packages.
 fn python(server: &mut Server, code: &str, packages: &[&str]) -> Value {
-    facts(
-        server,
-        "execute_code",
-        json!({"code": code, "packages": packages}),
-    )
+    server.facts("execute_code", json!({"code": code, "packages": packages}))
 }
 
 fn node(server: &mut Server, code: &str, packages: &[&str]) -> Value {
     let arguments = json!({"code": code, "language": "node", "packages": packages});
-    facts(server, "execute_code", arguments)
+    server.facts("execute_code", arguments)
 }

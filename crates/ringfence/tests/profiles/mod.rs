@@ -1,10 +1,5 @@
 //! The profiles, in the real sandbox: ordinary programs run, published ways around them are refused with a rule and a line, and reach
 //! nothing when nobody looks. The programs are those by which `ringfence-check` is tested.
-#![expect(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "a test ends where it is surprised, and runs the interpreter outside for comparison"
-)]
 
 use ringfence::{ErrorCode, ExecuteRequest, ExecutionResult, Profile, Sandbox, Severity, Tier, Validate};
 use std::{

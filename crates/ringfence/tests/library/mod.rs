@@ -1,6 +1,5 @@
 //! The library as a program uses it whose helper is the installed binary. What a program may have done to itself, and the
 //! examples, are in `embedded`.
-#![expect(clippy::unwrap_used, reason = "a test ends where it is surprised")]
 
 mod approvals;
 mod checks;
