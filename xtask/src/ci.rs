@@ -125,14 +125,18 @@ pub fn run(mut workspace: Workspace, wanted: Wanted<'_>) -> Result<(), String> {
         ));
     }
     println!("{}", announcement(&steps));
+    let usual: u64 = steps.iter().map(|step| step.seconds).sum();
+    let first = Instant::now();
     let mut ended: Vec<(&Step, Outcome, Duration)> = Vec::new();
     for (number, step) in steps.iter().enumerate() {
         println!(
-            "\n=== {} of {}: {}, about {} s",
+            "\n=== {} of {}: {}, about {} s; {} of about {} have passed",
             number + 1,
             steps.len(),
             step.name,
-            step.seconds
+            step.seconds,
+            clock(first.elapsed().as_secs()),
+            clock(usual)
         );
         let begun = Instant::now();
         let outcome = attempt(step, &workspace, &ended);
@@ -146,6 +150,11 @@ pub fn run(mut workspace: Workspace, wanted: Wanted<'_>) -> Result<(), String> {
         ended.push((step, outcome, took));
     }
     summarise(&ended)
+}
+
+/// Minutes and seconds.
+fn clock(seconds: u64) -> String {
+    format!("{}:{:02}", seconds / 60, seconds % 60)
 }
 
 /// How long it will take, for a person who waits.

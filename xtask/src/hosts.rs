@@ -25,154 +25,53 @@ const UNCONFINED: &str = "--security-opt seccomp=unconfined --security-opt syste
 const PODMANS_PROFILE: &str = "/usr/share/containers/seccomp.json";
 
 /// Of each container: its name, the options of `docker run`, the image.
+#[rustfmt::skip]
 const CONTAINERS: [(&str, &str, &str); 23] = [
     ("docker", "", "bookworm"),
-    (
-        "docker, floor landlock",
-        "-e RINGFENCE_FLOOR=landlock",
-        "bookworm",
-    ),
-    (
-        "docker, floor landlock, uid 1000",
-        "-e RINGFENCE_FLOOR=landlock -u 1000",
-        "bookworm",
-    ),
-    (
-        "docker, floor landlock, no caps",
-        "-e RINGFENCE_FLOOR=landlock --cap-drop=ALL",
-        "bookworm",
-    ),
-    (
-        "docker, floor landlock, read-only",
-        "-e RINGFENCE_FLOOR=landlock --read-only",
-        "bookworm",
-    ),
-    (
-        "docker, floor landlock, read-only, /tmp",
-        "-e RINGFENCE_FLOOR=landlock --read-only --tmpfs /tmp",
-        "bookworm",
-    ),
-    (
-        "docker, seccomp off",
-        "--security-opt seccomp=unconfined",
-        "bookworm",
-    ),
+    ("docker, floor landlock", "-e RINGFENCE_FLOOR=landlock", "bookworm"),
+    ("docker, floor landlock, uid 1000", "-e RINGFENCE_FLOOR=landlock -u 1000", "bookworm"),
+    ("docker, floor landlock, no caps", "-e RINGFENCE_FLOOR=landlock --cap-drop=ALL", "bookworm"),
+    ("docker, floor landlock, read-only", "-e RINGFENCE_FLOOR=landlock --read-only", "bookworm"),
+    ("docker, floor landlock, read-only, /tmp", "-e RINGFENCE_FLOOR=landlock --read-only --tmpfs /tmp", "bookworm"),
+    ("docker, seccomp off", "--security-opt seccomp=unconfined", "bookworm"),
     ("docker, unconfined", "UNCONFINED", "bookworm"),
     ("docker, unconfined, uid 1000", "UNCONFINED -u 1000", "bookworm"),
-    (
-        "docker, unconfined, no caps",
-        "UNCONFINED --cap-drop=ALL",
-        "bookworm",
-    ),
-    (
-        "docker, unconfined, no caps, uid 1000",
-        "UNCONFINED --cap-drop=ALL -u 1000",
-        "bookworm",
-    ),
-    (
-        "docker, unconfined, no new privileges",
-        "UNCONFINED --security-opt no-new-privileges",
-        "bookworm",
-    ),
-    (
-        "docker, unconfined, read-only",
-        "UNCONFINED --read-only",
-        "bookworm",
-    ),
-    (
-        "docker, unconfined, read-only, /tmp",
-        "UNCONFINED --read-only --tmpfs /tmp",
-        "bookworm",
-    ),
-    (
-        "docker, unconfined, 256 MB, 64 pids",
-        "UNCONFINED --memory 256m --pids-limit 64",
-        "bookworm",
-    ),
+    ("docker, unconfined, no caps", "UNCONFINED --cap-drop=ALL", "bookworm"),
+    ("docker, unconfined, no caps, uid 1000", "UNCONFINED --cap-drop=ALL -u 1000", "bookworm"),
+    ("docker, unconfined, no new privileges", "UNCONFINED --security-opt no-new-privileges", "bookworm"),
+    ("docker, unconfined, read-only", "UNCONFINED --read-only", "bookworm"),
+    ("docker, unconfined, read-only, /tmp", "UNCONFINED --read-only --tmpfs /tmp", "bookworm"),
+    ("docker, unconfined, 256 MB, 64 pids", "UNCONFINED --memory 256m --pids-limit 64", "bookworm"),
     ("docker, unconfined, trixie", "UNCONFINED", "trixie"),
-    (
-        "docker, SYS_ADMIN",
-        "--cap-add SYS_ADMIN --security-opt systempaths=unconfined",
-        "bookworm",
-    ),
-    (
-        "docker, our profile",
-        "OURS --security-opt systempaths=unconfined",
-        "bookworm",
-    ),
-    (
-        "docker, our profile, uid 1000",
-        "OURS --security-opt systempaths=unconfined -u 1000",
-        "bookworm",
-    ),
-    (
-        "docker, Podman's profile",
-        "PODMANS --security-opt systempaths=unconfined",
-        "bookworm",
-    ),
-    (
-        "docker, Podman's profile, uid 1000",
-        "PODMANS --security-opt systempaths=unconfined -u 1000",
-        "bookworm",
-    ),
-    (
-        "docker, no sethostname",
-        "WITHOUT_sethostname --security-opt systempaths=unconfined -u 1000",
-        "bookworm",
-    ),
-    (
-        "docker, no setns",
-        "WITHOUT_setns --security-opt systempaths=unconfined -u 1000",
-        "bookworm",
-    ),
+    ("docker, SYS_ADMIN", "--cap-add SYS_ADMIN --security-opt systempaths=unconfined", "bookworm"),
+    ("docker, our profile", "OURS --security-opt systempaths=unconfined", "bookworm"),
+    ("docker, our profile, uid 1000", "OURS --security-opt systempaths=unconfined -u 1000", "bookworm"),
+    ("docker, Podman's profile", "PODMANS --security-opt systempaths=unconfined", "bookworm"),
+    ("docker, Podman's profile, uid 1000", "PODMANS --security-opt systempaths=unconfined -u 1000", "bookworm"),
+    ("docker, no sethostname", "WITHOUT_sethostname --security-opt systempaths=unconfined -u 1000", "bookworm"),
+    ("docker, no setns", "WITHOUT_setns --security-opt systempaths=unconfined -u 1000", "bookworm"),
 ];
 
 /// Of each environment without an engine: its name and what stands before the program. `ROOT` is a root file system, `FILTER` a
 /// program that installs a filter.
+#[rustfmt::skip]
 const WRAPPERS: [(&str, &str); 17] = [
     ("root", "env"),
-    (
-        "uid 65534",
-        "env HOME=/tmp setpriv --reuid=65534 --regid=65534 --clear-groups",
-    ),
-    (
-        "uid 65534, no HOME",
-        "env -u HOME setpriv --reuid=65534 --regid=65534 --clear-groups",
-    ),
-    (
-        "root, no bounding set",
-        "setpriv --no-new-privs --bounding-set=-all --inh-caps=-all",
-    ),
-    (
-        "uid 65534, no bounding set",
-        "env -u HOME setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs --bounding-set=-all",
-    ),
-    (
-        "max_user_namespaces=0",
-        "unshare -r sh -c 'echo 0 > /proc/sys/user/max_user_namespaces; exec \"$@\"' --",
-    ),
-    (
-        "max_mnt_namespaces=0",
-        "unshare -r sh -c 'echo 0 > /proc/sys/user/max_mnt_namespaces; exec \"$@\"' --",
-    ),
-    (
-        "bubblewrap",
-        "bwrap --unshare-all --bind / / --proc /proc --dev /dev",
-    ),
-    (
-        "bubblewrap --disable-userns",
-        "bwrap --unshare-all --unshare-user --disable-userns --bind / / --proc /proc --dev /dev",
-    ),
+    ("uid 65534", "env HOME=/tmp setpriv --reuid=65534 --regid=65534 --clear-groups"),
+    ("uid 65534, no HOME", "env -u HOME setpriv --reuid=65534 --regid=65534 --clear-groups"),
+    ("root, no bounding set", "setpriv --no-new-privs --bounding-set=-all --inh-caps=-all"),
+    ("uid 65534, no bounding set", "env -u HOME setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs --bounding-set=-all"),
+    ("max_user_namespaces=0", "unshare -r sh -c 'echo 0 > /proc/sys/user/max_user_namespaces; exec \"$@\"' --"),
+    ("max_mnt_namespaces=0", "unshare -r sh -c 'echo 0 > /proc/sys/user/max_mnt_namespaces; exec \"$@\"' --"),
+    ("bubblewrap", "bwrap --unshare-all --bind / / --proc /proc --dev /dev"),
+    ("bubblewrap --disable-userns", "bwrap --unshare-all --unshare-user --disable-userns --bind / / --proc /proc --dev /dev"),
     ("filter: Landlock EPERM", "python3 FILTER errno 444,445,446"),
     ("filter: Landlock kills", "python3 FILTER kill 444,445,446"),
     ("filter: pivot_root EPERM", "python3 FILTER errno 155"),
     ("filter: umount2 EPERM", "python3 FILTER errno 166"),
     ("filter: unshare EPERM", "python3 FILTER errno 272"),
     ("filter: fspick ENOSYS", "python3 FILTER errno 433"),
-    (
-        "chroot",
-        "unshare -m sh -c 'mount --bind /proc ROOT/proc; exec chroot ROOT \"$@\"' --",
-    ),
+    ("chroot", "unshare -m sh -c 'mount --bind /proc ROOT/proc; exec chroot ROOT \"$@\"' --"),
     ("chroot, no /proc", "chroot ROOT"),
 ];
 

@@ -62,8 +62,9 @@ pub fn run(
         Err(reason) => return (total, Err(reason)),
     };
     let mut broken = Vec::new();
-    for program in &programs {
-        println!("\n     Running {} ({})", program.name, program.path.display());
+    for (at, program) in programs.iter().enumerate() {
+        let (number, name, path) = (at + 1, &program.name, program.path.display());
+        println!("\n     Running {number} of {}: {name} ({path})", programs.len());
         let start = |tests: &[String]| {
             let mut command = Command::new(&program.path);
             command.args(tests).env(crate::require::VARIABLE, required);

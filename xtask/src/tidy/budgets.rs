@@ -40,9 +40,9 @@ pub const BUDGETS: [Budget; 9] = [
         "lease",
     ] },
     Budget { name: "ringfence-engine", lines: 16_000, floors: &[
-        "caller error events log_redactor metrics settings telemetry",
+        "caller error events log_redactor metrics settings sync telemetry",
         "imports limits_met policy policy_store",
-        "admission audit fair_queue queue record secrets store",
+        "admission audit record secrets store",
         "backend language pool runtime runtimes streams",
         "sandbox warm worker",
         "prepare",
@@ -50,7 +50,7 @@ pub const BUDGETS: [Budget; 9] = [
         "approval approvals artifacts check egress packages picture",
         "executions report session",
         "services",
-        "execute execution",
+        "execution",
         "api",
     ] },
     Budget { name: "ringfence-jail", lines: 8_500, floors: &[
