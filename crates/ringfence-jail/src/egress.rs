@@ -5,7 +5,7 @@
 
 use ringfence_sys::{
     file,
-    network::{self, Packets, Route},
+    network::{self, Packets, Route, Routing},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -79,19 +79,21 @@ impl EgressSockets {
 
 /// Opens the sockets of a claim. To be called in the sandbox's network namespace, with all rights there.
 pub(crate) fn open_claimed(spec: &EgressSpec) -> io::Result<Vec<OwnedFd>> {
+    let routing = Routing::open()?;
     for (address, prefix) in &spec.networks {
-        network::add_local_route(*address, *prefix)?;
+        routing.add_local_route(*address, *prefix)?;
         if let IpAddr::V4(address) = address {
-            network::add_rule(NAMED, Packets::To(*address, *prefix), Route::Local)?;
+            routing.add_rule(NAMED, Packets::To(*address, *prefix), Route::Local)?;
         }
     }
-    listeners(&spec.ports)
+    listeners(&routing, &spec.ports)
 }
 
 /// The sockets of every sandbox, in their order. To be called in its network namespace, with all rights there.
 pub(crate) fn open_ready() -> io::Result<Vec<OwnedFd>> {
-    network::add_local_route(SYNTHETIC.0.into(), SYNTHETIC.1)?;
-    route_by_protocol()?;
+    let routing = Routing::open()?;
+    routing.add_local_route(SYNTHETIC.0.into(), SYNTHETIC.1)?;
+    route_by_protocol(&routing)?;
     let at = |port| SocketAddr::from((GATEWAY, port));
     let mut sockets = vec![
         network::receive_at(at(DNS_PORT))?,
@@ -99,7 +101,7 @@ pub(crate) fn open_ready() -> io::Result<Vec<OwnedFd>> {
         network::listen(at(PROXY_PORT), BACKLOG)?,
         network::observe_attempts(GATEWAY, &PORTS_READY, ATTEMPTS_BYTES)?,
     ];
-    sockets.extend(listeners(&PORTS_READY)?);
+    sockets.extend(listeners(&routing, &PORTS_READY)?);
     Ok(sockets)
 }
 
@@ -113,22 +115,22 @@ const REST: u32 = 3;
 /// at once, and the observer sees its destination. Other protocols have no route, so that the sender gets an error at
 /// once; by the local routes alone a datagram would vanish. On a port that has a listener, TCP to an address that
 /// stands for no name has no route either: it would look connected.
-fn route_by_protocol() -> io::Result<()> {
-    let named = |packets| network::add_rule(NAMED, packets, Route::Local);
+fn route_by_protocol(routing: &Routing) -> io::Result<()> {
+    let named = |packets| routing.add_rule(NAMED, packets, Route::Local);
     if !named(Packets::To(Ipv4Addr::LOCALHOST, 8))? {
         return Ok(());
     }
     named(Packets::To(GATEWAY, 32))?;
     named(Packets::TcpTo(SYNTHETIC.0, SYNTHETIC.1))?;
-    network::add_rule(REST, Packets::Tcp, Route::Local)?;
-    network::remove_first_local_rule()?;
-    network::add_local_route(Ipv4Addr::UNSPECIFIED.into(), 0)
+    routing.add_rule(REST, Packets::Tcp, Route::Local)?;
+    routing.remove_first_local_rule()?;
+    routing.add_local_route(Ipv4Addr::UNSPECIFIED.into(), 0)
 }
 
-fn listeners(ports: &[u16]) -> io::Result<Vec<OwnedFd>> {
+fn listeners(routing: &Routing, ports: &[u16]) -> io::Result<Vec<OwnedFd>> {
     let at = |port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
     let listen = |port: &u16| {
-        network::add_rule(LISTENED, Packets::TcpPort(*port), Route::None)?;
+        routing.add_rule(LISTENED, Packets::TcpPort(*port), Route::None)?;
         network::listen(at(*port), BACKLOG)
     };
     ports.iter().map(listen).collect()

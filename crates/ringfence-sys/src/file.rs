@@ -67,7 +67,6 @@ pub fn open_listing_unlinked(path: &Path) -> io::Result<OwnedFd> {
     Ok(fs::openat2(fs::CWD, path, flags, Mode::empty(), unlinked)?)
 }
 
-/// Device and inode of what is open.
 pub fn identity(open: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     let stat = fs::fstat(open)?;
     Ok((stat.st_dev, stat.st_ino))
@@ -146,7 +145,6 @@ pub fn make_directory(base: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Resul
     )?)
 }
 
-/// Makes a symbolic link.
 pub fn make_link(base: BorrowedFd<'_>, path: &Path, target: &str) -> io::Result<()> {
     Ok(fs::symlinkat(target, base, path)?)
 }
@@ -165,11 +163,8 @@ pub fn set_umask(mask: u32) {
 /// What a directory entry is, by `lstat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A regular file.
     File,
-    /// A directory.
     Directory,
-    /// A symbolic link.
     Link,
     /// In the upper layer of an overlay: what is below was deleted. A character device of number 0:0.
     Whiteout,
@@ -182,9 +177,7 @@ pub enum Kind {
 pub struct Entry {
     /// Name within its directory.
     pub name: PathBuf,
-    /// Kind.
     pub kind: Kind,
-    /// Bytes.
     pub size: u64,
     /// Bytes that it takes of its file system.
     pub allocated: u64,
@@ -192,7 +185,6 @@ pub struct Entry {
     pub links: u64,
     /// Last change of content or attributes: seconds, nanoseconds (a program cannot set it).
     pub changed: (i64, i64),
-    /// Device and inode.
     pub identity: (u64, u64),
 }
 
@@ -257,7 +249,6 @@ fn kind_of(mode: u32, device: u64) -> Kind {
     }
 }
 
-/// Owner of what is open.
 pub fn owner(open: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     let stat = fs::fstat(open)?;
     Ok((stat.st_uid, stat.st_gid))

@@ -28,22 +28,13 @@ pub fn loopback_up() -> io::Result<()> {
     done(result)
 }
 
-/// Delivers packets for these addresses to this machine itself: `ip route add local ADDRESS/PREFIX dev lo`. A route
-/// that is there already is no error.
-pub fn add_local_route(address: IpAddr, prefix: u8) -> io::Result<()> {
-    ask(&route_message(address, prefix))
-}
-
 /// Packets over IPv4 that a rule of routing is for; see ip-rule(8).
 #[derive(Clone, Copy, Debug)]
 pub enum Packets {
     /// Those to a network, of every protocol.
     To(Ipv4Addr, u8),
-    /// TCP to a network.
     TcpTo(Ipv4Addr, u8),
-    /// TCP to a port.
     TcpPort(u16),
-    /// TCP.
     Tcp,
 }
 
@@ -56,18 +47,55 @@ pub enum Route {
     None,
 }
 
-/// Adds a rule of routing; lower priorities are asked first. False: this kernel has one list of routes, without rules.
-pub fn add_rule(priority: u32, packets: Packets, route: Route) -> io::Result<bool> {
-    match ask(&rule_message(priority, packets, route)) {
-        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(false),
-        done => done.map(|()| true),
-    }
-}
+/// The routing of this network namespace, over one socket of rtnetlink(7).
+#[derive(Debug)]
+pub struct Routing(OwnedFd);
 
-/// Removes the first rule that asks the local routes: the one that every network namespace begins with.
-pub fn remove_first_local_rule() -> io::Result<()> {
-    let body = rule_body(0, Route::Local);
-    ask(&message(libc::RTM_DELRULE, 0, &body, &[]))
+impl Routing {
+    /// Opens the socket; it stays with the namespace that it was opened in.
+    pub fn open() -> io::Result<Self> {
+        // Without a protocol it is NETLINK_ROUTE.
+        socket(AddressFamily::NETLINK, SocketType::RAW, None).map(Self)
+    }
+
+    /// Delivers packets for these addresses to this machine itself: `ip route add local ADDRESS/PREFIX dev lo`. A route
+    /// that is there already is no error.
+    pub fn add_local_route(&self, address: IpAddr, prefix: u8) -> io::Result<()> {
+        self.ask(&route_message(address, prefix))
+    }
+
+    /// Adds a rule of routing; lower priorities are asked first. False: this kernel has one list of routes, without
+    /// rules.
+    pub fn add_rule(&self, priority: u32, packets: Packets, route: Route) -> io::Result<bool> {
+        match self.ask(&rule_message(priority, packets, route)) {
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(false),
+            done => done.map(|()| true),
+        }
+    }
+
+    /// Removes the first rule that asks the local routes: the one that every network namespace begins with.
+    pub fn remove_first_local_rule(&self) -> io::Result<()> {
+        let body = rule_body(0, Route::Local);
+        self.ask(&message(libc::RTM_DELRULE, 0, &body, &[]))
+    }
+
+    /// One message to the kernel, and its answer.
+    fn ask(&self, message: &[u8]) -> io::Result<()> {
+        net::send(&self.0, message, SendFlags::empty())?;
+        let mut answer = [0; 256];
+        let (_, length) = net::recv(&self.0, &mut answer[..], RecvFlags::empty())?;
+        // nlmsghdr (16 bytes), then nlmsgerr, which begins with the error number, negated; see netlink(7).
+        let errno = answer
+            .get(HEADER_BYTES..HEADER_BYTES + 4)
+            .filter(|_| length >= HEADER_BYTES + 4)
+            .and_then(|bytes| bytes.try_into().ok())
+            .map(i32::from_ne_bytes);
+        match errno {
+            Some(errno) if errno == 0 || -errno == libc::EEXIST => Ok(()),
+            Some(errno) => Err(io::Error::from_raw_os_error(-errno)),
+            None => Err(io::Error::from(io::ErrorKind::InvalidData)),
+        }
+    }
 }
 
 /// An `RTM_NEWRULE` with its `fib_rule_hdr` (linux/fib_rules.h) and the attributes that say for which packets it is.
@@ -99,26 +127,6 @@ fn rule_body(prefix: u8, route: Route) -> [u8; 12] {
     };
     let family = u8::try_from(libc::AF_INET).unwrap_or(0);
     [family, prefix, 0, 0, table, 0, 0, action, 0, 0, 0, 0]
-}
-
-/// One message to the kernel's routing, and its answer.
-fn ask(message: &[u8]) -> io::Result<()> {
-    // Without a protocol it is NETLINK_ROUTE.
-    let socket = socket(AddressFamily::NETLINK, SocketType::RAW, None)?;
-    net::send(&socket, message, SendFlags::empty())?;
-    let mut answer = [0; 256];
-    let (_, length) = net::recv(&socket, &mut answer[..], RecvFlags::empty())?;
-    // nlmsghdr (16 bytes), then nlmsgerr, which begins with the error number, negated; see netlink(7).
-    let errno = answer
-        .get(HEADER_BYTES..HEADER_BYTES + 4)
-        .filter(|_| length >= HEADER_BYTES + 4)
-        .and_then(|bytes| bytes.try_into().ok())
-        .map(i32::from_ne_bytes);
-    match errno {
-        Some(errno) if errno == 0 || -errno == libc::EEXIST => Ok(()),
-        Some(errno) => Err(io::Error::from_raw_os_error(-errno)),
-        None => Err(io::Error::from(io::ErrorKind::InvalidData)),
-    }
 }
 
 const HEADER_BYTES: usize = 16;

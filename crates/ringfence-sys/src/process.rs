@@ -24,15 +24,11 @@ pub enum Fork {
 pub enum NamespaceKind {
     /// Users and capabilities.
     User = libc::CLONE_NEWUSER,
-    /// Mounts.
     Mount = libc::CLONE_NEWNS,
-    /// Process ids.
     Pid = libc::CLONE_NEWPID,
-    /// Network.
     Net = libc::CLONE_NEWNET,
     /// System V and POSIX message queues, shared memory.
     Ipc = libc::CLONE_NEWIPC,
-    /// Host name.
     Uts = libc::CLONE_NEWUTS,
     /// View of the cgroup tree.
     Cgroup = libc::CLONE_NEWCGROUP,

@@ -12,7 +12,6 @@ use std::{
 /// A child that ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// Its pid.
     pub pid: i32,
     /// Its status, by the kernel's word.
     pub status: ExitStatus,
@@ -23,9 +22,7 @@ pub struct Ended {
 /// From `struct rusage`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
-    /// User mode.
     pub user: Duration,
-    /// Kernel mode.
     pub system: Duration,
     /// Largest resident set of any one process, in bytes.
     pub max_rss_bytes: u64,
@@ -34,9 +31,7 @@ pub struct Usage {
 /// Which children to wait for.
 #[derive(Clone, Copy, Debug)]
 pub enum Child {
-    /// This one.
     Pid(i32),
-    /// Any.
     Any,
 }
 
