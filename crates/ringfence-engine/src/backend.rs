@@ -1,11 +1,16 @@
 //! Starts a jail and follows it to its end: the program's streams, its report, its deadline, its files. Dropping a
 //! [`Running`] kills the tree.
 
+mod failed;
+
+pub(crate) use failed::ClaimError;
+
 use crate::{
     caller::{OutputStream, Stdin},
     streams::{Attached, CapturedStream, OutputSink, REPORT_BYTES_MAX, Stdio, collect, drain, feed},
     sync::lock,
 };
+use failed::NotBegun;
 use prometheus_client::metrics::counter::Counter;
 use ringfence_jail::{
     Claim, ClaimSpec, EgressSockets, Host, JailSpec, Plan, PlanError, Refused,
@@ -340,23 +345,30 @@ pub(crate) struct SandboxDirs {
 
 impl Sandbox {
     /// Claims it, ready or not, and waits until the program runs behind all walls. An error names the wall that did not
-    /// stand, and means that nothing of the request has run. `blobs` are what the claim's parts point into.
+    /// stand. `blobs` are what the claim's parts point into.
     pub(crate) async fn claim(
         mut self,
         claim: &Claim,
         blobs: &[impl AsRef<[u8]>],
         cancelled: &mut watch::Receiver<bool>,
-    ) -> Result<Claimed, RequestError> {
-        match client::claim(self.events.socket.as_fd(), claim, blobs) {
+    ) -> Result<Claimed, ClaimError> {
+        let failed = |error, is_retryable| ClaimError { error, is_retryable };
+        let is_sent = match client::claim(self.events.socket.as_fd(), claim, blobs) {
+            Ok(()) => true,
             // It has ended, and has said why.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-            claimed => claimed.map_err(|error| fault("claim a sandbox", &error))?,
-        }
-        let (mut dirs, early) = self.events.begun(cancelled).await?;
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => false,
+            Err(error) => return Err(failed(fault("claim a sandbox", &error), true)),
+        };
+        let begun = self.events.begun(cancelled).await;
+        let (mut dirs, early) = begun.map_err(|not_begun| {
+            let is_retryable = !is_sent || not_begun.has_not_run(&self.plan.program);
+            failed(not_begun.error(), is_retryable)
+        })?;
         let sockets = match &claim.egress {
             Some(way) if early.is_none() => {
                 let handed = dirs.split_off(DOORS.min(dirs.len()));
-                Some(EgressSockets::from_descriptors(way, handed).ok_or_else(gone)?)
+                let sockets = EgressSockets::from_descriptors(way, handed);
+                Some(sockets.ok_or_else(|| failed(gone(), false))?)
             }
             _ => None,
         };
@@ -609,25 +621,31 @@ impl Events {
         cancelled: &mut watch::Receiver<bool>,
     ) -> Result<Heard, RequestError> {
         let heard = timeout(patience, self.listen(cancelled)).await;
-        heard.unwrap_or_else(|late| {
-            tracing::error!("a supervisor does not answer");
-            self.stuck.inc();
-            Err(fault("hear from the supervisor", &late.into()))
-        })
+        heard.unwrap_or_else(|_late| Err(self.is_stuck()))
     }
 
-    /// Until the program of a claimed place runs, or has ended before the supervisor heard that it does, as happens on
-    /// a busy machine: it may have run, and no other place must run it again.
+    /// Waits until the program runs. On a busy machine its end may be heard first: then it may have run, and must not
+    /// be started again.
     async fn begun(
         &mut self,
         cancelled: &mut watch::Receiver<bool>,
-    ) -> Result<(Vec<OwnedFd>, Option<Ending>), RequestError> {
-        match self.listen_within(SILENCE_MAX, cancelled).await? {
+    ) -> Result<(Vec<OwnedFd>, Option<Ending>), NotBegun> {
+        let Ok(heard) = timeout(SILENCE_MAX, self.listen(cancelled)).await else {
+            return Err(NotBegun::Silent(self.is_stuck()));
+        };
+        match heard.map_err(NotBegun::Ended)? {
             Heard::Running(dirs) => Ok((dirs, None)),
-            // Pid 1 has gone without a limit that was met: it lets no program run before it says so.
-            Heard::Ended(ending) if ending.cause == Cause::Killed => Err(gone()),
+            // Pid 1 has gone without a limit that was met.
+            Heard::Ended(ending) if ending.cause == Cause::Killed => Err(NotBegun::Ended(gone())),
             Heard::Ended(ending) => Ok((Vec::new(), Some(ending))),
         }
+    }
+
+    /// A supervisor that says nothing.
+    fn is_stuck(&self) -> RequestError {
+        tracing::error!("a supervisor does not answer");
+        self.stuck.inc();
+        fault("hear from the supervisor", &io::ErrorKind::TimedOut.into())
     }
 
     /// What matters next; a cancellation is passed on meanwhile.

@@ -114,7 +114,8 @@ impl Checker {
         let place = sandboxes.native.place(Arc::new(plan), None)?;
         let claim = sandboxes.claim_of_kept_worker(2 * AGE_MAX);
         let (_cancel, mut cancelled) = watch::channel(false);
-        let started = place.claim(&claim, NO_BLOBS, &mut cancelled).await?;
+        let started = place.claim(&claim, NO_BLOBS, &mut cancelled).await;
+        let started = started.map_err(|failed| failed.error)?;
         let Parts {
             events,
             stdin,

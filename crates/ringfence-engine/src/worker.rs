@@ -37,7 +37,8 @@ pub(crate) async fn run(
         redactor: Redactor::none(),
         publisher: None,
     };
-    let started = place.claim(&claim, NO_BLOBS, &mut cancelled).await?;
+    let started = place.claim(&claim, NO_BLOBS, &mut cancelled).await;
+    let started = started.map_err(|failed| failed.error)?;
     let running = Running::attach(started, stdio, claim.limits.output_bytes)?;
     let outcome = running.wait(cancelled, isolation).await?;
     Ok(match (outcome.ending.cause, outcome.ending.status) {

@@ -13,7 +13,7 @@ use crate::{
     record::{AuditScope, Written},
     services::Services,
 };
-use ringfence_types::{Denial, ExitKind, Language, Namespace, RequestError, ResourceUsage};
+use ringfence_types::{Denial, ExitKind, Language, Namespace, Phases, RequestError, ResourceUsage};
 use std::sync::Arc;
 
 /// One execution. `source`: of a call, its place in the line of its session.
@@ -124,7 +124,8 @@ impl Announced<'_> {
             exit_code: None,
             refused: done.as_ref().err().map(|error| error.code.as_str()),
             duration_ms: self.clock.total(),
-            phases: self.clock.phases,
+            // Of a refusal none is known.
+            phases: Phases::default(),
             resource_usage: ResourceUsage::default(),
         };
         if let Ok(Executed { result, found, .. }) = done {

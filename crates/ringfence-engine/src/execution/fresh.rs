@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     artifacts::{self, Before},
-    backend::{Claimed, Running, Sandbox, SandboxDirs},
+    backend::{ClaimError, Claimed, Running, Sandbox, SandboxDirs},
     egress::{self, EgressLease, LeaseOwner},
     language::{self, Prepared},
     overlay::{self, ChangeOrigin, HeldChanges, Lower, OverlayLayers},
@@ -177,7 +177,7 @@ pub(super) async fn claim(
         let bound = sandboxes.bind(&sandbox.plan, toolchain, grant, inputs);
         let isolation = sandbox.plan.isolation(&bound.claim, &sandboxes.native.host);
         let claimed = sandbox.claim(&bound.claim, &bound.blobs, &mut cancelled).await?;
-        Ok::<_, RequestError>((claimed, isolation))
+        Ok::<_, ClaimError>((claimed, isolation))
     };
     if let Some(ReadySandbox {
         place: sandbox,
@@ -187,17 +187,21 @@ pub(super) async fn claim(
         let workspace = sandbox.plan.layout.workspace.display().to_string();
         match claim(sandbox, &toolchain).await {
             Ok(claimed) => return Ok(claimed),
-            // A module was prepared for the workspace of this sandbox, which no other sandbox has.
-            Err(error) if layout.host_directory.is_some() && inputs.prepared.script.contains(&workspace) => {
-                return Err(error);
+            Err(ClaimError { error, is_retryable }) => {
+                // A module was prepared for the workspace of this sandbox, which no other sandbox has.
+                let is_bound = layout.host_directory.is_some() && inputs.prepared.script.contains(&workspace);
+                if !is_retryable || is_bound {
+                    return Err(error);
+                }
+                tracing::warn!(%error, "a ready sandbox has failed; starting cold");
             }
-            Err(error) => tracing::warn!(%error, "a ready sandbox has failed; starting cold"),
         }
     }
     let made_with = sandboxes.made_with(inputs.workspace);
     let toolchain = runtimes::toolchain(grant.request().language, &sandboxes.runtimes)?;
     let plan = sandboxes.plan(layout, &toolchain, made_with, Start::Claimed)?;
-    claim(sandboxes.native.place(Arc::new(plan), None)?, &toolchain).await
+    let claimed = claim(sandboxes.native.place(Arc::new(plan), None)?, &toolchain).await;
+    claimed.map_err(|failed| failed.error)
 }
 
 fn files_before(grant: &Grant, workspace: &WorkspaceLease) -> Before {

@@ -52,6 +52,7 @@ impl Request<'_> {
 
 /// Allowed, checked, on record, and with a permit to run.
 pub(super) struct Admitted {
+    // Fields are dropped in this order: the permit before the turn of a session.
     pub(super) permit: Permit,
     pub(super) target: Target,
     pub(super) check: PendingCheck,

@@ -234,7 +234,7 @@ pub(super) async fn report(
             Bounds::of_call(&grant, &session.workspace),
         ),
     };
-    drop((workspace, target, permit));
+    drop((workspace, permit, target));
     let (validation, unchecked) = check.findings(&program.patched).await;
     clock.finished();
     let about = About {

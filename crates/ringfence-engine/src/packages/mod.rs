@@ -488,7 +488,8 @@ impl Packages {
         let isolation = plan.isolation(&claim, &self.services.sandboxes.native.host);
         let place = self.services.sandboxes.native.place(Arc::new(plan), None)?;
         let mut is_cancelled = wish.by.client.cancelled.clone();
-        let mut started = place.claim(&claim, blobs.bytes(), &mut is_cancelled).await?;
+        let started = place.claim(&claim, blobs.bytes(), &mut is_cancelled).await;
+        let mut started = started.map_err(|failed| failed.error)?;
         let sockets = started.take_sockets();
         let lease = sockets.map(|sockets| {
             self.services
