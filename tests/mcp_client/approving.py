@@ -123,7 +123,7 @@ connection.recv(100).decode()
             else:
                 # There a question would be the call's result, so it is the operator's, who does not look here.
                 equal((answer.structured["success"], user.seen), (False, []))
-                holds(answer.structured["denials"][0]["what"], "asked, and nobody has answered within 1 s")
+                holds(answer.structured["denials"][0]["what"], "asked, and not answered within 1 s")
 
 
 OWN = [

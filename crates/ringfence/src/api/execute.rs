@@ -113,8 +113,8 @@ pub(crate) struct ResourceLimits {
     pub(crate) max_disk_mb: Option<Whole>,
 }
 
-/// Run Python without os, subprocess and the like on the namespace's files, which stay between calls. execute_code with
-/// workspace "namespace" runs anything on them.
+/// Run Python without os, subprocess etc. on the namespace's kept files; execute_code with workspace "namespace" runs
+/// anything.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunSandboxCode {
@@ -136,11 +136,10 @@ pub(crate) struct GetExecution {
 }
 operation!(GetExecution => Object, "get_execution", "Read an execution", Execute, Reads);
 
-/// List the latest executions, also those whose call was cut off.
+/// List the latest executions (10), also those whose call was cut off.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListExecutions {
-    /// Default: 10.
     pub(crate) limit: Option<Whole>,
     #[schemars(with = "Option<String>")]
     pub(crate) session_id: Option<SessionId>,

