@@ -27,6 +27,8 @@ impl fmt::Display for Failure {
     }
 }
 
+impl std::error::Error for Failure {}
+
 pub(crate) type StepResult<T> = Result<T, Failure>;
 
 pub(crate) fn step<T>(name: impl Into<String>, result: io::Result<T>) -> StepResult<T> {

@@ -4,22 +4,26 @@
 use crate::{
     Plan,
     client::Template,
+    failure::step,
     init::Pipes,
     plan::Identity,
-    wire::{self, Failure, Fork, ForkEvent, Handle},
+    seccomp,
+    wire::{Failure, Fork, ForkEvent, Handle},
 };
-use ringfence_sys::{channel, process, wait};
+use ringfence_sys::{channel, file, process, wait};
 use std::{
     collections::HashMap,
-    fs::{self, File},
+    fs::File,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
+    sync::OnceLock,
     time::{Duration, Instant},
 };
 
 /// How long a template may take to put a child behind its walls.
 const PATIENCE: Duration = Duration::from_secs(10);
+const STATUS_BYTES_MAX: u64 = 1 << 16;
 
 /// Lines of `/proc/[pid]/status` without which no child is handed out.
 const WALLS: [&str; 8] = [
@@ -69,8 +73,8 @@ impl Forked {
         let missing = || failed(io::Error::other("pid 1 has not handed over its namespaces"));
         let taken = taken.ok_or_else(missing)?;
         let word = Fork {
-            workspace: plan.layout.workspace.clone(),
-            times: usize::from(times.is_some()),
+            workspace: &plan.layout.workspace,
+            times: u8::from(times.is_some()),
         };
         let (namespaces, waits) = taken.split_at(HANDED.len() - 1);
         let descriptors: Vec<BorrowedFd<'_>> = namespaces
@@ -82,7 +86,7 @@ impl Forked {
             .map(AsFd::as_fd)
             .chain(cgroups.iter().map(AsFd::as_fd))
             .collect();
-        wire::send(template.control.as_fd(), &word, &descriptors).map_err(failed)?;
+        channel::send(template.control.as_fd(), &word.bytes(), &descriptors).map_err(failed)?;
         drop(theirs);
         let mut forked = Self {
             pid: 0,
@@ -110,12 +114,10 @@ impl Forked {
         if !status.contains(&format!("\nUid:\t{id}\t{id}\t{id}\t{id}\n")) {
             return lacks("a user of its own");
         }
-        // Those of the template are not enough, which may do more. Older kernels do not count them.
-        let filters = |status: &str| field(status, "Seccomp_filters:")?.parse::<u32>().ok();
-        let parent = field(&status, "PPid:").ok_or_else(|| failed(io::Error::other("it has no parent")))?;
-        let template = status_of(parent)?;
-        match (filters(&status), filters(&template)) {
-            (Some(own), Some(inherited)) if own <= inherited => lacks("filters of its own"),
+        // Those of the template, and one more of its own. Older kernels do not count them.
+        let filters = step("seccomp filters", seccomp::programs(plan.seccomp))?.len() + 1;
+        match (filter_count(&status), FILTERS_OF_HOST.get()) {
+            (Some(own), Some(Some(of_host))) if own < of_host + filters => lacks("filters of its own"),
             _ => Ok(()),
         }
     }
@@ -136,7 +138,7 @@ impl Forked {
                     self.pid = pid.transpose().map_err(failed)?.unwrap_or(0);
                 }
                 Some((ForkEvent::Ready, _)) => ready = true,
-                Some((ForkEvent::Failed(why), _)) => return Err(failed(io::Error::other(why))),
+                Some((ForkEvent::Failed(failure), _)) => return Err(failure),
                 Some((ForkEvent::Ended { .. }, _)) | None => {
                     return Err(failed(io::Error::other("the child has ended")));
                 }
@@ -156,17 +158,30 @@ impl Forked {
 
     /// The next event; `None`: the template is gone.
     pub(crate) fn hear(&self) -> io::Result<Option<(ForkEvent, Vec<OwnedFd>)>> {
-        wire::receive(self.reply.as_fd())
+        ForkEvent::receive(self.reply.as_fd())
     }
 }
 
-fn status_of(pid: &str) -> Result<String, Failure> {
-    fs::read_to_string(Path::new("/proc").join(pid).join("status")).map_err(failed)
+/// The filters under which the host has put this process, and so every process of a sandbox. Counted once, by the
+/// helper; none where the kernel does not count.
+static FILTERS_OF_HOST: OnceLock<Option<usize>> = OnceLock::new();
+
+pub(crate) fn count_filters_of_host() -> Result<(), Failure> {
+    let status = status_of("self")?;
+    FILTERS_OF_HOST.get_or_init(|| filter_count(&status));
+    Ok(())
 }
 
-fn field<'a>(status: &'a str, label: &str) -> Option<&'a str> {
-    let line = status.lines().find_map(|line| line.strip_prefix(label))?;
-    line.split_whitespace().next()
+fn filter_count(status: &str) -> Option<usize> {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Seccomp_filters:"))?;
+    line.trim().parse().ok()
+}
+
+fn status_of(pid: &str) -> Result<String, Failure> {
+    let path = Path::new("/proc").join(pid).join("status");
+    file::read_small(file::current_directory(), &path, STATUS_BYTES_MAX).map_err(failed)
 }
 
 fn failed(error: io::Error) -> Failure {

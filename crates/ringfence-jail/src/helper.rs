@@ -7,6 +7,7 @@ pub use crate::{probe::HELPER_WORD, worker::Workers};
 use crate::{
     Refused,
     client::Template,
+    forked,
     init::Pipes,
     probe::PROBE_WORD,
     supervise::{self, Started},
@@ -51,6 +52,7 @@ fn serve(workers: Workers) -> io::Result<()> {
     process::ignore_children()?;
     // What passes through here must not be in a core dump.
     resource::lower_limit(0, Limit::Core, 0)?;
+    forked::count_filters_of_host().map_err(io::Error::other)?;
     for memory_cgroup in [false, true] {
         // Compiled here once, found ready in every fork.
         crate::seccomp::programs(crate::seccomp::Profile::Full { memory_cgroup })?;

@@ -13,7 +13,7 @@ use crate::{
     worker::{self, Workers},
 };
 use ringfence_sys::{
-    channel, file, identity,
+    channel, file, forker, identity,
     landlock::{self, Rules},
     process::{self, ABANDON_BIT, Fork, Kill, WAKE_BIT},
     wait::{self, Child},
@@ -218,8 +218,10 @@ impl Init<'_> {
         drop(rules);
         let (control, theirs) = step("control connection", channel::pair())?;
         let filters = step("filters of the forks", write_filters())?;
+        let forker = step("forker", in_memory("ringfence-forker", forker::IMAGE))?;
         let walls = Walls::ahead(None);
-        self.fork_program(walls, pipes, vec![theirs, filters], |_| exec(argv, environment))?;
+        let more = vec![theirs, filters, forker];
+        self.fork_program(walls, pipes, more, |_| exec(argv, environment))?;
         step("capabilities", identity::drop_all_capabilities())?;
         enter::filter(self.plan)?;
         Ok(control)
@@ -438,8 +440,12 @@ fn write_filters() -> io::Result<OwnedFd> {
             bytes.extend(operand.to_ne_bytes());
         }
     }
-    let mut file = file::memory_file("ringfence-filters")?;
-    file.write_all(&bytes)?;
+    in_memory("ringfence-filters", &bytes)
+}
+
+fn in_memory(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = file::memory_file(name)?;
+    file.write_all(bytes)?;
     io::Seek::rewind(&mut file)?;
     Ok(file.into())
 }

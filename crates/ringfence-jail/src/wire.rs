@@ -10,9 +10,9 @@ use std::{
     io,
     os::{
         fd::{BorrowedFd, OwnedFd},
-        unix::fs::FileExt,
+        unix::{ffi::OsStrExt, fs::FileExt},
     },
-    path::PathBuf,
+    path::Path,
     time::Duration,
 };
 
@@ -120,14 +120,21 @@ pub enum Handle {
     Time,
 }
 
-/// Supervisor to template: fork a child into these namespaces. Descriptors: the namespaces user, mount, net, ipc, uts,
-/// cgroup and pid, the rules, the child's descriptors 0 to 4, the connection for [`ForkEvent`], then as many time
-/// namespaces and as many files to write oneself into (the child's cgroups) as are said here.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Fork {
-    pub workspace: PathBuf,
-    pub times: usize,
+/// Supervisor to the forker of a template: fork a child into these namespaces. Descriptors: the namespaces user, mount,
+/// net, ipc, uts, cgroup and pid, the rules, the child's descriptors 0 to 4, the connection for [`ForkEvent`], then as
+/// many time namespaces as are said here, and files to write oneself into (the child's cgroups). The message is the
+/// number of time namespaces in one byte, and the workspace's path.
+#[derive(Debug)]
+pub struct Fork<'a> {
+    pub workspace: &'a Path,
+    pub times: u8,
+}
+
+impl Fork<'_> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let path = self.workspace.as_os_str().as_bytes();
+        [&[self.times], path].concat()
+    }
 }
 
 /// Template to the supervisor of its own sandbox, once: it may be asked for forks. It says nothing of other sandboxes.
@@ -141,16 +148,66 @@ pub struct Imported {
     pub loaded: String,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// The forker's replies, each five numbers: which it is, and what it says.
+#[derive(Debug)]
 pub enum ForkEvent {
     /// There is a child. Descriptor: its process.
     Forked,
     Ready,
     /// The fork failed, or the child could not raise a wall.
-    Failed(String),
+    Failed(Failure),
     Ended(ProgramEnd),
 }
+
+impl ForkEvent {
+    const BYTES: usize = 40;
+
+    /// The next one; `None`: the template is gone.
+    pub(crate) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Self, Vec<OwnedFd>)>> {
+        let mut buffer = [0; Self::BYTES];
+        let (length, descriptors) = ringfence_sys::channel::receive(socket, &mut buffer)?;
+        match length {
+            0 => Ok(None),
+            Self::BYTES => Ok(Some((Self::read(&buffer)?, descriptors))),
+            _ => Err(io::Error::from(io::ErrorKind::InvalidData)),
+        }
+    }
+
+    fn read(bytes: &[u8; Self::BYTES]) -> io::Result<Self> {
+        let (words, _) = bytes.as_chunks::<8>();
+        let [kind, first, second, third, fourth] = [0, 1, 2, 3, 4].map(|at| u64::from_ne_bytes(words[at]));
+        let number = |word: u64| i32::try_from(word).map_err(|_| io::Error::from(io::ErrorKind::InvalidData));
+        Ok(match kind {
+            0 => Self::Forked,
+            1 => Self::Ready,
+            2 => {
+                let step = usize::try_from(first).ok().and_then(|at| FORK_STEPS.get(at));
+                let error = io::Error::from_raw_os_error(number(second)?);
+                Self::Failed(Failure::new(*step.unwrap_or(&"fork of the template"), &error))
+            }
+            3 => Self::Ended(ProgramEnd {
+                status: number(first)?,
+                user_us: second,
+                system_us: third,
+                max_rss_kib: fourth,
+            }),
+            _ => return Err(io::Error::from(io::ErrorKind::InvalidData)),
+        })
+    }
+}
+
+/// What the kernel can refuse a forker, by its number there.
+const FORK_STEPS: [&str; 9] = [
+    "fork of the template",
+    "cgroup of the fork",
+    "namespaces of the fork",
+    "capabilities of the fork",
+    "identity of the fork",
+    "workspace of the fork",
+    "descriptors of the fork",
+    "seccomp filters of the fork",
+    "landlock of the fork",
+];
 
 /// The end of a program in the kernel's words, as wait4(2) gives them to its parent.
 #[derive(Debug, Serialize, Deserialize)]

@@ -8,6 +8,7 @@
 
 pub mod channel;
 pub mod file;
+pub mod forker;
 pub mod identity;
 pub mod landlock;
 pub mod mount;

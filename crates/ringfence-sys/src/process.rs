@@ -44,6 +44,26 @@ pub fn descriptor_of(pid: i32) -> io::Result<OwnedFd> {
 
 /// The pid, in this pid namespace, of the process that a descriptor stands for.
 pub fn pid_of(descriptor: BorrowedFd<'_>) -> io::Result<i32> {
+    /// `struct pidfd_info`, as far as all kernels that have it know it.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Info {
+        mask: u64,
+        cgroup: u64,
+        pid: u32,
+        others: [u32; 11],
+    }
+    /// `_IOWR(0xff, 11, struct pidfd_info)`, Linux 6.13.
+    const PIDFD_GET_INFO: libc::Ioctl = 0xc040_ff0b;
+    let mut info = Info::default();
+    // SAFETY: the kernel writes at most the size that is part of the request's number, which is that of `info`.
+    let result = unsafe { libc::ioctl(descriptor.as_raw_fd(), PIDFD_GET_INFO, &raw mut info) };
+    if let Ok(pid) = i32::try_from(info.pid)
+        && result == 0
+        && pid > 0
+    {
+        return Ok(pid);
+    }
     let path = format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd());
     let text = std::fs::read_to_string(path)?;
     let line = text.lines().find_map(|line| line.strip_prefix("Pid:"));

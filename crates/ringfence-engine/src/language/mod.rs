@@ -118,7 +118,7 @@ pub(crate) struct Script<'a> {
     /// The file that Node imports in its place.
     pub(crate) module: Option<String>,
     pub(crate) args: &'a [Argument],
-    /// Of the languages Python alone has them.
+    /// Only Python has them.
     pub(crate) checks: Option<&'a Checks>,
 }
 
@@ -199,7 +199,7 @@ pub(crate) fn node_ahead(interpreter: &str, modules: &[String]) -> Launch {
 /// Read, and removed, by the driver.
 const PRELOAD: &str = "RINGFENCE_PRELOAD";
 
-/// Of what an interpreter is told, beside its environment.
+/// Room for what an interpreter is told beside its environment, in bytes.
 const GO_BYTES: usize = 8 << 10;
 
 /// What an interpreter that was started ahead reads from descriptor 4.
@@ -219,7 +219,7 @@ pub(crate) struct Go<'a> {
     pub(crate) env: BTreeMap<&'a str, &'a str>,
 }
 
-/// Without the checks, which have a place of their own.
+/// The environment without the checks, which have a field of their own.
 pub(crate) fn by_name(environment: &[(String, String)]) -> BTreeMap<&str, &str> {
     environment
         .iter()

@@ -33,7 +33,7 @@ impl Prepared {
         }
     }
 
-    /// The same with what the interpreter is told beside the code.
+    /// Adds what the interpreter is told beside the code.
     pub(crate) fn with(self, checks: Option<Checks>) -> Self {
         Self { checks, ..self }
     }

@@ -11,12 +11,19 @@ def _ringfence(sys, forked, session, guard):
         os.environ._data.clear()
         os.environ._data.update(env)
         # As a whole, because setenv(3) looks through all of them for each.
-        block = (ctypes.c_char_p * (len(env) + 1))(*[name + b'=' + text for name, text in env.items()])
-        ctypes.c_void_p.in_dll(ctypes.CDLL(None), 'environ').value = ctypes.addressof(block)
+        lines = [name + b'=' + text for name, text in env.items()]
+        text = b'\0'.join(lines) + b'\0'
+        # Where the bytes of a text are: behind its head, and before the zero that ends them.
+        at, block = id(text) + bytes.__basicsize__ - 1, array('Q')
+        for line in lines:
+            block.append(at)
+            at += len(line) + 1
+        block.append(0)
+        environ.value = block.buffer_info()[0]
         if 'TZ' in word['env']:
             time.tzset()
         sys.argv[:] = ['', word['script'], *word['args']]
-        return block  # which lives as long as the program
+        return text, block  # which live as long as the program
     def compiled(source, script, future=None):
         """The statements, the expression at their end, and the names of a result that they assign. In a session what
         is taken from the future stays."""
@@ -55,7 +62,7 @@ def _ringfence(sys, forked, session, guard):
                     waiting += [(below, False) for below in getattr(node, part, ())]
         return [name for name in ('result', 'output', '_') if name in names and name not in loops]
     def rehearse():
-        """What a run does is done once for nothing, so that the kernel has copied the pages of it before the claim."""
+        """What a run does is done once for nothing, so that what is made at its first use is there."""
         env = json.loads(json.dumps(dict(os.environ)))
         first = take({'env': {**env, 'TZ': 'UTC'}, 'script': '', 'args': []})
         second = take({'env': env, 'script': '', 'args': []})
@@ -152,7 +159,7 @@ def _ringfence(sys, forked, session, guard):
         # An import of `json` would cost more than all the rest, and what the server writes is Python as well.
         return eval(text, {'null': None}) if text else None
     def run():
-        with open(script, 'rb') as file:
+        with open(script, 'rb', 0) as file:
             body, last, names = compiled(file.read(), script)
         if not (body.co_flags | (last.co_flags if last else 0)) & 0x80:
             exec(body, main)
@@ -171,8 +178,13 @@ def _ringfence(sys, forked, session, guard):
         if isinstance(status, SystemExit):
             status = status.code
             if status is not None and not isinstance(status, int):
-                sys.stderr.write('%s\n' % (status,))
+                try:
+                    sys.stderr.write('%s\n' % (status,))
+                except BaseException:
+                    pass
                 status = 1
+            elif status and not -1 << 63 <= status < 1 << 63:
+                status = -1  # as the interpreter does
         for last in (threading._shutdown, atexit._run_exitfuncs):
             try:
                 last()
@@ -182,8 +194,9 @@ def _ringfence(sys, forked, session, guard):
             main.clear()
             gc.collect()
         # What files and streams still hold, whoever has opened them.
+        stream = io._io._IOBase  # not the abstract class above it, which asks Python code
         for thing in [sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__, *gc.get_objects()]:
-            if isinstance(thing, io.IOBase):
+            if issubclass(type(thing), stream):
                 try:
                     thing.flush()
                 except Exception:
@@ -199,10 +212,10 @@ def _ringfence(sys, forked, session, guard):
     given, patched, unpatched = set(main), {}, {}
     if forked:
         import ctypes, gc, json, time
+        from array import array
+        environ = ctypes.c_void_p.in_dll(ctypes.CDLL(None), 'environ')
         rehearsed = rehearse()
-        with open(4, 'rb') as word:
-            word = json.loads(word.read())
-        forked(word.get('workspace'))
+        word = forked()
         block = take(word)
         del rehearsed
     checks = word.get('checks') if forked else from_environment()

@@ -98,7 +98,7 @@ fn take(report: &mut ProgramReport, tag: u8, payload: &[u8]) {
     }
 }
 
-/// At most so many bytes, and no half of a character at their end.
+/// The first `max` bytes, without half of a character at their end.
 fn beginning(payload: &[u8], max: usize) -> &[u8] {
     let Some(kept) = payload.get(..max) else {
         return payload;
@@ -128,7 +128,7 @@ fn display(tag: u8, payload: &[u8], room: usize) -> Option<Display> {
     })
 }
 
-/// Of a refusal that is not one of ours nothing is told.
+/// Reads a refusal of the driver; anything else is dropped.
 fn blocked(payload: &[u8]) -> Option<Blocked> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]

@@ -30,17 +30,17 @@ static PYTHON_SESSION: LazyLock<String> = LazyLock::new(|| {
 static NODE_SESSION: LazyLock<String> =
     LazyLock::new(|| format!("({})();", include_str!("node_session.cjs").trim_end()));
 
-/// Of one request, with everything in it.
+/// The largest request, with everything in it.
 pub(crate) const REQUEST_BYTES_MAX: usize = 96 << 20;
-/// Of the records of one call.
+/// The records of one call together.
 const REPORT_BYTES_MAX: usize = 4 << 20;
-/// Of a value that is given away: its JSON is at most 16 MiB, and escapes make it longer.
+/// A value that is given away: its JSON is at most 16 MiB, and escapes make it longer.
 const VALUE_BYTES_MAX: usize = 24 << 20;
-/// Of an array of a shell's.
+/// Elements of a shell's array.
 const WORDS_MAX: usize = 4096;
-/// Of a value, in lists and objects. The drivers have the same.
+/// Depth of a value, in lists and objects. The drivers have the same bound.
 const DEPTH_MAX: usize = 100;
-/// Of the record that ends a call.
+/// The record that ends a call.
 const END_BYTES_MAX: usize = 256;
 
 /// Why a call cannot be sent.
@@ -89,7 +89,7 @@ pub(crate) struct Call<'a> {
     /// Set in the session from now on.
     pub(crate) env: &'a [(String, String)],
     pub(crate) stdin: &'a [u8],
-    /// For this call alone. Of the languages Python alone has them.
+    /// For this call alone. Only Python has them.
     pub(crate) checks: Option<&'a Checks>,
 }
 
@@ -281,7 +281,7 @@ impl Reports {
         })
     }
 
-    /// Of the record that has begun, how many bytes are missing.
+    /// Bytes missing from the record that has begun.
     fn wanted(&self) -> usize {
         match self.part.first_chunk::<5>() {
             None => 5 - self.part.len(),
