@@ -1,10 +1,11 @@
 //! Looks at code and data before anything runs. A stranger's text is parsed by a worker of our own in a jail, which is
 //! kept and answers each question in a fork (`ringfence_jail::worker`): one that dies, or takes too long, costs one
-//! error and one worker.
+//! error and one worker. An adviser is a worker that answers by itself, for one namespace and where answers decide
+//! nothing, because a fork costs more than most answers.
 
 use crate::{
     admission::{Demand, Queue},
-    backend::{Events, Parts},
+    backend::{Events, Sandbox},
     error::{busy, denial},
     language::Checks,
     policy::Grant,
@@ -22,7 +23,7 @@ use std::{
     collections::BTreeSet,
     io,
     os::fd::{AsFd, OwnedFd},
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, Mutex, OnceLock, Weak},
     time::{Duration, Instant},
 };
 use tokio::{
@@ -33,6 +34,7 @@ use tokio::{
 };
 
 pub(crate) const CHECK: &str = "check";
+pub(crate) const ADVISE: &str = "advise";
 
 const AT_ONCE_MAX: usize = 4;
 /// Questions at once, and of one namespace.
@@ -46,6 +48,14 @@ const ANSWER_BYTES_MAX: u32 = 32 << 20;
 /// A worker is let go when it has answered so often, or is so old, whatever its forks may have done to it.
 const ANSWERS_MAX: u32 = 10_000;
 const AGE_MAX: Duration = Duration::from_secs(1800);
+/// An adviser, which has read what it was asked, goes sooner.
+const ADVICE_MAX: u32 = 1000;
+/// Advisers that wait; one more takes the place of the one that has waited longest.
+const ADVISERS_MAX: usize = 8;
+/// Namespaces that are remembered to have asked.
+const ADVISED_MAX: usize = 64;
+/// Longer texts, by which an adviser would grow, are read by a fork.
+const ADVICE_BYTES_MAX: usize = 64 << 10;
 
 /// The workers that wait for a question; none any more after the end.
 pub(crate) struct Checkers {
@@ -53,12 +63,22 @@ pub(crate) struct Checkers {
     /// Bounds the questions, waiting or not.
     questions: Queue,
     workers: Queue,
+    /// Namespaces that asked for advice, the last one last. One that asks again gets an adviser.
+    advised: Mutex<Vec<(Namespace, Weak<()>)>>,
     python: OnceLock<Option<(u8, u8)>>,
     sandboxes: Arc<Sandboxes>,
 }
 
+/// A namespace that has an adviser, as long as this is there.
+struct Advised {
+    namespace: Namespace,
+    _token: Arc<()>,
+}
+
 /// One worker. Dropped, it is ended.
 struct Checker {
+    /// Whom it advises, if it does.
+    advises: Option<Advised>,
     _events: Events,
     questions: pipe::Sender,
     answers: pipe::Receiver,
@@ -78,27 +98,73 @@ impl Checkers {
             idle: Mutex::new(Some(Vec::new())),
             questions: Queue::of_places(ASKING_MAX, ASKING_MAX_OF_ONE, 0),
             workers: Queue::of_places(workers, workers - 1, ASKING_MAX),
+            advised: Mutex::new(Vec::new()),
             python: OnceLock::new(),
             sandboxes,
         }
     }
-}
 
-impl Checkers {
-    fn take(&self) -> Result<Option<Checker>, RequestError> {
-        match &mut *lock(&self.idle) {
-            Some(idle) => Ok(idle.pop()),
-            None => Err(failed("Ringfence has been shut down here")),
-        }
+    /// One that waits: an adviser of this namespace, or one whose answers decide.
+    fn take(&self, advises: Option<&Namespace>) -> Result<Option<Checker>, RequestError> {
+        let mut idle = lock(&self.idle);
+        let idle = idle
+            .as_mut()
+            .ok_or_else(|| failed("Ringfence has been shut down here"))?;
+        let at = idle
+            .iter()
+            .rposition(|checker| checker.advises.as_ref().map(|advised| &advised.namespace) == advises);
+        Ok(at.map(|at| idle.remove(at)))
     }
 
     fn put_back(&self, checker: Checker) {
-        if checker.answered < ANSWERS_MAX
+        let answers_max = match checker.advises {
+            Some(_) => ADVICE_MAX,
+            None => ANSWERS_MAX,
+        };
+        if checker.answered < answers_max
             && checker.born.elapsed() < AGE_MAX
             && let Some(idle) = &mut *lock(&self.idle)
         {
             idle.push(checker);
+            let mut advisers = (0..idle.len()).rev().filter(|at| idle[*at].advises.is_some());
+            if let Some(too_many) = advisers.nth(ADVISERS_MAX) {
+                idle.remove(too_many);
+            }
         }
+    }
+
+    /// The adviser of a namespace, if one waits; else one is started for the questions to come.
+    fn take_adviser(self: &Arc<Self>, namespace: &Namespace) -> Result<Option<Checker>, RequestError> {
+        let adviser = self.take(Some(namespace))?;
+        if adviser.is_none()
+            && let Some(advised) = self.wants_adviser(namespace)
+        {
+            let checkers = self.clone();
+            tokio::spawn(async move { checkers.keep_ready(Some(advised)).await });
+        }
+        Ok(adviser)
+    }
+
+    /// A namespace asks for advice: shall it have an adviser of its own. It has none that starts, or is busy.
+    fn wants_adviser(&self, namespace: &Namespace) -> Option<Advised> {
+        let mut advised = lock(&self.advised);
+        let Some(at) = advised.iter().position(|(known, _)| known == namespace) else {
+            if advised.len() == ADVISED_MAX {
+                advised.remove(0);
+            }
+            advised.push((namespace.clone(), Weak::new()));
+            return None;
+        };
+        let (_, has) = &mut advised[at];
+        if has.strong_count() > 0 {
+            return None;
+        }
+        let token = Arc::new(());
+        *has = Arc::downgrade(&token);
+        Some(Advised {
+            namespace: namespace.clone(),
+            _token: token,
+        })
     }
 
     /// Lets those go that wait, and keeps none any more.
@@ -108,23 +174,25 @@ impl Checkers {
 }
 
 impl Checker {
-    async fn start(sandboxes: &Sandboxes) -> Result<Self, RequestError> {
+    async fn start(sandboxes: &Sandboxes, advises: Option<Advised>) -> Result<Self, RequestError> {
         let id = uuid::Uuid::now_v7().to_string();
-        let plan = sandboxes.plan_of_worker(&id, CHECK)?;
-        let place = sandboxes.native.place(Arc::new(plan), None)?;
+        let name = if advises.is_some() { ADVISE } else { CHECK };
+        let plan = sandboxes.plan_of_worker(&id, name)?;
+        let sandbox = sandboxes.native.spawn(Arc::new(plan), None)?;
         let claim = sandboxes.claim_of_kept_worker(2 * AGE_MAX);
         let (_cancel, mut cancelled) = watch::channel(false);
-        let started = place.claim(&claim, NO_BLOBS, &mut cancelled).await;
+        let started = sandbox.claim(&claim, NO_BLOBS, &mut cancelled).await;
         let started = started.map_err(|failed| failed.error)?;
-        let Parts {
+        let Sandbox {
             events,
             stdin,
             stdout,
             stderr,
             ..
-        } = started.into_parts();
+        } = started.sandbox;
         let connect = |error| crate::backend::fault("connect a worker", &error);
         Ok(Self {
+            advises,
             _events: events,
             questions: pipe::Sender::from_owned_fd(stdin).map_err(connect)?,
             answers: pipe::Receiver::from_owned_fd(stdout).map_err(connect)?,
@@ -180,6 +248,13 @@ fn failed(what: &str) -> RequestError {
 
 pub(crate) fn nonsense() -> RequestError {
     failed("its parser answered another question")
+}
+
+fn of_code(answer: Answer) -> Result<CodeAnswer, RequestError> {
+    match answer {
+        Answer::Code(answer) => Ok(*answer),
+        _ => Err(nonsense()),
+    }
 }
 
 /// Is it a program by itself, or does it go on where others have ended.
@@ -278,7 +353,11 @@ impl Checkers {
 
     /// Starts a worker, so that the first question does not wait for one.
     pub(crate) async fn warm_up(&self) {
-        match Checker::start(&self.sandboxes).await {
+        self.keep_ready(None).await;
+    }
+
+    async fn keep_ready(&self, advises: Option<Advised>) {
+        match Checker::start(&self.sandboxes, advises).await {
             Ok(checker) => self.put_back(checker),
             Err(error) => tracing::warn!(%error, "no worker that checks code could be kept ready"),
         }
@@ -287,6 +366,17 @@ impl Checkers {
     /// What a worker says to a question; it is as hostile as the question.
     pub(crate) async fn ask(
         &self,
+        namespace: &Namespace,
+        question: &Question,
+        body: &[u8],
+    ) -> Result<Answer, RequestError> {
+        self.ask_first(|| Ok(None), namespace, question, body).await
+    }
+
+    /// Asks the worker that `first` gives, and otherwise one whose answers decide.
+    async fn ask_first(
+        &self,
+        first: impl FnOnce() -> Result<Option<Checker>, RequestError>,
         namespace: &Namespace,
         question: &Question,
         body: &[u8],
@@ -301,11 +391,16 @@ impl Checkers {
         let _worker = permit(&self.workers, PATIENCE).await?;
         let patience = PATIENCE * u32::try_from(1 + frame.len() as u64 / PATIENCE_BYTES).unwrap_or(u32::MAX);
         let asked = async {
+            let mut kept = first()?;
             loop {
                 // One that has waited may have ended meanwhile. No other is given a question that somebody has taken.
-                let (mut checker, is_new) = match self.take()? {
+                let waiting = match kept.take() {
+                    None => self.take(None)?,
+                    adviser => adviser,
+                };
+                let (mut checker, is_new) = match waiting {
                     Some(kept) => (kept, false),
-                    None => (Checker::start(&self.sandboxes).await?, true),
+                    None => (Checker::start(&self.sandboxes, None).await?, true),
                 };
                 match checker.ask(&frame).await {
                     Ok(answer) => return Ok((checker, answer)),
@@ -331,16 +426,30 @@ impl Checkers {
         }
     }
 
+    /// What is to be said of code, where it decides nothing.
+    async fn advise(
+        self: &Arc<Self>,
+        namespace: &Namespace,
+        question: CodeQuestion,
+        code: &[u8],
+    ) -> Result<CodeAnswer, RequestError> {
+        let first = || match code.len() {
+            ..=ADVICE_BYTES_MAX => self.take_adviser(namespace),
+            _ => Ok(None),
+        };
+        of_code(
+            self.ask_first(first, namespace, &Question::Code(question), code)
+                .await?,
+        )
+    }
+
     pub(crate) async fn code(
         &self,
         namespace: &Namespace,
         question: CodeQuestion,
         code: &[u8],
     ) -> Result<CodeAnswer, RequestError> {
-        match self.ask(namespace, &Question::Code(question), code).await? {
-            Answer::Code(answer) => Ok(*answer),
-            _ => Err(nonsense()),
-        }
+        of_code(self.ask(namespace, &Question::Code(question), code).await?)
     }
 
     /// Checks the code of a request where that is asked for, and waits for the answer where it decides about the run.
@@ -369,7 +478,7 @@ impl Checkers {
         if request.validate == Validate::Warn && !rules.restrict() {
             let (checkers, namespace, text) = (self.clone(), request.namespace.clone(), request.code.clone());
             let coming =
-                tokio::spawn(async move { checkers.code(&namespace, question, text.as_bytes()).await });
+                tokio::spawn(async move { checkers.advise(&namespace, question, text.as_bytes()).await });
             return Ok(PendingCheck {
                 checks: None,
                 findings: Findings::Coming(Attached(coming)),

@@ -50,7 +50,7 @@ pub use api::{
     Canceller, CodeRequest, DATA_BYTES_MAX, DirectoryGot, DirectoryPut, EXPORT_BYTES_MAX, Edit, Edited,
     Engine, Execution, FileFacts, Fixing, HostRequest, Inspection, Installation, Installed, NewSecret,
     PackageRequest, Reload, RunningNow, Runtime, SandboxInfo, SchemaChoice, SnapshotFacts, SnapshotMade,
-    SnapshotRestored, Stats, Warm, check_rules, egress_rule,
+    SnapshotRestored, Stats, Warm, WorkspaceAccess, check_rules, egress_rule,
 };
 pub use approval::{
     Answer, ApprovalRequest, ApprovalWatch, Decision, DeniedBy, REASON_CHARS_MAX, Scope, ScopeChoice,
@@ -60,7 +60,7 @@ pub use artifacts::{artifact_uri, create_below};
 pub use caller::{Caller, OutputChunk, OutputStream, Stdin, Submission};
 pub use changes::{Base, Changed, Difference, Lay, RiskFacts};
 pub use events::{ApprovalFacts, Ended, Event, EventKind, Hears, Subscriber};
-pub use executions::{Cancelled, ExecutionLine, Following, Found, Progress};
+pub use executions::{Cancelled, ExecutionLine, ExecutionState, Following, Progress};
 pub use language::{Blocked, ProgramReport, read_report};
 pub use log_redactor::LogRedactor;
 pub use metrics::{CallEnd, Counts, Percentiles, ToolCounts};
@@ -71,7 +71,7 @@ pub use ringfence_egress::{
     Limits as EgressLimits, PlaceError, Rule as HostRule, RuleError as HostRuleError, SecretPlace,
 };
 pub use ringfence_jail::ExportDirectory;
-use ringfence_jail::worker::Work;
+use ringfence_jail::worker::{Answering, Work};
 pub use ringfence_redact::{Personal, SHORTEST_SECRET};
 pub use ringfence_store::layers::Package;
 pub use session::{BridgeTarget, Bridged, BridgedValue};
@@ -88,16 +88,19 @@ pub(crate) const ECHO: &str = "echo";
 
 /// The functions of this binary that run inside jails; `main` hands them to the helper.
 pub fn workers() -> ringfence_jail::helper::Workers {
-    &[
+    const fn kept(by: Answering) -> Work {
+        Work::Kept {
+            by,
+            prepare: ringfence_check::warm_up,
+            answer: ringfence_check::answer_frame,
+        }
+    }
+    const WORKERS: ringfence_jail::helper::Workers = &[
         (ECHO, Work::Once(|input| input.to_vec())),
         (language::PREPARE, Work::Once(ringfence_check::prepare)),
         (picture::PICTURE, Work::Once(ringfence_check::picture)),
-        (
-            check::CHECK,
-            Work::Kept {
-                prepare: ringfence_check::warm_up,
-                answer: ringfence_check::answer_frame,
-            },
-        ),
-    ]
+        (check::CHECK, kept(Answering::Forks)),
+        (check::ADVISE, kept(Answering::Itself)),
+    ];
+    WORKERS
 }

@@ -1,6 +1,7 @@
 //! Functions of this binary that read untrusted bytes inside a jail. One kind reads its input to the end and exits; the
-//! other is kept, and answers one question after the other, each in a fork of its own: the process that is kept never
-//! sees a byte of a question, and a fork can only compute, read its question, and write one answer.
+//! other is kept, and answers one question after the other. Where answers decide, each is given by a fork of its own:
+//! the process that is kept never sees a byte of a question. A process that answers can only compute, read questions,
+//! and write answers.
 
 use crate::seccomp;
 use ringfence_sys::{
@@ -22,6 +23,7 @@ pub enum Work {
     Once(fn(&[u8]) -> Vec<u8>),
     /// Questions, each with a head and a body, until the end of standard input.
     Kept {
+        by: Answering,
         /// Done once, before the first question: what every answer needs.
         prepare: fn(),
         /// Head and body in, the answer out.
@@ -29,14 +31,34 @@ pub enum Work {
     },
 }
 
+/// Who answers the questions of a kept worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answering {
+    /// A fork for each.
+    Forks,
+    /// The worker itself: what it was asked may show in later answers. For questions of one namespace, whose answers
+    /// decide nothing.
+    Itself,
+}
+
+impl Answering {
+    fn process_name(self) -> &'static str {
+        match self {
+            Self::Forks => FORKING_NAME,
+            Self::Itself => ADVISING_NAME,
+        }
+    }
+}
+
 pub type Workers = &'static [(&'static str, Work)];
 
 /// Of a question's head, and of its body, in bytes.
 pub const QUESTION_BYTES_MAX: u32 = 64 << 20;
 
-/// By which a kept worker is told from other processes of ours.
-const KEPT_NAME: &str = "ringfence-check";
-/// A fork that found no further question.
+/// By which kept workers are told from other processes of ours, and from each other.
+const FORKING_NAME: &str = "ringfence-check";
+const ADVISING_NAME: &str = "ringfence-adv";
+/// There is no further question.
 const NO_MORE: i32 = 3;
 const PANICKED: i32 = 101;
 
@@ -61,9 +83,9 @@ pub fn is_unread(questions: BorrowedFd<'_>, question: &[u8]) -> bool {
 pub(crate) fn run(work: Work) -> i32 {
     let done = match work {
         Work::Once(work) => once(work),
-        Work::Kept { prepare, answer } => process::set_name(KEPT_NAME).and_then(|()| {
+        Work::Kept { by, prepare, answer } => process::set_name(by.process_name()).and_then(|()| {
             prepare();
-            serve(answer)
+            serve(by, answer)
         }),
     };
     done.unwrap_or(1)
@@ -81,11 +103,21 @@ fn once(work: fn(&[u8]) -> Vec<u8>) -> io::Result<i32> {
     Ok(0)
 }
 
-fn serve(answer: fn(&[u8], &[u8]) -> Vec<u8>) -> io::Result<i32> {
-    let computing = seccomp::of_computing()?;
+fn serve(by: Answering, answer: fn(&[u8], &[u8]) -> Vec<u8>) -> io::Result<i32> {
+    let computing = [seccomp::of_computing()?];
     // Without the standard library's buffers, which would read ahead into the next question.
     let mut questions = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut answers = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    if by == Answering::Itself {
+        filter::install(&computing)?;
+        loop {
+            match one(&mut questions, &mut answers, answer)? {
+                0 => {}
+                NO_MORE => return Ok(0),
+                status => return Ok(status),
+            }
+        }
+    }
     loop {
         let [is_there] = wait::readable([Some(questions.as_fd())], None)?;
         if !is_there {
@@ -93,7 +125,7 @@ fn serve(answer: fn(&[u8], &[u8]) -> Vec<u8>) -> io::Result<i32> {
         }
         match process::fork()? {
             Fork::Child => {
-                let status = match filter::install(std::slice::from_ref(&computing)) {
+                let status = match filter::install(&computing) {
                     Ok(()) => one(&mut questions, &mut answers, answer).unwrap_or(1),
                     Err(_) => 1,
                 };
