@@ -7,6 +7,7 @@ mod answer;
 mod credentials;
 mod domains;
 mod javascript;
+mod keyed_hash;
 mod module;
 mod picture;
 #[cfg(test)]

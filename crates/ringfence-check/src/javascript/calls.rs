@@ -209,10 +209,12 @@ impl<'a> Visit<'_, 'a> {
         let known = self.know(argument(arguments, 0));
         let recursive = matches!(effect, Effect::Empty) || self.is_asked(argument(arguments, 1), "recursive");
         let path = known.text().unwrap_or("\u{FFFD}");
-        let severity = match (recursive, reach(path)) {
-            (false, _) | (true, Reach::Below) => rules::FILE_DELETION.severity,
-            (true, Reach::Somewhere) if !matches!(known, Known::Computed) => Warning,
-            (true, _) => Error,
+        let severity = match known {
+            _ if !recursive => rules::FILE_DELETION.severity,
+            Known::Computed => Error,
+            _ if shell::loses_much(path) => Error,
+            _ if is_below(path) => rules::FILE_DELETION.severity,
+            _ => Warning,
         };
         let with = if recursive { " with everything in it" } else { "" };
         let what = format!("`{}` is removed{with}", shown(path));
@@ -250,33 +252,11 @@ impl<'a> Visit<'_, 'a> {
     }
 }
 
-/// What is removed.
-enum Reach {
-    /// Below the working directory, or among temporary files.
-    Below,
-    Somewhere,
-    /// A root, a home, or what is above.
-    Everything,
-}
-
-fn reach(path: &str) -> Reach {
-    let plain = path.trim_end_matches(['/', '*', '.']);
-    let top = plain.trim_start_matches('/');
-    let systems = [
-        "", "etc", "usr", "bin", "lib", "var", "home", "root", "boot", "opt", "sbin", "usr/lib", "usr/bin",
-        "C:",
-    ];
-    let mut names = path.split('/').filter(|name| !name.is_empty());
-    let is_above = path.contains("..") && names.all(|name| matches!(name, ".." | "*" | "."));
-    if path.starts_with('/') && systems.contains(&top) || plain == "~" || is_above {
-        return Reach::Everything;
-    }
+/// Below the working directory, or among temporary files.
+fn is_below(path: &str) -> bool {
     let climbs = path.split('/').any(|name| name == "..");
-    let is_below = !path.starts_with(['/', '~', UNKNOWN]) || path.starts_with("/tmp/");
-    match is_below && !climbs && !path.is_empty() {
-        true => Reach::Below,
-        false => Reach::Somewhere,
-    }
+    let starts = !path.starts_with(['/', '~', UNKNOWN]) || path.starts_with("/tmp/");
+    starts && !climbs && !path.is_empty()
 }
 
 /// Nothing but digits or base64, and long.

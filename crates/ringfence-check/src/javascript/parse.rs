@@ -254,44 +254,24 @@ mod tests {
         found.map(|finding| (finding.range, finding.what))
     }
 
+    #[rustfmt::skip]
     #[test]
     fn names_are_declared_once_in_a_scope() {
         let refuse: &[&str] = &[
-            "const a = 1; const a = 2;",
-            "let a; let a;",
-            "let a; var a;",
-            "var a; let a;",
-            "class A {} class A {}",
-            "class A {} let A",
-            "let f; function f() {}",
-            "{ let f; function f() {} }",
-            "{ function f() {} let f; }",
-            "function f(a) { let a; }",
-            "let a; { var a; }",
-            "for (let i, i;;) {}",
-            "switch (1) { case 1: let x; case 2: let x; }",
-            "try {} catch (e) { let e; }",
-            "import a from 'a'; import a from 'b';",
-            "import a from 'a'; const a = 1;",
-            "class A { #x; #x; }",
-            "class A { f() { this.#y } }",
-            "class A { constructor() {} constructor() {} }",
+            "const a = 1; const a = 2;", "let a; let a;", "let a; var a;", "var a; let a;", "class A {} class A {}",
+            "class A {} let A", "let f; function f() {}", "{ let f; function f() {} }", "{ function f() {} let f; }",
+            "function f(a) { let a; }", "let a; { var a; }", "for (let i, i;;) {}",
+            "switch (1) { case 1: let x; case 2: let x; }", "try {} catch (e) { let e; }",
+            "import a from 'a'; import a from 'b';", "import a from 'a'; const a = 1;", "class A { #x; #x; }",
+            "class A { f() { this.#y } }", "class A { constructor() {} constructor() {} }",
             "({__proto__: 1, __proto__: 2})",
         ];
         let take: &[&str] = &[
-            "var a; var a;",
-            "function f() {} function f() {}",
-            "function f() {} var f;",
-            "let a; { let a; }",
-            "function f(a) { var a; }",
-            "try {} catch (e) { var e; }",
-            "if (x) { let a } else { let a }",
-            "let a = 1; function f() { let a = 2; }",
-            "switch (1) { case 1: { let x } case 2: { let x } }",
-            "for (let i = 0; i < 1; i++) {} for (let i = 0; i < 1; i++) {}",
-            "({__proto__: 1, ['__proto__']: 2})",
-            "class A { get x() {} set x(v) {} }",
-            "{ function f() {} function f() {} }",
+            "var a; var a;", "function f() {} function f() {}", "function f() {} var f;", "let a; { let a; }",
+            "function f(a) { var a; }", "try {} catch (e) { var e; }", "if (x) { let a } else { let a }",
+            "let a = 1; function f() { let a = 2; }", "switch (1) { case 1: { let x } case 2: { let x } }",
+            "for (let i = 0; i < 1; i++) {} for (let i = 0; i < 1; i++) {}", "({__proto__: 1, ['__proto__']: 2})",
+            "class A { get x() {} set x(v) {} }", "{ function f() {} function f() {} }",
         ];
         for setting in [Setting::Program, Setting::Call] {
             taken(Dialect::JavaScript, setting, take);
@@ -309,27 +289,17 @@ mod tests {
         );
     }
 
+    #[rustfmt::skip]
     #[test]
     fn jumps_lead_to_what_is_around_them() {
         let refuse: &[&str] = &[
-            "break;",
-            "continue;",
-            "if (x) break;",
-            "for (;;) { f(() => { break; }) }",
-            "a: for (const x of y) x.map((z) => { if (z) continue a; })",
-            "for (;;) { f(function () { break; }) }",
-            "for (;;) { break there; }",
-            "a: { continue a; }",
-            "a: a: ;",
-            "switch (1) { case 1: continue; }",
+            "break;", "continue;", "if (x) break;", "for (;;) { f(() => { break; }) }",
+            "a: for (const x of y) x.map((z) => { if (z) continue a; })", "for (;;) { f(function () { break; }) }",
+            "for (;;) { break there; }", "a: { continue a; }", "a: a: ;", "switch (1) { case 1: continue; }",
         ];
         let take: &[&str] = &[
-            "for (;;) break;",
-            "a: for (;;) { for (;;) continue a; }",
-            "a: { break a; }",
-            "switch (1) { case 1: break; }",
-            "for (const x of y) switch (x) { case 1: continue; }",
-            "a: ; a: ;",
+            "for (;;) break;", "a: for (;;) { for (;;) continue a; }", "a: { break a; }",
+            "switch (1) { case 1: break; }", "for (const x of y) switch (x) { case 1: continue; }", "a: ; a: ;",
             "f(() => { for (;;) { if (x) break; else continue; } })",
             "f(() => { a: { break a; } switch (x) { default: break; } })",
         ];
@@ -341,6 +311,7 @@ mod tests {
         }
     }
 
+    #[rustfmt::skip]
     #[test]
     fn strict_code_has_less_words() {
         let strict = |codes: &[&str]| -> Vec<String> {
@@ -350,17 +321,8 @@ mod tests {
             plain.chain(module).chain(class).collect()
         };
         let codes: &[&str] = &[
-            "with (a) {}",
-            "x = 010;",
-            "x = 09;",
-            "x = '\\010';",
-            "delete x;",
-            "(function (a, a) {});",
-            "eval = 1;",
-            "arguments = 1;",
-            "var yield = 1;",
-            "var static;",
-            "if (a) function f() {}",
+            "with (a) {}", "x = 010;", "x = 09;", "x = '\\010';", "delete x;", "(function (a, a) {});", "eval = 1;",
+            "arguments = 1;", "var yield = 1;", "var static;", "if (a) function f() {}",
         ];
         for code in strict(codes) {
             refused(Dialect::JavaScript, Setting::Program, &[&code]);
@@ -371,9 +333,7 @@ mod tests {
             Dialect::JavaScript,
             Setting::Program,
             &[
-                "'use strict'; delete x.y; x = 0o10; x = '\\0'; (a, b) => 1;",
-                "yield = 2",
-                "var let = 1",
+                "'use strict'; delete x.y; x = 0o10; x = '\\0'; (a, b) => 1;", "yield = 2", "var let = 1",
                 "a = 1 <!-- b",
             ],
         );
@@ -407,33 +367,21 @@ mod tests {
         check("const {a} = await f(); const a = 1;", false, false);
     }
 
+    #[rustfmt::skip]
     #[test]
     fn of_types_only_what_node_hears_is_told() {
         let dialect = Dialect::TypeScript;
         let refuse: &[&str] = &[
-            "let a: number = 1; let a: string = '';",
-            "const a = 1 as number; class a<T> {}",
-            "with (a) {}",
-            "delete x;",
-            "return 1;",
-            "function f(): void { await g(); }",
-            "class A { const x = 1 }",
+            "let a: number = 1; let a: string = '';", "const a = 1 as number; class a<T> {}", "with (a) {}",
+            "delete x;", "return 1;", "function f(): void { await g(); }", "class A { const x = 1 }",
         ];
         let take: &[&str] = &[
-            "interface A { a: 1 } interface A { b: 2 }",
-            "interface A {} class A {}",
-            "type A = 1; const A = 1;",
+            "interface A { a: 1 } interface A { b: 2 }", "interface A {} class A {}", "type A = 1; const A = 1;",
             "function f(a: 1): 1; function f(a: 2): 2; function f(a: any) { return a }",
-            "namespace N { export const a = 1 } namespace N { export const b = 2 }",
-            "enum E { A } enum E { B = 1 }",
-            "class A { x = 1; x = 2 }",
-            "class D<in out T> {}",
-            "class B { constructor(private a: number) {} }",
-            "abstract class A { abstract f(): void }",
-            "declare const a: number; declare function f(): void;",
-            "function f(this: A) {}",
-            "const x = <T,>(a: T) => a;",
-            "let v = await import('x');",
+            "namespace N { export const a = 1 } namespace N { export const b = 2 }", "enum E { A } enum E { B = 1 }",
+            "class A { x = 1; x = 2 }", "class D<in out T> {}", "class B { constructor(private a: number) {} }",
+            "abstract class A { abstract f(): void }", "declare const a: number; declare function f(): void;",
+            "function f(this: A) {}", "const x = <T,>(a: T) => a;", "let v = await import('x');",
             "const b = { a: 1 } satisfies A;",
         ];
         for setting in [Setting::Program, Setting::Call] {

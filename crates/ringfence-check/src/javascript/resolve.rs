@@ -8,8 +8,8 @@ use oxc_ast::{
     AstKind,
     ast::{
         Argument, BinaryExpression, BinaryOperator, BindingPattern, CallExpression, ComputedMemberExpression,
-        Expression, FormalParameter, IdentifierReference, MemberExpression, ObjectExpression, PropertyKey,
-        Statement, StaticMemberExpression, TSModuleReference, TemplateLiteral,
+        Expression, IdentifierReference, MemberExpression, ObjectExpression, PropertyKey, Statement,
+        StaticMemberExpression, TSModuleReference, TemplateLiteral,
     },
 };
 use oxc_semantic::{NodeId, Semantic, SymbolId};
@@ -315,10 +315,6 @@ impl<'p, 'a> Resolver<'p, 'a> {
                     _ => return None,
                 },
             },
-            AstKind::FormalParameter(parameter) => {
-                let argument = self.optional(self.argument(node, parameter));
-                self.part(&parameter.pattern, argument, symbol)
-            }
             AstKind::Function(_) => Known::Function,
             AstKind::ImportSpecifier(import) => self.member_of(&imported(), &import.imported.name()),
             AstKind::ImportDefaultSpecifier(_) | AstKind::ImportNamespaceSpecifier(_) => imported(),
@@ -332,55 +328,22 @@ impl<'p, 'a> Resolver<'p, 'a> {
         })
     }
 
-    /// `(function (a, b) { … })(value, value)`
-    fn argument(&self, node: NodeId, parameter: &FormalParameter<'a>) -> Option<&'a Expression<'a>> {
-        let nodes = self.semantic.nodes();
-        let AstKind::FormalParameters(parameters) = nodes.parent_kind(node) else {
-            return None;
-        };
-        let mut places = parameters.items.iter().map(|one| one.span);
-        let index = places.position(|span| span == parameter.span)?;
-        let mut function = nodes.parent_id(nodes.parent_id(node));
-        while let AstKind::ParenthesizedExpression(_) = nodes.parent_kind(function) {
-            function = nodes.parent_id(function);
-        }
-        match nodes.parent_kind(function) {
-            AstKind::CallExpression(call) if call.callee.span() == nodes.kind(function).span() => {
-                call.arguments.get(index)?.as_expression()
-            }
-            _ => None,
-        }
-    }
-
     /// The part of a value that a pattern gives to a name.
     fn part(&self, pattern: &'a BindingPattern<'a>, value: Known<'a>, symbol: SymbolId) -> Known<'a> {
-        let place = self.semantic.scoping().symbol_span(symbol);
-        let holds = |part: &BindingPattern<'a>| part.span().contains_inclusive(place);
-        let inner = match pattern {
-            BindingPattern::BindingIdentifier(_) => return value,
-            BindingPattern::AssignmentPattern(with_default) => Some((&with_default.left, value)),
+        match pattern {
+            BindingPattern::BindingIdentifier(_) => value,
+            BindingPattern::AssignmentPattern(with_default) => self.part(&with_default.left, value, symbol),
             BindingPattern::ObjectPattern(object) => {
-                let property = object.properties.iter().find(|property| holds(&property.value));
-                property.map(|property| {
-                    (
-                        &property.value,
-                        self.member_named(&value, &self.key(&property.key)),
-                    )
+                let place = self.semantic.scoping().symbol_span(symbol);
+                let mut properties = object.properties.iter();
+                let property = properties.find(|one| one.value.span().contains_inclusive(place));
+                property.map_or(Known::Unknown, |property| {
+                    let inner = self.member_named(&value, &self.key(&property.key));
+                    self.part(&property.value, inner, symbol)
                 })
             }
-            BindingPattern::ArrayPattern(list) => {
-                let Known::List(items) = &value else {
-                    return Known::Unknown;
-                };
-                let parts = list.elements.iter().zip(items.iter());
-                let mut parts = parts.filter_map(|(part, item)| Some((part.as_ref()?, item.clone())));
-                parts.find(|(part, _)| holds(part))
-            }
-        };
-        let Some((pattern, value)) = inner else {
-            return Known::Unknown;
-        };
-        self.part(pattern, value, symbol)
+            BindingPattern::ArrayPattern(_) => Known::Unknown,
+        }
     }
 
     /// The name that a key stands for.

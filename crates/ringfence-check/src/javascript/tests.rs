@@ -74,114 +74,65 @@ fn at_most_in_typescript(severity: Severity, codes: &[&str]) {
     }
 }
 
+#[rustfmt::skip]
 #[test]
 fn texts_that_are_run_are_found_by_every_way_to_them() {
     found(
         "dynamic_execution",
         Warning,
         &[
-            "eval('1')",
-            "eval(x)",
-            "eval?.(x)",
-            "(0, eval)('x')",
-            "(eval)('x')",
-            "const e = eval; e('x')",
-            "let e = eval; e('x')",
-            "let e = 1; e = eval; e('x')",
-            "globalThis.eval('x')",
-            "global['ev' + 'al']('x')",
-            "globalThis[`ev${'al'}`]('x')",
-            "const n = 'eval'; globalThis[n]('x')",
-            "globalThis[name]('x')",
-            "window.global.eval('x')",
-            "eval.call(null, 'x')",
-            "eval.apply(null, ['x'])",
-            "eval.bind(null)('x')",
-            "Reflect.apply(eval, null, ['x'])",
-            "Reflect.get(globalThis, 'eval')('x')",
-            "[1].map(eval)",
-            "const {eval: e} = globalThis; e('x')",
-            "const o = {run: eval}; o.run('x')",
-            "(function (e) { e('x') })(eval)",
-            "((e) => e('x'))(eval)",
-            "(function () { return this })().eval('x')",
-            "\\u0065val('x')",
-            "globalThis['lave'.split('').reverse().join('')]('x')",
-            "globalThis[['ev', 'al'].join('')]('x')",
-            "globalThis[String.fromCharCode(101, 118, 97, 108)]('x')",
-            "globalThis[atob('ZXZhbA==')]('x')",
-            "globalThis[Buffer.from('6576616c', 'hex').toString()]('x')",
-            "globalThis['\\x65\\x76\\x61\\x6c']('x')",
-            "eval`x`",
-            "true && eval('x')",
-            "(a || eval)('x')",
-            "(x ? eval : y)('x')",
-            "new Function('return 1')",
-            "Function('return 1')()",
-            "new Function(a, b)",
-            "[].constructor.constructor('x')()",
-            "({}).constructor.constructor('x')()",
-            "''.constructor.constructor('x')()",
-            "(() => {}).constructor('x')()",
-            "(async () => {}).constructor('x')()",
-            "(function* () {}).constructor('x')",
-            "function f() {} f.constructor('x')()",
-            "Function.prototype.constructor('x')",
-            "Reflect.construct(Function, ['x'])",
-            "Object.getPrototypeOf(async function () {}).constructor('x')",
-            "this.constructor.constructor('return process')()",
-            "x['constructor']['constructor']('x')()",
-            "const C = [].constructor; C.constructor('x')",
-            "Function.call(null, 'x')",
-            "setTimeout('x', 1)",
-            "setInterval('x' + y, 1)",
-            "setTimeout(`x`, 1)",
-            "globalThis.setTimeout('x')",
-            "require('vm').runInNewContext('x')",
-            "const vm = require('node:vm'); vm.runInThisContext(x)",
+            "eval('1')", "eval(x)", "eval?.(x)", "(0, eval)('x')", "(eval)('x')", "const e = eval; e('x')",
+            "let e = eval; e('x')", "let e = 1; e = eval; e('x')", "globalThis.eval('x')", "global['ev' + 'al']('x')",
+            "globalThis[`ev${'al'}`]('x')", "const n = 'eval'; globalThis[n]('x')", "globalThis[name]('x')",
+            "window.global.eval('x')", "eval.call(null, 'x')", "eval.apply(null, ['x'])", "eval.bind(null)('x')",
+            "Reflect.apply(eval, null, ['x'])", "Reflect.get(globalThis, 'eval')('x')", "[1].map(eval)",
+            "const {eval: e} = globalThis; e('x')", "const o = {run: eval}; o.run('x')",
+            "(function (e) { e('x') })(eval)", "((e) => e('x'))(eval)", "(function () { return this })().eval('x')",
+            "\\u0065val('x')", "globalThis['lave'.split('').reverse().join('')]('x')",
+            "globalThis[['ev', 'al'].join('')]('x')", "globalThis[String.fromCharCode(101, 118, 97, 108)]('x')",
+            "globalThis[atob('ZXZhbA==')]('x')", "globalThis[Buffer.from('6576616c', 'hex').toString()]('x')",
+            "globalThis['\\x65\\x76\\x61\\x6c']('x')", "eval`x`", "true && eval('x')", "(a || eval)('x')",
+            "(x ? eval : y)('x')", "new Function('return 1')", "Function('return 1')()", "new Function(a, b)",
+            "[].constructor.constructor('x')()", "({}).constructor.constructor('x')()",
+            "''.constructor.constructor('x')()", "(() => {}).constructor('x')()",
+            "(async () => {}).constructor('x')()", "(function* () {}).constructor('x')",
+            "function f() {} f.constructor('x')()", "Function.prototype.constructor('x')",
+            "Reflect.construct(Function, ['x'])", "Object.getPrototypeOf(async function () {}).constructor('x')",
+            "this.constructor.constructor('return process')()", "x['constructor']['constructor']('x')()",
+            "const C = [].constructor; C.constructor('x')", "Function.call(null, 'x')", "setTimeout('x', 1)",
+            "setInterval('x' + y, 1)", "setTimeout(`x`, 1)", "globalThis.setTimeout('x')",
+            "require('vm').runInNewContext('x')", "const vm = require('node:vm'); vm.runInThisContext(x)",
             "import vm from 'vm'; new vm.Script('x').runInThisContext()",
             "import {runInContext as r} from 'node:vm'; r(x, y)",
             "const {compileFunction} = require('vm'); compileFunction('x')",
-            "const {Worker} = require('worker_threads'); new Worker('x', {eval: true})",
-            "module._compile('x', 'y')",
-            "new module.constructor()._compile('x', '')",
-            "import('data:text/javascript,x')",
-            "f(eval)",
-            "x.y = eval",
+            "const {Worker} = require('worker_threads'); new Worker('x', {eval: true})", "module._compile('x', 'y')",
+            "new module.constructor()._compile('x', '')", "import('data:text/javascript,x')", "f(eval)", "x.y = eval",
         ],
     );
     at_most(
         Info,
         &[
-            "{ let x = {eval() {}}; x.eval('x') }",
-            "import {evaluate} from 'mathjs'; evaluate('1+1')",
-            "model.eval()",
-            "const s = \"eval('x')\"; // eval(x)",
-            "if (typeof eval === 'function') {}",
-            "x instanceof Function",
-            "Function.prototype.call.call(f, x)",
-            "setTimeout(() => f(), 10); setTimeout(f, 10); setInterval(function () {}, 1)",
-            "this.constructor.name",
+            "{ let x = {eval() {}}; x.eval('x') }", "import {evaluate} from 'mathjs'; evaluate('1+1')",
+            "model.eval()", "const s = \"eval('x')\"; // eval(x)", "if (typeof eval === 'function') {}",
+            "x instanceof Function", "Function.prototype.call.call(f, x)",
+            "setTimeout(() => f(), 10); setTimeout(f, 10); setInterval(function () {}, 1)", "this.constructor.name",
             "new this.constructor(1)",
             "class A extends B { constructor() { super(); this.x = Object.getPrototypeOf(this).constructor.name } }",
-            "const re = /eval/; re.exec('x'); 'eval'.length",
-            "obj['eval'] = 1",
-            "const f = (0, mod.fn)('x')",
-            "vm.run('x')",
-            "array.constructor === Array",
+            "const re = /eval/; re.exec('x'); 'eval'.length", "obj['eval'] = 1", "const f = (0, mod.fn)('x')",
+            "vm.run('x')", "array.constructor === Array",
             "const require = 1; const process = {binding() {}}; process.binding('fs')",
         ],
     );
 }
 
+#[rustfmt::skip]
 #[test]
 fn programs_that_are_started_are_found() {
     found(
         "child_process",
         Warning,
         &[
-            "require('child_process').exec('ls')",
-            "const cp = require('child_process'); cp.execSync('ls')",
+            "require('child_process').exec('ls')", "const cp = require('child_process'); cp.execSync('ls')",
             "const cp = require('node:child_process'); cp['spa' + 'wn']('ls')",
             "const {exec} = require('child_process'); exec('ls')",
             "const {exec: e} = require('child_' + 'process'); e('ls')",
@@ -191,20 +142,16 @@ fn programs_that_are_started_are_found() {
             "import cp from 'child_process'; cp.execFileSync('ls', ['-l'])",
             "(await import('child_process')).exec('ls')",
             "const {default: cp} = await import('child_process'); cp.exec('ls')",
-            "module.require('child_process').exec('ls')",
-            "process.mainModule.require('child_process').exec('ls')",
+            "module.require('child_process').exec('ls')", "process.mainModule.require('child_process').exec('ls')",
             "require.main.require('child_process').exec('ls')",
             "module.constructor._load('child_process').exec('ls')",
             "import {createRequire} from 'module'; const r = createRequire(import.meta.url); r('child_process').exec('ls')",
             "process.getBuiltinModule('child_process').exec('ls')",
-            "const r = require; r('child_process').exec('ls')",
-            "const m = 'child_process'; require(m).exec('ls')",
+            "const r = require; r('child_process').exec('ls')", "const m = 'child_process'; require(m).exec('ls')",
             "const run = require('util').promisify(require('child_process').exec); run('ls')",
-            "[x].map(require('child_process').execSync)",
-            "require('child_process')[x]('ls')",
+            "[x].map(require('child_process').execSync)", "require('child_process')[x]('ls')",
             "let cp; cp = require('child_process'); cp.exec(y)",
-            "var a = require('child_process'), b = a.exec; b('ls')",
-            "require('child_process').exec.call(null, 'ls')",
+            "var a = require('child_process'), b = a.exec; b('ls')", "require('child_process').exec.call(null, 'ls')",
             "Reflect.apply(require('child_process').exec, null, ['ls'])",
             "globalThis.process.mainModule.require('child_process').exec('x')",
             "const {child_process: {exec}} = {child_process: require('child_process')}; exec('x')",
@@ -214,17 +161,14 @@ fn programs_that_are_started_are_found() {
         "child_process",
         Info,
         &[
-            "require('child_process')",
-            "import 'child_process'",
-            "import {execa} from 'execa'",
+            "require('child_process')", "import 'child_process'", "import {execa} from 'execa'",
         ],
     );
     found(
         "shell.remove_root",
         Error,
         &[
-            "require('child_process').execSync('rm -rf /')",
-            "require('child_process').spawn('rm', ['-rf', '/'])",
+            "require('child_process').execSync('rm -rf /')", "require('child_process').spawn('rm', ['-rf', '/'])",
             "const {execFileSync} = require('child_process'); execFileSync('sh', ['-c', 'rm -rf ~'])",
         ],
     );
@@ -252,48 +196,36 @@ fn programs_that_are_started_are_found() {
         &[
             "function require(x) { return {exec() {}} } require('child_process').exec('ls')",
             "(function (require) { require('child_process').exec('ls') })",
-            "/a/.exec('b'); regex.exec(text); db.exec('select 1')",
-            "const {exec} = require('./mine'); exec('ls')",
-            "import {spawn} from 'threads'; spawn(x)",
-            "process.kill(pid, 'SIGTERM')",
+            "/a/.exec('b'); regex.exec(text); db.exec('select 1')", "const {exec} = require('./mine'); exec('ls')",
+            "import {spawn} from 'threads'; spawn(x)", "process.kill(pid, 'SIGTERM')",
         ],
     );
 }
 
+#[rustfmt::skip]
 #[test]
 fn modules_that_are_chosen_at_run_time_and_native_code_are_found() {
     found(
         "dynamic_require",
         Warning,
         &[
-            "require(x)",
-            "import(x)",
-            "require(process.argv[2])",
-            "module.require(x)",
-            "require(f())",
+            "require(x)", "import(x)", "require(process.argv[2])", "module.require(x)", "require(f())",
         ],
     );
     found(
         "dynamic_require",
         Info,
         &[
-            "require('./locale/' + name)",
-            "import(`./pages/${x}.js`)",
-            "require(`../${x}`)",
+            "require('./locale/' + name)", "import(`./pages/${x}.js`)", "require(`../${x}`)",
         ],
     );
     found(
         "native",
         Warning,
         &[
-            "process.binding('fs')",
-            "process['bind' + 'ing']('fs')",
-            "global.process.binding('spawn_sync')",
-            "process._linkedBinding('x')",
-            "process.dlopen(module, 'x.node')",
-            "require('./x.node')",
-            "process[x]('fs')",
-            "const {binding} = process; binding('fs')",
+            "process.binding('fs')", "process['bind' + 'ing']('fs')", "global.process.binding('spawn_sync')",
+            "process._linkedBinding('x')", "process.dlopen(module, 'x.node')", "require('./x.node')",
+            "process[x]('fs')", "const {binding} = process; binding('fs')",
         ],
     );
     found(
@@ -310,12 +242,9 @@ fn modules_that_are_chosen_at_run_time_and_native_code_are_found() {
         "network",
         Info,
         &[
-            "fetch('https://example.com')",
-            "require('net').connect(80, 'example.com')",
-            "import tls from 'tls'",
+            "fetch('https://example.com')", "require('net').connect(80, 'example.com')", "import tls from 'tls'",
             "require('http').get('http://example.com')",
-            "const https = require('https'); https.request({host: 'x.y'})",
-            "require('dgram').createSocket('udp4')",
+            "const https = require('https'); https.request({host: 'x.y'})", "require('dgram').createSocket('udp4')",
             "new WebSocket('wss://x.y')",
         ],
     );
@@ -332,14 +261,14 @@ fn modules_that_are_chosen_at_run_time_and_native_code_are_found() {
     );
 }
 
+#[rustfmt::skip]
 #[test]
 fn files_secrets_prototypes_and_hidden_texts_are_guarded() {
     found(
         "file_deletion",
         Info,
         &[
-            "require('fs').unlinkSync('x')",
-            "import {rm} from 'fs/promises'; await rm('x')",
+            "require('fs').unlinkSync('x')", "import {rm} from 'fs/promises'; await rm('x')",
             "const fs = require('fs'); fs.rmSync('dist', {recursive: true, force: true})",
             "require('fs').promises.rmdir('x')",
             "const path = require('path'); require('fs').rmSync(path.join(__dirname, 'dist'), {recursive: true})",
@@ -349,10 +278,8 @@ fn files_secrets_prototypes_and_hidden_texts_are_guarded() {
         "file_deletion",
         Warning,
         &[
-            "require('fs').rmSync(x, {recursive: true})",
-            "require('fs').rmSync('/opt/x/y', {recursive: true})",
-            "require('rimraf')(x)",
-            "const fs = require('fs'); const o = {recursive: true}; fs.rmSync('../x', o)",
+            "require('fs').rmSync(x, {recursive: true})", "require('fs').rmSync('/opt/x/y', {recursive: true})",
+            "require('rimraf')(x)", "const fs = require('fs'); const o = {recursive: true}; fs.rmSync('../x', o)",
         ],
     );
     found(
@@ -370,12 +297,9 @@ fn files_secrets_prototypes_and_hidden_texts_are_guarded() {
         "credential_path",
         Warning,
         &[
-            "fs.readFileSync('/etc/shadow')",
-            "const p = '~/.ssh/id_rsa'",
+            "fs.readFileSync('/etc/shadow')", "const p = '~/.ssh/id_rsa'",
             "require('fs').readFileSync(require('path').join(require('os').homedir(), '.ssh', 'id_rsa'))",
-            "x = process.env.HOME + '/.aws/credentials'",
-            "`${home}/.netrc`",
-            "require('fs').readFileSync('.env')",
+            "x = process.env.HOME + '/.aws/credentials'", "`${home}/.netrc`", "require('fs').readFileSync('.env')",
             "open('/proc/self/environ')",
         ],
     );
@@ -383,38 +307,27 @@ fn files_secrets_prototypes_and_hidden_texts_are_guarded() {
         "prototype_pollution",
         Warning,
         &[
-            "x.__proto__.y = 1",
-            "x['__proto__']['y'] = 1",
-            "x.constructor.prototype.y = 1",
-            "Object.prototype.y = 1",
-            "Object.assign(Object.prototype, y)",
-            "const k = '__proto__'; x[k].y = 1",
-            "JSON.parse('{\"__proto__\": {\"x\": 1}}')",
-            "Object.defineProperty(x.__proto__, 'y', {})",
+            "x.__proto__.y = 1", "x['__proto__']['y'] = 1", "x.constructor.prototype.y = 1", "Object.prototype.y = 1",
+            "Object.assign(Object.prototype, y)", "const k = '__proto__'; x[k].y = 1",
+            "JSON.parse('{\"__proto__\": {\"x\": 1}}')", "Object.defineProperty(x.__proto__, 'y', {})",
         ],
     );
     found(
         "obfuscation",
         Warning,
         &[
-            "\\u0065val('x')",
-            "x.\\u0065val('x')",
-            "'\\x63\\x68\\x69\\x6c\\x64\\x5f\\x70\\x72\\x6f\\x63\\x65\\x73\\x73'",
-            "eval(atob('YWxlcnQoMSk='))",
-            "eval(Buffer.from(x, 'base64').toString())",
-            "new Function(String.fromCharCode(1, 2))",
+            "\\u0065val('x')", "x.\\u0065val('x')",
+            "'\\x63\\x68\\x69\\x6c\\x64\\x5f\\x70\\x72\\x6f\\x63\\x65\\x73\\x73'", "eval(atob('YWxlcnQoMSk='))",
+            "eval(Buffer.from(x, 'base64').toString())", "new Function(String.fromCharCode(1, 2))",
             "var _0x1a2b=['a'],_0x3c4d=1,_0x5e6f=2,_0x7a8b=3,_0x9c0d=4,_0x1e2f=5;",
         ],
     );
     at_most(
         Info,
         &[
-            "fs.readFileSync('package.json')",
-            "const o = {__proto__: null}; Object.create(null)",
-            "A.prototype.f = function () {}; app.__proto__ = proto",
-            "'caf\\u00e9 \\u{1F600}'; '\\x1b[31m'; '\\n\\t'",
-            "atob(x); Buffer.from(y, 'base64')",
-            "require('dotenv').config({path: '.env'})",
+            "fs.readFileSync('package.json')", "const o = {__proto__: null}; Object.create(null)",
+            "A.prototype.f = function () {}; app.__proto__ = proto", "'caf\\u00e9 \\u{1F600}'; '\\x1b[31m'; '\\n\\t'",
+            "atob(x); Buffer.from(y, 'base64')", "require('dotenv').config({path: '.env'})",
             "const h = '0123456789abcdef'; const _0xff = 1",
             "array.pop(); map.delete(x); delete x.y; store.remove(1); set.clear()",
             "element.remove(); fs.existsSync('/etc/hosts')",
@@ -422,6 +335,7 @@ fn files_secrets_prototypes_and_hidden_texts_are_guarded() {
     );
 }
 
+#[rustfmt::skip]
 #[test]
 fn ordinary_programs_give_no_warning() {
     at_most(
@@ -433,13 +347,11 @@ fn ordinary_programs_give_no_warning() {
             "label: for (let i = 0, j = 1; i < 10; i++) { if (i) continue label; else break label }",
             "function* g() { const x = yield 1; yield* h() } var {a, b: [c = 1], ...d} = e;",
             "switch (x) { case 1: { break } default: f() } do { x-- } while (x); with_(y);",
-            "const t = tag`a${1}b${`c${d}`}`; x ||= 1; y &&= 2; z ??= 3; w **= 2;",
-            "await f()",
+            "const t = tag`a${1}b${`c${d}`}`; x ||= 1; y &&= 2; z ??= 3; w **= 2;", "await f()",
             "const {writeFileSync} = require('fs'); writeFileSync('x', JSON.stringify({a: 1}, null, 2));",
             "async function main() { try { await run() } catch { console.error('x') } finally { done() } }\nmain().catch((e) => { throw e });",
             "const [a, , b] = [1, 2, 3]; const o = {async f() {}, get x() { return 1 }, set x(v) {}, *g() {}, ['k' + 1]: 2, 3: 4, 'y': 5};",
-            "/[/\\]]+/gu.test(a / b / c); a = b\n/c/g.exec(d)",
-            "if (a) b; else c\n;[1].forEach(f)\n;`x`.length",
+            "/[/\\]]+/gu.test(a / b / c); a = b\n/c/g.exec(d)", "if (a) b; else c\n;[1].forEach(f)\n;`x`.length",
             "const n = 1_000n + 0xFFn; 0b11; 0o17; .5e-3; import.meta.url;",
         ],
     );
@@ -461,6 +373,7 @@ fn ordinary_programs_give_no_warning() {
     );
 }
 
+#[rustfmt::skip]
 #[test]
 fn a_broken_program_is_an_error_at_its_place() {
     for (code, place) in [
@@ -490,11 +403,7 @@ fn a_broken_program_is_an_error_at_its_place() {
         );
     }
     for code in [
-        "let a: number = ;",
-        "interface {",
-        "enum A { B = }",
-        "type A = ",
-        "const a: = 1",
+        "let a: number = ;", "interface {", "enum A { B = }", "type A = ", "const a: = 1",
     ] {
         assert!(
             told_in(code, Dialect::TypeScript).contains(&("syntax", Error)),
@@ -515,6 +424,7 @@ fn rules_see_what_stands_around_what_the_language_forbids() {
     );
 }
 
+#[rustfmt::skip]
 #[test]
 fn counts_are_those_of_the_program() {
     let checked = look(
@@ -534,83 +444,62 @@ fn counts_are_those_of_the_program() {
     assert_eq!(checked.analysis.domains, ["api.example.com", "db.example.org"]);
 }
 
+#[rustfmt::skip]
 #[test]
 fn names_mean_the_declaration_that_is_in_force() {
     found(
         "dynamic_execution",
         Warning,
         &[
-            "{ let eval_ = eval; { eval_('x') } }",
-            "function f() { return e('x') } const e = eval;",
-            "var e; if (x) { e = eval } e('x')",
-            "for (const e of [eval]) { e('x') }",
-            "try {} catch (eval_) {} eval('x')",
-            "{ function eval() {} } (function () { globalThis.eval('x') })()",
-            "const a = {b: {c: eval}}; const {b: {c: d}} = a; d('x')",
-            "const [e] = [eval]; e('x')",
+            "{ let eval_ = eval; { eval_('x') } }", "function f() { return e('x') } const e = eval;",
+            "var e; if (x) { e = eval } e('x')", "for (const e of [eval]) { e('x') }",
+            "try {} catch (eval_) {} eval('x')", "{ function eval() {} } (function () { globalThis.eval('x') })()",
+            "const a = {b: {c: eval}}; const {b: {c: d}} = a; d('x')", "const [e] = [eval]; e('x')",
             "const e = f => f, g = eval; e(g)('x'); g('y')",
         ],
     );
     at_most(
         Info,
         &[
-            "import eval_ from 'x'; eval_('x')",
-            "function f({eval: e}) { e('x') }",
-            "class require { static x() {} } require.x('child_process')",
-            "var a = a; a(); var b = c, c = b; b('x')",
+            "import eval_ from 'x'; eval_('x')", "function f({eval: e}) { e('x') }",
+            "class require { static x() {} } require.x('child_process')", "var a = a; a(); var b = c, c = b; b('x')",
         ],
     );
 }
 
+#[rustfmt::skip]
 #[test]
 fn prototypes_of_the_language_are_shared_by_all() {
     found(
         "prototype_pollution",
         Warning,
         &[
-            "Object.prototype.x = 1",
-            "Array.prototype.last = function () { return this[this.length - 1] }",
-            "String.prototype['x'] = 1",
-            "Function.prototype.bind = f",
-            "Promise.prototype.done = f",
-            "Map.prototype.x = 1; Set.prototype.y = 2",
-            "TypeError.prototype.x = 1",
-            "Uint8Array.prototype.x = 1",
-            "Object.defineProperty(Array.prototype, 'last', {})",
-            "Object.assign(String.prototype, {x() {}})",
-            "const proto = Array.prototype; proto.last = f",
-            "globalThis.Array.prototype.x = 1",
+            "Object.prototype.x = 1", "Array.prototype.last = function () { return this[this.length - 1] }",
+            "String.prototype['x'] = 1", "Function.prototype.bind = f", "Promise.prototype.done = f",
+            "Map.prototype.x = 1; Set.prototype.y = 2", "TypeError.prototype.x = 1", "Uint8Array.prototype.x = 1",
+            "Object.defineProperty(Array.prototype, 'last', {})", "Object.assign(String.prototype, {x() {}})",
+            "const proto = Array.prototype; proto.last = f", "globalThis.Array.prototype.x = 1",
         ],
     );
     at_most(
         Info,
         &[
-            "function A() {} A.prototype.x = 1",
-            "class Array {} Array.prototype.x = 1",
-            "Mine.prototype.x = 1",
-            "Array.prototype.slice.call(a)",
-            "const last = Array.prototype.at",
-            "A.prototype = Object.create(Array.prototype)",
-            "const proto = A.prototype; proto.x = 1",
+            "function A() {} A.prototype.x = 1", "class Array {} Array.prototype.x = 1", "Mine.prototype.x = 1",
+            "Array.prototype.slice.call(a)", "const last = Array.prototype.at",
+            "A.prototype = Object.create(Array.prototype)", "const proto = A.prototype; proto.x = 1",
         ],
     );
 }
 
+#[rustfmt::skip]
 #[test]
 fn what_is_computed_from_constants_is_refused() {
     for text in [
-        "atob('cm0gLXJmIC8=')",
-        "Buffer.from('726d202d7266202f', 'hex').toString()",
-        "String.fromCharCode(114, 109, 32, 45, 114, 102, 32, 47)",
-        "String.fromCharCode(...[114, 109])",
-        "[114, 109].map(String.fromCharCode).join('')",
-        "decodeURIComponent('%72%6d')",
-        "'rX -rf /'.replace('X', 'm')",
-        "'RM -RF /'.toLowerCase()",
-        "'xrm -rf /'.slice(1)",
-        "'r'.concat('m -rf /')",
-        "`${'RM'.toLowerCase()} -rf /`",
-        "'RM'.toLowerCase() + ' -rf /'",
+        "atob('cm0gLXJmIC8=')", "Buffer.from('726d202d7266202f', 'hex').toString()",
+        "String.fromCharCode(114, 109, 32, 45, 114, 102, 32, 47)", "String.fromCharCode(...[114, 109])",
+        "[114, 109].map(String.fromCharCode).join('')", "decodeURIComponent('%72%6d')",
+        "'rX -rf /'.replace('X', 'm')", "'RM -RF /'.toLowerCase()", "'xrm -rf /'.slice(1)", "'r'.concat('m -rf /')",
+        "`${'RM'.toLowerCase()} -rf /`", "'RM'.toLowerCase() + ' -rf /'",
     ] {
         let code = format!(
             "const cp = require('child_process'); const c = {text}; cp.execSync(c); cp.execSync({text})"
@@ -628,20 +517,15 @@ fn what_is_computed_from_constants_is_refused() {
     }
 }
 
+#[rustfmt::skip]
 #[test]
 fn findings_are_sentences() {
     let what = |code: &str| look(code, Dialect::JavaScript).findings[0].what.clone();
     assert_eq!(what("fetch(x)"), "`fetch` speaks to other hosts");
     assert_eq!(what("process.exit(1)"), "`process.exit` ends the program");
     for code in [
-        "process.kill(-1)",
-        "process.binding('fs')",
-        "WebAssembly.compile(x)",
-        "x = '/etc/shadow'",
-        "require(x)",
-        "require('./' + x)",
-        "new WebSocket(x)",
-        "require('http').get(x)",
+        "process.kill(-1)", "process.binding('fs')", "WebAssembly.compile(x)", "x = '/etc/shadow'", "require(x)",
+        "require('./' + x)", "new WebSocket(x)", "require('http').get(x)",
         "const {Worker} = require('worker_threads'); new Worker('./a.js')",
     ] {
         for finding in look(code, Dialect::JavaScript).findings {
@@ -655,19 +539,19 @@ fn findings_are_sentences() {
     }
 }
 
+#[rustfmt::skip]
 #[test]
 fn names_that_strict_code_cannot_have_are_names_in_a_script() {
     at_most_in_a_script(
         Info,
         &[
-            "function f(eval) { return eval('x') }",
-            "return 1",
-            "const e = x => x; { const eval = e; eval('x') }",
+            "function f(eval) { return eval('x') }", "return 1", "const e = x => x; { const eval = e; eval('x') }",
             "try { f() } catch (eval) { eval('x') }",
         ],
     );
 }
 
+#[rustfmt::skip]
 #[test]
 fn ends_of_lines_that_hide_code_are_told() {
     let is_told = |code: &str| {
@@ -677,11 +561,8 @@ fn ends_of_lines_that_hide_code_are_told() {
             .any(|finding| finding.rule.id == "javascript.line_end")
     };
     for code in [
-        "#!x\rconsole.log(1)",
-        "#!x\u{2028}console.log(1)",
-        "<!-- c\rconsole.log(1)",
-        "x = 1\n/* \r */ --> y\rconsole.log(1)",
-        "// c\u{2029}console.log(1)",
+        "#!x\rconsole.log(1)", "#!x\u{2028}console.log(1)", "<!-- c\rconsole.log(1)",
+        "x = 1\n/* \r */ --> y\rconsole.log(1)", "// c\u{2029}console.log(1)",
     ] {
         assert!(is_told(code), "{code:?}");
     }

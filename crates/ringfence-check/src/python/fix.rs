@@ -1,8 +1,8 @@
 //! Imports that are missing. An import is added only where a name is bound nowhere in the program and nothing can bind
 //! it out of sight, where all uses of the name agree on what it is, and where the rules allow the module; and then
 //! nothing but the import changes. A program that works without the import must work with it: where an error about a
-//! name may be caught nothing is added, and a module that may not be installed is added only where the program fails
-//! without it. Names that stay undefined are told.
+//! name may be caught nothing is added, and a module that may not be installed is added only for a use outside of all
+//! functions and branches. Names that stay undefined are told.
 
 mod place;
 
@@ -31,12 +31,8 @@ const PATCHES_MAX: usize = 100;
 const NAMES_MAX: usize = 200;
 /// More uses of one name tell nothing new.
 const USES_MAX: usize = 1000;
-/// Functions that call functions are followed so far.
-const ROUNDS_MAX: usize = 20;
 /// Errors about names are these.
 const CATCHING: &[&str] = &["NameError", "Exception", "BaseException"];
-/// Managers that swallow the errors they are given.
-const SWALLOWING: &[&str] = &["suppress", "raises", "assertRaises", "assertRaisesRegex"];
 
 /// What is missing, and how it can be had.
 #[derive(Debug, Default)]
@@ -53,8 +49,6 @@ struct Wanted<'a> {
     /// The first place that runs as soon as the program does.
     at_once: Option<TextRange>,
     in_function: Option<TextRange>,
-    /// The program is ready for its absence: `try: name except NameError: ...`.
-    expected: bool,
     /// Its absence may go unnoticed: `try: name() except Exception: ...`.
     watched: bool,
     /// Some use is evaluated whenever the program runs.
@@ -72,11 +66,7 @@ pub(super) fn look(
         return Missing::default();
     }
     let bound: HashSet<&str> = names.bound().collect();
-    if names.expected_calls.iter().any(|name| bound.contains(name)) {
-        return Missing::default();
-    }
     let mut wanted = wanted(names);
-    wanted.retain(|_, wanted| !wanted.expected);
     let known: BTreeMap<&str, String> = wanted
         .iter()
         .filter_map(|(name, wanted)| Some((*name, import_of(name, wanted, asked)?)))
@@ -117,12 +107,10 @@ pub(super) fn look(
 
 fn wanted<'a>(names: &Names<'a>) -> BTreeMap<&'a str, Wanted<'a>> {
     let watches = catching(names);
-    let own: HashSet<&str> = names.owners().map(|(_, name, _)| name).collect();
-    let own_is_watched = names
-        .watched
-        .iter()
-        .any(|(watch, name)| watches[*watch] && own.contains(name));
-    let certain = certain_owners(names);
+    // What is in a function may be called where an error about a name may be caught.
+    let mut handlers = names.watches.iter().zip(&watches[1..]);
+    let is_any_watched =
+        handlers.any(|((watch, _), catches)| *catches && !matches!(watch, Watch::Manager(_)));
     let mut wanted: BTreeMap<&str, Wanted<'_>> = BTreeMap::new();
     for read in names.unresolved() {
         let entry = wanted.entry(read.name).or_default();
@@ -133,9 +121,8 @@ fn wanted<'a>(names: &Names<'a>) -> BTreeMap<&'a str, Wanted<'a>> {
             &mut entry.at_once
         };
         *first = first.or(Some(read.range));
-        entry.expected |= read.at.expected;
-        entry.watched |= watches[read.at.watch] || in_function && own_is_watched;
-        entry.certain |= !read.at.conditional && certain.contains(&names.owner_of(read.scope));
+        entry.watched |= watches[read.at.watch] || in_function && is_any_watched;
+        entry.certain |= !read.at.conditional;
         if entry.uses.len() < USES_MAX {
             entry.uses.push(usage(read));
         }
@@ -159,33 +146,6 @@ fn usage<'a>(read: &NameRead<'a>) -> Usage<'a> {
     }
 }
 
-/// Functions, classes and the module, as far as they run whenever the program does: those that are called by their
-/// names from others that do.
-fn certain_owners(names: &Names<'_>) -> HashSet<usize> {
-    let mut certain = HashSet::from([0]);
-    for _ in 0..ROUNDS_MAX {
-        let calls = names
-            .calls
-            .iter()
-            .filter(|(by, _)| certain.contains(&names.owner_of(*by)));
-        let called: HashSet<&str> = calls.map(|(_, name)| *name).collect();
-        let runs = |(at, name, around): (usize, &str, usize)| {
-            let runs = match names.is_class(at) {
-                true => certain.contains(&around),
-                false => called.contains(name),
-            };
-            runs.then_some(at)
-        };
-        let more: Vec<usize> = names.owners().filter_map(runs).collect();
-        let before = certain.len();
-        certain.extend(more);
-        if certain.len() == before {
-            break;
-        }
-    }
-    certain
-}
-
 /// Of each watch, whether it may catch an error about a name; the first stands for no watch.
 fn catching<'a>(names: &Names<'a>) -> Vec<bool> {
     let resolver = Meanings::new(names);
@@ -195,14 +155,7 @@ fn catching<'a>(names: &Names<'a>) -> Vec<bool> {
         let catches = match watch {
             Watch::Return => true,
             Watch::Handler(types) => types.is_empty() || may_catch(types),
-            Watch::Manager(call) => {
-                let last = match call.func.as_ref() {
-                    Expr::Attribute(attribute) => attribute.attr.as_str(),
-                    func => func.as_name_expr().map_or("", |name| name.id.as_str()),
-                };
-                matches!(own_kind(&call.func, names), Some(Kind::Class | Kind::Function))
-                    || SWALLOWING.contains(&last) && may_catch(&call.arguments.args)
-            }
+            Watch::Manager(manager) => matches!(own_kind(manager, names), Some(Kind::Class | Kind::Function)),
         };
         catching.push(catches || catching[*around]);
     }

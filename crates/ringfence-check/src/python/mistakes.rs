@@ -1,9 +1,9 @@
 //! Texts that are not Python for a reason that can be named: Markdown around the code, commands of a notebook, `print`
 //! of Python 2, curly quotes, a bracket that is never closed. Each is told once, where it is.
 
-use super::{nesting, parse, syntax::finding};
+use super::syntax::finding;
 use crate::rule::Finding;
-use ruff_python_ast::{ModModule, PythonVersion, token::TokenKind};
+use ruff_python_ast::{ModModule, token::TokenKind};
 use ruff_python_parser::{LexicalErrorType, ParseError, ParseErrorType, Parsed};
 use ruff_text_size::{Ranged, TextLen, TextRange, TextSize};
 use std::collections::BTreeSet;
@@ -12,37 +12,27 @@ const FENCE: &str = "```";
 const QUOTES: &[char] = &['“', '”', '„', '‘', '’', '‚'];
 
 /// What is told of a text that the parser refused.
-pub(super) fn explain(code: &str, parsed: Parsed<ModModule>, version: PythonVersion) -> Vec<Finding> {
-    let lines = Lines::of(code);
-    let broken = parsed
+pub(super) fn explain(text: &str, parsed: Parsed<ModModule>) -> Vec<Finding> {
+    let lines = Lines::of(text);
+    let mut broken = parsed
         .errors()
         .iter()
-        .map(|error| lines.around(error.location.start()));
-    let is_fence = |line: &TextRange| code[*line].trim_start().starts_with(FENCE);
-    let Some(fence) = broken.into_iter().find(is_fence) else {
-        return of_lines(code, parsed);
+        .map(|error| trimmed(text, lines.around(error.location.start())));
+    let found = match broken.find(|line| text[*line].starts_with(FENCE)) {
+        Some(fence) => {
+            let hint = "Send the code without the fences (```).";
+            vec![hinted(fence, "a line of Markdown".to_owned(), hint)]
+        }
+        None => of_lines(text, &parsed, &lines),
     };
-    let what = "a line of Markdown".to_owned();
-    let told = hinted(
-        trimmed(code, fence),
-        what,
-        "Send the code without the fences (```).",
-    );
     // A tree that the parser mended may be deeper than its brackets say, and to drop it recurses.
     std::mem::forget(parsed);
-    let text = without_markdown(code);
-    let again = nesting::look(&text)
-        .is_ok()
-        .then(|| parse(&text, version))
-        .flatten();
-    let within = again.map_or_else(Vec::new, |parsed| of_lines(&text, parsed));
-    std::iter::once(told).chain(within).collect()
+    found
 }
 
 /// The first error of each line; none behind a bracket that is never closed.
-fn of_lines(text: &str, parsed: Parsed<ModModule>) -> Vec<Finding> {
-    let open = never_closed(&parsed);
-    let lines = Lines::of(text);
+fn of_lines(text: &str, parsed: &Parsed<ModModule>, lines: &Lines<'_>) -> Vec<Finding> {
+    let open = never_closed(parsed);
     let mut known = BTreeSet::new();
     let mut found = Vec::new();
     for error in parsed.errors() {
@@ -60,7 +50,6 @@ fn of_lines(text: &str, parsed: Parsed<ModModule>) -> Vec<Finding> {
         let what = format!("`{}` was never closed", &text[open]);
         found.push(hinted(open, what, "Close the bracket."));
     }
-    std::mem::forget(parsed);
     found.sort_by_key(|finding| finding.range.start);
     found
 }
@@ -169,24 +158,4 @@ fn is_printed(rest: &str) -> bool {
         .unwrap_or_default();
     let operators = ["if", "else", "in", "is", "and", "or", "not", ""];
     value.starts_with(['"', '\'', '`']) || value.len() < rest.len() && !operators.contains(&first)
-}
-
-/// The code between the fences, at its place. Of a fence that stands alone, what is above is the code, unless it names
-/// a language.
-fn without_markdown(text: &str) -> String {
-    let is_fence = |line: &&str| line.trim_start().starts_with(FENCE);
-    let fences: Vec<&str> = text.lines().filter(is_fence).collect();
-    let mut within = matches!(fences.as_slice(), [only] if only.trim() == FENCE);
-    let mut kept = String::with_capacity(text.len());
-    for line in text.split_inclusive('\n') {
-        if within && !is_fence(&line) {
-            kept.push_str(line);
-        } else {
-            let end = line.trim_end_matches(['\r', '\n']).len();
-            kept.push_str(&" ".repeat(end));
-            kept.push_str(&line[end..]);
-        }
-        within ^= is_fence(&line);
-    }
-    kept
 }

@@ -49,7 +49,7 @@ pub(crate) fn check(code: &str, asked: &CodeQuestion) -> Checked {
     if parsed.has_syntax_errors() {
         let newer = syntax::newer(parsed.unsupported_syntax_errors());
         // The process that answers ends with the answer: trees with errors are never dropped.
-        let errors = mistakes::explain(code, parsed, version);
+        let errors = mistakes::explain(code, parsed);
         syntax::tell(errors.into_iter().chain(newer), &mut told);
         return concluded(told, Checked::default());
     }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::rule::Finding;
 use bind::Binder;
-use ruff_python_ast::{Expr, ExprCall, ModModule, PythonVersion};
+use ruff_python_ast::{Expr, ModModule, PythonVersion};
 use ruff_text_size::TextRange;
 use std::collections::HashMap;
 
@@ -53,13 +53,9 @@ enum Declared {
 #[derive(Debug)]
 struct Scope<'a> {
     kind: ScopeKind,
-    /// Of the function or class.
-    name: &'a str,
     parent: usize,
     /// By `global` and `nonlocal`, with the statement.
     declared: HashMap<&'a str, (Declared, TextRange)>,
-    /// It may have been left, by `return` or `exit()`, so that nothing that follows is certain to run.
-    left: bool,
 }
 
 /// How a name comes to be bound.
@@ -135,10 +131,8 @@ pub(crate) enum Resolution {
 pub(crate) struct Circumstances {
     /// It is in an annotation that the interpreter never evaluates.
     never: bool,
-    /// It is not evaluated whenever its function, or else the module, runs.
+    /// It is not evaluated whenever the program runs.
     pub(crate) conditional: bool,
-    /// It is in a `try` for names that may be absent.
-    pub(crate) expected: bool,
     /// It is a decorator, and so called.
     pub(crate) decorates: bool,
     /// What may catch its error: a place in the list, from 1.
@@ -165,7 +159,7 @@ pub(crate) enum Watch<'a> {
     /// `except` with these types; none: with all.
     Handler(&'a [Expr]),
     /// `with manager():`.
-    Manager(&'a ExprCall),
+    Manager(&'a Expr),
     /// `finally: return`.
     Return,
 }
@@ -181,13 +175,7 @@ pub(crate) struct Names<'a> {
     binds_by_text: bool,
     /// Each with the one around it.
     pub(crate) watches: Vec<(Watch<'a>, usize)>,
-    /// Names and attributes within a watch.
-    pub(crate) watched: Vec<(usize, &'a str)>,
-    /// What a scope calls whenever it runs.
-    pub(crate) calls: Vec<(usize, &'a str)>,
-    /// What is called in a `try` for names that may be absent.
-    pub(crate) expected_calls: Vec<&'a str>,
-    /// `NameError` is read, and not by a handler.
+    /// `NameError` is read: the program is ready for names that are absent.
     pub(crate) expects_name_errors: bool,
 }
 
@@ -298,31 +286,6 @@ impl<'a> Names<'a> {
             .iter()
             .filter(unknown)
             .filter(move |read| !is_private(read.name))
-    }
-
-    /// Functions and classes: the scope of each, the name by which it is called, and the scope around it.
-    pub(crate) fn owners(&self) -> impl Iterator<Item = (usize, &'a str, usize)> {
-        let named = self
-            .scopes
-            .iter()
-            .enumerate()
-            .filter(|(_, scope)| !scope.name.is_empty());
-        named.map(|(at, scope)| {
-            let around = self.owner_of(scope.parent);
-            let name = match scope.name {
-                "__init__" => self.scopes[around].name,
-                name => name,
-            };
-            (at, name, around)
-        })
-    }
-
-    /// The function, class or module of a scope.
-    pub(crate) fn owner_of(&self, scope: usize) -> usize {
-        let inner = |kind| matches!(kind, ScopeKind::Comprehension(_) | ScopeKind::TypeParameters);
-        self.around(scope)
-            .find(|at| !inner(self.scopes[*at].kind))
-            .unwrap_or(MODULE)
     }
 
     pub(crate) fn is_class(&self, scope: usize) -> bool {

@@ -171,13 +171,6 @@ static INDEX: LazyLock<HashMap<&'static str, &'static Group>> = LazyLock::new(||
     GROUPS.iter().flat_map(names).collect()
 });
 
-/// Modules of which everything is in a group.
-static WHOLE: LazyLock<HashMap<&'static str, &'static Group>> = LazyLock::new(|| {
-    let whole =
-        |(name, group): (&&'static str, &&'static Group)| name.strip_suffix(".*").map(|name| (name, *group));
-    INDEX.iter().filter_map(whole).collect()
-});
-
 /// Modules of C that are what others are made of.
 const UNDERLYING: &[(&str, &str)] = &[
     ("posix.", "os."),
@@ -195,7 +188,7 @@ const UNDERLYING: &[(&str, &str)] = &[
 pub(super) fn find(path: &str) -> Option<&'static Group> {
     find_by_name(path).or_else(|| {
         let (module, name) = path.rsplit_once('.')?;
-        let whole = WHOLE.get(module).copied();
+        let whole = INDEX.get(format!("{module}.*").as_str()).copied();
         whole.filter(|_| !name.starts_with("__"))
     })
 }
@@ -212,29 +205,14 @@ pub(super) fn find_by_name(path: &str) -> Option<&'static Group> {
 
 /// What is known of a name that every module has.
 pub(super) fn find_builtin(name: &str) -> Option<&'static Group> {
-    static BUILTINS: LazyLock<HashMap<&'static str, &'static Group>> = LazyLock::new(|| {
-        let builtin = |(name, group): (&&'static str, &&'static Group)| {
-            name.strip_prefix("builtins.").map(|name| (name, *group))
-        };
-        INDEX.iter().filter_map(builtin).collect()
-    });
-    BUILTINS.get(name).copied()
+    INDEX.get(format!("builtins.{name}").as_str()).copied()
 }
 
 /// The gravest thing that stands directly in a module, with its name.
 pub(super) fn in_module(module: &str) -> Option<(&'static Group, &'static str)> {
-    let of_module = |name: &&str| name.rsplit_once('.').is_some_and(|(of, _)| of == module);
-    GROUPS
-        .iter()
-        .filter(|group| group.weight == Weight::GRAVE)
-        .find_map(|group| {
-            group
-                .names
-                .iter()
-                .copied()
-                .find(|name| of_module(name))
-                .map(|name| (group, name))
-        })
+    let grave = GROUPS.iter().filter(|group| group.weight == Weight::GRAVE);
+    let mut names = grave.flat_map(|group| group.names.iter().map(move |name| (group, *name)));
+    names.find(|(_, name)| name.rsplit_once('.').is_some_and(|(of, _)| of == module))
 }
 
 #[cfg(test)]

@@ -64,3 +64,16 @@ fn errors(code: &str, profile: Profile) -> Vec<String> {
         .filter(|line| line.contains(" error: "))
         .collect()
 }
+
+/// The cases of a table: section, program, and what is expected of it.
+pub(super) fn cases(table: &'static str) -> impl Iterator<Item = (&'static str, String, &'static str)> {
+    let mut section = "";
+    table.lines().filter_map(move |line| {
+        let case = line.rsplit_once(" =>");
+        if case.is_none() && line.starts_with('[') {
+            section = line.trim_matches(['[', ']']);
+        }
+        let (code, expect) = case?;
+        Some((section, code.replace("\\n", "\n"), expect.trim()))
+    })
+}

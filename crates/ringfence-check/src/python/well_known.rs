@@ -4,6 +4,7 @@
 
 mod table;
 
+use super::profile::STANDARD_LIBRARY;
 use ringfence_types::ModuleName;
 use ruff_python_ast::Stmt;
 use std::{
@@ -11,8 +12,7 @@ use std::{
     sync::LazyLock,
 };
 use table::{
-    ALIASES, CALLED, DATETIME_CLASS, MODULES, NAMES, OTHER_MODULES, OTHER_ROOTS, PACKAGES, Plain, WORDS,
-    of_modules,
+    ALIASES, CALLED, DATETIME_CLASS, MODULES, NAMES, OTHER_MODULES, PACKAGES, Plain, WORDS, of_modules,
 };
 
 /// Of an operator's own import.
@@ -30,18 +30,23 @@ pub(super) enum Usage<'a> {
 /// So many attributes tell which part of a package is meant.
 pub(super) const ATTRIBUTES_MAX: usize = 3;
 
-#[derive(Clone, Debug)]
-enum Meaning {
-    Module(&'static str),
-    /// Of a module whose name is an ordinary word.
-    Word(&'static str),
+/// An import that a name may stand for.
+struct Meaning {
+    statement: String,
+    fits: Fits,
+}
+
+/// Which uses of a name an import fits.
+enum Fits {
+    All,
+    Called,
+    /// A module, of which any attribute is read.
+    Module,
+    /// A module whose name is an ordinary word, or a class: one of these attributes is read.
+    Attributes(&'static [&'static str]),
+    /// The class, not the module of the same name.
+    Datetime,
     Package(&'static str, Plain, &'static [&'static str]),
-    Alias(&'static str, &'static str),
-    Name(&'static str, &'static str),
-    Called(&'static str, &'static str),
-    DatetimeClass,
-    /// `dt`: the module or the class.
-    ShortDatetime,
 }
 
 /// By module, what makes a use of its name a use of the module.
@@ -53,30 +58,41 @@ static ATTRIBUTES: LazyLock<HashMap<&str, Vec<&str>>> = LazyLock::new(|| {
 
 static TABLE: LazyLock<HashMap<&str, Vec<Meaning>>> = LazyLock::new(|| {
     let mut table: HashMap<&str, Vec<Meaning>> = HashMap::new();
-    let mut add = |name, meaning| table.entry(name).or_default().push(meaning);
+    let mut add = |name, statement, fits| table.entry(name).or_default().push(Meaning { statement, fits });
     for module in MODULES.iter().chain(OTHER_MODULES) {
-        add(*module, Meaning::Module(module));
+        add(*module, format!("import {module}"), Fits::Module);
     }
-    for module in ATTRIBUTES.keys() {
-        add(*module, Meaning::Word(module));
+    for (module, known) in ATTRIBUTES.iter() {
+        add(*module, format!("import {module}"), Fits::Attributes(known));
     }
     for (package, plain, parts) in PACKAGES {
-        add(*package, Meaning::Package(package, *plain, parts));
+        add(
+            *package,
+            format!("import {package}"),
+            Fits::Package(package, *plain, parts),
+        );
     }
     for (name, module) in ALIASES
         .split_ascii_whitespace()
         .filter_map(|pair| pair.split_once('='))
     {
-        add(name, Meaning::Alias(module, name));
+        add(name, format!("import {module} as {name}"), Fits::Module);
     }
     for (module, name) in of_modules(NAMES) {
-        add(name, Meaning::Name(module, name));
+        add(name, format!("from {module} import {name}"), Fits::All);
     }
     for (module, name) in of_modules(CALLED) {
-        add(name, Meaning::Called(module, name));
+        add(name, format!("from {module} import {name}"), Fits::Called);
     }
-    add("datetime", Meaning::DatetimeClass);
-    add("dt", Meaning::ShortDatetime);
+    add(
+        "datetime",
+        "from datetime import datetime".to_owned(),
+        Fits::Datetime,
+    );
+    let class = "from datetime import datetime as dt".to_owned();
+    add("dt", class, Fits::Attributes(DATETIME_CLASS));
+    let module = Fits::Attributes(&ATTRIBUTES["datetime"]);
+    add("dt", "import datetime as dt".to_owned(), module);
     table
 });
 
@@ -103,47 +119,19 @@ pub(super) fn narrower(name: &str, uses: &[Usage<'_>]) -> Option<String> {
 
 impl Meaning {
     fn statement(&self, uses: &[Usage<'_>]) -> Option<String> {
-        match self {
-            Self::Module(module) => is_module(uses, |_| true).then(|| format!("import {module}")),
-            Self::Word(module) => {
-                is_module(uses, |first| has_attribute(module, first)).then(|| format!("import {module}"))
-            }
-            Self::Alias(module, name) => {
-                is_module(uses, |_| true).then(|| format!("import {module} as {name}"))
-            }
-            Self::Package(package, plain, parts) => parts_of(package, *plain, parts, uses),
-            Self::Name(module, name) => Some(format!("from {module} import {name}")),
-            Self::Called(module, name) => {
-                let called = uses.iter().all(|used| *used == Usage::Called);
-                called.then(|| format!("from {module} import {name}"))
-            }
-            Self::ShortDatetime => short_datetime(uses),
-            Self::DatetimeClass => {
-                let of_class = |used: &Usage<'_>| match used {
-                    Usage::Attributes(chain) => {
-                        chain.first().is_some_and(|first| DATETIME_CLASS.contains(first))
-                    }
-                    Usage::Called | Usage::Bare => true,
-                };
-                uses.iter()
-                    .all(of_class)
-                    .then(|| "from datetime import datetime".to_owned())
-            }
-        }
+        let fits = match self.fits {
+            Fits::All => true,
+            Fits::Called => uses.iter().all(|used| *used == Usage::Called),
+            Fits::Module => is_module(uses, |_| true),
+            Fits::Attributes(known) => is_module(uses, |first| known.contains(&first)),
+            Fits::Datetime => uses.iter().all(|used| match used {
+                Usage::Attributes(chain) => chain.first().is_some_and(|first| DATETIME_CLASS.contains(first)),
+                Usage::Called | Usage::Bare => true,
+            }),
+            Fits::Package(package, plain, parts) => return parts_of(package, plain, parts, uses),
+        };
+        fits.then(|| self.statement.clone())
     }
-}
-
-fn has_attribute(module: &str, name: &str) -> bool {
-    ATTRIBUTES.get(module).is_some_and(|known| known.contains(&name))
-}
-
-/// `dt.now()` wants the class and `dt.timedelta()` the module; `dt` alone may be anything.
-fn short_datetime(uses: &[Usage<'_>]) -> Option<String> {
-    if is_module(uses, |first| has_attribute("datetime", first)) {
-        return Some("import datetime as dt".to_owned());
-    }
-    is_module(uses, |first| DATETIME_CLASS.contains(&first))
-        .then(|| "from datetime import datetime as dt".to_owned())
 }
 
 /// A module is never called, and at least once something of it is used.
@@ -247,14 +235,8 @@ const NOT_EVERYWHERE: &[&str] = &[
 pub(super) fn is_standard(statement: &str) -> bool {
     imported(statement).into_iter().all(|(module, name)| {
         let root = module.split('.').next().unwrap_or_default();
-        let is_new = [Some(root), name]
-            .into_iter()
-            .flatten()
-            .any(|name| NOT_EVERYWHERE.contains(&name));
-        let is_package =
-            PACKAGES.iter().any(|(package, ..)| *package == root) && !OTHER_ROOTS.contains(&root);
-        let is_word = ATTRIBUTES.contains_key(root) && !OTHER_ROOTS.contains(&root);
-        !is_new && (MODULES.contains(&root) || is_package || is_word)
+        let mut names = [Some(root), name].into_iter().flatten();
+        STANDARD_LIBRARY.contains(&root) && !names.any(|name| NOT_EVERYWHERE.contains(&name))
     })
 }
 

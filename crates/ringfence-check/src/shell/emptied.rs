@@ -2,13 +2,22 @@
 
 use super::{
     call::Call,
-    guards::From,
     place::{self, Location},
     scene::Scene,
     syntax::{Operation, Part, ShellWord},
     value::is_known,
 };
 use crate::unknown::UNKNOWN;
+
+/// How far back a test of the variable is looked for.
+const TEXT_BACK_MAX: usize = 16 * 1024;
+
+/// The first place from which on an empty variable is unlikely: the script ends where a command fails (`set -eu`,
+/// `#!/bin/sh -e`), or it removes what it made itself.
+pub(super) fn guard(text: &str) -> Option<usize> {
+    let signs = ["set -", "sh -", "mktemp"];
+    signs.iter().filter_map(|sign| text.find(sign)).min()
+}
 
 /// The variable that has to be empty for it, of the first path that leads to `/` then.
 pub(super) fn variable<'s>(scene: &Scene<'s>, command: usize, call: &Call) -> Option<&'s str> {
@@ -24,39 +33,32 @@ fn of_word<'s>(scene: &Scene<'s>, word: &'s ShellWord<'s>) -> Option<&'s str> {
     for part in &word.parts {
         match part {
             Part::Text(text, _) => rest.push_str(text),
-            Part::Variable { name, operation, .. }
-                if may_be_empty(scene, name, operation, word.range.start) =>
-            {
+            Part::Variable { name, operation, .. } => {
+                let plain = match operation {
+                    Operation::Plain => true,
+                    Operation::Default(word) => word.range.is_empty(),
+                    Operation::Other => false,
+                };
+                if !plain || !may_be_empty(scene, name, word.range.start) {
+                    return None;
+                }
                 named = named.or(Some(*name));
             }
             _ => return None,
         }
     }
-    let root = rest.starts_with('/') && place::of(&rest, None) == Location::Root;
+    let root = rest.starts_with('/') && place::of(&rest, None) == Some(Location::Root);
     named.filter(|_| root)
 }
 
-fn may_be_empty(scene: &Scene<'_>, name: &str, operation: &Operation<'_>, at: usize) -> bool {
-    let has_default = match operation {
-        Operation::Plain => false,
-        Operation::Default(word) if word.range.is_empty() => true,
-        _ => return false,
-    };
-    let before = |place: Option<&usize>| place.is_some_and(|place| *place < at);
-    let guards = scene.guards;
-    // What is known in part is not empty; what is known to be empty is told as what it is.
-    let known = scene
-        .values
-        .get(name, at)
-        .is_some_and(|value| is_known(value) || !value.trim_matches(UNKNOWN).is_empty());
-    if known || before(guards.tested.get(name)) {
+/// It has no value that is known in part, and nothing before the place uses or tests it.
+fn may_be_empty(scene: &Scene<'_>, name: &str, at: usize) -> bool {
+    let value = scene.values.get(name, at);
+    let known = value.is_some_and(|value| is_known(value) || !value.trim_matches(UNKNOWN).is_empty());
+    if known || scene.guard.is_some_and(|guard| guard < at) {
         return false;
     }
-    let places = guards.assigned.get(name).map_or(&[][..], Vec::as_slice);
-    let last = places.partition_point(|(place, _)| *place < at).checked_sub(1);
-    match last.and_then(|last| places.get(last)) {
-        Some((_, From::Path)) => false,
-        Some((_, From::Output)) => !before(guards.failure.as_ref()),
-        _ => has_default || !before(guards.unset.as_ref()),
-    }
+    let from = scene.text.floor_char_boundary(at.saturating_sub(TEXT_BACK_MAX));
+    let before = scene.text.get(from..at).unwrap_or_default();
+    !before.contains(&format!("${name}")) && !before.contains(&format!("${{{name}"))
 }

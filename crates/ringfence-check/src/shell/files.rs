@@ -29,7 +29,7 @@ pub(super) fn look(out: &mut Reporter<'_>, command: usize, call: &Call) {
         "mv" if last == Some("/dev/null") => removal(out, command, call),
         "rsync" if call.texts().any(|text| text.starts_with("--delete")) => {
             let directory = out.scene.directory(command);
-            if last.is_some_and(|path| place::of(path, directory).loses_much()) {
+            if last.is_some_and(|path| place::of(path, directory).is_some()) {
                 let what = format!("`{}` empties what it copies to", call.shown());
                 out.tell(&rules::REMOVE_ROOT, what);
             }
@@ -85,7 +85,7 @@ fn removal(out: &mut Reporter<'_>, command: usize, call: &Call) {
     let mut what = format!("`{}` removes files", call.shown());
     for path in call.operands() {
         let at = place::of(path, directory);
-        if recursive && at.loses_much() {
+        if recursive && let Some(at) = at {
             let seen = match directory {
                 Some(directory) if !path.starts_with(['/', '~']) => format!(" in `{}`", shown(directory)),
                 _ => String::new(),
@@ -103,7 +103,7 @@ fn removal(out: &mut Reporter<'_>, command: usize, call: &Call) {
             let what = format!("`{}` removes a history or a log", call.shown());
             out.tell(&rules::HISTORY, what);
         }
-        if at.loses_much() || stays(path) {
+        if at.is_some() || stays(path) {
             severity = Warning;
             what = format!("`{}` removes files of the system or of a home", call.shown());
         }
@@ -132,7 +132,7 @@ fn found_and_removed(out: &mut Reporter<'_>, command: usize, call: &Call) {
     }
     let directory = out.scene.directory(command);
     let mut starts = call.texts().take_while(|text| !text.starts_with(['-', '(', '!']));
-    let wide = starts.any(|path| place::of(path, directory).loses_much());
+    let wide = starts.any(|path| place::of(path, directory).is_some());
     let narrowed = call.texts().any(|text| NARROWING.contains(&text));
     let what = format!("`{}` removes what it finds", call.shown());
     match (wide, narrowed) {
@@ -247,7 +247,7 @@ fn formatted(out: &mut Reporter<'_>, call: &Call) {
 fn reaches(out: &Reporter<'_>, command: usize, call: &Call, places: &[Location]) -> bool {
     let directory = out.scene.directory(command);
     let mut paths = call.operands().into_iter().skip(1);
-    paths.any(|path| places.contains(&place::of(path, directory)))
+    paths.any(|path| place::of(path, directory).is_some_and(|at| places.contains(&at)))
 }
 
 fn mode(out: &mut Reporter<'_>, command: usize, call: &Call) {

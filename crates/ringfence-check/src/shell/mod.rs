@@ -7,13 +7,11 @@ mod call;
 mod compound;
 mod emptied;
 mod files;
-mod guards;
 mod habits;
 mod network;
 mod place;
 mod quoted;
 mod reader;
-mod remote;
 mod scene;
 mod simple;
 mod syntax;
@@ -99,7 +97,7 @@ impl Check {
             script,
             values: &values,
             started: &started,
-            guards: &guards::Guards::of(text, script, &started),
+            guard: emptied::guard(text),
         };
         let fetched = Fetched::of(&scene);
         for (index, command) in script.commands.iter().enumerate() {

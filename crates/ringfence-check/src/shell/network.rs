@@ -2,7 +2,6 @@
 
 use super::{
     call::{Call, base, is_interpreter, is_shell},
-    remote::{self, Remote},
     rules,
     scene::{Reporter, Scene, connects, downloads},
     syntax::{Command, Part, Pipeline, Redirection, ShellWord},
@@ -158,24 +157,11 @@ pub(super) fn look(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call, f
     }
     if lets_in(call) {
         let what = format!("`{}` joins a program to a connection", call.shown());
-        return out.tell(&rules::REVERSE_SHELL, what);
-    }
-    match remote::of(call) {
-        _ if remote || SPEAKING.contains(&call.name.as_str()) => {
-            out.tell(&rules::NETWORK, format!("`{}` uses the network", call.name));
-        }
-        Some(Remote::Others(what)) => out.tell(&rules::NETWORK, format!("`{what}` uses the network")),
-        Some(Remote::Packages(what)) => {
-            let what = format!("`{what}` fetches packages over the network");
-            let hint = remote::PACKAGES_HINT.to_owned();
-            out.tell_with_hint(&rules::NETWORK, rules::NETWORK.severity, what, hint);
-        }
-        None => {}
+        out.tell(&rules::REVERSE_SHELL, what);
+    } else if remote {
+        out.tell(&rules::NETWORK, format!("`{}` uses the network", call.name));
     }
 }
-
-#[rustfmt::skip]
-const SPEAKING: &[&str] = &["ssh", "scp", "sftp", "nmap", "ping", "dig", "nslookup", "host", "masscan"];
 
 /// It starts a program for the other end of the connection.
 fn lets_in(call: &Call) -> bool {

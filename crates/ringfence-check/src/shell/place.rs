@@ -2,7 +2,8 @@
 
 use crate::unknown::UNKNOWN;
 
-/// From the most to the least that is lost with it.
+/// What is lost with much else: the system, a part of it, a whole home, or what is above the working directory that
+/// goes with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Location {
     /// `/`, `/*`
@@ -13,16 +14,6 @@ pub(super) enum Location {
     Home,
     /// `..`, `../*`
     Above,
-    /// `.`, `*`
-    Here,
-    /// Below one of the system's directories.
-    BelowSystem,
-    /// Below a home.
-    BelowHome,
-    /// `build`, `/tmp/x`
-    Elsewhere,
-    /// Nothing is known of it.
-    Unknown,
 }
 
 #[rustfmt::skip]
@@ -36,20 +27,13 @@ const SYSTEM_BELOW: &[&str] = &[
     "var/spool", "etc/ssh", "etc/ssl", "boot/efi",
 ];
 
-impl Location {
-    /// Is it the system, a part of it, a whole home, or what is above the working directory that goes with it.
-    pub(super) fn loses_much(self) -> bool {
-        matches!(self, Self::Root | Self::System | Self::Home | Self::Above)
-    }
-}
-
 /// Of a path in a program of another language.
 pub(crate) fn loses_much(path: &str) -> bool {
-    of(path, None).loses_much()
+    of(path, None).is_some()
 }
 
-/// Of a path, seen from a directory; none: from wherever the script is.
-pub(super) fn of(path: &str, from: Option<&str>) -> Location {
+/// Of a path, seen from a directory, or else from wherever the script is; none: less is lost, or it is not known.
+pub(super) fn of(path: &str, from: Option<&str>) -> Option<Location> {
     let absolute = path.starts_with(['/', '~']);
     let joined = match from {
         Some(from) if !absolute => format!("{from}/{path}"),
@@ -71,35 +55,26 @@ pub(super) fn of(path: &str, from: Option<&str>) -> Location {
     while names.last().is_some_and(|name| is_everything(name)) {
         names.pop();
     }
-    if joined.starts_with(UNKNOWN) {
-        return Location::Unknown;
-    }
-    match (rooted, tilde) {
-        (true, _) => below_root(&names),
-        (_, true) => match names.as_slice() {
-            [] => Location::Above,
-            [_] => Location::Home,
-            _ => Location::BelowHome,
-        },
-        _ if above > 0 && names.is_empty() => Location::Above,
-        _ if names.is_empty() => Location::Here,
-        _ => Location::Elsewhere,
+    match names.as_slice() {
+        _ if joined.starts_with(UNKNOWN) => None,
+        names if rooted => below_root(names),
+        [] if tilde || above > 0 => Some(Location::Above),
+        [_] if tilde => Some(Location::Home),
+        _ => None,
     }
 }
 
-fn below_root(names: &[&str]) -> Location {
+fn below_root(names: &[&str]) -> Option<Location> {
     match names {
-        [] => Location::Root,
-        [name] if name.contains(UNKNOWN) => Location::Unknown,
-        [name] if SYSTEM.contains(name) => Location::System,
+        [] => Some(Location::Root),
+        ["home" | "Users", _] => Some(Location::Home),
+        [name] if name.contains(UNKNOWN) => None,
         // `/b*`, `/?tc`
-        [name] if name.contains(['*', '?', '[']) => Location::System,
-        ["home" | "Users", _] | ["root"] => Location::Home,
-        ["home" | "Users" | "root", ..] => Location::BelowHome,
-        [first, second] if SYSTEM_BELOW.contains(&format!("{first}/{second}").as_str()) => Location::System,
-        ["tmp", ..] | ["dev", "shm", ..] | ["var", "tmp", ..] => Location::Elsewhere,
-        [first, ..] if SYSTEM.contains(first) => Location::BelowSystem,
-        _ => Location::Elsewhere,
+        [name] if SYSTEM.contains(name) || name.contains(['*', '?', '[']) => Some(Location::System),
+        [first, second] if SYSTEM_BELOW.contains(&format!("{first}/{second}").as_str()) => {
+            Some(Location::System)
+        }
+        _ => None,
     }
 }
 
@@ -124,88 +99,33 @@ pub(super) fn is_disk(path: &str) -> bool {
 mod tests {
     use super::*;
 
-    #[track_caller]
-    fn check(path: &str, expect: Location) {
-        assert_eq!(of(path, None), expect, "{path}");
-    }
-
     #[test]
     fn a_path_is_judged_by_where_it_leads() {
-        for path in ["/", "//", "/*", "/./", "/etc/..", "/.*", "/usr/../*"] {
-            check(path, Location::Root);
-        }
-        for path in [
-            "/etc",
-            "/etc/",
-            "/etc/*",
-            "/home/*",
-            "/usr/lib",
-            "/b*",
-            "/var/lib/",
+        use Location::{Above, Home, Root, System};
+        for (paths, expect) in [
+            ("/ // /* /./ /etc/.. /.* /usr/../*", Some(Root)),
+            (
+                "/usr /usr/ /etc /etc/ /etc/* /home/* /home /usr/lib /b* /var/lib/",
+                Some(System),
+            ),
+            ("~ ~/ ~/* /home/alice ~root", Some(Home)),
+            (".. ../ ../* ../../ build/../.. ~/..", Some(Above)),
+            (
+                ". ./ * ./* ./.* a usr build/ build ./build/* *.o /tmp/x /tmp",
+                None,
+            ),
+            (
+                "../sibling /workspace /workspace/x /etc/nginx/conf ~/.cache \u{FFFD}/x /usr/share/x",
+                None,
+            ),
         ] {
-            check(path, Location::System);
+            for path in paths.split(' ') {
+                assert_eq!(of(path, None), expect, "{path}");
+            }
         }
-        for path in ["~", "~/", "~/*", "/home/alice", "~root"] {
-            check(path, Location::Home);
-        }
-        for path in ["..", "../", "../*", "../../", "build/../..", "~/.."] {
-            check(path, Location::Above);
-        }
-        for path in [".", "./", "*", "./*", "./.*"] {
-            check(path, Location::Here);
-        }
-        for path in [
-            "build",
-            "./build/*",
-            "*.o",
-            "/tmp/x",
-            "/tmp",
-            "../sibling",
-            "/workspace/x",
-        ] {
-            check(path, Location::Elsewhere);
-        }
-        check("/etc/nginx/conf", Location::BelowSystem);
-        check("~/.cache", Location::BelowHome);
-        check("\u{FFFD}/x", Location::Unknown);
-        assert_eq!(of("*", Some("/")), Location::Root);
-        assert_eq!(of("lib", Some("/usr")), Location::System);
-    }
-
-    #[test]
-    fn roots_are_known_however_they_are_written() {
-        for path in [
-            "/",
-            "//",
-            "/.",
-            "/*",
-            "/usr",
-            "/usr/",
-            "/usr/lib",
-            "~",
-            "~/",
-            "..",
-            "../..",
-            "/home",
-            "/home/alice",
-        ] {
-            assert!(loses_much(path), "{path}");
-        }
-        for path in [
-            "",
-            ".",
-            "a",
-            "usr",
-            "/workspace",
-            "/tmp",
-            "/tmp/x",
-            "../a",
-            "~/a",
-            "/usr/share/x",
-            "build/",
-        ] {
-            assert!(!loses_much(path), "{path}");
-        }
+        assert_eq!(of("", None), None);
+        assert_eq!(of("*", Some("/")), Some(Root));
+        assert_eq!(of("lib", Some("/usr")), Some(System));
     }
 
     #[test]

@@ -27,6 +27,7 @@ fn check(code: &str, expect: &[&str]) {
     assert_eq!(commands_of(code), expect, "{code}");
 }
 
+#[rustfmt::skip]
 #[test]
 fn words_are_those_that_bash_sees() {
     check("r\\m -r'f' \"/\" # not this", &["rm|-rf|/"]);
@@ -63,6 +64,7 @@ fn words_are_those_that_bash_sees() {
     );
 }
 
+#[rustfmt::skip]
 #[test]
 fn commands_are_found_wherever_they_stand() {
     check(
@@ -98,70 +100,25 @@ fn commands_are_found_wherever_they_stand() {
     );
 }
 
+#[rustfmt::skip]
 #[test]
 fn what_bash_refuses_is_told() {
     for code in [
-        "if a; then b",
-        "while a; do b",
-        "for i in a; do b",
-        "case x in a) b",
-        "{ a",
-        "( a",
-        "echo 'x",
-        "echo \"x",
-        "echo $(a",
-        "echo `a",
-        "echo ${x",
-        "[[ a",
-        "f() ",
-        "fi",
-        "done",
-        "esac",
-        "}",
-        ")",
-        "a | | b",
-        "a &&",
-        "a |",
-        "; a",
-        "if a; then b; done",
-        "if; then a; fi",
-        "if a; then fi",
-        "a ;; b",
-        "for x in a; b; done",
-        "& a",
-        "echo $'x",
-        "x=(a",
-        "while do a; done",
-        "case x in a b) c;; esac",
-        "a (b)",
-        "> ",
-        "{ }",
-        "()",
+        "if a; then b", "while a; do b", "for i in a; do b", "case x in a) b", "{ a", "( a", "echo 'x", "echo \"x",
+        "echo $(a", "echo `a", "echo ${x", "[[ a", "f() ", "fi", "done", "esac", "}", ")", "a | | b", "a &&", "a |",
+        "; a", "if a; then b; done", "if; then a; fi", "if a; then fi", "a ;; b", "for x in a; b; done", "& a",
+        "echo $'x", "x=(a", "while do a; done", "case x in a b) c;; esac", "a (b)", "> ", "{ }", "()",
     ] {
         assert_ne!(read(code).faults, [], "{code}");
     }
 }
 
+#[rustfmt::skip]
 #[test]
 fn hostile_nesting_ends() {
     for piece in [
-        "(",
-        "{ ",
-        "$(",
-        "\"$(",
-        "`",
-        "${x:-",
-        "((",
-        "$((",
-        "<(",
-        "if ",
-        "case x in a) ",
-        "f() ",
-        "[[ ",
-        "\"",
-        "<<A ",
-        "((\n",
-        "a=(",
+        "(", "{ ", "$(", "\"$(", "`", "${x:-", "((", "$((", "<(", "if ", "case x in a) ", "f() ", "[[ ", "\"", "<<A ",
+        "((\n", "a=(",
     ] {
         let code = piece.repeat(100_000);
         assert!(read(&code).faults.len() <= 20, "{piece}");

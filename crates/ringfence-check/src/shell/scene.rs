@@ -2,7 +2,6 @@
 
 use super::{
     call::{Call, Started, said},
-    guards::Guards,
     syntax::{Command, Part, Script, ShellWord},
     value::Values,
 };
@@ -51,7 +50,8 @@ pub(super) struct Scene<'s> {
     pub(super) values: &'s Values<'s>,
     /// By command.
     pub(super) started: &'s [Started],
-    pub(super) guards: &'s Guards<'s>,
+    /// See [`super::emptied::guard`].
+    pub(super) guard: Option<usize>,
 }
 
 /// Takes what is found at one place.

@@ -1,4 +1,5 @@
-//! What is done to processes, to the machine, and to what runs later: a table from programs to rules.
+//! What is done to processes, to the machine, and to what runs later, and what speaks to other hosts: a table from
+//! programs to rules.
 
 use super::{call::Call, rules, scene::Reporter};
 use crate::{
@@ -45,6 +46,9 @@ const fn row(names: &'static [&'static str], when: When, rule: &'static Rule, wh
 const STOPS: &str = "stops the machine";
 const LATER: &str = "plans work for later";
 const CHANGES: &str = "changes the system";
+const SPEAKS: &str = "uses the network";
+const FETCHES: &str = "fetches packages over the network";
+const FETCHES_HINT: &str = "Packages are named in `packages`, or installed by `install_package`.";
 const SERVICES: &[&str] = &["systemctl", "loginctl"];
 
 /// The first row of a program that holds is told.
@@ -111,6 +115,58 @@ static ROWS: &[Row] = &[
         Always,
         &rules::SYSTEM_SETTINGS, CHANGES,
     ),
+    row(
+        &["ssh", "scp", "sftp", "nmap", "ping", "dig", "nslookup", "host", "masscan"],
+        Always,
+        &rules::NETWORK, SPEAKS,
+    ),
+    row(&["git"], First(&["clone", "fetch", "pull", "push", "ls-remote"]), &rules::NETWORK, SPEAKS),
+    row(
+        &["git"],
+        Is(|call| matches!(call.operands().as_slice(), ["submodule" | "remote", "update", ..])),
+        &rules::NETWORK, SPEAKS,
+    ),
+    row(&["rsync"], Is(|call| call.operands().iter().any(|text| names_host(text))), &rules::NETWORK, SPEAKS),
+    row(&["docker", "podman"], First(&["push", "pull", "login"]), &rules::NETWORK, SPEAKS),
+    row(&["gh", "hub"], NotAny(&["config", "completion"]), &rules::NETWORK, SPEAKS),
+    row(
+        &["pip", "pip3", "pipx"],
+        First(&["install", "download", "wheel", "upgrade", "run"]),
+        &rules::NETWORK, FETCHES,
+    ),
+    row(
+        &["python", "python3"],
+        Is(|call| matches!(call.operands().as_slice(), ["pip", "install" | "download" | "wheel", ..])),
+        &rules::NETWORK, FETCHES,
+    ),
+    row(
+        &["uv", "poetry", "pipenv", "conda", "mamba"],
+        First(&["install", "add", "sync", "update", "create", "lock", "pip"]),
+        &rules::NETWORK, FETCHES,
+    ),
+    row(
+        &["npm", "pnpm", "bun", "yarn"],
+        First(&["install", "i", "ci", "add", "update", "up", "upgrade", "publish"]),
+        &rules::NETWORK, FETCHES,
+    ),
+    row(&["yarn"], Is(|call| call.arguments.is_empty()), &rules::NETWORK, FETCHES),
+    row(
+        &["apt", "apt-get", "aptitude", "apk", "dnf", "yum", "microdnf", "zypper", "brew", "snap"],
+        First(&[
+            "install", "add", "update", "upgrade", "dist-upgrade", "full-upgrade", "download", "makecache", "refresh",
+            "build-dep",
+        ]),
+        &rules::NETWORK, FETCHES,
+    ),
+    row(&["pacman"], With("S", &["sync"]), &rules::NETWORK, FETCHES),
+    row(&["cargo"], First(&["install", "fetch", "update", "publish"]), &rules::NETWORK, FETCHES),
+    row(&["gem"], First(&["install", "update", "push"]), &rules::NETWORK, FETCHES),
+    row(&["bundle", "composer"], First(&["install", "update", "require"]), &rules::NETWORK, FETCHES),
+    row(
+        &["go"],
+        Is(|call| matches!(call.operands().as_slice(), ["get" | "install", ..] | ["mod", "download" | "tidy", ..])),
+        &rules::NETWORK, FETCHES,
+    ),
 ];
 
 impl When {
@@ -130,8 +186,13 @@ impl When {
 
 pub(super) fn look(out: &mut Reporter<'_>, call: &Call) {
     let mut rows = ROWS.iter().filter(|row| row.names.contains(&call.name.as_str()));
-    if let Some(row) = rows.find(|row| row.when.holds(call)) {
-        out.tell(row.rule, format!("`{}` {}", call.shown(), row.what));
+    let Some(row) = rows.find(|row| row.when.holds(call)) else {
+        return;
+    };
+    let what = format!("`{}` {}", call.shown(), row.what);
+    match row.what {
+        FETCHES => out.tell_with_hint(row.rule, row.rule.severity, what, FETCHES_HINT.to_owned()),
+        _ => out.tell(row.rule, what),
     }
 }
 
@@ -149,6 +210,12 @@ fn kills_all(call: &Call) -> bool {
 /// `pkill -u somebody`
 fn kills_all_of_user(call: &Call) -> bool {
     call.has("u", &[]) && call.operands().len() < 2
+}
+
+/// `host:path`, `rsync://host/path`
+fn names_host(text: &str) -> bool {
+    let before = text.split_once(':').map(|(before, _)| before);
+    before.is_some_and(|before| !before.is_empty() && !before.contains('/'))
 }
 
 /// A container that sees the host.

@@ -1,11 +1,7 @@
-//! Values that must differ, without keeping them: a keyed hash of 128 bits of each. Without the key
-//! two values cannot be made to share one; by chance it happens once in 10^25 tables of the largest size.
+//! Values that must differ, without keeping them: a keyed hash of each.
 
-use crate::question::Unusable;
-use std::{
-    collections::HashSet,
-    hash::{BuildHasher, RandomState},
-};
+use crate::{keyed_hash::Keys, question::Unusable};
+use std::collections::HashSet;
 
 /// Of all columns together: about 150 MB.
 const VALUES_MAX: usize = 4_000_000;
@@ -13,15 +9,14 @@ const VALUES_MAX: usize = 4_000_000;
 /// What has been seen of all columns.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    keys: [RandomState; 2],
-    values: HashSet<(u64, u64)>,
+    keys: Keys,
+    values: HashSet<[u64; 2]>,
 }
 
 impl Seen {
     /// Is it the first of this value in the column.
     pub(super) fn is_new(&mut self, column: usize, value: &[u8]) -> Result<bool, Unusable> {
-        let [one, other] = &self.keys;
-        let hash = (one.hash_one((column, value)), other.hash_one((column, value)));
+        let hash = self.keys.hash(&(column, value));
         if self.values.len() >= VALUES_MAX && !self.values.contains(&hash) {
             return Err(Unusable::new(
                 format!("the columns that are `unique` have more than {VALUES_MAX} values."),

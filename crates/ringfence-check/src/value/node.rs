@@ -5,6 +5,7 @@ use super::{
     excerpt, meter,
     tree::{Member, Members, Tree},
 };
+use crate::keyed_hash::Keys;
 use jsonschema::{
     JsonType,
     json::{Array, Json, Node, NodeIdentity, Object, cmp},
@@ -12,7 +13,7 @@ use jsonschema::{
 use serde_json::{Number, Value};
 use std::{
     borrow::Cow,
-    hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState},
+    hash::{Hash, Hasher},
     iter::Map,
     slice::Iter,
 };
@@ -190,27 +191,10 @@ fn equals(tree: &Tree<'_>, expected: &Value) -> bool {
 
 /// By keyed hashes of 128 bits, so that values that share one cannot be chosen.
 fn is_unique(items: &[Tree<'_>]) -> bool {
-    let keys = [RandomState::new(), RandomState::new()];
-    let hash = |item: &Tree<'_>| {
-        let mut hashers = Twice(keys.each_ref().map(RandomState::build_hasher));
-        item.hash(&mut hashers);
-        hashers.0.map(|hasher| hasher.finish())
-    };
-    let mut hashes: Vec<[u64; 2]> = items.iter().map(hash).collect();
+    let keys = Keys::default();
+    let mut hashes: Vec<[u64; 2]> = items.iter().map(|item| keys.hash(item)).collect();
     hashes.sort_unstable();
     hashes.windows(2).all(|pair| pair.first() != pair.last())
-}
-
-struct Twice([DefaultHasher; 2]);
-
-impl Hasher for Twice {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.iter_mut().for_each(|hasher| hasher.write(bytes));
-    }
-
-    fn finish(&self) -> u64 {
-        self.0.iter().fold(0, |bits, hasher| bits ^ hasher.finish())
-    }
 }
 
 /// Values that are equal for JSON Schema hash alike.

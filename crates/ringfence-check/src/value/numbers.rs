@@ -1,5 +1,8 @@
 //! What a JSON parser does not tell: which numbers it rounds. The result has no meaning for text that is not JSON.
 
+use regex::Regex;
+use std::sync::LazyLock;
+
 /// A number that would become another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rounded<'a> {
@@ -10,35 +13,18 @@ pub(super) struct Rounded<'a> {
 
 /// Numbers that a double cannot hold as they are written, in their order.
 pub(super) fn rounded(text: &str) -> Vec<Rounded<'_>> {
-    let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
-    let (mut at, mut ordinal) = (0, 0);
-    let mut found = Vec::new();
-    while let Some((first, rest)) = text.as_bytes().get(at..).and_then(<[u8]>::split_first) {
-        let start = at;
-        at += 1;
-        match first {
-            b'"' => at += after_string(rest),
-            b'-' | b'0'..=b'9' => {
-                at += rest.iter().take_while(|byte| is_part(byte)).count();
-                let digits = text.get(start..at).unwrap_or_default();
-                found.extend((!is_kept(digits)).then_some(Rounded { ordinal, digits }));
-                ordinal += 1;
-            }
-            _ => {}
-        }
-    }
-    found
-}
-
-/// The length of the rest of a string, with the quote that ends it.
-fn after_string(rest: &[u8]) -> usize {
-    let mut is_escaped = false;
-    let end = rest.iter().position(|byte| {
-        let ends = *byte == b'"' && !is_escaped;
-        is_escaped = *byte == b'\\' && !is_escaped;
-        ends
-    });
-    end.map_or(rest.len(), |end| end + 1)
+    /// A string, which may look like a number inside, or a number. A string that does not end goes up to the end of
+    /// the text, which keeps the search linear.
+    static TOKENS: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r#"(?s)"(?:[^"\\]|\\.)*"?|[-0-9][-+.0-9eE]*"#).ok());
+    let tokens = TOKENS.iter().flat_map(|tokens| tokens.find_iter(text));
+    let numbers = tokens
+        .map(|token| token.as_str())
+        .filter(|token| !token.starts_with('"'));
+    let numbered = numbers.enumerate().filter(|(_, digits)| !is_kept(digits));
+    numbered
+        .map(|(ordinal, digits)| Rounded { ordinal, digits })
+        .collect()
 }
 
 /// So many digits fit into 64 bits, whatever they are.

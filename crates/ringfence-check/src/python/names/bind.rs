@@ -17,10 +17,7 @@ use ruff_python_ast::{
 };
 use ruff_python_parser::semantic_errors::SemanticSyntaxChecker;
 use ruff_text_size::{Ranged, TextRange};
-use std::{
-    cell::RefCell,
-    collections::{HashMap, HashSet},
-};
+use std::{cell::RefCell, collections::HashMap};
 
 /// Attributes that are the names of a module or the modules of a process, or, of the module `enum`, give the members of
 /// a class to the module around it.
@@ -29,7 +26,9 @@ const NAMESPACES: &[&str] = &[
     "__dict__", "__globals__", "__builtins__", "f_globals", "f_locals", "f_builtins", "modules", "global_enum",
     "_convert_", "_convert",
 ];
-/// They end the program.
+/// Managers that swallow the errors they are given.
+const SWALLOWING: &[&str] = &["suppress", "raises", "assertRaises", "assertRaisesRegex"];
+/// They end the program, so that nothing that follows in the text is certain to run.
 const ENDS: &[&str] = &["exit", "quit", "_exit", "abort", "SystemExit"];
 
 pub(super) struct Binder<'a> {
@@ -43,8 +42,7 @@ pub(super) struct Binder<'a> {
     checker: Option<SemanticSyntaxChecker>,
     /// By `nonlocal`, from the scope where it stands.
     nonlocals: Vec<(usize, &'a str, Kind<'a>)>,
-    /// Functions that may end the program.
-    ending: HashSet<&'a str>,
+    may_have_ended: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -56,7 +54,6 @@ pub(super) struct Position {
     /// What is bound may not be, even where it runs.
     unsure: bool,
     end: u32,
-    in_handler: bool,
 }
 
 impl<'a> Binder<'a> {
@@ -74,9 +71,9 @@ impl<'a> Binder<'a> {
             refused: RefCell::default(),
             checker: version.map(|_| SemanticSyntaxChecker::new()),
             nonlocals: Vec::new(),
-            ending: HashSet::new(),
+            may_have_ended: false,
         };
-        binder.enter(ScopeKind::Module, "", &[]);
+        binder.enter(ScopeKind::Module, &[]);
         binder.visit_body(&module.body);
         for (scope, name, kind) in std::mem::take(&mut binder.nonlocals) {
             if let Some(id) = binder.names.enclosing(scope, name) {
@@ -87,15 +84,13 @@ impl<'a> Binder<'a> {
     }
 
     /// Enters a scope; gives the position outside.
-    fn enter(&mut self, kind: ScopeKind, name: &'a str, body: &'a [Stmt]) -> Position {
+    fn enter(&mut self, kind: ScopeKind, body: &'a [Stmt]) -> Position {
         let mut declared = Declarations(HashMap::new());
         declared.visit_body(body);
         self.names.scopes.push(Scope {
             kind,
-            name,
             parent: self.at.scope,
             declared: declared.0,
-            left: false,
         });
         let inside = Position {
             scope: self.names.scopes.len() - 1,
@@ -135,10 +130,6 @@ impl<'a> Binder<'a> {
     fn watch(&mut self, watch: Watch<'a>) {
         self.names.watches.push((watch, self.at.around.watch));
         self.at.around.watch = self.names.watches.len();
-    }
-
-    fn is_conditional(&self) -> bool {
-        self.at.around.conditional || self.names.scopes[self.at.scope].left
     }
 
     fn bind_name(&mut self, name: &'a str, kind: Kind<'a>) {
@@ -188,11 +179,10 @@ impl<'a> Binder<'a> {
         }
     }
 
-    fn mention(&mut self, name: &'a str) {
+    /// A name or an attribute.
+    fn mention(&mut self, name: &str) {
         self.names.binds_by_text |= NAMESPACES.contains(&name);
-        if self.at.around.watch > 0 {
-            self.names.watched.push((self.at.around.watch, name));
-        }
+        self.may_have_ended |= ENDS.contains(&name);
     }
 
     fn name(&mut self, name: &'a ast::ExprName, whole: &'a Expr) {
@@ -203,7 +193,7 @@ impl<'a> Binder<'a> {
             ExprContext::Invalid => {}
             ExprContext::Load => {
                 let at = Circumstances {
-                    conditional: self.is_conditional(),
+                    conditional: self.at.around.conditional || self.may_have_ended,
                     ..self.at.around
                 };
                 self.names.reads.push(NameRead {
@@ -215,53 +205,30 @@ impl<'a> Binder<'a> {
                     resolution: Resolution::Unresolved,
                     otherwise: None,
                 });
-                self.names.expects_name_errors |= word == "NameError" && !self.at.in_handler;
+                self.names.expects_name_errors |= word == "NameError";
                 self.mention(word);
             }
         }
     }
 
-    /// What follows may be left out, wherever the functions around are called.
-    fn end(&mut self) {
-        self.names.scopes[self.at.scope].left = true;
-        for at in self.names.around(self.at.scope) {
-            self.ending.insert(self.names.scopes[at].name);
-        }
-        self.ending.remove("");
-    }
-
     /// From the innermost part outwards: `a`, `a.b`, `a.b()`.
     fn spine(&mut self, expr: &'a Expr) {
-        let (mut last, mut ends) = ("", false);
         for part in spine_of(expr).iter().copied() {
             match part {
                 Expr::Name(name) => {
                     self.compile_expr(part);
                     self.name(name, expr);
-                    last = name.id.as_str();
                 }
                 Expr::Attribute(attribute) => {
                     self.compile_expr(part);
-                    last = attribute.attr.as_str();
-                    self.mention(last);
+                    self.mention(attribute.attr.as_str());
                 }
                 Expr::BinOp(_) | Expr::Call(_) | Expr::Subscript(_) => {
                     self.compile_expr(part);
-                    if part.is_call_expr() && self.at.around.expected {
-                        self.names.expected_calls.push(last);
-                    }
-                    if part.is_call_expr() && !self.is_conditional() {
-                        self.names.calls.push((self.at.scope, last));
-                    }
-                    last = "";
                     walk_right(self, part);
                 }
                 innermost => self.visit_expr(innermost),
             }
-            ends |= ENDS.contains(&last) || self.ending.contains(last);
-        }
-        if ends {
-            self.end();
         }
     }
 
@@ -308,8 +275,8 @@ impl<'a> Binder<'a> {
             self.visit_annotation(annotation);
         }
         let kind = ScopeKind::Function(function.is_async);
-        self.enter(kind, function.name.as_str(), &function.body);
-        self.at.around.conditional = false;
+        self.enter(kind, &function.body);
+        self.at.around.conditional = true;
         self.parameters(&function.parameters);
         self.visit_body(&function.body);
         self.at = outside;
@@ -327,9 +294,7 @@ impl<'a> Binder<'a> {
         if let Some(arguments) = &class.arguments {
             self.visit_arguments(arguments);
         }
-        self.enter(ScopeKind::Class, class.name.as_str(), &class.body);
-        // Its body runs at once; what may leave it out may leave out what is in it.
-        self.at.around.conditional |= self.names.scopes[outside.scope].left;
+        self.enter(ScopeKind::Class, &class.body);
         self.visit_body(&class.body);
         self.at = outside;
         self.bind_name(class.name.as_str(), Kind::Class);
@@ -337,7 +302,7 @@ impl<'a> Binder<'a> {
 
     fn type_parameters(&mut self, params: Option<&'a TypeParams>) {
         if let Some(params) = params {
-            self.enter(ScopeKind::TypeParameters, "", &[]);
+            self.enter(ScopeKind::TypeParameters, &[]);
             self.visit_type_params(params);
         }
     }
@@ -359,7 +324,8 @@ impl<'a> Binder<'a> {
         if let Some(parameters) = parameters {
             self.defaults(parameters);
         }
-        let outside = self.enter(ScopeKind::Lambda, "", &[]);
+        let outside = self.enter(ScopeKind::Lambda, &[]);
+        self.at.around.conditional = true;
         if let Some(parameters) = parameters {
             self.parameters(parameters);
         }
@@ -374,7 +340,7 @@ impl<'a> Binder<'a> {
             true if runs == Runs::Now => Runs::Async,
             _ => runs,
         };
-        let outside = self.enter(ScopeKind::Comprehension(runs), "", &[]);
+        let outside = self.enter(ScopeKind::Comprehension(runs), &[]);
         self.conditional(|binder| {
             for (at, generator) in of.iter().enumerate() {
                 binder.visit_expr(&generator.target);
@@ -455,9 +421,7 @@ impl<'a> Visitor<'a> for Binder<'a> {
 
     fn visit_except_handler(&mut self, handler: &'a ExceptHandler) {
         let ExceptHandler::ExceptHandler(handler) = handler;
-        self.at.in_handler = true;
         self.exprs(handler.type_.as_deref());
-        self.at.in_handler = false;
         if let Some(name) = &handler.name {
             self.delete(name.as_str());
         }
@@ -491,7 +455,7 @@ impl<'a> Binder<'a> {
             }
             Stmt::AnnAssign(assign) => self.annotated(assign),
             Stmt::TypeAlias(alias) => {
-                let outside = self.enter(ScopeKind::TypeParameters, "", &[]);
+                let outside = self.enter(ScopeKind::TypeParameters, &[]);
                 self.conditional(|binder| {
                     binder.type_parameters(alias.type_params.as_deref());
                     binder.visit_expr(&alias.value);
@@ -501,10 +465,6 @@ impl<'a> Binder<'a> {
             }
             Stmt::Import(import) => import.names.iter().for_each(|alias| self.import(alias)),
             Stmt::ImportFrom(import) => self.import_from(import),
-            Stmt::Return(_) => {
-                visitor::walk_stmt(self, stmt);
-                self.names.scopes[self.at.scope].left = true;
-            }
             Stmt::Assert(assertion) => {
                 self.visit_expr(&assertion.test);
                 self.conditional(|binder| assertion.msg.iter().for_each(|said| binder.visit_expr(said)));
@@ -552,7 +512,7 @@ impl<'a> Binder<'a> {
                 for item in &with.items {
                     self.visit_with_item(item);
                     if let Expr::Call(manager) = &item.context_expr {
-                        self.watch(Watch::Manager(manager));
+                        self.watch(watch_of(manager));
                     }
                 }
                 self.visit_body(&with.body);
@@ -576,10 +536,6 @@ impl<'a> Binder<'a> {
                 Some(Expr::Tuple(several)) => several.elts.as_slice(),
                 one => one.map(std::slice::from_ref).unwrap_or_default(),
             };
-            let is = |kind: &Expr, word: &str| matches!(kind, Expr::Name(name) if name.id == word);
-            let has = |word: &str| types.iter().any(|kind| is(kind, word));
-            let anything = types.is_empty() || has("Exception") || has("BaseException");
-            self.at.around.expected |= has("NameError") || (anything && is_probe(&attempt.body));
             self.at.around.conditional = true;
             self.watch(Watch::Handler(types));
         }
@@ -668,6 +624,18 @@ pub(crate) fn name_of_pattern(pattern: &Pattern) -> Option<&Identifier> {
     }
 }
 
+/// What a `with` may catch.
+fn watch_of(manager: &ast::ExprCall) -> Watch<'_> {
+    let name = match manager.func.as_ref() {
+        Expr::Attribute(attribute) => attribute.attr.as_str(),
+        func => func.as_name_expr().map_or("", |name| name.id.as_str()),
+    };
+    match SWALLOWING.contains(&name) {
+        true => Watch::Handler(&manager.arguments.args),
+        false => Watch::Manager(&manager.func),
+    }
+}
+
 /// `__name__ == '__main__'`, which is so whenever a program runs.
 fn is_main(test: &Expr) -> bool {
     let Expr::Compare(compare) = test else {
@@ -678,13 +646,4 @@ fn is_main(test: &Expr) -> bool {
     let is_text =
         |side: &Expr| matches!(side, Expr::StringLiteral(text) if text.value.to_str() == "__main__");
     *compare.ops == [CmpOp::Eq] && sides().any(is_name) && sides().any(is_text)
-}
-
-/// Whether the whole attempt only asks for a name.
-fn is_probe(body: &[Stmt]) -> bool {
-    match body {
-        [Stmt::Expr(statement)] => statement.value.is_name_expr(),
-        [Stmt::Assign(assignment)] => assignment.value.is_name_expr(),
-        _ => false,
-    }
 }

@@ -26,10 +26,6 @@ pub(super) const OTHER_MODULES: &[&str] = &[
     "urllib3", "websockets", "xgboost", "yaml",
 ];
 
-/// Roots below, and above, that are not of the standard library either.
-#[rustfmt::skip]
-pub(super) const OTHER_ROOTS: &[&str] = &["PIL", "matplotlib", "networkx", "scipy", "sklearn", "tqdm"];
-
 /// Modules whose names are ordinary words, each with what makes a use of it a use of the module: `queue.Queue` is one,
 /// `queue.append` is somebody's list.
 pub(super) const WORDS: &str = "\

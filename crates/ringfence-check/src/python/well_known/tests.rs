@@ -127,22 +127,20 @@ fn parts_of_packages_are_imported_in_one_statement() {
 fn every_entry_binds_its_name_and_reads_as_an_import() {
     for (name, meanings) in TABLE.iter() {
         for meaning in meanings {
-            let uses = match meaning {
-                Meaning::Word(module) => vec![Usage::Attributes(ATTRIBUTES[module].clone())],
-                Meaning::Module(_) | Meaning::Alias(..) => vec![attributes("x")],
-                Meaning::Package(_, Plain::Only(known), _) if !known.is_empty() => {
+            let uses = match meaning.fits {
+                Fits::Attributes(known) => vec![Usage::Attributes(known.to_vec())],
+                Fits::Package(_, Plain::Only(known), _) if !known.is_empty() => {
                     vec![Usage::Attributes(known.to_vec())]
                 }
-                Meaning::Package(_, Plain::Only(_), parts) => {
+                Fits::Package(_, Plain::Only(_), parts) => {
                     vec![Usage::Attributes(parts.first().unwrap().split('.').collect())]
                 }
-                Meaning::Package(_, Plain::All, _) => vec![attributes("x")],
-                Meaning::ShortDatetime => vec![attributes("now")],
-                Meaning::Name(..) | Meaning::Called(..) | Meaning::DatetimeClass => vec![Usage::Called],
+                Fits::Module | Fits::Package(_, Plain::All, _) => vec![attributes("x")],
+                Fits::All | Fits::Called | Fits::Datetime => vec![Usage::Called],
             };
             let statement = meaning
                 .statement(&uses)
-                .unwrap_or_else(|| panic!("{name}: {meaning:?}"));
+                .unwrap_or_else(|| panic!("{name}: {}", meaning.statement));
             assert_eq!(check_known_import(name, &statement), Ok(()), "{statement}");
         }
         // Two meanings never fit a use of one kind.
@@ -151,7 +149,7 @@ fn every_entry_binds_its_name_and_reads_as_an_import() {
                 .iter()
                 .filter(|meaning| meaning.statement(&uses).is_some())
                 .count();
-            assert!(fitting <= 1, "{name}: {meanings:?} as {uses:?}");
+            assert!(fitting <= 1, "{name} as {uses:?}");
         }
     }
     eprintln!("well-known names: {}", TABLE.len());
