@@ -5,11 +5,11 @@ use crate::{Destination, HostName, dialer::Dialer};
 use std::{pin::Pin, sync::Arc};
 use tokio::sync::Semaphore;
 
-/// Of one sandbox's connections so many are held at once, and never more than half of those that it may have.
+/// Connections of one sandbox that are held at once; never more than half of those that it may have.
 const HELD_MAX: usize = 16;
 /// Below these nothing is the Internet's (RFC 6761, 6762, 7686, 8375, and what ICANN keeps for networks of one's own),
 /// so an answer would change nothing: what they lead to is refused after it was resolved.
-const NOT_PUBLIC: [&str; 7] = [
+const NOT_PUBLIC: [&str; 8] = [
     "internal",
     "local",
     "localdomain",
@@ -17,9 +17,9 @@ const NOT_PUBLIC: [&str; 7] = [
     "home.arpa",
     "onion",
     "invalid",
+    // A service of a cloud that hands out credentials, under a name that looks like any other.
+    "metadata.goog",
 ];
-/// Services of a cloud that hand out credentials, under names that look like any other.
-const METADATA: [&str; 1] = ["metadata.goog"];
 
 /// Asks whether a connection that no rule allows may be made.
 pub trait ApprovalHook: Send + Sync {
@@ -73,10 +73,7 @@ pub(crate) fn can_be_reached(dialer: &Dialer, name: &HostName) -> bool {
         let rest = name.as_str().strip_suffix(*ending);
         rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     };
-    !name.is_local()
-        && name.labels().count() > 1
-        && !NOT_PUBLIC.iter().any(is_below)
-        && !METADATA.iter().any(is_below)
+    !name.is_local() && name.labels().count() > 1 && !NOT_PUBLIC.iter().any(is_below)
 }
 
 #[cfg(test)]

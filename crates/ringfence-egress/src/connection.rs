@@ -24,8 +24,8 @@ pub(crate) struct Connection {
     began: Instant,
     /// When something moved last, in milliseconds since it began.
     moved: AtomicU64,
-    act: Mutex<ConnState>,
-    /// So many were answered, or are, where several are at once.
+    state: Mutex<ConnState>,
+    /// The number of the next request, where several are answered at once.
     requests: AtomicU64,
 }
 
@@ -38,17 +38,23 @@ pub(crate) enum ConnState {
     Opening(Destination),
     Held(Destination),
     Passing(Destination),
-    Asking {
-        to: Destination,
-        method: String,
-        target: String,
-    },
-    /// Requests to one host are being answered, several at once.
+    /// Requests to one host are being answered; with HTTP/2 several at once.
     Answering {
         to: Destination,
         /// Method and target of each, by its number.
-        asked: BTreeMap<u64, (String, String)>,
+        requests: BTreeMap<u64, (String, String)>,
     },
+}
+
+impl ConnState {
+    /// One request is being answered.
+    pub(crate) fn answering(to: &Destination, number: u64, method: &str, target: &str) -> Self {
+        let request = (method.to_owned(), target.to_owned());
+        Self::Answering {
+            to: to.clone(),
+            requests: BTreeMap::from([(number, request)]),
+        }
+    }
 }
 
 /// One of the requests that are being answered; dropping it says that it was.
@@ -59,8 +65,8 @@ pub(crate) struct RequestGuard {
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
-        if let ConnState::Answering { asked, .. } = &mut *self.connection.now() {
-            asked.remove(&self.number);
+        if let ConnState::Answering { requests, .. } = &mut *self.connection.lock() {
+            requests.remove(&self.number);
         }
     }
 }
@@ -71,7 +77,7 @@ impl Connection {
             sandbox,
             began: Instant::now(),
             moved: AtomicU64::new(0),
-            act: Mutex::new(ConnState::Waiting),
+            state: Mutex::new(ConnState::Waiting),
             requests: AtomicU64::new(0),
         })
     }
@@ -81,27 +87,27 @@ impl Connection {
         self.moved.store(now, Ordering::Relaxed);
     }
 
-    fn now(&self) -> MutexGuard<'_, ConnState> {
-        self.act.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ConnState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It does something else from now on.
-    pub(crate) fn does(&self, act: ConnState) {
-        *self.now() = act;
+    pub(crate) fn set_state(&self, state: ConnState) {
+        *self.lock() = state;
     }
 
-    /// One more request to `to` is being answered, until what this gives is dropped.
-    pub(crate) fn asks(self: &Arc<Self>, to: &Destination, method: &str, target: &str) -> RequestGuard {
+    /// Adds a request to `to` that is being answered until the guard is dropped.
+    pub(crate) fn begin_request(
+        self: &Arc<Self>,
+        to: &Destination,
+        method: &str,
+        target: &str,
+    ) -> RequestGuard {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
-        let request = (method.to_owned(), target.to_owned());
-        match &mut *self.now() {
-            ConnState::Answering { asked, .. } => drop(asked.insert(number, request)),
-            act => {
-                *act = ConnState::Answering {
-                    to: to.clone(),
-                    asked: BTreeMap::from([(number, request)]),
-                };
+        match &mut *self.lock() {
+            ConnState::Answering { requests, .. } => {
+                requests.insert(number, (method.to_owned(), target.to_owned()));
             }
+            state => *state = ConnState::answering(to, number, method, target),
         }
         RequestGuard {
             connection: self.clone(),
@@ -112,45 +118,45 @@ impl Connection {
     /// Records that what it was about to do is refused. Its state is reset, so that the check of the rules, which goes
     /// on while the answer is sent, neither finds the same refusal again nor cuts the answer off.
     pub(crate) fn refuse(&self, refusal: &Refusal) {
-        self.does(ConnState::Waiting);
+        self.set_state(ConnState::Waiting);
         self.sandbox.refuse(refusal);
     }
 
     /// Bytes pass without inspection from now on, if the rules allow that. The state is set before the rules are
     /// checked, so that a change of the rules in between is seen by one of the two.
     pub(crate) fn passes(&self, to: &Destination) -> Result<(), Refusal> {
-        let act = ConnState::Passing(to.clone());
-        self.does(act.clone());
-        allowed(&self.sandbox.rules_now(), &act)
+        let state = ConnState::Passing(to.clone());
+        self.set_state(state.clone());
+        check_state(&self.sandbox.rules_now(), &state)
     }
 
     /// Checks the rules for opening a connection. If they deny it and approval can be asked for, the connection is held
     /// until that is decided, and the rules are checked again.
-    pub(crate) async fn opened_or_asked(&self, to: &Destination) -> Result<Mode, Refusal> {
-        self.does(ConnState::Opening(to.clone()));
-        match opened(&self.sandbox.rules_now(), to) {
+    pub(crate) async fn check_or_ask(&self, to: &Destination) -> Result<Mode, Refusal> {
+        self.set_state(ConnState::Opening(to.clone()));
+        match check_connection(&self.sandbox.rules_now(), to) {
             Err(refusal) if self.sandbox.may_ask(to, refusal.rule) => {}
             decided => return decided,
         }
-        self.does(ConnState::Held(to.clone()));
+        self.set_state(ConnState::Held(to.clone()));
         let mut rules = self.sandbox.rules.clone();
-        let asked = tokio::select! {
-            asked = self.sandbox.ask(to) => asked,
+        let approved = tokio::select! {
+            approved = self.sandbox.ask(to) => approved,
             // The rules allow it now, so there is nothing left to ask.
-            _ = rules.wait_for(|rules| opened(rules, to).is_ok()) => Ok(()),
+            _ = rules.wait_for(|rules| check_connection(rules, to).is_ok()) => Ok(()),
         };
         self.moved();
         // The state is set before the rules are checked, so that a change of them in between is seen by one of the two.
-        self.does(ConnState::Opening(to.clone()));
-        let now = opened(&self.sandbox.rules_now(), to);
-        now.map_err(|refusal| match asked {
+        self.set_state(ConnState::Opening(to.clone()));
+        let checked = check_connection(&self.sandbox.rules_now(), to);
+        checked.map_err(|refusal| match approved {
             Ok(()) => refusal,
             Err(why) => refusal.after(&why),
         })
     }
 
-    fn act(&self) -> ConnState {
-        self.now().clone()
+    fn state(&self) -> ConnState {
+        self.lock().clone()
     }
 
     /// Runs `work` for as long as it may. What it holds is dropped with it, its sockets among that.
@@ -173,7 +179,7 @@ impl Connection {
         let limits = self.sandbox.dialer.limits();
         let end = self.began + limits.connection_time;
         loop {
-            if matches!(self.act(), ConnState::Held(_)) {
+            if matches!(*self.lock(), ConnState::Held(_)) {
                 // Nothing can move on it, and the answer has a time of its own.
                 self.moved();
             }
@@ -195,15 +201,12 @@ impl Connection {
     }
 
     fn limit(&self, time: Duration, why: &str, setting: &str) -> Refusal {
-        let to = match self.act() {
+        let to = match self.state() {
             ConnState::Waiting => "a connection".to_owned(),
             ConnState::Opening(to)
             | ConnState::Held(to)
             | ConnState::Passing(to)
-            | ConnState::Asking { to, .. }
-            | ConnState::Answering { to, .. } => {
-                format!("the connection to {to}")
-            }
+            | ConnState::Answering { to, .. } => format!("the connection to {to}"),
         };
         let what = format!("{to} was closed: {why} {} s", time.as_secs_f64());
         Refusal::plain(
@@ -216,8 +219,8 @@ impl Connection {
     async fn forbidden(&self) -> Refusal {
         let mut rules = self.sandbox.rules.clone();
         loop {
-            let now = rules.borrow_and_update().clone();
-            if let Err(refusal) = allowed(&now, &self.act()) {
+            let current = rules.borrow_and_update().clone();
+            if let Err(refusal) = check_state(&current, &self.state()) {
                 return refusal;
             }
             if rules.changed().await.is_err() {
@@ -229,20 +232,19 @@ impl Connection {
 }
 
 /// Whether rules allow what a connection is doing already.
-fn allowed(rules: &Rules, act: &ConnState) -> Result<(), Refusal> {
-    match act {
+fn check_state(rules: &Rules, state: &ConnState) -> Result<(), Refusal> {
+    match state {
         ConnState::Waiting | ConnState::Held(_) => Ok(()),
-        ConnState::Opening(to) => opened(rules, to).map(drop),
-        ConnState::Passing(to) => match opened(rules, to)? {
+        ConnState::Opening(to) => check_connection(rules, to).map(drop),
+        ConnState::Passing(to) => match check_connection(rules, to)? {
             Mode::Passthrough => Ok(()),
-            Mode::Inspect => Err(unread(to)),
+            Mode::Inspect => Err(not_inspected(to)),
         },
-        ConnState::Asking { to, method, target } => asked(rules, to, method, target),
-        ConnState::Answering { to, asked: requests } => {
-            opened(rules, to)?;
+        ConnState::Answering { to, requests } => {
+            check_connection(rules, to)?;
             requests
                 .values()
-                .try_for_each(|(method, target)| asked(rules, to, method, target))
+                .try_for_each(|(method, target)| check_request(rules, to, method, target))
         }
     }
 }
@@ -254,8 +256,8 @@ pub(crate) enum Mode {
     Inspect,
 }
 
-/// What rules say to a connection, as a refusal where it is one.
-pub(crate) fn opened(rules: &Rules, to: &Destination) -> Result<Mode, Refusal> {
+/// Whether rules allow a connection, and how it is then handled.
+pub(crate) fn check_connection(rules: &Rules, to: &Destination) -> Result<Mode, Refusal> {
     match verdict(rules, to) {
         Verdict::Open => Ok(Mode::Passthrough),
         Verdict::ByRequest => Ok(Mode::Inspect),
@@ -263,8 +265,13 @@ pub(crate) fn opened(rules: &Rules, to: &Destination) -> Result<Mode, Refusal> {
     }
 }
 
-/// What rules say to a request, as a refusal where it is one.
-pub(crate) fn asked(rules: &Rules, to: &Destination, method: &str, target: &str) -> Result<(), Refusal> {
+/// Whether rules allow a request.
+pub(crate) fn check_request(
+    rules: &Rules,
+    to: &Destination,
+    method: &str,
+    target: &str,
+) -> Result<(), Refusal> {
     let answer = match &to.host {
         Host::Name(name) => rules.request(name, to.port, method, target),
         Host::Address(address) => rules.address(*address, to.port),
@@ -276,8 +283,8 @@ pub(crate) fn asked(rules: &Rules, to: &Destination, method: &str, target: &str)
     })
 }
 
-/// A connection that would have to be inspected, and cannot be.
-pub(crate) fn unread(to: &Destination) -> Refusal {
+/// The refusal of a connection that would have to be inspected, and cannot be.
+pub(crate) fn not_inspected(to: &Destination) -> Refusal {
     Refusal::of(
         RefusalRule::Request,
         to,
@@ -295,7 +302,6 @@ fn refused(to: &Destination, why: &Why, what: &str) -> Refusal {
     };
     let what = match why {
         Why::Name => format!("No network access to {to}"),
-        // By number there is no name that could lead anywhere: it is the number that no rule has.
         Why::Address => format!("No network access to {to}: no rule names the address"),
         Why::Port { .. } => format!("No network access to {to}: {why}"),
         Why::Method { .. } | Why::Path { .. } => format!("{what}: {why}"),
@@ -303,7 +309,7 @@ fn refused(to: &Destination, why: &Why, what: &str) -> Refusal {
     Refusal::of(rule, to, what, &hint(to, why))
 }
 
-/// A name that was looked up and not connected to.
+/// The refusal of a name that was looked up and not connected to.
 pub(crate) fn unconnected(name: &HostName) -> Refusal {
     Refusal {
         rule: RefusalRule::Name,

@@ -2,9 +2,7 @@
 //! No second look-up happens between judging and dialling, so there is nothing to change in between.
 
 use crate::{
-    Destination, Host, Limits, RefusalRule, Rules, Why,
-    dialer::{Dialer, plain},
-    refusal::Refusal,
+    Destination, Host, Limits, RefusalRule, Rules, Why, dialer::Dialer, refusal::Refusal,
     resolve::ResolveError,
 };
 use ringfence_types::Reach;
@@ -19,7 +17,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// Of the addresses that pass so many are tried.
+/// Addresses that are tried of those that pass.
 const TRIED_MAX: usize = 8;
 /// No single address is given up sooner, if there is that much time at all.
 const TRY_MIN: Duration = Duration::from_secs(2);
@@ -61,7 +59,7 @@ fn judged(
 ) -> Result<Vec<IpAddr>, Refusal> {
     let mut refused = BTreeSet::new();
     let mut passed = Vec::new();
-    for address in found.into_iter().map(plain) {
+    for address in found.iter().map(IpAddr::to_canonical) {
         match Reach::of(address) {
             Reach::Public => passed.push(address),
             _ if may_be_private(address) => passed.push(address),
@@ -89,9 +87,9 @@ async fn connect(
     limits: &Limits,
 ) -> Result<(TcpStream, IpAddr), Refusal> {
     let mut why = "it has no address".to_owned();
-    for (place, address) in addresses.iter().enumerate() {
+    for (index, address) in addresses.iter().enumerate() {
         let left = end.saturating_duration_since(Instant::now());
-        let share = left / u32::try_from(addresses.len() - place).unwrap_or(u32::MAX);
+        let share = left / u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
         let until = (Instant::now() + share.max(TRY_MIN)).min(end);
         match timeout_at(until, TcpStream::connect(SocketAddr::new(*address, to.port))).await {
             Ok(Ok(stream)) => {

@@ -50,7 +50,7 @@ pub struct Dialer {
     resolver: Resolver,
     private: Rules,
     limits: Limits,
-    /// Of all namespaces together.
+    /// The permits of all namespaces together.
     permits_of_all: Arc<Semaphore>,
     /// One for each namespace that has a sandbox with egress.
     namespaces: Mutex<HashMap<Namespace, Weak<Semaphore>>>,
@@ -130,9 +130,4 @@ pub(crate) fn verdict(rules: &Rules, to: &Destination) -> Verdict {
             Err(why) => Verdict::Denied(why),
         },
     }
-}
-
-/// An address as itself, where it is one of IPv4 written as one of IPv6.
-pub(crate) fn plain(address: IpAddr) -> IpAddr {
-    address.to_canonical()
 }

@@ -149,23 +149,16 @@ impl DnsServer {
 
 /// A query that was denied, for the report. Programs ask for both kinds of addresses, and that is one denial.
 fn refusal(asked: &LoggedQuery) -> Option<Refusal> {
-    let (rule, hint) = match asked.denied.as_ref()? {
-        Denied::Full(full) => (
-            RefusalRule::Limit,
-            HostName::from_ascii(&asked.name).map_or_else(|_| String::new(), |name| full.hint(&name)),
-        ),
-        // What is no host's name was looked for by no program that wanted to connect.
-        Denied::Name(_) | Denied::Class => return None,
+    // A program that wants to connect does not look up what cannot be a host's name.
+    let Some(denied @ Denied::Full(full)) = &asked.denied else {
+        return None;
     };
-    let what = asked
-        .denied
-        .as_ref()
-        .map(|denied| format!("{}: {denied}", asked.name))?;
+    let name = HostName::from_ascii(&asked.name);
     Some(Refusal {
-        rule,
+        rule: RefusalRule::Limit,
         host: Some(asked.name.clone()),
         port: None,
-        what,
-        hint,
+        what: format!("{}: {denied}", asked.name),
+        hint: name.map_or_else(|_| String::new(), |name| full.hint(&name)),
     })
 }

@@ -45,6 +45,6 @@ pub enum EgressEvent {
         bytes_in: u64,
         duration: Duration,
     },
-    /// So many events before the next were not told: there were too many at once.
+    /// Events before the next that were left out: there were too many at once.
     Untold { count: u64 },
 }

@@ -3,7 +3,7 @@
 
 use crate::{
     ClientHello, Destination, Host, NoIdentity, Progress, RefusalRule,
-    connection::{ConnState, Connection, Mode, opened, unread},
+    connection::{ConnState, Connection, Mode, check_connection, not_inspected},
     destination::{HTTP_PORT, TLS_PORT},
     http::{self, Next, linger},
     inspect::{self, InspectedTls},
@@ -21,7 +21,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// So much of a connection's first bytes is looked at.
+/// How much of a connection's first bytes is looked at.
 const FIRST_BYTES_MAX: usize = 64 * 1024;
 /// A fatal alert, `access_denied` (RFC 8446, section 6.2): what a TLS client is told in words that it knows.
 const ACCESS_DENIED: [u8; 7] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x31];
@@ -41,33 +41,11 @@ enum Onward {
 }
 
 /// Why a connection goes no further, and how the program hears of it.
-struct Stop {
-    refusal: Refusal,
-    manner: Manner,
-}
-
-#[derive(Clone, Copy)]
-enum Manner {
+enum Stop {
     /// It speaks TLS, and gets an alert.
-    Alert,
+    Alert(Refusal),
     /// It is reset: whatever it speaks, it notices that.
-    Reset,
-}
-
-impl Stop {
-    fn alert(refusal: Refusal) -> Self {
-        Self {
-            refusal,
-            manner: Manner::Alert,
-        }
-    }
-
-    fn reset(refusal: Refusal) -> Self {
-        Self {
-            refusal,
-            manner: Manner::Reset,
-        }
-    }
+    Reset(Refusal),
 }
 
 enum Greeting {
@@ -92,13 +70,7 @@ pub(crate) async fn carry(
     ready: Option<Upstream>,
 ) {
     match approach(&connection, &mut client, &to, ready).await {
-        Ok(Onward::Tunnel(upstream)) => {
-            let said = Said {
-                by_client: &client.read,
-                by_upstream: &[],
-            };
-            ended(tunnel::join(&connection, &mut Ends::new(client.stream, upstream), said).await);
-        }
+        Ok(Onward::Tunnel(upstream)) => join(&connection, client, upstream, &[]).await,
         Ok(Onward::Bytes(upstream)) => bytes(&connection, client, &to, upstream).await,
         Ok(Onward::Requests(ready)) => {
             let next = http::serve(&connection, client, ProxyMode::Transparent(to), ready).await;
@@ -118,12 +90,16 @@ async fn joined(connection: &Connection, next: Next) {
         said,
     } = next
     {
-        let said = Said {
-            by_client: &client.read,
-            by_upstream: &said,
-        };
-        ended(tunnel::join(connection, &mut Ends::new(client.stream, upstream), said).await);
+        join(connection, client, upstream, &said).await;
     }
+}
+
+async fn join(connection: &Connection, client: Client, upstream: Upstream, by_upstream: &[u8]) {
+    let said = Said {
+        by_client: &client.read,
+        by_upstream,
+    };
+    ended(tunnel::join(connection, &mut Ends::new(client.stream, upstream), said).await);
 }
 
 /// Looks at a connection until it is known how it goes on.
@@ -133,44 +109,44 @@ async fn approach(
     to: &Destination,
     ready: Option<Upstream>,
 ) -> Result<Onward, Stop> {
-    connection.does(ConnState::Opening(to.clone()));
-    let mode = match opened(&connection.sandbox.rules_now(), to) {
+    connection.set_state(ConnState::Opening(to.clone()));
+    let mode = match check_connection(&connection.sandbox.rules_now(), to) {
         Ok(mode) => mode,
         // HTTP can say why: each request is refused with a text, and no host is dialled.
         Err(_) if to.port == HTTP_PORT => {
-            connection.does(ConnState::Waiting);
+            connection.set_state(ConnState::Waiting);
             Mode::Inspect
         }
         // TLS can say why with an alert, before the client has sent anything.
-        Err(_) if to.port == TLS_PORT => connection.opened_or_asked(to).await.map_err(Stop::alert)?,
-        Err(_) => connection.opened_or_asked(to).await.map_err(Stop::reset)?,
+        Err(_) if to.port == TLS_PORT => connection.check_or_ask(to).await.map_err(Stop::Alert)?,
+        Err(_) => connection.check_or_ask(to).await.map_err(Stop::Reset)?,
     };
     let inspection = connection.sandbox.inspection.as_ref();
     let read = |mode| inspection.filter(|with| mode == Mode::Inspect || with.concerns(to));
     let is_known = to.port == TLS_PORT || to.port == HTTP_PORT || read(mode).is_some();
     if !is_known && mode == Mode::Passthrough {
-        let upstream = opened_upstream(connection, to, ready, Stop::reset).await?;
+        let upstream = opened_upstream(connection, to, ready, Stop::Reset).await?;
         return Ok(Onward::Bytes(upstream));
     }
     let limit = connection.sandbox.dialer.limits().hello;
     match greeting(&mut client.stream, &mut client.read, to, limit).await? {
         Greeting::Nothing => Ok(Onward::Nothing),
         Greeting::Tls(hello) => {
-            agrees(&hello, to).map_err(Stop::alert)?;
+            agrees(&hello, to).map_err(Stop::Alert)?;
             // On the port of HTTP approval was not asked for yet.
-            let mode = connection.opened_or_asked(to).await.map_err(Stop::alert)?;
+            let mode = connection.check_or_ask(to).await.map_err(Stop::Alert)?;
             match read(mode) {
                 Some(inspection) => {
                     let met = inspect::meet(connection, inspection, to, &hello, ready).await;
-                    met.map(Box::new).map(Onward::Inspected).map_err(Stop::alert)
+                    met.map(Box::new).map(Onward::Inspected).map_err(Stop::Alert)
                 }
-                None if mode == Mode::Inspect => Err(Stop::alert(unread(to))),
+                None if mode == Mode::Inspect => Err(Stop::Alert(not_inspected(to))),
                 None => Ok(Onward::Tunnel(
-                    opened_upstream(connection, to, ready, Stop::alert).await?,
+                    opened_upstream(connection, to, ready, Stop::Alert).await?,
                 )),
             }
         }
-        Greeting::Other if to.port == TLS_PORT => Err(Stop::reset(not_tls(to, "something that is not TLS"))),
+        Greeting::Other if to.port == TLS_PORT => Err(Stop::Reset(not_tls(to, "something that is not TLS"))),
         Greeting::Other => Ok(Onward::Requests(ready)),
     }
 }
@@ -182,10 +158,7 @@ async fn opened_upstream(
     ready: Option<Upstream>,
     stop: impl FnOnce(Refusal) -> Stop,
 ) -> Result<Upstream, Stop> {
-    let upstream = match ready {
-        Some(upstream) => Ok(upstream),
-        None => upstream::open(&connection.sandbox, to).await,
-    };
+    let upstream = upstream::open(&connection.sandbox, to, ready).await;
     upstream
         .and_then(|upstream| connection.passes(to).map(|()| upstream))
         .map_err(stop)
@@ -199,9 +172,9 @@ async fn bytes(connection: &Connection, client: Client, to: &Destination, upstre
         Ok(()) => ends.ended_well(),
         Err(Halt::Broken(error)) => ended(Err(error)),
         Err(Halt::Stopped(stop)) => {
-            let manner = stop.manner;
+            let is_told = matches!(stop, Stop::Alert(_));
             turn_away(connection, &mut ends.client, stop).await;
-            if matches!(manner, Manner::Alert) {
+            if is_told {
                 ends.ended_well();
             }
         }
@@ -212,6 +185,18 @@ async fn bytes(connection: &Connection, client: Client, to: &Destination, upstre
 enum Halt {
     Stopped(Stop),
     Broken(io::Error),
+}
+
+impl From<Stop> for Halt {
+    fn from(stop: Stop) -> Self {
+        Self::Stopped(stop)
+    }
+}
+
+impl From<io::Error> for Halt {
+    fn from(error: io::Error) -> Self {
+        Self::Broken(error)
+    }
 }
 
 async fn both_ways(
@@ -225,27 +210,23 @@ async fn both_ways(
     let (mut client_says, mut client_hears) = ends.client.split();
     let (mut upstream_says, mut upstream_hears) = ends.upstream.stream.split();
     let out = async {
-        let greeting = later_greeting(&mut client_says, &mut read, to, limit)
-            .await
-            .map_err(Halt::Stopped)?;
-        if let Greeting::Tls(hello) = greeting {
-            agrees(&hello, to).map_err(Stop::alert).map_err(Halt::Stopped)?;
+        if let Greeting::Tls(hello) = later_greeting(&mut client_says, &mut read, to, limit).await? {
+            agrees(&hello, to).map_err(Stop::Alert)?;
         }
-        pass(&read, &mut upstream_hears, meter, Way::Out)
-            .await
-            .map_err(Halt::Broken)?;
-        let passed = pump(&mut client_says, &mut upstream_hears, connection, meter, Way::Out);
-        passed.await.map_err(Halt::Broken)
+        pass(&read, &mut upstream_hears, meter, Way::Out).await?;
+        pump(&mut client_says, &mut upstream_hears, connection, meter, Way::Out).await?;
+        Ok::<_, Halt>(())
     };
     let back = async {
-        let passed = pump(
+        pump(
             &mut upstream_says,
             &mut client_hears,
             connection,
             meter,
             Way::Back,
-        );
-        passed.await.map_err(Halt::Broken)
+        )
+        .await?;
+        Ok(())
     };
     tokio::try_join!(out, back).map(drop)
 }
@@ -275,20 +256,20 @@ async fn greeting(
         match ClientHello::read(read) {
             Progress::Hello(hello) => return Ok(Greeting::Tls(Box::new(hello))),
             Progress::NotTls => return Ok(Greeting::Other),
-            Progress::Malformed(why) => return Err(Stop::alert(malformed(to, why))),
+            Progress::Malformed(why) => return Err(Stop::Alert(malformed(to, why))),
             // The reader gives up long before; this bounds it here, too.
             Progress::More if read.len() > FIRST_BYTES_MAX => {
-                return Err(Stop::alert(malformed(to, "larger than any")));
+                return Err(Stop::Alert(malformed(to, "larger than any")));
             }
             Progress::More => {}
         }
         match timeout_at(end, more(from, read)).await {
             Ok(Ok(1..)) => {}
             Ok(_) if read.is_empty() => return Ok(Greeting::Nothing),
-            Ok(_) => return Err(Stop::reset(not_tls(to, "a ClientHello that ends before its end"))),
+            Ok(_) => return Err(Stop::Reset(not_tls(to, "a ClientHello that ends before its end"))),
             // A client that has sent nothing is not reported.
             Err(_) if read.is_empty() => return Ok(Greeting::Nothing),
-            Err(_) => return Err(Stop::alert(slow(to, limit))),
+            Err(_) => return Err(Stop::Alert(slow(to, limit))),
         }
     }
 }
@@ -349,14 +330,15 @@ fn slow(to: &Destination, limit: Duration) -> Refusal {
 
 /// Notes why, and tells the program in its own protocol where that is known.
 async fn turn_away(connection: &Connection, client: &mut TcpStream, stop: Stop) {
-    connection.refuse(&stop.refusal);
-    match stop.manner {
-        Manner::Alert => {
+    let (Stop::Alert(refusal) | Stop::Reset(refusal)) = &stop;
+    connection.refuse(refusal);
+    match stop {
+        Stop::Alert(_) => {
             if client.write_all(&ACCESS_DENIED).await.is_ok() {
                 linger(client).await;
             }
         }
-        Manner::Reset => reset(client),
+        Stop::Reset(_) => reset(client),
     }
 }
 

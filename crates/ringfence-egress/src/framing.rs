@@ -52,7 +52,7 @@ enum State {
     /// A blank line was there instead of a request.
     Blank(usize),
     Headers,
-    /// So many bytes of a body are still to come.
+    /// Bytes of a body that are still to come.
     Body(u64),
     ChunkSize,
     ChunkData(u64),

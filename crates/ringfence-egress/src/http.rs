@@ -3,7 +3,7 @@
 
 use crate::{
     Destination, EgressEvent, RefusalRule,
-    connection::{ConnState, Connection, Mode, asked, opened, unread},
+    connection::{ConnState, Connection, Mode, check_connection, check_request, not_inspected},
     dial::unreachable,
     framing::HEAD_BYTES_MAX,
     refusal::{Refusal, shown},
@@ -33,9 +33,9 @@ use tokio::{
     task::JoinSet,
 };
 
-/// A message has so many headers at most.
+/// Headers that a message has at most.
 pub(crate) const HEADERS_MAX: usize = 128;
-/// After the last word so much is still read of an end that goes on talking, so that it gets to hear that word.
+/// Bytes that are still read of an end that goes on talking after our last answer, so that it receives that answer.
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
 const LINGER_TIME: Duration = Duration::from_secs(2);
 
@@ -262,11 +262,11 @@ impl RequestHandler {
 
     /// `CONNECT`: what the rules say of the host and port; what is said through it is judged as on any connection.
     async fn tunnel(&self, to: Destination) -> Result<Response<Answer>, Refusal> {
-        let mode = self.connection.opened_or_asked(&to).await?;
+        let mode = self.connection.check_or_ask(&to).await?;
         if mode == Mode::Inspect && to.port == 443 && self.connection.sandbox.inspection.is_none() {
-            return Err(unread(&to));
+            return Err(not_inspected(&to));
         }
-        let upstream = upstream::open(&self.connection.sandbox, &to).await?;
+        let upstream = upstream::open(&self.connection.sandbox, &to, None).await?;
         self.gate.pass_all();
         self.agree(Agreed::Tunnel { to, upstream });
         Ok(Response::new(Either::Left(Full::default())))
@@ -280,17 +280,13 @@ impl RequestHandler {
     ) -> Result<Response<Answer>, Refusal> {
         let Wanted { to, target, .. } = &wanted;
         let method = shown(parts.method.as_str().as_bytes());
-        self.connection.opened_or_asked(to).await?;
+        self.connection.check_or_ask(to).await?;
         // The state is set before the rules are checked, so that a change of them in between is seen by one of the two.
-        let (act_to, act_target) = (to.clone(), target.clone());
-        self.connection.does(ConnState::Asking {
-            to: act_to,
-            method: method.clone(),
-            target: act_target,
-        });
+        let state = ConnState::answering(to, 0, &method, target);
+        self.connection.set_state(state);
         let rules = self.connection.sandbox.rules_now();
-        let mode = opened(&rules, to)?;
-        asked(&rules, to, &method, target)?;
+        let mode = check_connection(&rules, to)?;
+        check_request(&rules, to, &method, target)?;
         if mode == Mode::Inspect {
             request::refuse_overrides(to, &parts.headers)?;
         }
@@ -323,35 +319,24 @@ impl RequestHandler {
         to: &Destination,
         request: Request<Incoming>,
     ) -> Result<(Response<Incoming>, Line), Refusal> {
-        let failed = |error: &hyper::Error| match self.gate.framing_error() {
-            Some(wrong) => malformed_request(&wrong.to_string()),
-            None => {
-                tracing::debug!(%error, "a request was not answered");
-                unreachable(to, "the connection ended without a proper answer")
-            }
-        };
         let before = self.line.lock().await.take();
         let (mut line, request) = match before {
             Some(UpstreamState::Fresh(upstream)) => (self.open(to, Some(upstream)).await?, request),
             Some(UpstreamState::Used(mut line)) if line.to == *to => match line.send(request).await {
                 Ok(response) => return Ok((response, line)),
                 Err(Unsent::Never(request)) => (self.open(to, None).await?, *request),
-                Err(Unsent::Perhaps(error)) => return Err(failed(&error)),
+                Err(Unsent::Perhaps(error)) => return Err(unanswered(&self.gate, to, &error)),
             },
             _ => (self.open(to, None).await?, request),
         };
         line.meter.request();
         let sent = line.sender.send_request(request).await;
         sent.map(|response| (response, line))
-            .map_err(|error| failed(&error))
+            .map_err(|error| unanswered(&self.gate, to, &error))
     }
 
     async fn open(&self, to: &Destination, ready: Option<Upstream>) -> Result<Line, Refusal> {
-        let upstream = match ready {
-            Some(upstream) => upstream,
-            None => upstream::open(&self.connection.sandbox, to).await?,
-        };
-        let Upstream { stream, meter } = upstream;
+        let Upstream { stream, meter } = upstream::open(&self.connection.sandbox, to, ready).await?;
         let connection = self.connection.clone();
         let io = TokioIo::new(Metered {
             stream,
@@ -408,6 +393,17 @@ impl RequestHandler {
         self.gate.pass_all();
         self.agree(Agreed::WebSocket(line));
         Ok(Response::from_parts(parts, Either::Left(Full::default())))
+    }
+}
+
+/// The refusal of a request that may have been sent and has no answer.
+pub(crate) fn unanswered(gate: &Gate, to: &Destination, error: &hyper::Error) -> Refusal {
+    match gate.framing_error() {
+        Some(wrong) => malformed_request(&wrong.to_string()),
+        None => {
+            tracing::debug!(%error, "a request was not answered");
+            unreachable(to, "the connection ended without a proper answer")
+        }
     }
 }
 

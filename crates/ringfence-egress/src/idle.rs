@@ -7,12 +7,7 @@ use crate::{
     sandbox::SandboxEgress,
 };
 use rustix::event::epoll;
-use std::{
-    io,
-    net::{TcpListener as PlainListener, UdpSocket as PlainUdp},
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::Arc,
-};
+use std::{io, os::fd::OwnedFd, sync::Arc};
 use tokio::{
     io::{Interest, unix::AsyncFd},
     net::{TcpListener, UdpSocket},
@@ -20,40 +15,25 @@ use tokio::{
     task::JoinSet,
 };
 
+/// What is served on a socket.
+#[derive(Clone, Copy)]
+pub(crate) enum ServiceKind {
+    DnsUdp,
+    DnsTcp,
+    Listener(ListenerKind),
+}
+
 /// One socket, and what is served on it.
-pub(crate) enum Service {
-    NamesByUdp(PlainUdp),
-    NamesByTcp(PlainListener),
-    Connections(ListenerKind, PlainListener),
+pub(crate) struct Service {
+    kind: ServiceKind,
+    socket: OwnedFd,
 }
 
 impl Service {
-    pub(crate) fn names_by_udp(socket: OwnedFd) -> io::Result<Self> {
-        let socket = PlainUdp::from(socket);
-        socket.set_nonblocking(true)?;
-        Ok(Self::NamesByUdp(socket))
+    pub(crate) fn new(kind: ServiceKind, socket: OwnedFd) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        Ok(Self { kind, socket })
     }
-
-    pub(crate) fn names_by_tcp(socket: OwnedFd) -> io::Result<Self> {
-        Ok(Self::NamesByTcp(listener(socket)?))
-    }
-
-    pub(crate) fn connections(kind: ListenerKind, socket: OwnedFd) -> io::Result<Self> {
-        Ok(Self::Connections(kind, listener(socket)?))
-    }
-
-    fn socket(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::NamesByUdp(socket) => socket.as_fd(),
-            Self::NamesByTcp(socket) | Self::Connections(_, socket) => socket.as_fd(),
-        }
-    }
-}
-
-fn listener(socket: OwnedFd) -> io::Result<PlainListener> {
-    let listener = PlainListener::from(socket);
-    listener.set_nonblocking(true)?;
-    Ok(listener)
 }
 
 /// Sockets that wait for their first use, behind one epoll(7) descriptor, which is readable as soon as one of them is.
@@ -82,12 +62,7 @@ impl Idle {
 
     pub(crate) fn add(&mut self, service: Service) -> io::Result<()> {
         let data = epoll::EventData::new_u64(0);
-        epoll::add(
-            self.epoll.get_ref(),
-            service.socket(),
-            data,
-            epoll::EventFlags::IN,
-        )?;
+        epoll::add(self.epoll.get_ref(), &service.socket, data, epoll::EventFlags::IN)?;
         self.services.push(service);
         Ok(())
     }
@@ -144,14 +119,14 @@ struct Served {
 impl Served {
     fn begin(&self, service: Service, tasks: &mut JoinSet<()>) {
         let (names, closed) = (self.dns_server.clone(), self.closed.clone());
-        let begun = match service {
-            Service::NamesByUdp(socket) => {
-                UdpSocket::from_std(socket).map(|socket| tasks.spawn(names.serve_udp(socket, closed)))
+        let Service { kind, socket } = service;
+        let begun = match kind {
+            ServiceKind::DnsUdp => {
+                UdpSocket::from_std(socket.into()).map(|socket| tasks.spawn(names.serve_udp(socket, closed)))
             }
-            Service::NamesByTcp(socket) => {
-                TcpListener::from_std(socket).map(|socket| tasks.spawn(names.serve_tcp(socket, closed)))
-            }
-            Service::Connections(kind, socket) => TcpListener::from_std(socket)
+            ServiceKind::DnsTcp => TcpListener::from_std(socket.into())
+                .map(|socket| tasks.spawn(names.serve_tcp(socket, closed))),
+            ServiceKind::Listener(kind) => TcpListener::from_std(socket.into())
                 .map(|socket| tasks.spawn(serve(kind, socket, self.sandbox.clone(), closed))),
         };
         if let Err(error) = begun {

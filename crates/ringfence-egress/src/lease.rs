@@ -3,8 +3,8 @@
 
 use crate::{
     Destination, Dialer, EgressReport, Host, Names,
-    connection::{opened, unconnected},
-    idle::{Idle, Service, serve_all},
+    connection::{check_connection, unconnected},
+    idle::{Idle, Service, ServiceKind, serve_all},
     listener::ListenerKind,
     names::is_inside,
     observer::Observer,
@@ -25,6 +25,7 @@ use tokio::{
 
 /// How long the listeners have to end; what is left then is dropped.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
+const TRANSPARENT: ServiceKind = ServiceKind::Listener(ListenerKind::Transparent);
 
 /// Sockets that were made in the sandbox's network namespace.
 #[derive(Debug)]
@@ -75,13 +76,13 @@ pub fn open(dialer: &Arc<Dialer>, sockets: Sockets, options: LeaseOptions) -> io
     let sandbox = SandboxEgress::new(dialer, options);
     let (closing, closed) = watch::channel(());
     let mut idle = Idle::new(vec![
-        Service::names_by_udp(sockets.dns_udp)?,
-        Service::names_by_tcp(sockets.dns_tcp)?,
-        Service::connections(ListenerKind::Proxy, sockets.proxy)?,
+        Service::new(ServiceKind::DnsUdp, sockets.dns_udp)?,
+        Service::new(ServiceKind::DnsTcp, sockets.dns_tcp)?,
+        Service::new(ServiceKind::Listener(ListenerKind::Proxy), sockets.proxy)?,
     ])?;
     let mut ports = BTreeSet::new();
     for (port, socket) in sockets.ports {
-        idle.add(Service::connections(ListenerKind::Transparent, socket)?)?;
+        idle.add(Service::new(TRANSPARENT, socket)?)?;
         ports.insert(port);
     }
     let (more, added) = mpsc::unbounded_channel();
@@ -106,11 +107,7 @@ impl Lease {
         let mut listeners = self.listeners();
         for (port, socket) in ports {
             // The task is there as long as the lease is.
-            drop(
-                listeners
-                    .more
-                    .send(Service::connections(ListenerKind::Transparent, socket)?),
-            );
+            drop(listeners.more.send(Service::new(TRANSPARENT, socket)?));
             listeners.ports.insert(port);
         }
         Ok(())
@@ -122,15 +119,14 @@ impl Lease {
 
     /// What happened since this was last asked. Connections go on.
     pub fn take_report(&self) -> EgressReport {
-        self.note_tried_ports();
-        self.sandbox.tell_of_untold();
+        self.report_failed_attempts();
+        self.sandbox.publish_left_out();
         self.sandbox.report.take()
     }
 
     /// Cuts everything, and says what happened since the report was last taken.
     pub async fn close(self) -> EgressReport {
         let mut tasks = std::mem::take(&mut self.listeners().tasks);
-        self.note_tried_ports();
         // Without a connection there is nothing to wait for: dropping the task closes the sockets.
         if *self.used.borrow() {
             self.closing.send_replace(());
@@ -139,16 +135,16 @@ impl Lease {
                 tasks.shutdown().await;
             }
         }
-        self.sandbox.tell_of_untold();
-        self.sandbox.report.take()
+        self.take_report()
     }
 
     fn listeners(&self) -> MutexGuard<'_, Listeners> {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connections to ports without a listener, which the kernel has refused; and names that were only looked up.
-    fn note_tried_ports(&self) {
+    /// Reports connections to ports without a listener, which the kernel has refused; and names that were only looked
+    /// up.
+    fn report_failed_attempts(&self) {
         let tried = self.observer.iter().flat_map(Observer::tried);
         let (listened, rules) = (self.ports(), self.sandbox.rules_now());
         for (address, port) in tried {
@@ -163,7 +159,7 @@ impl Lease {
             };
             let to = Destination { host, port };
             // Rules that were added just now may allow what they did not when it was tried.
-            if let Err(refusal) = opened(&rules, &to) {
+            if let Err(refusal) = check_connection(&rules, &to) {
                 self.sandbox.refuse(&refusal);
             }
         }

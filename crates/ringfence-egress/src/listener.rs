@@ -3,7 +3,7 @@
 
 use crate::{
     Destination, Host, RefusalRule, Rules,
-    connection::{Connection, opened},
+    connection::{Connection, check_connection},
     forward::{by_proxy, carry},
     refusal::Refusal,
     sandbox::{Permit, SandboxEgress},
@@ -29,8 +29,8 @@ use tokio::{
 pub(crate) const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// So many connections are accepted at once, and so many a second after that; others wait in the kernel. Each costs
-/// this process about as much as the sandbox, and does not count against the sandbox's share of the processors.
+/// Connections that are accepted at once, and how many a second after that; others wait in the kernel. Each costs this
+/// process about as much as the sandbox, and does not count against the sandbox's share of the processors.
 const WELCOMES_BURST: u32 = 500;
 const WELCOMES_PER_SECOND: u32 = 500;
 /// Between two attempts to accept.
@@ -140,10 +140,10 @@ fn meant(sandbox: &SandboxEgress, address: SocketAddr) -> Result<Destination, Re
             format!("{to} is inside the sandbox, and the port there is taken for connections to the outside");
         return Err(Refusal::of(RefusalRule::Address, &to, what, "connect by name"));
     }
-    opened(&sandbox.rules_now(), &to).map(|_| to)
+    check_connection(&sandbox.rules_now(), &to).map(|_| to)
 }
 
-/// Does a rule name this address of the host's loopback, and not only a network that has it, too.
+/// Whether a rule names this address of the host's loopback, and not only a network that also contains it.
 fn names_loopback(rules: &Rules, ip: IpAddr, port: u16) -> bool {
     rules.iter().any(|rule| {
         let is_loopback =

@@ -149,7 +149,7 @@ fn ascii(text: String) -> Result<HostName, NameError> {
     Ok(HostName(text))
 }
 
-/// Of ASCII a name has letters, digits, hyphens, dots, and underscores (names of services).
+/// The ASCII characters of a name are letters, digits, hyphens, dots, and underscores (names of services).
 fn is_refused(c: char) -> bool {
     c.is_ascii() && !c.is_ascii_alphanumeric() && !matches!(c, '-' | '.' | '_')
 }

@@ -15,22 +15,22 @@ use std::{
     net::Ipv4Addr,
 };
 
-/// So many names a sandbox has at most; as many as there can be rules are kept for names that a rule gives in full.
+/// Names that a sandbox has at most; as many as there can be rules are kept for names that a rule gives in full.
 pub const NAMES_MAX: usize = 1024;
 pub const BELOW_MAX: usize = 64;
-/// So many of those with a label that looks random.
+/// Names below one wildcard with a label that looks random.
 pub const RANDOM_MAX: usize = 16;
 
-/// So many that no rule allows, but that somebody could be asked about, a sandbox has beside the others.
+/// Names beside the others that no rule allows, but for which approval can be asked.
 pub const ASKED_MAX: usize = 128;
-/// So many that are refused, a sandbox has beside the others.
+/// Names beside the others that are refused.
 pub const REFUSED_MAX: usize = 256;
 
 /// A label of so many bytes is long.
 const LONG_BYTES: usize = 24;
 /// A long label with more than this per byte looks random. Short words repeat their letters, encoded data does not.
 const RANDOM_BITS: f64 = 3.5;
-/// The same for a label of nothing but hexadecimal digits, of which there can be no more than four bits per byte.
+/// [`RANDOM_BITS`] for a label of nothing but hexadecimal digits, which have four bits per byte at most.
 const RANDOM_BITS_HEX: f64 = 2.5;
 
 /// The first address that is given out; the 256 before it are Ringfence's own.
@@ -139,8 +139,8 @@ impl Names {
         Err(full)
     }
 
-    /// The same, also for a name that no rule reaches: approval comes before anything is resolved outside.
-    /// What such names could carry is bounded as below a rule for every name, and they take no room from those that
+    /// [`Self::admit`], also for a name that no rule reaches: approval comes before anything is resolved outside. What
+    /// such names could carry is bounded as below a rule for every name, and they take no room from those that
     /// rules allow.
     pub fn admit_or_ask(&mut self, name: &HostName, rules: &Rules) -> Result<Ipv4Addr, Full> {
         let is_known = self.by_name.contains_key(name) && !self.refused.contains_key(name);

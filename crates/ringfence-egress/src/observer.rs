@@ -8,7 +8,7 @@ use std::{
     os::fd::OwnedFd,
 };
 
-/// Of so many segments the beginnings are looked at in one go.
+/// Segments whose beginnings are looked at in one go.
 const SEGMENTS_MAX: usize = 256;
 /// The longest header of IPv4, and the part of TCP's that is looked at.
 const HEAD_BYTES: usize = 60 + 20;

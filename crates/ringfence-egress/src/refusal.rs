@@ -7,9 +7,9 @@ use std::fmt::{self, Write as _};
 
 /// The name of this layer in results.
 const LAYER: &str = "egress";
-/// Of a stranger's text so much is shown.
+/// Characters of a stranger's text that are shown.
 const SHOWN_CHARS_MAX: usize = 120;
-/// What was refused is said in so many characters.
+/// Characters in which it is said what was refused.
 const WHAT_CHARS_MAX: usize = 600;
 
 /// The rule of egress that it would have broken.
@@ -94,7 +94,7 @@ impl Refusal {
         }
     }
 
-    /// The same, after it was asked about in vain.
+    /// This refusal, after approval was asked for in vain.
     pub(crate) fn after(mut self, why: &NotApproved) -> Self {
         self.what = cut(format!("{}; {why}", self.what));
         self
@@ -130,7 +130,7 @@ impl Refusal {
     }
 }
 
-/// Rules can name many ports or paths; so many characters are enough to see what is meant.
+/// Rules can name many ports or paths; the first characters are enough to see what is meant.
 fn cut(mut what: String) -> String {
     if let Some((end, _)) = what.char_indices().nth(WHAT_CHARS_MAX) {
         what.truncate(end);

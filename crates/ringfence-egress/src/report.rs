@@ -5,7 +5,7 @@
 use crate::refusal::Refusal;
 use ringfence_types::Denial;
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -85,8 +85,6 @@ struct Kept {
     /// For all that has no line of its own.
     rest: Arc<Line>,
     denials: Vec<Repeated>,
-    /// Where in `denials` a rule and what it refused stand.
-    places: HashMap<(String, String), usize>,
     denials_untold: u64,
 }
 
@@ -108,23 +106,21 @@ impl Report {
 
     pub(crate) fn refused(&self, refusal: &Refusal) -> Heard {
         let mut kept = self.kept();
-        let key = (refusal.rule.as_str().to_owned(), refusal.what.clone());
-        if let Some(place) = kept.places.get(&key).copied() {
-            if let Some(repeated) = kept.denials.get_mut(place) {
-                repeated.times += 1;
-            }
+        let is_same = |known: &&mut Repeated| {
+            known.denial.rule == refusal.rule.as_str() && known.denial.what == refusal.what
+        };
+        if let Some(repeated) = kept.denials.iter_mut().find(is_same) {
+            repeated.times += 1;
             return Heard::Again;
         }
         if kept.denials.len() >= TOLD_MAX {
             kept.denials_untold += 1;
             return Heard::Again;
         }
-        let place = kept.denials.len();
         kept.denials.push(Repeated {
             denial: refusal.denial(),
             times: 1,
         });
-        kept.places.insert(key, place);
         Heard::First
     }
 
@@ -152,7 +148,6 @@ impl Report {
         });
         let [connections, requests, bytes_out, bytes_in] = kept.rest.take();
         let denials = std::mem::take(&mut kept.denials_untold);
-        kept.places.clear();
         EgressReport {
             reached,
             denials: kept.denials.drain(..).map(Repeated::into_denial).collect(),

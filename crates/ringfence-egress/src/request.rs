@@ -178,7 +178,7 @@ pub(crate) fn rewrite(request: &mut Parts, wanted: &Wanted, own_port: u16) -> Re
     Ok(())
 }
 
-/// The same for HTTP/2, whose target says everything.
+/// Rewrites a request for HTTP/2, whose target says everything.
 pub(crate) fn rewrite_for_http2(request: &mut Parts, wanted: &Wanted) -> Result<(), Refusal> {
     let takes_trailers = request.headers.get(header::TE).is_some_and(|te| te == "trailers");
     strip(&mut request.headers);

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// Of one name so many addresses are looked at.
+/// Addresses of one name that are looked at.
 const ADDRESSES_MAX: usize = 32;
 /// No answer is kept for longer, whatever it says of itself: services move.
 const KEPT_MAX: Duration = Duration::from_secs(300);

@@ -185,19 +185,12 @@ impl SandboxEgress {
         }
         let refusal = self.advised(refusal.clone());
         if self.report.refused(&refusal) == Heard::First {
-            let Refusal {
-                rule,
-                host,
-                port,
-                what,
-                hint,
-            } = refusal;
             self.happened(EgressEvent::Denied {
-                rule,
-                host,
-                port,
-                what,
-                hint,
+                rule: refusal.rule,
+                host: refusal.host,
+                port: refusal.port,
+                what: refusal.what,
+                hint: refusal.hint,
             });
         }
     }
@@ -205,29 +198,25 @@ impl SandboxEgress {
     /// Publishes an event, unless there are too many.
     pub(crate) fn happened(&self, what: EgressEvent) {
         {
-            let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
-            let (pace, untold) = &mut *pace;
+            let (pace, left_out) = &mut *self.pace.lock().unwrap_or_else(PoisonError::into_inner);
             if !pace.allows() {
-                *untold += 1;
+                *left_out += 1;
                 return;
             }
         }
-        self.tell_of_untold();
+        self.publish_left_out();
         (self.events)(what);
     }
 
     /// Publishes the number of events that were left out, if any.
-    pub(crate) fn tell_of_untold(&self) {
-        let count = {
-            let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut pace.1)
-        };
+    pub(crate) fn publish_left_out(&self) {
+        let count = std::mem::take(&mut self.pace.lock().unwrap_or_else(PoisonError::into_inner).1);
         if count > 0 {
             (self.events)(EgressEvent::Untold { count });
         }
     }
 
-    /// What becomes of this name, if no rule allows it.
+    /// How this name is handled if no rule allows it.
     pub(crate) fn unlisted(&self, name: &HostName) -> Unlisted {
         match &self.approver {
             Some(approver) if approver.hook.are_open() && can_be_reached(&self.dialer, name) => {
@@ -237,7 +226,7 @@ impl SandboxEgress {
         }
     }
 
-    /// The same refusal, with what the caller can do about it.
+    /// A refusal with what the caller can do about it.
     pub(crate) fn advised(&self, mut refusal: Refusal) -> Refusal {
         let is_advised = matches!(refusal.rule, RefusalRule::Name | RefusalRule::Port);
         if let (true, Some(approver), Some(host)) = (is_advised, &self.approver, &refusal.host)

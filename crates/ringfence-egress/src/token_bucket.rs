@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-/// So many at once, and so many a second after that.
+/// Allows `burst` at once, and `per_second` after that.
 #[derive(Debug)]
 pub(crate) struct TokenBucket {
     left: f64,

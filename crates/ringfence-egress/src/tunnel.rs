@@ -22,13 +22,7 @@ const BUFFER_BYTES_MAX: usize = 128 * 1024;
 pub(crate) struct Ends {
     pub(crate) client: TcpStream,
     pub(crate) upstream: Upstream,
-    ended: Ended,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Ended {
-    Not,
-    Well,
+    has_ended_well: bool,
 }
 
 impl Ends {
@@ -36,18 +30,18 @@ impl Ends {
         Self {
             client,
             upstream,
-            ended: Ended::Not,
+            has_ended_well: false,
         }
     }
 
     pub(crate) fn ended_well(&mut self) {
-        self.ended = Ended::Well;
+        self.has_ended_well = true;
     }
 }
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        if self.ended == Ended::Not {
+        if !self.has_ended_well {
             reset(&self.client);
             reset(&self.upstream.stream);
         }

@@ -22,8 +22,16 @@ pub(crate) struct Upstream {
     pub(crate) meter: Arc<UpstreamMeter>,
 }
 
-/// Connects to a destination that the caller has judged by name and by what was said.
-pub(crate) async fn open(sandbox: &Arc<SandboxEgress>, to: &Destination) -> Result<Upstream, Refusal> {
+/// Connects to a destination that the caller has judged by name and by what was said; `ready` is a connection to there
+/// that is open already.
+pub(crate) async fn open(
+    sandbox: &Arc<SandboxEgress>,
+    to: &Destination,
+    ready: Option<Upstream>,
+) -> Result<Upstream, Refusal> {
+    if let Some(upstream) = ready {
+        return Ok(upstream);
+    }
     // With no bytes left to spend the host is not even connected to.
     if sandbox.spend(Way::Out, 0).is_err() || sandbox.spend(Way::Back, 0).is_err() {
         let what = format!("{to}: this sandbox has moved all the bytes that it may");

@@ -10,7 +10,7 @@ use crate::{
 use std::{
     io,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, ready},
 };
 use tokio::{
@@ -54,26 +54,21 @@ pub(crate) struct Gate(Arc<Mutex<(HttpFraming, Option<FramingError>)>>);
 
 impl Gate {
     pub(crate) fn pass_all(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.pass_all();
+        self.state().0.pass_all();
     }
 
     pub(crate) fn framing_error(&self) -> Option<FramingError> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).1
+        self.state().1
     }
 
     /// Whether a head or a body has begun that has not ended.
     pub(crate) fn is_open(&self) -> bool {
-        !self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .0
-            .is_between()
+        !self.state().0.is_between()
     }
 
     /// How many of these bytes are well; fewer than all: the next is wrong.
     fn read(&self, bytes: &[u8]) -> usize {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         let (shape, framing_error) = &mut *state;
         match shape.read(bytes) {
             Ok(()) => bytes.len(),
@@ -82,6 +77,10 @@ impl Gate {
                 at
             }
         }
+    }
+
+    fn state(&self) -> MutexGuard<'_, (HttpFraming, Option<FramingError>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

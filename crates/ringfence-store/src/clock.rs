@@ -7,7 +7,7 @@ use crate::whole_file::{Directory, Taken};
 use serde::{Deserialize, Serialize};
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -48,13 +48,9 @@ impl Seen {
     }
 }
 
-/// The file of a store that has this file or directory.
-pub(crate) fn beside(path: &Path) -> PathBuf {
-    path.with_file_name("clock.json")
-}
-
-/// `now`, if it may be gone by. None: the clock has jumped, and what is old stays.
-pub(crate) fn for_retention(file: &Path, now: SystemTime) -> Option<SystemTime> {
+/// `now`, if the store that has this file or directory may go by it. None: the clock has jumped, and what is old stays.
+pub(crate) fn for_retention(store: &Path, now: SystemTime) -> Option<SystemTime> {
+    let file = &store.with_file_name("clock.json");
     let now_ms = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let now_ms = u64::try_from(now_ms.as_millis()).unwrap_or(u64::MAX);
     let text = fs::read_to_string(file).unwrap_or_default();
@@ -134,7 +130,7 @@ mod tests {
     fn the_last_time_is_kept_on_the_disk() {
         let directory = std::env::temp_dir().join(format!("ringfence-clock-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
-        let file = beside(&directory.join("audit.db"));
+        let file = directory.join("audit.db");
         let at = |days: u64| UNIX_EPOCH + Duration::from_millis(days * DAY);
         assert_eq!(for_retention(&file, at(100)), Some(at(100)));
         assert_eq!(for_retention(&file, at(400)), None);

@@ -1,10 +1,8 @@
 //! Reading and writing with SHA-256, and digests as text.
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
-use std::{
-    fmt::Write as _,
-    io::{self, Read, Write},
-};
+use std::io::{self, Read, Write};
 
 /// Hashes and counts what it passes on.
 #[derive(Debug)]
@@ -66,45 +64,11 @@ pub(crate) fn of(reader: impl Read) -> io::Result<Hashed> {
     copy(reader, io::sink())
 }
 
-/// Reads until the buffer is full or the reader ends.
-pub(crate) fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match reader.read(&mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
-}
-
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // A String takes everything.
-        write!(text, "{byte:02x}").unwrap_or_default();
-        text
-    })
+    HEXLOWER.encode(bytes)
 }
 
 /// Lower-case digits, two to a byte, nothing else.
 pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let mut bytes = [0; N];
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    if pairs.len() != N || !rest.is_empty() {
-        return None;
-    }
-    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
-        *byte = nibble(*high)? << 4 | nibble(*low)?;
-    }
-    Some(bytes)
-}
-
-pub(crate) fn nibble(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
-    }
+    HEXLOWER.decode(text.as_bytes()).ok()?.try_into().ok()
 }

@@ -259,7 +259,9 @@ fn snapshots_of_an_earlier_version_are_listed_restored_and_continued() {
     let listed = store.list(&namespace()).unwrap();
     assert_eq!(listed.len(), 2);
     for one in &listed {
-        store.restore(one.id, &namespace(), root.as_fd()).unwrap();
+        store
+            .restore(&Source::Namespace, one.id, &namespace(), root.as_fd())
+            .unwrap();
         let text = fs::read_to_string(inside.join("text")).unwrap();
         assert_eq!(text, format!("{}\n", one.description).repeat(2000));
         assert_eq!(fs::read(inside.join("deep/noise")).unwrap(), noise());
@@ -272,7 +274,9 @@ fn snapshots_of_an_earlier_version_are_listed_restored_and_continued() {
     };
     assert_eq!(store.create(root.as_fd(), about).unwrap().new_bytes, 0);
     store.delete(listed[0].id, &namespace()).unwrap();
-    store.restore(listed[1].id, &namespace(), root.as_fd()).unwrap();
+    store
+        .restore(&Source::Namespace, listed[1].id, &namespace(), root.as_fd())
+        .unwrap();
 }
 
 #[test]

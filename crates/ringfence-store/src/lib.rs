@@ -17,6 +17,8 @@ mod golden_tests;
 pub mod layers;
 mod signer;
 pub mod snapshots;
+#[cfg(test)]
+mod tests;
 pub mod tree;
 pub mod vault;
 mod whole_file;

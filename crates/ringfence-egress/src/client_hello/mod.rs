@@ -40,7 +40,7 @@ pub struct ClientHello {
     pub alpn: Vec<Vec<u8>>,
     /// Whether another hello may be hidden in it.
     pub has_ech: bool,
-    /// So many of the connection's bytes are the hello, with the headers of its records.
+    /// Bytes of the connection that are the hello, with the headers of its records.
     pub bytes: usize,
 }
 

@@ -9,13 +9,13 @@ use super::{
 };
 use crate::{
     ClientHello, Destination, EgressEvent, Inspection, RefusalRule,
-    connection::{Connection, Mode, asked, opened},
+    connection::{Connection, Mode, check_connection, check_request},
     dial::unreachable,
     framing::HEAD_BYTES_MAX,
-    http::{HEADERS_MAX, PACKED, Unsent, refused, tell_of_bad_end},
+    http::{HEADERS_MAX, PACKED, Unsent, refused, tell_of_bad_end, unanswered},
     inspection::{Unwritable, fill},
     refusal::{Refusal, shown},
-    request::{self, Means, ProxyMode, Wanted, malformed_request},
+    request::{self, Means, ProxyMode, Wanted},
     upstream::{self, Upstream},
     wire::{Client, Gate, Strict},
 };
@@ -66,10 +66,7 @@ pub(crate) async fn meet(
     ready: Option<Upstream>,
 ) -> Result<InspectedTls, Refusal> {
     let offered = offer(hello, to)?;
-    let upstream = match ready {
-        Some(upstream) => upstream,
-        None => upstream::open(&connection.sandbox, to).await?,
-    };
+    let upstream = upstream::open(&connection.sandbox, to, ready).await?;
     let (outer, protocol) = handshake::outward(inspection, connection, to, offered.clone(), upstream).await?;
     Ok(InspectedTls {
         inspection: inspection.clone(),
@@ -304,10 +301,10 @@ impl RequestHandler {
     ) -> Result<Response<Answer>, Refusal> {
         let method = shown(parts.method.as_str().as_bytes());
         // The state is set before the rules are checked, so that a change of them in between is seen by one of the two.
-        let being_asked = self.connection.asks(&self.to, &method, &wanted.target);
+        let request_guard = self.connection.begin_request(&self.to, &method, &wanted.target);
         let rules = self.connection.sandbox.rules_now();
-        asked(&rules, &self.to, &method, &wanted.target)?;
-        if opened(&rules, &self.to)? == Mode::Inspect {
+        check_request(&rules, &self.to, &method, &wanted.target)?;
+        if check_connection(&rules, &self.to)? == Mode::Inspect {
             request::refuse_overrides(&self.to, &parts.headers)?;
         }
         if wanted.means != Means::Answer {
@@ -346,7 +343,7 @@ impl RequestHandler {
         // A text of the server's that no redactor reads.
         parts.extensions.remove::<ReasonPhrase>();
         request::strip(&mut parts.headers);
-        let body = RedactedBody::new(body, &self.redactor, being_asked);
+        let body = RedactedBody::new(body, &self.redactor, request_guard);
         if body.may_differ() {
             self.readable(&parts.headers)?;
             parts.headers.remove(header::CONTENT_LENGTH);
@@ -377,7 +374,7 @@ impl RequestHandler {
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         headers.remove(header::RANGE);
         headers.remove(header::IF_RANGE);
-        Ok(filled.secrets)
+        Ok(filled)
     }
 
     /// Whether secrets would be found in an answer.
@@ -427,7 +424,7 @@ impl RequestHandler {
             match sent {
                 Ok(response) => return Ok(response),
                 Err(Unsent::Never(unsent)) => request = *unsent,
-                Err(Unsent::Perhaps(error)) => return Err(self.unanswered(&error)),
+                Err(Unsent::Perhaps(error)) => return Err(unanswered(&self.gate, &self.to, &error)),
             }
         }
         Err(unreachable(
@@ -436,18 +433,8 @@ impl RequestHandler {
         ))
     }
 
-    fn unanswered(&self, error: &hyper::Error) -> Refusal {
-        match self.gate.framing_error() {
-            Some(wrong) => malformed_request(&wrong.to_string()),
-            None => {
-                tracing::debug!(%error, "a request was not answered");
-                unreachable(&self.to, "the connection ended without a proper answer")
-            }
-        }
-    }
-
     async fn open(&self) -> Result<Line, Refusal> {
-        let upstream = upstream::open(&self.connection.sandbox, &self.to).await?;
+        let upstream = upstream::open(&self.connection.sandbox, &self.to, None).await?;
         let offered = self.offered.clone();
         let (outer, protocol) =
             handshake::outward(&self.inspection, &self.connection, &self.to, offered, upstream).await?;

@@ -14,7 +14,7 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// So many at once, and so many a second after that. A client that receives a gigabyte a second sends fewer.
+/// Frames at once, and a second after that. A client that receives a gigabyte a second sends fewer.
 const BURST: u32 = 10_000;
 const PER_SECOND: u32 = 10_000;
 /// After too many nothing is read for so long.

@@ -28,7 +28,7 @@ const KEPT_MAX: usize = 256;
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
-    /// Of all its hosts: who reads the traffic of one reads that of all.
+    /// The key of all its hosts: who reads the traffic of one reads that of all.
     key: KeyPair,
     made: Mutex<HashMap<HostName, CertificateDer<'static>>>,
 }

@@ -268,30 +268,23 @@ impl BoundSecret {
     }
 }
 
-/// What came of a request's places for secrets.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Filled {
-    /// Names of the secrets that are in it now.
-    pub(crate) secrets: Vec<String>,
-}
-
 /// A secret whose bytes no header may have.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unwritable(pub(crate) String);
 
 /// Writes secrets into a request for `to`, and takes out of their places whatever else is there. `target` is path and
-/// query.
+/// query. Returns the names of the secrets that are in it now.
 pub(crate) fn fill(
     secrets: &[BoundSecret],
     to: &Destination,
     headers: &mut HeaderMap,
     target: &mut String,
-) -> Result<Filled, Unwritable> {
-    let mut filled = Filled::default();
+) -> Result<Vec<String>, Unwritable> {
+    let mut filled = Vec::new();
     fill_headers(secrets, to, headers, &mut filled)?;
     fill_query(secrets, to, target, &mut filled);
-    filled.secrets.sort();
-    filled.secrets.dedup();
+    filled.sort();
+    filled.dedup();
     Ok(filled)
 }
 
@@ -299,7 +292,7 @@ fn fill_headers(
     secrets: &[BoundSecret],
     to: &Destination,
     headers: &mut HeaderMap,
-    filled: &mut Filled,
+    filled: &mut Vec<String>,
 ) -> Result<(), Unwritable> {
     let mut slots: Vec<(&HeaderName, Option<&str>, &BoundSecret)> = Vec::new();
     for secret in secrets {
@@ -323,7 +316,7 @@ fn fill_headers(
             // HTTP/2 keeps it in no table.
             value.set_sensitive(true);
             written.push((name, value));
-            filled.secrets.push(secret.name.clone());
+            filled.push(secret.name.clone());
         }
     }
     for (name, _, _) in &slots {
@@ -357,7 +350,7 @@ fn replaced(value: &HeaderValue, secret: &BoundSecret) -> Option<Zeroizing<Strin
     )))
 }
 
-fn fill_query(secrets: &[BoundSecret], to: &Destination, target: &mut String, filled: &mut Filled) {
+fn fill_query(secrets: &[BoundSecret], to: &Destination, target: &mut String, filled: &mut Vec<String>) {
     let mut slots: Vec<(&str, When, &BoundSecret)> = Vec::new();
     for secret in secrets {
         slots.extend(secret.slots(to).filter_map(|slot| match slot {
@@ -386,12 +379,12 @@ fn fill_query(secrets: &[BoundSecret], to: &Destination, target: &mut String, fi
             .find(|(slot, when, secret)| *slot == name && *when == When::Asked && secret.word == value);
         if let Some((slot, _, secret)) = asked {
             pairs.push(Cow::Owned(pair_of(slot, secret)));
-            filled.secrets.push(secret.name.clone());
+            filled.push(secret.name.clone());
         }
     }
     for (slot, _, secret) in slots.iter().filter(|(_, when, _)| *when == When::Always) {
         pairs.push(Cow::Owned(pair_of(slot, secret)));
-        filled.secrets.push(secret.name.clone());
+        filled.push(secret.name.clone());
     }
     let query = pairs.join("&");
     *target = if query.is_empty() {

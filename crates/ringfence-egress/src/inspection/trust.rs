@@ -15,7 +15,7 @@ const PEM_LINE: usize = 64;
 /// The trusted authorities.
 pub struct Trust {
     roots: Arc<RootCertStore>,
-    /// The same as a file of them.
+    /// The certificates as a file.
     pem: String,
     provider: Arc<CryptoProvider>,
 }

@@ -90,7 +90,7 @@ impl Rule {
         }
     }
 
-    /// The same about this port alone.
+    /// This rule for one port alone.
     pub(crate) fn on_port(self, port: u16) -> Self {
         Self {
             port: Some(port),

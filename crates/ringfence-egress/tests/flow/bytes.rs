@@ -9,8 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 #[test]
 fn bytes_pass_both_ways_and_are_counted() {
     within(async {
-        let world = World::with(&["api.test:5432"]).await;
-        world.resolves("api.test", &[PUBLIC]);
+        let world = World::with_api(&["api.test:5432"]).await;
         echo(PUBLIC, 5432);
         let mut talk = world.connect("api.test", 5432).await;
         talk.say("hello").await;

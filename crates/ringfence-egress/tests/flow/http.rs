@@ -6,13 +6,15 @@ use crate::{
 };
 use ringfence_egress::EgressEvent;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::watch,
+};
 
 #[test]
 fn a_request_is_written_anew_and_answered() {
     within(async {
-        let world = World::with(&["api.test:80"]).await;
-        world.resolves("api.test", &[PUBLIC]);
+        let world = World::with_api(&["api.test:80"]).await;
         let heard = servers::http(PUBLIC, 80);
         let mut talk = world.connect("api.test", 80).await;
         talk.say("GET http://API.test/a?b=c HTTP/1.1\r\nHost: API.TEST:80\r\nConnection: close, x-hop\r\nX-Hop: 1\r\nX-Kept: 2\r\n\r\n")
@@ -37,13 +39,11 @@ fn a_request_is_written_anew_and_answered() {
 #[test]
 fn many_requests_share_a_connection_on_both_sides() {
     within(async {
-        let world = World::with(&["api.test:80"]).await;
-        world.resolves("api.test", &[PUBLIC]);
+        let world = World::with_api(&["api.test:80"]).await;
         let heard = servers::http(PUBLIC, 80);
         let mut talk = world.connect("api.test", 80).await;
         for number in 0..5 {
-            talk.say(format!("GET /{number} HTTP/1.1\r\nHost: api.test\r\n\r\n"))
-                .await;
+            talk.get(&format!("/{number}")).await;
             talk.hear_until(&format!("\r\n\r\n/{number}")).await;
         }
         let report = world.report();
@@ -59,8 +59,7 @@ fn many_requests_share_a_connection_on_both_sides() {
 #[test]
 fn a_pipelined_request_for_another_host_is_refused_by_itself() {
     within(async {
-        let world = World::with(&["api.test:80"]).await;
-        world.resolves("api.test", &[PUBLIC]);
+        let world = World::with_api(&["api.test:80"]).await;
         let heard = servers::http(PUBLIC, 80);
         let mut talk = world.connect("api.test", 80).await;
         talk.say("GET /1 HTTP/1.1\r\nHost: api.test\r\n\r\nGET /2 HTTP/1.1\r\nHost: evil.test\r\n\r\nGET /3 HTTP/1.1\r\nHost: api.test\r\n\r\n")
@@ -84,8 +83,7 @@ fn a_pipelined_request_for_another_host_is_refused_by_itself() {
 #[test]
 fn what_two_programs_could_read_in_two_ways_reaches_nobody() {
     within(async {
-        let world = World::with(&["api.test:80"]).await;
-        world.resolves("api.test", &[PUBLIC]);
+        let world = World::with_api(&["api.test:80"]).await;
         let heard = servers::http(PUBLIC, 80);
         let smuggled = "GET /smuggled HTTP/1.1\r\nHost: api.test\r\n\r\n";
         for request in [
@@ -130,8 +128,7 @@ fn what_two_programs_could_read_in_two_ways_reaches_nobody() {
 #[test]
 fn a_chunk_with_an_extension_ends_the_request_that_it_is_in() {
     within(async {
-        let world = World::with(&["api.test:80"]).await;
-        world.resolves("api.test", &[PUBLIC]);
+        let world = World::with_api(&["api.test:80"]).await;
         let heard = servers::http(PUBLIC, 80);
         let mut talk = world.connect("api.test", 80).await;
         talk.say("POST / HTTP/1.1\r\nHost: api.test\r\nTransfer-Encoding: chunked\r\n\r\n3;a=b\r\nabc\r\n0\r\n\r\n").await;
@@ -170,11 +167,10 @@ fn a_host_that_rules_do_not_name_is_refused_in_words() {
 #[test]
 fn methods_and_paths_are_judged_request_by_request() {
     within(async {
-        let world = World::with(&["GET api.test:80/v1"]).await;
-        world.resolves("api.test", &[PUBLIC]);
+        let world = World::with_api(&["GET api.test:80/v1"]).await;
         let heard = servers::http(PUBLIC, 80);
         let mut talk = world.connect("api.test", 80).await;
-        talk.say("GET /v1/a HTTP/1.1\r\nHost: api.test\r\n\r\n").await;
+        talk.get("/v1/a").await;
         talk.hear_until("\r\n\r\n/v1/a").await;
         talk.say("POST /v1/a HTTP/1.1\r\nHost: api.test\r\nContent-Length: 0\r\n\r\n")
             .await;
@@ -185,8 +181,7 @@ fn methods_and_paths_are_judged_request_by_request() {
         );
         for target in ["/v2", "/v1/../v2", "/v1/%2e%2e/v2", "/v1x"] {
             let mut talk = world.connect("api.test", 80).await;
-            talk.say(format!("GET {target} HTTP/1.1\r\nHost: api.test\r\n\r\n"))
-                .await;
+            talk.get(target).await;
             let answer = talk.hear_text().await;
             assert!(answer.starts_with("HTTP/1.1 403"), "{target}: {answer}");
         }
@@ -197,8 +192,7 @@ fn methods_and_paths_are_judged_request_by_request() {
 #[test]
 fn plain_http_on_another_port_is_read_where_rules_need_it() {
     within(async {
-        let world = World::with(&["GET api.test:8080/v1"]).await;
-        world.resolves("api.test", &[PUBLIC]);
+        let world = World::with_api(&["GET api.test:8080/v1"]).await;
         let heard = servers::http(PUBLIC, 8080);
         let mut talk = world.connect("api.test", 8080).await;
         talk.say("GET /v1 HTTP/1.1\r\nHost: api.test:8080\r\n\r\n").await;
@@ -213,8 +207,7 @@ fn plain_http_on_another_port_is_read_where_rules_need_it() {
 #[test]
 fn a_body_in_chunks_arrives_in_chunks() {
     within(async {
-        let world = World::with(&["api.test:80"]).await;
-        world.resolves("api.test", &[PUBLIC]);
+        let world = World::with_api(&["api.test:80"]).await;
         let heard = servers::http(PUBLIC, 80);
         let mut talk = world.connect("api.test", 80).await;
         talk.say("POST /up HTTP/1.1\r\nHost: api.test\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -237,8 +230,7 @@ fn a_body_in_chunks_arrives_in_chunks() {
 #[test]
 fn a_client_that_waits_for_100_continue_gets_it() {
     within(async {
-        let world = World::with(&["api.test:80"]).await;
-        world.resolves("api.test", &[PUBLIC]);
+        let world = World::with_api(&["api.test:80"]).await;
         let heard = servers::http(PUBLIC, 80);
         let mut talk = world.connect("api.test", 80).await;
         talk.say("PUT /up HTTP/1.1\r\nHost: api.test\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
@@ -253,8 +245,7 @@ fn a_client_that_waits_for_100_continue_gets_it() {
 #[test]
 fn a_client_of_http_1_0_is_answered_and_hung_up_on() {
     within(async {
-        let world = World::with(&["api.test:80"]).await;
-        world.resolves("api.test", &[PUBLIC]);
+        let world = World::with_api(&["api.test:80"]).await;
         let heard = servers::http(PUBLIC, 80);
         let mut talk = world.connect("api.test", 80).await;
         talk.say("GET /old HTTP/1.0\r\n\r\n").await;
@@ -270,11 +261,10 @@ fn a_client_of_http_1_0_is_answered_and_hung_up_on() {
 #[test]
 fn a_client_that_half_closes_after_its_request_is_answered() {
     within(async {
-        let world = World::with(&["api.test:80"]).await;
-        world.resolves("api.test", &[PUBLIC]);
+        let world = World::with_api(&["api.test:80"]).await;
         servers::http(PUBLIC, 80);
         let mut talk = world.connect("api.test", 80).await;
-        talk.say("GET /half HTTP/1.1\r\nHost: api.test\r\n\r\n").await;
+        talk.get("/half").await;
         talk.finish().await;
         assert!(talk.hear_text().await.ends_with("/half"));
     });
@@ -283,8 +273,7 @@ fn a_client_that_half_closes_after_its_request_is_answered() {
 #[test]
 fn what_a_server_sends_bit_by_bit_arrives_bit_by_bit() {
     within(async {
-        let world = World::with(&["api.test:80"]).await;
-        world.resolves("api.test", &[PUBLIC]);
+        let world = World::with_api(&["api.test:80"]).await;
         let (send, receive) = tokio::sync::mpsc::channel::<()>(1);
         let receive = std::sync::Arc::new(tokio::sync::Mutex::new(receive));
         serve(PUBLIC, 80, move |mut stream| {
@@ -300,7 +289,7 @@ fn what_a_server_sends_bit_by_bit_arrives_bit_by_bit() {
             }
         });
         let mut talk = world.connect("api.test", 80).await;
-        talk.say("GET /events HTTP/1.1\r\nHost: api.test\r\n\r\n").await;
+        talk.get("/events").await;
         talk.hear_until("data: 1\n\n").await;
         send.send(()).await.expect("told");
         talk.hear_until("data: 2\n\n").await;
@@ -311,8 +300,7 @@ fn what_a_server_sends_bit_by_bit_arrives_bit_by_bit() {
 #[test]
 fn answers_without_a_body_or_without_a_length_end_where_they_should() {
     within(async {
-        let world = World::with(&["api.test:80"]).await;
-        world.resolves("api.test", &[PUBLIC]);
+        let world = World::with_api(&["api.test:80"]).await;
         serve(PUBLIC, 80, |mut stream| async move {
             while let Some((head, _)) = request(&mut stream).await {
                 let answer = match head.split(' ').nth(1) {
@@ -339,11 +327,10 @@ fn answers_without_a_body_or_without_a_length_end_where_they_should() {
             ("/same", "\r\n\r\n"),
             ("/early", "\r\n\r\nok"),
         ] {
-            talk.say(format!("GET {path} HTTP/1.1\r\nHost: api.test\r\n\r\n"))
-                .await;
+            talk.get(path).await;
             talk.hear_until(end).await;
         }
-        talk.say("GET /close HTTP/1.1\r\nHost: api.test\r\n\r\n").await;
+        talk.get("/close").await;
         talk.hear_until("until the end\r\n0\r\n\r\n").await;
     });
 }
@@ -351,15 +338,8 @@ fn answers_without_a_body_or_without_a_length_end_where_they_should() {
 #[test]
 fn a_connection_that_the_server_has_closed_is_replaced_before_a_request_is_lost() {
     within(async {
-        let world = World::with(&["api.test:80"]).await;
-        world.resolves("api.test", &[PUBLIC]);
-        serve(PUBLIC, 80, |mut stream| async move {
-            request(&mut stream).await.expect("a request");
-            stream
-                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-                .await
-                .expect("said");
-        });
+        let world = World::with_api(&["api.test:80"]).await;
+        servers::answer_once(PUBLIC, 80, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         let mut talk = world.connect("api.test", 80).await;
         for number in 0..3 {
             talk.say(format!(
@@ -380,30 +360,33 @@ fn a_connection_that_the_server_has_closed_is_replaced_before_a_request_is_lost(
 #[test]
 fn an_answer_that_is_cut_short_is_not_made_whole() {
     within(async {
-        let world = World::with(&["api.test:80"]).await;
-        world.resolves("api.test", &[PUBLIC]);
-        serve(PUBLIC, 80, |mut stream| async move {
-            request(&mut stream).await.expect("a request");
-            stream
-                .write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
-                .await
-                .expect("said");
+        let world = World::with_api(&["api.test:80"]).await;
+        let (cut, is_cut) = watch::channel(false);
+        serve(PUBLIC, 80, move |mut stream| {
+            let mut is_cut = is_cut.clone();
+            async move {
+                request(&mut stream).await.expect("a request");
+                stream
+                    .write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+                    .await
+                    .expect("said");
+                // Not before the program has heard so much: what has not been sent on yet goes with the connection.
+                is_cut.wait_for(|cut| *cut).await.expect("cut");
+            }
         });
         let mut talk = world.connect("api.test", 80).await;
-        talk.say("GET / HTTP/1.1\r\nHost: api.test\r\n\r\n").await;
-        let answer = talk.hear_text().await;
-        assert!(
-            answer.contains("abc") && !answer.ends_with("0\r\n\r\n"),
-            "{answer}"
-        );
+        talk.get("/").await;
+        talk.hear_until("abc").await;
+        cut.send_replace(true);
+        let rest = talk.hear_text().await;
+        assert!(!rest.ends_with("0\r\n\r\n"), "{rest}");
     });
 }
 
 #[test]
 fn a_websocket_is_opened_and_then_not_read() {
     within(async {
-        let world = World::with(&["api.test:80"]).await;
-        world.resolves("api.test", &[PUBLIC]);
+        let world = World::with_api(&["api.test:80"]).await;
         serve(PUBLIC, 80, |mut stream| async move {
             let (head, _) = request(&mut stream).await.expect("a request");
             let lower = head.to_ascii_lowercase();
@@ -436,8 +419,7 @@ fn a_websocket_is_opened_and_then_not_read() {
 #[test]
 fn a_websocket_is_refused_where_requests_have_to_be_read() {
     within(async {
-        let world = World::with(&["GET api.test:80/ws"]).await;
-        world.resolves("api.test", &[PUBLIC]);
+        let world = World::with_api(&["GET api.test:80/ws"]).await;
         let mut talk = world.connect("api.test", 80).await;
         talk.say("GET /ws HTTP/1.1\r\nHost: api.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
             .await;
@@ -452,8 +434,7 @@ fn a_websocket_is_refused_where_requests_have_to_be_read() {
 #[test]
 fn a_protocol_that_nobody_asked_for_is_not_switched_to() {
     within(async {
-        let world = World::with(&["api.test:80"]).await;
-        world.resolves("api.test", &[PUBLIC]);
+        let world = World::with_api(&["api.test:80"]).await;
         serve(PUBLIC, 80, |mut stream| async move {
             request(&mut stream).await.expect("a request");
             let answer =
@@ -461,7 +442,7 @@ fn a_protocol_that_nobody_asked_for_is_not_switched_to() {
             stream.write_all(answer).await.expect("said");
         });
         let mut talk = world.connect("api.test", 80).await;
-        talk.say("GET / HTTP/1.1\r\nHost: api.test\r\n\r\n").await;
+        talk.get("/").await;
         let answer = talk.hear_text().await;
         assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
     });
@@ -488,8 +469,7 @@ fn a_server_that_is_not_there_is_told_as_that() {
 #[test]
 fn an_upload_that_is_refused_still_hears_why() {
     within(async {
-        let world = World::with(&["GET api.test:80"]).await;
-        world.resolves("api.test", &[PUBLIC]);
+        let world = World::with_api(&["GET api.test:80"]).await;
         let mut talk = world.connect("api.test", 80).await;
         talk.say(format!(
             "PUT / HTTP/1.1\r\nHost: api.test\r\nContent-Length: {}\r\n\r\n",
@@ -508,8 +488,7 @@ fn an_upload_that_is_refused_still_hears_why() {
 #[test]
 fn a_request_that_is_being_answered_is_cut_when_rules_forbid_it() {
     within(async {
-        let world = World::with(&["api.test:80"]).await;
-        world.resolves("api.test", &[PUBLIC]);
+        let world = World::with_api(&["api.test:80"]).await;
         serve(PUBLIC, 80, |mut stream| async move {
             request(&mut stream).await.expect("a request");
             stream
@@ -519,7 +498,7 @@ fn a_request_that_is_being_answered_is_cut_when_rules_forbid_it() {
             drop(stream.read_u8().await);
         });
         let mut talk = world.connect("api.test", 80).await;
-        talk.say("GET /v1 HTTP/1.1\r\nHost: api.test\r\n\r\n").await;
+        talk.get("/v1").await;
         talk.hear_until("begin").await;
         world.set_rules(&["GET api.test:80/v1"]);
         let more = tokio::time::timeout(Duration::from_millis(200), talk.0.read_u8()).await;

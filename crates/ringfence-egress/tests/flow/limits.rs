@@ -125,7 +125,7 @@ fn an_answer_that_does_not_come_is_not_waited_for_forever() {
             std::future::pending::<()>().await;
         });
         let mut talk = world.connect("api.test", 80).await;
-        talk.say("GET / HTTP/1.1\r\nHost: api.test\r\n\r\n").await;
+        talk.get("/").await;
         let began = Instant::now();
         talk.hear_all().await;
         assert!(began.elapsed() < Duration::from_secs(5));
@@ -211,7 +211,7 @@ fn a_sandbox_moves_so_many_bytes_and_no_more() {
         );
         assert!(world.denial().await.what.contains("more than 100000 bytes sent"));
         let mut talk = world.connect("api.test", 80).await;
-        talk.say("GET / HTTP/1.1\r\nHost: api.test\r\n\r\n").await;
+        talk.get("/").await;
         let answer = talk.hear_text().await;
         assert!(
             answer.starts_with("HTTP/1.1 403") && answer.contains("egress.limit"),
@@ -238,7 +238,7 @@ fn an_answer_that_is_too_large_for_the_sandbox_is_cut() {
             drop(stream.write_all(&[b'a'; 1_000_000]).await);
         });
         let mut talk = world.connect("api.test", 80).await;
-        talk.say("GET / HTTP/1.1\r\nHost: api.test\r\n\r\n").await;
+        talk.get("/").await;
         let (heard, _) = talk.hear_all().await;
         assert!(heard.len() < 150_000, "{}", heard.len());
         assert!(

@@ -240,8 +240,7 @@ fn an_address_of_a_network_that_rules_name_is_itself() {
 #[test]
 fn ports_that_are_added_later_are_served() {
     within(async {
-        let world = World::with(&["api.test:443"]).await;
-        world.resolves("api.test", &[PUBLIC]);
+        let world = World::with_api(&["api.test:443"]).await;
         echo(PUBLIC, 5432);
         world.set_rules(&["api.test:443", "api.test:5432"]);
         world
@@ -288,8 +287,7 @@ fn a_port_that_nobody_listens_on_is_told_with_the_name() {
 #[test]
 fn a_name_whose_rule_is_gone_is_not_reached_by_its_address() {
     within(async {
-        let world = World::with(&["api.test:5432", "other.test:5432"]).await;
-        world.resolves("api.test", &[PUBLIC]);
+        let world = World::with_api(&["api.test:5432", "other.test:5432"]).await;
         let connections = echo(PUBLIC, 5432);
         let address = world.lookup("api.test").await.expect("an address");
         world.set_rules(&["other.test:5432"]);

@@ -7,9 +7,7 @@ use crate::{
 };
 
 async fn world() -> World {
-    let world = World::with(&["api.test:443", "api.test:80", "api.test:5432", "*.wild.test:80"]).await;
-    world.resolves("api.test", &[PUBLIC]);
-    world
+    World::with_api(&["api.test:443", "api.test:80", "api.test:5432", "*.wild.test:80"]).await
 }
 
 #[test]
@@ -170,8 +168,7 @@ fn addresses_are_reached_by_the_operators_networks_only() {
 #[test]
 fn requests_to_the_proxy_are_judged_one_by_one() {
     within(async {
-        let world = World::with(&["api.test:80", "other.test:8080"]).await;
-        world.resolves("api.test", &[PUBLIC]);
+        let world = World::with_api(&["api.test:80", "other.test:8080"]).await;
         world.resolves("other.test", &[PUBLIC_TOO]);
         let (heard, heard_too) = (servers::http(PUBLIC, 80), servers::http(PUBLIC_TOO, 8080));
         let mut talk = world.proxy().await;

@@ -29,6 +29,14 @@ where
     count
 }
 
+/// Gives each connection's first request this answer, and hangs up.
+pub fn answer_once(address: &str, port: u16, answer: &'static str) {
+    serve(address, port, move |mut stream| async move {
+        request(&mut stream).await.expect("a request");
+        stream.write_all(answer.as_bytes()).await.expect("said");
+    });
+}
+
 /// Says back what it hears, and ends when the other does.
 pub fn echo(address: &str, port: u16) -> Arc<Mutex<usize>> {
     serve(address, port, |mut stream| async move {

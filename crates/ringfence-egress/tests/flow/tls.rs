@@ -47,8 +47,7 @@ fn record(bytes: &[u8]) -> Vec<u8> {
 }
 
 async fn world() -> World {
-    let world = World::with(&["api.test:443", "api.test:8443", "other.test:443"]).await;
-    world.resolves("api.test", &[PUBLIC]);
+    let world = World::with_api(&["api.test:443", "api.test:8443", "other.test:443"]).await;
     world.resolves("other.test", &[PUBLIC]);
     world
 }
@@ -169,8 +168,7 @@ fn on_any_port_tls_has_to_be_for_the_host_of_the_connection() {
 #[test]
 fn tls_on_the_port_of_http_is_tls() {
     within(async {
-        let world = World::with(&["api.test:80"]).await;
-        world.resolves("api.test", &[PUBLIC]);
+        let world = World::with_api(&["api.test:80"]).await;
         echo(PUBLIC, 80);
         let mut talk = world.connect("api.test", 80).await;
         let well = hello("api.test");
@@ -185,8 +183,7 @@ fn tls_on_the_port_of_http_is_tls() {
 #[test]
 fn tls_that_would_have_to_be_read_is_refused_with_the_reason() {
     within(async {
-        let world = World::with(&["GET api.test:443/v1", "GET api.test:8080"]).await;
-        world.resolves("api.test", &[PUBLIC]);
+        let world = World::with_api(&["GET api.test:443/v1", "GET api.test:8080"]).await;
         for port in [443, 8080] {
             let mut talk = world.connect("api.test", port).await;
             talk.say(hello("api.test")).await;

@@ -240,6 +240,13 @@ impl World {
         WorldOptions::rules(rules).world().await
     }
 
+    /// The same, with a host `api.test`.
+    pub async fn with_api(rules: &[&'static str]) -> Self {
+        let world = Self::with(rules).await;
+        world.resolves("api.test", &[PUBLIC]);
+        world
+    }
+
     /// From now on the name resolves to these addresses.
     pub fn resolves(&self, name: &str, addresses: &[&str]) {
         self.resolves_in_turn(name, &[addresses]);
@@ -406,6 +413,12 @@ impl Talk {
 
     pub async fn say(&mut self, bytes: impl AsRef<[u8]>) {
         patiently(self.0.write_all(bytes.as_ref())).await.expect("said");
+    }
+
+    /// Asks `api.test` for this.
+    pub async fn get(&mut self, target: &str) {
+        self.say(format!("GET {target} HTTP/1.1\r\nHost: api.test\r\n\r\n"))
+            .await;
     }
 
     /// Says it, whether or not anybody still listens.

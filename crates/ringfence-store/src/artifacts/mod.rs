@@ -129,7 +129,12 @@ impl ArtifactStore {
     }
 
     pub fn receive(&self) -> Result<Incoming, ArtifactError> {
-        Incoming::new(&self.layout)
+        Ok(Incoming {
+            draft: Hashing::new(self.layout.blobs.draft()?),
+            layout: Arc::clone(&self.layout),
+            bytes_max: u64::MAX,
+            whole: true,
+        })
     }
 
     /// Signs the items and their manifest and puts it in place, whole or not at all. Errors: `Refused`, `Taken` when
@@ -308,7 +313,7 @@ impl ArtifactStore {
     /// [`Swept::busy`] says so.
     pub fn sweep(&self) -> Result<Swept, ArtifactError> {
         let now = SystemTime::now();
-        self.sweep_with(clock::for_retention(&clock::beside(self.layout.path()), now))
+        self.sweep_with(clock::for_retention(self.layout.path(), now))
     }
 
     /// None: the age of things is unknown.
@@ -349,15 +354,6 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    fn new(layout: &Arc<ArtifactsDir>) -> Result<Self, ArtifactError> {
-        Ok(Self {
-            draft: Hashing::new(layout.blobs.draft()?),
-            layout: Arc::clone(layout),
-            bytes_max: u64::MAX,
-            whole: true,
-        })
-    }
-
     /// Refuses the write that would make it longer than this.
     #[must_use]
     pub fn bounded(mut self, bytes_max: u64) -> Self {

@@ -44,7 +44,7 @@ fn a_backup_by_hard_links_keeps_nothing_in_the_store() {
     let scratch = Scratch::new();
     let store = scratch.store();
     publish(&store, "one", b"words");
-    let backup = scratch.0.join("backup");
+    let backup = scratch.path.join("backup");
     fs::hard_link(scratch.blob(b"words"), &backup).unwrap();
     store.set_retention(NOTHING);
     let swept = store.sweep().unwrap();
@@ -217,13 +217,17 @@ fn a_damaged_manifest_goes_by_its_files_time_and_strangers_stay() {
     publish(&store, "two", b"others");
     overwrite(&scratch.manifest("two"), b"{");
     let outside = Scratch::new();
-    fs::create_dir(&outside.0).unwrap();
+    fs::create_dir(&outside.path).unwrap();
     let hex = digest(&b"outside"[..]).unwrap().0;
-    fs::write(outside.0.join(&hex), b"outside").unwrap();
-    symlink(&outside.0, scratch.0.join("blobs/zz")).unwrap();
-    symlink(outside.0.join(&hex), scratch.blob(b"words").with_file_name(&hex)).unwrap();
-    fs::create_dir(scratch.0.join("executions/three.json")).unwrap();
-    fs::write(scratch.0.join("executions/note"), b"").unwrap();
+    fs::write(outside.path.join(&hex), b"outside").unwrap();
+    symlink(&outside.path, scratch.path.join("blobs/zz")).unwrap();
+    symlink(
+        outside.path.join(&hex),
+        scratch.blob(b"words").with_file_name(&hex),
+    )
+    .unwrap();
+    fs::create_dir(scratch.path.join("executions/three.json")).unwrap();
+    fs::write(scratch.path.join("executions/note"), b"").unwrap();
 
     let swept = store.sweep().unwrap();
     assert_eq!(
@@ -236,8 +240,8 @@ fn a_damaged_manifest_goes_by_its_files_time_and_strangers_stay() {
     old.set_modified(SystemTime::now() - 31 * DAY).unwrap();
     assert_eq!(store.sweep().unwrap().executions, 1);
     assert!(!scratch.manifest("two").exists());
-    assert_eq!(fs::read(outside.0.join(&hex)).unwrap(), b"outside");
-    assert!(scratch.0.join("executions/note").exists());
+    assert_eq!(fs::read(outside.path.join(&hex)).unwrap(), b"outside");
+    assert!(scratch.path.join("executions/note").exists());
 }
 
 #[test]
@@ -263,13 +267,13 @@ fn a_sweep_waits_for_nobody_and_says_so() {
 #[test]
 fn a_directory_that_others_may_enter_is_refused() {
     let scratch = Scratch::new();
-    fs::create_dir(&scratch.0).unwrap();
-    fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o750)).unwrap();
+    fs::create_dir(&scratch.path).unwrap();
+    fs::set_permissions(&scratch.path, fs::Permissions::from_mode(0o750)).unwrap();
     let signer = Signer::in_memory().unwrap();
-    let refused = ArtifactStore::open(scratch.0.clone(), signer.clone(), LARGE).unwrap_err();
+    let refused = ArtifactStore::open(scratch.path.clone(), signer.clone(), LARGE).unwrap_err();
     assert!(refused.to_string().contains("chmod"), "{refused}");
-    fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o700)).unwrap();
-    ArtifactStore::open(scratch.0.clone(), signer, LARGE).unwrap();
+    fs::set_permissions(&scratch.path, fs::Permissions::from_mode(0o700)).unwrap();
+    ArtifactStore::open(scratch.path.clone(), signer, LARGE).unwrap();
 }
 
 #[test]
@@ -297,12 +301,12 @@ fn a_sweep_is_due_when_it_pays_off() {
     assert_eq!(other.sweep().unwrap().executions, 2);
     assert!(!store.sweep_is_due());
     assert_eq!(store.bytes(), 0, "what another process counted");
-    let lock = File::open(scratch.0.join("lock")).unwrap();
+    let lock = File::open(scratch.path.join("lock")).unwrap();
     for off in [SystemTime::now() - 2 * HOUR, SystemTime::now() + 2 * HOUR] {
         lock.set_modified(off).unwrap();
         assert!(store.sweep_is_due());
     }
-    overwrite(&scratch.0.join("lock"), b"no count");
+    overwrite(&scratch.path.join("lock"), b"no count");
     assert!(store.sweep_is_due());
     assert!(!store.sweep().unwrap().busy);
     assert!(!store.sweep_is_due());
@@ -337,12 +341,12 @@ fn a_process_that_is_killed_leaves_whole_executions_or_none() {
                 "--exact",
                 "artifacts::sweep_tests::publishes_until_killed",
             ])
-            .current_dir(&scratch.0)
+            .current_dir(&scratch.path)
             .stdout(std::process::Stdio::null())
             .spawn()
             .unwrap();
         let begun = std::time::Instant::now();
-        let executions = || fs::read_dir(scratch.0.join("executions")).unwrap().count();
+        let executions = || fs::read_dir(scratch.path.join("executions")).unwrap().count();
         while executions() < survived + 3 + round {
             assert!(
                 begun.elapsed() < Duration::from_secs(30),
@@ -354,12 +358,16 @@ fn a_process_that_is_killed_leaves_whole_executions_or_none() {
         child.wait().unwrap();
         survived = executions();
     }
-    for entry in fs::read_dir(scratch.0.join("executions")).unwrap() {
+    for entry in fs::read_dir(scratch.path.join("executions")).unwrap() {
         let manifest: Manifest = serde_json::from_slice(&fs::read(entry.unwrap().path()).unwrap()).unwrap();
         verify_manifest(&manifest, None).unwrap();
         assert_eq!(manifest.artifacts.len(), 3);
         for item in manifest.artifacts {
-            let blob = scratch.0.join("blobs").join(&item.sha256[..2]).join(&item.sha256);
+            let blob = scratch
+                .path
+                .join("blobs")
+                .join(&item.sha256[..2])
+                .join(&item.sha256);
             assert_eq!(
                 digest(File::open(blob).unwrap()).unwrap(),
                 (item.sha256, item.size_bytes)
@@ -372,7 +380,7 @@ fn a_process_that_is_killed_leaves_whole_executions_or_none() {
         (false, 0),
         "the dead hold no lock"
     );
-    assert_eq!(fs::read_dir(scratch.0.join("incoming")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(scratch.path.join("incoming")).unwrap().count(), 0);
 }
 
 /// The other half of the test above; its directory is the store. Bounded, should nobody be left to kill it.
@@ -414,7 +422,7 @@ fn a_clock_that_has_jumped_removes_nothing_for_its_age() {
     });
     // Set forward past it: the last time that was seen was long ago.
     let seen = (SystemTime::now() - days(300)).duration_since(SystemTime::UNIX_EPOCH);
-    let clock = clock::beside(&scratch.0);
+    let clock = scratch.path.with_file_name("clock.json");
     let text = format!("{{\"seen_ms\":{},\"jumped_ms\":null}}", seen.unwrap().as_millis());
     fs::write(&clock, text).unwrap();
     assert_eq!(store.sweep().unwrap().executions, 0);

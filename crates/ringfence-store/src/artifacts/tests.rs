@@ -1,13 +1,13 @@
 //! Stories and attacks on a real directory.
 
 use super::*;
+use crate::tests::TestDir;
 use serde_json::{Value, json};
 use std::{
     fs::{self, File},
     io::Read,
     os::unix::fs::{MetadataExt, symlink},
     path::Path,
-    sync::atomic::{AtomicU32, Ordering},
 };
 
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
@@ -21,20 +21,23 @@ pub(super) const NOTHING: Retention = Retention {
     bytes: 0,
 };
 
-pub(super) struct Scratch(pub(super) PathBuf);
+/// A store, and the directory that it is in.
+pub(super) struct Scratch {
+    pub(super) path: PathBuf,
+    _around: TestDir,
+}
 
 impl Scratch {
     pub(super) fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("ringfence-artifacts-{}-{number}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        fs::create_dir_all(&directory).unwrap();
-        Self(directory.join("store"))
+        let around = TestDir::new();
+        Self {
+            path: around.join("store"),
+            _around: around,
+        }
     }
 
     pub(super) fn open(&self, signer: &Signer, retention: Retention) -> ArtifactStore {
-        ArtifactStore::open(self.0.clone(), signer.clone(), retention).unwrap()
+        ArtifactStore::open(self.path.clone(), signer.clone(), retention).unwrap()
     }
 
     pub(super) fn store(&self) -> ArtifactStore {
@@ -54,8 +57,8 @@ impl Scratch {
             }
         }
         let mut files = Vec::new();
-        walk(&self.0, &mut files);
-        let relative = |path: &PathBuf| path.strip_prefix(&self.0).unwrap().display().to_string();
+        walk(&self.path, &mut files);
+        let relative = |path: &PathBuf| path.strip_prefix(&self.path).unwrap().display().to_string();
         let mut files: Vec<String> = files.iter().map(relative).collect();
         files.sort();
         files
@@ -63,17 +66,11 @@ impl Scratch {
 
     pub(super) fn blob(&self, bytes: &[u8]) -> PathBuf {
         let hex = digest(bytes).unwrap().0;
-        self.0.join("blobs").join(&hex[..2]).join(hex)
+        self.path.join("blobs").join(&hex[..2]).join(hex)
     }
 
     pub(super) fn manifest(&self, execution_id: &str) -> PathBuf {
-        self.0.join("executions").join(format!("{execution_id}.json"))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        fs::remove_dir_all(self.0.parent().unwrap()).unwrap();
+        self.path.join("executions").join(format!("{execution_id}.json"))
     }
 }
 
@@ -160,7 +157,7 @@ fn what_is_published_is_read_again_and_kept_once() {
         "lock".to_owned(),
     ];
     assert_eq!(scratch.files(), expected);
-    assert_eq!(fs::metadata(&scratch.0).unwrap().mode() & 0o7777, 0o700);
+    assert_eq!(fs::metadata(&scratch.path).unwrap().mode() & 0o7777, 0o700);
     let blob = fs::metadata(scratch.blob(b"words")).unwrap();
     assert_eq!((blob.mode() & 0o7777, blob.nlink()), (0o400, 1));
     assert_eq!(store.bytes(), 3 * 4096);
@@ -300,7 +297,7 @@ fn a_replaced_blob_is_named_and_mended_by_the_same_content() {
     let store = scratch.store();
     publish(&store, "one", b"words");
     let blob = scratch.blob(b"words");
-    let elsewhere = scratch.0.join("elsewhere");
+    let elsewhere = scratch.path.join("elsewhere");
     fs::write(&elsewhere, b"words").unwrap();
     let pipe = || {
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
@@ -330,7 +327,7 @@ fn a_replaced_blob_is_named_and_mended_by_the_same_content() {
     let mut incoming = store.receive().unwrap();
     incoming.write_all(b"words").unwrap();
     assert!(matches!(incoming.finish(), Err(ArtifactError::Io(_))));
-    assert_eq!(fs::read_dir(scratch.0.join("incoming")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(scratch.path.join("incoming")).unwrap().count(), 0);
 }
 
 /// claim: [ART-2]
@@ -443,7 +440,7 @@ fn an_id_is_used_once() {
     let again = store.publish(published("one", SystemTime::now()), items);
     assert!(matches!(again, Err(ArtifactError::Taken(_))));
     assert_eq!(read(&store, "one").unwrap().unwrap(), b"words");
-    assert_eq!(fs::read_dir(scratch.0.join("incoming")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(scratch.path.join("incoming")).unwrap().count(), 0);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::{
     chain::{self, Broken, Writer, damage, signed},
     entry::Fitted,
     record::{COLUMNS, seq_of},
-    segments::{self, Segment, Writing},
+    segments::{self, Segment},
 };
 use crate::{clock, digest::to_hex};
 use rusqlite::{Connection, TransactionBehavior};
@@ -66,31 +66,35 @@ pub(super) fn archive(
         Extent::All => (head.seq, u64::MAX),
         Extent::Oldest { bytes_max } => (first + (head.seq - first) / 4 * 3, bytes_max),
     };
-    let failed = Broken::Io;
-    for left in segments::list(database, u64::MAX).map_err(failed)? {
+    for left in segments::list(database, u64::MAX)? {
         if left.first >= first {
-            std::fs::remove_file(&left.path).map_err(failed)?;
+            std::fs::remove_file(&left.path)?;
         }
     }
-    let mut writing = Writing::begin(database).map_err(failed)?;
-    {
+    let written = {
         let sql = format!("SELECT {COLUMNS} FROM record WHERE seq <= ?1 ORDER BY seq");
         let mut statement = transaction.prepare_cached(&sql)?;
         let mut rows = statement.query([signed(until)?])?;
-        let mut bytes = 0;
-        while bytes < bytes_max
-            && let Some(row) = rows.next()?
-        {
+        let (mut bytes, mut before): (u64, Option<Head>) = (0, None);
+        segments::write(database, || {
+            if bytes >= bytes_max {
+                return Ok(None);
+            }
+            let Some(row) = rows.next()? else {
+                return Ok(None);
+            };
             let record = Record::of_row(row)?;
-            let seq = record.seq;
-            bytes += RECORD_BYTES + record.details.len() as u64;
-            if !writing.add(record).map_err(failed)? {
-                let what = format!("record {seq} is not what was written");
+            let is_next = |before: Head| record.seq == before.seq + 1 && record.prev_hash == before.hash;
+            if !before.is_none_or(is_next) || record.computed_hash() != record.hash {
+                let what = format!("record {} is not what was written", record.seq);
                 return Err(damage(what, Some(head)));
             }
-        }
-    }
-    let Some(written) = writing.finish().map_err(failed)? else {
+            bytes += RECORD_BYTES + record.details.len() as u64;
+            before = Some(record.head());
+            Ok(Some(record))
+        })?
+    };
+    let Some(written) = written else {
         return Ok(None);
     };
     let details = json!({
@@ -108,33 +112,12 @@ pub(super) fn archive(
     Ok(Some((written.segment.path, head)))
 }
 
-pub(super) struct Removal {
-    pub(super) segment: Segment,
-    why: &'static str,
-    /// Of its last record; none where it cannot be read.
-    last_hash: Option<String>,
-    bytes: u64,
-}
-
-impl Removal {
-    pub(super) fn entry(&self) -> Fitted {
-        let details = json!({
-            "file": self.segment.name(),
-            "first_seq": self.segment.first,
-            "last_seq": self.segment.last,
-            "last_hash": self.last_hash,
-            "bytes": self.bytes,
-            "why": self.why,
-        });
-        Fitted::of_record(Action::AuditRemoved, "", details)
-    }
-}
-
+/// Closed segments that are too old or too many, oldest first, each with what the record says of its removal.
 pub(super) fn removals(
     connection: &Connection,
     database: &Path,
     keep: Keep,
-) -> Result<Vec<Removal>, AuditError> {
+) -> Result<Vec<(Segment, Fitted)>, AuditError> {
     let failed = |error: std::io::Error| AuditError::of_io(database, "listing its segments", &error);
     let mut found = Vec::new();
     for segment in segments::list(database, u64::MAX).map_err(failed)? {
@@ -147,7 +130,7 @@ pub(super) fn removals(
     let used =
         used_bytes(connection).map_err(|error| AuditError::of_sqlite(database, "measuring it", &error))?;
     let mut total = used + found.iter().map(|(_, bytes, _)| bytes).sum::<u64>();
-    let now = clock::for_retention(&clock::beside(database), SystemTime::now());
+    let now = clock::for_retention(database, SystemTime::now());
     let is_old = |time: SystemTime| {
         let age = now.and_then(|now| now.duration_since(time).ok());
         !keep.age.is_zero() && age.is_some_and(|age| age > keep.age)
@@ -160,12 +143,16 @@ pub(super) fn removals(
             false => break,
         };
         total = total.saturating_sub(bytes);
-        removals.push(Removal {
-            last_hash: segment.last_record().map(|last| to_hex(&last.hash)),
-            segment,
-            why,
-            bytes,
+        let details = json!({
+            "file": segment.name(),
+            "first_seq": segment.first,
+            "last_seq": segment.last,
+            // None where it cannot be read.
+            "last_hash": segment.last_record().map(|last| to_hex(&last.hash)),
+            "bytes": bytes,
+            "why": why,
         });
+        removals.push((segment, Fitted::of_record(Action::AuditRemoved, "", details)));
     }
     Ok(removals)
 }

@@ -46,6 +46,12 @@ impl From<rusqlite::Error> for Broken {
     }
 }
 
+impl From<std::io::Error> for Broken {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
 impl Broken {
     pub(super) fn told(self, path: &Path, step: &'static str) -> AuditError {
         match self {

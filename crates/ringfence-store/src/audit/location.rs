@@ -171,7 +171,7 @@ fn begin_after(
     head: Option<Head>,
     mut details: Map<String, Value>,
 ) -> Result<Head, Broken> {
-    let segments = segments::list(path, u64::MAX).map_err(Broken::Io)?;
+    let segments = segments::list(path, u64::MAX)?;
     let closed = segments.last();
     if let Some(closed) = closed {
         details.insert(chain::ARCHIVED_UNTIL.to_owned(), Value::from(closed.last));

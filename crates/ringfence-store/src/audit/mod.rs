@@ -65,6 +65,7 @@ pub use writer::{Audit, Room};
 mod tests {
     mod fault;
     pub(super) mod fixture;
+    mod queue;
     mod segment;
     mod tamper;
 }

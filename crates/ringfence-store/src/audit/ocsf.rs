@@ -2,7 +2,7 @@
 
 use super::{Action, Outcome, Record};
 use crate::digest::to_hex;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 const OCSF_VERSION: &str = "1.3.0";
 
@@ -10,14 +10,10 @@ impl Record {
     /// The event. What the schema has no place for is under `unmapped`.
     pub fn to_ocsf(&self) -> Value {
         let (class_uid, activity_id, activity_name) = kind(self.action.parse().ok());
-        let class_name = match class_uid {
-            1007 => "Process Activity",
-            6002 => "Application Lifecycle",
-            _ => "API Activity",
-        };
-        let (category_uid, category_name) = match class_uid {
-            1007 => (1, "System Activity"),
-            _ => (6, "Application Activity"),
+        let (class_name, category_uid, category_name) = match class_uid {
+            1007 => ("Process Activity", 1, "System Activity"),
+            6002 => ("Application Lifecycle", 6, "Application Activity"),
+            _ => ("API Activity", 6, "Application Activity"),
         };
         let (status_id, status) = self.status();
         let (severity_id, severity) = self.severity();
@@ -58,30 +54,21 @@ impl Record {
                 "signature": to_hex(&self.signature),
             },
         });
-        if let Some(event) = event.as_object_mut() {
-            event.extend(self.subject(class_uid));
+        // What each class requires besides.
+        match class_uid {
+            1007 => {
+                let execution = self.execution_id.as_deref().unwrap_or("none");
+                event["device"] = json!({"type_id": 0, "type": "Unknown", "name": self.server_id});
+                event["process"] = json!({"name": "sandboxed program", "uid": execution});
+            }
+            6002 => event["app"] = product(),
+            _ => {
+                let service = json!({"name": "Ringfence", "uid": self.server_id});
+                event["api"] = json!({"operation": self.action, "service": service});
+                event["src_endpoint"] = json!({"name": self.caller});
+            }
         }
         event
-    }
-
-    /// What each class requires besides.
-    fn subject(&self, class_uid: u64) -> Map<String, Value> {
-        let execution = self.execution_id.as_deref().unwrap_or("none");
-        let subject = match class_uid {
-            1007 => json!({
-                "device": {"type_id": 0, "type": "Unknown", "name": self.server_id},
-                "process": {"name": "sandboxed program", "uid": execution},
-            }),
-            6002 => json!({"app": product()}),
-            _ => json!({
-                "api": {"operation": self.action, "service": {"name": "Ringfence", "uid": self.server_id}},
-                "src_endpoint": {"name": self.caller},
-            }),
-        };
-        match subject {
-            Value::Object(map) => map,
-            _ => Map::new(),
-        }
     }
 
     fn status(&self) -> (u64, &'static str) {

@@ -114,11 +114,10 @@ impl OpenChain {
             return Ok(());
         };
         let path = path.clone();
-        let removals = archive::removals(&open.connection, &path, self.keep)?;
-        for removal in removals {
-            self.append(&[removal.entry()])?;
-            std::fs::remove_file(&removal.segment.path)
-                .map_err(|error| AuditError::of_io(&removal.segment.path, "removing it", &error))?;
+        for (segment, removed) in archive::removals(&open.connection, &path, self.keep)? {
+            self.append(&[removed])?;
+            std::fs::remove_file(&segment.path)
+                .map_err(|error| AuditError::of_io(&segment.path, "removing it", &error))?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use super::{
     segments::{self, Segment},
 };
 use rusqlite::{Connection, ToSql, params_from_iter};
-use std::{collections::VecDeque, io, path::Path, str::FromStr};
+use std::{collections::VecDeque, path::Path, str::FromStr};
 
 pub(super) const PAGE_RECORDS_MAX: usize = 10_000;
 /// A page ends early when its texts are larger than this.
@@ -121,26 +121,23 @@ pub fn query(path: &Path, query: &Query) -> Result<Page, AuditError> {
 /// All of a segment is read; it is not much larger than the largest page.
 fn closed_page(segment: &Segment, query: &Query) -> Page {
     let mut page = Page::default();
-    let damaged = |error: &io::Error| format!("{}: {error}", segment.path.display());
     let mut found = VecDeque::new();
-    let (records, unopened) = match segment.read() {
-        Ok(records) => (Some(records), None),
-        Err(error) => (None, Some(error)),
-    };
-    page.damaged.extend(unopened.as_ref().map(damaged));
-    for record in records.into_iter().flatten() {
+    let mut is_more = false;
+    for record in segment.read() {
         match record {
             Ok(record) if query.matches(&record) => found.push_back(record),
             Ok(_) => {}
-            Err(error) => page.damaged.push(damaged(&error)),
+            Err(error) => page.damaged.push(format!("{}: {error}", segment.path.display())),
         }
+        if found.len() <= query.limit {
+            continue;
+        }
+        is_more = true;
         // Of the newest, only the last are wanted; of the oldest, nothing after the first.
-        if found.len() > query.limit && query.newest_first {
+        if query.newest_first {
             found.pop_front();
-            page.next = Some(query.clone());
-        } else if found.len() > query.limit {
+        } else {
             found.pop_back();
-            page.next = Some(query.clone());
             break;
         }
     }
@@ -148,10 +145,8 @@ fn closed_page(segment: &Segment, query: &Query) -> Page {
     if query.newest_first {
         page.records.reverse();
     }
-    page.next = match (page.next, page.records.last()) {
-        (Some(_), Some(last)) => Some(query.after(last.seq)),
-        _ => None,
-    };
+    let last = page.records.last().filter(|_| is_more);
+    page.next = last.map(|last| query.after(last.seq));
     page
 }
 

@@ -41,35 +41,42 @@ impl Segment {
     }
 
     /// Its records, oldest first. After an error there is nothing more.
-    pub(super) fn read(&self) -> io::Result<impl Iterator<Item = io::Result<Record>> + use<>> {
+    pub(super) fn read(&self) -> impl Iterator<Item = io::Result<Record>> + use<> {
+        let mut lines = Some(self.lines());
+        std::iter::from_fn(move || {
+            let record = lines.take()?.and_then(|mut reader| {
+                let record = next_record(&mut reader)?;
+                lines = Some(Ok(reader));
+                Ok(record)
+            });
+            record.transpose()
+        })
+    }
+
+    fn lines(&self) -> io::Result<impl BufRead + use<>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = File::from(rustix::fs::open(&self.path, flags, Mode::empty())?);
-        let mut lines = BufReader::new(zstd::stream::read::Decoder::new(file)?);
-        let mut is_over = false;
-        Ok(std::iter::from_fn(move || {
-            if is_over {
-                return None;
-            }
-            let mut line = String::new();
-            let record = match (&mut lines).take(LINE_BYTES_MAX).read_line(&mut line) {
-                Ok(0) => return None,
-                Ok(_) => Record::of_json(line.trim_end())
-                    .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a line is not a record")),
-                Err(error) => Err(error),
-            };
-            is_over = record.is_err();
-            Some(record)
-        }))
+        Ok(BufReader::new(zstd::stream::read::Decoder::new(file)?))
     }
 
     /// The last of its records, where all of it can be read and is what its name says.
     pub(super) fn last_record(&self) -> Option<Record> {
         let mut last = None;
-        for record in self.read().ok()? {
+        for record in self.read() {
             last = Some(record.ok()?);
         }
         last.filter(|last| last.seq == self.last)
     }
+}
+
+fn next_record(lines: &mut impl BufRead) -> io::Result<Option<Record>> {
+    let mut line = String::new();
+    if lines.take(LINE_BYTES_MAX).read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    let record = Record::of_json(line.trim_end());
+    let foreign = || io::Error::new(io::ErrorKind::InvalidData, "a line is not a record");
+    record.map(Some).ok_or_else(foreign)
 }
 
 /// The segments beside a database, oldest first. Those from `before` on are what a death has left of the making of one.
@@ -94,86 +101,60 @@ pub(super) struct Written {
     pub(super) bytes: u64,
 }
 
-/// A segment that is being written. Dropped before its end, it is nothing.
-pub(super) struct Writing {
-    database: PathBuf,
-    temporary: PathBuf,
-    out: Option<zstd::stream::write::Encoder<'static, BufWriter<File>>>,
-    first: u64,
-    last: Option<Record>,
+/// Writes the records that `next` gives into a segment, in its place and on the disk. None: there are none.
+pub(super) fn write<E: From<io::Error>>(
+    database: &Path,
+    next: impl FnMut() -> Result<Option<Record>, E>,
+) -> Result<Option<Written>, E> {
+    let temporary = database.with_extension("segment");
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    let written = write_by_way_of(&temporary, database, next);
+    if !matches!(written, Ok(Some(_))) {
+        drop(fs::remove_file(&temporary));
+    }
+    written
 }
 
-impl Writing {
-    pub(super) fn begin(database: &Path) -> io::Result<Self> {
-        let temporary = database.with_extension("segment");
-        match fs::remove_file(&temporary) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = File::from(rustix::fs::open(&temporary, flags, Mode::from_raw_mode(0o600))?);
-        let mut out = zstd::stream::write::Encoder::new(BufWriter::new(file), LEVEL)?;
-        out.include_checksum(true)?;
-        Ok(Self {
-            database: database.to_owned(),
-            temporary,
-            out: Some(out),
-            first: 0,
-            last: None,
-        })
+fn write_by_way_of<E: From<io::Error>>(
+    temporary: &Path,
+    database: &Path,
+    mut next: impl FnMut() -> Result<Option<Record>, E>,
+) -> Result<Option<Written>, E> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(temporary, flags, Mode::from_raw_mode(0o600)).map_err(io::Error::from)?;
+    let mut out = zstd::stream::write::Encoder::new(BufWriter::new(File::from(file)), LEVEL)?;
+    out.include_checksum(true)?;
+    let (mut first, mut last) = (None, None);
+    while let Some(record) = next()? {
+        writeln!(out, "{}", record.to_json())?;
+        first = first.or(Some(record.seq));
+        last = Some(record);
     }
-
-    /// False: it is not what was written, or does not follow the one before.
-    pub(super) fn add(&mut self, record: Record) -> io::Result<bool> {
-        let is_next = |last: &Record| record.seq == last.seq + 1 && record.prev_hash == last.hash;
-        let follows = self.last.as_ref().is_none_or(is_next);
-        if !follows || record.computed_hash() != record.hash {
-            return Ok(false);
-        }
-        if let Some(out) = &mut self.out {
-            out.write_all(record.to_json().as_bytes())?;
-            out.write_all(b"\n")?;
-        }
-        if self.last.is_none() {
-            self.first = record.seq;
-        }
-        self.last = Some(record);
-        Ok(true)
+    let (Some(first), Some(last)) = (first, last) else {
+        return Ok(None);
+    };
+    let file = out.finish()?.into_inner();
+    let file = file.map_err(io::IntoInnerError::into_error)?;
+    // Its age is that of its last record.
+    let time = Timestamp(last.time_us.div_euclid(1_000_000), 0);
+    rustix::fs::futimens(&file, &time.to_set()).map_err(io::Error::from)?;
+    file.sync_all()?;
+    let stem = database.file_stem().unwrap_or_default().to_string_lossy();
+    let path = database.with_file_name(format!("{stem}-{first:020}-{:020}{END}", last.seq));
+    fs::rename(temporary, &path)?;
+    if let Some(directory) = path.parent().filter(|parent| *parent != Path::new("")) {
+        File::open(directory)?.sync_all()?;
     }
-
-    /// In its place and on the disk. None: nothing was added.
-    pub(super) fn finish(mut self) -> io::Result<Option<Written>> {
-        let (Some(out), Some(last)) = (self.out.take(), self.last.take()) else {
-            return Ok(None);
-        };
-        let file = out.finish()?.into_inner();
-        let file = file.map_err(io::IntoInnerError::into_error)?;
-        // Its age is that of its last record.
-        let time = Timestamp(last.time_us.div_euclid(1_000_000), 0);
-        rustix::fs::futimens(&file, &time.to_set())?;
-        file.sync_all()?;
-        let stem = self.database.file_stem().unwrap_or_default().to_string_lossy();
-        let name = format!("{stem}-{:020}-{:020}{END}", self.first, last.seq);
-        let path = self.database.with_file_name(name);
-        fs::rename(&self.temporary, &path)?;
-        if let Some(directory) = path.parent().filter(|parent| *parent != Path::new("")) {
-            File::open(directory)?.sync_all()?;
-        }
-        let (first, last_seq) = (self.first, last.seq);
-        let segment = Segment {
+    Ok(Some(Written {
+        bytes: file.metadata()?.len(),
+        segment: Segment {
             path,
             first,
-            last: last_seq,
-        };
-        let bytes = file.metadata()?.len();
-        Ok(Some(Written { segment, last, bytes }))
-    }
-}
-
-impl Drop for Writing {
-    fn drop(&mut self) {
-        if self.out.is_some() {
-            drop(fs::remove_file(&self.temporary));
-        }
-    }
+            last: last.seq,
+        },
+        last,
+    }))
 }

@@ -239,7 +239,7 @@ impl<'a> Walk<'a> {
     }
 
     fn records(&mut self, segment: &Segment) -> io::Result<()> {
-        let mut records = segment.read()?;
+        let mut records = segment.read();
         loop {
             let (mut chunk, mut unreadable) = (Vec::new(), None);
             for record in records.by_ref().take(CHUNK) {

@@ -1,15 +1,13 @@
 //! Contents cut into chunks where the content itself says so (FastCDC), so that an insertion moves few cuts, and a
 //! chunk as it lies in a pack: compressed where that is worth it.
 
-use crate::digest;
-use fastcdc::v2020::FastCDC;
+use fastcdc::v2020::StreamCDC;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read};
 
 const CHUNK_BYTES_MIN: usize = 16 << 10;
 const CHUNK_BYTES_AVERAGE: usize = 64 << 10;
 pub(crate) const CHUNK_BYTES_MAX: usize = 256 << 10;
-const BUFFER_BYTES: usize = 1 << 20;
 /// Of zstd. 3 takes a third more time on text for a few percent.
 const LEVEL: i32 = 1;
 
@@ -29,49 +27,13 @@ pub(crate) enum Encoding {
     Zstd,
 }
 
-/// Cuts; its buffer is used again for each file.
-pub(crate) struct Cutter {
-    buffer: Vec<u8>,
-}
-
 /// Compresses; its tables are used again for each chunk.
 pub(crate) struct Encoder(zstd::bulk::Compressor<'static>);
 
-impl Cutter {
-    pub(crate) fn new() -> Self {
-        Self {
-            buffer: vec![0; BUFFER_BYTES],
-        }
-    }
-
-    /// Gives each chunk of what the reader has. An error of either ends it.
-    pub(crate) fn cut<E>(
-        &mut self,
-        mut reader: impl Read,
-        failed: impl Fn(io::Error) -> E,
-        mut each: impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let mut filled = 0;
-        loop {
-            let read = digest::fill(&mut reader, &mut self.buffer[filled..]).map_err(&failed)?;
-            filled += read;
-            let ended = filled < self.buffer.len();
-            let mut start = 0;
-            // A cut is final only when a longest chunk could have been seen.
-            while filled - start >= CHUNK_BYTES_MAX || (ended && start < filled) {
-                let window = &self.buffer[start..filled];
-                let cutter = FastCDC::new(window, CHUNK_BYTES_MIN, CHUNK_BYTES_AVERAGE, CHUNK_BYTES_MAX);
-                let (_, length) = cutter.cut(0, window.len());
-                each(&window[..length])?;
-                start += length;
-            }
-            if ended {
-                return Ok(());
-            }
-            self.buffer.copy_within(start..filled, 0);
-            filled -= start;
-        }
-    }
+/// The chunks of what the reader has.
+pub(crate) fn cut(reader: impl Read) -> impl Iterator<Item = io::Result<Vec<u8>>> {
+    let chunks = StreamCDC::new(reader, CHUNK_BYTES_MIN, CHUNK_BYTES_AVERAGE, CHUNK_BYTES_MAX);
+    chunks.map(|chunk| Ok(chunk?.data))
 }
 
 impl Encoder {
@@ -116,13 +78,7 @@ mod tests {
     }
 
     fn chunks(bytes: &[u8]) -> Vec<Vec<u8>> {
-        let mut found = Vec::new();
-        let each = |chunk: &[u8]| {
-            found.push(chunk.to_vec());
-            Ok(())
-        };
-        Cutter::new().cut(bytes, |error| error, each).unwrap();
-        found
+        cut(bytes).collect::<Result<_, _>>().unwrap()
     }
 
     #[test]
@@ -133,7 +89,7 @@ mod tests {
             CHUNK_BYTES_MIN,
             CHUNK_BYTES_MAX,
             CHUNK_BYTES_MAX + 1,
-            BUFFER_BYTES,
+            4 * CHUNK_BYTES_MAX,
             5_000_001,
         ] {
             let bytes = noise(length, 7);

@@ -78,10 +78,6 @@ impl From<TreeError> for LayerError {
     fn from(error: TreeError) -> Self {
         match error {
             TreeError::Io(error) => Self::Io(error),
-            TreeError::TooMany { entries_max } => Self::Refused(format!("more than {entries_max} files")),
-            TreeError::TooDeep { depth_max, .. } => {
-                Self::Refused(format!("more than {depth_max} directories inside each other"))
-            }
             other => Self::Refused(other.to_string()),
         }
     }

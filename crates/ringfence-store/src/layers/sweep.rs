@@ -41,7 +41,7 @@ impl Layers {
             removed: 0,
             bytes: layers.iter().map(|(_, bytes, _)| bytes).sum(),
         };
-        let now = clock::for_retention(&clock::beside(&self.directory.join(LAYERS)), SystemTime::now());
+        let now = clock::for_retention(&self.directory.join(LAYERS), SystemTime::now());
         for (used, bytes, name) in layers {
             let age = now.and_then(|now| now.duration_since(used).ok());
             let is_old = age.is_some_and(|age| age > kept.age);

@@ -1,6 +1,7 @@
 //! What is kept is what was installed, whoever touches it afterwards, and nothing that an installer leaves leads out.
 
 use super::*;
+use crate::tests::TestDir;
 use std::{
     fs::File,
     os::{
@@ -10,12 +11,11 @@ use std::{
     time::Duration,
 };
 
-struct Scratch(PathBuf);
+struct Scratch(TestDir);
 
 impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("ringfence-layers-{name}-{}", std::process::id()));
-        drop(fs::remove_dir_all(&path));
+    fn new() -> Self {
+        let path = TestDir::new();
         fs::create_dir_all(path.join("from/python/pkg")).unwrap();
         fs::write(path.join("from/python/pkg/__init__.py"), "value = 1\n").unwrap();
         fs::create_dir_all(path.join("from/bin")).unwrap();
@@ -50,19 +50,13 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).unwrap();
-    }
-}
-
 fn set() -> SetName {
     SetName::of(&["python", "pkg"])
 }
 
 #[test]
 fn a_set_is_found_again_by_another_server_and_its_modes_are_ours() {
-    let place = Scratch::new("found");
+    let place = Scratch::new();
     let layers = place.layers();
     assert!(layers.find(&set()).unwrap().is_none());
     let made = place.put(&layers, &set()).unwrap();
@@ -79,7 +73,7 @@ fn a_set_is_found_again_by_another_server_and_its_modes_are_ours() {
 
 #[test]
 fn two_sets_of_the_same_content_share_a_layer() {
-    let place = Scratch::new("shared");
+    let place = Scratch::new();
     let layers = place.layers();
     let one = place.put(&layers, &set()).unwrap();
     let other = place.put(&layers, &SetName::of(&["python", "pkg>=1"])).unwrap();
@@ -88,7 +82,7 @@ fn two_sets_of_the_same_content_share_a_layer() {
 
 #[test]
 fn one_makes_a_set_and_others_wait() {
-    let place = Scratch::new("wait");
+    let place = Scratch::new();
     let (here, there) = (place.layers(), place.layers());
     let making = here.begin(&set()).unwrap();
     assert!(making.is_some() && there.begin(&set()).unwrap().is_none());
@@ -99,7 +93,7 @@ fn one_makes_a_set_and_others_wait() {
 /// claim: [PKG-4]
 #[test]
 fn a_byte_that_has_changed_is_noticed_by_a_new_server_and_by_one_that_has_used_it() {
-    let place = Scratch::new("tampered");
+    let place = Scratch::new();
     let layers = place.layers();
     let made = place.put(&layers, &set()).unwrap();
     let file = layers
@@ -131,7 +125,7 @@ fn a_byte_that_has_changed_is_noticed_by_a_new_server_and_by_one_that_has_used_i
 #[test]
 fn files_that_are_added_removed_or_made_executable_are_noticed_and_so_are_forged_records() {
     let check = |name: &str, tamper: &dyn Fn(&Layers, &Path)| {
-        let place = Scratch::new(name);
+        let place = Scratch::new();
         let made = place.put(&place.layers(), &set()).unwrap();
         let layers = place.layers();
         tamper(&layers, &layers.directory().join(made.name()));
@@ -170,7 +164,7 @@ fn files_that_are_added_removed_or_made_executable_are_noticed_and_so_are_forged
 #[test]
 fn what_an_installer_leaves_leads_nowhere_and_is_bounded() {
     let check = |name: &str, leave: &dyn Fn(&Path), expect: &str| {
-        let place = Scratch::new(name);
+        let place = Scratch::new();
         leave(&place.0.join("from"));
         let error = place.put(&place.layers(), &set()).unwrap_err().to_string();
         assert!(error.contains(expect), "{name}: {error}");
@@ -204,16 +198,16 @@ fn what_an_installer_leaves_leads_nowhere_and_is_bounded() {
     check(
         "deep",
         &|from| fs::create_dir_all(from.join("d/".repeat(70))).unwrap(),
-        "inside each other",
+        "more than 64 directories deep",
     );
-    let place = Scratch::new("inside");
+    let place = Scratch::new();
     symlink("../python/pkg/__init__.py", place.0.join("from/bin/x")).unwrap();
     place.put(&place.layers(), &set()).unwrap();
 }
 
 #[test]
 fn a_layer_goes_when_it_is_old_or_too_much_and_never_while_it_is_used() {
-    let place = Scratch::new("swept");
+    let place = Scratch::new();
     let layers = place.layers();
     let made = place.put(&layers, &set()).unwrap();
     let other = place.layers();
@@ -240,7 +234,7 @@ const EVERYTHING: LayersKept = LayersKept {
 
 #[test]
 fn a_layer_that_is_put_in_place_is_not_swept_away_before_anybody_has_it() {
-    let place = Scratch::new("raced");
+    let place = Scratch::new();
     let (here, there) = (place.layers(), place.layers());
     let is_done = std::sync::atomic::AtomicBool::new(false);
     let order = std::sync::atomic::Ordering::Relaxed;
@@ -273,7 +267,7 @@ fn a_layer_that_is_put_in_place_is_not_swept_away_before_anybody_has_it() {
 
 #[test]
 fn no_lock_of_a_set_stays_and_that_of_a_layer_goes_with_it() {
-    let place = Scratch::new("locks");
+    let place = Scratch::new();
     let layers = place.layers();
     let locks = || {
         let mut names = layers.names(LOCKS).unwrap();
@@ -300,7 +294,7 @@ fn no_lock_of_a_set_stays_and_that_of_a_layer_goes_with_it() {
 
 #[test]
 fn a_clock_that_has_jumped_removes_no_layer_for_its_age() {
-    let place = Scratch::new("jumped");
+    let place = Scratch::new();
     let layers = place.layers();
     drop(place.put(&layers, &set()).unwrap());
     fs::write(
@@ -319,7 +313,7 @@ fn a_clock_that_has_jumped_removes_no_layer_for_its_age() {
 
 #[test]
 fn a_lock_that_comes_and_goes_is_held_by_one_at_a_time() {
-    let place = Scratch::new("alone");
+    let place = Scratch::new();
     let layers = place.layers();
     let holders = std::sync::atomic::AtomicUsize::new(0);
     let order = std::sync::atomic::Ordering::SeqCst;
@@ -344,7 +338,7 @@ fn a_lock_that_comes_and_goes_is_held_by_one_at_a_time() {
 
 #[test]
 fn what_a_killed_server_was_making_goes_and_what_is_being_made_stays() {
-    let place = Scratch::new("unfinished");
+    let place = Scratch::new();
     let layers = place.layers();
     let (left, live) = (SetName::of(&["left"]), SetName::of(&["live"]));
     let making = layers.begin(&live).unwrap();
@@ -367,7 +361,7 @@ fn what_a_killed_server_was_making_goes_and_what_is_being_made_stays() {
 
 #[test]
 fn a_layer_that_cannot_be_read_at_the_moment_is_not_taken_for_damaged_and_stays() {
-    let place = Scratch::new("unreadable");
+    let place = Scratch::new();
     let made = place.put(&place.layers(), &set()).unwrap();
     let layers = place.layers();
     let file = layers.directory().join(made.name()).join("bin/tool");
@@ -393,7 +387,7 @@ fn a_layer_that_cannot_be_read_at_the_moment_is_not_taken_for_damaged_and_stays(
 
 #[test]
 fn what_was_just_taken_in_is_not_read_again() {
-    let place = Scratch::new("once");
+    let place = Scratch::new();
     let layers = place.layers();
     let making = layers.place(MAKING, set().as_str());
     let manifest = tree::take_in(place.from().as_fd(), &making, 1 << 20).unwrap();

@@ -176,9 +176,9 @@ pub(super) fn stamps(name: &str, path: &Path) -> Result<[u8; 32], LayerError> {
         hash.update([0]);
         for number in [
             entry.size,
-            entry.ctime.0.cast_unsigned(),
-            entry.ctime.1.into(),
-            entry.inode,
+            entry.stamp.ctime.0.cast_unsigned(),
+            entry.stamp.ctime.1.into(),
+            entry.stamp.inode,
         ] {
             hash.update(number.to_be_bytes());
         }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     blobs::{
-        chunk::{ChunkId, Cutter, Encoder, Encoding},
+        chunk::{ChunkId, Encoder, Encoding, cut},
         pack::{Index, PackWriter},
     },
     digest::to_hex,
@@ -36,19 +36,14 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Takes contents and writes the chunks that are new.
 pub(super) struct FileChunker<'a> {
-    cutter: Cutter,
-    chunks: Chunks<'a>,
-    limits: SnapshotLimits,
-    bytes: u64,
-}
-
-struct Chunks<'a> {
     index: &'a Index,
     writer: PackWriter<'a>,
     added: HashSet<ChunkId>,
     encoder: Encoder,
     limits: SnapshotLimits,
+    /// What the other namespaces take.
     others: u64,
+    bytes: u64,
     new_bytes: u64,
 }
 
@@ -68,25 +63,20 @@ impl<'a> FileChunker<'a> {
         limits: SnapshotLimits,
         others: u64,
     ) -> Result<Self, SnapshotError> {
-        let chunks = Chunks {
+        Ok(Self {
             index,
             writer: PackWriter::new(&place.packs),
             added: HashSet::new(),
             encoder: Encoder::new().map_err(SnapshotError::io("begin to compress", place.packs.path()))?,
             limits,
             others,
-            new_bytes: 0,
-        };
-        Ok(Self {
-            cutter: Cutter::new(),
-            chunks,
-            limits,
             bytes: 0,
+            new_bytes: 0,
         })
     }
 
     pub(super) fn has_all(&self, chunks: &[ChunkId]) -> bool {
-        let has = |id: &ChunkId| self.chunks.index.get(*id).is_some() || self.chunks.added.contains(id);
+        let has = |id: &ChunkId| self.index.get(*id).is_some() || self.added.contains(id);
         chunks.iter().all(has)
     }
 
@@ -101,7 +91,7 @@ impl<'a> FileChunker<'a> {
 
     /// Everything is on the disk. Gives the bytes that were new, and what they take.
     pub(super) fn finish(self) -> Result<(u64, u64), SnapshotError> {
-        Ok((self.chunks.new_bytes, self.chunks.writer.finish()?))
+        Ok((self.new_bytes, self.writer.finish()?))
     }
 
     pub(super) fn read(&mut self, root: BorrowedFd<'_>, path: &Path) -> Result<Read, SnapshotError> {
@@ -120,11 +110,10 @@ impl<'a> FileChunker<'a> {
         let data = pieces(&file, &before, path)?;
         let mut reading = Reading::new(&file, size, &data);
         let mut chunks = Vec::new();
-        let failed = |error| SnapshotError::io("read", path)(error);
-        self.cutter.cut(&mut reading, failed, |bytes| {
-            chunks.push(self.chunks.add(bytes)?);
-            Ok(())
-        })?;
+        for bytes in cut(&mut reading) {
+            let bytes = bytes.map_err(SnapshotError::io("read", path))?;
+            chunks.push(self.add(&bytes)?);
+        }
         let sha256 = reading.finish();
         let after = rustix::fs::fstat(&file).map_err(SnapshotError::io("look at", path))?;
         let Some(sha256) = sha256.filter(|_| untouched(&before, &after)) else {
@@ -145,9 +134,7 @@ impl<'a> FileChunker<'a> {
             kind: SnapshotKind::File(content),
         }))
     }
-}
 
-impl Chunks<'_> {
     fn add(&mut self, bytes: &[u8]) -> Result<ChunkId, SnapshotError> {
         let id = ChunkId::of(bytes);
         if self.index.get(id).is_some() || !self.added.insert(id) {

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     blobs::pack::Index,
-    tree::{self, Bounds, EntryKind, Stamp, TreeEntry},
+    tree::{self, Bounds, EntryKind, TreeEntry},
     whole_file::is_plain_id,
 };
 use ringfence_types::Namespace;
@@ -133,11 +133,11 @@ fn walk(root: BorrowedFd<'_>, limits: SnapshotLimits) -> Result<Vec<TreeEntry>, 
     }
     let mut names: HashMap<(u64, u64), u64> = HashMap::new();
     for entry in files().filter(|entry| entry.links > 1) {
-        *names.entry((entry.device, entry.inode)).or_default() += 1;
+        *names.entry((entry.stamp.device, entry.stamp.inode)).or_default() += 1;
     }
     // A file whose names are all in the workspace becomes one copy for each.
     let outside = files().find(|entry| {
-        let inside = names.get(&(entry.device, entry.inode));
+        let inside = names.get(&(entry.stamp.device, entry.stamp.inode));
         inside.is_some_and(|inside| entry.links > *inside)
     });
     match outside {
@@ -221,7 +221,7 @@ impl Taking<'_> {
         let SnapshotKind::File(content) = &before.kind else {
             return None;
         };
-        let same = content.seen == Some(Stamp::of_entry(entry))
+        let same = content.seen == Some(entry.stamp)
             && content.size == entry.size
             && before.mtime == entry.mtime
             && content.size <= self.limits.bytes;

@@ -56,6 +56,10 @@ impl SnapshotError {
         Self::TooMany { what, limit }
     }
 
+    pub(super) fn too_large(what: &'static str, limit: u64) -> Self {
+        Self::TooLarge { what, limit }
+    }
+
     pub(super) fn changed(path: &std::path::Path) -> Self {
         let path = path.to_owned();
         Self::Changed { path }
@@ -89,10 +93,7 @@ impl From<TreeError> for SnapshotError {
             TreeError::TooDeep { depth_max, .. } => {
                 Self::too_many("directories inside each other", depth_max)
             }
-            TreeError::TooLarge { bytes_max, .. } => Self::TooLarge {
-                what: "the workspace",
-                limit: bytes_max,
-            },
+            TreeError::TooLarge { bytes_max, .. } => Self::too_large("the workspace", bytes_max),
             TreeError::NotFound(path) | TreeError::Refused { path, .. } => Self::Changed { path },
             other => Self::Refused(other.to_string()),
         }

@@ -55,8 +55,7 @@ fn content(
     bytes_max: u64,
 ) -> Result<Vec<u8>, SnapshotError> {
     if content.size > bytes_max {
-        let (what, limit) = ("the file", bytes_max);
-        return Err(SnapshotError::TooLarge { what, limit });
+        return Err(SnapshotError::too_large("the file", bytes_max));
     }
     let size = usize::try_from(content.size).unwrap_or(usize::MAX);
     let mut bytes = vec![0; size];
@@ -125,8 +124,7 @@ fn export(
 ) -> Result<(), SnapshotError> {
     let sizes = snapshot.files().map(|(_, content)| content.size);
     if sizes.fold(0, u64::saturating_add) > bytes_max {
-        let (what, limit) = ("the snapshot", bytes_max);
-        return Err(SnapshotError::TooLarge { what, limit });
+        return Err(SnapshotError::too_large("the snapshot", bytes_max));
     }
     let out = &mut writer;
     let head = json!({

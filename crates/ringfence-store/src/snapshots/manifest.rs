@@ -96,8 +96,7 @@ impl Snapshot {
         let refused = |error: serde_json::Error| SnapshotError::Refused(error.to_string());
         let text = serde_json::to_vec(self).map_err(refused)?;
         if text.len() as u64 > MANIFEST_BYTES_MAX {
-            let (what, limit) = ("the manifest", MANIFEST_BYTES_MAX);
-            return Err(SnapshotError::TooLarge { what, limit });
+            return Err(SnapshotError::too_large("the manifest", MANIFEST_BYTES_MAX));
         }
         let name = self.id.to_string();
         let sealed = seal(&self.namespace, &name).close(signer, &text)?;

@@ -149,8 +149,7 @@ pub enum LeftOutReason {
 
 impl SnapshotLimits {
     fn too_large(self) -> SnapshotError {
-        let (what, limit) = ("the workspace", self.bytes);
-        SnapshotError::TooLarge { what, limit }
+        SnapshotError::too_large("the workspace", self.bytes)
     }
 
     /// Whether there is room for so much of one namespace, beside what the others have.

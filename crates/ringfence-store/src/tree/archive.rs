@@ -14,7 +14,7 @@ use super::{
 use crate::whole_file::FileError;
 use flate2::read::GzDecoder;
 use ringfence_types::WorkspacePath;
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, RenameFlags};
 use std::{
     borrow::Cow,
     io::{self, BufRead, BufReader, Read, Write},
@@ -268,12 +268,12 @@ impl Incoming<'_> {
     fn place(&self, root: BorrowedFd<'_>) -> Result<(), TreeError> {
         let mut new = Vec::new();
         for path in &self.directories {
-            if is_free(root, path, &EntryKind::Directory)? {
+            if walk::is_free(root, path, &EntryKind::Directory)? {
                 new.push(path.as_path());
             }
         }
         for (path, _) in &self.staged {
-            if is_free(root, path, &EntryKind::File)? {
+            if walk::is_free(root, path, &EntryKind::File)? {
                 new.push(path);
             }
         }
@@ -292,7 +292,10 @@ impl Incoming<'_> {
         }
         for (path, staged) in &self.staged {
             let (directory, name) = beneath::open_parent(root, path, Some(0o755))?;
-            self.stage.place(staged, directory.as_fd(), name, path)?;
+            let placed = self
+                .stage
+                .place(staged, directory.as_fd(), name, RenameFlags::empty());
+            placed.map_err(TreeError::of("put in place", path))?;
         }
         Ok(())
     }
@@ -308,23 +311,6 @@ impl Incoming<'_> {
     fn too_many(&self) -> ArchiveError {
         let entries_max = self.limits.entries;
         ArchiveError::TooMany { entries_max }
-    }
-}
-
-/// Nothing is there, or (false) something that this may replace or be.
-fn is_free(root: BorrowedFd<'_>, path: &Path, kind: &EntryKind) -> Result<bool, TreeError> {
-    match walk::one(root, path) {
-        Ok(there) if there.kind != *kind => Err(TreeError::refused(path, "something else is there")),
-        Ok(there) if there.kind == EntryKind::File && there.links > 1 => {
-            Err(TreeError::refused(path, beneath::SECOND_NAME))
-        }
-        Ok(_) => Ok(false),
-        Err(TreeError::NotFound(_)) => match path.parent() {
-            None => Ok(true),
-            Some(above) if above.as_os_str().is_empty() => Ok(true),
-            Some(above) => is_free(root, above, &EntryKind::Directory).map(|_| true),
-        },
-        Err(error) => Err(error),
     }
 }
 

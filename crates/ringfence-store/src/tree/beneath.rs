@@ -113,7 +113,7 @@ fn make_directory(base: BorrowedFd<'_>, name: &Path, mode: u32) -> rustix::io::R
     match rustix::fs::mkdirat(base, name, Mode::from_raw_mode(0o700)) {
         Ok(()) => {
             let opened = open_listing(base, name)?;
-            give_like(opened.as_fd(), base)?;
+            give_like(opened.as_fd(), "", base)?;
             rustix::fs::fchmod(&opened, Mode::from_raw_mode(mode))?;
             Ok(opened)
         }
@@ -122,34 +122,21 @@ fn make_directory(base: BorrowedFd<'_>, name: &Path, mode: u32) -> rustix::io::R
     }
 }
 
-/// What root makes belongs to the owner of the directory it is made in, so that a program may go on with it.
-pub(super) fn give_like(made: BorrowedFd<'_>, directory: BorrowedFd<'_>) -> rustix::io::Result<()> {
-    match owner_to_give(directory)? {
-        Some((user, group)) => rustix::fs::fchown(made, Some(user), Some(group)),
-        None => Ok(()),
-    }
-}
-
-/// The same for a link directly in `directory`, which is not followed.
-pub(super) fn give_link_like(
+/// What root makes belongs to the owner of `like`, so that a program may go on with it: what has this name in
+/// `directory`, not followed, or with an empty name what is open as `directory`. A process that is not root gives
+/// nothing away.
+pub(super) fn give_like(
     directory: BorrowedFd<'_>,
-    link: &str,
+    name: &str,
     like: BorrowedFd<'_>,
 ) -> rustix::io::Result<()> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW;
-    match owner_to_give(like)? {
-        Some((user, group)) => rustix::fs::chownat(directory, link, Some(user), Some(group), flags),
-        None => Ok(()),
-    }
-}
-
-/// None: this process is not root and cannot give anything away.
-fn owner_to_give(like: BorrowedFd<'_>) -> rustix::io::Result<Option<(Uid, Gid)>> {
     if !rustix::process::geteuid().is_root() {
-        return Ok(None);
+        return Ok(());
     }
     let like = rustix::fs::fstat(like)?;
-    Ok(Some((Uid::from_raw(like.st_uid), Gid::from_raw(like.st_gid))))
+    let (user, group) = (Uid::from_raw(like.st_uid), Gid::from_raw(like.st_gid));
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
+    rustix::fs::chownat(directory, name, Some(user), Some(group), flags)
 }
 
 /// Not opened, only held: for what may have no permissions.

@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn trees_differ_by_content_mode_target_and_kind_but_not_by_time() {
-        let (old, new) = (Scratch::new("old"), Scratch::new("new"));
+        let (old, new) = (Scratch::new(), Scratch::new());
         for place in [&old, &new] {
             fs::create_dir(place.path("same")).unwrap();
             fs::write(place.path("same/file"), "same").unwrap();
@@ -410,7 +410,7 @@ mod tests {
 
     #[test]
     fn a_description_with_digests_is_a_side_and_is_held_to_them() {
-        let place = Scratch::new("described");
+        let place = Scratch::new();
         fs::write(place.path("same"), "same").unwrap();
         fs::write(place.path("other"), "new").unwrap();
         let node = |content: &str| Node {
@@ -441,7 +441,7 @@ mod tests {
 
     #[test]
     fn what_is_too_large_to_be_shown_is_not_read_from_a_side_with_digests() {
-        let place = Scratch::new("large");
+        let place = Scratch::new();
         fs::write(place.path("changed"), "new").unwrap();
         let node = || Node {
             kind: EntryKind::File,
@@ -464,7 +464,7 @@ mod tests {
 
     #[test]
     fn bounds_hold_and_the_token_names_what_was_seen() {
-        let (old, new) = (Scratch::new("bound-old"), Scratch::new("bound-new"));
+        let (old, new) = (Scratch::new(), Scratch::new());
         for number in 0..40 {
             fs::write(new.path(format!("{number:02}")), format!("{}\n", "x".repeat(90))).unwrap();
         }
@@ -500,7 +500,7 @@ mod tests {
 
     #[test]
     fn what_the_host_may_run_is_shown_however_much_else_there_is_and_is_said_to_be_cut_otherwise() {
-        let (old, new) = (Scratch::new("crowd-old"), Scratch::new("crowd-new"));
+        let (old, new) = (Scratch::new(), Scratch::new());
         for number in 0..40 {
             fs::write(new.path(format!("!{number:02}")), "x".repeat(90)).unwrap();
             fs::write(old.path(format!("{number:02}.mk")), "x".repeat(90)).unwrap();
@@ -534,7 +534,7 @@ mod tests {
 
     #[test]
     fn a_file_with_a_second_name_is_special_and_not_read() {
-        let (old, new) = (Scratch::new("names-old"), Scratch::new("names-new"));
+        let (old, new) = (Scratch::new(), Scratch::new());
         fs::write(new.outside("canary"), "canary").unwrap();
         fs::hard_link(new.outside("canary"), new.path("x")).unwrap();
         let changes = between(&old, &new);

@@ -7,12 +7,11 @@ use super::{
     walk,
 };
 use ringfence_types::WorkspacePath;
-use rustix::fs::{AtFlags, FileType};
+use rustix::fs::{AtFlags, FileType, RenameFlags};
 use std::{
-    ffi::OsStr,
     fs::File,
     io::Read,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd},
     path::Path,
 };
 
@@ -70,19 +69,9 @@ pub fn put(
         mtime: None,
     };
     let staged = stage.write(bytes, path, attributes, bytes_max)?;
-    refuse_other_than_file(&directory, name, path)?;
-    stage.place(&staged, directory.as_fd(), name, path)
-}
-
-fn refuse_other_than_file(directory: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), TreeError> {
-    let there = beneath::look(directory.as_fd(), name).map_err(TreeError::of("look at", path))?;
-    match there {
-        Some(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
-            Err(TreeError::refused(path, "what is there is no regular file"))
-        }
-        Some(stat) if stat.st_nlink > 1 => Err(TreeError::refused(path, beneath::SECOND_NAME)),
-        _ => Ok(()),
-    }
+    walk::is_free(root, path, &EntryKind::File)?;
+    let placed = stage.place(&staged, directory.as_fd(), name, RenameFlags::empty());
+    placed.map_err(TreeError::of("put in place", path))
 }
 
 /// Reads a regular file with one name. More than `bytes_max` is `TooLarge`.
@@ -182,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_file_is_put_with_its_directories_read_back_and_removed() {
-        let place = Scratch::new("put");
+        let place = Scratch::new();
         put(place.root(), &at("a/b/c"), b"one", Some(0o6755), 3).unwrap();
         put(place.root(), &at("a/b/c"), b"two", Some(0o6755), 3).unwrap();
         let got = get(place.root(), &at("a/b/c"), 3).unwrap();
@@ -209,7 +198,7 @@ mod tests {
 
     #[test]
     fn only_a_plain_file_is_replaced() {
-        let place = Scratch::new("replace");
+        let place = Scratch::new();
         fs::write(place.outside("canary"), "canary").unwrap();
         symlink(place.outside("canary"), place.path("link")).unwrap();
         symlink(place.outside(""), place.path("out")).unwrap();
@@ -245,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_listing_hashes_as_much_as_it_may() {
-        let place = Scratch::new("list");
+        let place = Scratch::new();
         put(place.root(), &at("d/a"), b"abc", None, 9).unwrap();
         put(place.root(), &at("d/b"), b"eight by", None, 9).unwrap();
         put(place.root(), &at("d/c"), b"abc", None, 9).unwrap();
@@ -268,7 +257,7 @@ mod tests {
             eprintln!("not root: what is put belongs to this user anyway");
             return;
         }
-        let place = Scratch::new("owner");
+        let place = Scratch::new();
         std::os::unix::fs::chown(place.path(""), Some(1234), Some(2345)).unwrap();
         put(place.root(), &at("a/b"), b"x", None, 9).unwrap();
         for path in ["a", "a/b"] {

@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn what_the_host_did_meanwhile_to_what_a_program_changed_is_flagged_and_nothing_else_is() {
-        let (lower, upper) = (Scratch::new("meanwhile"), Scratch::new("meanwhile-upper"));
+        let (lower, upper) = (Scratch::new(), Scratch::new());
         fs::create_dir(lower.path("d")).unwrap();
         for name in ["edited", "removed", "kept", "d/inside"] {
             fs::write(lower.path(name), "old\n").unwrap();

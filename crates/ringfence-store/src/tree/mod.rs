@@ -27,10 +27,10 @@ pub use changes::{Change, ChangeKind, Changes, CompareBounds, OpenContent, Side,
 pub use error::TreeError;
 pub use files::{Got, ListBounds, ListedFile, MODES, get, list, put, remove};
 pub use lower_state::{CHANGED_MEANWHILE, LowerState};
-pub use node::{Node, Stamp};
+pub use node::Node;
 pub(crate) use owner::AsOwner;
 pub use risks::Risk;
-pub use walk::{Bounds, DEPTH_MAX, EntryKind, Timestamp, TreeEntry, walk};
+pub use walk::{Bounds, DEPTH_MAX, EntryKind, Stamp, Timestamp, TreeEntry, walk};
 
 #[cfg(test)]
 mod tests {

@@ -1,8 +1,6 @@
 //! What lies at one path of a tree.
 
-use super::{EntryKind, Timestamp, TreeEntry};
-use rustix::fs::Stat;
-use serde::{Deserialize, Serialize};
+use super::{EntryKind, Stamp, Timestamp, TreeEntry};
 use std::path::PathBuf;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,37 +17,10 @@ pub struct Node {
     pub stamp: Option<Stamp>,
 }
 
-/// By what a live file is known: a program can set none of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Stamp {
-    pub(crate) ctime: Timestamp,
-    inode: u64,
-    device: u64,
-}
-
-impl Stamp {
-    pub(crate) fn of(stat: &Stat) -> Self {
-        Self {
-            ctime: Timestamp::of_change(stat),
-            inode: stat.st_ino,
-            device: stat.st_dev,
-        }
-    }
-
-    pub(crate) fn of_entry(entry: &TreeEntry) -> Self {
-        Self {
-            ctime: entry.ctime,
-            inode: entry.inode,
-            device: entry.device,
-        }
-    }
-}
-
 impl From<TreeEntry> for Node {
     fn from(entry: TreeEntry) -> Self {
         Self {
-            stamp: Some(Stamp::of_entry(&entry)),
+            stamp: Some(entry.stamp),
             kind: entry.kind,
             mode: entry.mode,
             size: entry.size,

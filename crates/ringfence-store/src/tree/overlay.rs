@@ -13,7 +13,7 @@ use super::{
 };
 use crate::digest;
 use rustix::{
-    fs::{AtFlags, FileType, Mode},
+    fs::{AtFlags, FileType, Mode, RenameFlags},
     io::Errno,
 };
 use std::{
@@ -326,41 +326,33 @@ impl Commit<'_> {
         let directory = directory.as_fd();
         let failed = || TreeError::of("put in place", path);
         let Some(old) = old else {
-            return match self.stage.place_new(staged, directory, name) {
-                Ok(()) => Ok(true),
-                Err(Errno::EXIST) => Ok(false),
-                Err(Errno::INVAL | Errno::NOSYS) => self.place_plainly(ready, None),
-                Err(error) => Err(failed()(error)),
-            };
+            return self.stage.place_new(staged, directory, name).map_err(failed());
         };
+        let exchange = || self.stage.place(staged, directory, name, RenameFlags::EXCHANGE);
         let own = self.stage.inode(staged).map_err(failed())?;
-        match self.stage.exchange(staged, directory, name) {
+        match exchange() {
             Ok(()) => {}
             Err(Errno::NOENT) => return Ok(false),
-            Err(Errno::INVAL | Errno::NOSYS) => return self.place_plainly(ready, Some(old)),
+            // Not on this file system: as soon after a look as can be.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                if !is_as_shown(self.lower, path, Some(old))? {
+                    return Ok(false);
+                }
+                let placed = self.stage.place(staged, directory, name, RenameFlags::empty());
+                return placed.map(|()| true).map_err(failed());
+            }
             Err(error) => return Err(failed()(error)),
         }
         if is_as_shown(self.lower, &self.stage.here(staged), Some(old))? {
             return Ok(true);
         }
-        self.stage.exchange(staged, directory, name).map_err(failed())?;
+        exchange().map_err(failed())?;
         // What came back is ours, or else the host has written once more, and that is what it keeps.
         let is_ours = self.stage.inode(staged).map_err(failed())? == own;
         if !is_ours {
-            self.stage.exchange(staged, directory, name).map_err(failed())?;
+            exchange().map_err(failed())?;
         }
         Ok(false)
-    }
-
-    /// Where the file system can neither exchange nor refuse to replace: as soon after a look as can be.
-    fn place_plainly(&self, ready: &Ready, old: Option<&Node>) -> Result<bool, TreeError> {
-        if !is_as_shown(self.lower, &ready.path, old)? {
-            return Ok(false);
-        }
-        let (directory, name) = beneath::open_parent(self.lower, &ready.path, Some(0o755))?;
-        let Ready { staged, path, .. } = ready;
-        self.stage.place(staged, directory.as_fd(), name, path)?;
-        Ok(true)
     }
 
     /// Deepest first.
@@ -406,15 +398,9 @@ impl Commit<'_> {
         if is_as_shown(self.lower, &self.stage.here(&taken), change.old.as_ref())? {
             return Ok(Removed::Gone);
         }
-        match self.stage.place_new(&taken, directory.as_fd(), name) {
-            // The host has made another since, which is newer.
-            Ok(()) | Err(Errno::EXIST) => Ok(Removed::Conflict),
-            Err(Errno::INVAL | Errno::NOSYS) => {
-                let back = self.stage.place(&taken, directory.as_fd(), name, path);
-                back.map(|()| Removed::Conflict)
-            }
-            Err(error) => Err(failed()(error)),
-        }
+        // Where something is, the host has made another since, which is newer.
+        let back = self.stage.place_new(&taken, directory.as_fd(), name);
+        back.map(|_| Removed::Conflict).map_err(failed())
     }
 
     fn set_modes(&self) -> Result<(), TreeError> {

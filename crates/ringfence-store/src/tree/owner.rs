@@ -77,7 +77,7 @@ mod tests {
             eprintln!("not root: nobody else has to act as an owner");
             return;
         }
-        let place = Scratch::new("memory");
+        let place = Scratch::new();
         let script = format!(
             "mount -t tmpfs layer {0} && mkdir {0}/w && echo ready && read end",
             place.path("").display()

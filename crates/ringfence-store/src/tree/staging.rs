@@ -132,7 +132,7 @@ impl<'r> StagingDir<'r> {
             return Err(TreeError::too_large(path, bytes_max));
         }
         let (file, hashed) = out.finish();
-        beneath::give_like(file.as_fd(), self.root).map_err(TreeError::of("give away", path))?;
+        beneath::give_like(file.as_fd(), "", self.root).map_err(TreeError::of("give away", path))?;
         let mode = Mode::from_raw_mode(attributes.mode);
         rustix::fs::fchmod(&file, mode).map_err(TreeError::of("set the mode of", path))?;
         if let Some(mtime) = attributes.mtime {
@@ -151,7 +151,7 @@ impl<'r> StagingDir<'r> {
         let name = number.to_string();
         let made = rustix::fs::symlinkat(target, &self.directory, name.as_str());
         made.map_err(TreeError::of("make the link", path))?;
-        let given = beneath::give_link_like(self.directory.as_fd(), &name, self.root);
+        let given = beneath::give_like(self.directory.as_fd(), &name, self.root);
         given.map_err(TreeError::of("give away", path))?;
         Ok(Staged::unread(number))
     }
@@ -168,39 +168,35 @@ impl<'r> StagingDir<'r> {
         }
     }
 
-    /// In its place, instead of whatever file is there.
+    /// Puts it in its place: instead of whatever file is there, where nothing is (`NOREPLACE`, `Errno::EXIST`:
+    /// something is), or in exchange (`EXCHANGE`): then what was there lies here, as [`StagingDir::here`] says.
     pub(super) fn place(
-        &self,
-        staged: &Staged,
-        directory: BorrowedFd<'_>,
-        name: &OsStr,
-        path: &Path,
-    ) -> Result<(), TreeError> {
-        rustix::fs::renameat(&self.directory, staged.number.to_string(), directory, name)
-            .map_err(TreeError::of("put in place", path))
-    }
-
-    /// As `place`, and what was there lies here afterwards, as [`StagingDir::here`] says. `Errno::NOENT`: nothing was
-    /// there.
-    pub(super) fn exchange(
         &self,
         staged: &Staged,
         to: BorrowedFd<'_>,
         name: &OsStr,
+        how: RenameFlags,
     ) -> rustix::io::Result<()> {
-        let own = staged.number.to_string();
-        rustix::fs::renameat_with(&self.directory, own, to, name, RenameFlags::EXCHANGE)
+        rustix::fs::renameat_with(&self.directory, staged.number.to_string(), to, name, how)
     }
 
-    /// As `place`, where nothing is. `Errno::EXIST`: something is.
+    /// False: something is there already.
     pub(super) fn place_new(
         &self,
         staged: &Staged,
         to: BorrowedFd<'_>,
         name: &OsStr,
-    ) -> rustix::io::Result<()> {
-        let own = staged.number.to_string();
-        rustix::fs::renameat_with(&self.directory, own, to, name, RenameFlags::NOREPLACE)
+    ) -> rustix::io::Result<bool> {
+        match self.place(staged, to, name, RenameFlags::NOREPLACE) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => Ok(false),
+            // Not on this file system: as soon after a look as can be.
+            Err(Errno::INVAL | Errno::NOSYS) if beneath::look(to, name)?.is_some() => Ok(false),
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                self.place(staged, to, name, RenameFlags::empty()).map(|()| true)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Takes a file or a link out of its place.

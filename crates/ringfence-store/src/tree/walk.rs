@@ -27,10 +27,7 @@ pub struct TreeEntry {
     pub mode: u32,
     /// Last change of content. A program can set it.
     pub mtime: Timestamp,
-    /// Last change of content or attributes. A program cannot set it.
-    pub ctime: Timestamp,
-    pub inode: u64,
-    pub device: u64,
+    pub stamp: Stamp,
     pub size: u64,
     /// What it takes, in 512 bytes; less than its size where it has holes.
     pub blocks: u64,
@@ -109,6 +106,23 @@ pub(super) fn one(root: BorrowedFd<'_>, path: &Path) -> Result<TreeEntry, TreeEr
     }
 }
 
+/// Nothing is there, or (false) something that this may replace or be.
+pub(super) fn is_free(root: BorrowedFd<'_>, path: &Path, kind: &EntryKind) -> Result<bool, TreeError> {
+    match one(root, path) {
+        Ok(there) if there.kind != *kind => Err(TreeError::refused(path, "something else is there")),
+        Ok(there) if there.kind == EntryKind::File && there.links > 1 => {
+            Err(TreeError::refused(path, beneath::SECOND_NAME))
+        }
+        Ok(_) => Ok(false),
+        Err(TreeError::NotFound(_)) => match path.parent() {
+            None => Ok(true),
+            Some(above) if above.as_os_str().is_empty() => Ok(true),
+            Some(above) => is_free(root, above, &EntryKind::Directory).map(|_| true),
+        },
+        Err(error) => Err(error),
+    }
+}
+
 struct Level {
     directory: OwnedFd,
     path: PathBuf,
@@ -183,9 +197,7 @@ impl TreeEntry {
             kind,
             mode: stat.st_mode & 0o7777,
             mtime: Timestamp::of_content(stat),
-            ctime: Timestamp::of_change(stat),
-            inode: stat.st_ino,
-            device: stat.st_dev,
+            stamp: Stamp::of(stat),
             size: u64::try_from(stat.st_size).unwrap_or(0),
             blocks: u64::try_from(stat.st_blocks).unwrap_or(0),
             links: wide(stat.st_nlink),
@@ -196,6 +208,26 @@ impl TreeEntry {
 /// Its width depends on the processor.
 fn wide(number: impl Into<u64>) -> u64 {
     number.into()
+}
+
+/// By what a live file is known: a program can set none of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stamp {
+    /// Last change of content or attributes.
+    pub(crate) ctime: Timestamp,
+    pub(crate) inode: u64,
+    pub(crate) device: u64,
+}
+
+impl Stamp {
+    pub(crate) fn of(stat: &Stat) -> Self {
+        Self {
+            ctime: Timestamp::of_change(stat),
+            inode: stat.st_ino,
+            device: stat.st_dev,
+        }
+    }
 }
 
 /// Seconds since 1970, and nanoseconds.
@@ -254,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_walk_names_everything_depth_first_in_the_order_of_bytes_and_follows_nothing() {
-        let place = Scratch::new("walk");
+        let place = Scratch::new();
         fs::create_dir_all(place.path("b/deep")).unwrap();
         fs::write(place.path("b/deep/file"), "12345").unwrap();
         fs::write(place.path("b.txt"), "").unwrap();
@@ -286,7 +318,7 @@ mod tests {
 
     #[test]
     fn bounds_are_errors_not_silence() {
-        let place = Scratch::new("bounds");
+        let place = Scratch::new();
         fs::create_dir_all(place.path("a/b/c")).unwrap();
         let bound = |entries, depth| walk(place.root(), Bounds { entries, depth });
         assert_eq!(bound(3, 3).unwrap().len(), 3);
@@ -297,7 +329,7 @@ mod tests {
 
     #[test]
     fn a_tree_deeper_than_any_bound_ends_the_walk_with_few_descriptors() {
-        let place = Scratch::new("depths");
+        let place = Scratch::new();
         let mut at = fs::File::open(place.path("")).unwrap().into();
         for _ in 0..2000 {
             rustix::fs::mkdirat(&at, "d", rustix::fs::Mode::from_raw_mode(0o700)).unwrap();
@@ -319,7 +351,7 @@ mod tests {
 
     #[test]
     fn only_plain_files_with_one_name_are_opened() {
-        let place = Scratch::new("open");
+        let place = Scratch::new();
         fs::create_dir(place.path("d")).unwrap();
         fs::write(place.path("d/plain"), "x").unwrap();
         fs::write(place.path("one"), "x").unwrap();
@@ -347,14 +379,17 @@ mod tests {
         let device = rustix::fs::fstat(&root).unwrap().st_dev;
         let proc = Level::open(root.into(), Path::new(""), 10_000).unwrap();
         let (entry, opened) = proc.look(c"proc").unwrap().unwrap();
-        assert_ne!(entry.device, device, "the control: /proc is another file system");
+        assert_ne!(
+            entry.stamp.device, device,
+            "the control: /proc is another file system"
+        );
         assert_eq!(entry.kind, EntryKind::Other);
         assert!(opened.is_none());
     }
 
     #[test]
     fn ten_thousand_files_take_a_moment() {
-        let place = Scratch::new("many");
+        let place = Scratch::new();
         for directory in 0..100 {
             fs::create_dir(place.path(format!("{directory}"))).unwrap();
             for file in 0..100 {

@@ -1,13 +1,11 @@
 //! The key of a vault's file: the bytes of a key file, or what Argon2id makes of a passphrase.
 
 use super::{error::VaultError, place, value::SecretValue};
-use crate::{
-    digest::{self, nibble},
-    whole_file::{FileError, Taken},
-};
+use crate::whole_file::{FileError, Taken};
 use argon2::{Algorithm, Argon2, Block, Params, Version};
+use data_encoding::HEXLOWER_PERMISSIVE;
 use std::{
-    io,
+    io::{self, Read},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -109,7 +107,7 @@ impl Key {
             path: path.to_owned(),
             why: why.to_owned(),
         };
-        let mut file = match (place::open(path), absent) {
+        let file = match (place::open(path), absent) {
             (Ok(opened), _) => opened,
             (Err(error), Absent::Made) if error.kind() == io::ErrorKind::NotFound => return Self::make(path),
             (Err(error), _) => match error.kind() {
@@ -126,12 +124,12 @@ impl Key {
         if metadata.mode() & 0o077 != 0 {
             return Err(refused("others may read or write it; chmod it to 0600"));
         }
+        // Room for more than is read, so that the buffer never moves and leaves a copy.
+        let mut text = Zeroizing::new(Vec::with_capacity(4 * HEX_BYTES));
         // one byte more than the longest key, so that a longer file shows
-        let mut text = Zeroizing::new([0; HEX_BYTES + 2]);
-        let length = digest::fill(&mut file, text.as_mut_slice());
-        let length = length.map_err(FileError::at("read the key", path))?;
-        Self::parse(&text[..length])
-            .ok_or_else(|| refused("it is neither 32 bytes nor 64 hexadecimal digits"))
+        let read = file.take(HEX_BYTES as u64 + 2).read_to_end(&mut text);
+        read.map_err(FileError::at("read the key", path))?;
+        Self::parse(&text).ok_or_else(|| refused("it is neither 32 bytes nor 64 hexadecimal digits"))
     }
 
     fn parse(text: &[u8]) -> Option<Self> {
@@ -144,23 +142,17 @@ impl Key {
         if digits.len() != HEX_BYTES {
             return None;
         }
-        for (byte, pair) in key.0.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = nibble(pair[0].to_ascii_lowercase())? << 4 | nibble(pair[1].to_ascii_lowercase())?;
-        }
-        Some(key)
+        let decoded = HEXLOWER_PERMISSIVE.decode_mut(digits, key.0.as_mut_slice());
+        decoded.is_ok().then_some(key)
     }
 
     /// Of two that make it at once, one wins and both have its key.
     fn make(path: &Path) -> Result<Self, VaultError> {
         place::clean(path)?;
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut key = Self::zero();
         place::random(key.0.as_mut_slice()).map_err(FileError::at("draw the key of", path))?;
         let mut text = Zeroizing::new([b'\n'; HEX_BYTES + 1]);
-        for (pair, byte) in text.chunks_exact_mut(2).zip(key.0.iter()) {
-            pair[0] = DIGITS[usize::from(byte >> 4)];
-            pair[1] = DIGITS[usize::from(byte & 15)];
-        }
+        HEXLOWER_PERMISSIVE.encode_mut(key.bytes(), &mut text[..HEX_BYTES]);
         match place::put(path, text.as_slice(), Taken::Refused) {
             Err(VaultError::File(FileError { error, .. }))
                 if error.kind() == io::ErrorKind::AlreadyExists =>

@@ -8,14 +8,13 @@ use crate::audit::{
     query,
     tests::fixture::{self, Directory},
     verify,
-    writer::{PLACES_MAX, Room},
 };
 use serde_json::Value;
 use std::{
     fs,
     io::{Seek, SeekFrom, Write},
     os::unix::fs::{MetadataExt, PermissionsExt},
-    sync::{Arc, Barrier, mpsc},
+    sync::Barrier,
     thread,
     time::Duration,
 };
@@ -54,11 +53,6 @@ fn first_details(directory: &Directory) -> Value {
     serde_json::from_str(&first.records[0].details).unwrap()
 }
 
-fn assert_whole(directory: &Directory, records: u64) {
-    let verdict = directory.verdict();
-    assert_eq!((verdict.bad, verdict.records), (None, records));
-}
-
 #[test]
 fn a_new_file_says_so_and_a_known_one_is_continued() {
     let directory = Directory::new();
@@ -72,7 +66,7 @@ fn a_new_file_says_so_and_a_known_one_is_continued() {
         matches!(audit.outcome(), OpenOutcome::Continued(head) if (head.seq, head.hash) == (2, receipt.hash))
     );
     drop(audit);
-    assert_whole(&directory, 2);
+    directory.assert_whole(2);
 }
 
 #[test]
@@ -138,7 +132,7 @@ fn a_missing_directory_is_an_error() {
     fs::remove_dir_all(&directory.path).unwrap();
     assert_eq!(
         directory.try_open().err().unwrap(),
-        AuditError::Gone(directory.path.clone())
+        AuditError::Gone(directory.path.to_path_buf())
     );
 }
 
@@ -169,7 +163,7 @@ fn a_full_disk_is_told_and_the_chain_goes_on_when_there_is_space() {
         [before + 1, before + 2]
     );
     drop(chain);
-    assert_whole(&directory, before + 2);
+    directory.assert_whole(before + 2);
 }
 
 #[test]
@@ -211,7 +205,7 @@ fn a_database_that_another_holds_is_told_and_then_continued() {
     other.execute_batch("ROLLBACK").unwrap();
     assert_eq!(chain.append(&batch(1)).unwrap()[0].seq, 5);
     drop(chain);
-    assert_whole(&directory, 5);
+    directory.assert_whole(5);
 }
 
 #[test]
@@ -267,7 +261,7 @@ fn a_damaged_file_is_moved_aside_and_the_new_chain_says_so() {
         }
         audit.append_and_wait(fixture::entry(1)).unwrap();
         drop(audit);
-        assert_whole(&directory, 2);
+        directory.assert_whole(2);
         assert_eq!(directory.verdict().breaks, [first], "{what}");
     }
 }
@@ -290,7 +284,7 @@ fn a_chain_of_another_key_is_moved_aside_and_not_continued() {
         directory.open(Durability::Process).outcome(),
         OpenOutcome::MovedAside { .. }
     ));
-    assert_whole(&directory, 1);
+    directory.assert_whole(1);
 }
 
 #[test]
@@ -350,7 +344,7 @@ fn damage_under_a_running_server_is_moved_aside_and_the_next_segment_says_so() {
         );
         assert_eq!(directory.aside().len(), 1, "{damage}");
         drop(audit);
-        assert_whole(&directory, 2);
+        directory.assert_whole(2);
     }
 }
 
@@ -366,7 +360,7 @@ fn a_true_but_older_state_put_back_under_a_running_server_is_noticed() {
         "DELETE FROM main.record WHERE seq > 4; REPLACE INTO main.head SELECT * FROM kept.head",
     )
     .unwrap();
-    assert_whole(&directory, 4);
+    directory.assert_whole(4);
     audit.append_and_wait(fixture::entry(2)).unwrap();
     let damage = first_details(&directory)["damage"].to_string();
     assert!(damage.contains("set back"), "{damage}");
@@ -393,7 +387,7 @@ fn a_file_deleted_under_a_running_server_is_told_and_begun_anew() {
         (&"replaced".into(), &last.seq.into())
     );
     drop(audit);
-    assert_whole(&directory, 2);
+    directory.assert_whole(2);
 }
 
 #[test]
@@ -414,7 +408,7 @@ fn an_older_copy_put_in_the_files_place_is_told_in_the_chain_itself() {
     assert_eq!(audit.append_and_wait(fixture::entry(3)).unwrap().seq, 6);
     assert_eq!(details(&directory, 5)["reason"], "replaced");
     drop(audit);
-    assert_whole(&directory, 6);
+    directory.assert_whole(6);
     assert_eq!(directory.verdict().breaks, [5]);
 }
 
@@ -465,7 +459,7 @@ fn a_directory_that_goes_away_is_told_each_time_and_recovers() {
     fs::create_dir(&directory.path).unwrap();
     audit.append_and_wait(fixture::entry(1)).unwrap();
     drop(audit);
-    assert_whole(&directory, 2);
+    directory.assert_whole(2);
 }
 
 #[test]
@@ -497,7 +491,7 @@ fn servers_on_one_file_make_one_chain_while_readers_read() {
             assert!(query(&directory.database(), &newest).unwrap().records[0].seq >= seen);
         }
     });
-    assert_whole(&directory, 301);
+    directory.assert_whole(301);
 }
 
 #[test]
@@ -516,7 +510,7 @@ fn servers_that_start_at_once_on_no_file_share_one_chain() {
                 });
             }
         });
-        assert_whole(&directory, 5);
+        directory.assert_whole(5);
         assert!(directory.aside().is_empty());
     }
 }
@@ -538,149 +532,9 @@ fn servers_that_start_at_once_on_a_damaged_file_move_it_aside_once() {
                 });
             }
         });
-        assert_whole(&directory, 5);
+        directory.assert_whole(5);
         assert_eq!(directory.aside().len(), 1);
     }
-}
-
-/// Holds the writer inside a callback until the sender is dropped. The record is one of [`Durability::Power`], which
-/// leaves all writing to the writer.
-fn hold(audit: &Audit) -> mpsc::Sender<()> {
-    let (release, held) = mpsc::channel::<()>();
-    let (tell, told) = mpsc::channel();
-    audit.append(fixture::entry(0), move |_| {
-        tell.send(()).unwrap();
-        assert!(held.recv().is_err());
-    });
-    told.recv().unwrap();
-    release
-}
-
-#[test]
-fn a_full_queue_refuses_at_once_and_loses_nothing_that_it_took() {
-    let directory = Directory::new();
-    let audit = directory.open(Durability::Power);
-    let release = hold(&audit);
-    let (tell, told) = mpsc::channel();
-    let own = 1024;
-    let _most = audit.reserve("default", PLACES_MAX / 2 - 1024).unwrap();
-    for number in 0..own + 6 {
-        let tell = tell.clone();
-        audit.append(fixture::entry(number), move |result| {
-            tell.send((number, result)).unwrap()
-        });
-    }
-    for number in own..own + 6 {
-        assert_eq!(told.try_recv().unwrap(), (number, Err(AuditError::Overloaded)));
-    }
-    assert!(told.try_recv().is_err());
-    // another namespace has room all the same
-    let mut other = fixture::entry(own);
-    other.namespace = "other".to_owned();
-    audit.append(other, move |result| tell.send((own, result)).unwrap());
-    drop(release);
-    for number in 0..=own {
-        let (of, result) = told.recv().unwrap();
-        // in the order in which they came, behind `audit.began` and the one that held the writer
-        assert_eq!((of, result.unwrap().seq), (number, number + 3));
-    }
-    drop(audit);
-    assert_whole(&directory, own + 3);
-}
-
-#[test]
-fn reserved_room_is_there_however_full_the_queue_is_and_comes_back() {
-    let directory = Directory::new();
-    let audit = directory.open(Durability::Power);
-    let mut room = audit.reserve("default", 2).unwrap();
-    let release = hold(&audit);
-    let mut floods = Vec::new();
-    while let Ok(flood) = audit.reserve(&format!("flood-{}", floods.len()), PLACES_MAX / 64) {
-        floods.push(flood);
-    }
-    assert!(floods.len() > 8, "a namespace took all");
-    let full: Vec<_> = std::iter::from_fn(|| audit.reserve("default", 1).ok()).collect();
-    let (tell, told) = mpsc::channel();
-    let append = |room: &mut Room| {
-        let tell = tell.clone();
-        audit.append_reserved(room, fixture::entry(1), move |result| tell.send(result).unwrap());
-    };
-    append(&mut room);
-    append(&mut room);
-    append(&mut room);
-    assert_eq!(told.recv().unwrap(), Err(AuditError::Overloaded));
-    drop((full, floods));
-    append(&mut room);
-    drop(release);
-    assert_eq!([3, 4, 5].map(|_| told.recv().unwrap().unwrap().seq), [3, 4, 5]);
-    drop(room);
-    let all = audit.reserve("default", PLACES_MAX / 2);
-    assert!(all.is_ok(), "room did not come back");
-}
-
-#[test]
-fn dropping_the_last_clone_writes_what_waits() {
-    let directory = Directory::new();
-    let audit = directory.open(Durability::Power);
-    let release = hold(&audit);
-    for number in 0..300 {
-        audit.append(fixture::entry(number), |result| assert!(result.is_ok()));
-    }
-    drop(audit.clone());
-    drop(release);
-    drop(audit);
-    assert_whole(&directory, 302);
-}
-
-#[test]
-fn a_callback_may_panic_append_and_drop_the_last_clone() {
-    let directory = Directory::new();
-    let audit = directory.open(Durability::Power);
-    audit.append(fixture::entry(0), |_| panic!("a caller's fault"));
-    let (tell, told) = mpsc::channel();
-    let last = Arc::new(audit);
-    let inside = last.clone();
-    let release = hold(&last);
-    last.append(fixture::entry(1), move |result| {
-        result.unwrap();
-        assert_eq!(
-            inside.append_and_wait(fixture::entry(2)),
-            Err(AuditError::WouldWaitForItself)
-        );
-        inside.append(fixture::entry(3), move |result| {
-            tell.send(result.unwrap().seq).unwrap()
-        });
-        drop(inside);
-    });
-    drop(last);
-    drop(release);
-    assert_eq!(told.recv().unwrap(), 5);
-}
-
-#[test]
-fn an_entry_that_is_too_large_is_refused_and_the_others_are_not() {
-    let directory = Directory::new();
-    let audit = directory.open(Durability::Power);
-    let mut large = fixture::entry(0);
-    large.caller = "x".repeat(513);
-    assert!(matches!(
-        audit.append_and_wait(large),
-        Err(AuditError::TooLarge { .. })
-    ));
-    assert_eq!(audit.append_and_wait(fixture::entry(1)).unwrap().seq, 2);
-    let refused = Audit::open(
-        Storage::Memory,
-        Durability::Process,
-        directory.signer.clone(),
-        "s".repeat(513),
-    );
-    assert!(matches!(
-        refused.err().unwrap(),
-        AuditError::TooLarge {
-            field: "server_id",
-            ..
-        }
-    ));
 }
 
 #[test]

@@ -1,29 +1,22 @@
 //! What the tests share: a directory of their own, a key, entries, and a way to tamper.
 
-use crate::Signer;
 use crate::audit::{Action, Audit, Durability, Entry, Fault, Outcome, Storage, Verdict, verify};
+use crate::{Signer, tests::TestDir};
 use rusqlite::Connection;
 use serde_json::{Map, Value};
-use std::{
-    fs,
-    path::PathBuf,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::{fs, path::PathBuf};
 
-/// Removed when dropped.
 pub(in crate::audit) struct Directory {
-    pub(in crate::audit) path: PathBuf,
+    pub(in crate::audit) path: TestDir,
     pub(in crate::audit) signer: Signer,
 }
 
 impl Directory {
     pub(in crate::audit) fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("ringfence-audit-{}-{number}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        let signer = Signer::in_memory().unwrap();
-        Self { path, signer }
+        Self {
+            path: TestDir::new(),
+            signer: Signer::in_memory().unwrap(),
+        }
     }
 
     pub(in crate::audit) fn database(&self) -> PathBuf {
@@ -74,6 +67,11 @@ impl Directory {
         .unwrap()
     }
 
+    pub(in crate::audit) fn assert_whole(&self, records: u64) {
+        let verdict = self.verdict();
+        assert_eq!((verdict.bad, verdict.records), (None, records));
+    }
+
     pub(in crate::audit) fn assert_bad(&self, seq: u64, what: Fault) {
         let bad = self.verdict().bad.unwrap();
         assert_eq!((bad.seq, bad.what), (seq, what));
@@ -87,12 +85,6 @@ impl Directory {
         entries
             .filter(|path| path.to_string_lossy().ends_with(".damaged.db"))
             .collect()
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.path).unwrap_or_default();
     }
 }
 

@@ -216,7 +216,7 @@ fn segments_go_by_age_and_not_by_a_clock_that_has_jumped() {
             .set_modified(old)
             .unwrap();
     }
-    let clock = crate::clock::beside(&directory.database());
+    let clock = directory.database().with_file_name("clock.json");
     fs::write(&clock, "{\"seen_ms\":1000,\"jumped_ms\":null}").unwrap();
     audit.set_keep(keep);
     audit.tidy_now().unwrap();
@@ -358,7 +358,7 @@ fn a_record_whose_directory_was_removed_says_so() {
     let fail = || audit.append_and_wait(fixture::entry(0)).unwrap_err();
     fail();
     let last = fail();
-    assert_eq!(last, crate::audit::AuditError::Gone(directory.path.clone()));
+    assert_eq!(last, crate::audit::AuditError::Gone(directory.path.to_path_buf()));
     assert!(last.to_string().contains("start the server again"), "{last}");
 }
 

@@ -21,13 +21,14 @@ const JOURNAL_BYTES_MAX: u64 = 4096;
 const STAGING: &str = ".ringfence-restore-";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(super) enum RestoreStage {
     /// Nothing of the workspace is changed but for the staging in it.
-    Staging,
+    Staging = b'S',
     /// It will be what the snapshot says.
-    Decided,
+    Decided = b'D',
     /// It is, but for what is left of the staging.
-    Finishing,
+    Finishing = b'F',
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -74,17 +75,9 @@ pub(super) struct Journal<'a> {
 }
 
 impl RestoreStage {
-    fn byte(self) -> u8 {
-        match self {
-            Self::Staging => b'S',
-            Self::Decided => b'D',
-            Self::Finishing => b'F',
-        }
-    }
-
     fn of(byte: u8) -> Option<Self> {
         let all = [Self::Staging, Self::Decided, Self::Finishing];
-        all.into_iter().find(|stage| stage.byte() == byte)
+        all.into_iter().find(|stage| *stage as u8 == byte)
     }
 }
 
@@ -162,7 +155,7 @@ impl<'a> Journal<'a> {
     }
 
     fn write(&self) -> io::Result<()> {
-        let mut bytes = vec![self.stage.byte()];
+        let mut bytes = vec![self.stage as u8];
         serde_json::to_writer(&mut bytes, &self.record)?;
         self.lock.0.set_len(0)?;
         self.lock.0.write_all_at(&bytes, 0)?;
@@ -170,7 +163,7 @@ impl<'a> Journal<'a> {
     }
 
     pub(super) fn advance(&mut self, stage: RestoreStage) -> Result<(), SnapshotError> {
-        let written = self.lock.0.write_all_at(&[stage.byte()], 0);
+        let written = self.lock.0.write_all_at(&[stage as u8], 0);
         let synced = written.and_then(|()| self.lock.0.sync_all());
         synced.map_err(self.journals.failed("write", &self.name))?;
         self.stage = stage;

@@ -60,18 +60,8 @@ impl SnapshotStore {
     /// Makes the workspace what the snapshot says: what is not in it is deleted, what differs is written, and every
     /// time and mode is restored; set-id bits never. All of it or nothing, also through a crash: see
     /// [`Self::resume`]. Errors: `NotFound`, `Damaged`, `Busy`, and `Io` that [`SnapshotError::is_no_space`] with the
-    /// workspace as it was.
+    /// workspace as it was. The workspace of a session ends with this process: its restore is never resumed.
     pub fn restore(
-        &self,
-        id: SnapshotId,
-        namespace: &Namespace,
-        root: BorrowedFd<'_>,
-    ) -> Result<Restored, SnapshotError> {
-        self.restore_for(&Source::Namespace, id, namespace, root)
-    }
-
-    /// The same for the workspace of a session too, which ends with this process: its restore is never resumed.
-    pub fn restore_for(
         &self,
         into: &Source,
         id: SnapshotId,

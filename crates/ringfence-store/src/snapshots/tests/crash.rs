@@ -1,9 +1,12 @@
 //! Crashes, full disks and programs that fight back: the workspace is the old or the new one, and nothing outside is
 //! touched.
 
-use crate::snapshots::{
-    tests::fixture::{LIMITS, Scratch, State, about, chmod, furnish, namespace, noise, set_mtime, state},
-    *,
+use crate::{
+    snapshots::{
+        tests::fixture::{LIMITS, Scratch, State, about, chmod, furnish, namespace, noise, set_mtime, state},
+        *,
+    },
+    tests::TestDir,
 };
 use std::{
     fs::{self, File},
@@ -99,7 +102,7 @@ fn a_restore_that_is_killed_anywhere_leaves_the_old_or_the_new_state() {
 #[test]
 #[ignore = "is started and killed by the test above"]
 fn restores() {
-    let scratch = Scratch::at(std::env::current_dir().unwrap());
+    let scratch = Scratch::at(TestDir::at(std::env::current_dir().unwrap()));
     let scratch = std::mem::ManuallyDrop::new(scratch);
     let store = scratch.store();
     let id = store.list(&namespace("ours")).unwrap()[0].id;
@@ -110,7 +113,7 @@ fn restores() {
 #[test]
 #[ignore = "is started and killed by the test above"]
 fn resumes() {
-    let scratch = Scratch::at(std::env::current_dir().unwrap());
+    let scratch = Scratch::at(TestDir::at(std::env::current_dir().unwrap()));
     let scratch = std::mem::ManuallyDrop::new(scratch);
     scratch.store().resume(scratch.root().as_fd()).unwrap();
 }
@@ -172,10 +175,12 @@ fn a_decided_restore_whose_snapshot_is_damaged_gives_way_to_another_and_to_its_d
         list_only(&store, &list, good);
         let lost = store.resume(scratch.root().as_fd()).unwrap_err();
         assert!(lost.to_string().contains(&bad.to_string()), "{lost}");
-        let again = store.restore(bad, &ours, scratch.root().as_fd());
+        let again = store.restore(&Source::Namespace, bad, &ours, scratch.root().as_fd());
         assert!(matches!(again, Err(SnapshotError::Unfinished { id, .. }) if id == bad));
         if gives_way_to_another {
-            store.restore(good, &ours, scratch.root().as_fd()).unwrap();
+            store
+                .restore(&Source::Namespace, good, &ours, scratch.root().as_fd())
+                .unwrap();
             assert_eq!(scratch.state(), state);
         } else {
             store.settle(scratch.root().as_fd()).unwrap();
@@ -209,11 +214,11 @@ fn list_only(store: &SnapshotStore, all: &[ListedSnapshot], id: SnapshotId) {
 #[test]
 #[ignore = "is started and killed by the test below"]
 fn restores_a_session() {
-    let scratch = std::mem::ManuallyDrop::new(Scratch::at(std::env::current_dir().unwrap()));
+    let scratch = std::mem::ManuallyDrop::new(Scratch::at(TestDir::at(std::env::current_dir().unwrap())));
     let store = scratch.store();
     let id = store.list(&namespace("ours")).unwrap()[0].id;
     let session = Source::Session("s1".to_owned());
-    let restored = store.restore_for(&session, id, &namespace("ours"), scratch.root().as_fd());
+    let restored = store.restore(&session, id, &namespace("ours"), scratch.root().as_fd());
     restored.unwrap();
 }
 
@@ -296,12 +301,12 @@ fn two_processes_and_a_collection_share_a_store_and_a_killed_one_harms_nobody() 
 #[test]
 #[ignore = "is started and killed by the test above"]
 fn saves() {
-    let scratch = std::mem::ManuallyDrop::new(Scratch::at(std::env::current_dir().unwrap()));
+    let scratch = std::mem::ManuallyDrop::new(Scratch::at(TestDir::at(std::env::current_dir().unwrap())));
     let store = scratch.store();
     // Within the other's, which removes it.
     let own = scratch.base.join(format!("own-{}", std::process::id()));
     fs::create_dir_all(own.join("inside")).unwrap();
-    let own = std::mem::ManuallyDrop::new(Scratch::at(own));
+    let own = std::mem::ManuallyDrop::new(Scratch::at(TestDir::at(own)));
     // Bounded, should nobody be left to kill it.
     for round in 0..500 {
         own.write("file", noise(300_000, round));
@@ -344,13 +349,17 @@ fn a_full_disk_leaves_the_old_state() {
         set_mtime(&small, 7, 7);
         let old = state(&small);
         let root = File::open(&small).unwrap();
-        let full = store.restore(id, &namespace("ours"), root.as_fd()).unwrap_err();
+        let full = store
+            .restore(&Source::Namespace, id, &namespace("ours"), root.as_fd())
+            .unwrap_err();
         assert!(full.is_no_space(), "{full}");
         assert_eq!(state(&small), old);
         assert_eq!(store.resume(root.as_fd()).unwrap(), None);
         // The control: with room it is restored.
         fs::remove_file(small.join("old")).unwrap();
-        store.restore(id, &namespace("ours"), root.as_fd()).unwrap();
+        store
+            .restore(&Source::Namespace, id, &namespace("ours"), root.as_fd())
+            .unwrap();
         assert_eq!(state(&small), new);
     });
     unmount(&small, UnmountFlags::DETACH).unwrap();
@@ -415,7 +424,7 @@ fn a_program_that_swaps_directories_for_links_reaches_nothing_outside() {
             // Something to write, to touch and to remove each time.
             scratch.write(&format!("unwanted {round}/file"), "x");
             set_mtime(&scratch.path(""), 1, round);
-            match store.restore(id, &namespace("ours"), scratch.root().as_fd()) {
+            match store.restore(&Source::Namespace, id, &namespace("ours"), scratch.root().as_fd()) {
                 Ok(_) => restored += 1,
                 Err(SnapshotError::Changed { .. } | SnapshotError::Io(_) | SnapshotError::InUse(_)) => {
                     refused += 1;

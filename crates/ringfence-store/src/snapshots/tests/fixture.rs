@@ -1,6 +1,6 @@
 //! A store, a workspace and what is in it, for tests.
 
-use crate::snapshots::*;
+use crate::{snapshots::*, tests::TestDir};
 use rustix::fs::{AtFlags, Timespec, Timestamps, UTIME_OMIT};
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,6 @@ use std::{
         unix::fs::{MetadataExt, PermissionsExt},
     },
     path::Path,
-    sync::atomic::{AtomicU32, Ordering},
 };
 
 pub(in crate::snapshots) const LIMITS: SnapshotLimits = SnapshotLimits {
@@ -23,22 +22,19 @@ pub(in crate::snapshots) const LIMITS: SnapshotLimits = SnapshotLimits {
 
 /// Beside each other: `store` and `inside`, the workspace.
 pub(in crate::snapshots) struct Scratch {
-    pub(in crate::snapshots) base: PathBuf,
+    pub(in crate::snapshots) base: TestDir,
     pub(in crate::snapshots) signer: Signer,
 }
 
 impl Scratch {
     pub(in crate::snapshots) fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("ringfence-snapshots-{}-{number}", std::process::id());
-        let base = std::env::temp_dir().join(name);
-        fs::create_dir_all(base.join("inside")).unwrap();
+        let base = TestDir::new();
+        fs::create_dir(base.join("inside")).unwrap();
         Self::at(base)
     }
 
-    /// One that another process made. Its key is beside the store.
-    pub(in crate::snapshots) fn at(base: PathBuf) -> Self {
+    /// Its key is beside the store.
+    pub(in crate::snapshots) fn at(base: TestDir) -> Self {
         let signer = Signer::load_or_create(&base.join("key")).unwrap();
         Self { base, signer }
     }
@@ -71,7 +67,7 @@ impl Scratch {
 
     pub(in crate::snapshots) fn restore(&self, store: &SnapshotStore, id: SnapshotId) -> Restored {
         store
-            .restore(id, &namespace("ours"), self.root().as_fd())
+            .restore(&Source::Namespace, id, &namespace("ours"), self.root().as_fd())
             .unwrap()
     }
 
@@ -95,14 +91,6 @@ impl Scratch {
         }
         found.sort();
         found
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.base) {
-            eprintln!("{}: {error}", self.base.display());
-        }
     }
 }
 
@@ -227,7 +215,7 @@ pub(in crate::snapshots) fn settle(scratch: &Scratch) {
                 depth: 100,
             },
         );
-        let stamps = entries.unwrap().into_iter().map(|entry| entry.ctime).max();
+        let stamps = entries.unwrap().into_iter().map(|entry| entry.stamp.ctime).max();
         stamps.map(|crate::tree::Timestamp(seconds, nanoseconds)| {
             std::time::Duration::new(u64::try_from(seconds).unwrap(), nanoseconds)
         })

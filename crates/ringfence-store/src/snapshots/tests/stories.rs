@@ -103,7 +103,7 @@ fn another_namespace_finds_nothing_and_shares_nothing() {
     assert!(not_found(store.manifest(ours.id, &theirs).unwrap_err()));
     assert!(not_found(
         store
-            .restore(ours.id, &theirs, scratch.root().as_fd())
+            .restore(&Source::Namespace, ours.id, &theirs, scratch.root().as_fd())
             .unwrap_err()
     ));
     assert!(not_found(store.delete(ours.id, &theirs).unwrap_err()));
@@ -386,7 +386,12 @@ fn collections_and_snapshots_at_once_lose_nothing() {
                         }
                         other.write("file", "ruined");
                         store
-                            .restore(made.id, &namespace("ours"), other.root().as_fd())
+                            .restore(
+                                &Source::Namespace,
+                                made.id,
+                                &namespace("ours"),
+                                other.root().as_fd(),
+                            )
                             .unwrap();
                         assert_eq!(other.state(), state);
                     }

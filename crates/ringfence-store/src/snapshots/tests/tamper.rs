@@ -10,9 +10,10 @@ use std::{fs, os::fd::AsFd, path::Path};
 fn attempt(scratch: &Scratch, id: SnapshotId) -> Result<(), SnapshotError> {
     fs::remove_dir_all(scratch.path("")).unwrap();
     fs::create_dir(scratch.path("")).unwrap();
-    let restored = scratch
-        .store()
-        .restore(id, &namespace("ours"), scratch.root().as_fd());
+    let restored =
+        scratch
+            .store()
+            .restore(&Source::Namespace, id, &namespace("ours"), scratch.root().as_fd());
     if restored.is_err() {
         assert_eq!(scratch.state().len(), 1, "nothing is half restored");
     }

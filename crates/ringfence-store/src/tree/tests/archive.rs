@@ -94,7 +94,7 @@ fn as_it_is(bytes: &[u8]) -> Cow<'_, [u8]> {
 
 /// Refused, with these words, and nothing is left: neither inside nor beside.
 fn refused(name: &str, archive: &[u8], words: &str) {
-    let place = Scratch::new("refused");
+    let place = Scratch::new();
     fs::write(place.outside("canary"), "canary").unwrap();
     for archive in [archive.to_vec(), zipped(archive)] {
         let text = into(&place, &archive).expect_err(name).to_string();
@@ -128,7 +128,7 @@ fn a_plain_archive_is_unpacked_plain_or_in_gzip() {
         .file("cut", "long")
         .end();
     for archive in [archive.clone(), zipped(&archive)] {
-        let place = Scratch::new("plain");
+        let place = Scratch::new();
         let done = into(&place, &archive).unwrap();
         assert_eq!(done, Unpacked { files: 3, bytes: 17 });
         let tool = fs::metadata(place.path("dir/tool")).unwrap();
@@ -309,7 +309,7 @@ fn half_an_archive_and_no_archive_are_refused() {
     refused("checksum", &flipped, "not a whole tar archive");
     refused("noise", &[7; 2048], "not a whole tar archive");
     let zip = zipped(&whole);
-    let place = Scratch::new("half");
+    let place = Scratch::new();
     assert!(into(&place, &zip[..zip.len() - 30]).is_err());
     assert_eq!(fs::read_dir(place.path("")).unwrap().count(), 0);
 }
@@ -326,7 +326,7 @@ fn a_million_entries_and_bombs_end_at_the_bounds() {
             Ok(count)
         }
     }
-    let place = Scratch::new("bomb");
+    let place = Scratch::new();
     let many = (0..1000).fold(Tar::default(), |tar, number| tar.file(&format!("{number}"), ""));
     assert!(matches!(
         into(&place, &many.end()),
@@ -362,7 +362,7 @@ fn a_million_entries_and_bombs_end_at_the_bounds() {
 
 #[test]
 fn what_is_in_the_way_is_refused_and_nothing_is_changed() {
-    let place = Scratch::new("in-the-way");
+    let place = Scratch::new();
     fs::create_dir(place.outside("beyond")).unwrap();
     fs::write(place.outside("beyond/file"), "canary").unwrap();
     fs::write(place.path("kept"), "old").unwrap();
@@ -408,7 +408,7 @@ fn what_is_in_the_way_is_refused_and_nothing_is_changed() {
 
 #[test]
 fn a_directory_is_packed_and_unpacked_elsewhere_as_it_was() {
-    let (from, to) = (Scratch::new("from"), Scratch::new("to"));
+    let (from, to) = (Scratch::new(), Scratch::new());
     let deep = format!("top/{}/{}", "d".repeat(120), "f".repeat(120));
     fs::create_dir_all(from.path(&deep).parent().unwrap()).unwrap();
     fs::write(from.path(&deep), "deep").unwrap();
@@ -441,7 +441,7 @@ fn a_directory_is_packed_and_unpacked_elsewhere_as_it_was() {
 
 #[test]
 fn what_is_cleaned_on_its_way_has_the_size_that_it_leaves_with() {
-    let (from, to) = (Scratch::new("unclean"), Scratch::new("clean"));
+    let (from, to) = (Scratch::new(), Scratch::new());
     fs::write(from.path("before"), "a hunter2 b").unwrap();
     fs::write(from.path("hunter2.txt"), "its name alone").unwrap();
     fs::write(from.path("next"), "next").unwrap();

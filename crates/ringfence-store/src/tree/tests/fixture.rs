@@ -1,25 +1,22 @@
 //! A directory for one test, gone afterwards.
 
+use crate::tests::TestDir;
 use std::{
     fs::File,
     os::fd::{AsFd, BorrowedFd},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
 };
 
 /// The directory `inside`, in a directory of its own, so that a test may have something beside it.
 pub(in crate::tree) struct Scratch {
-    base: PathBuf,
+    base: TestDir,
     root: File,
 }
 
 impl Scratch {
-    pub(in crate::tree) fn new(name: &str) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let own = format!("ringfence-tree-{name}-{}-{number}", std::process::id());
-        let base = std::env::temp_dir().join(own);
-        std::fs::create_dir_all(base.join("inside")).unwrap();
+    pub(in crate::tree) fn new() -> Self {
+        let base = TestDir::new();
+        std::fs::create_dir(base.join("inside")).unwrap();
         let root = File::open(base.join("inside")).unwrap();
         Self { base, root }
     }
@@ -35,13 +32,5 @@ impl Scratch {
     /// Beside the directory, where nothing of it may reach.
     pub(in crate::tree) fn outside(&self, name: &str) -> PathBuf {
         self.base.join(name)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.base) {
-            eprintln!("{}: {error}", self.base.display());
-        }
     }
 }

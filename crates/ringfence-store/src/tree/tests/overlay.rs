@@ -119,7 +119,7 @@ const SCRIPT: &str = "
 
 #[test]
 fn what_a_program_did_in_an_overlay_is_shown_and_committed_and_nothing_before() {
-    let place = Scratch::new("overlay");
+    let place = Scratch::new();
     lay(&place);
     let Some(mounted) = overlay(&place, SCRIPT) else {
         return;
@@ -208,7 +208,7 @@ fn assert_committed(place: &Scratch, mounted: &Mounted, changes: &Changes) {
 
 #[test]
 fn a_commit_of_what_is_no_longer_there_changes_nothing() {
-    let place = Scratch::new("stale");
+    let place = Scratch::new();
     lay(&place);
     let Some(mounted) = overlay(&place, "echo 2 > src/main.py; rm script; echo new > new") else {
         return;
@@ -258,7 +258,7 @@ fn a_commit_of_what_is_no_longer_there_changes_nothing() {
 /// Copying takes long, and what the host writes meanwhile is not lost.
 #[test]
 fn what_the_host_writes_while_a_commit_copies_stays() {
-    let place = Scratch::new("meanwhile");
+    let place = Scratch::new();
     lay(&place);
     let Some(mounted) = overlay(
         &place,
@@ -301,7 +301,7 @@ fn what_the_host_writes_while_a_commit_copies_stays() {
 
 #[test]
 fn a_part_of_the_changes_can_be_chosen() {
-    let place = Scratch::new("chosen");
+    let place = Scratch::new();
     lay(&place);
     let Some(mounted) = overlay(
         &place,
@@ -330,9 +330,9 @@ fn a_part_of_the_changes_can_be_chosen() {
 
 #[test]
 fn a_commit_goes_through_no_link_that_was_laid_meanwhile() {
-    let place = Scratch::new("laid");
+    let place = Scratch::new();
     fs::create_dir(place.path("d")).unwrap();
-    let upper = Scratch::new("laid-upper");
+    let upper = Scratch::new();
     fs::create_dir(upper.path("d")).unwrap();
     fs::write(upper.path("d/new"), "x").unwrap();
     let changes = read(upper.root(), place.root(), WALK, COMPARE).unwrap();
@@ -354,7 +354,7 @@ fn a_commit_goes_through_no_link_that_was_laid_meanwhile() {
 
 #[test]
 fn what_no_overlay_of_ours_writes_is_refused() {
-    let (place, upper) = (Scratch::new("foreign"), Scratch::new("foreign-upper"));
+    let (place, upper) = (Scratch::new(), Scratch::new());
     fs::create_dir(place.path("d")).unwrap();
     fs::create_dir(upper.path("d")).unwrap();
     let directory = File::open(upper.path("d")).unwrap();
@@ -375,7 +375,7 @@ fn what_root_commits_belongs_to_the_owner_of_the_directory() {
         eprintln!("not root: what is committed belongs to this user anyway");
         return;
     }
-    let (place, upper) = (Scratch::new("root-lower"), Scratch::new("root-upper"));
+    let (place, upper) = (Scratch::new(), Scratch::new());
     std::os::unix::fs::chown(place.path(""), Some(1234), Some(2345)).unwrap();
     fs::create_dir(upper.path("d")).unwrap();
     File::create(upper.path("d/f")).unwrap().write_all(b"x").unwrap();
@@ -391,7 +391,7 @@ fn what_root_commits_belongs_to_the_owner_of_the_directory() {
 /// claim: [WS-4]
 #[test]
 fn a_commit_removes_what_a_killed_one_has_left_and_nothing_else() {
-    let (place, upper) = (Scratch::new("left-lower"), Scratch::new("left-upper"));
+    let (place, upper) = (Scratch::new(), Scratch::new());
     let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(600);
     let lay = |digits: &str, files: &[&str]| {
         let path = place.path(format!(".ringfence-{digits}"));
@@ -426,7 +426,7 @@ fn a_commit_removes_what_a_killed_one_has_left_and_nothing_else() {
 
 #[test]
 fn more_changes_than_are_brought_to_the_disk_one_by_one_are_committed_too() {
-    let (place, upper) = (Scratch::new("many-lower"), Scratch::new("many-upper"));
+    let (place, upper) = (Scratch::new(), Scratch::new());
     for number in 0..70 {
         fs::create_dir(upper.path(format!("d{number}"))).unwrap();
         fs::write(upper.path(format!("d{number}/f")), "x").unwrap();
@@ -457,7 +457,7 @@ fn what_the_host_writes_while_files_are_put_in_place_is_kept_as_a_conflict() {
         }),
     ];
     for (path, edit) in edits {
-        let place = Scratch::new("placing");
+        let place = Scratch::new();
         lay(&place);
         let Some(mounted) = overlay(&place, "echo 2 > src/main.py; echo 1 > new; rm script") else {
             return;

@@ -95,7 +95,7 @@ fn work(place: &Scratch, round: u64, seen: &mut Seen) {
 
 #[test]
 fn a_hundred_thousand_rounds_of_a_rename_race_reach_nothing_outside() {
-    let place = Scratch::new("race");
+    let place = Scratch::new();
     lay(&place);
     let (stop, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut seen = Seen::default();
@@ -129,7 +129,7 @@ fn a_hundred_thousand_rounds_of_a_rename_race_reach_nothing_outside() {
 
 #[test]
 fn an_archive_unpacked_in_a_rename_race_reaches_nothing_outside() {
-    let place = Scratch::new("unpack-race");
+    let place = Scratch::new();
     lay(&place);
     let mut tar = tar::Builder::new(Vec::new());
     for path in ["swapped/file", "swapped/new", "inner/file"] {
@@ -166,7 +166,7 @@ fn an_archive_unpacked_in_a_rename_race_reaches_nothing_outside() {
 
 #[test]
 fn what_is_shown_of_a_file_is_what_its_digest_says_whatever_a_program_writes_meanwhile() {
-    let place = Scratch::new("shown");
+    let place = Scratch::new();
     let texts = ["harmless\n", "dangerous\n"];
     for (name, text) in ["file", "other"].iter().zip(texts) {
         fs::write(place.path(name), text).unwrap();

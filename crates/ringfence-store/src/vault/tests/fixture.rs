@@ -1,25 +1,20 @@
 //! What tests of the vault share: a directory that goes away, and short ways to say names and values.
 
-use crate::vault::{
-    SecretValue,
-    key::{Cost, FileKey},
+use crate::{
+    tests::TestDir,
+    vault::{
+        SecretValue,
+        key::{Cost, FileKey},
+    },
 };
 use ringfence_types::{EnvName, Namespace};
-use std::{
-    fs,
-    path::PathBuf,
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use std::{fs, path::PathBuf};
 
-pub(in crate::vault) struct Directory(PathBuf);
+pub(in crate::vault) struct Directory(TestDir);
 
 impl Directory {
     pub(in crate::vault) fn new() -> Self {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("ringfence-vault-{}-{number}", std::process::id()));
-        fs::create_dir(&path).unwrap();
-        Self(path)
+        Self(TestDir::new())
     }
 
     pub(in crate::vault) fn path(&self, name: &str) -> PathBuf {
@@ -37,13 +32,6 @@ impl Directory {
 
     pub(in crate::vault) fn key_file(&self) -> FileKey {
         FileKey::KeyFile(self.path("key"))
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        // a test that failed has said so already
-        fs::remove_dir_all(&self.0).unwrap_or_default();
     }
 }
 

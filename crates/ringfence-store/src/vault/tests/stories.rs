@@ -1,0 +1,404 @@
+//! The vault as its callers see it, whatever it is kept in.
+
+use crate::{
+    vault::{
+        tests::fixture::{Directory, cheap, key, namespace, passphrase, value},
+        *,
+    },
+    whole_file::FileError,
+};
+use std::{
+    fs,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Instant,
+};
+
+const NOW_MS: u64 = 1_700_000_000_000;
+
+fn open(settings: VaultSettings) -> (Vault, Arc<AtomicU64>) {
+    let now_ms = Arc::new(AtomicU64::new(NOW_MS));
+    let shared = Arc::clone(&now_ms);
+    let clock = move || UNIX_EPOCH + Duration::from_millis(shared.load(Ordering::Relaxed));
+    (
+        Vault::open_with(settings, Box::new(clock), cheap()).unwrap(),
+        now_ms,
+    )
+}
+
+fn in_file(directory: &Directory) -> VaultSettings {
+    VaultSettings::File {
+        path: directory.path("vault"),
+        key: directory.key_file(),
+    }
+}
+
+fn with_passphrase(directory: &Directory) -> VaultSettings {
+    VaultSettings::File {
+        path: directory.path("vault"),
+        key: passphrase("words"),
+    }
+}
+
+fn leased(vault: &Vault, of: &str, name: &str) -> Option<String> {
+    match vault.lease(&namespace(of), &[key(name)]) {
+        Ok(leased) => Some(leased[0].1.expose().to_owned()),
+        Err(VaultError::NotFound { key }) if key.as_str() == name => None,
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+fn put(vault: &Vault, of: &str, name: &str, text: &str) -> Put {
+    vault.put(&namespace(of), &key(name), value(text), None).unwrap()
+}
+
+#[test]
+fn every_vault_that_is_written_to_keeps_and_forgets() {
+    let (one, two) = (Directory::new(), Directory::new());
+    for settings in [VaultSettings::Memory, in_file(&one), with_passphrase(&two)] {
+        let (vault, _) = open(settings);
+        assert!(vault.is_empty());
+        let first = vault.generation();
+        assert!(!put(&vault, "a", "K", "first").replaced);
+        let second = vault.generation();
+        assert!(put(&vault, "a", "K", "second").replaced);
+        assert!(!put(&vault, "b", "K", "other").replaced);
+        let third = vault.generation();
+        assert!(first != second && second != third && third == vault.generation());
+        assert_eq!(leased(&vault, "a", "K").as_deref(), Some("second"));
+        let entry = SecretEntry {
+            key: key("K"),
+            bytes: 6,
+            created_unix_s: Some(NOW_MS / 1000),
+            expires_unix_s: None,
+        };
+        assert_eq!(vault.list(&namespace("a")).unwrap(), [entry]);
+        assert_eq!(vault.values().unwrap().len(), 2);
+        assert!(vault.delete(&namespace("a"), &key("K")).unwrap());
+        assert!(!vault.delete(&namespace("a"), &key("K")).unwrap());
+        assert_eq!(leased(&vault, "a", "K"), None);
+        assert_eq!(leased(&vault, "b", "K").as_deref(), Some("other"));
+        assert_ne!(vault.generation(), third);
+        assert!(!vault.is_empty());
+    }
+}
+
+#[test]
+fn values_are_told_anew_only_after_a_change_and_never_waited_for_long() {
+    const PATIENCE: Duration = Duration::from_millis(20);
+    let (vault, _) = open(VaultSettings::Memory);
+    put(&vault, "a", "K", "x");
+    put(&vault, "b", "K", "y");
+    let (generation, values) = vault.values_after(0, PATIENCE).unwrap();
+    assert_eq!(values.len(), 2);
+    assert!(vault.values_after(generation, PATIENCE).is_none());
+    put(&vault, "a", "L", "z");
+    let held = vault.state();
+    let begun = Instant::now();
+    assert!(vault.values_after(generation, PATIENCE).is_none());
+    assert!(begun.elapsed() >= PATIENCE);
+    drop(held);
+    assert_eq!(vault.values_after(generation, PATIENCE).unwrap().1.len(), 3);
+}
+
+#[test]
+fn a_lease_is_all_or_nothing_and_knows_one_namespace() {
+    let (vault, _) = open(VaultSettings::Memory);
+    put(&vault, "a", "K", "x");
+    put(&vault, "a", "L", "y");
+    put(&vault, "b", "M", "z");
+    let both = vault.lease(&namespace("a"), &[key("L"), key("K")]).unwrap();
+    let both: Vec<_> = both
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.expose()))
+        .collect();
+    assert_eq!(both, [("L", "y"), ("K", "x")]);
+    let missing = |name: &str| {
+        vault
+            .lease(&namespace("a"), &[key("K"), key(name)])
+            .unwrap_err()
+            .to_string()
+    };
+    // the one exists elsewhere, the other nowhere
+    assert_eq!(missing("M").replace('M', "N"), missing("N"));
+    assert!(vault.lease(&namespace("a"), &[]).unwrap().is_empty());
+}
+
+#[test]
+fn what_expires_is_gone_wherever_one_looks() {
+    let directory = Directory::new();
+    for settings in [VaultSettings::Memory, in_file(&directory)] {
+        let (vault, now_ms) = open(settings);
+        let brief = Some(Duration::from_millis(1_500));
+        vault
+            .put(&namespace("a"), &key("K"), value("canary"), brief)
+            .unwrap();
+        let entry = &vault.list(&namespace("a")).unwrap()[0];
+        assert_eq!(entry.expires_unix_s, Some((NOW_MS + 1_500) / 1000));
+        now_ms.store(NOW_MS + 1_499, Ordering::Relaxed);
+        let held = vault.values().unwrap().remove(0);
+        let before = vault.generation();
+        assert_eq!(Arc::strong_count(&held), 2, "the vault and we");
+        now_ms.store(NOW_MS + 1_500, Ordering::Relaxed);
+        assert_ne!(vault.generation(), before);
+        assert_eq!(Arc::strong_count(&held), 1, "the vault has let go");
+        assert_eq!(leased(&vault, "a", "K"), None);
+        assert!(vault.list(&namespace("a")).unwrap().is_empty());
+        assert!(vault.values().unwrap().is_empty() && vault.is_empty());
+        assert!(!put(&vault, "a", "K", "new").replaced);
+        assert!(vault.delete(&namespace("a"), &key("K")).unwrap());
+    }
+}
+
+#[test]
+fn what_has_expired_is_gone_from_the_file_once_it_is_opened() {
+    let directory = Directory::new();
+    let (vault, _) = open(in_file(&directory));
+    let empty_bytes = fs::metadata(directory.path("vault")).unwrap().len();
+    let brief = Some(Duration::from_millis(1));
+    vault
+        .put(&namespace("a"), &key("K"), value("canary"), brief)
+        .unwrap();
+    assert!(fs::metadata(directory.path("vault")).unwrap().len() > empty_bytes);
+    drop(Vault::open(in_file(&directory)).unwrap());
+    assert_eq!(fs::metadata(directory.path("vault")).unwrap().len(), empty_bytes);
+    assert!(vault.is_empty());
+}
+
+#[test]
+fn a_lifetime_has_bounds() {
+    let (vault, _) = open(VaultSettings::Memory);
+    let check = |ttl: Duration, good: bool| {
+        let outcome = vault.put(&namespace("a"), &key("K"), value("x"), Some(ttl));
+        match outcome {
+            Ok(_) => assert!(good, "{ttl:?}"),
+            Err(VaultError::Lifetime) => assert!(!good, "{ttl:?}"),
+            Err(other) => panic!("{other:?}"),
+        }
+    };
+    check(Duration::from_millis(1), true);
+    check(TTL_MAX, true);
+    check(Duration::ZERO, false);
+    check(Duration::from_micros(999), false);
+    check(TTL_MAX + Duration::from_millis(1), false);
+    check(Duration::MAX, false);
+}
+
+#[test]
+fn two_vaults_on_one_file_lose_nothing() {
+    let directory = Directory::new();
+    let vaults = [open(in_file(&directory)).0, open(in_file(&directory)).0];
+    std::thread::scope(|scope| {
+        for (who, vault) in vaults.iter().enumerate() {
+            for thread in 0..2 {
+                scope.spawn(move || {
+                    for number in 0..25 {
+                        put(vault, "a", &format!("K{who}_{thread}_{number}"), "x");
+                        put(vault, "a", "SHARED", &format!("{who} {thread} {number}"));
+                    }
+                });
+            }
+        }
+    });
+    let (third, _) = open(in_file(&directory));
+    let listed = third.list(&namespace("a")).unwrap();
+    assert_eq!(listed.len(), 2 * 2 * 25 + 1);
+    for vault in &vaults {
+        assert_eq!(vault.list(&namespace("a")).unwrap(), listed);
+        assert_eq!(leased(vault, "a", "SHARED"), leased(&third, "a", "SHARED"));
+    }
+    assert_eq!(directory.names(), ["key", "vault", "vault.lock"]);
+}
+
+#[test]
+fn threads_on_one_vault_lose_nothing() {
+    let (vault, _) = open(VaultSettings::Memory);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let vault = &vault;
+            scope.spawn(move || {
+                (0..200).for_each(|number| {
+                    put(vault, "a", &format!("K{thread}_{number}"), "x");
+                })
+            });
+        }
+    });
+    assert_eq!(vault.list(&namespace("a")).unwrap().len(), 4 * 200);
+}
+
+#[test]
+fn a_change_of_another_process_is_seen_by_every_operation() {
+    let directory = Directory::new();
+    let (ours, _) = open(with_passphrase(&directory));
+    let (theirs, _) = open(with_passphrase(&directory));
+    for number in 0..200 {
+        // of one length, and faster than a clock's tick: only the file's identity tells them apart
+        let text = format!("{number:04}");
+        let before = ours.generation();
+        put(&theirs, "a", "K", &text);
+        assert_ne!(ours.generation(), before);
+        assert_eq!(leased(&ours, "a", "K").as_deref(), Some(text.as_str()));
+    }
+    assert!(theirs.delete(&namespace("a"), &key("K")).unwrap());
+    assert!(ours.is_empty());
+}
+
+#[test]
+fn a_file_that_breaks_under_an_open_vault_is_told_and_left_alone() {
+    let directory = Directory::new();
+    let (vault, _) = open(in_file(&directory));
+    put(&vault, "a", "K", "canary");
+    let place = directory.path("vault");
+    let good = fs::read(&place).unwrap();
+    let refuses = |vault: &Vault| {
+        assert!(vault.lease(&namespace("a"), &[key("K")]).is_err());
+        assert!(vault.values().is_err() && vault.list(&namespace("a")).is_err());
+        assert!(vault.put(&namespace("a"), &key("L"), value("x"), None).is_err());
+        assert!(vault.delete(&namespace("a"), &key("K")).is_err());
+        assert!(!vault.is_empty());
+        assert_ne!(vault.generation(), vault.generation());
+    };
+    // in its place, of its length, and by the same name and number
+    fs::write(&place, vec![b'x'; good.len()]).unwrap();
+    fs::File::open(&place).unwrap().set_modified(UNIX_EPOCH).unwrap();
+    refuses(&vault);
+    fs::write(&place, &good[..good.len() - 1]).unwrap();
+    refuses(&vault);
+    assert_eq!(fs::read(&place).unwrap(), good[..good.len() - 1]);
+    fs::remove_file(&place).unwrap();
+    refuses(&vault);
+    assert!(
+        !place.exists(),
+        "a vault that is gone is not made again behind its owner's back"
+    );
+    fs::write(&place, &good).unwrap();
+    assert_eq!(leased(&vault, "a", "K").as_deref(), Some("canary"));
+}
+
+#[test]
+fn a_vault_made_anew_with_the_same_words_asks_to_be_opened_again() {
+    let directory = Directory::new();
+    let (vault, _) = open(with_passphrase(&directory));
+    fs::remove_file(directory.path("vault")).unwrap();
+    let (anew, _) = open(with_passphrase(&directory));
+    put(&anew, "a", "K", "x");
+    let error = vault
+        .put(&namespace("a"), &key("L"), value("y"), None)
+        .unwrap_err();
+    assert!(matches!(error, VaultError::OtherKey { .. }), "{error}");
+    assert_eq!(anew.list(&namespace("a")).unwrap().len(), 1);
+}
+
+#[test]
+fn a_change_that_cannot_be_written_is_not_made() {
+    let directory = Directory::new();
+    put(&open(in_file(&directory)).0, "a", "K", "old");
+    // room for `.lock` behind it, and none for the name of a file beside
+    let place = directory.path(&"v".repeat(245));
+    fs::rename(directory.path("vault"), &place).unwrap();
+    let (vault, _) = open(VaultSettings::File {
+        path: place.clone(),
+        key: directory.key_file(),
+    });
+    let (good, generation) = (fs::read(&place).unwrap(), vault.generation());
+    let failed = vault.put(&namespace("a"), &key("K"), value("new"), None);
+    assert!(
+        matches!(failed, Err(VaultError::File(FileError { step: "make", .. }))),
+        "{failed:?}"
+    );
+    assert!(vault.delete(&namespace("a"), &key("K")).is_err());
+    assert_eq!(leased(&vault, "a", "K").as_deref(), Some("old"));
+    assert_eq!(
+        (fs::read(&place).unwrap(), vault.generation()),
+        (good, generation)
+    );
+}
+
+#[test]
+fn a_full_vault_keeps_what_it_has() {
+    let directory = Directory::new();
+    let (vault, _) = open(in_file(&directory));
+    for number in 0..5 {
+        let most = value(&"x".repeat(SECRET_BYTES_MAX));
+        let outcome = vault.put(&namespace("a"), &key(&format!("K{number}")), most, None);
+        match outcome {
+            Ok(_) => assert!(number < 4),
+            Err(VaultError::Full { limit }) => assert_eq!((limit, number), (Limit::NamespaceBytes, 4)),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(open(in_file(&directory)).0.values().unwrap().len(), 4);
+}
+
+#[test]
+fn readers_do_not_wait_for_a_writer_that_waits() {
+    let directory = Directory::new();
+    let (vault, _) = open(in_file(&directory));
+    put(&vault, "a", "K", "old");
+    let elsewhere = place::lock(&directory.path("vault.lock"), place::LOCK_PATIENCE).unwrap();
+    let since = Instant::now();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| put(&vault, "a", "K", "new"));
+        while vault.turn.try_lock().is_ok() {
+            assert!(
+                since.elapsed() < Duration::from_secs(20),
+                "the writer has no turn"
+            );
+            std::thread::yield_now();
+        }
+        assert_eq!(leased(&vault, "a", "K").as_deref(), Some("old"));
+        drop(elsewhere);
+        assert!(writer.join().unwrap().replaced);
+    });
+    assert_eq!(leased(&vault, "a", "K").as_deref(), Some("new"));
+}
+
+#[test]
+fn the_environment_is_read_and_never_written() {
+    let variables = [("RINGFENCE_SECRET_A_B_C", "x"), ("SANDBOXMCP_SECRET_B_K", "y")];
+    let variables = variables.map(|(name, text)| (name.to_owned(), Arc::new(value(text))));
+    let (vault, _) = open(VaultSettings::Environment(variables.into()));
+    assert_eq!((vault.kind(), vault.is_empty()), ("env", false));
+    assert_eq!(leased(&vault, "a", "B_C").as_deref(), Some("x"));
+    assert_eq!(leased(&vault, "b", "K").as_deref(), Some("y"));
+    assert_eq!(leased(&vault, "b", "B_C"), None);
+    assert_eq!(vault.list(&namespace("a")).unwrap()[0].created_unix_s, None);
+    assert!(vault.list(&namespace("a_b")).unwrap().is_empty());
+    for unserved in ["a_b", "A", "a-b", "a.b"] {
+        let refused = vault.lease(&namespace(unserved), &[key("C")]);
+        assert!(matches!(refused, Err(VaultError::NotServed { .. })), "{unserved}");
+    }
+    let put = vault.put(&namespace("a"), &key("K"), value("x"), None);
+    assert!(matches!(put, Err(VaultError::ReadOnly)));
+    assert!(matches!(
+        vault.delete(&namespace("a"), &key("B_C")),
+        Err(VaultError::ReadOnly)
+    ));
+    assert_eq!(vault.values().unwrap().len(), 2);
+}
+
+#[test]
+fn no_debug_output_holds_a_value() {
+    let directory = Directory::new();
+    let mut said = format!("{:?} {:?}", value("canary"), passphrase("canary"));
+    let variables = vec![("RINGFENCE_SECRET_A_K".to_owned(), Arc::new(value("canary")))];
+    let settings = VaultSettings::Environment(variables);
+    said += &format!("{settings:?}");
+    for settings in [settings, VaultSettings::Memory, in_file(&directory)] {
+        let (vault, _) = open(settings);
+        if vault.kind() != "env" {
+            put(&vault, "a", "K", "canary");
+        }
+        let leased = vault.lease(&namespace("a"), &[key("K")]).unwrap();
+        said += &format!("{vault:?} {leased:?} {:?}", vault.values().unwrap());
+        said += &format!("{:?}", vault.list(&namespace("a")).unwrap());
+        said += &format!("{:?}", vault.lease(&namespace("b"), &[key("K")]).unwrap_err());
+    }
+    assert!(said.contains("SecretValue") && said.contains("RINGFENCE_SECRET_A_K"));
+    assert!(!said.contains("canary"), "{said}");
+}
+
+#[test]
+fn a_vault_is_shared_by_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Vault>();
+}
