@@ -48,7 +48,7 @@ const BOUNDS: Bounds = Bounds {
 
 /// What was there before the program started.
 #[derive(Debug, Default)]
-pub(crate) struct Before {
+pub(crate) struct Baseline {
     changes: Seen,
     output: Seen,
     inputs: BTreeMap<PathBuf, [u8; 32]>,
@@ -81,7 +81,7 @@ impl Seen {
     }
 }
 
-impl Before {
+impl Baseline {
     /// A fresh workspace with only these input files.
     pub(crate) fn inputs<'a>(files: impl Iterator<Item = (&'a WorkspacePath, &'a [u8])>) -> Self {
         let inputs = files.map(|(path, bytes)| (PathBuf::from(path.as_str()), Sha256::digest(bytes).into()));
@@ -92,7 +92,7 @@ impl Before {
     }
 
     /// The files that a session has now.
-    pub(crate) fn look_behind(dirs: &SandboxDirs) -> Self {
+    pub(crate) fn of(dirs: &SandboxDirs) -> Self {
         Self {
             changes: Seen::of(dirs.changes.as_fd()),
             output: Seen::of(dirs.output.as_fd()),
@@ -106,7 +106,7 @@ impl Before {
     }
 
     /// A directory of the host's, as it is now.
-    pub(crate) fn look(&mut self, directory: BorrowedFd<'_>) {
+    pub(crate) fn add_host_directory(&mut self, directory: BorrowedFd<'_>) {
         self.changes.stamps = Seen::of(directory).stamps;
     }
 }
@@ -144,7 +144,7 @@ pub(crate) enum FilesKept {
     WhereItIs,
 }
 
-/// Are there no files at all.
+/// Whether there are no files at all.
 pub(crate) fn has_nothing(dirs: &SandboxDirs) -> bool {
     [&dirs.changes, &dirs.output]
         .into_iter()
@@ -152,7 +152,7 @@ pub(crate) fn has_nothing(dirs: &SandboxDirs) -> bool {
 }
 
 /// Collects what is new or changed, and gives what there is by now. Blocking: reads every artifact once.
-pub(crate) fn stage(dirs: &SandboxDirs, before: &Before, shelf: StageOptions) -> (Staged, Before) {
+pub(crate) fn stage(dirs: &SandboxDirs, before: &Baseline, shelf: StageOptions) -> (Staged, Baseline) {
     let mut staging = Staging {
         staged: Staged::default(),
         kept: Vec::new(),
@@ -178,7 +178,7 @@ pub(crate) fn stage(dirs: &SandboxDirs, before: &Before, shelf: StageOptions) ->
         seen: &before.output,
         inputs: &BTreeMap::new(),
     });
-    let now = Before {
+    let now = Baseline {
         changes,
         output,
         inputs: BTreeMap::new(),
@@ -197,7 +197,7 @@ struct Source<'a> {
 
 struct Staging {
     staged: Staged,
-    /// What lies in the store, by its place among the artifacts.
+    /// What lies in the store, by its index among the artifacts.
     kept: Vec<(usize, Content)>,
     taken: BTreeSet<String>,
     names: usize,
@@ -210,7 +210,7 @@ struct Staging {
 struct ArtifactWriter {
     redaction: Option<Stream>,
     clean: Vec<u8>,
-    /// Of what the program wrote, where there was an input of that name.
+    /// The digest of what the program wrote, where there was an input of that name.
     raw: Option<Sha256>,
     hasher: Sha256,
     head: Vec<u8>,
@@ -387,7 +387,7 @@ impl Staging {
         let redactor = if is_text(&buffer[..count]) {
             self.shelf.redactor.clone()
         } else {
-            // Its parts lie at places that other parts name.
+            // Other parts of it name the offsets of its parts.
             self.shelf.redactor.filled()
         };
         let mut passage = self.writer(source, name, &redactor);
@@ -500,7 +500,7 @@ impl Staging {
                 },
             )
         });
-        let (places, items): (Vec<usize>, Vec<Item>) = items.unzip();
+        let (indices, items): (Vec<usize>, Vec<Item>) = items.unzip();
         let shelf = &self.shelf;
         let published = Published {
             execution_id: shelf.execution_id.clone(),
@@ -509,7 +509,7 @@ impl Staging {
         };
         match shelf.store.publish(published, items) {
             Ok(manifest) => {
-                for (at, signed) in places.into_iter().zip(manifest.artifacts) {
+                for (at, signed) in indices.into_iter().zip(manifest.artifacts) {
                     let artifact = &mut self.staged.artifacts[at];
                     artifact.signature = Some(signed.signature);
                     let uri = artifact_uri(&shelf.namespace, &shelf.execution_id, &artifact.name);
@@ -526,7 +526,7 @@ impl Staging {
                 }
             }
             Err(error) => {
-                let name = format!("{} artifacts", places.len());
+                let name = format!("{} artifacts", indices.len());
                 self.not_kept("artifacts.not_kept", &name, &error.to_string());
             }
         }

@@ -47,7 +47,7 @@ const SWEEP_PAUSE: Duration = Duration::from_millis(200);
 /// How long a supervisor may be silent: walls take up to twenty seconds, the imports of a template sixty, the end of a
 /// tree five.
 const SILENCE_MAX: Duration = Duration::from_secs(100);
-/// Of a sandbox that has not ended.
+/// How long the streams of a sandbox that has not ended are read.
 const STUCK_STREAMS: Duration = Duration::from_secs(1);
 
 /// The native backend: the helper process and what is known of the host.
@@ -95,8 +95,8 @@ impl Native {
         plan::claim(spec, &self.host)
     }
 
-    /// Asks for a place, of its own or made from a template. Its walls go up meanwhile.
-    pub(crate) fn place(
+    /// Asks for a sandbox, of its own or made from a template. Its walls go up meanwhile.
+    pub(crate) fn spawn(
         &self,
         plan: Arc<Plan>,
         template: Option<Arc<Template>>,
@@ -115,16 +115,13 @@ impl Native {
         })
     }
 
-    /// Makes a template, from which places are then made.
+    /// Makes a template, from which sandboxes are then made.
     pub(crate) async fn template(&self, plan: Arc<Plan>) -> Result<Template, RequestError> {
-        let place = self.place(plan, None)?;
-        let Parked {
-            imported,
-            descriptors,
-        } = place.parked().await?;
+        let sandbox = self.spawn(plan, None)?;
+        let (imported, descriptors) = sandbox.parked().await?;
         let ends = client::Template::from_descriptors(descriptors).ok_or_else(gone)?;
         Ok(Template {
-            place,
+            sandbox,
             ends,
             imported,
         })
@@ -230,36 +227,28 @@ pub(crate) fn fault(operation: &str, error: &io::Error) -> RequestError {
 /// A sandbox before its claim. Dropping it ends it.
 pub(crate) struct Sandbox {
     pub(crate) plan: Arc<Plan>,
-    events: Events,
-    stdin: OwnedFd,
-    stdout: OwnedFd,
-    stderr: OwnedFd,
-    report: OwnedFd,
-    template: Option<Arc<Template>>,
+    pub(crate) events: Events,
+    pub(crate) stdin: OwnedFd,
+    pub(crate) stdout: OwnedFd,
+    pub(crate) stderr: OwnedFd,
+    pub(crate) report: OwnedFd,
+    /// Held as long as the sandbox lives.
+    pub(crate) template: Option<Arc<Template>>,
     has_ended: AtomicBool,
 }
 
-/// An interpreter that forks itself into the places that are made from it. It is kept as long as one of them lives.
+/// An interpreter that forks itself into the sandboxes that are made from it. It is kept as long as one of them lives.
 pub(crate) struct Template {
-    pub(crate) place: Sandbox,
+    pub(crate) sandbox: Sandbox,
     ends: client::Template,
     pub(crate) imported: Imported,
 }
 
-/// What a place says when its walls are up.
-pub(crate) struct Parked {
-    pub(crate) imported: Imported,
-    descriptors: Vec<OwnedFd>,
-}
-
 impl Sandbox {
-    /// Until its walls are up; a template has also done its imports.
-    pub(crate) async fn parked(&self) -> Result<Parked, RequestError> {
+    /// Waits until its walls are up; a template has also done its imports.
+    pub(crate) async fn parked(&self) -> Result<(Imported, Vec<OwnedFd>), RequestError> {
         match self.events.handed().await? {
-            (Event::Parked(imported), descriptors) => Ok(Parked {
-                imported,
-                descriptors,
-            }),
+            (Event::Parked(imported), descriptors) => Ok((imported, descriptors)),
             _ => Err(gone()),
         }
     }
@@ -274,7 +263,7 @@ impl Sandbox {
         }
     }
 
-    /// Was it made from this template, or from none.
+    /// Whether it was made from this template, or from none.
     pub(crate) fn is_of(&self, template: Option<&Arc<Template>>) -> bool {
         match (&self.template, template) {
             (Some(own), Some(template)) => Arc::ptr_eq(own, template),
@@ -283,7 +272,7 @@ impl Sandbox {
         }
     }
 
-    /// Does it wait still. Whatever a parked place says, which it says once, means that it does not.
+    /// Whether it still waits. Whatever a parked sandbox says, which it says once, means that it does not.
     pub(crate) fn waits(&self) -> bool {
         let socket = &self.events.socket;
         let heard = socket.try_io(Interest::READABLE, || wire::receive::<Event>(socket.as_fd()));
@@ -294,20 +283,21 @@ impl Sandbox {
     }
 }
 
-/// A claimed place in which the program runs, or that was cancelled before it could.
+/// A claimed sandbox in which the program runs, or that was cancelled before it could.
 pub(crate) struct Claimed {
-    place: Sandbox,
+    pub(crate) sandbox: Sandbox,
     /// In which it has to have ended.
     patience: Duration,
-    dirs: Vec<OwnedFd>,
+    /// `None`: it has ended before its program could run.
+    pub(crate) dirs: Option<SandboxDirs>,
     sockets: Option<EgressSockets>,
-    early: Option<Ending>,
+    pub(crate) early: Option<Ending>,
 }
 
 pub(crate) struct Running {
     events: Events,
     patience: Duration,
-    dirs: Vec<OwnedFd>,
+    dirs: Option<SandboxDirs>,
     early: Option<Ending>,
     _stdin: Option<Attached<()>>,
     stdout: JoinHandle<CapturedStream>,
@@ -330,7 +320,7 @@ pub(crate) struct RawOutcome {
     pub(crate) isolation: Isolation,
 }
 
-/// A place that has ended. What is left of it (namespaces, mounts, a cgroup, a directory of the host) is taken down
+/// A sandbox that has ended. What is left of it (namespaces, mounts, a cgroup, a directory of the host) is taken down
 /// when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Hold(#[expect(dead_code, reason = "held, not used")] UnixStream);
@@ -374,55 +364,19 @@ impl Sandbox {
         };
         let limit = Duration::from_millis(claim.limits.timeout_ms.saturating_add(claim.grace_ms));
         Ok(Claimed {
-            place: self,
+            sandbox: self,
             patience: limit.saturating_add(SILENCE_MAX),
-            dirs,
+            dirs: SandboxDirs::from_descriptors(dirs),
             sockets,
             early,
         })
     }
 }
 
-/// What a claimed place consists of.
-pub(crate) struct Parts {
-    pub(crate) events: Events,
-    pub(crate) stdin: OwnedFd,
-    pub(crate) stdout: OwnedFd,
-    pub(crate) stderr: OwnedFd,
-    pub(crate) report: OwnedFd,
-    /// None: it has ended before its program could run.
-    pub(crate) dirs: Option<SandboxDirs>,
-    pub(crate) early: Option<Cause>,
-    /// Held as long as the place lives.
-    pub(crate) template: Option<Arc<Template>>,
-}
-
 impl Claimed {
-    /// Of its egress, where it has one.
+    /// The sockets of its egress, where it has one.
     pub(crate) fn take_sockets(&mut self) -> Option<EgressSockets> {
         self.sockets.take()
-    }
-
-    pub(crate) fn into_parts(self) -> Parts {
-        let Sandbox {
-            events,
-            stdin,
-            stdout,
-            stderr,
-            report,
-            template,
-            ..
-        } = self.place;
-        Parts {
-            events,
-            stdin,
-            stdout,
-            stderr,
-            report,
-            dirs: SandboxDirs::from_descriptors(self.dirs),
-            early: self.early.map(|ending| ending.cause),
-            template,
-        }
     }
 }
 
@@ -437,7 +391,7 @@ impl SandboxDirs {
 impl Running {
     pub(crate) fn attach(started: Claimed, stdio: Stdio, keep: u64) -> Result<Self, RequestError> {
         let Claimed {
-            place,
+            sandbox,
             patience,
             dirs,
             early,
@@ -447,24 +401,24 @@ impl Running {
         let receiver = |fd: OwnedFd| pipe::Receiver::from_owned_fd(fd).map_err(connect);
         let stdin = match &stdio.stdin {
             Stdin::FromRequest if stdio.stdin_bytes.is_empty() => None, // closed here, which is all there is to say
-            _ => Some(pipe::Sender::from_owned_fd(place.stdin).map_err(connect)?),
+            _ => Some(pipe::Sender::from_owned_fd(sandbox.stdin).map_err(connect)?),
         };
         let outlet = |stream| OutputSink::new(stream, &stdio, keep);
         let (stdout, stderr) = (outlet(OutputStream::Stdout), outlet(OutputStream::Stderr));
         Ok(Self {
-            events: place.events,
+            events: sandbox.events,
             patience,
             dirs,
             early,
             _stdin: stdin.map(|stdin| Attached(tokio::spawn(feed(stdin, stdio.stdin, stdio.stdin_bytes)))),
-            stdout: tokio::spawn(collect(receiver(place.stdout)?, stdout)),
-            stderr: tokio::spawn(collect(receiver(place.stderr)?, stderr)),
-            report: tokio::spawn(drain(receiver(place.report)?, REPORT_BYTES_MAX)),
-            _template: place.template,
+            stdout: tokio::spawn(collect(receiver(sandbox.stdout)?, stdout)),
+            stderr: tokio::spawn(collect(receiver(sandbox.stderr)?, stderr)),
+            report: tokio::spawn(drain(receiver(sandbox.report)?, REPORT_BYTES_MAX)),
+            _template: sandbox.template,
         })
     }
 
-    /// Until the tree is dead and its streams are read to their ends.
+    /// Waits until the tree is dead and its streams are read to their ends.
     pub(crate) async fn wait(
         mut self,
         mut cancelled: watch::Receiver<bool>,
@@ -489,7 +443,7 @@ impl Running {
             stdout: finished(self.stdout, patience).await,
             stderr: finished(self.stderr, patience).await,
             report: finished(self.report, patience).await,
-            dirs: SandboxDirs::from_descriptors(self.dirs),
+            dirs: self.dirs,
             hold: Some(Hold(self.events.socket)),
             isolation,
         })
@@ -502,7 +456,7 @@ async fn finished<T: Default>(task: JoinHandle<T>, patience: Duration) -> T {
     ended.ok().and_then(Result::ok).unwrap_or_default()
 }
 
-/// What a supervisor has to say of a claimed place.
+/// What a supervisor says of a claimed sandbox.
 enum Heard {
     Running(Vec<OwnedFd>),
     Ended(Ending),
@@ -557,22 +511,21 @@ impl Events {
         })
     }
 
-    /// Until the tree has ended; other events are dropped.
+    /// Waits until the tree has ended; other events are dropped.
     pub(crate) async fn ended(&self) -> Result<Ending, RequestError> {
         loop {
-            match self.said().await? {
-                Event::Ended(ending) => return Ok(ending),
-                _ => continue,
+            if let Event::Ended(ending) = self.said().await? {
+                return Ok(ending);
             }
         }
     }
 
-    /// The next thing that is said of a tree that runs.
+    /// The next event of a tree that runs.
     pub(crate) async fn said(&self) -> Result<Event, RequestError> {
         self.handed().await.map(|(event, _)| event)
     }
 
-    /// The same, with what is handed over.
+    /// The next event, with the descriptors that are handed over.
     pub(crate) async fn handed(&self) -> Result<(Event, Vec<OwnedFd>), RequestError> {
         let heard = self.next().await;
         match heard.map_err(|error| fault("hear from the supervisor", &error))? {
@@ -614,7 +567,7 @@ impl Events {
         }
     }
 
-    /// The same, from a supervisor that keeps the clock itself, and is given up where it says nothing for so long.
+    /// [`Self::listen`] to a supervisor that keeps the clock itself, and is given up when it is silent for so long.
     async fn listen_within(
         &mut self,
         patience: Duration,
@@ -659,35 +612,20 @@ impl Events {
             let received = tokio::select! {
                 received = self.next() => received,
                 () = wanted_no_more, if !self.cancelled => {
-                    self.cancel();
+                    self.cancelled = true;
+                    self.order(&Order::Cancel);
                     continue;
                 }
             };
             return match received.map_err(|error| fault("hear from the supervisor", &error))? {
-                // Answers to what only sessions ask.
-                Some((
-                    Event::Parked(_)
-                    | Event::Measured(_)
-                    | Event::Account(..)
-                    | Event::Layered
-                    | Event::NotLayered(_)
-                    | Event::EgressOpened
-                    | Event::EgressNotOpened(_),
-                    _,
-                )) => {
-                    continue;
-                }
                 Some((Event::Running, dirs)) => Ok(Heard::Running(dirs)),
                 Some((Event::Ended(ending), _)) => Ok(Heard::Ended(ending)),
                 Some((Event::Failed(failure), _)) => Err(refused(&failure)),
+                // Answers to what only sessions ask.
+                Some(_) => continue,
                 None => Err(gone()),
             };
         }
-    }
-
-    fn cancel(&mut self) {
-        self.cancelled = true;
-        self.order(&Order::Cancel);
     }
 }
 

@@ -9,25 +9,37 @@ use tokio::{
 
 /// Who asks, as it stands on record: at most 128 characters that can be printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caller(String);
+pub struct Caller(Origin);
+
+/// A front end that calls itself `ringfence` is still not the engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Origin {
+    Engine,
+    FrontEnd(String),
+}
 
 impl Caller {
     const CHARS_MAX: usize = 128;
 
-    /// Of a front end's word, whatever a stranger has put into it.
+    /// Makes a front end's word printable, whatever a stranger has put into it.
     pub fn new(text: &str) -> Self {
         let printable = |c: char| if c.is_ascii_graphic() || c == ' ' { c } else { '?' };
-        Self(text.chars().take(Self::CHARS_MAX).map(printable).collect())
+        Self(Origin::FrontEnd(
+            text.chars().take(Self::CHARS_MAX).map(printable).collect(),
+        ))
     }
 
     /// The engine itself.
     pub(crate) fn ours() -> Self {
-        Self("ringfence".to_owned())
+        Self(Origin::Engine)
     }
 
     /// The text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        match &self.0 {
+            Origin::Engine => "ringfence",
+            Origin::FrontEnd(text) => text,
+        }
     }
 }
 
@@ -104,7 +116,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Of what no client waits for.
+    /// A client that does not wait.
     pub(crate) fn absent() -> Self {
         Self {
             output: None,
@@ -142,5 +154,17 @@ impl Submission {
             artifacts_to: None,
             caller,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_front_end_that_calls_itself_the_engine_is_not_the_engine() {
+        let named = Caller::new(Caller::ours().as_str());
+        assert_eq!(named.as_str(), Caller::ours().as_str());
+        assert_ne!(named, Caller::ours());
     }
 }

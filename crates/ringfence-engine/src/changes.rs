@@ -85,7 +85,7 @@ pub struct Lay {
     pub size_bytes: u64,
     /// Permissions, as 0644.
     pub mode: String,
-    /// Of a file, where it is known.
+    /// The digest of a file, where it is known.
     pub sha256: Option<String>,
     /// Where a link leads.
     pub target: Option<String>,
@@ -101,12 +101,12 @@ pub struct RiskFacts {
 }
 
 impl Difference {
-    /// Is there none.
+    /// Whether nothing differs.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.changed.is_empty() && self.deleted.is_empty()
     }
 
-    /// Of what was compared, without secrets. What has a risk comes first.
+    /// The differences of what was compared, without secrets. What has a risk comes first.
     pub(crate) fn of(base: Base, changes: &[Change], redactor: &Redactor) -> Self {
         let (risky, plain): (Vec<_>, Vec<_>) = changes.iter().partition(|change| !change.risks.is_empty());
         let told = |kind: ChangeKind| {

@@ -50,13 +50,13 @@ pub(crate) struct Room {
     by: By,
     /// Somebody's work, which does not count.
     before: DiskUse,
-    /// A file that takes another's place may count together with it.
+    /// A file that replaces another may count together with it.
     is_exchanged: bool,
 }
 
 impl Room {
-    /// Of a workspace of this kind, whose programs have these limits. `before` lay in a directory of the host's
-    /// already.
+    /// The room of a workspace of this kind, whose programs have these limits. `before` lay in a directory of the
+    /// host's already.
     pub(crate) fn of(source: &WorkspaceSource, limits: &Limits, before: DiskUse) -> Self {
         let half = limits.memory_bytes / 2;
         let (bytes_max, by) = match source {
@@ -71,8 +71,8 @@ impl Room {
         }
     }
 
-    /// Do these files fit in. What they replace makes room, and smaller ones in the place of larger ones are welcome
-    /// however full it is.
+    /// Refuses files that do not fit in. What they replace makes room, and smaller ones instead of larger ones are
+    /// welcome however full it is.
     pub(crate) fn check(
         self,
         root: BorrowedFd<'_>,
@@ -110,7 +110,7 @@ impl Room {
         Ok(())
     }
 
-    /// Does this much fit in when nothing else is there.
+    /// Refuses what does not fit in even when nothing else is there.
     pub(crate) fn check_alone(self, bytes: u64) -> Result<(), RequestError> {
         if bytes <= self.bytes_max {
             return Ok(());

@@ -24,8 +24,7 @@ use ringfence_egress::{
 };
 use ringfence_jail::EgressSockets;
 use ringfence_redact::{Forms, Personal, Redactor};
-use ringfence_store::vault::SecretValue;
-use ringfence_types::{AllowedDomains, Denial, EnvName, ErrorCode, Namespace, RequestError, SessionId, Tier};
+use ringfence_types::{AllowedDomains, Denial, ErrorCode, Namespace, RequestError, SessionId, Tier};
 use serde_json::{Value, json};
 use std::{
     io,
@@ -41,7 +40,7 @@ const RECORDED_MAX: usize = 32;
 
 /// What all egress of a server shares.
 pub(crate) struct Egress {
-    outside: OnceLock<Arc<Dialer>>,
+    dialer: OnceLock<Arc<Dialer>>,
     trust: OnceLock<Arc<Trust>>,
     open: Mutex<Vec<Weak<LeasePolicy>>>,
     /// Somebody listens to what is approved.
@@ -67,7 +66,7 @@ struct LeasePolicy {
 #[derive(Clone, Default, PartialEq, Eq)]
 struct CallOverrides {
     once: Vec<Rule>,
-    /// Of a call of a session: those of the session's hosts that it names.
+    /// For a call of a session: those of the session's hosts that it names.
     named: Option<Rules>,
 }
 
@@ -76,7 +75,7 @@ pub(crate) struct EgressLease {
     /// While it is held, a change of the rules reaches it.
     terms: Arc<LeasePolicy>,
     lease: Lease,
-    veil: EgressRedactor,
+    redactor: EgressRedactor,
     asking: Open,
 }
 
@@ -95,19 +94,7 @@ impl CallOverrides {
     }
 }
 
-impl LeasePolicy {}
-
 impl Egress {
-    /// Adds what TLS is read with to what a request is lent.
-    pub(crate) async fn inspect(
-        &self,
-        grant: &Grant,
-        lease: SecretLease,
-    ) -> Result<SecretLease, RequestError> {
-        let inspection = self.inspection(grant, &lease.secrets).await?;
-        Ok(SecretLease { inspection, ..lease })
-    }
-
     pub(crate) fn new(
         tier: Tier,
         settings: EgressSettings,
@@ -116,7 +103,7 @@ impl Egress {
         telemetry: Telemetry,
     ) -> Self {
         Self {
-            outside: OnceLock::new(),
+            dialer: OnceLock::new(),
             trust: OnceLock::new(),
             open: Mutex::default(),
             listens: Once::new(),
@@ -129,11 +116,11 @@ impl Egress {
     }
 
     fn shared_dialer(&self) -> Result<Arc<Dialer>, RequestError> {
-        if let Some(outside) = self.outside.get() {
-            return Ok(outside.clone());
+        if let Some(dialer) = self.dialer.get() {
+            return Ok(dialer.clone());
         }
         let made = dialer(&self.settings, self.settings.private.clone())?;
-        Ok(self.outside.get_or_init(|| made).clone())
+        Ok(self.dialer.get_or_init(|| made).clone())
     }
 
     /// From the first lease on: what is approved, or ends, reaches open leases.
@@ -225,8 +212,8 @@ fn fault(error: &io::Error) -> RequestError {
     )
 }
 
-/// The same in the words of events.
-fn event(happened: EgressEvent, veil: &EgressRedactor) -> EventKind {
+/// Translates what the egress reports to an event.
+fn event(happened: EgressEvent, redactor: &EgressRedactor) -> EventKind {
     let to = |host, port| EgressFacts {
         host,
         port,
@@ -283,7 +270,7 @@ fn event(happened: EgressEvent, veil: &EgressRedactor) -> EventKind {
     | EventKind::EgressRequest(facts)
     | EventKind::EgressRefused(facts) = &mut event
     {
-        veil.over_facts(facts);
+        redactor.over_facts(facts);
     }
     event
 }
@@ -321,14 +308,14 @@ impl EgressLease {
     /// What was done since somebody asked last.
     pub(crate) fn report(&self) -> EgressReport {
         let mut traffic = self.lease.take_report();
-        self.veil.over_traffic(&mut traffic);
+        self.redactor.over_traffic(&mut traffic);
         traffic
     }
 
     /// Cuts what is still open, and says the same.
     async fn close(self) -> EgressReport {
         let mut traffic = self.lease.close().await;
-        self.veil.over_traffic(&mut traffic);
+        self.redactor.over_traffic(&mut traffic);
         traffic
     }
 }
@@ -407,16 +394,16 @@ fn recorded(traffic: &EgressReport) -> Option<Value> {
 }
 
 impl Egress {
-    /// What the TLS of a sandbox is read with, where it has to be: for secrets that programs do not get, and for rules
-    /// that depend on the request.
-    pub(crate) async fn inspection(
+    /// Adds to a lease what the TLS of a sandbox is read with, where it has to be: for secrets that programs do not
+    /// get, and for rules that depend on the request.
+    pub(crate) async fn inspect(
         &self,
         grant: &Grant,
-        secrets: &[(EnvName, Arc<SecretValue>)],
-    ) -> Result<Option<Arc<Inspection>>, RequestError> {
+        lease: SecretLease,
+    ) -> Result<SecretLease, RequestError> {
         let policy = self.policy.current();
         let mut bound = Vec::new();
-        for (name, value) in secrets {
+        for (name, value) in &lease.secrets {
             let places = policy.egress.places_of(&grant.request().namespace, name);
             if !places.is_empty() {
                 let secret = BoundSecret::new(name.as_str(), value.expose(), places);
@@ -425,7 +412,7 @@ impl Egress {
         }
         let reads = |rule: &Rule| rule.needs_request() && rule.ports().iter().any(|port| *port != HTTP_PORT);
         if bound.is_empty() && !grant.reaches().iter().any(reads) {
-            return Ok(None);
+            return Ok(lease);
         }
         let (trust, file) = (self.trust.get().cloned(), self.settings.ca_file.clone());
         let made = tokio::task::spawn_blocking(move || {
@@ -441,7 +428,10 @@ impl Egress {
         let (trust, inspection) = made.map_err(|error: String| unread(&error))?;
         // Two may have read it at once; either is good.
         drop(self.trust.set(trust));
-        Ok(Some(Arc::new(inspection)))
+        Ok(SecretLease {
+            inspection: Some(Arc::new(inspection)),
+            ..lease
+        })
     }
 
     /// The egress of an installer: its rules are the operator's own, whose index may have a private address.
@@ -452,7 +442,7 @@ impl Egress {
         sockets: EgressSockets,
     ) -> Result<Lease, RequestError> {
         let private = rules.iter().filter(|rule| !rule.is_network()).cloned().collect();
-        let outside = dialer(&self.settings, private)?;
+        let dialer = dialer(&self.settings, private)?;
         let (_, now) = watch::channel(Arc::new(rules.clone()));
         let options = LeaseOptions {
             owner: EgressOwner {
@@ -464,7 +454,7 @@ impl Egress {
             events: Arc::new(|_| {}),
             approval: None,
         };
-        ringfence_egress::open(&outside, sockets_of(sockets), options).map_err(|error| fault(&error))
+        ringfence_egress::open(&dialer, sockets_of(sockets), options).map_err(|error| fault(&error))
     }
 
     /// Begins to serve the sockets of a sandbox, if it has any.
@@ -472,11 +462,11 @@ impl Egress {
         self: &Arc<Self>,
         grant: &Grant,
         lease: &SecretLease,
-        holder: LeaseOwner<'_>,
+        owner: LeaseOwner<'_>,
         sockets: Option<EgressSockets>,
     ) -> Result<Option<EgressLease>, RequestError> {
         sockets
-            .map(|sockets| self.open(grant, lease, holder, sockets))
+            .map(|sockets| self.open(grant, lease, owner, sockets))
             .transpose()
     }
 
@@ -484,11 +474,11 @@ impl Egress {
         self: &Arc<Self>,
         grant: &Grant,
         lease: &SecretLease,
-        holder: LeaseOwner<'_>,
+        owner: LeaseOwner<'_>,
         sockets: EgressSockets,
     ) -> Result<EgressLease, RequestError> {
         let request = grant.request();
-        let (id, session) = match &holder {
+        let (id, session) = match &owner {
             LeaseOwner::Run(by) => (by.execution_id.as_deref().unwrap_or_default(), None),
             LeaseOwner::Session(id) => (id.as_str(), Some(*id)),
         };
@@ -499,9 +489,9 @@ impl Egress {
             own: Mutex::new(CallOverrides::of(grant)),
             rules: watch::Sender::new(Arc::new(grant.reaches().clone())),
         });
-        let outside = self.shared_dialer()?;
-        let veil = EgressRedactor::of(lease);
-        let asking = ApprovalScope::new(self, &terms, veil.clone());
+        let dialer = self.shared_dialer()?;
+        let redactor = EgressRedactor::of(lease);
+        let asking = ApprovalScope::new(self, &terms, redactor.clone());
         let asked = Arc::new(AskHook(asking.clone()));
         let options = LeaseOptions {
             owner: EgressOwner {
@@ -510,11 +500,11 @@ impl Egress {
             },
             rules: terms.rules.subscribe(),
             inspection: lease.inspection.clone(),
-            events: self.publisher(id, &request.namespace, veil.clone()),
+            events: self.publisher(id, &request.namespace, redactor.clone()),
             approval: Some(asked),
         };
         let lease =
-            ringfence_egress::open(&outside, sockets_of(sockets), options).map_err(|error| fault(&error))?;
+            ringfence_egress::open(&dialer, sockets_of(sockets), options).map_err(|error| fault(&error))?;
         lock(&self.open).push(Arc::downgrade(&terms));
         self.listen();
         // The rules may have changed since the grant was made.
@@ -522,10 +512,10 @@ impl Egress {
         let open = EgressLease {
             terms,
             lease,
-            veil,
+            redactor,
             asking: Open(asking),
         };
-        if let (LeaseOwner::Run(by), Some(patience)) = (holder, grant.asks()) {
+        if let (LeaseOwner::Run(by), Some(patience)) = (owner, grant.asks()) {
             open.asking.begin(by, patience);
         }
         Ok(open)
@@ -536,14 +526,14 @@ impl Egress {
         self: &Arc<Self>,
         id: &str,
         namespace: &Namespace,
-        veil: EgressRedactor,
+        redactor: EgressRedactor,
     ) -> Arc<dyn Fn(EgressEvent) + Send + Sync> {
         let (egress, id, namespace) = (Arc::downgrade(self), id.to_owned(), namespace.clone());
         Arc::new(move |happened| {
             if let Some(egress) = egress.upgrade() {
                 egress.telemetry.metrics.count_egress(&happened);
                 let bus = &egress.telemetry.bus;
-                bus.publish(namespace.as_str(), Some(&id), event(happened, &veil));
+                bus.publish(namespace.as_str(), Some(&id), event(happened, &redactor));
             }
         })
     }

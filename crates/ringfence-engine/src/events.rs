@@ -8,7 +8,7 @@ use std::{
     collections::VecDeque,
     net::IpAddr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{SystemTime, UNIX_EPOCH},
@@ -111,7 +111,7 @@ pub enum EventKind {
     /// It was refused a host.
     #[serde(rename = "egress.refused")]
     EgressRefused(EgressFacts),
-    /// So many events of hosts were not told: there were too many at once.
+    /// Events of hosts were dropped: there were too many at once.
     #[serde(rename = "egress.untold")]
     EgressUntold {
         /// How many.
@@ -251,67 +251,36 @@ pub struct Ended {
 }
 
 impl EventKind {
-    /// Every name, in the order of the reference.
-    pub const NAMES: [&'static str; 24] = [
-        "execution.started",
-        "execution.completed",
-        "execution.failed",
-        "execution.timeout",
-        "execution.output",
-        "resource.exceeded",
-        "session.created",
-        "session.killed",
-        "vault.accessed",
-        "package.installed",
-        "approval.requested",
-        "approval.decided",
-        "egress.requested",
-        "egress.approved",
-        "egress.denied",
-        "artifact.signed",
-        "snapshot.created",
-        "snapshot.restored",
-        "queue.backpressure",
-        "egress.connected",
-        "egress.closed",
-        "egress.request",
-        "egress.refused",
-        "egress.untold",
-    ];
-
     /// The name, as it is written.
     pub fn name(&self) -> &'static str {
-        let at = match self {
-            Self::ExecutionStarted { .. } => 0,
-            Self::ExecutionCompleted(_) => 1,
-            Self::ExecutionFailed(_) => 2,
-            Self::ExecutionTimeout(_) => 3,
-            Self::ExecutionOutput { .. } => 4,
-            Self::ResourceExceeded { .. } => 5,
-            Self::SessionCreated { .. } => 6,
-            Self::SessionKilled { .. } => 7,
-            Self::VaultAccessed { .. } => 8,
-            Self::PackageInstalled { .. } => 9,
-            Self::ApprovalRequested(_) => 10,
-            Self::ApprovalDecided(_) => 11,
-            Self::EgressRequested(_) => 12,
-            Self::EgressApproved(_) => 13,
-            Self::EgressDenied(_) => 14,
-            Self::ArtifactSigned { .. } => 15,
-            Self::SnapshotCreated { .. } => 16,
-            Self::SnapshotRestored { .. } => 17,
-            Self::QueueBackpressure { .. } => 18,
-            Self::EgressConnected(_) => 19,
-            Self::EgressClosed(_) => 20,
-            Self::EgressRequest(_) => 21,
-            Self::EgressRefused(_) => 22,
-            Self::EgressUntold { .. } => 23,
-        };
-        Self::NAMES[at]
+        match self {
+            Self::ExecutionStarted { .. } => "execution.started",
+            Self::ExecutionCompleted(_) => "execution.completed",
+            Self::ExecutionFailed(_) => "execution.failed",
+            Self::ExecutionTimeout(_) => "execution.timeout",
+            Self::ExecutionOutput { .. } => "execution.output",
+            Self::ResourceExceeded { .. } => "resource.exceeded",
+            Self::SessionCreated { .. } => "session.created",
+            Self::SessionKilled { .. } => "session.killed",
+            Self::VaultAccessed { .. } => "vault.accessed",
+            Self::PackageInstalled { .. } => "package.installed",
+            Self::ApprovalRequested(_) => "approval.requested",
+            Self::ApprovalDecided(_) => "approval.decided",
+            Self::EgressRequested(_) => "egress.requested",
+            Self::EgressApproved(_) => "egress.approved",
+            Self::EgressDenied(_) => "egress.denied",
+            Self::ArtifactSigned { .. } => "artifact.signed",
+            Self::SnapshotCreated { .. } => "snapshot.created",
+            Self::SnapshotRestored { .. } => "snapshot.restored",
+            Self::QueueBackpressure { .. } => "queue.backpressure",
+            Self::EgressConnected(_) => "egress.connected",
+            Self::EgressClosed(_) => "egress.closed",
+            Self::EgressRequest(_) => "egress.request",
+            Self::EgressRefused(_) => "egress.refused",
+            Self::EgressUntold { .. } => "egress.untold",
+        }
     }
-}
 
-impl EventKind {
     fn is_output(&self) -> bool {
         matches!(self, Self::ExecutionOutput { .. })
     }
@@ -407,12 +376,7 @@ impl Bus {
 
     /// The last of them, output left out, oldest first.
     pub(crate) fn recent(&self) -> Vec<Arc<Event>> {
-        let recent = self.shared.recent.lock();
-        recent
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-            .cloned()
-            .collect()
+        lock(&self.shared.recent).iter().cloned().collect()
     }
 }
 

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 
 /// What an execution takes beside its result.
 const ENTRY_BYTES: usize = 1 << 10;
-/// Of a program's first line, before secrets are taken out of it, and after.
+/// Length of a program's first line, before secrets are taken out of it, and after.
 const LINE_BYTES_MAX: usize = 1000;
 const LINE_CHARS_MAX: usize = 80;
 
@@ -40,9 +40,9 @@ pub struct ExecutionLine {
     pub session_id: Option<String>,
     /// When it was accepted.
     pub started_unix_ms: u64,
-    /// Of the program.
+    /// Language of the program.
     pub language: Language,
-    /// Of the program, at most 80 characters.
+    /// First line of the program, at most 80 characters.
     pub first_line: String,
     /// `running`, `ok`, `failed`, `refused`, or how it was ended.
     pub verdict: &'static str,
@@ -52,9 +52,9 @@ pub struct ExecutionLine {
     pub artifacts: usize,
 }
 
-/// An execution that was asked for.
+/// The state of an execution.
 #[derive(Debug)]
-pub enum Found {
+pub enum ExecutionState {
     /// What there is of it so far.
     Running(Progress),
     /// It has ended.
@@ -68,7 +68,7 @@ pub struct Progress {
     pub line: ExecutionLine,
     /// So far, without the request's secrets; at most 1 MiB.
     pub stdout: String,
-    /// The same of standard error.
+    /// Standard error so far, likewise.
     pub stderr: String,
 }
 

@@ -6,7 +6,7 @@ use ringfence_check::profile;
 use ringfence_types::{ErrorCode, InputFile, Language, ModuleName, Profile, RequestError, Rules};
 use std::{collections::BTreeSet, str::FromStr};
 
-/// Of a request that names this profile and these modules.
+/// The rules of a request that names this profile and these modules.
 pub(crate) fn rules(
     check: &CheckSettings,
     language: Language,

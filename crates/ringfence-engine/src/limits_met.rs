@@ -7,7 +7,7 @@ use ringfence_types::{Denial, Exit, ExitKind, Limits, ResourceUsage, WorkspaceSo
 const MEBIBYTE: u64 = 1 << 20;
 /// A disk is full when a page more does not fit; programs write in pieces.
 const FULL_BYTES: u64 = 256 << 10;
-/// Of what the program said last.
+/// The end of the program's output that is looked at.
 const SAID_BYTES_MAX: usize = 4 << 10;
 const LINE_CHARS_MAX: usize = 200;
 
@@ -35,7 +35,7 @@ impl Bounds {
         }
     }
 
-    /// Of a call of a session with this workspace.
+    /// The bounds of a call in a session with this workspace.
     pub(crate) fn of_call(grant: &Grant, workspace: &WorkspaceSource) -> Self {
         Self {
             in_session: true,

@@ -43,7 +43,7 @@ impl LogRedactor {
         self.redactor().bytes(line).into_owned()
     }
 
-    /// The same for text.
+    /// A text without values of the vault.
     pub fn text(&self, text: &str) -> String {
         self.redactor().text(text).into_owned()
     }

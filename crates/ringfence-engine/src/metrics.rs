@@ -89,7 +89,7 @@ pub(crate) struct Present {
     pub(crate) ready: Vec<(Language, usize)>,
 }
 
-/// The same counts, as a tool tells them.
+/// The counts, as a tool tells them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Counts {
     /// Since the engine started.
@@ -138,7 +138,7 @@ pub struct ToolCounts {
     pub duration_ms: Percentiles,
 }
 
-/// Of a sample.
+/// Percentiles of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Percentiles {
     /// How many there are.
@@ -187,14 +187,13 @@ fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &
     metric
 }
 
-fn add_with_unit<M: Metric + Clone>(
-    registry: &mut Registry,
-    name: &str,
-    help: &str,
-    unit: Unit,
-    metric: M,
-) -> M {
-    registry.register_with_unit(name, help, unit, metric.clone());
+fn in_seconds<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    registry.register_with_unit(name, help, Unit::Seconds, metric.clone());
+    metric
+}
+
+fn in_bytes<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    registry.register_with_unit(name, help, Unit::Bytes, metric.clone());
     metric
 }
 
@@ -209,15 +208,16 @@ impl Metrics {
     /// `stuck`: the backend counts them.
     pub(crate) fn new(stuck: &Counter) -> Self {
         let mut registry = Registry::with_prefix("ringfence");
-        let (all, seconds) = (&mut registry, || Unit::Seconds);
+        let all = &mut registry;
         let help = "Sandboxes that did not end though they were killed";
         all.register("sandboxes_stuck", help, stuck.clone());
-        let (in_seconds, in_bytes) = (|| Histogram::new(BUCKETS), || Histogram::new(MEMORY_BUCKETS));
+        let durations = || Histogram::new(BUCKETS);
+        let sizes = || Histogram::new(MEMORY_BUCKETS);
         let from_acceptance = "From acceptance to result";
         let from_call = "From a tool's call to its answer";
         let kinds_denied = "What programs were refused of others, each kind once in a run";
         let most_memory = "Most memory that a run took";
-        let artifact_size = "Size of the artifacts kept";
+        let traffic = "Sent and received by programs";
         Self {
             begun: Instant::now(),
             executions: add(all, "executions", "Runs that have ended"),
@@ -231,44 +231,19 @@ impl Metrics {
             waiting: add(all, "waiting", "Requests that wait"),
             ready: add(all, "ready", "Sandboxes that stand ready"),
             not_recorded: add(all, "not_recorded", "Actions that are not on the audit record"),
-            durations: add_with_unit(
-                all,
-                "execution_duration",
-                from_acceptance,
-                seconds(),
-                histograms(in_seconds),
-            ),
+            durations: in_seconds(all, "execution_duration", from_acceptance, histograms(durations)),
             calls: add(all, "tool_calls", "Calls of tools"),
-            call_durations: add_with_unit(all, "tool_duration", from_call, seconds(), histograms(in_seconds)),
-            memory: add_with_unit(all, "memory_peak", most_memory, Unit::Bytes, histograms(in_bytes)),
-            phases: add_with_unit(all, "phase", "Where that time went", seconds(), Family::default()),
-            cpu: add_with_unit(
-                all,
-                "cpu",
-                "Processor time of programs",
-                seconds(),
-                Seconds::default(),
-            ),
-            output: add_with_unit(
-                all,
-                "output",
-                "Written by programs",
-                Unit::Bytes,
-                Family::default(),
-            ),
-            egress: add_with_unit(
-                all,
-                "egress",
-                "Sent and received by programs",
-                Unit::Bytes,
-                Family::default(),
-            ),
+            call_durations: in_seconds(all, "tool_duration", from_call, histograms(durations)),
+            memory: in_bytes(all, "memory_peak", most_memory, histograms(sizes)),
+            phases: in_seconds(all, "phase", "Where that time went", Family::default()),
+            cpu: in_seconds(all, "cpu", "Processor time of programs", Seconds::default()),
+            output: in_bytes(all, "output", "Written by programs", Family::default()),
+            egress: in_bytes(all, "egress", traffic, Family::default()),
             sessions: add(all, "sessions", "Sessions that live"),
-            artifact_bytes: add_with_unit(
+            artifact_bytes: in_bytes(
                 all,
                 "artifacts_kept",
-                artifact_size,
-                Unit::Bytes,
+                "Size of the artifacts kept",
                 Gauge::default(),
             ),
             lately: Mutex::default(),

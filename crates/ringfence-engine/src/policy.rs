@@ -2,24 +2,23 @@
 //! again.
 
 mod domains;
+mod limits;
 pub(crate) mod reach;
+mod workspace;
 
 pub(crate) use domains::{again, asks, gives, within};
+pub(crate) use limits::{OwnLimits, least, limits_of, narrow, set_defaults};
+pub(crate) use workspace::workspace;
+
+use limits::{MEBIBYTE, bring_memory, limits};
 
 use crate::{
     imports,
     settings::{CheckSettings, PolicySettings},
 };
 use ringfence_egress::{Rule, Rules as Reaches};
-use ringfence_types::{
-    AllowedDomains, ErrorCode, ExecuteRequest, Limits, LimitsRequest, Namespace, RequestError, Rules,
-    WorkspaceName, WorkspaceSource,
-};
-use std::{
-    ops::RangeInclusive,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use ringfence_types::{AllowedDomains, ErrorCode, ExecuteRequest, Limits, RequestError, Rules};
+use std::{path::PathBuf, time::Duration};
 
 /// A request with the operator's yes: complete limits, nothing left to choose.
 #[derive(Debug)]
@@ -58,7 +57,7 @@ impl Grant {
         &self.once
     }
 
-    /// Of a call of a session: the hosts that it names, and has no others.
+    /// The hosts that a call of a session names; it has no others.
     pub(crate) fn named(&self) -> Option<&Reaches> {
         self.named.as_ref()
     }
@@ -80,15 +79,6 @@ pub(crate) struct NamespaceState {
     pub(crate) limits: OwnLimits,
     /// What a human has let it reach.
     pub(crate) approved: Approved,
-}
-
-/// Limits of a namespace that differ from the operator's.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct OwnLimits {
-    /// Of a request that asks for none.
-    pub(crate) defaults: LimitsRequest,
-    /// The most, where it has been narrowed.
-    pub(crate) caps: Option<Limits>,
 }
 
 /// What a human has let programs reach.
@@ -154,25 +144,6 @@ pub(crate) fn decide(
         named: None,
         asks,
     })
-}
-
-/// A private disk lies in memory, of which it has at most half: who asks for more disk, and says nothing of memory,
-/// gets the memory for it.
-fn bring_memory(limits: &mut Limits, caps: &Limits, asked: &LimitsRequest) -> Result<(), RequestError> {
-    let needed = limits.disk_bytes.saturating_mul(2);
-    if asked.max_disk_mb.is_none() || asked.max_ram_mb.is_some() || needed <= limits.memory_bytes {
-        return Ok(());
-    }
-    if needed > caps.memory_bytes {
-        return Err(outside(
-            "max_disk_mb",
-            limits.disk_bytes / MEBIBYTE,
-            DISK_MIB_MIN,
-            caps.private_disk_bytes() / MEBIBYTE,
-        ));
-    }
-    limits.memory_bytes = needed;
-    Ok(())
 }
 
 fn reaches(
@@ -257,92 +228,6 @@ fn rules(check: &CheckSettings, request: &ExecuteRequest) -> Result<Rules, Reque
     Ok(rules)
 }
 
-/// What a workspace's name stands for; a directory of the host's has to be one that may be shared.
-pub(crate) fn workspace(
-    policy: &PolicySettings,
-    private: &[PathBuf],
-    namespace: &Namespace,
-    source: WorkspaceSource,
-) -> Result<WorkspaceSource, RequestError> {
-    let source = match source {
-        WorkspaceSource::Listed(name) => listed(policy, namespace, &name)?,
-        other => other,
-    };
-    if let WorkspaceSource::Host { directory, .. } = &source {
-        check_workspace(directory, private)?;
-    }
-    Ok(source)
-}
-
-/// One of another namespace is answered like one that is not listed.
-fn listed(
-    policy: &PolicySettings,
-    namespace: &Namespace,
-    name: &WorkspaceName,
-) -> Result<WorkspaceSource, RequestError> {
-    let mut own = policy.workspaces.iter().filter(|listed| listed.is_for(namespace));
-    if let Some(found) = own.clone().find(|listed| listed.name == *name) {
-        return Ok(WorkspaceSource::Host {
-            directory: found.directory.clone(),
-            mode: found.mode,
-        });
-    }
-    let mut names = vec!["private".to_owned(), "namespace".to_owned()];
-    names.extend(own.by_ref().map(|listed| listed.name.to_string()));
-    Err(RequestError::new(
-        ErrorCode::NotFound,
-        format!("the namespace `{namespace}` has no workspace `{name}`."),
-        format!(
-            "There are: {}. The operator lists directories under `workspaces`.",
-            names.join(", ")
-        ),
-    ))
-}
-
-/// Directories whose content is the machine itself rather than somebody's work.
-const NEVER_A_WORKSPACE: [&str; 5] = ["/", "/home", "/root", "/usr", "/var"];
-const NEVER_BELOW: [&str; 9] = [
-    "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/run", "/sbin", "/sys",
-];
-/// Nor anything with such a name on the way.
-const NEVER_NAMED: [&str; 6] = [".aws", ".azure", ".docker", ".gnupg", ".kube", ".ssh"];
-
-fn check_workspace(directory: &Path, private: &[PathBuf]) -> Result<(), RequestError> {
-    let overlaps = |own: &PathBuf| own.starts_with(directory) || directory.starts_with(own);
-    if let Some(own) = private.iter().find(|own| overlaps(own)) {
-        return Err(RequestError::new(
-            ErrorCode::PolicyDenied,
-            format!(
-                "{} cannot be a workspace: the server keeps its record and its keys in {}.",
-                directory.display(),
-                own.display()
-            ),
-            "Name a project directory, or set `state_dir` elsewhere.",
-        ));
-    }
-    let forbidden = NEVER_A_WORKSPACE.iter().any(|path| directory == Path::new(path))
-        || NEVER_BELOW.iter().any(|path| directory.starts_with(path))
-        || directory
-            .components()
-            .any(|part| NEVER_NAMED.iter().any(|name| part.as_os_str() == *name))
-        || directory.parent() == Some(Path::new("/home"));
-    if !directory.is_absolute() || forbidden {
-        return Err(RequestError::new(
-            ErrorCode::PolicyDenied,
-            format!("{} cannot be a workspace.", directory.display()),
-            "Name a project directory.",
-        ));
-    }
-    Ok(())
-}
-
-const MEBIBYTE: u64 = 1 << 20;
-const MEMORY_MIB_MIN: u64 = 16;
-const DISK_MIB_MIN: u64 = 1;
-const TIMEOUT_MS_MIN: u64 = 100;
-const CPU_MILLICORES_MIN: u32 = 10;
-const PROCESSES_MIN: u32 = 1;
-
 fn check_secrets(policy: &PolicySettings, request: &ExecuteRequest) -> Result<(), RequestError> {
     let namespace = &request.namespace;
     let given = |key| policy.secrets.iter().any(|rule| rule.allows(namespace, key));
@@ -362,158 +247,13 @@ fn check_secrets(policy: &PolicySettings, request: &ExecuteRequest) -> Result<()
     }
 }
 
-/// What a namespace narrows its caps to: no more than it has now.
-pub(crate) fn narrow(
-    policy: &PolicySettings,
-    own: &OwnLimits,
-    wish: &LimitsRequest,
-) -> Result<OwnLimits, RequestError> {
-    let (_, now) = limits_of(policy, own);
-    Ok(OwnLimits {
-        caps: Some(limits(&now, &now, wish)?),
-        ..own.clone()
-    })
-}
-
-/// The namespace's defaults from now on, within its caps. What is not named stays.
-pub(crate) fn set_defaults(
-    policy: &PolicySettings,
-    own: &OwnLimits,
-    wish: &LimitsRequest,
-) -> Result<OwnLimits, RequestError> {
-    let (usual, caps) = limits_of(policy, own);
-    limits(&usual, &caps, wish)?;
-    let before = &own.defaults;
-    Ok(OwnLimits {
-        defaults: LimitsRequest {
-            max_ram_mb: wish.max_ram_mb.or(before.max_ram_mb),
-            max_cpu_cores: wish.max_cpu_cores.or(before.max_cpu_cores),
-            timeout_ms: wish.timeout_ms.or(before.timeout_ms),
-            max_processes: wish.max_processes.or(before.max_processes),
-            max_output_bytes: wish.max_output_bytes.or(before.max_output_bytes),
-            max_disk_mb: wish.max_disk_mb.or(before.max_disk_mb),
-        },
-        ..own.clone()
-    })
-}
-
-/// What a namespace's programs have that ask for nothing, and the most that they may ask for.
-pub(crate) fn limits_of(policy: &PolicySettings, own: &OwnLimits) -> (Limits, Limits) {
-    let caps = match &own.caps {
-        None => policy.caps.clone(),
-        Some(most) => least(most, &policy.caps),
-    };
-    (least(&overlaid(&policy.defaults, &own.defaults), &caps), caps)
-}
-
-pub(crate) fn least(one: &Limits, other: &Limits) -> Limits {
-    Limits {
-        memory_bytes: one.memory_bytes.min(other.memory_bytes),
-        cpu_millicores: one.cpu_millicores.min(other.cpu_millicores),
-        timeout_ms: one.timeout_ms.min(other.timeout_ms),
-        processes: one.processes.min(other.processes),
-        output_bytes: one.output_bytes.min(other.output_bytes),
-        disk_bytes: one.disk_bytes.min(other.disk_bytes),
-    }
-}
-
-fn limits(defaults: &Limits, caps: &Limits, asked: &LimitsRequest) -> Result<Limits, RequestError> {
-    let mebibytes = |bytes| bytes / MEBIBYTE;
-    check_within(
-        "max_ram_mb",
-        asked.max_ram_mb,
-        MEMORY_MIB_MIN..=mebibytes(caps.memory_bytes),
-    )?;
-    check_within(
-        "max_disk_mb",
-        asked.max_disk_mb,
-        DISK_MIB_MIN..=mebibytes(caps.disk_bytes),
-    )?;
-    check_within(
-        "max_processes",
-        asked.max_processes,
-        PROCESSES_MIN..=caps.processes,
-    )?;
-    check_within("max_output_bytes", asked.max_output_bytes, 0..=caps.output_bytes)?;
-    if let Some(cores) = asked.max_cpu_cores {
-        millicores(cores, caps.cpu_millicores)?;
-    }
-    match asked.timeout_ms {
-        Some(wish) if wish < TIMEOUT_MS_MIN || wish > caps.timeout_ms => Err(outside(
-            "timeout_seconds",
-            seconds(wish),
-            seconds(TIMEOUT_MS_MIN),
-            seconds(caps.timeout_ms),
-        )),
-        _ => Ok(overlaid(defaults, asked)),
-    }
-}
-
-/// What is asked for, and the rest of the defaults.
-fn overlaid(defaults: &Limits, asked: &LimitsRequest) -> Limits {
-    let cores = asked.max_cpu_cores.map(|cores| millicores(cores, u32::MAX));
-    Limits {
-        memory_bytes: asked
-            .max_ram_mb
-            .map_or(defaults.memory_bytes, |mib| mib * MEBIBYTE),
-        cpu_millicores: cores.and_then(Result::ok).unwrap_or(defaults.cpu_millicores),
-        timeout_ms: asked.timeout_ms.unwrap_or(defaults.timeout_ms),
-        processes: asked.max_processes.unwrap_or(defaults.processes),
-        output_bytes: asked.max_output_bytes.unwrap_or(defaults.output_bytes),
-        disk_bytes: asked
-            .max_disk_mb
-            .map_or(defaults.disk_bytes, |mib| mib * MEBIBYTE),
-    }
-}
-
-fn check_within<N: PartialOrd + std::fmt::Display + Copy>(
-    name: &str,
-    asked: Option<N>,
-    bounds: RangeInclusive<N>,
-) -> Result<(), RequestError> {
-    match asked {
-        Some(value) if !bounds.contains(&value) => Err(outside(name, value, *bounds.start(), *bounds.end())),
-        _ => Ok(()),
-    }
-}
-
-fn outside<N: std::fmt::Display>(name: &str, value: N, least: N, most: N) -> RequestError {
-    RequestError::invalid(
-        format!("{name} = {value} is outside {least}..={most}."),
-        "Ask for a value within; the upper bound is the operator's `caps`.",
-    )
-}
-
-#[expect(clippy::cast_precision_loss, reason = "for a message")]
-fn seconds(milliseconds: u64) -> f64 {
-    milliseconds as f64 / 1000.0
-}
-
-fn millicores(cores: f64, most: u32) -> Result<u32, RequestError> {
-    let millicores = cores * 1000.0;
-    let in_range = millicores >= f64::from(CPU_MILLICORES_MIN) && millicores <= f64::from(most);
-    if !in_range {
-        return Err(RequestError::invalid(
-            format!(
-                "max_cpu_cores = {cores} is outside 0.01..={}.",
-                f64::from(most) / 1000.0
-            ),
-            "Ask for a share of the processors that the operator allows.",
-        ));
-    }
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "checked to be within 10..=u32"
-    )]
-    Ok(millicores.round() as u32)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::settings::{EgressPolicy, ListedWorkspace, PackagePolicy, SecretRule};
-    use ringfence_types::{EnvName, Language, Profile, WorkspaceMode, requirements};
+    use ringfence_types::{
+        EnvName, Language, LimitsRequest, Namespace, Profile, WorkspaceMode, WorkspaceSource, requirements,
+    };
     use std::collections::{BTreeMap, BTreeSet};
 
     fn policy() -> PolicySettings {
@@ -761,38 +501,5 @@ mod tests {
             refused.message.contains("max_disk_mb = 5000 is outside 1..=4096"),
             "{refused}"
         );
-    }
-
-    /// claim: [REC-7]
-    #[test]
-    fn what_the_server_keeps_is_no_workspace_nor_in_one() {
-        let private = [PathBuf::from("/home/alice/.local/state/ringfence")];
-        let check = |path: &str| check_workspace(Path::new(path), &private).map_err(|error| error.code);
-        for path in [
-            "/home/alice/.local/state/ringfence",
-            "/home/alice/.local/state/ringfence/record",
-            "/home/alice/.local",
-        ] {
-            assert_eq!(check(path), Err(ErrorCode::PolicyDenied), "{path}");
-        }
-        assert_eq!(check("/home/alice/.local/share"), Ok(()));
-        assert_eq!(check("/home/alice/.local/state/ringfence-notes"), Ok(()));
-    }
-
-    #[test]
-    fn the_machine_itself_is_never_a_workspace() {
-        for path in [
-            "/",
-            "/etc",
-            "/etc/ssh",
-            "/home",
-            "/home/alice",
-            "/home/alice/.ssh/keys",
-            "relative",
-            "/usr",
-        ] {
-            assert!(check_workspace(Path::new(path), &[]).is_err(), "{path}");
-        }
-        assert!(check_workspace(Path::new("/home/alice/project"), &[]).is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! One pool: the places of one plan that wait, how many there should be, and the template that they are made from.
+//! One pool: the sandboxes of one plan that wait, how many there should be, and the template that they are made from.
 
 use crate::{
     backend::{Sandbox, Template},
@@ -24,7 +24,7 @@ const IDLE: Duration = Duration::from_secs(30);
 /// Until it is tried again whether an interpreter has the modules of a pool: somebody may have installed them.
 const USELESS: Duration = Duration::from_secs(600);
 
-/// What the places of a pool are for.
+/// What the sandboxes of a pool are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Program(Language),
@@ -52,7 +52,7 @@ impl Purpose {
         }
     }
 
-    /// Processes and threads of a place that waits: supervisor, pid 1 and the interpreter's.
+    /// Processes and threads of a sandbox that waits: supervisor, pid 1 and the interpreter's.
     fn tasks(self) -> u64 {
         match self {
             Self::Program(Language::Node) => 10,
@@ -62,15 +62,20 @@ impl Purpose {
     }
 }
 
-/// Places of one plan.
+/// Sandboxes of one plan.
 pub(crate) struct Pool {
     pub(crate) purpose: Purpose,
     pub(crate) plan: Arc<Plan>,
     pub(crate) toolchain: Arc<Toolchain>,
     /// When its interpreter was changed last.
     changed: Option<SystemTime>,
-    source: SandboxSource,
-    /// What an interpreter that is no fork of a template has told.
+    /// How the template is made from which its sandboxes are forked; `None`: they are forked from none.
+    template_plan: Option<Arc<Plan>>,
+    /// Modules of which the template has to have one to make the pool worth having; empty: it is in any case.
+    special: Vec<String>,
+    /// The template that there is now.
+    living: Option<Living>,
+    /// What an interpreter that is not a fork of a template has imported.
     told: Imported,
     pub(crate) ready: Vec<Sandbox>,
     pub(crate) making: usize,
@@ -79,17 +84,17 @@ pub(crate) struct Pool {
     wanted_more: Instant,
     pub(crate) failures: u32,
     pub(crate) trouble: Option<String>,
-    /// Memory that one place takes; 0 until one has been measured.
-    pub(crate) place_bytes: u64,
+    /// Memory that one sandbox takes; 0 until one has been measured.
+    pub(crate) sandbox_bytes: u64,
     /// When its template turned out to have none of the modules for which the pool is there.
     useless_since: Option<Instant>,
-    /// Is somebody making its template.
+    /// Whether its template is being made.
     pub(crate) has_builder: bool,
     /// Memory that a template took for which there was not enough.
     template_needs: u64,
 }
 
-/// What a place is made from.
+/// What a sandbox is made from.
 pub(crate) enum MadeFrom {
     Nothing,
     /// A fork of this.
@@ -98,18 +103,7 @@ pub(crate) enum MadeFrom {
     TemplateToBe(Arc<Plan>),
 }
 
-pub(crate) enum SandboxSource {
-    Nothing,
-    /// A template of this plan, where there is one now.
-    Template {
-        plan: Arc<Plan>,
-        /// Of what it is asked to import, those that make the pool worth having; empty: it is in any case.
-        special: Vec<String>,
-        current: Option<Living>,
-    },
-}
-
-pub(crate) struct Living {
+struct Living {
     template: Arc<Template>,
     bytes: u64,
     born: Instant,
@@ -121,7 +115,7 @@ impl Pool {
         purpose: Purpose,
         plan: Arc<Plan>,
         toolchain: Toolchain,
-        source: SandboxSource,
+        template_plan: Option<Arc<Plan>>,
         target: usize,
     ) -> Self {
         Self {
@@ -129,7 +123,9 @@ impl Pool {
             plan,
             changed: runtimes::changed(&toolchain.interpreter),
             toolchain: Arc::new(toolchain),
-            source,
+            template_plan,
+            special: Vec::new(),
+            living: None,
             told: Imported::default(),
             ready: Vec::new(),
             making: 0,
@@ -137,22 +133,27 @@ impl Pool {
             wanted_more: Instant::now(),
             failures: 0,
             trouble: None,
-            place_bytes: 0,
+            sandbox_bytes: 0,
             useless_since: None,
             has_builder: false,
             template_needs: 0,
         }
     }
 
-    /// Would this one make the same places.
+    /// Makes the pool worth having only with one of these modules.
+    pub(crate) fn only_with(self, special: Vec<String>) -> Self {
+        Self { special, ..self }
+    }
+
+    /// Whether this one would make the same sandboxes.
     pub(crate) fn is_same_as(&self, other: &Self) -> bool {
         self.plan == other.plan
             && self.toolchain == other.toolchain
             && self.changed == other.changed
-            && self.template_plan() == other.template_plan()
+            && self.template_plan == other.template_plan
     }
 
-    /// A place that waits. A pool that is found empty shall be larger.
+    /// A sandbox that waits. A pool that is found empty shall be larger.
     pub(crate) fn pop(&mut self, ready_max: usize) -> Option<Sandbox> {
         let taken = std::iter::from_fn(|| self.ready.pop()).find(Sandbox::waits);
         if taken.is_none() {
@@ -173,27 +174,27 @@ impl Pool {
         }
     }
 
-    /// How many places are to be made now. `room` is what is left of the memory for all pools.
+    /// How many sandboxes are to be made now. `room` is what is left of the memory for all pools.
     pub(crate) fn missing(&mut self, settings: &WarmSettings, room: &mut u64) -> usize {
         if self.is_useless() {
             return 0;
         }
-        let wants_template = self.template_plan().is_some() && !self.has_good_template(settings);
+        let wants_template = self.template_plan.is_some() && !self.has_good_template(settings);
         // After a failure one attempt at a time; and the first makes the template, and is measured.
-        let alone = self.failures > 0 || wants_template || self.place_bytes == 0;
+        let alone = self.failures > 0 || wants_template || self.sandbox_bytes == 0;
         let at_once = if alone { 1 } else { self.target };
-        // One of the places of an old template makes room for the first of the next.
+        // One of the sandboxes of an old template makes room for the first of the next.
         let have = self.ready.len() - usize::from(wants_template && !self.ready.is_empty());
         let wanted = self.target.saturating_sub(have + self.making);
         let wanted = wanted.min(at_once.saturating_sub(self.making));
         let template_bytes = if wants_template { self.template_needs } else { 0 };
         let left = room.saturating_sub(template_bytes);
-        let affordable = match (self.place_bytes, left) {
+        let affordable = match (self.sandbox_bytes, left) {
             (_, 0) => 0,
             (0, _) => wanted,
             (each, left) => wanted.min(usize::try_from(left / each).unwrap_or(usize::MAX)),
         };
-        *room = room.saturating_sub(self.place_bytes.saturating_mul(affordable as u64));
+        *room = room.saturating_sub(self.sandbox_bytes.saturating_mul(affordable as u64));
         let used_up = self.trouble.as_deref() == Some(USED_UP);
         if affordable < wanted {
             self.trouble = Some(USED_UP.to_owned());
@@ -203,52 +204,52 @@ impl Pool {
         affordable
     }
 
-    /// What the next place is made from; a fork of a template counts as one at once. `None`: somebody is making the
+    /// What the next sandbox is made from; a fork of a template counts as one at once. `None`: somebody is making the
     /// template.
     pub(crate) fn origin(&mut self, settings: &WarmSettings) -> Option<MadeFrom> {
-        match (self.template_to_fork(settings), self.template_plan()) {
-            (Some(template), _) => Some(MadeFrom::Template(template)),
-            (None, None) => Some(MadeFrom::Nothing),
-            (None, Some(_)) if self.has_builder => None,
-            (None, Some(plan)) => {
+        if let Some(template) = self.template_to_fork(settings) {
+            return Some(MadeFrom::Template(template));
+        }
+        match &self.template_plan {
+            None => Some(MadeFrom::Nothing),
+            Some(_) if self.has_builder => None,
+            Some(plan) => {
                 self.has_builder = true;
-                Some(MadeFrom::TemplateToBe(plan))
+                Some(MadeFrom::TemplateToBe(plan.clone()))
             }
         }
     }
 
-    /// Is there nothing that could still come without a request.
+    /// Whether nothing more comes without a request.
     pub(crate) fn is_settled(&self) -> bool {
         self.ready.len() >= self.target || self.trouble.is_some() || self.is_useless()
     }
 
-    /// A place was made. `room` is what is left of the memory for all pools.
+    /// A sandbox was made. `room` is what is left of the memory for all pools.
     pub(crate) fn add(&mut self, made: Made, room: u64) {
-        let Made { place, told, bytes } = made;
         self.failures = 0;
         self.trouble = None;
-        self.told = told;
-        self.place_bytes = bytes.unwrap_or(self.place_bytes).max(1);
-        if self.place_bytes > room {
+        self.told = made.imported;
+        self.sandbox_bytes = made.bytes.unwrap_or(self.sandbox_bytes).max(1);
+        if self.sandbox_bytes > room {
             self.trouble = Some(USED_UP.to_owned());
             return;
         }
         // What an older template has made is not used any more.
-        let current = self.living().map(|living| living.template.clone());
-        self.ready.push(place);
-        self.ready.retain(|place| place.is_of(current.as_ref()));
+        let current = self.living.as_ref().map(|living| &living.template);
+        self.ready.push(made.sandbox);
+        self.ready.retain(|sandbox| sandbox.is_of(current));
     }
 
-    /// None could be made. A template that has died takes its places with it.
+    /// None could be made. A template that has died takes its sandboxes with it.
     pub(crate) fn failed(&mut self, why: String) {
         self.failures = self.failures.saturating_add(1);
         self.trouble = Some(why);
-        if let SandboxSource::Template { current, .. } = &mut self.source
-            && current
-                .as_ref()
-                .is_some_and(|living| !living.template.place.waits())
+        if self
+            .living
+            .take_if(|living| !living.template.sandbox.waits())
+            .is_some()
         {
-            *current = None;
             self.ready.clear();
         }
     }
@@ -259,50 +260,29 @@ impl Pool {
         self.trouble = Some(USED_UP.to_owned());
     }
 
-    /// Memory that the places that wait, and those that are being made, take with their template.
+    /// Memory that the sandboxes that wait, and those that are being made, take with their template.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let places = self
-            .place_bytes
-            .saturating_mul((self.ready.len() + self.making) as u64);
-        self.living().map_or(0, |living| living.bytes) + places
-    }
-
-    /// The template as it is to be made; `None`: the pool needs none.
-    pub(crate) fn template_plan(&self) -> Option<Arc<Plan>> {
-        match &self.source {
-            SandboxSource::Nothing => None,
-            SandboxSource::Template { plan, .. } => Some(plan.clone()),
-        }
+        let sandboxes = (self.ready.len() + self.making) as u64;
+        let template = self.living.as_ref().map_or(0, |living| living.bytes);
+        template + self.sandbox_bytes.saturating_mul(sandboxes)
     }
 
     /// The template for one more fork, if there is a good one.
     pub(crate) fn template_to_fork(&mut self, settings: &WarmSettings) -> Option<Arc<Template>> {
-        if !self.has_good_template(settings) {
-            return None;
-        }
-        let SandboxSource::Template {
-            current: Some(living),
-            ..
-        } = &mut self.source
-        else {
-            return None;
-        };
+        let living = self.living.as_mut().filter(|living| living.is_good(settings))?;
         living.forks += 1;
         Some(living.template.clone())
     }
 
     /// Takes a template into use; `None`: it has none of the modules for which the pool is there.
     pub(crate) fn begin_template(&mut self, template: Template, bytes: u64) -> Option<Arc<Template>> {
-        let SandboxSource::Template { special, current, .. } = &mut self.source else {
-            return None;
-        };
         let has = |module: &String| template.imported.wanted.contains(module);
-        if !special.is_empty() && !special.iter().any(has) {
+        if !self.special.is_empty() && !self.special.iter().any(has) {
             self.useless_since = Some(Instant::now());
             return None;
         }
         let template = Arc::new(template);
-        *current = Some(Living {
+        self.living = Some(Living {
             template: template.clone(),
             bytes,
             born: Instant::now(),
@@ -318,21 +298,21 @@ impl Pool {
     }
 
     fn knows(&self) -> &Imported {
-        self.living()
-            .map_or(&self.told, |living| &living.template.imported)
+        let living = self.living.as_ref();
+        living.map_or(&self.told, |living| &living.template.imported)
     }
 
-    /// Processes and threads of its places that are still to be made.
+    /// Processes and threads of its sandboxes that are still to be made.
     pub(crate) fn tasks_to_come(&self) -> u64 {
         self.purpose.tasks() * self.target.saturating_sub(self.ready.len()) as u64
     }
 
-    /// Has its interpreter none of the modules for which the pool is there.
+    /// Whether its interpreter has none of the modules for which the pool is there.
     pub(crate) fn is_useless(&self) -> bool {
         self.useless_since.is_some_and(|since| since.elapsed() < USELESS)
     }
 
-    /// Does the code name a module that this pool has and others lack.
+    /// Whether the code names a module that this pool has and others lack.
     pub(crate) fn is_named_in(&self, code: &str) -> bool {
         let special = self
             .imported()
@@ -343,7 +323,7 @@ impl Pool {
             .any(|package| code.contains(package))
     }
 
-    /// Has the request a file, or its workspace one of these names, that a program would import in the place of a
+    /// Whether the request has a file, or its workspace one of these names, that a program would import instead of a
     /// module that is there already.
     pub(crate) fn is_shadowed_by(&self, files: &[InputFile], beside: &HashSet<String>) -> bool {
         let first = |path: &str| path.split(['/', '.']).next().unwrap_or_default().to_owned();
@@ -356,26 +336,25 @@ impl Pool {
         !names.is_empty() && loaded.any(|name| names.contains(name))
     }
 
-    fn living(&self) -> Option<&Living> {
-        match &self.source {
-            SandboxSource::Nothing => None,
-            SandboxSource::Template { current, .. } => current.as_ref(),
-        }
-    }
-
     fn has_good_template(&self, settings: &WarmSettings) -> bool {
-        self.living().is_some_and(|living| {
-            living.forks < settings.template_forks
-                && living.born.elapsed() < settings.template_age
-                && living.template.place.waits()
-        })
+        self.living
+            .as_ref()
+            .is_some_and(|living| living.is_good(settings))
+    }
+}
+
+impl Living {
+    fn is_good(&self, settings: &WarmSettings) -> bool {
+        self.forks < settings.template_forks
+            && self.born.elapsed() < settings.template_age
+            && self.template.sandbox.waits()
     }
 }
 
 #[derive(Default)]
 pub(crate) struct Pools {
     pools: Mutex<Vec<Pool>>,
-    /// Rings when a place was made, or could not be.
+    /// Rings when a sandbox was made, or could not be.
     pub(crate) tried: Notify,
 }
 
@@ -413,12 +392,12 @@ impl Pools {
         warmth
     }
 
-    /// Processes and threads that the server has still to start for places that are to wait.
+    /// Processes and threads that the server has still to start for sandboxes that are to wait.
     pub(crate) fn tasks_to_come(&self) -> u64 {
         self.lock().iter().map(Pool::tasks_to_come).sum()
     }
 
-    /// Until every pool is full, or cannot be.
+    /// Waits until every pool is full, or cannot be.
     pub(crate) async fn settled(&self) {
         loop {
             let tried = self.tried.notified();
@@ -429,16 +408,16 @@ impl Pools {
         }
     }
 
-    /// Lets every place go, and makes no more.
+    /// Lets every sandbox go, and makes no more.
     pub(crate) fn close(&self) {
         self.lock().clear();
     }
 }
 
-/// A place with all walls up.
+/// A sandbox with all walls up.
 pub(crate) struct Made {
-    pub(crate) place: Sandbox,
-    pub(crate) told: Imported,
-    /// What it takes of memory, where that was not known yet.
+    pub(crate) sandbox: Sandbox,
+    pub(crate) imported: Imported,
+    /// The memory that it takes, where that was not known yet.
     pub(crate) bytes: Option<u64>,
 }

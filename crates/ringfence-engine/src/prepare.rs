@@ -97,11 +97,11 @@ fn default_name(language: Language) -> String {
 }
 
 fn syntax_error(name: &str, objection: &Objection) -> ProgramError {
-    let place = objection.line.map_or_else(String::new, |line| format!(":{line}"));
+    let line = objection.line.map_or_else(String::new, |line| format!(":{line}"));
     ProgramError {
         kind: "SyntaxError".to_owned(),
         message: objection.message.clone(),
-        traceback: format!("/code/{name}{place}\nSyntaxError: {}\n", objection.message),
+        traceback: format!("/code/{name}{line}\nSyntaxError: {}\n", objection.message),
         line: objection.line,
     }
 }

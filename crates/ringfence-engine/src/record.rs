@@ -43,7 +43,7 @@ pub(crate) struct Record {
     refusals: Arc<Refusals>,
 }
 
-/// Is what was done on record.
+/// Whether what was done is on record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     Yes,
@@ -62,7 +62,7 @@ pub(crate) struct Note<'a> {
 }
 
 impl<'a> Note<'a> {
-    /// Of an action that belongs to no execution, before it is done.
+    /// Notes an action that belongs to no execution, before it is done.
     pub(crate) fn of(caller: &'a Caller, namespace: &'a str, action: Action, details: Value) -> Self {
         Self {
             action,
@@ -74,7 +74,7 @@ impl<'a> Note<'a> {
         }
     }
 
-    /// The same with its outcome.
+    /// This note with its outcome.
     pub(crate) fn ended(self, outcome: Outcome) -> Self {
         Self { outcome, ..self }
     }
@@ -115,36 +115,14 @@ pub(crate) struct AuditScope {
 
 struct Subject {
     id: String,
-    begins: Begins,
+    /// Its first record.
+    begun: Action,
+    /// Its last record, if it is never closed.
+    abandoned: Action,
     namespace: Namespace,
     caller: Caller,
     /// What was asked for. It stands in the first record.
     asked: Value,
-}
-
-/// What an audit scope is of.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Begins {
-    Execution,
-    Session,
-}
-
-impl Begins {
-    /// Of its first record.
-    fn action(self) -> Action {
-        match self {
-            Self::Execution => Action::ExecutionStarted,
-            Self::Session => Action::SessionCreated,
-        }
-    }
-
-    /// Of its last record, if it is never closed.
-    fn abandoned(self) -> Action {
-        match self {
-            Self::Execution => Action::ExecutionFailed,
-            Self::Session => Action::SessionCreated,
-        }
-    }
 }
 
 impl Record {
@@ -211,7 +189,7 @@ impl Record {
         }
     }
 
-    /// The same, for what is done whether it is on record or not: something is taken away. The log says what is not.
+    /// Puts on record what is done in any case: something is taken away. The log says what is not on record.
     pub(crate) fn note_unwaited(&self, note: Note<'_>) {
         let lost = self.lost.clone();
         self.audit.append(note.entry(), move |written| {
@@ -222,7 +200,7 @@ impl Record {
         });
     }
 
-    /// The same, for who cannot wait otherwise than by standing still: the start and the end of a server.
+    /// Puts an action on record and blocks meanwhile: the start and the end of a server.
     pub(crate) fn note_now(&self, note: Note<'_>) -> Result<Written, RequestError> {
         match self.audit.append_and_wait(note.entry()) {
             Ok(_) => Ok(Written::Yes),
@@ -282,7 +260,8 @@ impl Record {
     ) -> Result<AuditScope, RequestError> {
         self.scope(Subject {
             id: id.to_owned(),
-            begins: Begins::Execution,
+            begun: Action::ExecutionStarted,
+            abandoned: Action::ExecutionFailed,
             namespace: request.namespace.clone(),
             caller: caller.clone(),
             asked: asked(request),
@@ -306,7 +285,8 @@ impl Record {
         );
         self.scope(Subject {
             id: id.as_str().to_owned(),
-            begins: Begins::Session,
+            begun: Action::SessionCreated,
+            abandoned: Action::SessionCreated,
             namespace: session.namespace.clone(),
             caller: caller.clone(),
             asked: details,
@@ -340,8 +320,8 @@ impl AuditScope {
         if self.is_begun.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        let Subject { begins, asked, .. } = &self.subject;
-        let note = self.note(begins.action(), Outcome::Pending, asked.clone());
+        let Subject { begun, asked, .. } = &self.subject;
+        let note = self.note(*begun, Outcome::Pending, asked.clone());
         self.reserved(note).await.map(drop)
     }
 
@@ -388,11 +368,10 @@ impl AuditScope {
         };
         let written = self.end(self.note(action, outcome, details)).await?;
         self.is_closed = true;
-        Ok(if self.is_missing.load(Ordering::Relaxed) {
-            Written::No
-        } else {
-            written
-        })
+        match self.is_missing.load(Ordering::Relaxed) {
+            true => Ok(Written::No),
+            false => Ok(written),
+        }
     }
 
     /// No record, no session: one that was made and is not on record is ended by its maker.
@@ -448,10 +427,8 @@ impl Drop for AuditScope {
     fn drop(&mut self) {
         if !self.is_closed && self.is_begun.load(Ordering::Relaxed) {
             let details = json!({"why": "its task ended, or its end could not be written"});
-            let entry = self
-                .note(self.subject.begins.abandoned(), Outcome::Failed, details)
-                .entry();
-            self.append(entry, |written| {
+            let note = self.note(self.subject.abandoned, Outcome::Failed, details);
+            self.append(note.entry(), |written| {
                 if let Err(error) = written {
                     tracing::error!(%error, "an execution that was abandoned is not on record");
                 }
@@ -460,7 +437,7 @@ impl Drop for AuditScope {
     }
 }
 
-/// Of an action that was allowed.
+/// The outcome of an action that was allowed.
 pub(crate) fn outcome_of<T, E>(result: &Result<T, E>) -> Outcome {
     match result {
         Ok(_) => Outcome::Ok,
@@ -469,10 +446,9 @@ pub(crate) fn outcome_of<T, E>(result: &Result<T, E>) -> Outcome {
 }
 
 fn refusal(error: &RequestError) -> Outcome {
-    if [ErrorCode::PolicyDenied, ErrorCode::Busy].contains(&error.code) {
-        Outcome::Denied
-    } else {
-        Outcome::Failed
+    match error.code {
+        ErrorCode::PolicyDenied | ErrorCode::Busy => Outcome::Denied,
+        _ => Outcome::Failed,
     }
 }
 

@@ -22,7 +22,7 @@ use std::borrow::Cow;
 #[derive(Debug)]
 pub(crate) struct Report {
     result: ExecutionResult,
-    found: u64,
+    redactions: u64,
 }
 
 impl Report {
@@ -31,8 +31,8 @@ impl Report {
     }
 
     /// Secrets that were taken out of it, of its streams and of its files.
-    pub(crate) fn found(&self) -> u64 {
-        self.found
+    pub(crate) fn redactions(&self) -> u64 {
+        self.redactions
     }
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn build(
         security_events.extend(events.map(|event| refused(event, rules.profile.as_str())));
     }
     let validation = about.validation.map(|found| redaction.validation(found));
-    let found = redaction.found + staged.found + raw.stdout.found + raw.stderr.found;
+    let redactions = redaction.count + staged.found + raw.stdout.found + raw.stderr.found;
     let result = ExecutionResult {
         request_id: about.execution_id.to_owned(),
         execution_id: about.execution_id.to_owned(),
@@ -131,13 +131,13 @@ pub(crate) fn build(
         security_events,
         validation,
     };
-    Report { result, found }
+    Report { result, redactions }
 }
 
 /// Takes secrets out of what the program's driver has said.
 struct Redaction<'a> {
     redactor: &'a Redactor,
-    found: u64,
+    count: u64,
     /// Texts may end within a secret.
     is_cut: bool,
 }
@@ -146,7 +146,7 @@ impl<'a> Redaction<'a> {
     fn new(redactor: &'a Redactor) -> Self {
         Self {
             redactor,
-            found: 0,
+            count: 0,
             is_cut: false,
         }
     }
@@ -159,7 +159,7 @@ impl<'a> Redaction<'a> {
         };
         if let Cow::Owned(clean) = clean {
             *text = clean;
-            self.found += 1;
+            self.count += 1;
         }
     }
 
@@ -170,7 +170,7 @@ impl<'a> Redaction<'a> {
         self.is_cut = program.is_cut;
         if let Some(result) = &mut program.result {
             let found = self.redactor.json(result);
-            self.found += found.secrets + found.personal;
+            self.count += found.secrets + found.personal;
         }
         program.result_repr.iter_mut().for_each(|text| self.text(text));
         program.variables.iter_mut().for_each(|text| self.text(text));
@@ -195,7 +195,7 @@ impl<'a> Redaction<'a> {
         }
         let clean = serde_json::to_value(&found).and_then(|mut value| {
             let taken = self.redactor.json(&mut value);
-            self.found += taken.secrets + taken.personal;
+            self.count += taken.secrets + taken.personal;
             serde_json::from_value(value)
         });
         // A mark took the place of a word of a closed list: then nothing of it is shown.
@@ -229,13 +229,15 @@ fn unredactable(lease: &SecretLease) -> impl Iterator<Item = Denial> {
 }
 
 fn refused(event: &Blocked, profile: &str) -> Denial {
-    let place = event.line.map_or(String::new(), |line| format!(" (line {line})"));
+    let line = event
+        .line
+        .map_or_else(String::new, |line| format!(" (line {line})"));
     let list = match profile {
         "unrestricted" => "`allowed_imports`".to_owned(),
         profile => format!("the profile `{profile}`"),
     };
     let module = &event.module;
-    let what = format!("import of `{module}`{place} is not in {list}");
+    let what = format!("import of `{module}`{line} is not in {list}");
     let hint = format!("Name it by `allowed_imports: [\"{module}\"]`, or choose a profile that has it.");
     denial("blocked_import", "language", what, hint)
 }

@@ -25,11 +25,11 @@ use zeroize::{Zeroize, Zeroizing};
 const GRACE_MS: u64 = 500;
 /// Processes and threads by which a user may come to have more while a worker is kept.
 const OTHERS_IN_TIME: u64 = 1024;
-/// Of a template's memory, by which its living forks still see what it has written to since: 1.1 MiB each where it has
-/// the common modules.
+/// Memory of a template that each living fork keeps, because it still sees what the template has written to since:
+/// 1.1 MiB with the common modules.
 const LEFT_WITH_A_FORK_BYTES: u64 = 4 << 20;
 
-/// Of a claim that has no parts.
+/// The blobs of a claim that has no parts.
 pub(crate) const NO_BLOBS: &[&[u8]] = &[];
 
 pub(crate) struct Sandboxes {
@@ -47,7 +47,7 @@ pub(crate) struct Sandboxes {
     pub(crate) pictures: Semaphore,
 }
 
-/// When the interpreter of a place is started.
+/// When the interpreter of a sandbox is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
     Claimed,
@@ -104,7 +104,7 @@ const AUTHORITY_VARIABLES: [&str; 7] = [
     "AWS_CA_BUNDLE",
 ];
 
-/// What a request brings to its place.
+/// What a request brings to its sandbox.
 pub(crate) struct RunInputs<'a> {
     pub(crate) lease: &'a SecretLease,
     pub(crate) prepared: &'a Prepared,
@@ -125,11 +125,6 @@ fn add_packages(environment: &mut Vec<(String, String)>, language: Language) {
         // For the Python that it calls; a driver tells its own.
         environment.push(("PYTHONPATH".to_owned(), format!("{PACKAGES}/python")));
     }
-}
-
-/// The environment of a program without a request's variables.
-pub(crate) fn environment(layout: &Layout, toolchain: &Toolchain) -> Vec<(String, String)> {
-    base_environment(layout, &toolchain.on_path)
 }
 
 /// A parser of one megabyte of text, or a decoder of a picture.
@@ -162,8 +157,8 @@ fn asked_once(grant: &Grant) -> impl Iterator<Item = (String, String)> {
     names.map(|(name, value)| (name.to_owned(), value.to_owned()))
 }
 
-/// No variable of the server's: these, the language's own, and the request's.
-fn base_environment(layout: &Layout, interpreters: &[PathBuf]) -> Vec<(String, String)> {
+/// The environment of a program without its language's and its request's variables. None of the server's is in it.
+pub(crate) fn environment(layout: &Layout, interpreters: &[PathBuf]) -> Vec<(String, String)> {
     const SYSTEM: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
     let mut path: Vec<String> = Vec::new();
     // The system's come last, because they hold other interpreters of the same names.
@@ -219,7 +214,7 @@ impl<'a> Blobs<'a> {
 }
 
 impl Sandboxes {
-    /// The directory of the host that a place has to be made with, because no claim can bring it.
+    /// The directory of the host that a sandbox has to be made with, because no claim can bring it.
     pub(crate) fn made_with(&self, shared: Option<&HostWorkspace>) -> Option<HostWorkspace> {
         let overlaid = |shared: &&HostWorkspace| shared.mode == WorkspaceMode::Overlay;
         shared
@@ -227,7 +222,7 @@ impl Sandboxes {
             .cloned()
     }
 
-    /// The place that a language needs, which is the same for every request that shares no directory of the host.
+    /// The sandbox that a language needs, which is the same for every request that shares no directory of the host.
     pub(crate) fn plan(
         &self,
         mut layout: Layout,
@@ -254,7 +249,7 @@ impl Sandboxes {
         })
     }
 
-    /// Of a sandbox without an interpreter, files or packages.
+    /// The spec of a sandbox without an interpreter, files or packages.
     fn spec(&self, layout: Layout, program: Program, limits: Limits) -> JailSpec {
         JailSpec {
             tier: self.tier,
@@ -279,7 +274,7 @@ impl Sandboxes {
             Start::Ahead(_) => language::node_ahead(&interpreter, &warm.preload_node),
             Start::Template(imports) => language::template(&interpreter, imports, &warm.preload_python),
         };
-        let environment = [base_environment(layout, &toolchain.on_path), env].concat();
+        let environment = [environment(layout, &toolchain.on_path), env].concat();
         match start {
             Start::Template(_) => Program::Template { argv, environment },
             _ => Program::Ahead { argv, environment },
@@ -296,7 +291,7 @@ impl Sandboxes {
     ) -> Bound<'a> {
         let RunInputs { lease, prepared, .. } = *brought;
         let layer = brought.layer;
-        // One that the place was made with is there.
+        // One that the sandbox was made with is there.
         let workspace = brought.workspace.filter(|_| plan.shared.is_none());
         let (request, layout) = (grant.request(), &plan.layout);
         let mut blobs = Blobs::default();
@@ -312,7 +307,7 @@ impl Sandboxes {
             &layout.code,
             &request.args,
         );
-        let mut environment = Zeroizing::new(base_environment(layout, &toolchain.on_path));
+        let mut environment = Zeroizing::new(environment(layout, &toolchain.on_path));
         environment.extend(launch.env);
         // To a session they may be added while it lives.
         if layer.is_some() || (prepared.session && plan.tier == Tier::Full) {
@@ -366,7 +361,7 @@ impl Sandboxes {
         }
     }
 
-    /// The place of a worker of our own: no interpreter, no files, nothing but its pipes.
+    /// The sandbox of a worker of our own: no interpreter, no files, nothing but its pipes.
     pub(crate) fn plan_of_worker(&self, id: &str, name: &str) -> Result<Plan, RequestError> {
         let program = Program::Worker {
             name: name.to_owned(),
@@ -375,7 +370,7 @@ impl Sandboxes {
             .plan(self.spec(self.layout(id), program, WORKER_LIMITS))
     }
 
-    /// The place of an installer of packages, in which nothing that was written can be executed.
+    /// The sandbox of an installer of packages, in which nothing that was written can be executed.
     pub(crate) fn plan_of_installer(
         &self,
         toolchain: &Toolchain,
@@ -439,7 +434,7 @@ mod tests {
     #[test]
     fn a_script_finds_the_configured_interpreters_before_those_of_the_system() {
         let on_path = ["/usr/bin/bash", "/opt/python/bin/python3", "/usr/bin/node"].map(PathBuf::from);
-        let environment = base_environment(&Layout::own_root(), &on_path);
+        let environment = environment(&Layout::own_root(), &on_path);
         let path = environment.iter().find(|(name, _)| name == "PATH").unwrap();
         assert_eq!(path.1, "/opt/python/bin:/usr/bin:/usr/local/bin:/bin");
     }

@@ -22,7 +22,7 @@ use std::{
 
 /// Redactors that were made lately, because making one takes longer than a run with a few secrets.
 const KEPT_MAX: usize = 16;
-/// Of all of them together; nine bytes each.
+/// States of all of them together; nine bytes each.
 const STATES_MAX: usize = 4 << 20;
 /// From so few bytes of secrets one is made in a millisecond.
 const QUICK_BYTES: usize = 8 << 10;

@@ -72,7 +72,13 @@ pub(crate) struct Run {
 impl Services {
     /// Lets the record say who serves here, and what has been left open by servers that died.
     pub(crate) fn begin_record(&self) -> Result<(), RequestError> {
-        let started = Self::note(Action::ServerStarted, Outcome::Ok, self.facts());
+        let facts = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "pid": std::process::id(),
+            "tier": self.sandboxes.tier,
+            "vault": self.secrets.vault.kind(),
+        });
+        let started = Self::note(Action::ServerStarted, Outcome::Ok, facts);
         self.record.note_now(started)?;
         self.record.close_lost()
     }
@@ -93,7 +99,7 @@ impl Services {
         }
     }
 
-    /// The same for a run, or a call of the session, which takes what was approved for the next one.
+    /// The state for a run, or a call of the session, which takes what was approved for the next one.
     pub(crate) fn state_for_run(&self, namespace: &Namespace, session: Option<&SessionId>) -> NamespaceState {
         let mut state = self.namespace_state(namespace, session);
         state.approved.once = self.approvals.rules().take_once(namespace, session);
@@ -104,16 +110,6 @@ impl Services {
     pub(crate) fn note(action: Action, outcome: Outcome, details: Value) -> Note<'static> {
         static OURS: LazyLock<Caller> = LazyLock::new(Caller::ours);
         Note::of(&OURS, "", action, details).ended(outcome)
-    }
-
-    /// What a server is, for the record of its start.
-    pub(crate) fn facts(&self) -> Value {
-        json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "pid": std::process::id(),
-            "tier": self.sandboxes.tier,
-            "vault": self.secrets.vault.kind(),
-        })
     }
 
     /// Nothing can be refused any more; that it is not on record is told by the log.

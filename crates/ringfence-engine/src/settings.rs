@@ -61,7 +61,7 @@ pub struct EngineSettings {
 /// Everything that outlives a request.
 #[derive(Clone, Debug)]
 pub struct RecordSettings {
-    /// Of this user alone; made when needed. Signing key and artifacts lie in it.
+    /// A directory of this user alone; made when needed. Signing key and artifacts lie in it.
     pub directory: PathBuf,
     /// The audit record.
     pub audit: AuditSettings,
@@ -71,7 +71,7 @@ pub struct RecordSettings {
     pub retention: Retention,
     /// What snapshots may take.
     pub snapshots: SnapshotLimits,
-    /// Are e-mail addresses, telephone, card and social security numbers taken out of what leaves.
+    /// Whether e-mail addresses, telephone, card and social security numbers are taken out of what leaves.
     pub personal: Personal,
 }
 
@@ -198,7 +198,7 @@ pub struct EgressRule {
 }
 
 impl EgressRule {
-    /// Does it let this namespace.
+    /// Whether it is for this namespace.
     pub fn is_for(&self, namespace: &Namespace) -> bool {
         matches(&self.namespace, namespace.as_str())
     }
@@ -220,14 +220,14 @@ pub struct EgressSettings {
 /// What is asked of code before it runs, and of data.
 #[derive(Clone, Debug)]
 pub struct CheckSettings {
-    /// Of requests that name none.
+    /// The profile of requests that name none.
     pub profile: Profile,
     /// Those that callers may choose. Without `unrestricted` what they name in `allowed_imports` is one of these
     /// profiles' or of the next setting's.
     pub profiles: BTreeSet<Profile>,
     /// Added to every profile that restricts.
     pub allowed_imports: BTreeSet<ModuleName>,
-    /// They take the place of the modules of `basic` and `strict`.
+    /// They replace the modules of `basic` and `strict`.
     pub only_allowed_imports: bool,
     /// Names whose import may be added where it is missing: `np`, `import numpy as np`.
     pub known_imports: BTreeMap<String, String>,
@@ -249,7 +249,7 @@ pub struct ListedWorkspace {
 }
 
 impl ListedWorkspace {
-    /// May this namespace have it.
+    /// Whether this namespace may have it.
     pub fn is_for(&self, namespace: &Namespace) -> bool {
         self.namespaces
             .iter()
@@ -257,7 +257,7 @@ impl ListedWorkspace {
     }
 }
 
-/// Is a text what a pattern says, or does it begin as one that ends with `*`.
+/// Whether a text is what a pattern says, or begins like a pattern that ends with `*`.
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(beginning) => text.starts_with(beginning),
@@ -268,13 +268,13 @@ fn matches(pattern: &str, text: &str) -> bool {
 /// Which packages there may be, and what it may take to install them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackagePolicy {
-    /// Are there any.
+    /// Whether there are any.
     pub enabled: bool,
     /// Names, or beginnings followed by `*`. What a package needs itself is not held against them.
     pub allow: Vec<String>,
     /// To install one set.
     pub timeout: Duration,
-    /// Of one set, installed.
+    /// Size of one set, installed.
     pub bytes_max: u64,
     /// Whom an installer reaches.
     pub hosts: Vec<IndexHost>,
@@ -290,7 +290,7 @@ pub enum IndexHost {
 }
 
 impl PackagePolicy {
-    /// May a request have these.
+    /// Refuses packages that the operator does not allow.
     pub(crate) fn check(&self, set: &BTreeSet<Requirement>) -> Result<(), RequestError> {
         if !self.enabled {
             return Err(RequestError::new(
@@ -327,7 +327,7 @@ pub struct SecretRule {
 }
 
 impl SecretRule {
-    /// Does it give this secret to this namespace.
+    /// Whether it gives this secret to this namespace.
     pub fn allows(&self, namespace: &Namespace, key: &EnvName) -> bool {
         matches(&self.namespace, namespace.as_str()) && matches(&self.key, key.as_str())
     }
@@ -397,16 +397,16 @@ pub struct PackageSettings {
 pub struct ResultSettings {
     /// After the end of the run.
     pub keep: Duration,
-    /// Of all namespaces. Where they are more, the oldest of the namespace that has most goes first.
+    /// Bytes of all namespaces. Where they are more, the oldest of the namespace that has most goes first.
     pub bytes_max: usize,
 }
 
 /// How many sessions there may be, and for how long.
 #[derive(Clone, Debug)]
 pub struct SessionSettings {
-    /// Of all namespaces.
+    /// Sessions of all namespaces.
     pub max: usize,
-    /// Of one.
+    /// Sessions of one namespace.
     pub per_namespace: usize,
     /// Without a call, where the caller says nothing.
     pub idle: Duration,
@@ -416,14 +416,14 @@ pub struct SessionSettings {
     pub age: Duration,
 }
 
-/// How many places stand ready, and what they know.
+/// How many sandboxes stand ready, and what they know.
 #[derive(Clone, Debug)]
 pub struct WarmSettings {
     /// For each pool when nothing happens; 0: none, every run starts cold.
     pub ready: usize,
     /// For each pool under load.
     pub ready_max: usize,
-    /// What all places that wait may take of the host's memory, with their templates.
+    /// What all sandboxes that wait may take of the host's memory, with their templates.
     pub memory_bytes: u64,
     /// Python modules that a second template imports, for programs that name them; none: no such template.
     pub preload_python: Vec<String>,
@@ -431,7 +431,7 @@ pub struct WarmSettings {
     pub preload_node: Vec<String>,
     /// A template is retired after so many forks, so that its layout in memory does not live for ever.
     pub template_forks: u32,
-    /// And when it is so old.
+    /// A template of this age is retired.
     pub template_age: Duration,
 }
 

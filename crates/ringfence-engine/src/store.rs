@@ -62,7 +62,8 @@ pub(crate) fn open(engine: &EngineSettings, server_id: &str) -> Result<Stores, R
 /// and the log says so aloud.
 fn open_record(settings: &RecordSettings, signer: &Signer, server_id: &str) -> Result<Record, RequestError> {
     let audit = &settings.audit;
-    let open = |place: Storage| Audit::open(place, audit.durability, signer.clone(), server_id.to_owned());
+    let open =
+        |storage: Storage| Audit::open(storage, audit.durability, signer.clone(), server_id.to_owned());
     let opened = open(audit.place.clone()).or_else(|error| match audit.on_failure {
         OnFailure::Deny => Err(record::unavailable(&error)),
         OnFailure::Warn => {
@@ -109,20 +110,17 @@ pub(crate) fn sweep_when_due(artifacts: &Arc<ArtifactStore>) {
 /// Where keys, secrets and the record lie, by whatever path.
 pub(crate) fn private(settings: &EngineSettings) -> Vec<PathBuf> {
     let record = &settings.record;
-    let mut places = vec![settings.state_dir.clone(), record.directory.clone()];
+    let mut paths = vec![settings.state_dir.clone(), record.directory.clone()];
     if let Storage::File(path) = &record.audit.place {
-        places.push(path.clone());
+        paths.push(path.clone());
     }
     if let VaultSettings::File { path, key } = &record.vault {
-        places.push(path.clone());
+        paths.push(path.clone());
         if let FileKey::KeyFile(path) = key {
-            places.push(path.clone());
+            paths.push(path.clone());
         }
     }
-    let real: Vec<PathBuf> = places
-        .iter()
-        .filter_map(|path| path.canonicalize().ok())
-        .collect();
-    places.extend(real);
-    places
+    let real: Vec<PathBuf> = paths.iter().filter_map(|path| path.canonicalize().ok()).collect();
+    paths.extend(real);
+    paths
 }

@@ -96,7 +96,7 @@ pub(crate) struct OutputSink {
 }
 
 impl OutputSink {
-    /// `keep`: so many bytes of it.
+    /// `keep`: bytes of it that are kept.
     pub(crate) fn new(stream: OutputStream, stdio: &Stdio, keep: u64) -> Self {
         Self {
             stream,
@@ -207,22 +207,15 @@ pub(crate) async fn collect(mut from: pipe::Receiver, mut outlet: OutputSink) ->
 
 /// Reads what a driver reports, as much of it as is taken.
 pub(crate) async fn drain(mut from: pipe::Receiver, keep: u64) -> Vec<u8> {
-    let keep = usize::try_from(keep).unwrap_or(usize::MAX);
-    let (mut kept, mut chunk) = (Vec::new(), Vec::with_capacity(CHUNK_BYTES));
-    loop {
-        chunk.clear();
-        match from.read_buf(&mut chunk).await {
-            Ok(0) => return kept,
-            Ok(count) => {
-                let room = keep.saturating_sub(kept.len()).min(count);
-                kept.extend_from_slice(&chunk[..room]);
-            }
-            Err(error) => {
-                tracing::warn!(%error, "reading a driver's report");
-                return kept;
-            }
-        }
+    let mut kept = Vec::new();
+    let read = async {
+        (&mut from).take(keep).read_to_end(&mut kept).await?;
+        tokio::io::copy(&mut from, &mut tokio::io::sink()).await
+    };
+    if let Err(error) = read.await {
+        tracing::warn!(%error, "reading a driver's report");
     }
+    kept
 }
 
 /// The output of a program that runs.
@@ -250,7 +243,7 @@ impl SoFar {
         [0, 1].map(|at| String::from_utf8_lossy(&kept[at]).into_owned())
     }
 
-    /// What comes after these places, of the first stream that has more.
+    /// What comes after these offsets, of the first stream that has more.
     pub(crate) fn after(&self, given: &mut [usize; 2]) -> Option<OutputChunk> {
         let kept = lock(&self.streams);
         let streams = [OutputStream::Stdout, OutputStream::Stderr];

@@ -1,11 +1,11 @@
-//! Places that stand ready before anybody wants them. A pool keeps a few for one plan, which knows nothing of any
-//! request; what belongs to a request is bound by its claim. Each is used once. A place that has ended, or was made
-//! under another plan, is never handed out.
+//! Sandboxes that stand ready before they are wanted. A pool keeps a few for one plan, which knows nothing of any
+//! request; what belongs to a request is bound by its claim. Each is used once. A sandbox that has ended, or was
+//! made under another plan, is never handed out.
 
 use crate::{
     backend::{Sandbox, Template},
     language::{Imports, PREPARE},
-    pool::{Made, MadeFrom, Pool, Purpose, SandboxSource},
+    pool::{Made, MadeFrom, Pool, Purpose},
     runtimes::{self, Toolchain},
     sandbox::{Sandboxes, Start},
 };
@@ -17,18 +17,18 @@ use std::{
     time::Duration,
 };
 
-/// In the place of a directory's name, in a plan that is compared and never made.
+/// Instead of a directory's name, in a plan that is compared and never made.
 const NO_ID: &str = "none";
 
 /// How often pools are looked after when nothing happens.
 const TENDING: Duration = Duration::from_secs(5);
-/// After a place could not be made, until the next attempt; doubled by each failure.
+/// After a sandbox could not be made, until the next attempt; doubled by each failure.
 const BACK_OFF: Duration = Duration::from_millis(250);
 const BACK_OFF_MAX: Duration = Duration::from_secs(60);
 
-/// A place for a request, with what its interpreter needs.
+/// A sandbox for a request, with what its interpreter needs.
 pub(crate) struct ReadySandbox {
-    pub(crate) place: Sandbox,
+    pub(crate) sandbox: Sandbox,
     pub(crate) toolchain: Arc<Toolchain>,
 }
 
@@ -45,10 +45,10 @@ pub(crate) fn begin(sandboxes: &Arc<Sandboxes>) {
     tokio::spawn(tend(Arc::downgrade(sandboxes)));
 }
 
-/// A place that waits for this request, if there is one, or one that its template makes now, which is nearly as quick.
+/// A sandbox that waits for this request, if there is one, or one that its template makes now: nearly as quick.
 /// What decides about a request's Python is which modules its text names; a wrong guess costs time and nothing else.
 /// `beside`: its interpreter may be there before it, unless one of these names in its workspace is a module's that
-/// would then be another. `None`: it may not, and starts in a place where none has been started.
+/// would then be another. `None`: it may not, and starts in a sandbox where none has been started.
 pub(crate) fn take(
     sandboxes: &Sandboxes,
     request: &ExecuteRequest,
@@ -68,15 +68,15 @@ pub(crate) fn take(
     // The most special one first.
     let pool = pools.iter_mut().rev().find(|pool| fits(pool))?;
     let toolchain = pool.toolchain.clone();
-    let place = match beside {
+    let sandbox = match beside {
         Some(beside) if !pool.is_shadowed_by(&request.files, &beside) => take_from(sandboxes, pool)?,
         // It has every interpreter, for scripts to call.
         _ => take_from(sandboxes, of(&mut pools, Purpose::Program(Language::Shell))?)?,
     };
-    Some(ReadySandbox { place, toolchain })
+    Some(ReadySandbox { sandbox, toolchain })
 }
 
-/// The same for a parser of our own.
+/// A sandbox that waits for a parser of our own.
 pub(crate) fn take_parser(sandboxes: &Sandboxes) -> Option<Sandbox> {
     let mut pools = sandboxes.pools.lock();
     take_from(sandboxes, of(&mut pools, Purpose::Parser)?)
@@ -89,7 +89,7 @@ fn of(pools: &mut [Pool], purpose: Purpose) -> Option<&mut Pool> {
 fn take_from(sandboxes: &Sandboxes, pool: &mut Pool) -> Option<Sandbox> {
     pool.pop(sandboxes.warm.ready_max).or_else(|| {
         let template = pool.template_to_fork(&sandboxes.warm)?;
-        sandboxes.native.place(pool.plan.clone(), Some(template)).ok()
+        sandboxes.native.spawn(pool.plan.clone(), Some(template)).ok()
     })
 }
 
@@ -148,13 +148,14 @@ fn compare(sandboxes: &Sandboxes, purpose: Purpose) {
     pools.sort_by_key(|pool| Purpose::ALL.iter().position(|purpose| *purpose == pool.purpose));
 }
 
-/// Makes one place of a pool. A pool that has been replaced meanwhile is not found any more, and the place is let go.
+/// Makes one sandbox of a pool. A pool that has been replaced meanwhile is not found any more, and the sandbox is let
+/// go.
 async fn make(sandboxes: Arc<Sandboxes>, plan: Arc<Plan>, failures: u32) {
     if failures > 0 {
         let pause = BACK_OFF.saturating_mul(1 << failures.min(10)).min(BACK_OFF_MAX);
         tokio::time::sleep(pause).await;
     }
-    let made = place(&sandboxes, &plan).await;
+    let made = make_one(&sandboxes, &plan).await;
     {
         let mut pools = sandboxes.pools.lock();
         let Some(pool) = pool_of(&mut pools, &plan) else {
@@ -169,7 +170,7 @@ async fn make(sandboxes: Arc<Sandboxes>, plan: Arc<Plan>, failures: u32) {
             Ok(None) => {}
             Ok(Some(made)) => pool.add(made, room),
             Err(error) => {
-                tracing::warn!(pool = ?pool.purpose, %error, "no place could be kept ready");
+                tracing::warn!(pool = ?pool.purpose, %error, "no sandbox could be kept ready");
                 pool.failed(error.message);
             }
         }
@@ -183,7 +184,7 @@ fn pool_of<'a>(pools: &'a mut [Pool], plan: &Arc<Plan>) -> Option<&'a mut Pool> 
 }
 
 /// Makes one. `None`: its template is just being made, or turns out to be good for nothing, or for too much memory.
-async fn place(sandboxes: &Sandboxes, plan: &Arc<Plan>) -> Result<Option<Made>, RequestError> {
+async fn make_one(sandboxes: &Sandboxes, plan: &Arc<Plan>) -> Result<Option<Made>, RequestError> {
     let origin = pool_of(&mut sandboxes.pools.lock(), plan).and_then(|pool| pool.origin(&sandboxes.warm));
     let template = match origin {
         None => return Ok(None),
@@ -200,17 +201,21 @@ async fn place(sandboxes: &Sandboxes, plan: &Arc<Plan>) -> Result<Option<Made>, 
             }
         }
     };
-    let place = sandboxes.native.place(own_plan(sandboxes, plan)?, template)?;
-    let told = place.parked().await?.imported;
-    let unknown = pool_of(&mut sandboxes.pools.lock(), plan).is_some_and(|pool| pool.place_bytes == 0);
+    let sandbox = sandboxes.native.spawn(own_plan(sandboxes, plan)?, template)?;
+    let (imported, _) = sandbox.parked().await?;
+    let unknown = pool_of(&mut sandboxes.pools.lock(), plan).is_some_and(|pool| pool.sandbox_bytes == 0);
     let bytes = match unknown {
-        true => Some(place.measure().await?),
+        true => Some(sandbox.measure().await?),
         false => None,
     };
-    Ok(Some(Made { place, told, bytes }))
+    Ok(Some(Made {
+        sandbox,
+        imported,
+        bytes,
+    }))
 }
 
-/// The plan of a pool; for each place another directory, where it has no root of its own.
+/// The plan of a pool; for each sandbox another directory, where it has no root of its own.
 fn own_plan(sandboxes: &Sandboxes, plan: &Arc<Plan>) -> Result<Arc<Plan>, RequestError> {
     let shown = match plan.layout.host_directory {
         None => None,
@@ -232,7 +237,7 @@ async fn template(
     wanted: Arc<Plan>,
 ) -> Result<Option<Arc<Template>>, RequestError> {
     let template = sandboxes.native.template(wanted).await?;
-    let bytes = template.place.measure().await?;
+    let bytes = template.sandbox.measure().await?;
     let mut pools = sandboxes.pools.lock();
     let others = pools.iter().filter(|pool| !Arc::ptr_eq(&pool.plan, plan));
     let taken: u64 = others.map(Pool::memory_bytes).sum();
@@ -247,7 +252,7 @@ async fn template(
     }))
 }
 
-/// How one of its places is made. `id` names its directory, where it has no root of its own.
+/// How one of its sandboxes is made. `id` names its directory, where it has no root of its own.
 fn plan_for(
     purpose: Purpose,
     sandboxes: &Sandboxes,
@@ -264,7 +269,8 @@ fn plan_for(
     sandboxes.plan(sandboxes.layout(id), toolchain, None, start)
 }
 
-/// Is Python forked from templates here. Without a pid namespace a fork and what it leaves would be the template's.
+/// Whether Python is forked from templates here. Without a pid namespace a fork and what it leaves would be the
+/// template's.
 fn forks(sandboxes: &Sandboxes) -> bool {
     sandboxes.tier == Tier::Full
 }
@@ -287,20 +293,17 @@ fn pool(sandboxes: &Sandboxes, purpose: Purpose) -> Option<Pool> {
         Some(language) => runtimes::toolchain(language, &sandboxes.runtimes).ok()?,
         None => Toolchain::default(),
     };
-    let source = match is_forked {
-        false => SandboxSource::Nothing,
+    let template = match is_forked {
+        false => None,
         true => {
             let (layout, start) = (sandboxes.layout(NO_ID), Start::Template(imports));
-            SandboxSource::Template {
-                plan: Arc::new(sandboxes.plan(layout, &toolchain, None, start).ok()?),
-                special: match imports {
-                    Imports::Basic => Vec::new(),
-                    Imports::Data => warm.preload_python.clone(),
-                },
-                current: None,
-            }
+            Some(Arc::new(sandboxes.plan(layout, &toolchain, None, start).ok()?))
         }
     };
     let plan = Arc::new(plan_for(purpose, sandboxes, &toolchain, NO_ID).ok()?);
-    Some(Pool::new(purpose, plan, toolchain, source, warm.ready))
+    let pool = Pool::new(purpose, plan, toolchain, template, warm.ready);
+    Some(match imports {
+        Imports::Basic => pool,
+        Imports::Data => pool.only_with(warm.preload_python.clone()),
+    })
 }

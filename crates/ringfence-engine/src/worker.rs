@@ -12,23 +12,23 @@ use ringfence_types::RequestError;
 use std::sync::Arc;
 
 /// What the worker of this name says to the input; it is as hostile as the input. `Ok(Err(..))`: it did not get to the
-/// end, and what ended it. A place that stands ready saves the time of making one.
+/// end, and what ended it. A sandbox that stands ready saves the time of making one.
 pub(crate) async fn run(
     sandboxes: &Sandboxes,
     name: &str,
     ready: Option<Sandbox>,
     input: Vec<u8>,
 ) -> Result<Result<Vec<u8>, Cause>, RequestError> {
-    let place = match ready {
-        Some(place) => place,
+    let sandbox = match ready {
+        Some(sandbox) => sandbox,
         None => {
             let id = uuid::Uuid::now_v7().to_string();
             let plan = sandboxes.plan_of_worker(&id, name)?;
-            sandboxes.native.place(Arc::new(plan), None)?
+            sandboxes.native.spawn(Arc::new(plan), None)?
         }
     };
     let claim = sandboxes.claim_of_worker();
-    let isolation = place.plan.isolation(&claim, &sandboxes.native.host);
+    let isolation = sandbox.plan.isolation(&claim, &sandboxes.native.host);
     let (_cancel, mut cancelled) = tokio::sync::watch::channel(false);
     let stdio = Stdio {
         stdin: Stdin::FromRequest,
@@ -37,7 +37,7 @@ pub(crate) async fn run(
         redactor: Redactor::none(),
         publisher: None,
     };
-    let started = place.claim(&claim, NO_BLOBS, &mut cancelled).await;
+    let started = sandbox.claim(&claim, NO_BLOBS, &mut cancelled).await;
     let started = started.map_err(|failed| failed.error)?;
     let running = Running::attach(started, stdio, claim.limits.output_bytes)?;
     let outcome = running.wait(cancelled, isolation).await?;

@@ -9,7 +9,7 @@ use ringfence_store::{
 use ringfence_types::{ErrorCode, RequestError};
 use std::io;
 
-/// What a caller may know of it.
+/// What a caller may know of an error in files.
 pub(crate) fn of_tree(error: &TreeError) -> RequestError {
     let new = |code, hint: &str| RequestError::new(code, format!("{error}."), hint);
     match error {
@@ -40,7 +40,7 @@ pub(crate) fn of_tree(error: &TreeError) -> RequestError {
     }
 }
 
-/// Of a disk that is full, whatever is left of the limit.
+/// The hint for a disk that is full, whatever is left of the limit.
 pub(crate) const FULL: &str = "The disk of the workspace is full: what is replaced takes room until the new is whole. Remove something, or ask for more `max_disk_mb`.";
 
 pub(crate) fn is_full(error: &io::Error) -> bool {
@@ -50,7 +50,7 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     )
 }
 
-/// What a caller may know of it.
+/// What a caller may know of an error in snapshots.
 pub(crate) fn of_snapshot(error: &SnapshotError) -> RequestError {
     let new = |code, hint: &str| RequestError::new(code, format!("{error}."), hint);
     match error {

@@ -351,7 +351,7 @@ fn unusable(namespace: &Namespace, error: &std::io::Error) -> RequestError {
 /// The largest file that is put or given in one piece.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// The same of a file that is put: where it lies on a disk of the host's, that is what is full.
+/// What a caller may know of a file that could not be written: on a disk of the host's, that disk is full.
 pub(crate) fn unwritten(error: &TreeError, lent: &WorkspaceLease) -> RequestError {
     match error {
         TreeError::Io(FileError { error, .. }) if workspace_error::is_full(error) && lent.is_on_host() => {
@@ -374,7 +374,7 @@ impl Workspaces {
         Ok(lent)
     }
 
-    /// The same without a request.
+    /// The directory behind a workspace, without a request.
     pub(crate) async fn acquire_for(
         &self,
         namespace: &Namespace,
@@ -384,7 +384,7 @@ impl Workspaces {
         let (shared, root, turn) = match source {
             WorkspaceSource::Private => return Ok(WorkspaceLease::default()),
             WorkspaceSource::Listed(name) => {
-                // Policy has put the directory in the name's place.
+                // Policy has replaced the name by its directory.
                 return Err(fault(format!("the workspace `{name}` was not looked up")));
             }
             WorkspaceSource::Host { directory, mode } => {

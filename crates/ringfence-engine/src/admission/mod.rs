@@ -83,7 +83,7 @@ struct State {
     share: Share,
     rates: Option<DefaultKeyedRateLimiter<Namespace>>,
     running: HashMap<u64, RunningRequest>,
-    last_place: u64,
+    last_number: u64,
     looked: Instant,
     waiting: usize,
     lines: HashMap<Namespace, Line>,
@@ -95,13 +95,8 @@ struct State {
     is_under_pressure: bool,
 }
 
-/// The waiting requests of one namespace: the urgent before the others.
-#[derive(Default)]
-struct Line {
-    high: VecDeque<Waiter>,
-    normal: VecDeque<Waiter>,
-    low: VecDeque<Waiter>,
-}
+/// The waiting requests of one namespace: the urgent before the others, each in order of arrival.
+type Line = VecDeque<Waiter>;
 
 struct Waiter {
     demand: Demand,
@@ -123,10 +118,10 @@ struct Taken {
 }
 
 impl Taken {
-    fn by<'a>(places: impl Iterator<Item = &'a RunningRequest>) -> Self {
-        places.fold(Self::default(), |taken, place| Self {
+    fn by<'a>(requests: impl Iterator<Item = &'a RunningRequest>) -> Self {
+        requests.fold(Self::default(), |taken, request| Self {
             places: taken.places + 1,
-            memory_bytes: taken.memory_bytes + place.memory_bytes,
+            memory_bytes: taken.memory_bytes + request.memory_bytes,
         })
     }
 }
@@ -170,10 +165,10 @@ pub(crate) enum TurnedAway {
     Stopping,
 }
 
-/// A place among the running requests.
+/// The right to run.
 pub(crate) struct Permit {
     queue: Queue,
-    place: u64,
+    number: u64,
 }
 
 /// What `queue status` shows.
@@ -231,7 +226,7 @@ impl Queue {
             settings,
             share,
             running: HashMap::new(),
-            last_place: 0,
+            last_number: 0,
             looked: Instant::now(),
             waiting: 0,
             lines: HashMap::new(),
@@ -263,19 +258,13 @@ impl Queue {
         let mut state = lock(&self.shared);
         state.looked = Instant::now();
         while let Some((namespace, waiter)) = state.next() {
-            let place = state.take(&namespace, waiter.demand);
-            started.push((waiter.answer, self.permit_of(place)));
+            let number = state.take(&namespace, waiter.demand);
+            started.push((waiter.answer, self.permit_of(number)));
         }
         drop(state);
         for (answer, permit) in started {
             // One that has gone away drops its permit, which starts the next.
             drop(answer.send(Ok(permit)));
-        }
-    }
-
-    fn start_waiting_when_due(&self) {
-        if lock(&self.shared).looked.elapsed() >= TICK {
-            self.start_waiting();
         }
     }
 
@@ -319,7 +308,7 @@ impl Queue {
             let admitted = state.admit(namespace, demand);
             self.publish_pressure(&mut state, namespace, &admitted);
             match admitted? {
-                Admitted::At(place) => return Ok(self.permit_of(place)),
+                Admitted::At(number) => return Ok(self.permit_of(number)),
                 Admitted::Waiting(waiter) => waiter,
             }
         };
@@ -327,7 +316,8 @@ impl Queue {
             loop {
                 match tokio::time::timeout(TICK, &mut waiter).await {
                     Ok(answered) => return answered,
-                    Err(_) => self.start_waiting_when_due(),
+                    Err(_) if lock(&self.shared).looked.elapsed() >= TICK => self.start_waiting(),
+                    Err(_) => {}
                 }
             }
         };
@@ -363,10 +353,10 @@ impl Queue {
         state.is_under_pressure = is_under_pressure;
     }
 
-    fn permit_of(&self, place: u64) -> Permit {
+    fn permit_of(&self, number: u64) -> Permit {
         Permit {
             queue: self.clone(),
-            place,
+            number,
         }
     }
 
@@ -426,7 +416,7 @@ impl State {
         let own = Taken::by(
             self.running
                 .values()
-                .filter(|place| place.namespace == *namespace),
+                .filter(|request| request.namespace == *namespace),
         );
         let (places_max, memory_max) = (self.settings.concurrency, self.settings.memory_bytes);
         // One that may use more than all is alone.
@@ -453,15 +443,15 @@ impl State {
     }
 
     fn take(&mut self, namespace: &Namespace, demand: Demand) -> u64 {
-        self.last_place += 1;
-        let place = RunningRequest {
+        self.last_number += 1;
+        let request = RunningRequest {
             namespace: namespace.clone(),
             memory_bytes: demand.memory_bytes.min(self.settings.memory_bytes),
             since: Instant::now(),
             time: demand.time,
         };
-        self.running.insert(self.last_place, place);
-        self.last_place
+        self.running.insert(self.last_number, request);
+        self.last_number
     }
 
     /// When a place is likely to be free for one more. What runs longer than usual is taken to run as long again, and
@@ -470,10 +460,10 @@ impl State {
         let own = self
             .running
             .values()
-            .filter(|place| place.namespace == *namespace);
-        let mut left: Vec<f64> = own.map(|place| place.left_ms(self.held_ms)).collect();
+            .filter(|request| request.namespace == *namespace);
+        let mut left: Vec<f64> = own.map(|request| request.left_ms(self.held_ms)).collect();
         if left.is_empty() {
-            left.extend(self.running.values().map(|place| place.left_ms(self.held_ms)));
+            left.extend(self.running.values().map(|request| request.left_ms(self.held_ms)));
         }
         left.sort_by(f64::total_cmp);
         let count = left.len().max(1);
@@ -483,12 +473,10 @@ impl State {
 
     /// Requests whose time was up, or that were cancelled, wait no more.
     fn forget_the_gone(&mut self) {
-        for line in self.lines.values_mut() {
-            for waiters in [&mut line.high, &mut line.normal, &mut line.low] {
-                waiters.retain(|waiter| !waiter.answer.is_closed());
-            }
-        }
-        self.lines.retain(|_, line| line.len() > 0);
+        self.lines.retain(|_, line| {
+            line.retain(|waiter| !waiter.answer.is_closed());
+            !line.is_empty()
+        });
         let lines = &self.lines;
         self.turns.retain(|(namespace, _)| lines.contains_key(namespace));
         self.waiting = self.lines.values().map(Line::len).sum();
@@ -498,7 +486,8 @@ impl State {
     fn make_room(&mut self, namespace: &Namespace) -> bool {
         let own = self.lines.get(namespace).map_or(0, Line::len);
         let longest = self.lines.values_mut().max_by_key(|line| line.len());
-        let Some(last) = longest.filter(|line| line.len() > own + 1).and_then(Line::last) else {
+        let longest = longest.filter(|line| line.len() > own + 1);
+        let Some(last) = longest.and_then(Line::pop_back) else {
             return false;
         };
         self.waiting -= 1;
@@ -526,7 +515,8 @@ impl State {
             self.turns.push_back((namespace.clone(), times));
         }
         let line = self.lines.entry(namespace.clone()).or_default();
-        line.of(demand.priority).push_back(Waiter { demand, answer });
+        let behind = line.partition_point(|one| one.demand.priority >= demand.priority);
+        line.insert(behind, Waiter { demand, answer });
         answered
     }
 
@@ -534,7 +524,7 @@ impl State {
     fn next(&mut self) -> Option<(Namespace, Waiter)> {
         let mut at = 0;
         while let Some((namespace, times)) = self.turns.get(at).cloned() {
-            let first = self.lines.get(&namespace).and_then(Line::first);
+            let first = self.lines.get(&namespace).and_then(Line::front);
             if let Some(waiter) = first
                 && !waiter.answer.is_closed()
                 && !self.fits(&namespace, waiter.demand)
@@ -544,9 +534,9 @@ impl State {
             }
             self.turns.remove(at);
             let line = self.lines.entry(namespace.clone()).or_default();
-            let next = line.next();
+            let next = line.pop_front();
             self.waiting -= usize::from(next.is_some());
-            if line.len() == 0 {
+            if line.is_empty() {
                 self.lines.remove(&namespace);
             } else if times > 1 {
                 self.turns.insert(at, (namespace.clone(), times - 1));
@@ -587,38 +577,6 @@ impl QueueSettings {
     }
 }
 
-impl Line {
-    fn of(&mut self, priority: Priority) -> &mut VecDeque<Waiter> {
-        match priority {
-            Priority::High => &mut self.high,
-            Priority::Normal => &mut self.normal,
-            Priority::Low => &mut self.low,
-        }
-    }
-
-    /// The least urgent that came last.
-    fn last(&mut self) -> Option<Waiter> {
-        let last = self.low.pop_back();
-        last.or_else(|| self.normal.pop_back())
-            .or_else(|| self.high.pop_back())
-    }
-
-    fn first(&self) -> Option<&Waiter> {
-        let first = self.high.front();
-        first.or(self.normal.front()).or(self.low.front())
-    }
-
-    fn next(&mut self) -> Option<Waiter> {
-        let next = self.high.pop_front();
-        next.or_else(|| self.normal.pop_front())
-            .or_else(|| self.low.pop_front())
-    }
-
-    fn len(&self) -> usize {
-        self.high.len() + self.normal.len() + self.low.len()
-    }
-}
-
 fn too_often(namespace: &Namespace, wait: Duration) -> RequestError {
     let retry_after_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
     error::busy(
@@ -648,8 +606,8 @@ fn busy(state: &State, namespace: &Namespace, why: &str) -> RequestError {
 impl Drop for Permit {
     fn drop(&mut self) {
         let mut state = lock(&self.queue.shared);
-        if let Some(place) = state.running.remove(&self.place) {
-            let held_ms = place.since.elapsed().as_secs_f64() * 1000.0;
+        if let Some(request) = state.running.remove(&self.number) {
+            let held_ms = request.since.elapsed().as_secs_f64() * 1000.0;
             state.held_ms = state.held_ms * 0.9 + held_ms * 0.1;
         }
         drop(state);

@@ -165,7 +165,7 @@ async fn the_time_to_come_back_is_that_of_what_runs() {
     let held = admit(&queue, "sleeper").await.ok().unwrap();
     let retry_after_ms = async |age| {
         let since = Instant::now().checked_sub(Duration::from_secs(age)).unwrap();
-        lock(&queue.shared).running.get_mut(&held.place).unwrap().since = since;
+        lock(&queue.shared).running.get_mut(&held.number).unwrap().since = since;
         admit(&queue, "a").await.err().unwrap().retry_after_ms.unwrap()
     };
     assert!(

@@ -15,7 +15,7 @@ use std::time::Duration;
 pub struct HostRequest {
     /// Whose programs.
     pub namespace: Namespace,
-    /// Of one session alone.
+    /// The only session that gets it; none: all of the namespace.
     pub session: Option<SessionId>,
     /// `host` or `host:port`.
     pub domain: String,

@@ -1,14 +1,11 @@
 //! What has become of a workspace: against a snapshot of it, or the directory below its overlay.
 
 use super::{
-    Engine,
-    files::{OpenWorkspace, Use, clean, open},
+    files::{OpenWorkspace, Use, WorkspaceAccess},
     overlay::of_session,
 };
 use crate::{
-    caller::Caller,
     changes::{Base, COMPARE, Difference, WALK},
-    store::blocking,
     workspace_error::{self, snapshot_id},
     workspaces::WorkspaceRef,
 };
@@ -23,21 +20,17 @@ use ringfence_store::{
 use ringfence_types::{Namespace, RequestError};
 use std::{io::Cursor, path::Path};
 
-impl Engine {
+impl WorkspaceAccess<'_> {
     /// What a workspace has that a snapshot has not, and the other way round: without an id, the latest snapshot of it.
     /// An overlay is compared with the directory below it.
-    pub async fn diff_workspace(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        whose: &WorkspaceRef,
-        base: Option<&str>,
-    ) -> Result<Difference, RequestError> {
-        self.note_call(caller, namespace.as_str(), "diff_workspace")
+    pub async fn diff(self, base: Option<&str>) -> Result<Difference, RequestError> {
+        let (engine, namespace) = (self.engine, self.namespace);
+        engine
+            .note_call(self.caller, namespace.as_str(), "diff_workspace")
             .await?;
         let base = base.map(snapshot_id).transpose()?;
-        if let WorkspaceRef::Session(id) = whose
-            && let Some(held) = of_session(self.services(), namespace, id).await?
+        if let WorkspaceRef::Session(id) = self.whose
+            && let Some(held) = of_session(engine.services(), namespace, id).await?
         {
             return match base {
                 None => Ok(held.difference().clone()),
@@ -47,24 +40,29 @@ impl Engine {
                 )),
             };
         }
-        let opened = open(self.services(), namespace, whose, Use::Read).await?;
-        let of = namespace.clone();
-        let (source, store) = (opened.source.clone(), self.services().snapshots.clone());
-        let found = self.with_snapshots(move |store| {
-            let id = match base {
-                Some(id) => Some(id),
-                None => latest(&store.list(&of)?, &source),
-            };
-            match id {
-                Some(id) => store.manifest(id, &of).map(Some),
-                None => Ok(None),
-            }
-        });
-        let base = found.await?;
-        let redactor = opened.redactor.clone();
-        let compared = blocking(move || compare(&store, base.as_ref(), &opened)).await?;
-        compared.map_err(|error| clean(workspace_error::of_tree(&error), &redactor))
+        let (store, of) = (engine.services().snapshots.clone(), namespace.clone());
+        self.with(Use::Read, move |opened| {
+            let base = saved_base(&store, base, &of, &opened.source);
+            let base = base.map_err(|error| workspace_error::of_snapshot(&error))?;
+            let compared = compare(&store, base.as_ref(), opened);
+            compared.map_err(|error| workspace_error::of_tree(&error))
+        })
+        .await
     }
+}
+
+/// The snapshot of this name, or the latest of this workspace.
+fn saved_base(
+    store: &SnapshotStore,
+    id: Option<SnapshotId>,
+    namespace: &Namespace,
+    source: &Source,
+) -> Result<Option<Snapshot>, SnapshotError> {
+    let id = match id {
+        Some(id) => Some(id),
+        None => latest(&store.list(namespace)?, source),
+    };
+    id.map(|id| store.manifest(id, namespace)).transpose()
 }
 
 fn latest(listed: &[ListedSnapshot], source: &Source) -> Option<SnapshotId> {

@@ -1,17 +1,8 @@
 //! Directories of a workspace that come and go as tar archives. What comes in is a stranger's; what goes out has passed
 //! the redactor file by file, so that the archive around it is whole.
 
-use super::{
-    Engine,
-    files::{self, OpenWorkspace, Use},
-};
-use crate::{
-    caller::Caller,
-    record::{Note, hex, outcome_of},
-    store::blocking,
-    workspace_error,
-    workspaces::WorkspaceRef,
-};
+use super::files::{Use, WorkspaceAccess};
+use crate::{record::hex, store::fault, workspace_error};
 use ringfence_store::{
     FileError,
     audit::Action,
@@ -20,7 +11,7 @@ use ringfence_store::{
         archive::{self, ArchiveError, Limits},
     },
 };
-use ringfence_types::{ErrorCode, Namespace, RequestError, WorkspacePath};
+use ringfence_types::{ErrorCode, RequestError, WorkspacePath};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -40,9 +31,9 @@ pub struct DirectoryPut {
     pub path: String,
     /// Files written.
     pub files: usize,
-    /// Of all of them.
+    /// Bytes of all files.
     pub size_bytes: u64,
-    /// Of the archive as it came, lower-case hex.
+    /// SHA-256 of the archive as it came, lower-case hex.
     pub sha256: String,
 }
 
@@ -53,7 +44,7 @@ pub struct DirectoryGot {
     pub path: String,
     /// Files and directories in the archive.
     pub entries: usize,
-    /// Of the archive, lower-case hex.
+    /// SHA-256 of the archive, lower-case hex.
     pub sha256: String,
     /// Links, special files, files with a second name, names that are no text or carry a secret. The first twenty.
     pub left_out: Vec<String>,
@@ -63,30 +54,25 @@ pub struct DirectoryGot {
     pub tar: Vec<u8>,
 }
 
-impl Engine {
+impl WorkspaceAccess<'_> {
     /// Unpacks a tar archive, plain or in gzip, below a directory of a workspace: all of it, or nothing.
     pub async fn put_directory(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        whose: &WorkspaceRef,
+        self,
         below: Option<WorkspacePath>,
         archive: Vec<u8>,
     ) -> Result<DirectoryPut, RequestError> {
         let digest = hex(&Sha256::digest(&archive));
         let path = shown(below.as_ref());
-        let details = json!({
-            "path": path, "archive": true, "bytes": archive.len(), "sha256": digest, "of": files::of(whose),
-        });
-        let put = self.with_directory(namespace, whose, Use::Write, move |opened| {
-            let alone = opened.one_by_one().map_err(FileError::at("lock", "."));
-            let _alone = alone.map_err(|error| ArchiveError::Tree(TreeError::Io(error)))?;
-            let room = opened.room.left(opened.root()).map_err(ArchiveError::Tree)?;
+        let details = json!({"path": path, "archive": true, "bytes": archive.len(), "sha256": digest});
+        let put = self.with(Use::Write, move |opened| {
+            let _alone = opened.one_by_one().map_err(|error| fault(error.to_string()))?;
+            let room = opened.room.left(opened.root());
+            let room = room.map_err(|error| workspace_error::of_tree(&error))?;
             archive::unpack(opened.root(), below.as_ref(), archive.as_slice(), within(room))
+                .map_err(|error| refusal(&error))
         });
-        let note = Note::of(caller, namespace.as_str(), Action::FilePut, details);
         let files = |done: &archive::Unpacked, details: &mut Value| details["files"] = json!(done.files);
-        let done = self.services().record.around(note, put, files).await?;
+        let done = self.change(Action::FilePut, details, put, files).await?;
         Ok(DirectoryPut {
             path,
             files: done.files,
@@ -98,14 +84,11 @@ impl Engine {
     /// Packs a directory of a workspace as a tar archive: without the secrets that its workspace's programs could have.
     /// A file whose content has one has a mark in its place, and one whose name has one is left out.
     pub async fn get_directory(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        whose: &WorkspaceRef,
+        self,
         below: Option<WorkspacePath>,
         bytes_max: u64,
     ) -> Result<DirectoryGot, RequestError> {
-        let path = shown(below.as_ref());
+        let details = json!({"path": shown(below.as_ref()), "archive": true});
         let limits = PackLimits {
             walk: Bounds {
                 entries: LIMITS.entries,
@@ -113,14 +96,15 @@ impl Engine {
             },
             bytes: bytes_max.min(LIMITS.bytes),
         };
-        let got = self.with_directory(namespace, whose, Use::Read, move |opened| {
+        let got = self.with(Use::Read, move |opened| {
             let mut tar = Bounded {
                 bytes: Vec::new(),
                 most: bytes_max,
             };
             let packed = tree::pack(opened.root(), below.as_ref(), &mut tar, limits, |bytes| {
                 opened.redactor.bytes(bytes)
-            })?;
+            });
+            let packed = packed.map_err(|error| refusal(&error))?;
             let left_out = packed.skipped.iter().take(LEFT_OUT_MAX);
             Ok(DirectoryGot {
                 path: opened.redactor.text(&shown(below.as_ref())).into_owned(),
@@ -133,23 +117,7 @@ impl Engine {
                 tar: tar.bytes,
             })
         });
-        let got = got.await;
-        let details = json!({"path": path, "archive": true, "of": files::of(whose)});
-        let note = Note::of(caller, namespace.as_str(), Action::FileRead, details);
-        self.note(note.ended(outcome_of(&got))).await?;
-        got
-    }
-
-    async fn with_directory<T: Send + 'static>(
-        &self,
-        namespace: &Namespace,
-        whose: &WorkspaceRef,
-        wish: Use,
-        act: impl FnOnce(&OpenWorkspace) -> Result<T, ArchiveError> + Send + 'static,
-    ) -> Result<T, RequestError> {
-        let opened = files::open(self.services(), namespace, whose, wish).await?;
-        let done = blocking(move || act(&opened)).await?;
-        done.map_err(|error| refusal(&error))
+        self.read(details, got).await
     }
 }
 

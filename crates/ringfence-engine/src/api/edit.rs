@@ -1,19 +1,10 @@
 //! A text in a file of a workspace, replaced by another. What reading the file would not show is neither found nor
 //! replaced: asking for it tells nothing of a secret.
 
-use super::{
-    Engine,
-    files::{self, OpenWorkspace, Use},
-};
-use crate::{
-    caller::Caller,
-    record::{Note, hex},
-    store::fault,
-    workspace_error,
-    workspaces::{FILE_BYTES_MAX, WorkspaceRef},
-};
+use super::files::{OpenWorkspace, Use, WorkspaceAccess};
+use crate::{record::hex, store::fault, workspace_error, workspaces::FILE_BYTES_MAX};
 use ringfence_store::{audit::Action, tree};
-use ringfence_types::{ErrorCode, Namespace, RequestError, WorkspacePath};
+use ringfence_types::{ErrorCode, RequestError, WorkspacePath};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -37,30 +28,20 @@ pub struct Edit {
 /// What became of it.
 #[derive(Clone, Debug)]
 pub struct Edited {
-    /// In so many places.
+    /// Number of places.
     pub replaced: usize,
-    /// Of the file as it is now, lower-case hex.
+    /// SHA-256 of the file as it is now, lower-case hex.
     pub sha256: String,
 }
 
-impl Engine {
+impl WorkspaceAccess<'_> {
     /// Replaces a text in a file; the file is written whole or not at all.
-    pub async fn edit_file(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        whose: &WorkspaceRef,
-        path: &WorkspacePath,
-        edit: Edit,
-    ) -> Result<Edited, RequestError> {
-        let wanted = path.clone();
-        let edited = self.in_workspace(namespace, whose, Use::Write, move |opened| {
-            opened.edit(&wanted, &edit)
-        });
-        let details = json!({"path": path, "of": files::of(whose), "edit": true});
-        let note = Note::of(caller, namespace.as_str(), Action::FilePut, details);
+    pub async fn edit_file(self, path: &WorkspacePath, edit: Edit) -> Result<Edited, RequestError> {
+        let details = json!({"path": path, "edit": true});
+        let path = path.clone();
+        let edited = self.with(Use::Write, move |opened| opened.edit(&path, &edit));
         let digest = |done: &Edited, details: &mut Value| details["sha256"] = json!(done.sha256);
-        self.services().record.around(note, edited, digest).await
+        self.change(Action::FilePut, details, edited, digest).await
     }
 }
 

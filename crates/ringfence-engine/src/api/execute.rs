@@ -5,7 +5,7 @@ use super::Engine;
 use crate::{
     caller::{Client, OutputChunk, Submission},
     error::task_died,
-    execution::{Executed, Source, execute},
+    execution::{ExecutionOutcome, Source, execute},
     overlay::HeldChanges,
     services::{Run, Services},
     store, warm,
@@ -100,11 +100,11 @@ fn source(services: &Services, submission: &mut Submission) -> Result<Source, Re
 async fn conclude(
     services: &Arc<Services>,
     id: &str,
-    executed: Result<Executed, RequestError>,
+    executed: Result<ExecutionOutcome, RequestError>,
     answer: oneshot::Sender<Answered>,
 ) {
     let (result, hold) = match executed {
-        Ok(Executed {
+        Ok(ExecutionOutcome {
             result,
             changes,
             hold,
@@ -157,7 +157,7 @@ impl Execution {
         self.finish_with_changes().await.map(|(result, _)| result)
     }
 
-    /// The same with what it did to an overlay, where the submission said that it is to be kept.
+    /// The result, with the changes to an overlay that the submission asked to hold.
     pub async fn finish_with_changes(
         mut self,
     ) -> Result<(ExecutionResult, Option<HeldChanges>), RequestError> {

@@ -3,7 +3,7 @@
 use super::Engine;
 use crate::{
     caller::Caller,
-    executions::{Cancelled, Entry, ExecutionLine, Following, Found, Progress, not_there},
+    executions::{Cancelled, Entry, ExecutionLine, ExecutionState, Following, Progress, not_there},
     store,
 };
 use ringfence_types::{Namespace, RequestError, SessionId};
@@ -17,7 +17,7 @@ impl Engine {
         namespace: &Namespace,
         id: &str,
         wait: Duration,
-    ) -> Result<Found, RequestError> {
+    ) -> Result<ExecutionState, RequestError> {
         self.note_call(caller, namespace.as_str(), "get_execution")
             .await?;
         let executions = &self.services().executions;
@@ -30,12 +30,12 @@ impl Engine {
         let Some(kept) = &entry.kept else {
             let [stdout, stderr] = entry.so_far.texts();
             let line = entry.line(id, &redactor);
-            return Ok(Found::Running(Progress { line, stdout, stderr }));
+            return Ok(ExecutionState::Running(Progress { line, stdout, stderr }));
         };
         let json = kept.result.clone()?;
         drop(state);
         let result = serde_json::from_slice(&json).map_err(|error| store::fault(error.to_string()))?;
-        Ok(Found::Ended(Box::new(result)))
+        Ok(ExecutionState::Ended(Box::new(result)))
     }
 
     /// The executions of this namespace, or of one of its sessions: those that run, and then the latest first.
@@ -55,7 +55,7 @@ impl Engine {
         self.lines([namespace.clone()], limit, is_meant).await
     }
 
-    /// The same of all namespaces. For the operator alone.
+    /// Lists the executions of all namespaces. For the operator alone.
     pub async fn all_executions(
         &self,
         caller: &Caller,

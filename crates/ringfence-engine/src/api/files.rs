@@ -21,11 +21,9 @@ use ringfence_store::{
     snapshots::Source,
     tree::{self, Bounds, EntryKind, ListBounds, TreeError},
 };
-use ringfence_types::{
-    ErrorCode, Limits, Namespace, RequestError, WorkspaceMode, WorkspacePath, WorkspaceSource,
-};
+use ringfence_types::{ErrorCode, Namespace, RequestError, WorkspaceMode, WorkspacePath, WorkspaceSource};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::{
     io,
@@ -59,12 +57,12 @@ pub struct FileFacts {
     pub mode: String,
     /// Unix time.
     pub modified_unix_ms: i64,
-    /// Of the content, lower-case hex; none of what is no plain file, or more than a listing reads.
+    /// SHA-256 of the content, lower-case hex; none for a file larger than a listing reads, or not a plain file.
     pub sha256: Option<String>,
 }
 
 /// A workspace that is open for one operation.
-pub(crate) struct OpenWorkspace {
+pub(super) struct OpenWorkspace {
     pub(crate) root: OwnedFd,
     /// What leaves passes it first.
     pub(crate) redactor: Redactor,
@@ -78,16 +76,16 @@ pub(crate) struct OpenWorkspace {
 /// What keeps others out of it meanwhile.
 struct Held {
     wish: Use,
-    session: Option<session::Turn>,
-    lent: WorkspaceLease,
+    turn: Option<session::Turn>,
+    lease: WorkspaceLease,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         if self.wish != Use::Read
-            && let Some(turn) = &self.session
+            && let Some(turn) = &self.turn
         {
-            turn.live().look_again();
+            turn.session().look_again();
         }
     }
 }
@@ -99,7 +97,7 @@ impl OpenWorkspace {
 
     /// Keeps other writers out where the workspace is shared; none: a private workspace is its session's.
     pub(crate) fn one_by_one(&self) -> io::Result<Option<Writing<'_>>> {
-        self.held.lent.turn().map(WorkspaceTurn::one_by_one).transpose()
+        self.held.lease.turn().map(WorkspaceTurn::one_by_one).transpose()
     }
 
     fn put(&self, path: &WorkspacePath, bytes: &[u8]) -> Result<(), RequestError> {
@@ -110,20 +108,20 @@ impl OpenWorkspace {
     }
 
     pub(crate) fn unwritten(&self, error: &TreeError) -> RequestError {
-        unwritten(error, &self.held.lent)
+        unwritten(error, &self.held.lease)
     }
 }
 
 /// What is done with a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(super) enum Use {
     Read,
     Write,
     Replace,
 }
 
 /// Opens a workspace, once those who are in its way have left it.
-pub(crate) async fn open(
+pub(super) async fn open(
     services: &Arc<Services>,
     namespace: &Namespace,
     whose: &WorkspaceRef,
@@ -134,14 +132,14 @@ pub(crate) async fn open(
     } else {
         Wanted::Shared
     };
-    let session = match whose {
+    let turn = match whose {
         WorkspaceRef::Namespace => None,
         WorkspaceRef::Session(id) => Some(services.sessions.find(namespace, id)?.turn_soon().await?),
     };
-    let live = session.as_ref().map(session::Turn::live);
-    let workspace = live.map_or(&WorkspaceSource::Namespace, |live| &live.workspace);
+    let session = turn.as_ref().map(session::Turn::session);
+    let workspace = session.map_or(&WorkspaceSource::Namespace, |session| &session.workspace);
     // Another session of the namespace may have left its secrets there, and this one may have those of yesterday.
-    let own = live.map_or(&[][..], |live| &live.lease.secrets);
+    let own = session.map_or(&[][..], |session| &session.lease.secrets);
     let redactor = services.secrets.redactor_of_all(namespace, own).await?;
     if let WorkspaceSource::Host { mode, .. } = workspace {
         check_shared(*mode, wish)?;
@@ -149,11 +147,11 @@ pub(crate) async fn open(
     if *workspace == WorkspaceSource::Namespace && wish != Use::Read {
         services.disk.check(namespace).await?;
     }
-    let lent = services
+    let lease = services
         .workspaces
         .acquire_for(namespace, workspace, wanted)
         .await?;
-    let mut root = lent.open(live.map(|live| &live.dirs))?;
+    let mut root = lease.open(session.map(|session| &session.dirs))?;
     if !matches!(workspace, WorkspaceSource::Host { .. }) {
         root = reopened(root).await?;
     }
@@ -161,16 +159,21 @@ pub(crate) async fn open(
         (WorkspaceSource::Namespace, _) | (_, WorkspaceRef::Namespace) => Source::Namespace,
         (_, WorkspaceRef::Session(id)) => Source::Session(id.to_string()),
     };
-    let room = match live {
-        Some(live) => live.room(),
-        None => Room::of(workspace, &usual_limits(services, namespace), DiskUse::default()),
+    let room = match session {
+        Some(session) => session.room(),
+        None => {
+            // What the namespace's programs have that ask for nothing.
+            let own = services.policy.own_limits(namespace);
+            let (limits, _) = policy::limits_of(&services.policy.current(), &own);
+            Room::of(workspace, &limits, DiskUse::default())
+        }
     };
     Ok(OpenWorkspace {
         root,
         redactor,
         source,
         room,
-        held: Held { wish, session, lent },
+        held: Held { wish, turn, lease },
     })
 }
 
@@ -202,73 +205,79 @@ async fn reopened(root: OwnedFd) -> Result<OwnedFd, RequestError> {
     blocking(reopen).await
 }
 
+/// A workspace, and who asks for something of it.
+#[derive(Clone, Copy)]
+pub struct WorkspaceAccess<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) caller: &'a Caller,
+    pub(super) namespace: &'a Namespace,
+    pub(super) whose: &'a WorkspaceRef,
+}
+
 impl Engine {
+    /// A workspace of this namespace, for one operation.
+    pub fn workspace<'a>(
+        &'a self,
+        caller: &'a Caller,
+        namespace: &'a Namespace,
+        whose: &'a WorkspaceRef,
+    ) -> WorkspaceAccess<'a> {
+        WorkspaceAccess {
+            engine: self,
+            caller,
+            namespace,
+            whose,
+        }
+    }
+}
+
+impl WorkspaceAccess<'_> {
     /// Writes a file, whole or not at all; the directories above it are made.
-    pub async fn put_file(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        whose: &WorkspaceRef,
-        path: &WorkspacePath,
-        bytes: Vec<u8>,
-    ) -> Result<FileFacts, RequestError> {
+    pub async fn put_file(self, path: &WorkspacePath, bytes: Vec<u8>) -> Result<FileFacts, RequestError> {
         let digest: [u8; 32] = Sha256::digest(&bytes).into();
-        let details = json!({"path": path, "bytes": bytes.len(), "sha256": hex(&digest), "of": of(whose)});
-        let put = self.in_workspace(namespace, whose, Use::Write, {
-            let path = path.clone();
-            move |opened| {
-                opened.put(&path, &bytes)?;
-                Ok(FileFacts {
-                    path: path.to_string(),
-                    kind: "file",
-                    size_bytes: bytes.len() as u64,
-                    mode: "0644".to_owned(),
-                    modified_unix_ms: i64::try_from(now_ms()).unwrap_or(i64::MAX),
-                    sha256: Some(hex(&digest)),
-                })
-            }
+        let details = json!({"path": path, "bytes": bytes.len(), "sha256": hex(&digest)});
+        let path = path.clone();
+        let put = self.with(Use::Write, move |opened| {
+            opened.put(&path, &bytes)?;
+            Ok(FileFacts {
+                path: path.to_string(),
+                kind: "file",
+                size_bytes: bytes.len() as u64,
+                mode: "0644".to_owned(),
+                modified_unix_ms: i64::try_from(now_ms()).unwrap_or(i64::MAX),
+                sha256: Some(hex(&digest)),
+            })
         });
-        let note = Note::of(caller, namespace.as_str(), Action::FilePut, details);
-        self.services().record.around(note, put, |_, _| ()).await
+        self.change(Action::FilePut, details, put, |_, _| ()).await
     }
 
     /// Reads a file: without the secrets that its workspace's programs could have.
     pub async fn get_file(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        whose: &WorkspaceRef,
+        self,
         path: &WorkspacePath,
         bytes_max: u64,
     ) -> Result<(FileFacts, Vec<u8>), RequestError> {
-        let wanted = path.clone();
-        let read = self.in_workspace(namespace, whose, Use::Read, move |opened| {
+        let details = json!({"path": path});
+        let path = path.clone();
+        let read = self.with(Use::Read, move |opened| {
             let most = bytes_max.min(FILE_BYTES_MAX);
-            let got = tree::get(opened.root(), &wanted, most).map_err(|error| unread(&error))?;
+            let got = tree::get(opened.root(), &path, most).map_err(|error| unread(&error))?;
             let bytes = opened.redactor.bytes(&got.bytes).into_owned();
             let digest = Sha256::digest(&bytes).into();
             let mut facts = facts(&got.entry, Some(digest), opened);
             facts.size_bytes = bytes.len() as u64;
             Ok((facts, bytes))
         });
-        let read = read.await;
-        let details = json!({"path": path, "of": of(whose)});
-        let note = Note::of(caller, namespace.as_str(), Action::FileRead, details);
-        self.note(note.ended(outcome_of(&read))).await?;
-        read
+        self.read(details, read).await
     }
 
-    /// What is below a directory of a workspace, or in all of it.
-    pub async fn list_files(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        whose: &WorkspaceRef,
-        below: Option<&WorkspacePath>,
-    ) -> Result<Vec<FileFacts>, RequestError> {
-        self.note_call(caller, namespace.as_str(), "list_files").await?;
+    /// What is below a directory of the workspace, or in all of it.
+    pub async fn list_files(self, below: Option<&WorkspacePath>) -> Result<Vec<FileFacts>, RequestError> {
+        self.engine
+            .note_call(self.caller, self.namespace.as_str(), "list_files")
+            .await?;
         let below = below.cloned();
-        let listed = self.in_workspace(namespace, whose, Use::Read, move |opened| {
+        let listed = self.with(Use::Read, move |opened| {
             let listed = tree::list(opened.root(), below.as_ref(), LIST_BOUNDS);
             let listed = listed.map_err(|error| workspace_error::of_tree(&error))?;
             Ok(listed
@@ -279,25 +288,47 @@ impl Engine {
         listed.await
     }
 
-    /// On a thread of its own, because a disk may take its time.
-    pub(crate) async fn in_workspace<T: Send + 'static>(
-        &self,
-        namespace: &Namespace,
-        whose: &WorkspaceRef,
+    /// On a thread of its own, because a disk may take its time. Names in a refusal are a program's words.
+    pub(super) async fn with<T: Send + 'static>(
+        self,
         wish: Use,
         act: impl FnOnce(&OpenWorkspace) -> Result<T, RequestError> + Send + 'static,
     ) -> Result<T, RequestError> {
-        let opened = open(self.services(), namespace, whose, wish).await?;
+        let opened = open(self.engine.services(), self.namespace, self.whose, wish).await?;
         let act = move || act(&opened).map_err(|error| clean(error, &opened.redactor));
         blocking(act).await?
     }
-}
 
-/// As it stands on record.
-pub(crate) fn of(whose: &WorkspaceRef) -> &str {
-    match whose {
-        WorkspaceRef::Namespace => "namespace",
-        WorkspaceRef::Session(id) => id.as_str(),
+    /// Changes something: it is on record before it is done, and after, with its outcome.
+    pub(super) async fn change<T>(
+        self,
+        action: Action,
+        details: Value,
+        act: impl Future<Output = Result<T, RequestError>>,
+        done: impl FnOnce(&T, &mut Value),
+    ) -> Result<T, RequestError> {
+        let note = self.note(action, details);
+        self.engine.services().record.around(note, act, done).await
+    }
+
+    /// Reads something: it is on record before it is answered.
+    pub(super) async fn read<T>(
+        self,
+        details: Value,
+        act: impl Future<Output = Result<T, RequestError>>,
+    ) -> Result<T, RequestError> {
+        let read = act.await;
+        let note = self.note(Action::FileRead, details);
+        self.engine.note(note.ended(outcome_of(&read))).await?;
+        read
+    }
+
+    fn note(&self, action: Action, mut details: Value) -> Note<'_> {
+        details["of"] = json!(match self.whose {
+            WorkspaceRef::Namespace => "namespace",
+            WorkspaceRef::Session(id) => id.as_str(),
+        });
+        Note::of(self.caller, self.namespace.as_str(), action, details)
     }
 }
 
@@ -321,7 +352,7 @@ fn facts(entry: &tree::TreeEntry, sha256: Option<[u8; 32]>, opened: &OpenWorkspa
 }
 
 /// Names in a refusal are a program's words.
-pub(crate) fn clean(mut refusal: RequestError, redactor: &Redactor) -> RequestError {
+pub(super) fn clean(mut refusal: RequestError, redactor: &Redactor) -> RequestError {
     refusal.message = redactor.text(&refusal.message).into_owned();
     refusal
 }
@@ -342,9 +373,4 @@ fn unread(error: &TreeError) -> RequestError {
         hint: hint.into(),
         ..refused
     }
-}
-
-/// What a namespace's programs have that ask for nothing.
-fn usual_limits(services: &Services, namespace: &Namespace) -> Limits {
-    policy::limits_of(&services.policy.current(), &services.policy.own_limits(namespace)).0
 }

@@ -21,7 +21,7 @@ pub use approvals::{HostRequest, egress_rule};
 pub use directories::{DirectoryGot, DirectoryPut};
 pub use edit::{Edit, Edited};
 pub use execute::{Canceller, Execution};
-pub use files::FileFacts;
+pub use files::{FileFacts, WorkspaceAccess};
 pub use observe::{Inspection, NewSecret, Reload, RunningNow, Stats, Warm};
 pub use packages::{Installation, Installed, PackageRequest};
 pub use runtimes::{Runtime, SandboxInfo};

@@ -37,11 +37,11 @@ const ARTIFACT_BYTES_MAX: u64 = 64 << 20;
 /// A server at this moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stats {
-    /// Of this server; stands in its audit records.
+    /// Id of this server, as in its audit records.
     pub server_id: String,
-    /// Of Ringfence.
+    /// Version of Ringfence.
     pub version: &'static str,
-    /// Of the server's process.
+    /// Process id of the server.
     pub pid: u32,
     /// Strength of its sandboxes.
     pub tier: String,
@@ -49,7 +49,7 @@ pub struct Stats {
     pub queue: QueueState,
     /// What stands ready.
     pub warm: Vec<Warm>,
-    /// Sessions that live.
+    /// Running sessions.
     pub sessions: usize,
     /// Where secrets come from.
     pub vault: &'static str,
@@ -79,7 +79,7 @@ pub struct Inspection {
     pub namespace: String,
     /// Its requests that are on their way.
     pub running: Vec<RunningNow>,
-    /// Those of them that wait for a place.
+    /// Requests in the queue.
     pub waiting: usize,
     /// Its sessions.
     pub sessions: Vec<Session>,
@@ -159,7 +159,7 @@ impl Engine {
         self.services().telemetry.metrics.count_call(tool, end, took);
     }
 
-    /// The same and the present state, as OpenMetrics text.
+    /// All counts and the present state, as OpenMetrics text.
     pub fn metrics(&self) -> String {
         let services = self.services();
         let queue = services.queue.look();

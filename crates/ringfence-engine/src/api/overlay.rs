@@ -38,15 +38,15 @@ pub(crate) async fn of_session(
     namespace: &Namespace,
     id: &SessionId,
 ) -> Result<Option<HeldChanges>, RequestError> {
-    let live = services.sessions.find(namespace, id)?;
-    let Some(lower) = live.lower.clone() else {
+    let session = services.sessions.find(namespace, id)?;
+    let Some(lower) = session.lower.clone() else {
         return Ok(None);
     };
-    let turn = live.turn_soon().await?;
-    let upper = live.dirs.changes.try_clone();
+    let turn = session.turn_soon().await?;
+    let upper = session.dirs.changes.try_clone();
     let upper = upper.map_err(|error| fault(error.to_string()))?;
     let of = ChangeOrigin::Session(id.clone());
-    let (layers, redactor) = (OverlayLayers { lower, upper }, live.lease.redactor.clone());
+    let (layers, redactor) = (OverlayLayers { lower, upper }, session.lease.redactor.clone());
     let mut held = HeldChanges::read(&services.record, namespace, of, layers, redactor).await?;
     held.turn = Some(Box::new(turn));
     Ok(Some(held))

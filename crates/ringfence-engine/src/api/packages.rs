@@ -127,16 +127,19 @@ async fn in_session(
     id: &SessionId,
     by: Requester,
 ) -> Result<SessionPackages, RequestError> {
-    let live = services.sessions.find(&wanted.namespace, id)?;
-    if live.language.runs_as() != wanted.language.runs_as() {
+    let session = services.sessions.find(&wanted.namespace, id)?;
+    if session.language.runs_as() != wanted.language.runs_as() {
         return Err(RequestError::invalid(
-            format!("the session speaks {}, not {}.", live.language, wanted.language),
+            format!(
+                "the session speaks {}, not {}.",
+                session.language, wanted.language
+            ),
             "Name the session's own language.",
         ));
     }
-    let _turn = live.turn(&by.client).await?;
+    let _turn = session.turn(&by.client).await?;
     take_turn(services, wanted, &by.client).await?;
-    let shown = session::provide(&services.packages, &live, by, &wanted.packages).await?;
+    let shown = session::provide(&services.packages, &session, by, &wanted.packages).await?;
     Ok(shown.unwrap_or_default())
 }
 

@@ -49,8 +49,8 @@ impl Engine {
         namespace: &Namespace,
         id: &SessionId,
     ) -> Result<bool, RequestError> {
-        let live = self.services().sessions.find(namespace, id);
-        let interrupted = live.map(|live| live.interrupt());
+        let session = self.services().sessions.find(namespace, id);
+        let interrupted = session.map(|session| session.interrupt());
         let details = json!({"tool": "interrupt_session", "session": id.as_str()});
         self.note_session(caller, namespace, details, &interrupted)
             .await?;
@@ -71,13 +71,13 @@ impl Engine {
     }
 
     async fn end_session(&self, namespace: &Namespace, id: &SessionId) -> Result<bool, RequestError> {
-        let live = match self.services().sessions.find(namespace, id) {
-            Ok(live) => live,
+        let session = match self.services().sessions.find(namespace, id) {
+            Ok(session) => session,
             Err(error) if error.code == ErrorCode::SessionEnded => return Ok(false),
             Err(error) => return Err(error),
         };
-        let mut gone = live.gone.subscribe();
-        live.stop(SessionEnd::Terminated);
+        let mut gone = session.gone.subscribe();
+        session.stop(SessionEnd::Terminated);
         match tokio::time::timeout(END_PATIENCE, gone.wait_for(Option::is_some)).await {
             Ok(_) => Ok(true),
             Err(_) => Err(RequestError::new(

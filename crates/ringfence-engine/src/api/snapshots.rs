@@ -2,7 +2,7 @@
 
 use super::{
     Engine,
-    files::{self, OpenWorkspace, Use},
+    files::{self, OpenWorkspace, Use, WorkspaceAccess},
 };
 use crate::{
     caller::Caller,
@@ -42,7 +42,7 @@ pub struct SnapshotFacts {
     pub of: String,
     /// Regular files.
     pub files: u64,
-    /// Of all of them.
+    /// Bytes of all files.
     pub size_bytes: u64,
 }
 
@@ -73,58 +73,23 @@ pub struct SnapshotRestored {
     pub unchanged: u64,
 }
 
-impl Engine {
-    /// Saves a workspace. A session's is saved between two of its calls.
-    pub async fn create_snapshot(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        whose: &WorkspaceRef,
-        description: String,
-    ) -> Result<SnapshotMade, RequestError> {
-        let of = namespace.clone();
-        let saved = self.with_workspace(namespace, whose, Use::Read, move |store, opened| {
-            let about = About {
-                namespace: of,
-                description,
-                source: opened.source.clone(),
-                time_unix_ms: now_ms(),
-            };
-            let (words, source) = (about.description.clone(), source(&about.source));
-            let time = about.time_unix_ms;
-            let created = store.create(opened.root(), about)?;
-            Ok(SnapshotMade {
-                snapshot: SnapshotFacts {
-                    snapshot_id: created.id.to_string(),
-                    description: words,
-                    created_unix_ms: time,
-                    of: source,
-                    files: created.files,
-                    size_bytes: created.bytes,
-                },
-                new_bytes: created.new_bytes,
-                stored_bytes: created.stored_bytes,
-                left_out: created
-                    .left_out
-                    .iter()
-                    .take(LEFT_OUT_MAX)
-                    .map(|left| opened.redactor.text(&left_out(left)).into_owned())
-                    .collect(),
-                left_out_count: created.left_out.len(),
-            })
-        });
-        let services = self.services();
+impl WorkspaceAccess<'_> {
+    /// Saves the workspace. A session's is saved between two of its calls.
+    pub async fn create_snapshot(self, description: String) -> Result<SnapshotMade, RequestError> {
+        let (services, namespace) = (self.engine.services(), self.namespace);
         let saved = async {
             services.disk.check(namespace).await?;
-            saved.await
+            let (store, of) = (services.snapshots.clone(), namespace.clone());
+            let save = move |opened: &OpenWorkspace| save(&store, of, description, opened);
+            self.with(Use::Read, save).await
         };
-        let details = json!({"of": files::of(whose)});
-        let note = Note::of(caller, namespace.as_str(), Action::SnapshotCreated, details);
         let facts = |made: &SnapshotMade, details: &mut Value| {
             details["snapshot"] = json!(made.snapshot.snapshot_id);
             details["bytes"] = json!(made.snapshot.size_bytes);
         };
-        let made = services.record.around(note, saved, facts).await?;
+        let made = self
+            .change(Action::SnapshotCreated, json!({}), saved, facts)
+            .await?;
         let kind = EventKind::SnapshotCreated {
             snapshot_id: made.snapshot.snapshot_id.clone(),
             size_bytes: made.snapshot.size_bytes,
@@ -132,7 +97,43 @@ impl Engine {
         services.telemetry.bus.publish(namespace.as_str(), None, kind);
         Ok(made)
     }
+}
 
+fn save(
+    store: &SnapshotStore,
+    namespace: Namespace,
+    description: String,
+    opened: &OpenWorkspace,
+) -> Result<SnapshotMade, RequestError> {
+    let created_unix_ms = now_ms();
+    let about = About {
+        namespace,
+        description: description.clone(),
+        source: opened.source.clone(),
+        time_unix_ms: created_unix_ms,
+    };
+    let created = store.create(opened.root(), about);
+    let created = created.map_err(|error| workspace_error::of_snapshot(&error))?;
+    let left_out = created.left_out.iter().take(LEFT_OUT_MAX);
+    Ok(SnapshotMade {
+        snapshot: SnapshotFacts {
+            snapshot_id: created.id.to_string(),
+            description,
+            created_unix_ms,
+            of: source(&opened.source),
+            files: created.files,
+            size_bytes: created.bytes,
+        },
+        new_bytes: created.new_bytes,
+        stored_bytes: created.stored_bytes,
+        left_out: left_out
+            .map(|left| opened.redactor.text(&self::left_out(left)).into_owned())
+            .collect(),
+        left_out_count: created.left_out.len(),
+    })
+}
+
+impl Engine {
     /// Makes the workspace from which a snapshot was taken, or that of another session, what it was: all of it or
     /// nothing.
     pub async fn restore_snapshot(
@@ -165,7 +166,7 @@ impl Engine {
     ) -> Result<SnapshotRestored, RequestError> {
         let of = namespace.clone();
         let manifest = self.with_snapshots(move |store| store.manifest(id, &of)).await?;
-        let is_own = into.is_none();
+        let is_own = into.is_none() && manifest.source != Source::Namespace;
         let whose = match (into, &manifest.source) {
             (Some(session), _) => WorkspaceRef::Session(session),
             (None, Source::Namespace) => WorkspaceRef::Namespace,
@@ -178,7 +179,6 @@ impl Engine {
             SnapshotKind::Directory | SnapshotKind::Link(_) => 0,
         });
         let needed: u64 = sizes.sum();
-        let is_own = is_own && matches!(whose, WorkspaceRef::Session(_));
         let opened = files::open(self.services(), namespace, &whose, Use::Replace).await;
         let opened = opened.map_err(|mut error| {
             if is_own && matches!(error.code, ErrorCode::SessionEnded | ErrorCode::NotFound) {
@@ -193,7 +193,7 @@ impl Engine {
         let restored = self.with_snapshots(move |store| {
             let alone = opened.one_by_one().map_err(FileError::at("lock", "."));
             let _alone = alone.map_err(SnapshotError::Io)?;
-            store.restore_for(&opened.source, id, &of, opened.root())
+            store.restore(&opened.source, id, &of, opened.root())
         });
         let restored = restored.await.map_err(|error| files::clean(error, &redactor))?;
         Ok(SnapshotRestored {
@@ -271,19 +271,6 @@ impl Engine {
         let mut document: Value = serde_json::from_slice(&text).map_err(|error| fault(error.to_string()))?;
         clean(&mut document, &redactor);
         Ok(document.to_string())
-    }
-
-    async fn with_workspace<T: Send + 'static>(
-        &self,
-        namespace: &Namespace,
-        whose: &WorkspaceRef,
-        wish: Use,
-        act: impl FnOnce(&SnapshotStore, &OpenWorkspace) -> Result<T, SnapshotError> + Send + 'static,
-    ) -> Result<T, RequestError> {
-        let opened = files::open(self.services(), namespace, whose, wish).await?;
-        let redactor = opened.redactor.clone();
-        let done = self.with_snapshots(move |store| act(store, &opened)).await;
-        done.map_err(|error| files::clean(error, &redactor))
     }
 
     pub(crate) async fn with_snapshots<T: Send + 'static>(

@@ -25,7 +25,7 @@ pub const DATA_BYTES_MAX: usize = 16 << 20;
 pub struct CodeRequest {
     /// Tenant.
     pub namespace: Namespace,
-    /// Of the code.
+    /// Language of the code.
     pub language: Language,
     /// Its text.
     pub code: String,

@@ -2,6 +2,7 @@
 
 use super::{
     Ask, KIND,
+    state::Question,
     words::{Decision, Verdict},
 };
 use crate::{caller::Caller, events::ApprovalFacts, record::Note};
@@ -23,10 +24,11 @@ impl ApprovalFacts {
 }
 
 /// What every record of a request has.
-pub(super) fn facts(ask: &Ask, id: &str, digest: &str) -> Value {
+pub(super) fn facts(question: &Question) -> Value {
+    let ask = &question.ask;
     let mut facts = json!({
-        "request": id,
-        "digest": digest,
+        "request": question.request.id,
+        "digest": question.digest,
         "kind": KIND,
         "what": ask.rule.to_string(),
     });
@@ -36,14 +38,8 @@ pub(super) fn facts(ask: &Ask, id: &str, digest: &str) -> Value {
     facts
 }
 
-pub(super) fn decided_note<'a>(
-    ask: &'a Ask,
-    id: &str,
-    digest: &str,
-    decision: &Decision,
-    by: &'a Caller,
-) -> Note<'a> {
-    let mut details = facts(ask, id, digest);
+pub(super) fn decided_note<'a>(question: &'a Question, decision: &Decision, by: &'a Caller) -> Note<'a> {
+    let (ask, mut details) = (&question.ask, facts(question));
     let outcome = match decision.verdict {
         Verdict::Approved(scope) => {
             details["scope"] = json!(scope);

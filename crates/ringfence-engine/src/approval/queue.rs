@@ -5,7 +5,7 @@ use super::{
     ApprovedRules, Ask, KIND, apply,
     notes::{decided_note, facts},
     shown,
-    state::{Pending, Stage, State, WAITING_MAX, not_open},
+    state::{Pending, Question, Stage, State, WAITING_MAX, not_open},
     words::{Answer, ApprovalRequest, Decision, DeniedBy, Scope, ScopeChoice, Verdict},
 };
 use crate::{
@@ -47,16 +47,9 @@ struct ApprovalQueue {
     changes: watch::Sender<u64>,
 }
 
-/// What a request is about that somebody has just answered.
-struct Taken {
-    request: ApprovalRequest,
-    digest: String,
-    ask: Ask,
-}
-
 /// What becomes of an ask when it comes.
 enum Entered {
-    New(Waiting, Box<ApprovalRequest>, String),
+    New(Waiting, Arc<Question>),
     Joined(Waiting, String),
     Decided(Decision),
     Refused(RequestError),
@@ -98,18 +91,35 @@ impl Approvals {
         }
     }
 
+    /// What a human has let a namespace's programs reach, but for one run alone.
+    pub(crate) fn approved(&self, namespace: &Namespace, session: Option<&SessionId>) -> Approved {
+        let rules = self.rules();
+        let of_namespace = rules.rules_for(namespace, None);
+        let own = session
+            .map(|_| rules.rules_for(namespace, session))
+            .unwrap_or_default();
+        Approved {
+            own: own
+                .into_iter()
+                .filter(|rule| !of_namespace.contains(rule))
+                .collect(),
+            of_namespace,
+            once: Vec::new(),
+        }
+    }
+
     /// Asks those who may answer. What is approved already, or was denied a moment ago, is not asked
     /// again; too many questions are refused.
     pub(crate) async fn ask(&self, ask: Ask) -> Result<Waiting, RequestError> {
         ask.check()?;
         let queue = &self.queue;
         match queue.enter(&ask) {
-            Entered::New(waiting, request, digest) => {
+            Entered::New(waiting, question) => {
                 // It is asked only once it is on record. Given up here, it is withdrawn.
                 queue
-                    .note_asked(&ask, Outcome::Pending, queue.asked(&ask, &request, &digest))
+                    .note_asked(&ask, Outcome::Pending, queue.asked(&question))
                     .await?;
-                queue.open(&request);
+                queue.open(&question);
                 Ok(waiting)
             }
             Entered::Joined(waiting, id) => {
@@ -127,7 +137,7 @@ impl Approvals {
         }
     }
 
-    /// The same of what is decided already, so that no person is asked.
+    /// Records a request that is decided already, so that no person is asked.
     pub(crate) async fn given(&self, ask: &Ask, decision: Decision) -> Result<Waiting, RequestError> {
         let mut details = json!({"kind": KIND, "what": ask.rule.to_string()});
         let outcome = match decision.verdict {
@@ -153,10 +163,10 @@ impl Approvals {
         by: &Caller,
     ) -> Result<Decision, RequestError> {
         let queue = self.queue.clone();
-        let (taken, decision) = queue.take(id, digest, answer, by)?;
+        let (question, decision) = queue.take(id, digest, answer, by)?;
         // The answer counts even if its client goes away.
         let by = by.clone();
-        let concluded = tokio::spawn(async move { queue.conclude(taken, decision, &by).await }).await;
+        let concluded = tokio::spawn(async move { queue.conclude(&question, decision, &by).await }).await;
         concluded.unwrap_or_else(|_| {
             Err(RequestError::new(
                 ErrorCode::SandboxFault,
@@ -170,19 +180,19 @@ impl Approvals {
     pub(crate) fn forget_session(&self, session: &SessionId) {
         self.queue.rules.forget_session(session);
         self.queue
-            .withdraw(|pending| pending.ask.session.as_ref() == Some(session));
+            .withdraw(|pending| pending.question.ask.session.as_ref() == Some(session));
     }
 
     /// Withdraws all requests, and accepts no more.
     pub(crate) fn close(&self) {
         lock(&self.queue.state).is_closed = true;
         self.queue.withdraw(|_| true);
-        self.queue.tell();
+        self.queue.announce();
     }
 }
 
 impl ApprovalQueue {
-    fn tell(&self) {
+    fn announce(&self) {
         self.changes.send_modify(|number| *number += 1);
     }
 
@@ -192,17 +202,15 @@ impl ApprovalQueue {
             .pending
             .values()
             .filter(|one| one.stage != Stage::New)
-            .filter(|one| namespace.is_none_or(|namespace| one.ask.namespace == *namespace))
-            .map(|one| one.request.clone())
+            .filter(|one| namespace.is_none_or(|namespace| one.question.ask.namespace == *namespace))
+            .map(|one| one.question.request.clone())
             .collect();
         requests.sort_by(|a, b| (a.since_unix_ms, &a.id).cmp(&(b.since_unix_ms, &b.id)));
         requests
     }
 
     pub(super) fn decision(&self, id: &str) -> Option<Decision> {
-        let state = lock(&self.state);
-        let found = state.decided.iter().rfind(|(known, _)| known == id);
-        found.map(|(_, decision)| decision.clone())
+        lock(&self.state).decision(id).cloned()
     }
 
     fn enter(self: &Arc<Self>, ask: &Ask) -> Entered {
@@ -212,16 +220,17 @@ impl ApprovalQueue {
         let (now, key) = (Instant::now(), ask.key());
         let mut state = lock(&self.state);
         state.prune(now);
-        let same = state.pending.iter_mut().find(|(_, one)| one.ask.key() == key);
+        let same = state
+            .pending
+            .iter_mut()
+            .find(|(_, one)| one.question.ask.key() == key);
         if let Some((id, pending)) = same {
             if pending.waiting >= WAITING_MAX {
                 let what = format!("{WAITING_MAX} wait for the answer to this request.");
                 return Entered::Refused(RequestError::new(ErrorCode::Busy, what, "Wait for that answer."));
             }
             pending.waiting += 1;
-            let id = id.clone();
-            let waiting = self.seat(pending, &id);
-            return Entered::Joined(waiting, id);
+            return Entered::Joined(self.waiting(pending), id.clone());
         }
         let is_same = |(_, namespace, rule): &(Instant, Namespace, Rule)| {
             *namespace == key.namespace && *rule == key.rule
@@ -233,32 +242,35 @@ impl ApprovalQueue {
             return Entered::Refused(refusal);
         }
         let request = self.request(ask, state.new_id());
-        let (id, digest) = (request.id.clone(), request.digest());
-        let pending = Pending {
-            request: request.clone(),
-            digest: digest.clone(),
+        let id = request.id.clone();
+        let question = Arc::new(Question {
+            digest: request.digest(),
+            request,
             ask: ask.clone(),
+        });
+        let pending = Pending {
+            question: question.clone(),
             stage: Stage::New,
             waiting: 1,
             told: watch::Sender::new(None),
         };
         let waiting = Waiting {
             is_first: true,
-            ..self.seat(&pending, &id)
+            ..self.waiting(&pending)
         };
         state.asked.push_back((now, ask.namespace.clone()));
         state.pending.insert(id, pending);
-        Entered::New(waiting, Box::new(request), digest)
+        Entered::New(waiting, question)
     }
 
-    fn seat(self: &Arc<Self>, pending: &Pending, id: &str) -> Waiting {
+    fn waiting(self: &Arc<Self>, pending: &Pending) -> Waiting {
         Waiting {
             told: pending.told.subscribe(),
-            request: Some(pending.request.clone()),
+            request: Some(pending.question.request.clone()),
             is_first: false,
             _waiter: Some(Waiter {
                 queue: self.clone(),
-                id: id.to_owned(),
+                id: pending.question.request.id.clone(),
             }),
         }
     }
@@ -284,22 +296,22 @@ impl ApprovalQueue {
     }
 
     /// From now on it can be answered, and the clock runs.
-    fn open(self: &Arc<Self>, request: &ApprovalRequest) {
-        let id = request.id.clone();
-        let (mut told, waits) = {
+    fn open(self: &Arc<Self>, question: &Question) {
+        let (id, ask) = (question.request.id.clone(), &question.ask);
+        let mut told = {
             let mut state = lock(&self.state);
             // Withdrawn meanwhile.
             let Some(pending) = state.pending.get_mut(&id) else {
                 return;
             };
             pending.stage = Stage::Open;
-            let facts = ApprovalFacts::of(&pending.ask, &id);
-            self.tell_event(&pending.ask, EventKind::ApprovalRequested(facts.clone()));
-            self.tell_event(&pending.ask, EventKind::EgressRequested(facts));
-            (pending.told.subscribe(), pending.ask.timeout(&self.settings))
+            let facts = ApprovalFacts::of(ask, &id);
+            self.publish(ask, EventKind::ApprovalRequested(facts.clone()));
+            self.publish(ask, EventKind::EgressRequested(facts));
+            pending.told.subscribe()
         };
-        self.tell();
-        let (queue, ends) = (Arc::downgrade(self), Instant::now() + waits);
+        self.announce();
+        let (queue, ends) = (Arc::downgrade(self), Instant::now() + ask.timeout(&self.settings));
         tokio::spawn(async move {
             tokio::select! {
                 // Decided, or the server is gone.
@@ -308,22 +320,12 @@ impl ApprovalQueue {
             }
             let Some(queue) = queue.upgrade() else { return };
             let denied = Decision::denied(DeniedBy::Timeout);
-            if let Some(taken) = queue.take_open(&id) {
+            let question = lock(&queue.state).take_open(&id);
+            if let Some(question) = question {
                 // Denied all the same; the log has said it.
-                drop(queue.conclude(taken, denied, &Caller::ours()).await);
+                drop(queue.conclude(&question, denied, &Caller::ours()).await);
             }
         });
-    }
-
-    fn take_open(&self, id: &str) -> Option<Taken> {
-        let mut state = lock(&self.state);
-        let pending = state.pending.get_mut(id).filter(|one| one.stage == Stage::Open)?;
-        pending.stage = Stage::Answered;
-        Some(Taken {
-            request: pending.request.clone(),
-            digest: pending.digest.clone(),
-            ask: pending.ask.clone(),
-        })
     }
 
     /// The first answer takes the request; one that does not fit it takes nothing.
@@ -333,26 +335,22 @@ impl ApprovalQueue {
         digest: &str,
         answer: Answer,
         by: &Caller,
-    ) -> Result<(Taken, Decision), RequestError> {
-        let decision = {
-            let state = lock(&self.state);
-            let pending = state.pending.get(id).filter(|one| one.stage == Stage::Open);
-            let Some(pending) = pending else {
-                let decided = state.decided.iter().rfind(|(known, _)| known == id);
-                return Err(not_open(id, decided.map(|(_, decision)| decision), &state));
-            };
-            if pending.digest != digest {
-                return Err(RequestError::new(
-                    ErrorCode::PolicyDenied,
-                    format!("the digest names something else than what the request {id} asks for."),
-                    "Look at the request again, and answer what you see.",
-                ));
-            }
-            self.decision_of(answer, &pending.ask, by)?
+    ) -> Result<(Arc<Question>, Decision), RequestError> {
+        let mut state = lock(&self.state);
+        let pending = state.pending.get(id).filter(|one| one.stage == Stage::Open);
+        let Some(pending) = pending else {
+            return Err(not_open(id, &state));
         };
-        let taken = self.take_open(id);
-        let taken = taken.ok_or_else(|| not_open(id, self.decision(id).as_ref(), &lock(&self.state)))?;
-        Ok((taken, decision))
+        if pending.question.digest != digest {
+            return Err(RequestError::new(
+                ErrorCode::PolicyDenied,
+                format!("the digest names something else than what the request {id} asks for."),
+                "Look at the request again, and answer what you see.",
+            ));
+        }
+        let decision = self.decision_of(answer, &pending.question.ask, by)?;
+        let question = state.take_open(id).ok_or_else(|| not_open(id, &state))?;
+        Ok((question, decision))
     }
 
     fn decision_of(&self, answer: Answer, ask: &Ask, by: &Caller) -> Result<Decision, RequestError> {
@@ -400,44 +398,39 @@ impl ApprovalQueue {
     /// Puts it on record, gives it its effect, and answers those that wait.
     async fn conclude(
         &self,
-        taken: Taken,
+        question: &Question,
         decision: Decision,
         by: &Caller,
     ) -> Result<Decision, RequestError> {
-        let Taken { request, digest, ask } = taken;
-        let recorded = self
-            .record
-            .note(decided_note(&ask, &request.id, &digest, &decision, by))
-            .await;
+        let recorded = self.record.note(decided_note(question, &decision, by)).await;
         let (decision, answer) = match recorded {
-            Ok(_) if apply(&self.rules, &ask, &decision) => (decision.clone(), Ok(decision)),
+            Ok(_) if apply(&self.rules, &question.ask, &decision) => (decision.clone(), Ok(decision)),
             Ok(_) => {
                 let denied = Decision::denied(DeniedBy::Limit);
-                let note = decided_note(&ask, &request.id, &digest, &denied, by);
-                let again = self.record.note(note).await;
+                let again = self.record.note(decided_note(question, &denied, by)).await;
                 (denied.clone(), again.map(|_| denied))
             }
             Err(error) if decision.is_approved() => (Decision::denied(DeniedBy::Limit), Err(error)),
             Err(error) => (decision, Err(error)),
         };
-        self.settle(&request.id, &decision);
+        self.settle(question, &decision);
         answer
     }
 
     /// Removes it, and answers those that wait.
-    fn settle(&self, id: &str, decision: &Decision) {
+    fn settle(&self, question: &Question, decision: &Decision) {
         {
             let mut state = lock(&self.state);
-            let Some(pending) = state.pending.remove(id) else {
+            let Some(pending) = state.pending.remove(&question.request.id) else {
                 return;
             };
-            state.remember(id, &pending, decision);
+            state.remember(question, decision);
             if pending.stage != Stage::New {
-                self.tell_decided(&pending.ask, id, decision);
+                self.publish_decision(question, decision);
             }
             pending.told.send_replace(Some(decision.clone()));
         }
-        self.tell();
+        self.announce();
     }
 
     /// One who waited does so no more.
@@ -452,13 +445,13 @@ impl ApprovalQueue {
             pending.waiting == 0 && pending.stage != Stage::Answered
         };
         if is_last {
-            self.withdraw(|pending| pending.request.id == id && pending.waiting == 0);
+            self.withdraw(|pending| pending.question.request.id == id && pending.waiting == 0);
         }
     }
 
     /// Denies what is not wanted any more, without waiting until that is on record.
     fn withdraw(&self, is_meant: impl Fn(&Pending) -> bool) {
-        let meant: Vec<(String, String, Ask)> = {
+        let meant: Vec<Arc<Question>> = {
             let mut state = lock(&self.state);
             let meant = state.pending.values_mut();
             meant
@@ -467,27 +460,22 @@ impl ApprovalQueue {
                     if pending.stage == Stage::Open {
                         pending.stage = Stage::Answered;
                     }
-                    (
-                        pending.request.id.clone(),
-                        pending.digest.clone(),
-                        pending.ask.clone(),
-                    )
+                    pending.question.clone()
                 })
                 .collect()
         };
         let (denied, ours) = (Decision::denied(DeniedBy::Gone), Caller::ours());
-        for (id, digest, ask) in meant {
-            self.record
-                .note_unwaited(decided_note(&ask, &id, &digest, &denied, &ours));
-            self.settle(&id, &denied);
+        for question in meant {
+            self.record.note_unwaited(decided_note(&question, &denied, &ours));
+            self.settle(&question, &denied);
         }
     }
 
-    fn asked(&self, ask: &Ask, request: &ApprovalRequest, digest: &str) -> Value {
-        let mut details = facts(ask, &request.id, digest);
-        details["expires_unix_ms"] = json!(request.expires_unix_ms);
-        if !ask.reason.is_empty() {
-            details["reason"] = json!(self.redactor.text(&ask.reason));
+    fn asked(&self, question: &Question) -> Value {
+        let mut details = facts(question);
+        details["expires_unix_ms"] = json!(question.request.expires_unix_ms);
+        if !question.ask.reason.is_empty() {
+            details["reason"] = json!(self.redactor.text(&question.ask.reason));
         }
         details
     }
@@ -504,20 +492,21 @@ impl ApprovalQueue {
         self.record.note(note).await.map(drop)
     }
 
-    fn tell_event(&self, ask: &Ask, kind: EventKind) {
+    fn publish(&self, ask: &Ask, kind: EventKind) {
         let execution = ask.execution.as_deref();
         self.bus.publish(ask.namespace.as_str(), execution, kind);
     }
 
-    fn tell_decided(&self, ask: &Ask, id: &str, decision: &Decision) {
+    fn publish_decision(&self, question: &Question, decision: &Decision) {
+        let ask = &question.ask;
         let facts = ApprovalFacts {
             decided_by: Some(decision.decided_by.clone()),
             approved: Some(decision.is_approved()),
             scope: decision.scope().map(Scope::as_str),
-            ..ApprovalFacts::of(ask, id)
+            ..ApprovalFacts::of(ask, &question.request.id)
         };
-        self.tell_event(ask, EventKind::ApprovalDecided(facts.clone()));
-        self.tell_event(
+        self.publish(ask, EventKind::ApprovalDecided(facts.clone()));
+        self.publish(
             ask,
             if decision.is_approved() {
                 EventKind::EgressApproved(facts)
@@ -525,25 +514,6 @@ impl ApprovalQueue {
                 EventKind::EgressDenied(facts)
             },
         );
-    }
-}
-
-impl Approvals {
-    /// What a human has let a namespace's programs reach, but for one run alone.
-    pub(crate) fn approved(&self, namespace: &Namespace, session: Option<&SessionId>) -> Approved {
-        let rules = self.rules();
-        let of_namespace = rules.rules_for(namespace, None);
-        let own = session
-            .map(|_| rules.rules_for(namespace, session))
-            .unwrap_or_default();
-        Approved {
-            own: own
-                .into_iter()
-                .filter(|rule| !of_namespace.contains(rule))
-                .collect(),
-            of_namespace,
-            once: Vec::new(),
-        }
     }
 }
 

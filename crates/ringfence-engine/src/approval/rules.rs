@@ -25,8 +25,8 @@ const ONCE: Duration = Duration::from_secs(15 * 60);
 struct Approved {
     rule: Rule,
     namespace: Namespace,
-    holder: RuleOwner,
-    /// None: as long as its holder.
+    owner: RuleOwner,
+    /// None: as long as its owner.
     until: Option<Instant>,
     decision: Decision,
 }
@@ -62,8 +62,8 @@ impl ApprovedRules {
         let now = Instant::now();
         let is_theirs = |approved: &&Approved| {
             approved.namespace == *namespace
-                && approved.is_live(now)
-                && match &approved.holder {
+                && approved.is_valid(now)
+                && match &approved.owner {
                     RuleOwner::Namespace => true,
                     RuleOwner::Session(id) => Some(id) == session,
                     RuleOwner::Next(_) => false,
@@ -82,8 +82,8 @@ impl ApprovedRules {
         let mut taken = Vec::new();
         lock(&self.all).retain(|approved| {
             let is_theirs = approved.namespace == *namespace
-                && matches!(&approved.holder, RuleOwner::Next(of) if of.as_ref() == session);
-            if is_theirs && approved.is_live(now) {
+                && matches!(&approved.owner, RuleOwner::Next(of) if of.as_ref() == session);
+            if is_theirs && approved.is_valid(now) {
                 taken.push(approved.rule.clone());
             }
             !is_theirs
@@ -98,11 +98,11 @@ impl ApprovedRules {
 
     /// What a session had by approval ends with it.
     pub(crate) fn forget_session(&self, session: &SessionId) {
-        let is_its = |holder: &RuleOwner| match holder {
+        let is_its = |owner: &RuleOwner| match owner {
             RuleOwner::Session(id) | RuleOwner::Next(Some(id)) => id == session,
             RuleOwner::Next(None) | RuleOwner::Namespace => false,
         };
-        self.remove(|approved| is_its(&approved.holder));
+        self.remove(|approved| is_its(&approved.owner));
     }
 
     /// The decision by which an ask has been approved already.
@@ -111,9 +111,9 @@ impl ApprovedRules {
         let all = lock(&self.all);
         let stands = all.iter().find(|approved| {
             approved.namespace == ask.namespace
-                && approved.is_live(now)
+                && approved.is_valid(now)
                 && ask.rule.is_within(&approved.rule)
-                && match &approved.holder {
+                && match &approved.owner {
                     RuleOwner::Namespace => true,
                     RuleOwner::Session(id) => Some(id) == ask.session.as_ref(),
                     // The run that waits is not the next.
@@ -127,14 +127,14 @@ impl ApprovedRules {
     pub(super) fn has_room(&self, namespace: &Namespace) -> bool {
         let now = Instant::now();
         let mut all = lock(&self.all);
-        all.retain(|approved| approved.is_live(now));
+        all.retain(|approved| approved.is_valid(now));
         let of_it = all.iter().filter(|approved| approved.namespace == *namespace);
         of_it.count() < RULES_MAX && all.len() < ALL_MAX
     }
 
     /// False: there is no room.
     pub(super) fn add(self: &Arc<Self>, ask: &Ask, scope: Scope, decision: &Decision) -> bool {
-        let holder = match (scope, &ask.session) {
+        let owner = match (scope, &ask.session) {
             (Scope::Once, session) => RuleOwner::Next(session.clone()),
             (Scope::Session, Some(session)) => RuleOwner::Session(session.clone()),
             // It is refused before it comes here.
@@ -156,7 +156,7 @@ impl ApprovedRules {
         lock(&self.all).push(Approved {
             rule: ask.rule.clone(),
             namespace: ask.namespace.clone(),
-            holder,
+            owner,
             until,
             decision: decision.clone(),
         });
@@ -167,17 +167,17 @@ impl ApprovedRules {
                 tokio::time::sleep_until(until).await;
                 if let Some(rules) = rules.upgrade() {
                     let now = Instant::now();
-                    rules.remove(|approved| !approved.is_live(now));
+                    rules.remove(|approved| !approved.is_valid(now));
                 }
             });
         }
         true
     }
 
-    fn remove(&self, is_over: impl Fn(&Approved) -> bool) {
+    fn remove(&self, is_meant: impl Fn(&Approved) -> bool) {
         let mut all = lock(&self.all);
         let before = all.len();
-        all.retain(|approved| !is_over(approved));
+        all.retain(|approved| !is_meant(approved));
         let has_changed = all.len() != before;
         drop(all);
         if has_changed {
@@ -191,7 +191,7 @@ impl ApprovedRules {
 }
 
 impl Approved {
-    fn is_live(&self, now: Instant) -> bool {
+    fn is_valid(&self, now: Instant) -> bool {
         self.until.is_none_or(|until| now < until)
     }
 }

@@ -9,6 +9,7 @@ use ringfence_egress::Rule;
 use ringfence_types::{ErrorCode, Namespace, RequestError};
 use std::{
     collections::{HashMap, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 use tokio::{sync::watch, time::Instant};
@@ -22,7 +23,7 @@ const ALL_PER_MINUTE: usize = 60;
 const MINUTE: Duration = Duration::from_secs(60);
 /// Who may wait for the answer to one request.
 pub(super) const WAITING_MAX: usize = 64;
-/// For so long the same is not asked again that was denied.
+/// How long a denied request is not asked again.
 const LATELY: Duration = Duration::from_secs(60);
 /// Denials and decisions that are remembered.
 const REMEMBERED_MAX: usize = 256;
@@ -39,11 +40,16 @@ pub(super) struct State {
     pub(super) is_closed: bool,
 }
 
-/// A request that is not decided yet.
-pub(super) struct Pending {
+/// A request as it is shown, and what it asks for.
+pub(super) struct Question {
     pub(super) request: ApprovalRequest,
     pub(super) digest: String,
     pub(super) ask: Ask,
+}
+
+/// A request that is not decided yet.
+pub(super) struct Pending {
+    pub(super) question: Arc<Question>,
     pub(super) stage: Stage,
     pub(super) waiting: usize,
     pub(super) told: watch::Sender<Option<Decision>>,
@@ -84,7 +90,7 @@ impl State {
         let pending_of_it = self
             .pending
             .values()
-            .filter(|one| one.ask.namespace == *namespace);
+            .filter(|one| one.question.ask.namespace == *namespace);
         if pending_of_it.count() >= PENDING_MAX || self.pending.len() >= ALL_PENDING_MAX {
             return full(
                 format!(
@@ -110,21 +116,32 @@ impl State {
         None
     }
 
+    /// The request that somebody answers now.
+    pub(super) fn take_open(&mut self, id: &str) -> Option<Arc<Question>> {
+        let pending = self.pending.get_mut(id).filter(|one| one.stage == Stage::Open)?;
+        pending.stage = Stage::Answered;
+        Some(pending.question.clone())
+    }
+
+    /// What became of a request, if that is remembered.
+    pub(super) fn decision(&self, id: &str) -> Option<&Decision> {
+        let found = self.decided.iter().rfind(|(known, _)| known == id);
+        found.map(|(_, decision)| decision)
+    }
+
     pub(super) fn new_id(&self) -> String {
         loop {
             let random = uuid::Uuid::now_v7().as_u128();
             // The lower half of it is random.
             let id = format!("{:08x}", random & 0xffff_ffff);
-            let is_known =
-                self.pending.contains_key(&id) || self.decided.iter().any(|(known, _)| *known == id);
-            if !is_known {
+            if !self.pending.contains_key(&id) && self.decision(&id).is_none() {
                 return id;
             }
         }
     }
 
-    pub(super) fn remember(&mut self, id: &str, pending: &Pending, decision: &Decision) {
-        let Ask { rule, namespace, .. } = &pending.ask;
+    pub(super) fn remember(&mut self, question: &Question, decision: &Decision) {
+        let Ask { rule, namespace, .. } = &question.ask;
         match decision.verdict {
             Verdict::Denied(DeniedBy::Human | DeniedBy::Timeout) => {
                 self.denied
@@ -135,7 +152,8 @@ impl State {
                 .denied
                 .retain(|(_, of, what)| of != namespace || what != rule),
         }
-        self.decided.push_back((id.to_owned(), decision.clone()));
+        self.decided
+            .push_back((question.request.id.clone(), decision.clone()));
         while self.denied.len() > REMEMBERED_MAX {
             self.denied.pop_front();
         }
@@ -146,38 +164,26 @@ impl State {
 }
 
 /// Why a request cannot be answered.
-pub(super) fn not_open(id: &str, decided: Option<&Decision>, state: &State) -> RequestError {
-    let conflict = |what: String| {
-        RequestError::new(
-            ErrorCode::Conflict,
-            what,
-            "`ringfence approvals list` has those that wait.",
-        )
-    };
-    let id: String = id.chars().take(16).filter(char::is_ascii_alphanumeric).collect();
-    match decided {
-        Some(decision) => {
+pub(super) fn not_open(id: &str, state: &State) -> RequestError {
+    let is_answered = |pending: &Pending| pending.stage == Stage::Answered;
+    let (code, what) = match (state.decision(id), state.pending.get(id)) {
+        (Some(decision), _) => {
             let how = if decision.is_approved() {
                 "approved"
             } else {
                 "denied"
             };
-            conflict(format!(
-                "the request {id} is decided already: {how} by {}.",
-                decision.decided_by
-            ))
+            let by = &decision.decided_by;
+            (
+                ErrorCode::Conflict,
+                format!("the request {id} is decided already: {how} by {by}."),
+            )
         }
-        None if state
-            .pending
-            .get(&id)
-            .is_some_and(|one| one.stage == Stage::Answered) =>
-        {
-            conflict(format!("the request {id} is decided already."))
-        }
-        None => RequestError::new(
-            ErrorCode::NotFound,
-            "there is no such request.",
-            "`ringfence approvals list` has those that wait.",
+        (None, Some(pending)) if is_answered(pending) => (
+            ErrorCode::Conflict,
+            format!("the request {id} is decided already."),
         ),
-    }
+        _ => (ErrorCode::NotFound, "there is no such request.".to_owned()),
+    };
+    RequestError::new(code, what, "`ringfence approvals list` has those that wait.")
 }

@@ -182,7 +182,7 @@ pub enum DeniedBy {
     Timeout,
     /// Its requester is gone, or the server stops.
     Gone,
-    /// The same was denied a moment ago.
+    /// An equal request was denied a moment ago.
     Lately,
     /// An approval could not be put on record, or there is no room for it.
     Limit,

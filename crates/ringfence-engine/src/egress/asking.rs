@@ -21,20 +21,19 @@ use tokio::{sync::watch, task::JoinSet};
 
 /// A run, or a call, asks about so many different hosts and ports: each once, whatever the answer.
 const QUESTIONS_MAX: usize = 8;
-/// Of which so many wait for an answer at once; half of what a namespace may have, so that one sandbox is not all of
-/// it.
+/// Questions that wait for an answer at once: half of what a namespace may have, so that one sandbox does not take all.
 const OPEN_MAX: usize = 4;
 
 pub(super) struct ApprovalScope {
     egress: Weak<Egress>,
     terms: Arc<LeasePolicy>,
-    veil: EgressRedactor,
+    redactor: EgressRedactor,
     round: Mutex<Option<OpenQuestions>>,
 }
 
 type Answered = Result<(), NotApproved>;
 
-/// Of the run, or the call, that goes on.
+/// The questions of the run, or the call, that goes on.
 struct OpenQuestions {
     by: Requester,
     patience: Duration,
@@ -44,11 +43,11 @@ struct OpenQuestions {
 }
 
 impl ApprovalScope {
-    pub(super) fn new(egress: &Arc<Egress>, terms: &Arc<LeasePolicy>, veil: EgressRedactor) -> Arc<Self> {
+    pub(super) fn new(egress: &Arc<Egress>, terms: &Arc<LeasePolicy>, redactor: EgressRedactor) -> Arc<Self> {
         Arc::new(Self {
             egress: Arc::downgrade(egress),
             terms: terms.clone(),
-            veil,
+            redactor,
             round: Mutex::new(None),
         })
     }
@@ -79,7 +78,7 @@ impl ApprovalScope {
         if let Some(known) = round.questions.get(to) {
             return Ok(known.clone());
         }
-        if self.veil.hides(&to.host.to_string()) {
+        if self.redactor.hides(&to.host.to_string()) {
             return Err(not_asked("the name holds a secret"));
         }
         if round.questions.len() >= QUESTIONS_MAX {

@@ -2,9 +2,9 @@
 //! owns its task; nothing here depends on a client that waits.
 
 use super::{
+    outcome::{ExecutionOutcome, PhaseTimer},
     pipeline,
-    report::{Clock, Executed},
-    states::{Request, Source},
+    states::{ExecutionContext, Source},
 };
 use crate::{
     caller::{Caller, Client, Submission},
@@ -16,37 +16,33 @@ use crate::{
 use ringfence_types::{Denial, ExitKind, Language, Namespace, Phases, RequestError, ResourceUsage};
 use std::sync::Arc;
 
-/// One execution. `source`: of a call, its place in the line of its session.
+/// One execution. `source`: for a call, its turn in the queue of its session.
 pub(crate) async fn execute(
     services: &Arc<Services>,
     id: &str,
     submission: Submission,
     source: Result<Source, RequestError>,
     client: Client,
-) -> Result<Executed, RequestError> {
+) -> Result<ExecutionOutcome, RequestError> {
     let announced = Announced {
         services,
         id,
         namespace: submission.request.namespace.clone(),
         language: submission.request.language,
         is_ours: submission.caller == Caller::ours(),
-        clock: Clock::start(),
+        timer: PhaseTimer::start(),
     };
     let done = match services.record.open(id, &submission.caller, &submission.request) {
         Ok(scope) => {
             announced.begin();
-            let request = Request {
+            let context = ExecutionContext {
                 services,
                 scope: &scope,
                 client,
             };
-            let Submission {
-                request: asked,
-                stdin,
-                ..
-            } = submission;
+            let Submission { request, stdin, .. } = submission;
             let done = match source {
-                Ok(source) => pipeline::run(request, source, asked, stdin, announced.clock).await,
+                Ok(source) => pipeline::run(context, source, request, stdin, announced.timer).await,
                 Err(error) => Err(error),
             };
             close(services, scope, done).await
@@ -61,10 +57,10 @@ pub(crate) async fn execute(
 async fn close(
     services: &Arc<Services>,
     scope: AuditScope,
-    mut done: Result<Executed, RequestError>,
-) -> Result<Executed, RequestError> {
+    mut done: Result<ExecutionOutcome, RequestError>,
+) -> Result<ExecutionOutcome, RequestError> {
     let id = scope.id().to_owned();
-    let closed = scope.close(done.as_ref().map(Executed::closing)).await;
+    let closed = scope.close(done.as_ref().map(ExecutionOutcome::closing)).await;
     if let (Ok(executed), Ok(Written::No)) = (&mut done, &closed) {
         executed.result.security_events.push(not_on_record());
     }
@@ -97,7 +93,7 @@ struct Announced<'a> {
     language: Language,
     /// The engine's own runs are not announced.
     is_ours: bool,
-    clock: Clock,
+    timer: PhaseTimer,
 }
 
 impl Announced<'_> {
@@ -113,7 +109,7 @@ impl Announced<'_> {
         }
     }
 
-    fn end(&self, done: &Result<Executed, RequestError>) {
+    fn end(&self, done: &Result<ExecutionOutcome, RequestError>) {
         if self.is_ours {
             return;
         }
@@ -123,18 +119,21 @@ impl Announced<'_> {
             exit: None,
             exit_code: None,
             refused: done.as_ref().err().map(|error| error.code.as_str()),
-            duration_ms: self.clock.total(),
+            duration_ms: self.timer.total(),
             // Of a refusal none is known.
             phases: Phases::default(),
             resource_usage: ResourceUsage::default(),
         };
-        if let Ok(Executed { result, found, .. }) = done {
+        if let Ok(ExecutionOutcome {
+            result, redactions, ..
+        }) = done
+        {
             ended.exit = Some(result.exit.kind);
             ended.exit_code = Some(result.exit_code);
             ended.duration_ms = result.duration_ms;
             ended.phases = result.phases;
             ended.resource_usage = result.resource_usage;
-            metrics.count_redactions(*found);
+            metrics.count_redactions(*redactions);
             if let Some(limit) = &result.exit.limit {
                 let limit = limit.clone();
                 self.publish(EventKind::ResourceExceeded { limit });

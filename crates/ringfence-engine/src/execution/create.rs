@@ -2,11 +2,11 @@
 
 use super::{
     fresh::{self, Choice},
-    states::{Leased, Request},
+    states::{ExecutionContext, Leased},
     steps,
 };
 use crate::{
-    artifacts::Before,
+    artifacts::Baseline,
     caller::{Caller, Client},
     error::{stopping, task_died},
     events::{EventKind, now_ms},
@@ -36,21 +36,21 @@ const START_PATIENCE: Duration = Duration::from_secs(20);
 const IDLE_MIN: Duration = Duration::from_secs(1);
 
 /// A session whose creator has not been answered yet. It ends if that never happens.
-struct Unclaimed {
+struct NewSession {
     session: Arc<Session>,
-    is_claimed: bool,
+    is_delivered: bool,
 }
 
-impl Unclaimed {
-    fn claim(mut self) -> Arc<Session> {
-        self.is_claimed = true;
+impl NewSession {
+    fn deliver(mut self) -> Arc<Session> {
+        self.is_delivered = true;
         self.session.clone()
     }
 }
 
-impl Drop for Unclaimed {
+impl Drop for NewSession {
     fn drop(&mut self) {
-        if !self.is_claimed {
+        if !self.is_delivered {
             self.session.stop(SessionEnd::Terminated);
         }
     }
@@ -59,18 +59,18 @@ impl Drop for Unclaimed {
 async fn create(
     services: &Arc<Services>,
     caller: &Caller,
-    asked: SessionRequest,
+    request: SessionRequest,
     client: Client,
-) -> Result<Unclaimed, RequestError> {
+) -> Result<NewSession, RequestError> {
     let id = SessionId::try_from(uuid::Uuid::now_v7().to_string())
         .map_err(|reason| RequestError::new(ErrorCode::SandboxFault, reason, "Report this."))?;
-    let scope = services.record.open_session(&id, caller, &asked)?;
-    let request = Request {
+    let scope = services.record.open_session(&id, caller, &request)?;
+    let context = ExecutionContext {
         services,
         scope: &scope,
         client,
     };
-    let made = make(&request, &id, asked).await;
+    let made = make(&context, &id, request).await;
     let closed = scope
         .close_session(made.as_ref().map(|made| &made.session.limits))
         .await;
@@ -90,25 +90,25 @@ async fn create(
 }
 
 /// The grant of its sandbox, and the limits of its calls.
-fn decide(services: &Services, asked: ExecuteRequest) -> Result<(Grant, Limits), RequestError> {
-    let state = services.namespace_state(&asked.namespace, None);
+fn decide(services: &Services, request: ExecuteRequest) -> Result<(Grant, Limits), RequestError> {
+    let state = services.namespace_state(&request.namespace, None);
     let (policy, private) = (services.policy.current(), &services.policy.private);
-    policy::decide_session(&policy, &state, private, asked, services.sessions.settings.age)
+    policy::decide_session(&policy, &state, private, request, services.sessions.settings.age)
 }
 
 async fn make(
-    request: &Request<'_>,
+    context: &ExecutionContext<'_>,
     id: &SessionId,
-    asked: SessionRequest,
-) -> Result<Unclaimed, RequestError> {
-    let services = request.services;
-    let reserved = services.sessions.reserve(&asked.namespace)?;
-    let idle = idle(&services.sessions.settings, asked.idle_ms)?;
-    let (grant, limits) = decide(services, execute_request(asked))?;
-    let packages = steps::packages(request, &grant).await?;
-    let permit = steps::permit(request, &grant).await?;
-    request.scope.begin().await?;
-    let leased = fresh::lease(request, &grant).await?;
+    request: SessionRequest,
+) -> Result<NewSession, RequestError> {
+    let services = context.services;
+    let reserved = services.sessions.reserve(&request.namespace)?;
+    let idle = idle(&services.sessions.settings, request.idle_ms)?;
+    let (grant, limits) = decide(services, execute_request(request))?;
+    let packages = steps::packages(context, &grant).await?;
+    let permit = steps::permit(context, &grant).await?;
+    context.scope.begin().await?;
+    let leased = fresh::lease(context, &grant).await?;
     let workspace = &leased.workspace;
     let lower = overlay::lower_of(workspace).await?;
     let inputs = RunInputs {
@@ -117,33 +117,33 @@ async fn make(
         layer: packages.as_ref().map(|packages| &packages.name),
         workspace: workspace.shared.as_ref(),
     };
-    let found = workspace.found().await?;
-    let choice = Choice::among(request, &grant, &leased);
-    let (mut claimed, isolation) = fresh::claim(request, choice, &grant, &inputs).await?;
+    let initial_use = workspace.found().await?;
+    let choice = Choice::among(context, &grant, &leased);
+    let (mut claimed, isolation) = fresh::claim(context, choice, &grant, &inputs).await?;
     // Its turn at the workspace ends here; each call takes one of its own.
     let Leased {
         secrets, workspace, ..
     } = leased;
     drop(workspace);
     let egress = SessionEgress::begin(&services.egress, &grant, &secrets, id, claimed.take_sockets())?;
-    let mut parts = claimed.into_parts();
-    let dirs = parts.dirs.take().ok_or_else(|| not_begun(parts.early))?;
-    let mut interpreter = Interpreter::attach(parts)?;
+    let early = claimed.early.as_ref().map(|ending| ending.cause);
+    let dirs = claimed.dirs.take().ok_or_else(|| not_begun(early))?;
+    let mut interpreter = Interpreter::attach(claimed.sandbox)?;
     interpreter.ready(START_PATIENCE).await?;
     drop(permit);
     let (jobs, received) = mpsc::channel(1);
-    let (now, asked) = (Instant::now(), grant.request());
+    let (now, request) = (Instant::now(), grant.request());
     let session = Arc::new(Session {
         id: id.clone(),
-        namespace: asked.namespace.clone(),
-        language: asked.language,
-        workspace: asked.workspace.clone(),
-        allowed_domains: asked.allowed_domains.clone(),
+        namespace: request.namespace.clone(),
+        language: request.language,
+        workspace: request.workspace.clone(),
+        allowed_domains: request.allowed_domains.clone(),
         lower,
         limits,
-        found,
+        initial_use,
         isolation,
-        before: Mutex::new(Before::look_behind(&dirs)),
+        before: Mutex::new(Baseline::of(&dirs)),
         dirs,
         lease: secrets,
         idle,
@@ -152,7 +152,7 @@ async fn make(
         created_unix_ms: now_ms(),
         activity: Activity::new(now),
         usage: Mutex::default(),
-        packages: Mutex::new(ShownPackages::new(asked.packages.clone(), packages)),
+        packages: Mutex::new(ShownPackages::new(request.packages.clone(), packages)),
         egress: Mutex::new(egress),
         line: Arc::new(Semaphore::new(1)),
         jobs,
@@ -162,9 +162,9 @@ async fn make(
         gone: watch::channel(None).0,
     });
     settle(services, reserved, session.clone(), interpreter, received)?;
-    Ok(Unclaimed {
+    Ok(NewSession {
         session,
-        is_claimed: false,
+        is_delivered: false,
     })
 }
 
@@ -197,7 +197,7 @@ fn settle(
     let task = SessionTask {
         sessions: Arc::downgrade(&services.sessions),
         stop: session.stop.subscribe(),
-        live: session,
+        session,
         interpreter,
         jobs,
     };
@@ -205,46 +205,36 @@ fn settle(
     Ok(())
 }
 
-fn idle(settings: &SessionSettings, asked_ms: Option<u64>) -> Result<Duration, RequestError> {
-    let Some(asked) = asked_ms.map(Duration::from_millis) else {
+fn idle(settings: &SessionSettings, idle_ms: Option<u64>) -> Result<Duration, RequestError> {
+    let Some(idle) = idle_ms.map(Duration::from_millis) else {
         return Ok(settings.idle);
     };
-    if asked < IDLE_MIN || asked > settings.idle_max {
+    if idle < IDLE_MIN || idle > settings.idle_max {
         return Err(RequestError::invalid(
             format!(
                 "idle_timeout_seconds = {} is outside {}..={}.",
-                asked.as_secs_f64(),
+                idle.as_secs_f64(),
                 IDLE_MIN.as_secs(),
                 settings.idle_max.as_secs()
             ),
             "Ask for a time within; the bound is the operator's `sessions.idle_seconds_max`.",
         ));
     }
-    Ok(asked)
+    Ok(idle)
 }
 
 /// What its sandbox is claimed with: an interpreter, and nothing to run yet.
-fn execute_request(asked: SessionRequest) -> ExecuteRequest {
-    let SessionRequest {
-        language,
-        namespace,
-        env,
-        secrets,
-        limits,
-        workspace,
-        packages,
-        allowed_domains,
-        ..
-    } = asked;
-    let mut request = ExecuteRequest::new(language, language::SESSION);
-    request.namespace = namespace;
-    request.env = env;
-    request.secrets = secrets;
-    request.limits = limits;
-    request.workspace = workspace;
-    request.packages = packages;
-    request.allowed_domains = allowed_domains;
-    request
+fn execute_request(request: SessionRequest) -> ExecuteRequest {
+    ExecuteRequest {
+        namespace: request.namespace,
+        env: request.env,
+        secrets: request.secrets,
+        limits: request.limits,
+        workspace: request.workspace,
+        packages: request.packages,
+        allowed_domains: request.allowed_domains,
+        ..ExecuteRequest::new(request.language, language::SESSION)
+    }
 }
 
 /// Cancels the creation of a session when its creator no longer waits.
@@ -261,7 +251,7 @@ impl Drop for CancelOnDrop {
 pub(crate) async fn create_session(
     services: &Arc<Services>,
     caller: &Caller,
-    asked: SessionRequest,
+    request: SessionRequest,
 ) -> Result<SessionFacts, RequestError> {
     let (services, caller) = (services.clone(), caller.clone());
     let (cancel, cancelled) = watch::channel(false);
@@ -270,8 +260,8 @@ pub(crate) async fn create_session(
         output: None,
         cancelled,
     };
-    let made = tokio::spawn(async move { create(&services, &caller, asked, client).await });
+    let made = tokio::spawn(async move { create(&services, &caller, request, client).await });
     let made = made.await.unwrap_or_else(|_| Err(task_died()));
     drop(cancel);
-    made.map(|unclaimed| unclaimed.claim().describe())
+    made.map(|session| session.deliver().describe())
 }

@@ -1,11 +1,11 @@
 //! A run: a sandbox that is made for it, or was made before it, and serves nothing else.
 
 use super::{
-    report::Clock,
-    states::{Admitted, Finished, FreshTarget, Leased, Request},
+    outcome::PhaseTimer,
+    states::{Admitted, ExecutionContext, Finished, FreshTarget, Leased},
 };
 use crate::{
-    artifacts::{self, Before},
+    artifacts::{self, Baseline},
     backend::{ClaimError, Claimed, Running, Sandbox, SandboxDirs},
     egress::{self, EgressLease, LeaseOwner},
     language::{self, Prepared},
@@ -27,13 +27,13 @@ use std::{
     sync::Arc,
 };
 
-pub(super) fn decide(services: &Services, asked: ExecuteRequest) -> Result<Grant, RequestError> {
-    let state = services.state_for_run(&asked.namespace, None);
+pub(super) fn decide(services: &Services, request: ExecuteRequest) -> Result<Grant, RequestError> {
+    let state = services.state_for_run(&request.namespace, None);
     policy::decide(
         &services.policy.current(),
         &state,
         &services.policy.private,
-        asked,
+        request,
     )
 }
 
@@ -71,10 +71,10 @@ pub(super) fn open_copies(
 }
 
 /// The workspace, and the secrets with what TLS is read with.
-pub(super) async fn lease(request: &Request<'_>, grant: &Grant) -> Result<Leased, RequestError> {
-    let services = request.services;
+pub(super) async fn lease(context: &ExecutionContext<'_>, grant: &Grant) -> Result<Leased, RequestError> {
+    let services = context.services;
     let workspace = services.workspaces.acquire(grant).await?;
-    let secrets = services.secrets.lease(request.scope, grant).await?;
+    let secrets = services.secrets.lease(context.scope, grant).await?;
     let secrets = services.egress.inspect(grant, secrets).await?;
     Ok(Leased {
         egress: None,
@@ -90,19 +90,19 @@ pub(super) struct FreshProgram {
     isolation: Isolation,
     prepared: Prepared,
     lower: Option<Arc<Lower>>,
-    before: Before,
+    before: Baseline,
     leased: Leased,
 }
 
 pub(super) async fn start(
-    request: &Request<'_>,
+    context: &ExecutionContext<'_>,
     admitted: &Admitted,
     target: &FreshTarget,
     leased: Leased,
     stdio: Stdio,
 ) -> Result<FreshProgram, RequestError> {
-    let (services, grant) = (request.services, &admitted.grant);
-    let choice = Choice::among(request, grant, &leased);
+    let (services, grant) = (context.services, &admitted.grant);
+    let choice = Choice::among(context, grant, &leased);
     let prepared = prepare::prepare(&services.sandboxes, grant.request(), choice.layout())
         .await?
         .with(admitted.check.checks.clone());
@@ -117,8 +117,8 @@ pub(super) async fn start(
         layer: target.packages.as_ref().map(|packages| &packages.name),
         workspace: leased.workspace.shared.as_ref(),
     };
-    let (mut claimed, isolation) = claim(request, choice, grant, &inputs).await?;
-    let owner = LeaseOwner::Run(request.requester());
+    let (mut claimed, isolation) = claim(context, choice, grant, &inputs).await?;
+    let owner = LeaseOwner::Run(context.requester());
     let sockets = claimed.take_sockets();
     let egress = services.egress.open_for(grant, &leased.secrets, owner, sockets)?;
     let stdio = Stdio {
@@ -143,8 +143,8 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    pub(super) fn among(request: &Request<'_>, grant: &Grant, leased: &Leased) -> Self {
-        let (sandboxes, workspace) = (&request.services.sandboxes, &leased.workspace);
+    pub(super) fn among(context: &ExecutionContext<'_>, grant: &Grant, leased: &Leased) -> Self {
+        let (sandboxes, workspace) = (&context.services.sandboxes, &leased.workspace);
         let starts_ahead = sandbox::can_start_ahead(grant.request(), &leased.secrets);
         let beside = starts_ahead.then(|| workspace.names());
         let ready = match sandboxes.made_with(workspace.shared.as_ref()) {
@@ -152,26 +152,26 @@ impl Choice {
             Some(_) => None,
         };
         // The id names the directory of a sandbox that is made then.
-        let layout = sandboxes.layout(request.scope.id());
+        let layout = sandboxes.layout(context.scope.id());
         Self { ready, layout }
     }
 
     fn layout(&self) -> &Layout {
         self.ready
             .as_ref()
-            .map_or(&self.layout, |ready| &ready.place.plan.layout)
+            .map_or(&self.layout, |ready| &ready.sandbox.plan.layout)
     }
 }
 
 /// Starts the program. A ready sandbox that fails before the program runs has cost nothing but time.
 pub(super) async fn claim(
-    request: &Request<'_>,
+    context: &ExecutionContext<'_>,
     choice: Choice,
     grant: &Grant,
     inputs: &RunInputs<'_>,
 ) -> Result<(Claimed, Isolation), RequestError> {
-    let sandboxes = &request.services.sandboxes;
-    let mut cancelled = request.client.cancelled.clone();
+    let sandboxes = &context.services.sandboxes;
+    let mut cancelled = context.client.cancelled.clone();
     let Choice { ready, layout } = choice;
     let mut claim = async |sandbox: Sandbox, toolchain: &Toolchain| {
         let bound = sandboxes.bind(&sandbox.plan, toolchain, grant, inputs);
@@ -179,11 +179,7 @@ pub(super) async fn claim(
         let claimed = sandbox.claim(&bound.claim, &bound.blobs, &mut cancelled).await?;
         Ok::<_, ClaimError>((claimed, isolation))
     };
-    if let Some(ReadySandbox {
-        place: sandbox,
-        toolchain,
-    }) = ready
-    {
+    if let Some(ReadySandbox { sandbox, toolchain }) = ready {
         let workspace = sandbox.plan.layout.workspace.display().to_string();
         match claim(sandbox, &toolchain).await {
             Ok(claimed) => return Ok(claimed),
@@ -200,25 +196,25 @@ pub(super) async fn claim(
     let made_with = sandboxes.made_with(inputs.workspace);
     let toolchain = runtimes::toolchain(grant.request().language, &sandboxes.runtimes)?;
     let plan = sandboxes.plan(layout, &toolchain, made_with, Start::Claimed)?;
-    let claimed = claim(sandboxes.native.place(Arc::new(plan), None)?, &toolchain).await;
+    let claimed = claim(sandboxes.native.spawn(Arc::new(plan), None)?, &toolchain).await;
     claimed.map_err(|failed| failed.error)
 }
 
-fn files_before(grant: &Grant, workspace: &WorkspaceLease) -> Before {
+fn files_before(grant: &Grant, workspace: &WorkspaceLease) -> Baseline {
     let files = grant.request().files.iter();
-    let mut before = Before::inputs(files.map(|file| (&file.path, file.bytes.as_slice())));
+    let mut before = Baseline::inputs(files.map(|file| (&file.path, file.bytes.as_slice())));
     if let Some(root) = workspace.lies_below() {
-        before.look(root);
+        before.add_host_directory(root);
     }
     before
 }
 
 /// Waits for the program's end, closes its egress, and reads what it did to an overlay.
 pub(super) async fn wait(
-    request: &Request<'_>,
+    context: &ExecutionContext<'_>,
     grant: &Grant,
     program: FreshProgram,
-    clock: &mut Clock,
+    timer: &mut PhaseTimer,
 ) -> Result<Finished, RequestError> {
     // In the order in which they were taken, to be given back in reverse.
     let FreshProgram {
@@ -230,15 +226,15 @@ pub(super) async fn wait(
         egress,
         running,
     } = program;
-    let raw = running.wait(request.client.cancelled.clone(), isolation).await?;
-    let asked = grant.request();
-    if let (Some(count), WorkspaceSource::Namespace) = (raw.ending.usage.workspace, &asked.workspace) {
-        request.services.disk.remember(&asked.namespace, count);
+    let raw = running.wait(context.client.cancelled.clone(), isolation).await?;
+    let request = grant.request();
+    if let (Some(count), WorkspaceSource::Namespace) = (raw.ending.usage.workspace, &request.workspace) {
+        context.services.disk.remember(&request.namespace, count);
     }
-    clock.ran();
+    timer.ran();
     let reached = egress::close(egress, &raw).await;
     let changes = match lower.zip(raw.dirs.as_ref()) {
-        Some((lower, dirs)) => changes(request, grant, lower, dirs, &leased).await.map(Some),
+        Some((lower, dirs)) => changes(context, grant, lower, dirs, &leased).await.map(Some),
         None => Ok(None),
     };
     Ok(Finished {
@@ -256,7 +252,7 @@ pub(super) async fn wait(
 /// What the program did to an overlay, read while its sandbox is still there. A run whose changes cannot be told has
 /// its result all the same, and nothing that could be accepted.
 async fn changes(
-    request: &Request<'_>,
+    context: &ExecutionContext<'_>,
     grant: &Grant,
     lower: Arc<Lower>,
     dirs: &SandboxDirs,
@@ -265,9 +261,9 @@ async fn changes(
     let held = match dirs.changes.try_clone() {
         Ok(upper) => {
             HeldChanges::read(
-                &request.services.record,
+                &context.services.record,
                 &grant.request().namespace,
-                ChangeOrigin::Execution(request.scope.id().to_owned()),
+                ChangeOrigin::Execution(context.scope.id().to_owned()),
                 OverlayLayers { lower, upper },
                 leased.secrets.redactor.clone(),
             )

@@ -1,18 +1,18 @@
 //! A call of a session: its code goes to an interpreter that lives on afterwards.
 
 use super::{
-    report::Clock,
-    states::{Admitted, Finished, Leased, Request, SessionTarget},
+    outcome::PhaseTimer,
+    states::{Admitted, ExecutionContext, Finished, Leased, SessionTarget},
 };
 use crate::{
-    artifacts::Before,
+    artifacts::Baseline,
     backend::RawOutcome,
     egress::Reached,
     language::{ProgramReport, session as language_session},
     policy::{self, Grant},
     prepare::{self, PreparedCall},
     services::Services,
-    session::{CallEgress, CallOutcome, Called, Sent, Session},
+    session::{CallEgress, CallOutcome, CallResult, DriverRequest, Session},
     store,
     streams::Stdio,
     workspaces::{self, WorkspaceLease, WorkspaceTurn},
@@ -32,9 +32,9 @@ const FAILED: i32 = 1 << 8;
 pub(super) fn decide(
     services: &Services,
     session: &Session,
-    asked: ExecuteRequest,
+    request: ExecuteRequest,
 ) -> Result<Grant, RequestError> {
-    let language = asked.language;
+    let language = request.language;
     if language != session.language {
         return Err(RequestError::invalid(
             format!(
@@ -49,12 +49,12 @@ pub(super) fn decide(
         limits: &session.limits,
         allowed_domains: &session.allowed_domains,
     };
-    policy::decide_call(&services.policy.current(), &state, of_session, asked)
+    policy::decide_call(&services.policy.current(), &state, of_session, request)
 }
 
 /// A call that is ready to be sent. Dropped, it ends its egress and its share of the processors.
 pub(super) struct SessionCall {
-    sent: Sent,
+    sent: DriverRequest,
     /// The parser's objection, for which nothing is sent.
     objection: Option<ProgramError>,
     share: Option<Share>,
@@ -64,19 +64,19 @@ pub(super) struct SessionCall {
 }
 
 pub(super) async fn start(
-    request: &Request<'_>,
+    context: &ExecutionContext<'_>,
     admitted: &Admitted,
     target: &SessionTarget,
     leased: Leased,
     stdio: Stdio,
 ) -> Result<SessionCall, RequestError> {
-    let (services, session, grant) = (request.services, &target.session, &admitted.grant);
+    let (services, session, grant) = (context.services, &target.session, &admitted.grant);
     let number = session.activity.calls.fetch_add(1, Ordering::Relaxed) + 1;
     let PreparedCall { name, code, error } =
         prepare::call(&services.sandboxes, grant.request(), number).await?;
     let workspace = put_files(services, session, leased.workspace, grant).await?;
-    let asked = grant.request();
-    let env: Vec<(String, String)> = asked
+    let request = grant.request();
+    let env: Vec<(String, String)> = request
         .env
         .iter()
         .map(|(name, value)| (name.as_str().to_owned(), value.as_str().to_owned()))
@@ -85,9 +85,9 @@ pub(super) async fn start(
         number,
         name: &name,
         code: &code,
-        args: &asked.args,
+        args: &request.args,
         env: &env,
-        stdin: &asked.stdin,
+        stdin: &request.stdin,
         checks: admitted.check.checks.as_ref(),
     };
     let message = language_session::encode_call(session.language, &call).map_err(|why| {
@@ -96,13 +96,13 @@ pub(super) async fn start(
             "Send large data as files.",
         )
     })?;
-    let sent = Sent {
+    let sent = DriverRequest {
         number,
         message,
         stdio,
         keep: admitted.kept_bytes(),
         timeout: Duration::from_millis(grant.limits().timeout_ms),
-        cancelled: request.client.cancelled.clone(),
+        cancelled: context.client.cancelled.clone(),
         interrupts: target.turn.open_to_interrupts(),
         is_question: false,
     };
@@ -198,7 +198,7 @@ async fn put_files(
 }
 
 /// Sends the call, waits for its answer, and ends its egress.
-pub(super) async fn wait(call: SessionCall, clock: &mut Clock) -> Result<Finished, RequestError> {
+pub(super) async fn wait(call: SessionCall, timer: &mut PhaseTimer) -> Result<Finished, RequestError> {
     // In the order in which they were taken, to be given back in reverse.
     let SessionCall {
         leased,
@@ -210,10 +210,10 @@ pub(super) async fn wait(call: SessionCall, clock: &mut Clock) -> Result<Finishe
     } = call;
     let called = match objection {
         None => session.send(sent).await?,
-        Some(objection) => Called::objected(sent.number, objection),
+        Some(objection) => CallResult::objected(sent.number, objection),
     };
     drop(share);
-    clock.ran();
+    timer.ran();
     let session_ended = called.outcome.end();
     let (raw, program) = outcome(&session, called)?;
     let traffic = egress.and_then(CallEgress::report);
@@ -223,15 +223,15 @@ pub(super) async fn wait(call: SessionCall, clock: &mut Clock) -> Result<Finishe
         program,
         changes: Ok(None),
         session_ended,
-        before: Before::default(),
+        before: Baseline::default(),
         secrets: leased.secrets,
         workspace: leased.workspace,
     })
 }
 
 /// What a call left, in the form of a run's outcome.
-fn outcome(session: &Session, called: Called) -> Result<(RawOutcome, ProgramReport), RequestError> {
-    let Called {
+fn outcome(session: &Session, called: CallResult) -> Result<(RawOutcome, ProgramReport), RequestError> {
+    let CallResult {
         outcome,
         stdout,
         stderr,

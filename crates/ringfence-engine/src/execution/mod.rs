@@ -6,12 +6,12 @@ mod bracket;
 mod create;
 mod fresh;
 mod in_session;
+mod outcome;
 mod pipeline;
-mod report;
 mod states;
 mod steps;
 
 pub(crate) use bracket::execute;
 pub(crate) use create::create_session;
-pub(crate) use report::Executed;
+pub(crate) use outcome::ExecutionOutcome;
 pub(crate) use states::Source;

@@ -4,8 +4,8 @@
 use super::{
     fresh::{self, FreshProgram},
     in_session::{self, SessionCall},
-    report::{Clock, Executed},
-    states::{Request, Source, Target},
+    outcome::{ExecutionOutcome, PhaseTimer},
+    states::{ExecutionContext, Source, Target},
     steps,
 };
 use crate::caller::Stdin;
@@ -19,32 +19,32 @@ enum Started {
 
 /// A request from its admission to its report.
 pub(super) async fn run(
-    mut request: Request<'_>,
+    mut context: ExecutionContext<'_>,
     source: Source,
-    asked: ExecuteRequest,
+    request: ExecuteRequest,
     stdin: Stdin,
-    mut clock: Clock,
-) -> Result<Executed, RequestError> {
-    let mut admitted = steps::admit(&request, source, asked, &mut clock).await?;
-    let leased = steps::lease(&request, &admitted, &mut clock).await?;
-    let stdio = steps::stdio(&request, &admitted.grant, &leased, stdin);
+    mut timer: PhaseTimer,
+) -> Result<ExecutionOutcome, RequestError> {
+    let mut admitted = steps::admit(&context, source, request, &mut timer).await?;
+    let leased = steps::lease(&context, &admitted, &mut timer).await?;
+    let stdio = steps::stdio(&context, &admitted.grant, &leased, stdin);
     let started = match &admitted.target {
         Target::Fresh(target) => {
-            let program = fresh::start(&request, &admitted, target, leased, stdio).await?;
+            let program = fresh::start(&context, &admitted, target, leased, stdio).await?;
             Started::Fresh(Box::new(program))
         }
         Target::InSession(target) => {
-            let call = in_session::start(&request, &admitted, target, leased, stdio).await?;
+            let call = in_session::start(&context, &admitted, target, leased, stdio).await?;
             Started::InSession(Box::new(call))
         }
     };
-    clock.starting();
+    timer.starting();
     let mut finished = match started {
-        Started::Fresh(program) => fresh::wait(&request, &admitted.grant, *program, &mut clock).await?,
-        Started::InSession(call) => in_session::wait(*call, &mut clock).await?,
+        Started::Fresh(program) => fresh::wait(&context, &admitted.grant, *program, &mut timer).await?,
+        Started::InSession(call) => in_session::wait(*call, &mut timer).await?,
     };
     // Clients that read live output see its end here.
-    request.client.output = None;
-    let staged = steps::stage(&request, &mut admitted, &mut finished).await?;
-    Ok(steps::report(&request, admitted, finished, staged, clock).await)
+    context.client.output = None;
+    let staged = steps::stage(&context, &mut admitted, &mut finished).await?;
+    Ok(steps::report(&context, admitted, finished, staged, timer).await)
 }

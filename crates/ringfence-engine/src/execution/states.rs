@@ -2,7 +2,7 @@
 
 use crate::{
     admission::Permit,
-    artifacts::Before,
+    artifacts::Baseline,
     backend::RawOutcome,
     caller::{Client, Requester},
     check::PendingCheck,
@@ -14,7 +14,7 @@ use crate::{
     record::AuditScope,
     secrets::SecretLease,
     services::Services,
-    session::{CallEgress, InLine, Session, Turn},
+    session::{CallEgress, QueuedTurn, Session, Turn},
     workspaces::WorkspaceLease,
 };
 use ringfence_jail::ExportDirectory;
@@ -30,17 +30,17 @@ pub(crate) enum Source {
         holds_changes: bool,
     },
     /// In a session, when its turn has come.
-    InSession(InLine),
+    InSession(QueuedTurn),
 }
 
 /// A request that is on its way.
-pub(super) struct Request<'a> {
+pub(super) struct ExecutionContext<'a> {
     pub(super) services: &'a Arc<Services>,
     pub(super) scope: &'a AuditScope,
     pub(super) client: Client,
 }
 
-impl Request<'_> {
+impl ExecutionContext<'_> {
     pub(super) fn requester(&self) -> Requester {
         Requester {
             caller: self.scope.caller().clone(),
@@ -106,7 +106,7 @@ pub(super) struct Finished {
     /// The session has ended with it.
     pub(super) session_ended: Option<SessionEnd>,
     /// What a run found when it started.
-    pub(super) before: Before,
+    pub(super) before: Baseline,
     pub(super) secrets: Arc<SecretLease>,
     pub(super) workspace: WorkspaceLease,
 }

@@ -2,8 +2,8 @@
 
 use super::{
     fresh, in_session,
-    report::{Clock, Executed},
-    states::{Admitted, Finished, FreshTarget, Leased, Request, SessionTarget, Source, Target},
+    outcome::{ExecutionOutcome, PhaseTimer},
+    states::{Admitted, ExecutionContext, Finished, FreshTarget, Leased, SessionTarget, Source, Target},
 };
 use crate::{
     admission::{Demand, Permit},
@@ -22,15 +22,15 @@ use ringfence_types::{ErrorCode, ExecuteRequest, Priority, RequestError, Workspa
 
 /// Policy, check, packages, and the wait for a permit. When this returns, the begin is on record.
 pub(super) async fn admit(
-    request: &Request<'_>,
+    context: &ExecutionContext<'_>,
     source: Source,
-    asked: ExecuteRequest,
-    clock: &mut Clock,
+    request: ExecuteRequest,
+    timer: &mut PhaseTimer,
 ) -> Result<Admitted, RequestError> {
-    let services = request.services;
+    let services = context.services;
     let (grant, text) = match &source {
-        Source::Fresh { .. } => (fresh::decide(services, asked)?, Text::Program),
-        Source::InSession(line) => (in_session::decide(services, line.session(), asked)?, Text::Call),
+        Source::Fresh { .. } => (fresh::decide(services, request)?, Text::Program),
+        Source::InSession(line) => (in_session::decide(services, line.session(), request)?, Text::Call),
     };
     let check = services.checkers.check(&grant, text).await?;
     let target = match source {
@@ -40,24 +40,24 @@ pub(super) async fn admit(
         } => Target::Fresh(FreshTarget {
             copies: fresh::open_copies(services, artifacts_to.as_deref())?,
             // Before the permit: an installer may take minutes, in which programs of others run.
-            packages: packages(request, &grant).await?,
+            packages: packages(context, &grant).await?,
             holds_changes,
         }),
         Source::InSession(line) => {
             let session = line.session().clone();
-            let turn = line.turn(&request.client).await?;
-            turn.name(request.scope.id());
-            request.scope.begin().await?;
-            clock.queued();
+            let turn = line.turn(&context.client).await?;
+            turn.name(context.scope.id());
+            context.scope.begin().await?;
+            timer.queued();
             let wanted = &grant.request().packages;
-            session::provide(&services.packages, &session, request.requester(), wanted).await?;
+            session::provide(&services.packages, &session, context.requester(), wanted).await?;
             Target::InSession(SessionTarget { turn, session })
         }
     };
-    clock.starting();
-    let permit = permit(request, &grant).await?;
-    request.scope.begin().await?;
-    clock.queued();
+    timer.starting();
+    let permit = permit(context, &grant).await?;
+    context.scope.begin().await?;
+    timer.queued();
     Ok(Admitted {
         permit,
         target,
@@ -67,52 +67,55 @@ pub(super) async fn admit(
 }
 
 /// The packages that a request asks for, installed on the first request for them.
-pub(super) async fn packages(request: &Request<'_>, grant: &Grant) -> Result<Option<Provided>, RequestError> {
-    let asked = grant.request();
-    if asked.packages.is_empty() {
+pub(super) async fn packages(
+    context: &ExecutionContext<'_>,
+    grant: &Grant,
+) -> Result<Option<Provided>, RequestError> {
+    let request = grant.request();
+    if request.packages.is_empty() {
         return Ok(None);
     }
-    request.scope.begin().await?;
+    context.scope.begin().await?;
     let layer = LayerRequest {
-        by: request.requester(),
-        namespace: &asked.namespace,
-        language: asked.language.packaged_as(),
-        set: &asked.packages,
+        by: context.requester(),
+        namespace: &request.namespace,
+        language: request.language.packaged_as(),
+        set: &request.packages,
     };
-    request.services.packages.layer(&layer).await.map(Some)
+    context.services.packages.layer(&layer).await.map(Some)
 }
 
 /// The right to run, unless the request is cancelled first. A call has the turn of its session before it waits here.
-pub(super) async fn permit(request: &Request<'_>, grant: &Grant) -> Result<Permit, RequestError> {
-    request.services.disk.check_floor()?;
-    let asked = grant.request();
+pub(super) async fn permit(context: &ExecutionContext<'_>, grant: &Grant) -> Result<Permit, RequestError> {
+    context.services.disk.check_floor()?;
+    let request = grant.request();
     let demand = Demand {
-        priority: asked.priority.unwrap_or(Priority::Normal),
+        priority: request.priority.unwrap_or(Priority::Normal),
         ..Demand::of(grant.limits())
     };
-    let queue = &request.services.queue;
+    let queue = &context.services.queue;
     queue
-        .admit_unless_cancelled(&asked.namespace, demand, &request.client)
+        .admit_unless_cancelled(&request.namespace, demand, &context.client)
         .await
 }
 
 /// Workspace and secrets; of a call also its egress.
 pub(super) async fn lease(
-    request: &Request<'_>,
+    context: &ExecutionContext<'_>,
     admitted: &Admitted,
-    clock: &mut Clock,
+    timer: &mut PhaseTimer,
 ) -> Result<Leased, RequestError> {
-    let (services, grant) = (request.services, &admitted.grant);
+    let (services, grant) = (context.services, &admitted.grant);
     let Target::InSession(SessionTarget { session, .. }) = &admitted.target else {
-        return fresh::lease(request, grant).await;
+        return fresh::lease(context, grant).await;
     };
-    let egress = CallEgress::begin(&services.egress, session, grant, request.requester()).await?;
-    clock.starting();
+    let egress = CallEgress::begin(&services.egress, session, grant, context.requester()).await?;
+    timer.starting();
     // While it is held, no other state takes the workspace's place.
     let workspaces = &services.workspaces;
     let workspace = workspaces.acquire_for(&session.namespace, &session.workspace, Wanted::Shared);
     let workspace = workspace.await?;
-    clock.queued();
+    timer.queued();
     Ok(Leased {
         egress: Some(egress),
         secrets: session.lease.clone(),
@@ -120,34 +123,34 @@ pub(super) async fn lease(
     })
 }
 
-pub(super) fn stdio(request: &Request<'_>, grant: &Grant, leased: &Leased, stdin: Stdin) -> Stdio {
-    let id = request.scope.id();
+pub(super) fn stdio(context: &ExecutionContext<'_>, grant: &Grant, leased: &Leased, stdin: Stdin) -> Stdio {
+    let id = context.scope.id();
     Stdio {
         stdin,
         stdin_bytes: Vec::new(),
-        live: request.client.output.clone(),
+        live: context.client.output.clone(),
         redactor: leased.secrets.redactor.clone(),
         publisher: Some(OutputPublisher {
-            bus: request.services.telemetry.bus.clone(),
+            bus: context.services.telemetry.bus.clone(),
             namespace: grant.request().namespace.to_string(),
             execution_id: id.to_owned(),
-            so_far: request.services.executions.so_far(id),
+            so_far: context.services.executions.so_far(id),
         }),
     }
 }
 
 /// Stores the files that the program left, while nothing else runs in its sandbox.
 pub(super) async fn stage(
-    request: &Request<'_>,
+    context: &ExecutionContext<'_>,
     admitted: &mut Admitted,
     finished: &mut Finished,
 ) -> Result<Staged, RequestError> {
-    let asked = admitted.grant.request();
+    let request = admitted.grant.request();
     let mut options = StageOptions {
-        store: request.services.artifacts.clone(),
-        bus: request.services.telemetry.bus.clone(),
-        namespace: asked.namespace.clone(),
-        execution_id: request.scope.id().to_owned(),
+        store: context.services.artifacts.clone(),
+        bus: context.services.telemetry.bus.clone(),
+        namespace: request.namespace.clone(),
+        execution_id: context.scope.id().to_owned(),
         redactor: finished.secrets.redactor.clone(),
         total_max: u64::MAX,
         copy_to: None,
@@ -163,7 +166,7 @@ pub(super) async fn stage(
                 return Ok(Staged::default());
             };
             // Seen in memory; what lies on a disk may take longer.
-            if asked.workspace == WorkspaceSource::Private {
+            if request.workspace == WorkspaceSource::Private {
                 if artifacts::has_nothing(&dirs) {
                     return Ok(Staged::default());
                 }
@@ -205,12 +208,12 @@ async fn staged(stage: impl FnOnce() -> Staged + Send + 'static) -> Result<Stage
 
 /// The result. Workspace, turn and permit are given back first: findings about the code may still take a while.
 pub(super) async fn report(
-    request: &Request<'_>,
+    context: &ExecutionContext<'_>,
     admitted: Admitted,
     finished: Finished,
     staged: Staged,
-    mut clock: Clock,
-) -> Executed {
+    mut timer: PhaseTimer,
+) -> ExecutionOutcome {
     let Admitted {
         permit,
         target,
@@ -236,25 +239,25 @@ pub(super) async fn report(
     };
     drop((workspace, permit, target));
     let (validation, unchecked) = check.findings(&program.patched).await;
-    clock.finished();
+    timer.finished();
     let about = About {
-        execution_id: request.scope.id(),
+        execution_id: context.scope.id(),
         grant: &grant,
         session_id,
         session_ended: session_ended.map(|end| end.as_str().to_owned()),
-        phases: clock.phases,
-        duration_ms: clock.total(),
+        phases: timer.phases,
+        duration_ms: timer.total(),
         validation,
         unchecked,
         refused: reached.denials,
         bounds,
     };
-    let mut executed = Executed::of(report::build(&raw, program, staged, about, &secrets), &grant);
-    executed.reached = reached.recorded;
+    let mut outcome = ExecutionOutcome::of(report::build(&raw, program, staged, about, &secrets), &grant);
+    outcome.reached = reached.recorded;
     match changes {
-        Ok(changes) => executed.changes = changes,
-        Err(untold) => executed.result.denials.push(untold),
+        Ok(changes) => outcome.changes = changes,
+        Err(untold) => outcome.result.denials.push(untold),
     }
-    executed.hold = raw.hold;
-    executed
+    outcome.hold = raw.hold;
+    outcome
 }

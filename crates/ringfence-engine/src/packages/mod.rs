@@ -211,14 +211,15 @@ fn judge(
             format!("installing took more than {} seconds.", policy.timeout.as_secs()),
             "Ask for less, or have the operator raise `packages.timeout_seconds`; what was slow may be the index.",
         ),
-        (Cause::OutOfMemory | Cause::Disk, _) => unavailable(
-            format!("the packages need more than {} MiB.", policy.bytes_max / MEBIBYTE),
-            "Ask for less, or have the operator raise `packages.max_mb`.",
-        ),
-        _ if said.contains("No space left on device") => unavailable(
-            format!("the packages need more than {} MiB.", policy.bytes_max / MEBIBYTE),
-            "Ask for less, or have the operator raise `packages.max_mb`.",
-        ),
+        (cause, _)
+            if matches!(cause, Cause::OutOfMemory | Cause::Disk)
+                || said.contains("No space left on device") =>
+        {
+            unavailable(
+                format!("the packages need more than {} MiB.", policy.bytes_max / MEBIBYTE),
+                "Ask for less, or have the operator raise `packages.max_mb`.",
+            )
+        }
         _ => Err(installers::refusal(wish.language, wish.set, said)),
     }
 }
@@ -460,7 +461,7 @@ impl Packages {
             &sources.wheel_directories,
             limits.clone(),
         )?;
-        let mut environment = sandbox::environment(&plan.layout, &toolchain);
+        let mut environment = sandbox::environment(&plan.layout, &toolchain.on_path);
         environment.retain(|(name, _)| !call.environment.iter().any(|(given, _)| given == name));
         environment.extend(call.environment);
         let mut blobs = Blobs::default();
@@ -486,9 +487,9 @@ impl Packages {
             grace_ms: 0,
         });
         let isolation = plan.isolation(&claim, &self.services.sandboxes.native.host);
-        let place = self.services.sandboxes.native.place(Arc::new(plan), None)?;
+        let sandbox = self.services.sandboxes.native.spawn(Arc::new(plan), None)?;
         let mut is_cancelled = wish.by.client.cancelled.clone();
-        let started = place.claim(&claim, blobs.bytes(), &mut is_cancelled).await;
+        let started = sandbox.claim(&claim, blobs.bytes(), &mut is_cancelled).await;
         let mut started = started.map_err(|failed| failed.error)?;
         let sockets = started.take_sockets();
         let lease = sockets.map(|sockets| {
@@ -530,7 +531,7 @@ impl Packages {
         });
     }
 
-    /// The same whenever there is another.
+    /// Removes them now; called whenever there is another layer.
     fn sweep(self: &Arc<Self>) {
         let packages = self.clone();
         tokio::task::spawn_blocking(move || {

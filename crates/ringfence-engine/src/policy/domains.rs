@@ -41,7 +41,7 @@ pub(super) fn decide(
     }
 }
 
-/// The same for a request that is under way, when its namespace has other rules than before: what it asked for and
+/// The rules of a request that is under way, when its namespace has other rules than before: what it asked for and
 /// still may have.
 pub(crate) fn again(
     policy: &EgressPolicy,

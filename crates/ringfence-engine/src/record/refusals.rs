@@ -15,7 +15,7 @@ use std::{
 const PERIOD: Duration = Duration::from_secs(10);
 /// Refusals of one namespace in one period that have a record of their own.
 const OWN_MAX: u64 = 100;
-/// The same of all namespaces together.
+/// Refusals of all namespaces in one period that have a record of their own.
 const ALL_MAX: u64 = 1000;
 
 #[derive(Default)]

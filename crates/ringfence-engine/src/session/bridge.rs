@@ -3,7 +3,7 @@
 
 use super::{
     Session, Sessions,
-    interpreter::{CallOutcome, Sent},
+    interpreter::{CallOutcome, DriverRequest},
 };
 use crate::{
     caller::{Client, Stdin},
@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-/// Of a value's JSON.
+/// The largest JSON of a value, in bytes.
 pub const BRIDGE_BYTES_MAX: usize = 16 << 20;
 
 const NO_SUCH_NAME: &str = "`name` is a variable at the top of `from_session`; a call there makes it.";
@@ -87,26 +87,26 @@ pub(crate) async fn carry(
 }
 
 /// Its JSON, which is whatever the session says.
-async fn get(live: &Arc<Session>, name: &EnvName) -> Result<String, RequestError> {
-    let message = |number| session::encode_get(live.language, number, name.as_str());
+async fn get(session: &Arc<Session>, name: &EnvName) -> Result<String, RequestError> {
+    let message = |number| session::encode_get(session.language, number, name.as_str());
     let absent = || {
         RequestError::invalid(
-            format!("the session {} has no variable `{}`.", live.id, name.as_str()),
+            format!("the session {} has no variable `{}`.", session.id, name.as_str()),
             NO_SUCH_NAME,
         )
     };
-    let answer = ask(live, name, message, absent).await?;
+    let answer = ask(session, name, message, absent).await?;
     let text = answer.bridge.ok_or_else(absent)?;
     if text.len() > BRIDGE_BYTES_MAX {
         return Err(too_large());
     }
     let no_json = || {
         RequestError::invalid(
-            format!("the session {} gave what is no JSON.", live.id),
+            format!("the session {} gave what is no JSON.", session.id),
             "Its texts have to be Unicode, without halves of characters.",
         )
     };
-    if live.lease.secrets.is_empty() {
+    if session.lease.secrets.is_empty() {
         // As it is: the order of names may matter to somebody.
         return match serde_json::from_str::<IgnoredAny>(&text) {
             Ok(_) => Ok(text),
@@ -115,64 +115,64 @@ async fn get(live: &Arc<Session>, name: &EnvName) -> Result<String, RequestError
     }
     // The session that gets it may not know that there are secrets in it, and would let them out.
     let mut value: Value = serde_json::from_str(&text).map_err(|_| no_json())?;
-    live.lease.redactor.json(&mut value);
+    session.lease.redactor.json(&mut value);
     Ok(value.to_string())
 }
 
-async fn set(live: &Arc<Session>, name: &EnvName, value: &str) -> Result<(), RequestError> {
-    let message = |number| session::encode_set(live.language, number, name.as_str(), value);
+async fn set(session: &Arc<Session>, name: &EnvName, value: &str) -> Result<(), RequestError> {
+    let message = |number| session::encode_set(session.language, number, name.as_str(), value);
     let refused = || {
         RequestError::invalid(
             format!(
                 "the session {} does not let `{}` be set: it is read-only there.",
-                live.id,
+                session.id,
                 name.as_str()
             ),
             "Give it another name with `as`.",
         )
     };
-    ask(live, name, message, refused).await.map(drop)
+    ask(session, name, message, refused).await.map(drop)
 }
 
 /// One question to the driver of a session, in its turn. `refused`: what it means that it says no and no more.
 async fn ask(
-    live: &Arc<Session>,
+    session: &Arc<Session>,
     name: &EnvName,
     message: impl FnOnce(u64) -> Result<Vec<u8>, session::Unsendable>,
     refused: impl FnOnce() -> RequestError,
 ) -> Result<DriverAnswer, RequestError> {
-    let turn = live.turn_soon().await?;
-    let number = live.activity.calls.fetch_add(1, Ordering::Relaxed) + 1;
+    let turn = session.turn_soon().await?;
+    let number = session.activity.calls.fetch_add(1, Ordering::Relaxed) + 1;
     let message = message(number).map_err(|why| {
         RequestError::invalid(format!("the value cannot be sent: {why}."), "Send it as a file.")
     })?;
-    let sent = Sent {
+    let sent = DriverRequest {
         number,
         message,
         stdio: Stdio {
             stdin: Stdin::FromRequest,
             stdin_bytes: Vec::new(),
             live: None,
-            redactor: live.lease.redactor.clone(),
+            redactor: session.lease.redactor.clone(),
             publisher: None,
         },
         keep: 0,
-        timeout: Duration::from_millis(live.limits.timeout_ms),
+        timeout: Duration::from_millis(session.limits.timeout_ms),
         cancelled: Client::absent().cancelled,
         interrupts: turn.open_to_interrupts(),
         is_question: true,
     };
-    match live.send(sent).await?.outcome {
+    match session.send(sent).await?.outcome {
         CallOutcome::Answered(answer, None) if answer.ok => Ok(answer),
         CallOutcome::Answered(answer, None) => Err(match answer.report.error {
-            Some(error) => objection(live, &error),
+            Some(error) => objection(session, &error),
             None => refused(),
         }),
         CallOutcome::Answered(_, Some(_)) => Err(RequestError::invalid(
             format!(
                 "the session {} needs more than {} s for `{}`, and was interrupted.",
-                live.id,
-                Duration::from_millis(live.limits.timeout_ms).as_secs_f64(),
+                session.id,
+                Duration::from_millis(session.limits.timeout_ms).as_secs_f64(),
                 name.as_str()
             ),
             "Move less of it, or make the session with a longer `timeout_seconds`.",
@@ -180,14 +180,14 @@ async fn ask(
         CallOutcome::Lost(error) => Err(error),
         CallOutcome::Ended(..) | CallOutcome::GivenUp(..) => Err(RequestError::new(
             ErrorCode::SessionEnded,
-            format!("the session {} has ended meanwhile.", live.id),
+            format!("the session {} has ended meanwhile.", session.id),
             "`create_session` makes another; what the old one held in memory is gone.",
         )),
     }
 }
 
 /// What a driver says of a variable that does not move.
-fn objection(live: &Session, error: &ProgramError) -> RequestError {
+fn objection(session: &Session, error: &ProgramError) -> RequestError {
     let hint = match error.kind.as_str() {
         "NameError" | "ReferenceError" => NO_SUCH_NAME,
         "KeyboardInterrupt" | "Interrupted" => "Ask again.",
@@ -198,7 +198,7 @@ fn objection(live: &Session, error: &ProgramError) -> RequestError {
         }
     };
     let message = format!("{}.", error.to_string().trim_end_matches('.'));
-    RequestError::invalid(live.lease.redactor.text(&message).into_owned(), hint)
+    RequestError::invalid(session.lease.redactor.text(&message).into_owned(), hint)
 }
 
 fn too_large() -> RequestError {

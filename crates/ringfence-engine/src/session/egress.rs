@@ -73,23 +73,23 @@ impl SessionEgress {
 /// What a call has of its session's egress. It ends with the call, however that ends.
 pub(crate) struct CallEgress {
     egress: Arc<Egress>,
-    live: Arc<Session>,
+    session: Arc<Session>,
 }
 
 impl CallEgress {
     /// Opens the egress that the grant of a call allows, in the session's turn.
     pub(crate) async fn begin(
         egress: &Arc<Egress>,
-        live: &Arc<Session>,
+        session: &Arc<Session>,
         grant: &Grant,
         by: Requester,
     ) -> Result<Self, RequestError> {
-        open(egress, live, grant).await?;
+        open(egress, session, grant).await?;
         let of_call = Self {
             egress: egress.clone(),
-            live: live.clone(),
+            session: session.clone(),
         };
-        if let Some(lease) = &lock(&live.egress).lease {
+        if let Some(lease) = &lock(&session.egress).lease {
             lease.begin_call(egress, grant, by);
         }
         Ok(of_call)
@@ -97,33 +97,33 @@ impl CallEgress {
 
     /// What was done since the last call ended.
     pub(crate) fn report(self) -> Option<EgressReport> {
-        let open = lock(&self.live.egress);
+        let open = lock(&self.session.egress);
         open.lease.as_ref().map(EgressLease::report)
     }
 }
 
 impl Drop for CallEgress {
     fn drop(&mut self) {
-        if let Some(lease) = &lock(&self.live.egress).lease {
+        if let Some(lease) = &lock(&self.session.egress).lease {
             lease.end_call(&self.egress);
         }
     }
 }
 
 /// Opens what is not open yet.
-async fn open(egress: &Arc<Egress>, live: &Arc<Session>, grant: &Grant) -> Result<(), RequestError> {
+async fn open(egress: &Arc<Egress>, session: &Arc<Session>, grant: &Grant) -> Result<(), RequestError> {
     let Some(spec) = reach::spec(egress.tier, grant.reaches()) else {
         return Ok(());
     };
-    let spec = lock(&live.egress).lacks(spec)?;
+    let spec = lock(&session.egress).lacks(spec)?;
     if spec.ports.is_empty() && spec.networks.is_empty() {
         return Ok(());
     }
     let (done, opened) = oneshot::channel();
     let job = Job::Egress(spec.clone(), done);
-    live.jobs.send(job).await.map_err(|_| live.ended())?;
-    let sockets = opened.await.map_err(|_| live.ended())??;
-    let mut open = lock(&live.egress);
+    session.jobs.send(job).await.map_err(|_| session.ended())?;
+    let sockets = opened.await.map_err(|_| session.ended())??;
+    let mut open = lock(&session.egress);
     if let Some(lease) = &open.lease {
         lease.add_ports(spec.ports.iter().copied().zip(sockets).collect())?;
     }

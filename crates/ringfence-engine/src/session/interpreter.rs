@@ -1,8 +1,8 @@
-//! An interpreter that lives: one call at a time goes in, and its answer comes out. What it says between calls belongs
-//! to the next one. Everything that comes from it is a stranger's.
+//! The interpreter of a session: one call at a time goes in, and its answer comes out. What it says between calls
+//! belongs to the next one. Everything that comes from it is a stranger's.
 
 use crate::{
-    backend::{Events, Parts, Template, fault},
+    backend::{Events, Sandbox, Template, fault},
     caller::OutputStream,
     language::{
         ProgramReport,
@@ -44,11 +44,11 @@ const ANSWERING: Duration = Duration::from_secs(5);
 const SHOWING: Duration = Duration::from_secs(10);
 /// After each piece of what is thrown away between two calls: reading it is the server's work, and no client waits.
 const BREATH: Duration = Duration::from_millis(2);
-/// Of what each stream says between two calls.
+/// Output of each stream that is kept between two calls.
 const BETWEEN_BYTES_MAX: usize = 64 << 10;
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// A claimed place whose program serves calls.
+/// A claimed sandbox whose program serves calls.
 pub(crate) struct Interpreter {
     events: Arc<Events>,
     stdin: pipe::Sender,
@@ -71,7 +71,7 @@ struct Between {
 }
 
 /// One call on its way to the interpreter.
-pub(crate) struct Sent {
+pub(crate) struct DriverRequest {
     pub(crate) number: u64,
     pub(crate) message: Vec<u8>,
     pub(crate) stdio: Stdio,
@@ -84,11 +84,11 @@ pub(crate) struct Sent {
     pub(crate) is_question: bool,
 }
 
-pub(crate) struct Called {
+pub(crate) struct CallResult {
     pub(crate) outcome: CallOutcome,
     pub(crate) stdout: CapturedStream,
     pub(crate) stderr: CapturedStream,
-    /// Of the session so far; none: it has ended.
+    /// Usage of the session so far; none: it has ended.
     pub(crate) usage: Option<Usage>,
 }
 
@@ -102,7 +102,7 @@ pub(crate) enum CallOutcome {
     Lost(RequestError),
 }
 
-impl Called {
+impl CallResult {
     /// A call that was not made, because its code cannot be read.
     pub(crate) fn objected(number: u64, objection: ProgramError) -> Self {
         let stderr = CapturedStream {
@@ -128,19 +128,19 @@ impl Called {
 }
 
 impl Interpreter {
-    pub(crate) fn attach(parts: Parts) -> Result<Self, RequestError> {
+    pub(crate) fn attach(sandbox: Sandbox) -> Result<Self, RequestError> {
         let connect = |error: io::Error| fault("connect the session's streams", &error);
         let receiver = |end: OwnedFd| pipe::Receiver::from_owned_fd(end).map_err(connect);
         Ok(Self {
-            events: Arc::new(parts.events),
-            stdin: pipe::Sender::from_owned_fd(parts.stdin).map_err(connect)?,
-            stdout: receiver(parts.stdout)?,
-            stderr: receiver(parts.stderr)?,
-            report: receiver(parts.report)?,
+            events: Arc::new(sandbox.events),
+            stdin: pipe::Sender::from_owned_fd(sandbox.stdin).map_err(connect)?,
+            stdout: receiver(sandbox.stdout)?,
+            stderr: receiver(sandbox.stderr)?,
+            report: receiver(sandbox.report)?,
             reports: Reports::default(),
             said_between: Default::default(),
             over: None,
-            _template: parts.template,
+            _template: sandbox.template,
         })
     }
 
@@ -184,10 +184,10 @@ impl Interpreter {
     /// One call, to its answer. `stop`: somebody ends the session.
     pub(crate) async fn call(
         &mut self,
-        sent: Sent,
+        sent: DriverRequest,
         stop: &mut watch::Receiver<Option<SessionEnd>>,
-    ) -> Called {
-        let Sent {
+    ) -> CallResult {
+        let DriverRequest {
             number,
             message,
             stdio,
@@ -216,7 +216,7 @@ impl Interpreter {
                         said_err.listen(&mut self.stderr)
                     );
                 } else {
-                    pump_all(&mut self.stdout, &mut out, &mut self.stderr, &mut err).await;
+                    tokio::join!(pump(&mut self.stdout, &mut out), pump(&mut self.stderr, &mut err));
                 }
             };
             let answer = answer(&mut self.report, &mut self.reports);
@@ -250,7 +250,7 @@ impl Interpreter {
         {
             outcome = CallOutcome::Ended(ending.clone(), std::mem::take(&mut answer.report));
         }
-        Called {
+        CallResult {
             outcome,
             stdout: out.finish().await,
             stderr: err.finish().await,
@@ -417,15 +417,6 @@ async fn answer(report: &mut pipe::Receiver, reports: &mut Reports) -> DriverAns
 }
 
 /// Never ends; it is dropped when something else does.
-async fn pump_all(
-    stdout: &mut pipe::Receiver,
-    out: &mut OutputSink,
-    stderr: &mut pipe::Receiver,
-    err: &mut OutputSink,
-) {
-    tokio::join!(pump(stdout, out), pump(stderr, err));
-}
-
 async fn pump(from: &mut pipe::Receiver, to: &mut OutputSink) {
     let mut chunk = Vec::with_capacity(CHUNK_BYTES);
     loop {

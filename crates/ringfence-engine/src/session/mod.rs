@@ -10,13 +10,13 @@ mod task;
 pub(crate) use bridge::carry;
 pub use bridge::{BridgeTarget, Bridged, BridgedValue};
 pub(crate) use egress::{CallEgress, SessionEgress};
-pub(crate) use interpreter::{CallOutcome, Called, Interpreter, Sent};
+pub(crate) use interpreter::{CallOutcome, CallResult, DriverRequest, Interpreter};
 pub(crate) use packages::{SessionPackages, ShownPackages, provide};
 pub(crate) use task::{Job, SessionTask};
 
 use crate::{
     approval::Approvals,
-    artifacts::Before,
+    artifacts::Baseline,
     backend::{Events, SandboxDirs},
     caller::{Caller, Client},
     disk_quota::{DiskUse, Room},
@@ -69,7 +69,7 @@ pub(crate) struct Sessions {
 
 #[derive(Default)]
 struct State {
-    live: HashMap<SessionId, Arc<Session>>,
+    sessions: HashMap<SessionId, Arc<Session>>,
     /// Sessions that are just being made.
     making: HashMap<Namespace, usize>,
     /// The latest last.
@@ -86,10 +86,10 @@ pub(crate) struct Session {
     pub(crate) allowed_domains: AllowedDomains,
     /// What is below its overlay, if that is its workspace.
     pub(crate) lower: Option<Arc<Lower>>,
-    /// Of a call that asks for nothing.
+    /// Limits of a call that names none.
     pub(crate) limits: Limits,
     /// What lay in a directory of the host's when it was shared.
-    pub(crate) found: DiskUse,
+    pub(crate) initial_use: DiskUse,
     pub(crate) isolation: Isolation,
     pub(crate) dirs: SandboxDirs,
     pub(crate) lease: Arc<SecretLease>,
@@ -108,7 +108,7 @@ pub(crate) struct Session {
     pub(crate) egress: Mutex<SessionEgress>,
     pub(crate) usage: Mutex<Usage>,
     /// What a call finds that it has not made.
-    pub(crate) before: Mutex<Before>,
+    pub(crate) before: Mutex<Baseline>,
 }
 
 /// Who uses a session, and how often.
@@ -123,7 +123,7 @@ pub(crate) struct Activity {
 }
 
 impl Activity {
-    /// Of a session that was made now.
+    /// The activity of a new session.
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             used: Mutex::new(now),
@@ -136,25 +136,25 @@ impl Activity {
     }
 }
 
-type Permit = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync>>;
+type TurnFuture = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync>>;
 
-/// A place in the line of those who want to use a session; given up when dropped.
-pub(crate) struct InLine {
-    live: Arc<Session>,
+/// A position in the queue of a session; given up when dropped.
+pub(crate) struct QueuedTurn {
+    session: Arc<Session>,
     waits: Waits,
-    permit: Permit,
+    permit: TurnFuture,
     at_once: Option<Result<OwnedSemaphorePermit, AcquireError>>,
 }
 
-impl InLine {
+impl QueuedTurn {
     pub(crate) fn session(&self) -> &Arc<Session> {
-        &self.live
+        &self.session
     }
 
     /// Waits until those ahead have had their turns.
     pub(crate) async fn turn(self, client: &Client) -> Result<Turn, RequestError> {
         let Self {
-            live,
+            session,
             waits,
             permit,
             at_once,
@@ -176,14 +176,14 @@ impl InLine {
         drop(waits);
         let Some(permit) = permit else {
             // A client that is told of its end does not find it any more.
-            let mut gone = live.gone.subscribe();
+            let mut gone = session.gone.subscribe();
             drop(tokio::time::timeout(END_PATIENCE, gone.wait_for(Option::is_some)).await);
-            return Err(live.ended());
+            return Err(session.ended());
         };
-        let interrupts = live.interrupts.subscribe();
-        live.activity.is_busy.store(true, Ordering::Relaxed);
+        let interrupts = session.interrupts.subscribe();
+        session.activity.is_busy.store(true, Ordering::Relaxed);
         Ok(Turn {
-            live,
+            session,
             interrupts,
             _permit: permit,
         })
@@ -192,39 +192,39 @@ impl InLine {
 
 /// The right to be the one who uses a session.
 pub(crate) struct Turn {
-    live: Arc<Session>,
-    /// Of this turn, not of one before.
+    session: Arc<Session>,
+    /// Counts interrupts of this turn, not of an earlier one.
     interrupts: watch::Receiver<u64>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Turn {
-    pub(crate) fn live(&self) -> &Session {
-        &self.live
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
     }
 
     /// Names the execution that keeps the session busy, for refusals.
     pub(crate) fn name(&self, execution_id: &str) {
-        *self.live.running() = Some(execution_id.to_owned());
+        *self.session.running() = Some(execution_id.to_owned());
     }
 
     /// Lets `interrupt_session` reach this turn from now on; its interrupts, counted up.
     pub(crate) fn open_to_interrupts(&self) -> watch::Receiver<u64> {
-        self.live.activity.has_call.store(true, Ordering::Relaxed);
+        self.session.activity.has_call.store(true, Ordering::Relaxed);
         self.interrupts.clone()
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.live.touch();
-        self.live.activity.is_busy.store(false, Ordering::Relaxed);
-        self.live.activity.has_call.store(false, Ordering::Relaxed);
-        *self.live.running() = None;
+        self.session.touch();
+        self.session.activity.is_busy.store(false, Ordering::Relaxed);
+        self.session.activity.has_call.store(false, Ordering::Relaxed);
+        *self.session.running() = None;
     }
 }
 
-/// The place of a session that is being made.
+/// The reservation for a session that is being made.
 pub(crate) struct SessionReservation {
     sessions: Arc<Sessions>,
     namespace: Namespace,
@@ -244,7 +244,7 @@ impl Drop for SessionReservation {
 
 impl Session {
     /// Hands its interpreter a call, or a question.
-    pub(crate) async fn send(&self, sent: Sent) -> Result<Called, RequestError> {
+    pub(crate) async fn send(&self, sent: DriverRequest) -> Result<CallResult, RequestError> {
         let (answer, answered) = oneshot::channel();
         let job = Job::Call(Box::new(sent), answer);
         self.jobs.send(job).await.map_err(|_| self.ended())?;
@@ -252,7 +252,7 @@ impl Session {
     }
 
     /// Stands in line from now on, behind those who came before.
-    pub(crate) fn line_up(self: &Arc<Self>) -> Result<InLine, RequestError> {
+    pub(crate) fn line_up(self: &Arc<Self>) -> Result<QueuedTurn, RequestError> {
         let ahead = self.activity.waiting.fetch_add(1, Ordering::Relaxed);
         let waits = Waits(self.clone());
         if ahead >= WAITING_MAX {
@@ -262,14 +262,14 @@ impl Session {
                 1000,
             ));
         }
-        let mut permit: Permit = Box::pin(self.line.clone().acquire_owned());
-        // Polled once, it has its place in the line; waiting for it polls again.
+        let mut permit: TurnFuture = Box::pin(self.line.clone().acquire_owned());
+        // The first poll enters the queue of the semaphore; waiting for it polls again.
         let at_once = match permit.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(permit) => Some(permit),
             Poll::Pending => None,
         };
-        Ok(InLine {
-            live: self.clone(),
+        Ok(QueuedTurn {
+            session: self.clone(),
             waits,
             permit,
             at_once,
@@ -281,7 +281,7 @@ impl Session {
         self.line_up()?.turn(client).await
     }
 
-    /// The same for something short, which does not wait for a long call.
+    /// Waits for its turn, but not for a long call: for something short.
     pub(crate) async fn turn_soon(self: &Arc<Self>) -> Result<Turn, RequestError> {
         let client = Client::absent();
         let turn = tokio::time::timeout(PATIENCE, self.turn(&client)).await;
@@ -334,7 +334,7 @@ impl Session {
         (self.used() + self.idle).min(self.created + self.age)
     }
 
-    fn is_over(&self) -> Option<SessionEnd> {
+    fn expired(&self) -> Option<SessionEnd> {
         let now = Instant::now();
         if now >= self.created + self.age {
             Some(SessionEnd::Age)
@@ -355,19 +355,19 @@ impl Session {
 
     /// How much its workspace may have.
     pub(crate) fn room(&self) -> Room {
-        Room::of(&self.workspace, &self.limits, self.found)
+        Room::of(&self.workspace, &self.limits, self.initial_use)
     }
 
     /// What was done to its files from outside is nothing that the next call has made.
     pub(crate) fn look_again(&self) {
-        *self.before() = Before::look_behind(&self.dirs);
+        *self.before() = Baseline::of(&self.dirs);
     }
 
-    pub(crate) fn before(&self) -> MutexGuard<'_, Before> {
+    pub(crate) fn before(&self) -> MutexGuard<'_, Baseline> {
         lock(&self.before)
     }
 
-    /// Of a session only the whole is counted; its processor time is divided among its calls here.
+    /// The usage since the last call. Only a session's total is measured; this divides its processor time among calls.
     pub(crate) fn used_since_last(&self, usage: Option<Usage>) -> Usage {
         let mut last = lock(&self.usage);
         let now = usage.unwrap_or(*last);
@@ -445,22 +445,26 @@ impl Sessions {
     }
 
     /// The workspace of a session goes with it, and no snapshot is kept to complete what was begun there.
-    async fn forget_workspace(&self, live: &Arc<Session>) {
-        if live.workspace != WorkspaceSource::Private {
+    async fn forget_workspace(&self, session: &Arc<Session>) {
+        if session.workspace != WorkspaceSource::Private {
             return;
         }
-        let (store, of) = (self.snapshots.clone(), live.clone());
+        let (store, of) = (self.snapshots.clone(), session.clone());
         let forgotten = tokio::task::spawn_blocking(move || store.forget(of.dirs.changes.as_fd())).await;
         if !matches!(forgotten, Ok(Ok(()))) {
-            tracing::warn!(?forgotten, session = %live.id, "a restore of its workspace is still in the store");
+            tracing::warn!(?forgotten, session = %session.id, "a restore of its workspace is still in the store");
         }
     }
 
     /// The session of this name, if it is this namespace's.
     pub(crate) fn find(&self, namespace: &Namespace, id: &SessionId) -> Result<Arc<Session>, RequestError> {
         let state = lock(&self.state);
-        if let Some(live) = state.live.get(id).filter(|live| live.namespace == *namespace) {
-            return Ok(live.clone());
+        if let Some(session) = state
+            .sessions
+            .get(id)
+            .filter(|session| session.namespace == *namespace)
+        {
+            return Ok(session.clone());
         }
         let was = state
             .ended
@@ -475,33 +479,33 @@ impl Sessions {
     /// Whose it is, and what it speaks.
     pub(crate) fn whose(&self, id: &SessionId) -> Result<(Namespace, Language), RequestError> {
         let state = lock(&self.state);
-        if let Some(live) = state.live.get(id) {
-            return Ok((live.namespace.clone(), live.language));
+        if let Some(session) = state.sessions.get(id) {
+            return Ok((session.namespace.clone(), session.language));
         }
         let was = state.ended.iter().find(|(ended, ..)| ended == id);
         Err(was.map_or_else(absent, |(_, _, end)| ended(id, *end)))
     }
 
-    /// A place in the line of this session.
-    pub(crate) fn line_up(&self, namespace: &Namespace, id: &SessionId) -> Result<InLine, RequestError> {
+    /// Enters the queue of this session.
+    pub(crate) fn line_up(&self, namespace: &Namespace, id: &SessionId) -> Result<QueuedTurn, RequestError> {
         self.find(namespace, id)?.line_up()
     }
 
     /// Those of a namespace, or all, the oldest first.
     pub(crate) fn list(&self, namespace: Option<&Namespace>) -> Vec<SessionFacts> {
         let state = lock(&self.state);
-        let is_own = |live: &Session| namespace.is_none_or(|namespace| live.namespace == *namespace);
-        let own = state.live.values().filter(|live| is_own(live));
-        let mut listed: Vec<SessionFacts> = own.map(|live| live.describe()).collect();
+        let is_own = |session: &Session| namespace.is_none_or(|namespace| session.namespace == *namespace);
+        let own = state.sessions.values().filter(|session| is_own(session));
+        let mut listed: Vec<SessionFacts> = own.map(|session| session.describe()).collect();
         listed.sort_by(|a, b| a.session_id.cmp(&b.session_id));
         listed
     }
 
     pub(crate) fn count(&self) -> usize {
-        lock(&self.state).live.len()
+        lock(&self.state).sessions.len()
     }
 
-    /// Reserves a place for one more.
+    /// Reserves one more session.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         namespace: &Namespace,
@@ -510,9 +514,9 @@ impl Sessions {
         let mut state = lock(&self.state);
         let making: usize = state.making.values().sum();
         let own = state
-            .live
+            .sessions
             .values()
-            .filter(|live| live.namespace == *namespace)
+            .filter(|session| session.namespace == *namespace)
             .count()
             + state.making.get(namespace).copied().unwrap_or(0);
         let full = |what: String| {
@@ -530,10 +534,10 @@ impl Sessions {
                 "the namespace `{namespace}` has {own} sessions, which is as many as it may (`sessions.per_namespace`)."
             ));
         }
-        if state.live.len() + making >= settings.max {
+        if state.sessions.len() + making >= settings.max {
             return full(format!(
                 "this server has {} sessions, which is as many as it may (`sessions.max`).",
-                state.live.len() + making
+                state.sessions.len() + making
             ));
         }
         *state.making.entry(namespace.clone()).or_default() += 1;
@@ -544,48 +548,53 @@ impl Sessions {
     }
 
     /// False: the server has begun to stop.
-    pub(crate) fn add(&self, live: Arc<Session>) -> bool {
+    pub(crate) fn add(&self, session: Arc<Session>) -> bool {
         let mut state = lock(&self.state);
         if !state.is_closed {
-            state.live.insert(live.id.clone(), live);
+            state.sessions.insert(session.id.clone(), session);
         }
         !state.is_closed
     }
 
     /// Its end is on record before it cannot be found any more.
-    async fn bury(&self, live: &Session, end: SessionEnd) {
-        let details = json!({"session": live.id.as_str(), "why": end.as_str(), "calls": live.activity.calls.load(Ordering::Relaxed)});
+    async fn bury(&self, session: &Session, end: SessionEnd) {
+        let details = json!({"session": session.id.as_str(), "why": end.as_str(), "calls": session.activity.calls.load(Ordering::Relaxed)});
         let caller = Caller::ours();
-        let note = Note::of(&caller, live.namespace.as_str(), Action::SessionKilled, details);
+        let note = Note::of(
+            &caller,
+            session.namespace.as_str(),
+            Action::SessionKilled,
+            details,
+        );
         if let Err(error) = self.record.note(note.ended(Outcome::Ok)).await {
-            tracing::error!(%error, session = %live.id, "the end of a session is not on record");
+            tracing::error!(%error, session = %session.id, "the end of a session is not on record");
         }
         {
             let mut state = lock(&self.state);
-            state.live.remove(&live.id);
+            state.sessions.remove(&session.id);
             state
                 .ended
-                .push_back((live.id.clone(), live.namespace.clone(), end));
+                .push_back((session.id.clone(), session.namespace.clone(), end));
             if state.ended.len() > ENDED_MAX {
                 state.ended.pop_front();
             }
         }
-        self.approvals.forget_session(&live.id);
+        self.approvals.forget_session(&session.id);
         let kind = EventKind::SessionKilled {
-            session_id: live.id.to_string(),
+            session_id: session.id.to_string(),
             reason: end.as_str(),
         };
-        self.bus.publish(live.namespace.as_str(), None, kind);
+        self.bus.publish(session.namespace.as_str(), None, kind);
     }
 
     /// Ends all, and lets no other begin. Who has to be waited for.
     pub(crate) fn close(&self) -> Vec<watch::Receiver<Option<SessionEnd>>> {
         let mut state = lock(&self.state);
         state.is_closed = true;
-        let all = state.live.values();
-        all.map(|live| {
-            live.stop(SessionEnd::Server);
-            live.gone.subscribe()
+        let all = state.sessions.values();
+        all.map(|session| {
+            session.stop(SessionEnd::Server);
+            session.gone.subscribe()
         })
         .collect()
     }

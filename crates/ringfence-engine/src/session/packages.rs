@@ -1,4 +1,4 @@
-//! Packages of a session that lives. Those it had stay: it is shown one layer that has them all.
+//! Packages for a running session. It keeps those that it has: a new layer holds all of them.
 
 use super::{Session, task::Job};
 use crate::{
@@ -62,12 +62,12 @@ impl ShownPackages {
 /// Shows a session these packages beside those it has, in its turn. None: it has them.
 pub(crate) async fn provide(
     packages: &Arc<Packages>,
-    live: &Session,
+    session: &Session,
     by: Requester,
     wanted: &BTreeSet<Requirement>,
 ) -> Result<Option<SessionPackages>, RequestError> {
     let (set, layers) = {
-        let shown = lock(&live.packages);
+        let shown = lock(&session.packages);
         if wanted.is_subset(&shown.set) {
             return Ok(None);
         }
@@ -82,16 +82,16 @@ pub(crate) async fn provide(
     }
     let wish = LayerRequest {
         by,
-        namespace: &live.namespace,
-        language: live.language.packaged_as(),
+        namespace: &session.namespace,
+        language: session.language.packaged_as(),
         set: &set,
     };
     let provided = packages.layer(&wish).await?;
     let (done, attached) = oneshot::channel();
     let job = Job::Layer(provided.name.clone(), done);
-    live.jobs.send(job).await.map_err(|_| live.ended())?;
-    attached.await.map_err(|_| live.ended())??;
-    let mut shown = lock(&live.packages);
+    session.jobs.send(job).await.map_err(|_| session.ended())?;
+    attached.await.map_err(|_| session.ended())??;
+    let mut shown = lock(&session.packages);
     let packages = provided.layer.packages();
     let told = SessionPackages {
         output: provided.output.clone(),

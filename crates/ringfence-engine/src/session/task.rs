@@ -3,7 +3,7 @@
 
 use super::{
     Session, Sessions,
-    interpreter::{CallOutcome, Called, Interpreter, Sent, stopped},
+    interpreter::{CallOutcome, CallResult, DriverRequest, Interpreter, stopped},
 };
 use ringfence_jail::{
     EgressSpec, LayerName,
@@ -26,7 +26,7 @@ const DEATH_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Something to do, and who waits for it.
 pub(crate) enum Job {
-    Call(Box<Sent>, oneshot::Sender<Called>),
+    Call(Box<DriverRequest>, oneshot::Sender<CallResult>),
     /// A layer of packages that the session is to be shown.
     Layer(LayerName, oneshot::Sender<Result<(), RequestError>>),
     /// More of its egress that is to be opened.
@@ -35,7 +35,7 @@ pub(crate) enum Job {
 
 pub(crate) struct SessionTask {
     pub(crate) sessions: Weak<Sessions>,
-    pub(crate) live: Arc<Session>,
+    pub(crate) session: Arc<Session>,
     pub(crate) interpreter: Interpreter,
     pub(crate) jobs: mpsc::Receiver<Job>,
     pub(crate) stop: watch::Receiver<Option<SessionEnd>>,
@@ -47,23 +47,23 @@ impl SessionTask {
         let end = self.serve().await;
         let Self {
             sessions,
-            live,
+            session,
             interpreter,
             jobs,
             ..
         } = self;
         // Later calls are refused with this reason; the first reason counts.
-        live.stop(end);
+        session.stop(end);
         drop(jobs);
-        live.close();
+        session.close();
         if !interpreter.end(DEATH_PATIENCE).await {
-            tracing::warn!(session = %live.id, "its supervisor has told no end");
+            tracing::warn!(session = %session.id, "its supervisor has told no end");
         }
         if let Some(sessions) = sessions.upgrade() {
-            sessions.forget_workspace(&live).await;
-            sessions.bury(&live, end).await;
+            sessions.forget_workspace(&session).await;
+            sessions.bury(&session, end).await;
         }
-        live.gone.send_replace(Some(end));
+        session.gone.send_replace(Some(end));
     }
 
     async fn serve(&mut self) -> SessionEnd {
@@ -83,17 +83,17 @@ impl SessionTask {
                     Ok(ending) => of(&ending),
                     Err(_) => SessionEnd::Server,
                 },
-                () = sleep_until(self.live.ends_at().into()) => match self.live.is_over() {
+                () = sleep_until(self.session.ends_at().into()) => match self.session.expired() {
                     Some(end) => return end,
                     // Somebody has a turn.
-                    None => self.live.touch(),
+                    None => self.session.touch(),
                 },
             }
         }
     }
 
     /// One call; the end of the session, if it was that too.
-    async fn call(&mut self, sent: Sent, answer: oneshot::Sender<Called>) -> Option<SessionEnd> {
+    async fn call(&mut self, sent: DriverRequest, answer: oneshot::Sender<CallResult>) -> Option<SessionEnd> {
         let called = self.interpreter.call(sent, &mut self.stop).await;
         let end = called.outcome.end();
         // The client may be gone; the call is complete all the same.

@@ -10,27 +10,27 @@ use std::time::{Duration, Instant};
 const DIGESTS_MAX: usize = 20;
 
 /// A result, with what the audit entry says of it.
-pub(crate) struct Executed {
+pub(crate) struct ExecutionOutcome {
     pub(crate) result: ExecutionResult,
     granted: Value,
     /// The hosts that it reached, and what of that was refused.
     pub(super) reached: Option<Value>,
     /// Secrets that were taken out of what leaves.
-    pub(super) found: u64,
+    pub(super) redactions: u64,
     /// What was done to an overlay, for somebody to decide about.
     pub(crate) changes: Option<HeldChanges>,
     /// Released once the result is on its way.
     pub(crate) hold: Option<Hold>,
 }
 
-impl Executed {
+impl ExecutionOutcome {
     pub(super) fn of(report: Report, grant: &Grant) -> Self {
-        let found = report.found();
+        let redactions = report.redactions();
         Self {
             result: report.into_result(),
             granted: record::granted(grant),
             reached: None,
-            found,
+            redactions,
             changes: None,
             hold: None,
         }
@@ -79,21 +79,21 @@ impl Executed {
         if let Some(reached) = &self.reached {
             details["egress"] = reached.clone();
         }
-        if self.found > 0 {
-            details["redacted"] = json!(self.found);
+        if self.redactions > 0 {
+            details["redacted"] = json!(self.redactions);
         }
         details
     }
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Clock {
+pub(super) struct PhaseTimer {
     begun: Instant,
     lap: Instant,
     pub(super) phases: Phases,
 }
 
-impl Clock {
+impl PhaseTimer {
     pub(super) fn start() -> Self {
         let now = Instant::now();
         Self {
@@ -103,22 +103,22 @@ impl Clock {
         }
     }
 
-    /// The time since the last lap was spent waiting for others.
+    /// Counts the time since the last lap as time in the queue.
     pub(super) fn queued(&mut self) {
         self.phases.queued_ms += self.lap();
     }
 
-    /// The same, preparing.
+    /// Counts the time since the last lap as preparation.
     pub(super) fn starting(&mut self) {
         self.phases.start_ms += self.lap();
     }
 
-    /// The same, running.
+    /// Counts the time since the last lap as the run itself.
     pub(super) fn ran(&mut self) {
         self.phases.run_ms = self.lap();
     }
 
-    /// The same, reading what the program left.
+    /// Counts the time since the last lap as work on the result.
     pub(super) fn finished(&mut self) {
         self.phases.finish_ms = self.lap();
     }

@@ -1,0 +1,195 @@
+//! The limits of a request: what it asks for, or the defaults of its namespace, within the caps.
+
+use crate::settings::PolicySettings;
+use ringfence_types::{Limits, LimitsRequest, RequestError};
+use std::ops::RangeInclusive;
+
+pub(super) const MEBIBYTE: u64 = 1 << 20;
+const MEMORY_MIB_MIN: u64 = 16;
+const DISK_MIB_MIN: u64 = 1;
+const TIMEOUT_MS_MIN: u64 = 100;
+const CPU_MILLICORES_MIN: u32 = 10;
+const PROCESSES_MIN: u32 = 1;
+
+/// Limits of a namespace that differ from the operator's.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OwnLimits {
+    /// The limits of a request that asks for none.
+    pub(crate) defaults: LimitsRequest,
+    /// The most, where it has been narrowed.
+    pub(crate) caps: Option<Limits>,
+}
+
+/// A private disk lies in memory, of which it has at most half: a request for more disk that says nothing of memory
+/// gets the memory for it.
+pub(super) fn bring_memory(
+    limits: &mut Limits,
+    caps: &Limits,
+    asked: &LimitsRequest,
+) -> Result<(), RequestError> {
+    let needed = limits.disk_bytes.saturating_mul(2);
+    if asked.max_disk_mb.is_none() || asked.max_ram_mb.is_some() || needed <= limits.memory_bytes {
+        return Ok(());
+    }
+    if needed > caps.memory_bytes {
+        return Err(outside(
+            "max_disk_mb",
+            limits.disk_bytes / MEBIBYTE,
+            DISK_MIB_MIN,
+            caps.private_disk_bytes() / MEBIBYTE,
+        ));
+    }
+    limits.memory_bytes = needed;
+    Ok(())
+}
+
+/// What a namespace narrows its caps to: no more than it has now.
+pub(crate) fn narrow(
+    policy: &PolicySettings,
+    own: &OwnLimits,
+    wish: &LimitsRequest,
+) -> Result<OwnLimits, RequestError> {
+    let (_, now) = limits_of(policy, own);
+    Ok(OwnLimits {
+        caps: Some(limits(&now, &now, wish)?),
+        ..own.clone()
+    })
+}
+
+/// The namespace's defaults from now on, within its caps. What is not named stays.
+pub(crate) fn set_defaults(
+    policy: &PolicySettings,
+    own: &OwnLimits,
+    wish: &LimitsRequest,
+) -> Result<OwnLimits, RequestError> {
+    let (usual, caps) = limits_of(policy, own);
+    limits(&usual, &caps, wish)?;
+    let before = &own.defaults;
+    Ok(OwnLimits {
+        defaults: LimitsRequest {
+            max_ram_mb: wish.max_ram_mb.or(before.max_ram_mb),
+            max_cpu_cores: wish.max_cpu_cores.or(before.max_cpu_cores),
+            timeout_ms: wish.timeout_ms.or(before.timeout_ms),
+            max_processes: wish.max_processes.or(before.max_processes),
+            max_output_bytes: wish.max_output_bytes.or(before.max_output_bytes),
+            max_disk_mb: wish.max_disk_mb.or(before.max_disk_mb),
+        },
+        ..own.clone()
+    })
+}
+
+/// What a namespace's programs have that ask for nothing, and the most that they may ask for.
+pub(crate) fn limits_of(policy: &PolicySettings, own: &OwnLimits) -> (Limits, Limits) {
+    let caps = match &own.caps {
+        None => policy.caps.clone(),
+        Some(most) => least(most, &policy.caps),
+    };
+    (least(&overlaid(&policy.defaults, &own.defaults), &caps), caps)
+}
+
+pub(crate) fn least(one: &Limits, other: &Limits) -> Limits {
+    Limits {
+        memory_bytes: one.memory_bytes.min(other.memory_bytes),
+        cpu_millicores: one.cpu_millicores.min(other.cpu_millicores),
+        timeout_ms: one.timeout_ms.min(other.timeout_ms),
+        processes: one.processes.min(other.processes),
+        output_bytes: one.output_bytes.min(other.output_bytes),
+        disk_bytes: one.disk_bytes.min(other.disk_bytes),
+    }
+}
+
+pub(super) fn limits(
+    defaults: &Limits,
+    caps: &Limits,
+    asked: &LimitsRequest,
+) -> Result<Limits, RequestError> {
+    let mebibytes = |bytes| bytes / MEBIBYTE;
+    check_within(
+        "max_ram_mb",
+        asked.max_ram_mb,
+        MEMORY_MIB_MIN..=mebibytes(caps.memory_bytes),
+    )?;
+    check_within(
+        "max_disk_mb",
+        asked.max_disk_mb,
+        DISK_MIB_MIN..=mebibytes(caps.disk_bytes),
+    )?;
+    check_within(
+        "max_processes",
+        asked.max_processes,
+        PROCESSES_MIN..=caps.processes,
+    )?;
+    check_within("max_output_bytes", asked.max_output_bytes, 0..=caps.output_bytes)?;
+    if let Some(cores) = asked.max_cpu_cores {
+        millicores(cores, caps.cpu_millicores)?;
+    }
+    match asked.timeout_ms {
+        Some(wish) if wish < TIMEOUT_MS_MIN || wish > caps.timeout_ms => Err(outside(
+            "timeout_seconds",
+            seconds(wish),
+            seconds(TIMEOUT_MS_MIN),
+            seconds(caps.timeout_ms),
+        )),
+        _ => Ok(overlaid(defaults, asked)),
+    }
+}
+
+/// What is asked for, and the rest of the defaults.
+fn overlaid(defaults: &Limits, asked: &LimitsRequest) -> Limits {
+    let cores = asked.max_cpu_cores.map(|cores| millicores(cores, u32::MAX));
+    Limits {
+        memory_bytes: asked
+            .max_ram_mb
+            .map_or(defaults.memory_bytes, |mib| mib * MEBIBYTE),
+        cpu_millicores: cores.and_then(Result::ok).unwrap_or(defaults.cpu_millicores),
+        timeout_ms: asked.timeout_ms.unwrap_or(defaults.timeout_ms),
+        processes: asked.max_processes.unwrap_or(defaults.processes),
+        output_bytes: asked.max_output_bytes.unwrap_or(defaults.output_bytes),
+        disk_bytes: asked
+            .max_disk_mb
+            .map_or(defaults.disk_bytes, |mib| mib * MEBIBYTE),
+    }
+}
+
+fn check_within<N: PartialOrd + std::fmt::Display + Copy>(
+    name: &str,
+    asked: Option<N>,
+    bounds: RangeInclusive<N>,
+) -> Result<(), RequestError> {
+    match asked {
+        Some(value) if !bounds.contains(&value) => Err(outside(name, value, *bounds.start(), *bounds.end())),
+        _ => Ok(()),
+    }
+}
+
+fn outside<N: std::fmt::Display>(name: &str, value: N, least: N, most: N) -> RequestError {
+    RequestError::invalid(
+        format!("{name} = {value} is outside {least}..={most}."),
+        "Ask for a value within; the upper bound is the operator's `caps`.",
+    )
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for a message")]
+fn seconds(milliseconds: u64) -> f64 {
+    milliseconds as f64 / 1000.0
+}
+
+fn millicores(cores: f64, most: u32) -> Result<u32, RequestError> {
+    let millicores = cores * 1000.0;
+    let in_range = millicores >= f64::from(CPU_MILLICORES_MIN) && millicores <= f64::from(most);
+    if !in_range {
+        return Err(RequestError::invalid(
+            format!(
+                "max_cpu_cores = {cores} is outside 0.01..={}.",
+                f64::from(most) / 1000.0
+            ),
+            "Ask for a share of the processors that the operator allows.",
+        ));
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "checked to be within 10..=u32"
+    )]
+    Ok(millicores.round() as u32)
+}

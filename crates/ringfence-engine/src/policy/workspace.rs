@@ -1,0 +1,122 @@
+//! Which workspace a request may have.
+
+use crate::settings::PolicySettings;
+use ringfence_types::{ErrorCode, Namespace, RequestError, WorkspaceName, WorkspaceSource};
+use std::path::{Path, PathBuf};
+
+/// What a workspace's name stands for; a directory of the host's has to be one that may be shared.
+pub(crate) fn workspace(
+    policy: &PolicySettings,
+    private: &[PathBuf],
+    namespace: &Namespace,
+    source: WorkspaceSource,
+) -> Result<WorkspaceSource, RequestError> {
+    let source = match source {
+        WorkspaceSource::Listed(name) => listed(policy, namespace, &name)?,
+        other => other,
+    };
+    if let WorkspaceSource::Host { directory, .. } = &source {
+        check_workspace(directory, private)?;
+    }
+    Ok(source)
+}
+
+/// One of another namespace is answered like one that is not listed.
+fn listed(
+    policy: &PolicySettings,
+    namespace: &Namespace,
+    name: &WorkspaceName,
+) -> Result<WorkspaceSource, RequestError> {
+    let mut own = policy.workspaces.iter().filter(|listed| listed.is_for(namespace));
+    if let Some(found) = own.clone().find(|listed| listed.name == *name) {
+        return Ok(WorkspaceSource::Host {
+            directory: found.directory.clone(),
+            mode: found.mode,
+        });
+    }
+    let mut names = vec!["private".to_owned(), "namespace".to_owned()];
+    names.extend(own.by_ref().map(|listed| listed.name.to_string()));
+    Err(RequestError::new(
+        ErrorCode::NotFound,
+        format!("the namespace `{namespace}` has no workspace `{name}`."),
+        format!(
+            "There are: {}. The operator lists directories under `workspaces`.",
+            names.join(", ")
+        ),
+    ))
+}
+
+/// Directories whose content is the machine itself rather than somebody's work.
+const NEVER_A_WORKSPACE: [&str; 5] = ["/", "/home", "/root", "/usr", "/var"];
+const NEVER_BELOW: [&str; 9] = [
+    "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/run", "/sbin", "/sys",
+];
+/// Nor anything with such a name on the way.
+const NEVER_NAMED: [&str; 6] = [".aws", ".azure", ".docker", ".gnupg", ".kube", ".ssh"];
+
+fn check_workspace(directory: &Path, private: &[PathBuf]) -> Result<(), RequestError> {
+    let overlaps = |own: &PathBuf| own.starts_with(directory) || directory.starts_with(own);
+    if let Some(own) = private.iter().find(|own| overlaps(own)) {
+        return Err(RequestError::new(
+            ErrorCode::PolicyDenied,
+            format!(
+                "{} cannot be a workspace: the server keeps its record and its keys in {}.",
+                directory.display(),
+                own.display()
+            ),
+            "Name a project directory, or set `state_dir` elsewhere.",
+        ));
+    }
+    let forbidden = NEVER_A_WORKSPACE.iter().any(|path| directory == Path::new(path))
+        || NEVER_BELOW.iter().any(|path| directory.starts_with(path))
+        || directory
+            .components()
+            .any(|part| NEVER_NAMED.iter().any(|name| part.as_os_str() == *name))
+        || directory.parent() == Some(Path::new("/home"));
+    if !directory.is_absolute() || forbidden {
+        return Err(RequestError::new(
+            ErrorCode::PolicyDenied,
+            format!("{} cannot be a workspace.", directory.display()),
+            "Name a project directory.",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// claim: [REC-7]
+    #[test]
+    fn what_the_server_keeps_is_no_workspace_nor_in_one() {
+        let private = [PathBuf::from("/home/alice/.local/state/ringfence")];
+        let check = |path: &str| check_workspace(Path::new(path), &private).map_err(|error| error.code);
+        for path in [
+            "/home/alice/.local/state/ringfence",
+            "/home/alice/.local/state/ringfence/record",
+            "/home/alice/.local",
+        ] {
+            assert_eq!(check(path), Err(ErrorCode::PolicyDenied), "{path}");
+        }
+        assert_eq!(check("/home/alice/.local/share"), Ok(()));
+        assert_eq!(check("/home/alice/.local/state/ringfence-notes"), Ok(()));
+    }
+
+    #[test]
+    fn the_machine_itself_is_never_a_workspace() {
+        for path in [
+            "/",
+            "/etc",
+            "/etc/ssh",
+            "/home",
+            "/home/alice",
+            "/home/alice/.ssh/keys",
+            "relative",
+            "/usr",
+        ] {
+            assert!(check_workspace(Path::new(path), &[]).is_err(), "{path}");
+        }
+        assert!(check_workspace(Path::new("/home/alice/project"), &[]).is_ok());
+    }
+}
