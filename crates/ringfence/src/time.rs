@@ -1,7 +1,7 @@
 //! Points in time as people write them: RFC 3339, or so long ago (`15m`, `2h`, `7d`).
 
 use jiff::{SignedDuration, Timestamp};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Unix microseconds of `2026-01-31T12:00:00Z`, of `2026-01-31`, or of a length of time before now.
 pub(crate) fn read(text: &str) -> Result<i64, String> {
@@ -20,8 +20,8 @@ pub(crate) fn read(text: &str) -> Result<i64, String> {
         return Ok(midnight.timestamp().as_microsecond());
     }
     let ago = length(text).ok_or_else(refused)?;
-    let now = Timestamp::try_from(SystemTime::now()).map_err(|_| refused())?;
-    Ok(now.checked_sub(ago).map_err(|_| refused())?.as_microsecond())
+    let then = Timestamp::now().checked_sub(ago).map_err(|_| refused())?;
+    Ok(then.as_microsecond())
 }
 
 /// `90`, `90s`, `15m`, `2h`, `7d`.
@@ -87,9 +87,7 @@ pub(crate) fn write_seconds(unix_s: u64) -> String {
 
 /// Whole seconds until a time in milliseconds of Unix time.
 pub(crate) fn left(until_unix_ms: u64) -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let until = Duration::from_millis(until_unix_ms);
-    until.saturating_sub(now).as_secs()
+    until_unix_ms.saturating_sub(now_milliseconds()) / 1000
 }
 
 #[cfg(test)]

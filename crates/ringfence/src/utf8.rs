@@ -9,32 +9,20 @@ pub(crate) struct Decoder {
 
 impl Decoder {
     pub(crate) fn push(&mut self, bytes: &[u8]) -> String {
-        let joined;
-        let mut rest = if self.held.is_empty() {
-            bytes
-        } else {
-            joined = [std::mem::take(&mut self.held).as_slice(), bytes].concat();
-            joined.as_slice()
-        };
-        let mut out = String::with_capacity(rest.len());
-        loop {
-            match std::str::from_utf8(rest) {
-                Ok(good) => {
-                    out.push_str(good);
-                    return out;
-                }
-                Err(error) => {
-                    let (good, bad) = rest.split_at(error.valid_up_to());
-                    out.push_str(&String::from_utf8_lossy(good));
-                    let Some(length) = error.error_len() else {
-                        self.held = bad.to_vec();
-                        return out;
-                    };
-                    out.push(char::REPLACEMENT_CHARACTER);
-                    rest = &bad[length..];
-                }
+        self.held.extend_from_slice(bytes);
+        let bytes = std::mem::take(&mut self.held);
+        let mut out = String::with_capacity(bytes.len());
+        let mut chunks = bytes.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
+            out.push_str(chunk.valid());
+            let is_cut = std::str::from_utf8(chunk.invalid()).is_err_and(|error| error.error_len().is_none());
+            if is_cut && chunks.peek().is_none() {
+                self.held = chunk.invalid().to_vec();
+            } else if !chunk.invalid().is_empty() {
+                out.push(char::REPLACEMENT_CHARACTER);
             }
         }
+        out
     }
 
     /// A character that never came to its end.

@@ -14,8 +14,8 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Run a complete program (Python, Node.js, TypeScript or bash) in a fresh sandbox. Variables stay only in a session
-/// (create_session), files also with workspace "namespace". No network but hosts the operator allows; ask with
-/// request_egress. Files left in the working directory come back as artifacts, Python's last expression as result.
+/// (session_id), files also with workspace "namespace". No network but hosts the operator allows. Files left in the
+/// working directory come back as artifacts, Python's last expression as result.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExecuteCode {
@@ -38,7 +38,7 @@ pub(crate) struct ExecuteCode {
     #[serde(alias = "env_vars")]
     #[schemars(with = "Option<BTreeMap<String, String>>", extend("x-unlisted" = true))]
     pub(crate) env: Option<BTreeMap<EnvName, EnvValue>>,
-    /// Names from vault_list.
+    /// Names of secrets in the vault.
     #[serde(default, deserialize_with = "many")]
     #[schemars(with = "Option<Vec<String>>")]
     pub(crate) secrets: Option<BTreeSet<EnvName>>,

@@ -31,7 +31,7 @@ pub(crate) struct CreateSession {
     #[serde(alias = "env_vars")]
     #[schemars(with = "Option<BTreeMap<String, String>>", extend("x-unlisted" = true))]
     pub(crate) env: Option<BTreeMap<EnvName, EnvValue>>,
-    /// Names from vault_list.
+    /// Names of secrets in the vault.
     #[serde(default, deserialize_with = "many")]
     #[schemars(with = "Option<Vec<String>>")]
     pub(crate) secrets: Option<BTreeSet<EnvName>>,

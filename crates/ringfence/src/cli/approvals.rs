@@ -142,13 +142,7 @@ async fn find(
     let mut found = Vec::new();
     for ServerReply { pid, answer } in control::ask_all(state_dir, server, &Request::ApprovalsList).await? {
         let requests = serde_json::from_value(answer?.facts["requests"].take());
-        let requests: Vec<ApprovalRequest> = requests.map_err(|_| {
-            RequestError::new(
-                ErrorCode::StoreFault,
-                format!("the answer of the server {pid} is not understood."),
-                "Use the `ringfence` command of the server's version.",
-            )
-        })?;
+        let requests: Vec<ApprovalRequest> = requests.map_err(|_| live::not_understood())?;
         let meant = requests.into_iter().filter(|request| request.id == id);
         found.extend(meant.map(|request| (pid, request)));
     }

@@ -9,8 +9,8 @@ use crate::{
 };
 use clap::Args;
 use ringfence_engine::{ExportDirectory, create_below};
-use ringfence_store::artifacts::{ArtifactStore, Manifest, SignedItem, verify_manifest};
-use ringfence_types::{ErrorCode, Namespace, RequestError};
+use ringfence_store::artifacts::{ArtifactStore, Manifest, SignedItem};
+use ringfence_types::{Namespace, RequestError};
 use serde_json::{Value, json};
 use std::{
     io,
@@ -41,38 +41,14 @@ const LATEST: usize = 50;
 pub(super) fn artifacts(context: &Context, arguments: &ArtifactsArguments) -> Result<ExitCode, RequestError> {
     let config = context.begin()?;
     let record = &config.engine.record;
-    let store = stored::artifacts(record)?;
     let Some(id) = &arguments.id else {
-        return latest(context.terminal, store.as_ref(), arguments);
+        return latest(context.terminal, stored::artifacts(record)?.as_ref(), arguments);
     };
-    let none = || none(id, &arguments.namespace);
-    let store = store.ok_or_else(none)?;
-    let manifest = store
-        .manifest(id, &arguments.namespace)
-        .map_err(|error| stored::unread(&error))?;
-    let manifest = manifest.ok_or_else(none)?;
-    let public_key = stored::signer(record)?.public_key();
-    verify_manifest(&manifest, Some(&public_key)).map_err(|what| {
-        RequestError::new(
-            ErrorCode::StoreFault,
-            format!("the artifacts of {id} are not what was signed: {what}."),
-            "Do not use them.",
-        )
-    })?;
+    let (store, manifest) = stored::manifest(record, id, &arguments.namespace)?;
     match &arguments.out {
         None => show(context.terminal, arguments, &manifest),
         Some(directory) => copy_all(context.terminal, arguments, &store, &manifest, directory),
     }
-}
-
-/// Of an execution that has none, or belongs to others.
-pub(super) fn none(id: &str, namespace: &Namespace) -> RequestError {
-    let id: String = id.chars().take(64).collect();
-    RequestError::new(
-        ErrorCode::NotFound,
-        format!("there are no artifacts of `{id}` in the namespace {namespace}."),
-        "`ringfence artifacts` lists executions that have some; old ones are removed (`artifacts.keep_days`).",
-    )
 }
 
 fn latest(

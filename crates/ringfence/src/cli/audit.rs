@@ -8,8 +8,9 @@ use super::{
 };
 use crate::{
     control::{AuditQuery, Request},
-    render, sentence,
-    terminal::{Mark, Terminal, neutral},
+    render::{self, diagnostics::Style},
+    sentence,
+    terminal::{Terminal, neutral},
     time,
 };
 use clap::{Args, Subcommand, ValueEnum};
@@ -275,13 +276,13 @@ fn words(verdict: &Verdict, terminal: Terminal) -> String {
     let mut text = match &verdict.bad {
         None => format!(
             "{}: {}\n",
-            terminal.mark(Mark::Good, "intact"),
+            terminal.mark(Style::Good, "intact"),
             sentence::counted(verdict.records, "record")
         ),
         // The fault may repeat what stands in the file.
         Some(bad) => format!(
             "{}: {}\n{} intact before it\n",
-            terminal.mark(Mark::Bad, "BAD"),
+            terminal.mark(Style::Error, "BAD"),
             neutral::line(&bad.to_string()),
             sentence::counted(verdict.records, "record")
         ),

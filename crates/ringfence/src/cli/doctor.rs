@@ -4,8 +4,8 @@
 use super::{Context, ended, live, printed};
 use crate::{
     executable::SELF,
+    render::diagnostics::Style,
     settings::{Layer, LogLevel},
-    terminal::Mark,
 };
 use clap::Args;
 use ringfence_engine::{Engine, EngineSettings, Runtime};
@@ -162,37 +162,37 @@ fn render_verdict(
     tier: Option<Tier>,
     floor: Tier,
     error: Option<&RequestError>,
-    mark: impl Fn(Mark, &str) -> String,
+    mark: impl Fn(Style, &str) -> String,
 ) -> String {
     let gives = tier.map_or("none", Tier::as_str);
     match error {
         None => format!(
             "this host gives: {gives}; runs use: {floor}, {}\n",
-            mark(Mark::Good, "met")
+            mark(Style::Good, "met")
         ),
         Some(error) => format!(
             "a sandbox ({floor}): {} {}\n  {}\nthis host gives: {gives}; runs use: {floor}, {}\n",
-            mark(Mark::Bad, "FAILED"),
+            mark(Style::Error, "FAILED"),
             error.message,
             error.hint,
-            mark(Mark::Bad, "NOT met")
+            mark(Style::Error, "NOT met")
         ),
     }
 }
 
 /// One line for each language that is there: what stands ready for it, or why nothing does.
-fn render_warm(runtimes: Option<&Vec<Runtime>>, mark: impl Fn(Mark, &str) -> String) -> String {
+fn render_warm(runtimes: Option<&Vec<Runtime>>, mark: impl Fn(Style, &str) -> String) -> String {
     let mut text = String::new();
     for runtime in runtimes.into_iter().flatten() {
         let (sign, state, detail) = match (&runtime.trouble, &runtime.reason) {
-            (_, Some(reason)) => (Mark::Bad, "absent", reason.clone()),
-            (Some(trouble), None) => (Mark::Bad, "trouble", trouble.clone()),
-            (None, None) if runtime.ready == 0 => (Mark::Good, "cold", "started by each run".to_owned()),
+            (_, Some(reason)) => (Style::Error, "absent", reason.clone()),
+            (Some(trouble), None) => (Style::Error, "trouble", trouble.clone()),
+            (None, None) if runtime.ready == 0 => (Style::Good, "cold", "started by each run".to_owned()),
             (None, None) => {
                 let (ready, memory) = (runtime.ready, runtime.memory_bytes >> 20);
                 let modules = runtime.preloaded.len();
                 let detail = format!("{ready} ready, {memory} MiB, {modules} modules imported");
-                (Mark::Good, "warm", detail)
+                (Style::Good, "warm", detail)
             }
         };
         let language = runtime.language.as_str();
@@ -202,11 +202,11 @@ fn render_warm(runtimes: Option<&Vec<Runtime>>, mark: impl Fn(Mark, &str) -> Str
 }
 
 /// One line for each layer, and one for each fix.
-fn render(layers: &[LayerReport], mark: impl Fn(Mark, &str) -> String) -> String {
+fn render(layers: &[LayerReport], mark: impl Fn(Style, &str) -> String) -> String {
     let width = layers.iter().map(|layer| layer.layer.len()).max().unwrap_or(0);
     let mut text = String::new();
     for layer in layers {
-        let sign = if layer.present { Mark::Good } else { Mark::Bad };
+        let sign = if layer.present { Style::Good } else { Style::Error };
         let state = mark(sign, &format!("{:8}", state(layer)));
         text += &format!("{:width$}  {state} {}\n", layer.layer, layer.detail);
         if let Some(fix) = &layer.fix {

@@ -2,7 +2,7 @@
 
 use super::{
     Context,
-    live::{self, Ask, Subject, server_of},
+    live::{self, Ask},
     outcome::{OutputReader, ProgramOutput, READER_LEFT},
 };
 use crate::{
@@ -59,10 +59,7 @@ pub(super) fn ps(context: &Context, arguments: PsArguments) -> Result<ExitCode, 
 
 pub(super) fn cancel(context: &Context, arguments: CancelArguments) -> Result<ExitCode, RequestError> {
     let CancelArguments { execution, ask } = arguments;
-    let request = Request::ExecutionsCancel {
-        execution: execution.clone(),
-    };
-    live::owner(context, &ask, Subject::Execution(&execution), &request)
+    live::one(context, &ask, &Request::ExecutionsCancel { execution })
 }
 
 /// The exit code is ours, not the program's. Ctrl-C ends this alone.
@@ -85,7 +82,8 @@ async fn print_logs(
         ask,
         ..
     } = arguments;
-    let pid = server_of(state_dir, ask.server, Subject::Execution(&execution)).await?;
+    let request = Request::Logs { execution, follow };
+    let pid = live::server_for(state_dir, ask.server, &request).await?;
     let mut output = ProgramOutput::new(terminal, shown.unwrap_or(Raw::Neutralised));
     let mut streams = [Vec::new(), Vec::new()];
     let give = async |piece: Piece| match shown {
@@ -95,7 +93,6 @@ async fn print_logs(
             true
         }
     };
-    let request = Request::Logs { execution, follow };
     let told = control::follow_one(state_dir, pid, &request, give, std::future::pending()).await;
     if output.end().await? == OutputReader::Left {
         return Ok(ExitCode::from(READER_LEFT));

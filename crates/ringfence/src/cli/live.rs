@@ -3,11 +3,13 @@
 use super::{Context, FAILED, ended, fault, request};
 use crate::{
     control::{self, Request, ServerReply},
+    log,
     render::Rendered,
     terminal::neutral,
 };
 use clap::{Args, Subcommand};
-use ringfence_types::{ErrorCode, LimitsRequest, Namespace, RequestError, SessionId};
+use ringfence_engine::{Engine, EngineSettings};
+use ringfence_types::{ErrorCode, LimitsRequest, Namespace, RequestError};
 use serde_json::{Value, json};
 use std::{path::Path, process::ExitCode};
 use tokio::runtime::{Builder, Runtime};
@@ -23,36 +25,67 @@ pub(super) struct Ask {
     pub(super) json: bool,
 }
 
-/// What a server has that a command is about.
-#[derive(Clone, Copy)]
-pub(super) enum Subject<'a> {
-    Session(&'a SessionId),
-    Execution(&'a str),
+/// What a server has that a request is about: its kind, its id, and the command that lists all of them.
+struct Subject<'a> {
+    what: &'static str,
+    id: &'a str,
+    list: Request,
+    command: &'static str,
 }
 
-/// The process number of the server that has it. If only one server runs, it is that one, which says best why it has
-/// none.
-pub(super) async fn server_of(
+fn subject_of(request: &Request) -> Option<Subject<'_>> {
+    let session = match request {
+        Request::SessionInterrupt { session }
+        | Request::SessionKill { session }
+        | Request::SessionDiff { session }
+        | Request::SessionCommit { session, .. }
+        | Request::SessionBridge { to: session, .. }
+        | Request::SessionSnapshot { session, .. }
+        | Request::SessionSnapshots { session }
+        | Request::SessionRestore { session, .. }
+        | Request::SessionCompare { session, .. }
+        | Request::SessionPut { session, .. }
+        | Request::SessionGet { session, .. }
+        | Request::SessionFiles { session, .. } => session,
+        Request::SessionExec { call } => &call.session,
+        Request::ExecutionsCancel { execution } | Request::Logs { execution, .. } => {
+            return Some(Subject {
+                what: "execution",
+                id: execution,
+                list: Request::ExecutionsList {
+                    namespace: None,
+                    limit: usize::MAX,
+                },
+                command: "ps",
+            });
+        }
+        _ => return None,
+    };
+    Some(Subject {
+        what: "session",
+        id: session.as_str(),
+        list: Request::SessionList { namespace: None },
+        command: "session list",
+    })
+}
+
+/// The process number of the server that has what the request is about. If only one server runs, it is that one, which
+/// says best why it has none.
+pub(super) async fn server_for(
     state_dir: &Path,
     only: Option<u32>,
-    subject: Subject<'_>,
+    request: &Request,
 ) -> Result<u32, RequestError> {
-    let (namespace, limit) = (None, usize::MAX);
-    let (request, what, id, command) = match subject {
-        Subject::Session(id) => (
-            Request::SessionList { namespace },
-            "session",
-            id.as_str(),
-            "session list",
-        ),
-        Subject::Execution(id) => (
-            Request::ExecutionsList { namespace, limit },
-            "execution",
-            id,
-            "ps",
-        ),
+    let Some(Subject {
+        what,
+        id,
+        list,
+        command,
+    }) = subject_of(request)
+    else {
+        return control::expect_one(state_dir, only).await;
     };
-    let answers = control::ask_all(state_dir, only, &request).await?;
+    let answers = control::ask_all(state_dir, only, &list).await?;
     let lists_it = |reply: &&ServerReply| {
         let shown = reply.answer.as_ref().ok();
         let all = shown.and_then(|shown| shown.facts[format!("{what}s")].as_array());
@@ -73,13 +106,13 @@ pub(super) async fn server_of(
     })
 }
 
-pub(super) async fn ask_owner(
+/// Asks the server that has what the request is about, or the one server that there is.
+pub(super) async fn ask(
     state_dir: &Path,
     only: Option<u32>,
-    subject: Subject<'_>,
     request: &Request,
 ) -> Result<ServerReply, RequestError> {
-    let pid = server_of(state_dir, only, subject).await?;
+    let pid = server_for(state_dir, only, request).await?;
     control::ask_one(state_dir, Some(pid), request).await
 }
 
@@ -172,53 +205,40 @@ pub(super) fn all(context: &Context, ask: &Ask, request: &Request) -> Result<Exi
     print(context, ask, answers)
 }
 
-/// Asks the one server that there is, or that is meant.
+/// Asks the server that has what the request is about, or the one server that there is.
 pub(super) fn one(context: &Context, ask: &Ask, request: &Request) -> Result<ExitCode, RequestError> {
     one_of(context, &context.state_dir()?, ask, request)
 }
 
-/// The same, with the configuration read already.
+/// The same, with the configuration read already. The server is named in the facts of its answer.
 pub(super) fn one_of(
     context: &Context,
     state_dir: &Path,
-    ask: &Ask,
+    how: &Ask,
     request: &Request,
 ) -> Result<ExitCode, RequestError> {
-    show(
-        context,
-        ask,
-        wait(control::ask_one(state_dir, ask.server, request))?,
-    )
-}
-
-pub(super) fn owner(
-    context: &Context,
-    ask: &Ask,
-    subject: Subject<'_>,
-    request: &Request,
-) -> Result<ExitCode, RequestError> {
-    let state_dir = &context.state_dir()?;
-    show(
-        context,
-        ask,
-        wait(ask_owner(state_dir, ask.server, subject, request))?,
-    )
-}
-
-/// The answer of one server, which is named in its facts.
-pub(super) fn show(context: &Context, ask: &Ask, reply: ServerReply) -> Result<ExitCode, RequestError> {
+    let reply = wait(ask(state_dir, how.server, request))?;
     let mut shown = reply.answer?;
     shown.facts["pid"] = json!(reply.pid);
-    context.show(ask.json, &shown)
-}
-
-/// The process number of the one server that there is, or that is meant.
-pub(super) fn expect_one(state_dir: &Path, ask: &Ask) -> Result<u32, RequestError> {
-    wait(control::expect_one(state_dir, ask.server))
+    context.show(how.json, &shown)
 }
 
 pub(super) fn wait<T>(asking: impl Future<Output = Result<T, RequestError>>) -> Result<T, RequestError> {
     runtime()?.block_on(asking)
+}
+
+/// What needs no server that runs: done by an engine of our own, which keeps nothing ready.
+pub(super) fn with_engine<T>(
+    settings: EngineSettings,
+    work: impl AsyncFnOnce(&Engine) -> Result<T, RequestError>,
+) -> Result<T, RequestError> {
+    wait(async {
+        let engine = Engine::open(settings)?;
+        log::redact_with(engine.log_redactor());
+        let done = work(&engine).await;
+        engine.leave();
+        done
+    })
 }
 
 pub(super) fn runtime() -> Result<Runtime, RequestError> {

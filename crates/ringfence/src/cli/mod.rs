@@ -158,12 +158,21 @@ pub fn main() -> ExitCode {
     };
     done.unwrap_or_else(|error| {
         let error = hints::in_commands(error);
-        let told = json && terminal.print_json(&serde_json::json!({"error": error})).is_ok();
-        if !told {
-            terminal.error(&error);
-        }
+        tell(terminal, json, &error);
         ExitCode::from(status_of(&error))
     })
+}
+
+/// An error, as a JSON document where that is wanted and stdout takes it.
+#[expect(
+    clippy::fn_params_excessive_bools,
+    reason = "the flag `--json`, as it was typed"
+)]
+fn tell(terminal: Terminal, json: bool, error: &RequestError) {
+    let told = json && terminal.print_json(&serde_json::json!({"error": error})).is_ok();
+    if !told {
+        terminal.error(error);
+    }
 }
 
 /// A wrong argument is a wrong command line, also if the server finds it.

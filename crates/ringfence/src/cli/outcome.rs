@@ -6,10 +6,8 @@ use crate::{
     terminal::{GuestStream, Raw, Terminal},
 };
 use ringfence_types::{Denial, ErrorCode, ExecutionResult, ExitKind, RequestError};
-use std::{
-    fs,
-    io::{self, IsTerminal},
-};
+use rustix::{process::getpgrp, termios::tcgetpgrp};
+use std::io::{self, IsTerminal};
 
 /// Broken pipe, as a shell shows it: 128 + SIGPIPE.
 pub(super) const READER_LEFT: u8 = 141;
@@ -71,8 +69,23 @@ fn ignore_lost(written: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// An end that the script's own output cannot explain.
-pub(super) fn explain_end(terminal: Terminal, result: &ExecutionResult) {
+/// What the script's own output cannot explain: its end, and what was refused.
+pub(super) fn explain(terminal: Terminal, result: &ExecutionResult) {
+    explain_end(terminal, result);
+    for denial in other_denials(result) {
+        let lost = match denial.rule.as_str() {
+            "artifacts.plain_files" => "not kept: ",
+            _ => "",
+        };
+        let hint = match hints::words(&denial.hint) {
+            hint if hint.is_empty() => hint,
+            hint => format!(" ({hint})"),
+        };
+        terminal.dim(&format!("{lost}{}{hint}", denial.what));
+    }
+}
+
+fn explain_end(terminal: Terminal, result: &ExecutionResult) {
     let (message, hint) = match result.exit.kind {
         ExitKind::Timeout | ExitKind::OutOfMemory | ExitKind::Limit => {
             match result.denials.iter().find(|denial| denial.is_limit()) {
@@ -94,7 +107,7 @@ pub(super) fn explain_end(terminal: Terminal, result: &ExecutionResult) {
 
 /// What was refused, but for the limit that has been told as the end, and for the output that is kept: it was shown
 /// whole.
-pub(super) fn other_denials(result: &ExecutionResult) -> impl Iterator<Item = &Denial> {
+fn other_denials(result: &ExecutionResult) -> impl Iterator<Item = &Denial> {
     let is_told = !matches!(result.exit.kind, ExitKind::Code | ExitKind::Signal);
     result
         .denials
@@ -117,32 +130,5 @@ pub(super) fn has_answers(terminal: Terminal) -> bool {
 
 /// A background job that reads its terminal is stopped by SIGTTIN, wanted or not.
 pub(super) fn in_background() -> bool {
-    fs::read_to_string("/proc/self/stat").is_ok_and(|stat| background_in(&stat))
-}
-
-/// Fields 5 (process group) and 8 (foreground group of the terminal) of proc_pid_stat(5); the name in field 2 may hold
-/// anything, so counting starts behind it.
-fn background_in(stat: &str) -> bool {
-    let mut fields = stat
-        .rsplit(')')
-        .next()
-        .unwrap_or_default()
-        .split_whitespace()
-        .skip(2);
-    let group = fields.next();
-    let foreground = fields.nth(2);
-    group.is_some() && foreground.is_some() && group != foreground
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_background_job_is_told_from_its_process_groups() {
-        assert!(!background_in("17 (ringfence) S 1 17 17 34816 17 4194304 0"));
-        assert!(background_in("17 (ringfence) S 1 17 17 34816 99 4194304 0"));
-        assert!(background_in("17 (a) b) (c) S 1 17 17 34816 99 4194304 0"));
-        assert!(!background_in(""));
-    }
+    tcgetpgrp(io::stdin()).is_ok_and(|foreground| foreground != getpgrp())
 }

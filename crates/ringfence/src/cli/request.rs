@@ -1,9 +1,10 @@
 //! The parts of a request as they are typed: a script's text and language, sizes, variables, workspaces.
 
 use crate::time;
+use clap::Args;
 use ringfence_types::{
-    Argument, CODE_BYTES_MAX, EnvName, EnvValue, ErrorCode, Language, ModuleName, Profile, RequestError,
-    ScriptName, WorkspaceMode, WorkspaceSource, parse_size,
+    Argument, CODE_BYTES_MAX, EnvName, EnvValue, ErrorCode, Language, LimitsRequest, ModuleName, Profile,
+    RequestError, ScriptName, WorkspaceMode, WorkspaceSource, parse_size,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -62,14 +63,22 @@ pub(super) fn language_of(script: &Path, code: &str) -> Option<Language> {
         .or_else(|| Language::from_shebang(code))
 }
 
-pub(super) fn unclear(script: &Path) -> RequestError {
-    RequestError::invalid(
-        format!(
-            "the language of {} is not clear from its name or its first line.",
-            script.display()
-        ),
-        "Name it: `--language python`, `node`, `typescript` or `shell`. Known endings: py, js, mjs, cjs, ts, mts, cts, sh, bash.",
-    )
+/// Named, else by the ending of the file's name, else by the first line.
+pub(super) fn language(named: Option<&str>, script: &Path, code: &str) -> Result<Language, RequestError> {
+    if let Some(name) = named {
+        return name.parse().map_err(|reason: String| {
+            RequestError::invalid(format!("{reason}."), "Give one of these names to --language.")
+        });
+    }
+    language_of(script, code).ok_or_else(|| {
+        RequestError::invalid(
+            format!(
+                "the language of {} is not clear from its name or its first line.",
+                script.display()
+            ),
+            "Name it: `--language python`, `node`, `typescript` or `shell`. Known endings: py, js, mjs, cjs, ts, mts, cts, sh, bash.",
+        )
+    })
 }
 
 /// A name that would not do inside is simply not used; it is for tracebacks only.
@@ -111,7 +120,40 @@ pub(super) fn variables(env: &[String]) -> Result<BTreeMap<EnvName, EnvValue>, R
     Ok(variables)
 }
 
-pub(super) fn mebibytes(flag: &str, text: Option<&str>) -> Result<Option<u64>, RequestError> {
+/// What a run or a session may take.
+#[derive(Debug, Args)]
+pub(super) struct LimitFlags {
+    /// Wall-clock limit of a run or a call, in seconds [default: 60]
+    #[arg(long, value_name = "SECONDS", value_parser = number)]
+    pub(super) timeout: Option<f64>,
+    /// Memory limit, as 256m or 1g [default: 512m]
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<String>,
+    /// Processor cores; fractions are allowed
+    #[arg(long, value_name = "CORES", value_parser = number)]
+    cpus: Option<f64>,
+    /// Processes and threads
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u32>)]
+    processes: Option<u32>,
+    /// Private disk, as 256m or 1g [default: 512m]
+    #[arg(long, value_name = "SIZE")]
+    disk: Option<String>,
+}
+
+impl LimitFlags {
+    pub(super) fn request(&self) -> Result<LimitsRequest, RequestError> {
+        Ok(LimitsRequest {
+            max_ram_mb: mebibytes("--memory", self.memory.as_deref())?,
+            max_cpu_cores: self.cpus,
+            timeout_ms: self.timeout.map(milliseconds).transpose()?,
+            max_processes: self.processes,
+            max_output_bytes: None,
+            max_disk_mb: mebibytes("--disk", self.disk.as_deref())?,
+        })
+    }
+}
+
+fn mebibytes(flag: &str, text: Option<&str>) -> Result<Option<u64>, RequestError> {
     let bytes = text.map(parse_size).transpose().map_err(|reason| {
         RequestError::invalid(format!("{flag}: {reason}."), "Write a size as 256m or 1g.")
     })?;

@@ -10,10 +10,7 @@ use super::{
     fault,
     findings::Source,
     hints, live,
-    outcome::{
-        OutputReader, ProgramOutput, READER_LEFT, explain_end, has_answers, in_background, other_denials,
-        some_of,
-    },
+    outcome::{OutputReader, ProgramOutput, READER_LEFT, explain, has_answers, in_background, some_of},
     request, set,
 };
 use crate::{
@@ -45,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) fn run(context: &Context, arguments: RunArguments) -> Result<ExitCode, RequestError> {
     if let Some(session) = arguments.session.clone() {
-        return super::session::run_script(context, session, &arguments);
+        return super::session::run_script(context, session, arguments);
     }
     let json = arguments.json;
     let workspace = arguments.workspace.clone();
@@ -322,23 +319,9 @@ fn conclude(
             if let (Some(source), Some(found)) = (source, &result.validation) {
                 source.tell(terminal, found);
             }
-            explain_end(terminal, &result);
+            explain(terminal, &result);
             if result.error.as_ref().is_some_and(ProgramError::is_missing_module) {
                 terminal.dim("a package that has it is installed with --package NAME");
-            }
-            for denial in other_denials(&result) {
-                let lost = if denial.rule == "artifacts.plain_files" {
-                    "not kept: "
-                } else {
-                    ""
-                };
-                let hint = hints::words(&denial.hint);
-                let hint = if hint.is_empty() {
-                    hint
-                } else {
-                    format!(" ({hint})")
-                };
-                terminal.dim(&format!("{lost}{}{hint}", denial.what));
             }
             if let Some(line) = left_behind(&result, kept) {
                 terminal.dim(&line);

@@ -14,7 +14,7 @@ use overlay::Consent;
 
 use super::{
     Context,
-    live::{self, Ask, Subject},
+    live::{self, Ask},
     request,
 };
 use crate::control::Request;
@@ -154,8 +154,7 @@ impl Which {
                 "`ringfence session list` shows those there are.",
             )
         })?;
-        let subject = Subject::Session(&session);
-        live::owner(context, &self.ask, subject, &request(session.clone()))
+        live::one(context, &self.ask, &request(session))
     }
 }
 
@@ -182,12 +181,12 @@ pub(super) fn bridge(context: &Context, arguments: BridgeArguments) -> Result<Ex
     let value = value.map(|text| serde_json::from_str(&text).unwrap_or(Value::String(text)));
     let request = Request::SessionBridge {
         from,
-        to: session.clone(),
+        to: session,
         name,
         renamed,
         value,
     };
-    live::owner(context, &ask, Subject::Session(&session), &request)
+    live::one(context, &ask, &request)
 }
 
 /// A text loses the end of its last line, as in a shell's `$(...)`.

@@ -1,14 +1,9 @@
 //! `ringfence snapshot`: workspaces that are kept for namespaces, saved and put back. They are files of this user;
 //! servers that run wait meanwhile, and see the result. The workspace of a session is its server's, which is asked.
 
-use super::{
-    Context,
-    live::{self, Subject, server_of},
-    printed,
-};
+use super::{Context, live, printed};
 use crate::{
-    control::{self, Request},
-    log,
+    control::Request,
     render::{self, Rendered},
 };
 use clap::{Args, Subcommand};
@@ -92,19 +87,13 @@ pub(super) fn snapshot(context: &Context, arguments: SnapshotArguments) -> Resul
         | SnapshotAction::Delete { of, .. } => (false, of),
     };
     let (json, session) = (of.json, of.session.clone());
-    let shown = live::wait(async {
-        if let Some(session) = session {
-            let state_dir = &config.engine.state_dir;
-            let pid = server_of(state_dir, None, Subject::Session(&session)).await?;
+    let shown = match session {
+        Some(session) => {
             let request = of_session(session, action)?;
-            return control::ask_pid(state_dir, pid, &request).await;
+            live::wait(live::ask(&config.engine.state_dir, None, &request))?.answer
         }
-        let engine = Engine::open(config.engine)?;
-        log::redact_with(engine.log_redactor());
-        let done = perform(&engine, action).await;
-        engine.leave();
-        done
-    })?;
+        None => live::with_engine(config.engine, async |engine| perform(engine, action).await),
+    }?;
     if is_difference && !json {
         return printed(context.terminal.print_difference(&shown.text));
     }
@@ -136,7 +125,9 @@ async fn perform(engine: &Engine, action: SnapshotAction) -> Result<Rendered, Re
     let caller = &Caller::new("cli snapshot");
     match action {
         SnapshotAction::Create { description, of } => {
-            let made = engine.create_snapshot(caller, &of.namespace, &WorkspaceRef::Namespace, description);
+            let made = engine
+                .workspace(caller, &of.namespace, &WorkspaceRef::Namespace)
+                .create_snapshot(description);
             made.await.map(|made| render::snapshot_made(&made))
         }
         SnapshotAction::List(of) => {
@@ -155,8 +146,9 @@ async fn perform(engine: &Engine, action: SnapshotAction) -> Result<Rendered, Re
             ))
         }
         SnapshotAction::Diff { id, of } => {
-            let compared =
-                engine.diff_workspace(caller, &of.namespace, &WorkspaceRef::Namespace, id.as_deref());
+            let compared = engine
+                .workspace(caller, &of.namespace, &WorkspaceRef::Namespace)
+                .diff(id.as_deref());
             compared.await.map(|difference| render::difference(&difference))
         }
     }

@@ -3,9 +3,9 @@
 use ringfence_engine::RecordSettings;
 use ringfence_store::{
     Signer,
-    artifacts::{ArtifactError, ArtifactStore},
+    artifacts::{ArtifactError, ArtifactStore, Manifest, verify_manifest},
 };
-use ringfence_types::{ErrorCode, RequestError};
+use ringfence_types::{ErrorCode, Namespace, RequestError};
 
 pub(super) fn signer(record: &RecordSettings) -> Result<Signer, RequestError> {
     let path = record.signing_key();
@@ -33,6 +33,34 @@ pub(super) fn artifacts(record: &RecordSettings) -> Result<Option<ArtifactStore>
     }
     let opened = ArtifactStore::open(directory, signer(record)?, record.retention);
     opened.map(Some).map_err(|error| unread(&error))
+}
+
+/// What an execution has left, as it was signed.
+pub(super) fn manifest(
+    record: &RecordSettings,
+    id: &str,
+    namespace: &Namespace,
+) -> Result<(ArtifactStore, Manifest), RequestError> {
+    // Or it belongs to others.
+    let none = || {
+        let id: String = id.chars().take(64).collect();
+        RequestError::new(
+            ErrorCode::NotFound,
+            format!("there are no artifacts of `{id}` in the namespace {namespace}."),
+            "`ringfence artifacts` lists executions that have some; old ones are removed (`artifacts.keep_days`).",
+        )
+    };
+    let store = artifacts(record)?.ok_or_else(none)?;
+    let manifest = store.manifest(id, namespace).map_err(|error| unread(&error))?;
+    let manifest = manifest.ok_or_else(none)?;
+    verify_manifest(&manifest, Some(&signer(record)?.public_key())).map_err(|what| {
+        RequestError::new(
+            ErrorCode::StoreFault,
+            format!("the artifacts of {id} are not what was signed: {what}."),
+            "Do not use them.",
+        )
+    })?;
+    Ok((store, manifest))
 }
 
 pub(super) fn unread(error: &ArtifactError) -> RequestError {

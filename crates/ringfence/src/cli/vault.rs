@@ -8,16 +8,14 @@ use super::{
 };
 use crate::{
     control::{self, Request},
-    render::{self, Change},
+    render::{self, Change, Rendered},
     time,
 };
 use clap::{Args, Subcommand};
-use ringfence_engine::{OnFailure, RecordSettings, SHORTEST_SECRET};
+use ringfence_engine::{Caller, Engine, EngineSettings, NewSecret, RecordSettings, SHORTEST_SECRET};
 use ringfence_store::{
-    Signer,
-    audit::{Action, Audit, Entry, Outcome, Storage},
-    make_own_directory,
-    vault::{SecretValue, Vault, VaultError, VaultSettings},
+    audit::Storage,
+    vault::{SecretValue, Vault, VaultSettings},
 };
 use ringfence_types::{EnvName, ErrorCode, Namespace, RequestError};
 use serde_json::{Value, json};
@@ -26,21 +24,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 #[derive(Debug, Subcommand)]
 pub(super) enum VaultAction {
     /// Keep a secret; its value is asked for, or read from standard input
-    Add {
-        /// Name of the secret, and of the variable inside
-        key: String,
-        /// Refused: every process of the host may read it here
-        #[arg(hide = true)]
-        value: Option<String>,
-        #[command(flatten)]
-        of: Of,
-        /// Forget it after so long, as 15m, 2h or 7d
-        #[arg(long, value_name = "LENGTH", value_parser = ttl)]
-        ttl: Option<Duration>,
-        /// Read the value from this file
-        #[arg(long, value_name = "FILE")]
-        file: Option<PathBuf>,
-    },
+    Add(Add),
     /// Show the names of secrets
     List(Of),
     /// Forget a secret
@@ -50,6 +34,23 @@ pub(super) enum VaultAction {
         #[command(flatten)]
         of: Of,
     },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Add {
+    /// Name of the secret, and of the variable inside
+    key: String,
+    /// Refused: every process of the host may read it here
+    #[arg(hide = true)]
+    value: Option<String>,
+    #[command(flatten)]
+    of: Of,
+    /// Forget it after so long, as 15m, 2h or 7d
+    #[arg(long, value_name = "LENGTH", value_parser = ttl)]
+    ttl: Option<Duration>,
+    /// Read the value from this file
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -81,59 +82,22 @@ pub(super) fn vault(context: &Context, action: VaultAction) -> Result<ExitCode, 
 fn perform(context: &Context, action: VaultAction) -> Result<ExitCode, RequestError> {
     let config = context.begin()?;
     let (record, state_dir) = (&config.engine.record, &config.engine.state_dir);
-    // Unless a server is meant by its number.
-    let is_here = |of: &Of| matches!(record.vault, VaultSettings::File { .. }) && of.ask.server.is_none();
     match action {
-        VaultAction::Add {
-            key,
-            value,
-            of,
-            ttl,
-            file,
-        } => {
-            let key = secret::name(&key)?;
-            if value.is_some() {
-                return Err(secret::on_the_command_line(key.as_str()));
-            }
-            refuse_environment(record)?;
-            // Before anybody has typed it in vain.
-            let server = if is_here(&of) {
-                None
-            } else {
-                Some(live::expect_one(state_dir, &of.ask)?)
-            };
-            ringfence_jail::hide_memory()
-                .map_err(|error| fault("hide the memory of this process", &error))?;
-            let value = secret::value(context.terminal, file.as_deref(), &key)?;
-            warn_if_short(context, &key, &value);
-            let Some(server) = server else {
-                return Stored { context, record }.put(&of, &key, value, ttl);
-            };
-            let ask = Ask {
-                server: Some(server),
-                ..of.ask
-            };
-            let request = Request::VaultPut {
-                namespace: of.namespace,
-                key: key.as_str().to_owned(),
-                value: control::Value(value),
-                ttl_seconds: ttl.map(|ttl| ttl.as_secs()),
-            };
-            live::one_of(context, state_dir, &ask, &request)
+        VaultAction::Add(add) => perform_add(context, &config.engine, add),
+        VaultAction::List(of) if of.is_here(record) => list_here(context, record, &of),
+        VaultAction::List(of) => {
+            let namespace = of.namespace;
+            live::all(context, &of.ask, &Request::VaultList { namespace })
         }
-        VaultAction::List(of) if is_here(&of) => Stored { context, record }.list(&of),
-        VaultAction::List(of) => live::all(
-            context,
-            &of.ask,
-            &Request::VaultList {
-                namespace: of.namespace,
-            },
-        ),
         VaultAction::Delete { key, of } => {
             let key = secret::name(&key)?;
             refuse_environment(record)?;
-            if is_here(&of) {
-                return Stored { context, record }.delete(&of, &key);
+            if of.is_here(record) {
+                return change_here(context, &config.engine, &of, async |engine, caller| {
+                    let existed = engine.delete_secret(caller, &of.namespace, &key).await?;
+                    let change = if existed { Change::Deleted } else { Change::None };
+                    Ok(render::change(&of.namespace, &key, change))
+                });
             }
             let request = Request::VaultDelete {
                 namespace: of.namespace,
@@ -142,6 +106,51 @@ fn perform(context: &Context, action: VaultAction) -> Result<ExitCode, RequestEr
             live::one_of(context, state_dir, &of.ask, &request)
         }
     }
+}
+
+impl Of {
+    /// Is it about a vault that needs no server: unless one is meant by its number.
+    fn is_here(&self, record: &RecordSettings) -> bool {
+        matches!(record.vault, VaultSettings::File { .. }) && self.ask.server.is_none()
+    }
+}
+
+fn perform_add(context: &Context, settings: &EngineSettings, add: Add) -> Result<ExitCode, RequestError> {
+    let Add { of, ttl, file, .. } = add;
+    let key = secret::name(&add.key)?;
+    if add.value.is_some() {
+        return Err(secret::on_the_command_line(key.as_str()));
+    }
+    refuse_environment(&settings.record)?;
+    let read = || {
+        ringfence_jail::hide_memory().map_err(|error| fault("hide the memory of this process", &error))?;
+        let value = secret::value(context.terminal, file.as_deref(), &key)?;
+        warn_if_short(context, &key, &value);
+        Ok(value)
+    };
+    if of.is_here(&settings.record) {
+        return change_here(context, settings, &of, async |engine, caller| {
+            let secret = NewSecret { value: read()?, ttl };
+            let replaced = engine.put_secret(caller, &of.namespace, &key, secret).await?;
+            let change = if replaced { Change::Replaced } else { Change::Added };
+            Ok(render::change(&of.namespace, &key, change))
+        });
+    }
+    // Before anybody has typed it in vain.
+    let ask = Ask {
+        server: Some(live::wait(control::expect_one(
+            &settings.state_dir,
+            of.ask.server,
+        ))?),
+        json: of.ask.json,
+    };
+    let request = Request::VaultPut {
+        namespace: of.namespace.clone(),
+        key: key.as_str().to_owned(),
+        value: control::Value(read()?),
+        ttl_seconds: ttl.map(|ttl| ttl.as_secs()),
+    };
+    live::one_of(context, &settings.state_dir, &ask, &request)
 }
 
 fn refuse_environment(record: &RecordSettings) -> Result<(), RequestError> {
@@ -164,151 +173,41 @@ fn warn_if_short(context: &Context, key: &EnvName, value: &SecretValue) {
     }
 }
 
-/// The vault and the record as they lie on the disk.
-struct Stored<'a> {
-    context: &'a Context,
-    record: &'a RecordSettings,
+/// By an engine of our own: on record before and after, as a server does it.
+fn change_here(
+    context: &Context,
+    settings: &EngineSettings,
+    of: &Of,
+    change: impl AsyncFnOnce(&Engine, &Caller) -> Result<Rendered, RequestError>,
+) -> Result<ExitCode, RequestError> {
+    if settings.record.audit.place == Storage::Memory {
+        let why = "not on record: the audit record is kept in a server's memory";
+        context.terminal.dim(why);
+    }
+    let changed = live::with_engine(settings.clone(), async |engine| {
+        change(engine, &Caller::new("cli")).await
+    })?;
+    context.show(of.ask.json, &changed)
 }
 
-impl Stored<'_> {
-    fn put(
-        &self,
-        of: &Of,
-        key: &EnvName,
-        value: SecretValue,
-        ttl: Option<Duration>,
-    ) -> Result<ExitCode, RequestError> {
-        let ttl_seconds = ttl.map(|ttl| ttl.as_secs());
-        let details = json!({"secret": key.as_str(), "put": true, "ttl_seconds": ttl_seconds});
-        let put = self.change(&of.namespace, &details, |vault| {
-            vault.put(&of.namespace, key, value, ttl)
-        })?;
-        let change = if put.replaced {
-            Change::Replaced
-        } else {
-            Change::Added
-        };
-        self.context
-            .show(of.ask.json, &render::change(&of.namespace, key, change))
-    }
-
-    fn delete(&self, of: &Of, key: &EnvName) -> Result<ExitCode, RequestError> {
-        let details = json!({"secret": key.as_str(), "deleted": true});
-        let existed = self.change(&of.namespace, &details, |vault| vault.delete(&of.namespace, key))?;
-        let change = if existed { Change::Deleted } else { Change::None };
-        self.context
-            .show(of.ask.json, &render::change(&of.namespace, key, change))
-    }
-
-    /// In the form of servers' answers, for a script that does not care where secrets are.
-    fn list(&self, of: &Of) -> Result<ExitCode, RequestError> {
-        // Looking makes nothing.
-        let is_there = matches!(&self.record.vault, VaultSettings::File { path, .. } if path.exists());
-        let entries = if is_there {
-            let vault = self.open()?;
-            vault.list(&of.namespace).map_err(refused)?
-        } else {
-            Vec::new()
-        };
-        let mut shown = render::secrets(&of.namespace, "file", &entries);
-        shown.facts["pid"] = Value::Null;
-        shown.facts = json!({"servers": [shown.facts]});
-        self.context.show(of.ask.json, &shown)
-    }
-
-    /// On record before and after, as a server does it: no record, no change.
-    fn change<T>(
-        &self,
-        namespace: &Namespace,
-        details: &Value,
-        step: impl FnOnce(&Vault) -> Result<T, VaultError>,
-    ) -> Result<T, RequestError> {
-        make_own_directory(&self.record.directory).map_err(|error| {
-            unkept(format!(
-                "the directory {} cannot be used: {error}",
-                self.record.directory.display()
-            ))
-        })?;
-        let audit = self.audit()?;
-        let note = |outcome| self.note(audit.as_ref(), namespace, details, outcome);
-        note(Outcome::Pending)?;
-        let done = self.open().and_then(|vault| step(&vault).map_err(refused));
-        note(if done.is_ok() {
-            Outcome::Ok
-        } else {
-            Outcome::Failed
-        })?;
-        done
-    }
-
-    fn open(&self) -> Result<Vault, RequestError> {
-        Vault::open(self.record.vault.clone()).map_err(refused)
-    }
-
-    /// None: the record is a server's memory, so that nothing which is done without one is on it.
-    fn audit(&self) -> Result<Option<Audit>, RequestError> {
-        let settings = &self.record.audit;
-        if settings.place == Storage::Memory {
-            self.context
-                .terminal
-                .dim("not on record: the audit record is kept in a server's memory");
-            return Ok(None);
-        }
-        let signer =
-            Signer::load_or_create(&self.record.signing_key()).map_err(|error| unkept(error.to_string()))?;
-        let writer = format!("cli-{}", std::process::id());
-        match Audit::open(settings.place.clone(), settings.durability, signer, writer) {
-            Ok(audit) => Ok(Some(audit)),
-            Err(error) => self.unrecorded(&error.to_string()).map(|()| None),
-        }
-    }
-
-    fn note(
-        &self,
-        audit: Option<&Audit>,
-        namespace: &Namespace,
-        details: &Value,
-        outcome: Outcome,
-    ) -> Result<(), RequestError> {
-        let Some(audit) = audit else { return Ok(()) };
-        let written = audit.append_and_wait(Entry {
-            action: Action::VaultChanged,
-            outcome,
-            namespace: namespace.to_string(),
-            execution_id: None,
-            caller: "cli".to_owned(),
-            details: details.as_object().cloned().unwrap_or_default(),
-        });
-        match written {
-            Ok(_) => Ok(()),
-            Err(error) => self.unrecorded(&error.to_string()),
-        }
-    }
-
-    /// What the operator says about a record that cannot be written.
-    fn unrecorded(&self, error: &str) -> Result<(), RequestError> {
-        match self.record.audit.on_failure {
-            OnFailure::Deny => Err(RequestError::new(
-                ErrorCode::AuditUnavailable,
-                format!("the audit record cannot be written: {error}."),
-                "Nothing is changed without a record: give its disk room; `ringfence audit verify` looks at it.",
-            )),
-            OnFailure::Warn => {
-                self.context.terminal.dim(&format!("NOT ON RECORD: {error}"));
-                Ok(())
-            }
-        }
-    }
-}
-
-fn refused(error: VaultError) -> RequestError {
-    unkept(error.to_string())
-}
-
-fn unkept(what: String) -> RequestError {
-    RequestError::new(
-        ErrorCode::StoreFault,
-        format!("{what}."),
-        "`ringfence config show` says where the vault and its key are.",
-    )
+/// In the form of servers' answers, for a script that does not care where secrets are.
+fn list_here(context: &Context, record: &RecordSettings, of: &Of) -> Result<ExitCode, RequestError> {
+    // Looking makes nothing.
+    let is_there = matches!(&record.vault, VaultSettings::File { path, .. } if path.exists());
+    let entries = if is_there {
+        let listed = Vault::open(record.vault.clone()).and_then(|vault| vault.list(&of.namespace));
+        listed.map_err(|error| {
+            RequestError::new(
+                ErrorCode::StoreFault,
+                format!("{error}."),
+                "`ringfence config show` says where the vault and its key are.",
+            )
+        })?
+    } else {
+        Vec::new()
+    };
+    let mut shown = render::secrets(&of.namespace, "file", &entries);
+    shown.facts["pid"] = Value::Null;
+    shown.facts = json!({"servers": [shown.facts]});
+    context.show(of.ask.json, &shown)
 }

@@ -1,10 +1,10 @@
 //! `ringfence verify`: is a file what somebody says it is, by its digest or by what was signed.
 
-use super::{Context, artifacts, ended, stored};
-use crate::terminal::{Mark, neutral};
+use super::{Context, ended, stored};
+use crate::{render::diagnostics::Style, terminal::neutral};
 use clap::Args;
-use ringfence_store::artifacts::{digest, verify_manifest};
-use ringfence_types::{ErrorCode, Namespace, RequestError};
+use ringfence_store::artifacts::digest;
+use ringfence_types::{Namespace, RequestError};
 use serde_json::json;
 use std::{fs::File, path::PathBuf, process::ExitCode};
 
@@ -55,9 +55,9 @@ pub(super) fn verify(context: &Context, arguments: &VerifyArguments) -> Result<E
         }))
     } else {
         let (mark, word) = if is_it {
-            (Mark::Good, "match")
+            (Style::Good, "match")
         } else {
-            (Mark::Bad, "NO MATCH")
+            (Style::Error, "NO MATCH")
         };
         let mut text = format!(
             "{}: sha256 {found}, {size_bytes} bytes\n",
@@ -78,20 +78,7 @@ fn expected(context: &Context, arguments: &VerifyArguments) -> Result<Vec<(Strin
         return Ok(sha256.map(|digest| (digest.clone(), String::new())).collect());
     };
     let config = context.config()?;
-    let record = &config.engine.record;
-    let none = || artifacts::none(id, &arguments.namespace);
-    let store = stored::artifacts(record)?.ok_or_else(none)?;
-    let manifest = store.manifest(id, &arguments.namespace);
-    let manifest = manifest
-        .map_err(|error| stored::unread(&error))?
-        .ok_or_else(none)?;
-    verify_manifest(&manifest, Some(&stored::signer(record)?.public_key())).map_err(|what| {
-        RequestError::new(
-            ErrorCode::StoreFault,
-            format!("{what}."),
-            "Do not use what this execution left.",
-        )
-    })?;
+    let (_, manifest) = stored::manifest(&config.engine.record, id, &arguments.namespace)?;
     let items = manifest.artifacts.into_iter();
     Ok(items.map(|item| (item.sha256, item.name)).collect())
 }

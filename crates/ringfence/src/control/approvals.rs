@@ -1,19 +1,14 @@
 //! What the operator's commands do with requests for approval: see them, answer them, and be told of each as it comes.
 
 use super::{
-    Failure, IDLE,
+    Failure,
+    events::too_many,
     wire::{EgressRequest, News, Response},
 };
 use crate::render::{self, Rendered};
 use ringfence_engine::{ApprovalWatch, Caller, Decision, Engine, HostRequest};
-use ringfence_types::{ErrorCode, RequestError};
-use std::{collections::BTreeSet, io};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{UnixStream, unix::WriteHalf},
-    sync::Semaphore,
-    time::timeout,
-};
+use std::collections::BTreeSet;
+use tokio::{io::AsyncReadExt, net::UnixStream, sync::Semaphore};
 
 /// Who watches at once. Each has one of the connections that are served.
 pub(super) const WATCHING_MAX: usize = 8;
@@ -51,7 +46,8 @@ pub(super) async fn request_egress(
     let mut waiting = engine.request_egress(caller, wish).await?;
     let (mut from, mut to) = stream.split();
     if let Some(request) = waiting.request() {
-        write(&mut to, News::Asked(Box::new(request.clone()))).await?;
+        let asked = News::Asked(Box::new(request.clone()));
+        Response::News(asked).send(&mut to).await?;
     }
     let mut nothing = [0];
     let decision = tokio::select! {
@@ -69,12 +65,7 @@ pub(super) async fn watch(
     stream: &mut UnixStream,
 ) -> Result<Rendered, Failure> {
     let Ok(_place) = places.try_acquire() else {
-        return Err(RequestError::new(
-            ErrorCode::Busy,
-            format!("{WATCHING_MAX} watch already."),
-            "End one of them, or use `ringfence approvals list`.",
-        )
-        .into());
+        return Err(too_many().into());
     };
     engine.note_call(caller, "", "approvals.watch").await?;
     let mut watch = engine.watch_approvals();
@@ -82,7 +73,7 @@ pub(super) async fn watch(
     let mut known = BTreeSet::new();
     loop {
         for news in since(&mut watch, &mut known) {
-            write(&mut to, news).await?;
+            Response::News(news).send(&mut to).await?;
         }
         let mut nothing = [0];
         tokio::select! {
@@ -111,10 +102,4 @@ fn since(watch: &mut ApprovalWatch, known: &mut BTreeSet<String>) -> Vec<News> {
         }
     }
     news
-}
-
-async fn write(to: &mut WriteHalf<'_>, news: News) -> io::Result<()> {
-    let mut line = serde_json::to_vec(&Response::News(news))?;
-    line.push(b'\n');
-    timeout(IDLE, to.write_all(&line)).await?
 }

@@ -1,6 +1,6 @@
 //! `ringfence events`: what happens in a server, told to its operator: what is remembered, and what comes.
 
-use super::{Failure, sessions::write_piece};
+use super::{Failure, wire::Response};
 use crate::render::Rendered;
 use ringfence_engine::{Caller, Engine, Event, Hears, OutputChunk, OutputStream};
 use ringfence_types::{ErrorCode, RequestError};
@@ -62,5 +62,5 @@ async fn write(to: &mut WriteHalf<'_>, event: &Event) -> io::Result<()> {
     let mut bytes = serde_json::to_vec(event)?;
     bytes.push(b'\n');
     let stream = OutputStream::Stdout;
-    write_piece(to, &OutputChunk { stream, bytes }).await
+    Response::output(OutputChunk { stream, bytes }).send(to).await
 }

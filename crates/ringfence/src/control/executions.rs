@@ -1,8 +1,8 @@
 //! What the operator's commands see of executions, and how they stop one. An operator reaches those of every namespace.
 
-use super::{Failure, events::too_many, sessions::write_piece};
+use super::{Failure, events::too_many, wire::Response};
 use crate::render::{self, Rendered};
-use ringfence_engine::{Caller, Engine, Following, Found, OutputChunk, OutputStream};
+use ringfence_engine::{Caller, Engine, ExecutionState, Following, OutputChunk, OutputStream};
 use ringfence_types::{Namespace, RequestError};
 use serde_json::json;
 use std::{io, time::Duration};
@@ -50,14 +50,14 @@ pub(super) async fn logs(
     let look = async || engine.execution(caller, &namespace, id, Duration::ZERO).await;
     let mut given = [0; 2];
     let mut found = look().await;
-    if places.is_some() && matches!(found, Ok(Found::Running(_))) {
+    if places.is_some() && matches!(found, Ok(ExecutionState::Running(_))) {
         given = follow(following, stream).await?;
         found = look().await;
     }
     let (streams, running, exit_code) = match found {
         Err(error) => return Err(error.into()),
-        Ok(Found::Running(progress)) => ([progress.stdout, progress.stderr], true, None),
-        Ok(Found::Ended(result)) => ([result.stdout, result.stderr], false, Some(result.exit_code)),
+        Ok(ExecutionState::Running(progress)) => ([progress.stdout, progress.stderr], true, None),
+        Ok(ExecutionState::Ended(result)) => ([result.stdout, result.stderr], false, Some(result.exit_code)),
     };
     let (_, mut to) = stream.split();
     for (at, stream) in [(0, OutputStream::Stdout), (1, OutputStream::Stderr)] {
@@ -66,7 +66,9 @@ pub(super) async fn logs(
         let rest = streams[at].as_bytes().get(given[at]..).unwrap_or_default();
         for bytes in rest.chunks(PIECE_BYTES) {
             let bytes = bytes.to_vec();
-            write_piece(&mut to, &OutputChunk { stream, bytes }).await?;
+            Response::output(OutputChunk { stream, bytes })
+                .send(&mut to)
+                .await?;
         }
     }
     let facts =
@@ -87,6 +89,6 @@ async fn follow(mut following: Following, stream: &mut UnixStream) -> io::Result
             return Ok(given);
         };
         given[usize::from(chunk.stream == OutputStream::Stderr)] += chunk.bytes.len();
-        write_piece(&mut to, &chunk).await?;
+        Response::output(chunk).send(&mut to).await?;
     }
 }

@@ -1,28 +1,20 @@
 //! What the operator's commands do with the sessions of a server. An operator reaches those of every namespace.
 
 use super::{
-    Failure, IDLE,
-    wire::{Bytes, Request, Response, SessionCall, SessionOptions},
+    Failure,
+    wire::{Request, Response, SessionCall, SessionOptions},
     workspaces,
 };
 use crate::render::{self, Rendered};
-use ringfence_engine::{
-    BridgeTarget, BridgedValue, Caller, Conflicts, Engine, OutputChunk, OutputStream, PackageRequest,
-    Submission,
-};
+use ringfence_engine::{BridgeTarget, BridgedValue, Caller, Conflicts, Engine, PackageRequest, Submission};
 use ringfence_types::{
     AllowedDomains, EnvName, ErrorCode, ExecuteRequest, Namespace, RequestError, SessionId, SessionRequest,
     requirements,
 };
 use serde_json::json;
-use std::io;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{
-        UnixStream,
-        unix::{ReadHalf, WriteHalf},
-    },
-    time::timeout,
+    io::AsyncReadExt,
+    net::{UnixStream, unix::ReadHalf},
 };
 
 impl SessionOptions {
@@ -166,11 +158,7 @@ async fn bridge(
         name: target,
     };
     let bridged = engine.bridge(caller, &namespace, gift, target).await?;
-    let (name, bytes) = (bridged.name.as_str(), bridged.bytes);
-    Ok(Rendered::new(
-        format!("{name} is a variable of the session now ({bytes} bytes)\n"),
-        json!({"to_session": to.as_str(), "name": name, "bytes": bytes}),
-    ))
+    Ok(render::bridged(to, &bridged))
 }
 
 /// A session, after the packages that it is to have. A command that goes away stops both.
@@ -196,7 +184,7 @@ pub(super) async fn create(
             tokio::select! {
                 notice = installation.next_notice() => match notice {
                     None => break,
-                    Some(chunk) => write_piece(&mut to, &chunk).await?,
+                    Some(chunk) => Response::output(chunk).send(&mut to).await?,
                 },
                 () = hung_up(&mut from) => {
                     canceller.cancel();
@@ -230,16 +218,6 @@ async fn hung_up(from: &mut ReadHalf<'_>) {
     drop(from.read(&mut nothing).await);
 }
 
-pub(super) async fn write_piece(to: &mut WriteHalf<'_>, chunk: &OutputChunk) -> io::Result<()> {
-    let piece = Response::Output {
-        stderr: chunk.stream != OutputStream::Stdout,
-        bytes: Bytes(chunk.bytes.clone()),
-    };
-    let mut line = serde_json::to_vec(&piece)?;
-    line.push(b'\n');
-    timeout(IDLE, to.write_all(&line)).await?
-}
-
 /// One call. Its output is written as it comes; a byte of the command interrupts it, and so does one that goes away.
 pub(super) async fn exec(
     engine: &Engine,
@@ -261,7 +239,7 @@ pub(super) async fn exec(
             chunk = execution.next_output() => match chunk {
                 None => break,
                 Some(chunk) => {
-                    if write_piece(&mut to, &chunk).await.is_err() {
+                    if Response::output(chunk).send(&mut to).await.is_err() {
                         canceller.cancel();
                         break;
                     }

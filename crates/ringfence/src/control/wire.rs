@@ -4,13 +4,14 @@
 //! is not wiped; an answer is `{"ok":...}` or `{"error":{"code","message","hint"}}`. A secret's value is base64: it is
 //! decoded from the line straight into the buffer that is wiped, where a JSON string might be unescaped somewhere else.
 
+use super::IDLE;
 use crate::{
     render::{self, Rendered},
     time,
 };
 use base64::{Engine as _, display::Base64Display, engine::general_purpose::STANDARD};
 use clap::Args;
-use ringfence_engine::ApprovalRequest;
+use ringfence_engine::{ApprovalRequest, OutputChunk, OutputStream};
 use ringfence_store::{
     audit::{Outcome, Query},
     vault::{SECRET_BYTES_MAX, SecretValue},
@@ -22,7 +23,11 @@ use ringfence_types::{
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
+    fmt, io,
+};
+use tokio::{
+    io::{AsyncWrite, AsyncWriteExt},
+    time::timeout,
 };
 use zeroize::{Zeroize, Zeroizing};
 
@@ -207,17 +212,8 @@ impl Serialize for Value {
 
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl de::Visitor<'_> for Text {
-            type Value = Value;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("base64")
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Value, E> {
-                decode(text).map_err(E::custom)
-            }
-        }
-        deserializer.deserialize_str(Text)
+        // Borrowed from the line: a text with escapes would be copied, and is refused.
+        decode(<&str>::deserialize(deserializer)?).map_err(de::Error::custom)
     }
 }
 
@@ -315,6 +311,23 @@ pub(super) enum Response {
     News(News),
     Ok(Rendered),
     Error(RequestError),
+}
+
+impl Response {
+    /// Writes it as one line, unless the command takes none of it for a while.
+    pub(super) async fn send(&self, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        timeout(IDLE, to.write_all(&line)).await?
+    }
+
+    /// Output of a program, before its answer.
+    pub(super) fn output(chunk: OutputChunk) -> Self {
+        Self::Output {
+            stderr: chunk.stream != OutputStream::Stdout,
+            bytes: Bytes(chunk.bytes),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -18,7 +18,9 @@ pub(super) async fn perform(
     match request {
         Request::SessionSnapshot { session, description } => {
             let (namespace, whose) = of(engine, session)?;
-            let made = engine.create_snapshot(caller, &namespace, &whose, description);
+            let made = engine
+                .workspace(caller, &namespace, &whose)
+                .create_snapshot(description);
             Ok(render::snapshot_made(&made.await?))
         }
         Request::SessionSnapshots { session } => {
@@ -34,7 +36,9 @@ pub(super) async fn perform(
         }
         Request::SessionCompare { session, snapshot } => {
             let (namespace, whose) = of(engine, session)?;
-            let compared = engine.diff_workspace(caller, &namespace, &whose, snapshot.as_deref());
+            let compared = engine
+                .workspace(caller, &namespace, &whose)
+                .diff(snapshot.as_deref());
             Ok(render::difference(&compared.await?))
         }
         Request::SessionPut {
@@ -43,13 +47,18 @@ pub(super) async fn perform(
             bytes: Bytes(bytes),
         } => {
             let (namespace, whose) = of(engine, session)?;
-            let put = engine.put_file(caller, &namespace, &whose, &path, bytes).await?;
+            let put = engine
+                .workspace(caller, &namespace, &whose)
+                .put_file(&path, bytes)
+                .await?;
             let text = format!("{} has {} bytes now\n", put.path, put.size_bytes);
             Ok(Rendered::new(text, json!(put)))
         }
         Request::SessionGet { session, path } => {
             let (namespace, whose) = of(engine, session)?;
-            let got = engine.get_file(caller, &namespace, &whose, &path, GET_BYTES_MAX);
+            let got = engine
+                .workspace(caller, &namespace, &whose)
+                .get_file(&path, GET_BYTES_MAX);
             let (file, bytes) = got.await?;
             let facts = json!({"file": file, "base64": STANDARD.encode(bytes)});
             Ok(Rendered::new("", facts))
@@ -57,7 +66,8 @@ pub(super) async fn perform(
         Request::SessionFiles { session, path } => {
             let (namespace, whose) = of(engine, session)?;
             let files = engine
-                .list_files(caller, &namespace, &whose, path.as_ref())
+                .workspace(caller, &namespace, &whose)
+                .list_files(path.as_ref())
                 .await?;
             Ok(render::files(&files))
         }

@@ -3,7 +3,7 @@
 use super::Sandbox;
 use ringfence_engine::{
     Difference, DirectoryGot, DirectoryPut, FILE_BYTES_MAX, FileFacts, SnapshotFacts, SnapshotMade,
-    SnapshotRestored, WorkspaceRef,
+    SnapshotRestored, WorkspaceAccess, WorkspaceRef,
 };
 use ringfence_types::{Namespace, RequestError, SessionId, WorkspacePath};
 
@@ -57,28 +57,24 @@ pub struct Workspace<'a> {
 }
 
 impl Workspace<'_> {
+    fn access(&self) -> WorkspaceAccess<'_> {
+        let (engine, caller) = self.sandbox.parts();
+        engine.workspace(caller, self.namespace, &self.whose)
+    }
+
     /// Writes a file, whole or not at all; the directories above it are made. At most 64 MiB.
     pub async fn put_file(&self, path: &WorkspacePath, bytes: Vec<u8>) -> Result<FileFacts, RequestError> {
-        let (engine, caller) = self.sandbox.parts();
-        engine
-            .put_file(caller, self.namespace, &self.whose, path, bytes)
-            .await
+        self.access().put_file(path, bytes).await
     }
 
     /// Reads a file. At most 64 MiB.
     pub async fn get_file(&self, path: &WorkspacePath) -> Result<(FileFacts, Vec<u8>), RequestError> {
-        let (engine, caller) = self.sandbox.parts();
-        engine
-            .get_file(caller, self.namespace, &self.whose, path, FILE_BYTES_MAX)
-            .await
+        self.access().get_file(path, FILE_BYTES_MAX).await
     }
 
     /// What is below a directory, or in all of it.
     pub async fn list_files(&self, below: Option<&WorkspacePath>) -> Result<Vec<FileFacts>, RequestError> {
-        let (engine, caller) = self.sandbox.parts();
-        engine
-            .list_files(caller, self.namespace, &self.whose, below)
-            .await
+        self.access().list_files(below).await
     }
 
     /// Unpacks a tar archive, plain or in gzip, below a directory or in the workspace itself: all of it, or nothing.
@@ -87,35 +83,23 @@ impl Workspace<'_> {
         below: Option<WorkspacePath>,
         archive: Vec<u8>,
     ) -> Result<DirectoryPut, RequestError> {
-        let (engine, caller) = self.sandbox.parts();
-        engine
-            .put_directory(caller, self.namespace, &self.whose, below, archive)
-            .await
+        self.access().put_directory(below, archive).await
     }
 
     /// Packs a directory, or the workspace itself, as a tar archive. At most 64 MiB.
     pub async fn get_directory(&self, below: Option<WorkspacePath>) -> Result<DirectoryGot, RequestError> {
-        let (engine, caller) = self.sandbox.parts();
-        engine
-            .get_directory(caller, self.namespace, &self.whose, below, FILE_BYTES_MAX)
-            .await
+        self.access().get_directory(below, FILE_BYTES_MAX).await
     }
 
     /// Saves it as it is now.
     pub async fn save(&self, description: String) -> Result<SnapshotMade, RequestError> {
-        let (engine, caller) = self.sandbox.parts();
-        engine
-            .create_snapshot(caller, self.namespace, &self.whose, description)
-            .await
+        self.access().create_snapshot(description).await
     }
 
     /// What it has that a snapshot has not, and the other way round: without an id, its latest. An overlay is compared
     /// with the directory below it.
     pub async fn diff(&self, snapshot: Option<&str>) -> Result<Difference, RequestError> {
-        let (engine, caller) = self.sandbox.parts();
-        engine
-            .diff_workspace(caller, self.namespace, &self.whose, snapshot)
-            .await
+        self.access().diff(snapshot).await
     }
 }
 

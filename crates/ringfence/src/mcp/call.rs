@@ -1,7 +1,7 @@
 //! One call of a tool, as the tools' handlers see it.
 
 use super::{Offer, Server};
-use ringfence_engine::{Caller, Engine};
+use ringfence_engine::{Caller, Canceller, Engine};
 use ringfence_types::{Namespace, RequestError};
 use rmcp::{RoleServer, model::CallToolRequestParams, service::RequestContext};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,6 +73,15 @@ impl<'a> Call<'a> {
             return error;
         }
         super::on_record(self.engine, &self.caller, self.tool, error).await
+    }
+
+    /// What comes of work that is cancelled when the caller no longer waits for it.
+    pub(super) async fn or_cancel<T>(&self, canceller: Canceller, work: impl Future<Output = T>) -> T {
+        tokio::pin!(work);
+        tokio::select! {
+            done = &mut work => done,
+            () = self.hung_up() => { canceller.cancel(); work.await }
+        }
     }
 
     /// Until the caller no longer waits for this answer.

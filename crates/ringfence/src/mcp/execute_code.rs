@@ -363,11 +363,7 @@ impl Call<'_> {
         let dialogues = Dialogues::begin(engine, self.caller(), execution.id(), context);
         let canceller = execution.canceller();
         let following = progress::follow(execution, reporter);
-        tokio::pin!(following);
-        let result = tokio::select! {
-            result = &mut following => result,
-            () = self.hung_up() => { canceller.cancel(); following.await }
-        };
+        let result = self.or_cancel(canceller, following).await;
         if let Some(dialogues) = dialogues {
             dialogues.end().await;
         }

@@ -7,7 +7,7 @@ use crate::{
     render::Rendered,
     time,
 };
-use ringfence_engine::{Found, Progress};
+use ringfence_engine::{ExecutionState, Progress};
 use ringfence_types::{ErrorCode, ExecutionResult, Namespace, RequestError};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -41,9 +41,9 @@ impl Call<'_> {
         let from = [given.stdout_from, given.stderr_from].map(|from| from.map(|from| from.0));
         let room = self.offer().text_max.min(PAGE_BYTES_MAX);
         match found {
-            Found::Running(progress) => Ok(so_far(&progress, from, room)),
-            Found::Ended(result) if from == [None, None] => self.whole(&result).await,
-            Found::Ended(result) => Ok(pages_of(&result, from, room)),
+            ExecutionState::Running(progress) => Ok(so_far(&progress, from, room)),
+            ExecutionState::Ended(result) if from == [None, None] => self.whole(&result).await,
+            ExecutionState::Ended(result) => Ok(pages_of(&result, from, room)),
         }
     }
 

@@ -21,10 +21,8 @@ impl Call<'_> {
         let whose = whose(given.session_id);
         let path = path(given.path)?.ok_or_else(no_path)?;
         let bytes = content(given.text, given.base64, &path)?;
-        let put = self
-            .engine()
-            .put_file(self.caller(), &namespace, &whose, &path, bytes);
-        let facts = put.await?;
+        let workspace = self.engine().workspace(self.caller(), &namespace, &whose);
+        let facts = workspace.put_file(&path, bytes).await?;
         let text = format!(
             "{} has {} bytes now\n{}",
             facts.path,
@@ -51,9 +49,8 @@ impl Call<'_> {
                 "Send the tar archive, plain or in gzip, as `base64`.",
             )
         })?;
-        let engine = self.engine();
-        let put = engine.put_directory(self.caller(), &namespace, &whose, below, archive);
-        let put = put.await?;
+        let workspace = self.engine().workspace(self.caller(), &namespace, &whose);
+        let put = workspace.put_directory(below, archive).await?;
         let text = format!(
             "{} files with {} bytes are in {} now\n",
             put.files, put.size_bytes, put.path
@@ -71,9 +68,8 @@ impl Call<'_> {
             new: given.new,
             all: given.all == Some(true),
         };
-        let engine = self.engine();
-        let edited = engine.edit_file(self.caller(), &namespace, &whose, &path, edit);
-        let edited = edited.await?;
+        let workspace = self.engine().workspace(self.caller(), &namespace, &whose);
+        let edited = workspace.edit_file(&path, edit).await?;
         let text = format!(
             "replaced {}\n",
             crate::sentence::counted(edited.replaced, "place")
@@ -88,13 +84,11 @@ impl Call<'_> {
         }
         let whose = whose(given.session_id);
         let path = path(given.path)?.ok_or_else(no_path)?;
-        let engine = self.engine();
-        let got = engine.get_file(self.caller(), &namespace, &whose, &path, GET_BYTES_MAX);
-        let (facts, bytes) = got.await?;
+        let workspace = self.engine().workspace(self.caller(), &namespace, &whose);
+        let (facts, bytes) = workspace.get_file(&path, GET_BYTES_MAX).await?;
         let mut structured = json!({
             "success": true, "path": facts.path, "size_bytes": facts.size_bytes, "sha256": facts.sha256,
-            "mode": facts.mode, "modified_unix_ms": facts.modified_unix_ms, "text": null, "base64": null,
-            "left_out": [], "left_out_count": 0,
+            "mode": facts.mode, "modified_unix_ms": facts.modified_unix_ms, "left_out": [], "left_out_count": 0,
         });
         let text = match String::from_utf8(bytes) {
             Ok(text) => {
@@ -115,9 +109,8 @@ impl Call<'_> {
 
     async fn get_directory(&self, given: GetFile, namespace: Namespace) -> Answered {
         let (whose, below) = (whose(given.session_id), directory(given.path)?);
-        let engine = self.engine();
-        let got = engine.get_directory(self.caller(), &namespace, &whose, below, GET_BYTES_MAX);
-        let got = got.await?;
+        let workspace = self.engine().workspace(self.caller(), &namespace, &whose);
+        let got = workspace.get_directory(below, GET_BYTES_MAX).await?;
         let mut text = format!(
             "{}: {} files and directories in a tar archive of {} bytes\n",
             got.path,
@@ -129,18 +122,15 @@ impl Call<'_> {
         }
         let structured = json!({
             "success": true, "path": got.path, "size_bytes": got.tar.len(), "sha256": got.sha256,
-            "mode": null, "modified_unix_ms": null, "text": null, "base64": STANDARD.encode(&got.tar),
-            "left_out": got.left_out, "left_out_count": got.left_out_count,
+            "base64": STANDARD.encode(&got.tar), "left_out": got.left_out, "left_out_count": got.left_out_count,
         });
         Ok(Answer::plain(text, structured))
     }
 
     pub(super) async fn list_files(&self, given: ListFiles, namespace: Namespace) -> Answered {
         let (whose, below) = (whose(given.session_id), directory(given.path)?);
-        let listed = self
-            .engine()
-            .list_files(self.caller(), &namespace, &whose, below.as_ref());
-        let files = listed.await?;
+        let workspace = self.engine().workspace(self.caller(), &namespace, &whose);
+        let files = workspace.list_files(below.as_ref()).await?;
         let mut text: String = files.iter().take(LINES_MAX).map(line).collect();
         if files.len() > LINES_MAX {
             text += &format!("and {} more\n", files.len() - LINES_MAX);

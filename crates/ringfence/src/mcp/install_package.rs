@@ -31,12 +31,7 @@ impl Call<'_> {
         });
         let canceller = installation.canceller();
         let following = progress::follow(installation, progress::Reporter::for_call(self.context));
-        tokio::pin!(following);
-        let installed = tokio::select! {
-            installed = &mut following => installed,
-            () = self.hung_up() => { canceller.cancel(); following.await }
-        };
-        Ok(answer(&installed?))
+        Ok(answer(&self.or_cancel(canceller, following).await?))
     }
 }
 

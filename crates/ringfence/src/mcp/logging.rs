@@ -21,18 +21,9 @@ pub(super) fn hears(level: LoggingLevel) -> Hears {
     }
 }
 
-/// From 1; RFC 5424 counts the other way.
+/// The library declares the levels in this order.
 fn severity(level: LoggingLevel) -> u8 {
-    match level {
-        LoggingLevel::Debug => 1,
-        LoggingLevel::Info => 2,
-        LoggingLevel::Notice => 3,
-        LoggingLevel::Warning => 4,
-        LoggingLevel::Error => 5,
-        LoggingLevel::Critical => 6,
-        LoggingLevel::Alert => 7,
-        LoggingLevel::Emergency => 8,
-    }
+    level as u8
 }
 
 fn level_of(kind: &EventKind) -> LoggingLevel {

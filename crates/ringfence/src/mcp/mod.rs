@@ -97,7 +97,7 @@ const FAREWELL: Duration = Duration::from_millis(700);
 
 const INSTRUCTIONS: &str = "Runs untrusted code, each time in a fresh sandbox that the Linux kernel \
     enforces: no network but to hosts that the operator has named, none of the host's files, bounded memory, time and processes. Call execute_code with complete \
-    programs, or with the session_id of create_session to keep variables and files between calls. A program that fails is a result with success = false; a call that is \
+    programs, or with the session_id of a session to keep variables and files between calls. A program that fails is a result with success = false; a call that is \
     refused is an error with a code and a hint.";
 
 /// The engine, as soon as it has started.

@@ -155,10 +155,7 @@ impl Pending {
             self.text.push_str(text);
         } else if self.left_out == 0 {
             let room = TEXT_BYTES_MAX - self.text.len();
-            let cut = (0..=room)
-                .rev()
-                .find(|at| text.is_char_boundary(*at))
-                .unwrap_or(0);
+            let cut = text.floor_char_boundary(room);
             self.text.push_str(&text[..cut]);
             self.left_out = text.len() - cut;
         } else {

@@ -157,30 +157,33 @@ fn may_choose(profile: Profile, offer: &Offer) -> Result<Profile, RequestError> 
 }
 
 fn generate(engine: &Engine, offer: &Offer, task: &str, profile: Profile) -> String {
-    let word = profile.as_str();
-    let (limits, _) = engine.limits_of(&Namespace::default_name());
-    let limits = in_words(&limits);
-    let mut text = format!("Write one complete Python program for this task.\n\n<task>\n{task}\n</task>\n\n");
-    text += &format!("It will run in a Ringfence sandbox under the profile `{word}`. What is so there:\n\n");
-    text += &match listings::modules(profile, &offer.policy.borrow().check) {
-        None => {
-            "- Imports: everything that is installed, and what execute_code names in `packages`.\n".to_owned()
-        }
+    let imports = match listings::modules(profile, &offer.policy.borrow().check) {
+        None => "everything that is installed, and what execute_code names in `packages`".to_owned(),
         Some(modules) => format!(
-            "- Imports: only these modules and what lies below them, before the run and again inside: {}.\n",
+            "only these modules and what lies below them, before the run and again inside: {}",
             modules.join(", ")
         ),
     };
-    text += "- Network: none. No host can be reached, and names are not resolved.\n- Files: the working directory is \
-        /workspace; files that are left there or in $RINGFENCE_OUTPUT_DIR come back as artifacts. Nothing of the host is \
-        visible.\n- The value of the last expression comes back as `result`; what is printed comes back as stdout.\n";
-    text += "- Limits:";
-    for name in LIMIT_NAMES {
-        text += &format!(" {name} {};", limits[name]);
-    }
-    text.pop();
-    text += ".\n\nThe code is read before it runs, by these rules:\n\n";
+    let (limits, _) = engine.limits_of(&Namespace::default_name());
+    let limits = in_words(&limits);
+    let limits = LIMIT_NAMES.map(|name| format!("{name} {}", limits[name]));
+    let forbidden = match profile {
+        Profile::Unrestricted => "This profile forbids nothing by itself; the kernel is the wall.",
+        _ => "What this profile forbids is refused, whatever its rule says above.",
+    };
+    // The task comes last: a placeholder in it is its own.
+    include_str!("generate_prompt.txt")
+        .replace("{profile}", profile.as_str())
+        .replace("{imports}", &imports)
+        .replace("{limits}", &limits.join("; "))
+        .replace("{rules}", &rules(profile))
+        .replace("{forbidden}", forbidden)
+        .replace("{task}", task)
+}
+
+fn rules(profile: Profile) -> String {
     let of_python = |id: &str| id.starts_with("python.") || id.starts_with("profile.");
+    let mut text = String::new();
     for rule in check_rules().filter(|rule| of_python(rule.id)) {
         let refused = match rule.worst(profile) {
             Severity::Error if rule.severity == Severity::Error => "refused",
@@ -190,14 +193,6 @@ fn generate(engine: &Engine, offer: &Offer, task: &str, profile: Profile) -> Str
         };
         text += &format!("- `{}` ({refused}): {}. {}\n", rule.id, rule.title, rule.hint);
     }
-    text += match profile {
-        Profile::Unrestricted => "\nThis profile forbids nothing by itself; the kernel is the wall.\n",
-        _ => "\nWhat this profile forbids is refused, whatever its rule says above.\n",
-    };
-    text += &format!(
-        "\nCall `validate_code` with `profile: \"{word}\"` first, and mend what it finds. Then run it with `execute_code`, \
-         `profile: \"{word}\"` and `validate: \"strict\"`. Answer with the program and one sentence about what it does.\n"
-    );
     text
 }
 

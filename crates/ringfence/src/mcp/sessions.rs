@@ -84,15 +84,7 @@ impl Call<'_> {
             .engine()
             .bridge(self.caller(), &namespace, gift, target)
             .await?;
-        let text = format!(
-            "{} is a variable of the session now ({} bytes)\n",
-            bridged.name.as_str(),
-            bridged.bytes
-        );
-        let facts = json!({
-            "success": true, "to_session": to.as_str(), "name": bridged.name.as_str(), "bytes": bridged.bytes,
-        });
-        Ok(Answer::plain(text, facts))
+        Ok(Answer::from(render::bridged(&to, &bridged)))
     }
 }
 

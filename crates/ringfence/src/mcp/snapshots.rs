@@ -14,9 +14,8 @@ impl Call<'_> {
     pub(super) async fn create_snapshot(&self, given: CreateStateSnapshot, namespace: Namespace) -> Answered {
         let whose = whose(given.session_id);
         let description = given.description.unwrap_or_default();
-        let made = self
-            .engine()
-            .create_snapshot(self.caller(), &namespace, &whose, description);
+        let workspace = self.engine().workspace(self.caller(), &namespace, &whose);
+        let made = workspace.create_snapshot(description);
         Ok(Answer::from(render::snapshot_made(&made.await?)))
     }
 
@@ -40,9 +39,8 @@ impl Call<'_> {
     pub(super) async fn diff(&self, given: DiffWorkspace, namespace: Namespace) -> Answered {
         let whose = whose(given.session_id);
         let base = given.snapshot_id.as_deref();
-        let difference = self
-            .engine()
-            .diff_workspace(self.caller(), &namespace, &whose, base);
+        let workspace = self.engine().workspace(self.caller(), &namespace, &whose);
+        let difference = workspace.diff(base);
         Ok(Answer::from(render::difference(&difference.await?)))
     }
 

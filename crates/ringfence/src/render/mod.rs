@@ -11,12 +11,12 @@ pub(crate) use workspaces::{
 };
 
 use crate::{api::LIMIT_NAMES, terminal::neutral, time};
-use ringfence_engine::{Counts, ExecutionLine, Inspection, QueueState, Stats};
+use ringfence_engine::{Bridged, Counts, ExecutionLine, Inspection, QueueState, Stats};
 use ringfence_store::{
     audit::{Action, Actions, Page, Record},
     vault::SecretEntry,
 };
-use ringfence_types::{EnvName, Limits, Namespace, Session, SessionState};
+use ringfence_types::{EnvName, Limits, Namespace, Session, SessionId, SessionState};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -86,6 +86,14 @@ pub(crate) fn terminated(killed: Option<bool>) -> Rendered {
     Rendered::new(
         text,
         json!({"killed": killed == Some(true), "existed": killed.is_some()}),
+    )
+}
+
+pub(crate) fn bridged(to: &SessionId, bridged: &Bridged) -> Rendered {
+    let (name, bytes) = (bridged.name.as_str(), bridged.bytes);
+    Rendered::new(
+        format!("{name} is a variable of the session now ({bytes} bytes)\n"),
+        json!({"to_session": to.as_str(), "name": name, "bytes": bytes}),
     )
 }
 

@@ -267,58 +267,51 @@ mod tests {
     use super::*;
     use ringfence_engine::RiskFacts;
 
+    fn lay(kind: &'static str, target: Option<&str>) -> Option<Lay> {
+        Some(Lay {
+            kind,
+            size_bytes: 0,
+            mode: "0644".to_owned(),
+            sha256: None,
+            target: target.map(str::to_owned),
+        })
+    }
+
+    fn changed(path: &str, before: Option<Lay>, after: Option<Lay>) -> Changed {
+        Changed {
+            path: path.to_owned(),
+            before,
+            after,
+            diff: None,
+            risks: Vec::new(),
+        }
+    }
+
     #[test]
     fn a_name_is_shown_with_what_nobody_would_see_of_it() {
-        let shown = |path: &str, kind, target: Option<&str>| {
-            let lay = Lay {
-                kind,
-                size_bytes: 0,
-                mode: "0644".to_owned(),
-                sha256: None,
-                target: target.map(str::to_owned),
-            };
-            let changed = Changed {
-                path: path.to_owned(),
-                before: None,
-                after: Some(lay),
-                diff: None,
-                risks: Vec::new(),
-            };
-            entry("added", &changed)
+        let check = |path: &str, kind, target: Option<&str>, expect: &str| {
+            let added = changed(path, None, lay(kind, target));
+            assert_eq!(entry("added", &added), expect);
         };
-        assert_eq!(shown("plain é.txt", "file", None), "added plain é.txt\n");
-        assert_eq!(
-            shown("Make\u{200b}file\u{e0041}\nx", "file", None),
-            "added Make\\u{200b}file\\u{e0041}\\nx\n"
-        );
-        assert_eq!(shown("d", "directory", None), "added d (directory)\n");
-        assert_eq!(
-            shown("l", "link", Some("../\u{200b}x")),
-            "added l -> ../\\u{200b}x\n"
-        );
+        check("plain é.txt", "file", None, "added plain é.txt\n");
+        let hidden = "Make\u{200b}file\u{e0041}\nx";
+        check(hidden, "file", None, "added Make\\u{200b}file\\u{e0041}\\nx\n");
+        check("d", "directory", None, "added d (directory)\n");
+        check("l", "link", Some("../\u{200b}x"), "added l -> ../\\u{200b}x\n");
     }
 
     #[test]
     fn a_commit_in_a_repository_is_told_once_and_what_git_runs_by_itself() {
-        let changed = |path: &str, kind| Changed {
-            path: path.to_owned(),
-            before: None,
-            after: Some(Lay {
-                kind,
-                size_bytes: 0,
-                mode: "0644".to_owned(),
-                sha256: None,
-                target: None,
-            }),
-            diff: None,
+        let flagged = |path: &str, kind| Changed {
             risks: vec![RiskFacts {
                 rule: "git.directory",
                 what: "Git obeys it.",
             }],
+            ..changed(path, None, lay(kind, None))
         };
         let mut added = vec![
-            changed("a/.git", "directory"),
-            changed("a/.git/hooks/post-commit", "file"),
+            flagged("a/.git", "directory"),
+            flagged("a/.git/hooks/post-commit", "file"),
         ];
         for part in [
             "objects/ab/cd",
@@ -328,10 +321,10 @@ mod tests {
             "HEAD",
             "COMMIT_EDITMSG",
         ] {
-            added.push(changed(&format!("a/.git/{part}"), "file"));
+            added.push(flagged(&format!("a/.git/{part}"), "file"));
         }
-        added.push(changed("a/.git/HEAD", "link"));
-        added.push(changed("a/.gitx/HEAD", "file"));
+        added.push(flagged("a/.git/HEAD", "link"));
+        added.push(flagged("a/.gitx/HEAD", "file"));
         let told = changes(&Difference {
             base: Base::Directory,
             conflicts: Vec::new(),
@@ -352,22 +345,7 @@ mod tests {
 
     #[test]
     fn a_link_that_points_elsewhere_now_shows_both_places() {
-        let lay = |target: &str| {
-            Some(Lay {
-                kind: "link",
-                size_bytes: 1,
-                mode: "0777".to_owned(),
-                sha256: None,
-                target: Some(target.to_owned()),
-            })
-        };
-        let changed = Changed {
-            path: "l".to_owned(),
-            before: lay("old"),
-            after: lay("/etc"),
-            diff: None,
-            risks: Vec::new(),
-        };
-        assert_eq!(entry("changed", &changed), "changed l -> /etc (was -> old)\n");
+        let moved = changed("l", lay("link", Some("old")), lay("link", Some("/etc")));
+        assert_eq!(entry("changed", &moved), "changed l -> /etc (was -> old)\n");
     }
 }

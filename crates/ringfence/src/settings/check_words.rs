@@ -1,14 +1,14 @@
 //! The values of settings about what is asked of code and data before anything runs.
 
-use super::words::{HostPath, Listed, SettingValue, unknown};
+use super::{
+    named::{Named, NamedValue},
+    words::{HostPath, Listed, SettingValue, unknown},
+};
 use ringfence_types::{IMPORTS_MAX, ModuleName, Profile};
-use serde::{Deserialize, Deserializer, de};
-use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
+use serde_json::{Value, json};
 
-const KNOWN_MAX: usize = 1000;
 const STATEMENT_BYTES_MAX: usize = 512;
-const SCHEMAS_MAX: usize = 64;
 const NAME_BYTES_MAX: usize = 64;
 
 impl SettingValue for Profile {
@@ -24,10 +24,7 @@ impl SettingValue for Profile {
 }
 
 impl Listed for Profile {
-    const ALL: Option<&'static str> = Some("all");
-    fn all() -> Vec<Self> {
-        Self::ALL.to_vec()
-    }
+    const ALL: &'static [Self] = Profile::ALL;
 }
 
 impl SettingValue for ModuleName {
@@ -46,155 +43,94 @@ impl Listed for ModuleName {
     const ITEMS_MAX: usize = IMPORTS_MAX;
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct KnownImports(BTreeMap<String, String>);
+/// Statements that import names: `np=import numpy as np; pd=import pandas as pd`.
+pub(crate) type KnownImports = Named<Statement>;
 
-impl KnownImports {
-    pub(crate) fn items(&self) -> &BTreeMap<String, String> {
-        &self.0
-    }
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Statement(pub(crate) String);
 
-    pub(crate) fn with(mut self, name: &str, statement: &str) -> Result<Self, String> {
-        self.0.insert(name.to_owned(), statement.to_owned());
-        Self::checked(self.0)
-    }
-
-    fn checked(imports: BTreeMap<String, String>) -> Result<Self, String> {
-        if imports.len() > KNOWN_MAX {
-            return Err(format!("more than {KNOWN_MAX} imports"));
-        }
-        for (name, statement) in &imports {
-            if statement.len() > STATEMENT_BYTES_MAX {
-                return Err(format!(
-                    "the import of `{name}` is longer than {STATEMENT_BYTES_MAX} bytes"
-                ));
-            }
-            ringfence_engine::check_known_import(name, statement)
-                .map_err(|reason| format!("`{name}`: {reason}"))?;
-        }
-        Ok(Self(imports))
+impl From<&str> for Statement {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
     }
 }
 
-impl SettingValue for KnownImports {
-    /// `np=import numpy as np; pd=import pandas as pd`.
+impl NamedValue for Statement {
+    type Name = String;
+    const ITEMS_MAX: usize = 1000;
+    const SEPARATOR: char = ';';
+    const FORM: &'static str = "NAME=IMPORT, as np=import numpy as np";
+    const NAMES: Option<&'static str> = None;
+
     fn read(text: &str) -> Result<Self, String> {
-        let mut imports = BTreeMap::new();
-        for item in text.split(';').map(str::trim).filter(|item| !item.is_empty()) {
-            let (name, statement) = item
-                .split_once('=')
-                .ok_or_else(|| format!("`{item}` is not NAME=IMPORT, as np=import numpy as np"))?;
-            let (name, statement) = (name.trim().to_owned(), statement.trim().to_owned());
-            if let Some(_other) = imports.insert(name.clone(), statement) {
-                return Err(format!("`{name}` is listed twice"));
-            }
+        Ok(text.into())
+    }
+
+    fn check(&self, name: &String) -> Result<(), String> {
+        if self.0.len() > STATEMENT_BYTES_MAX {
+            return Err(format!("the import is longer than {STATEMENT_BYTES_MAX} bytes"));
         }
-        Self::checked(imports)
-    }
-
-    fn typed<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Self::checked(BTreeMap::deserialize(from)?).map_err(de::Error::custom)
-    }
-
-    fn json(&self) -> Value {
-        json!(self.0)
+        ringfence_engine::check_known_import(name, &self.0)
     }
 
     fn schema() -> Value {
-        json!({
-            "type": "object",
-            "additionalProperties": {"type": "string", "maxLength": STATEMENT_BYTES_MAX},
-            "maxProperties": KNOWN_MAX,
-        })
+        json!({"type": "string", "maxLength": STATEMENT_BYTES_MAX})
     }
 }
 
+/// `NAME=FILE,NAME=FILE`.
+pub(crate) type Schemas = Named<SchemaSource>;
+
 /// A JSON Schema: in a file, or as it stands in the configuration.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
 pub(crate) enum SchemaSource {
     File(HostPath),
     Here(Value),
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Schemas(BTreeMap<String, SchemaSource>);
-
-impl Schemas {
-    pub(crate) fn items(&self) -> &BTreeMap<String, SchemaSource> {
-        &self.0
+impl From<Value> for SchemaSource {
+    fn from(schema: Value) -> Self {
+        Self::Here(schema)
     }
+}
 
-    pub(crate) fn with(mut self, name: &str, schema: Value) -> Result<Self, String> {
-        self.0.insert(name.to_owned(), SchemaSource::Here(schema));
-        Self::checked(self.0)
-    }
-
-    fn checked(schemas: BTreeMap<String, SchemaSource>) -> Result<Self, String> {
-        if schemas.len() > SCHEMAS_MAX {
-            return Err(format!("more than {SCHEMAS_MAX} schemas"));
-        }
-        let is_part = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
-        let is_name = |name: &str| {
-            name.len() <= NAME_BYTES_MAX
-                && name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
-                && name.chars().all(is_part)
-        };
-        match schemas.keys().find(|name| !is_name(name)) {
-            Some(name) => Err(format!(
-                "`{name}` is not the name of a schema: letters, digits, `_`, `.` and `-`, at most {NAME_BYTES_MAX}"
+impl<'de> Deserialize<'de> for SchemaSource {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        match Value::deserialize(from)? {
+            Value::String(path) => Self::read(&path).map_err(D::Error::custom),
+            schema @ Value::Object(_) => Ok(Self::Here(schema)),
+            _ => Err(D::Error::custom(
+                "it is neither the path of a file nor a JSON Schema",
             )),
-            None => Ok(Self(schemas)),
         }
     }
 }
 
-impl SettingValue for Schemas {
-    /// `NAME=FILE,NAME=FILE`.
+impl NamedValue for SchemaSource {
+    type Name = String;
+    const ITEMS_MAX: usize = 64;
+    const FORM: &'static str = "NAME=FILE";
+
     fn read(text: &str) -> Result<Self, String> {
-        let mut schemas = BTreeMap::new();
-        for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
-            let (name, path) = item
-                .split_once('=')
-                .ok_or_else(|| format!("`{item}` is not NAME=FILE"))?;
-            let source = SchemaSource::File(HostPath::read(path)?);
-            if schemas.insert(name.to_owned(), source).is_some() {
-                return Err(format!("the schema `{name}` is listed twice"));
-            }
-        }
-        Self::checked(schemas)
+        HostPath::read(text).map(Self::File)
     }
 
-    fn typed<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let typed: BTreeMap<String, Value> = BTreeMap::deserialize(from)?;
-        let source = |(name, value): (String, Value)| match value {
-            Value::String(path) => Ok((name, SchemaSource::File(HostPath::read(&path)?))),
-            schema @ Value::Object(_) => Ok((name, SchemaSource::Here(schema))),
-            _ => Err(format!(
-                "the schema `{name}` is neither the path of a file nor a JSON Schema"
+    fn check(&self, name: &String) -> Result<(), String> {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+        let is_name = name.len() <= NAME_BYTES_MAX
+            && name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+            && name.chars().all(is_part);
+        match is_name {
+            true => Ok(()),
+            false => Err(format!(
+                "the name of a schema has letters, digits, `_`, `.` and `-`, at most {NAME_BYTES_MAX}"
             )),
-        };
-        let schemas = typed.into_iter().map(source).collect::<Result<_, String>>();
-        schemas.and_then(Self::checked).map_err(de::Error::custom)
-    }
-
-    fn json(&self) -> Value {
-        let one = |(name, source): (&String, &SchemaSource)| {
-            let source = match source {
-                SchemaSource::File(path) => path.json(),
-                SchemaSource::Here(schema) => schema.clone(),
-            };
-            (name.clone(), source)
-        };
-        Value::Object(self.0.iter().map(one).collect::<Map<_, _>>())
+        }
     }
 
     fn schema() -> Value {
-        json!({
-            "type": "object",
-            "propertyNames": {"pattern": "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"},
-            "additionalProperties": {"anyOf": [HostPath::schema(), {"type": "object"}]},
-            "maxProperties": SCHEMAS_MAX,
-        })
+        json!({"anyOf": [HostPath::schema(), {"type": "object"}]})
     }
 }
 
@@ -211,9 +147,6 @@ mod tests {
         let all = List::<Profile>::read("all").unwrap();
         assert_eq!(all.len(), Profile::ALL.len());
         assert!(List::<Profile>::read("").unwrap().is_empty());
-        // a toolset's name is no profile, and is not told to be one of another version
-        let reason = List::<Profile>::read("web").unwrap_err();
-        assert!(!reason.contains("version"), "{reason}");
     }
 
     #[test]

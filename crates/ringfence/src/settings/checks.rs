@@ -3,7 +3,7 @@
 
 use super::{
     Environment,
-    check_words::SchemaSource,
+    check_words::{SchemaSource, Statement},
     environment::ProfileAliases,
     expand,
     keys::{Effective, Origin},
@@ -68,12 +68,15 @@ pub(super) fn settle(mut settings: Effective, aliases: &ProfileAliases) -> Resul
 pub(super) fn check(environment: &Environment, settings: &Effective) -> Result<CheckSettings, RequestError> {
     let profile = settings.check_profile.value;
     let profiles: BTreeSet<Profile> = settings.check_profiles.iter().copied().chain([profile]).collect();
+    let known = settings.check_known_imports.items().iter();
     Ok(CheckSettings {
         profile,
         profiles,
         only_allowed_imports: environment.profile_aliases()?.restricts.is_some(),
         allowed_imports: settings.check_allowed_imports.iter().cloned().collect(),
-        known_imports: settings.check_known_imports.items().clone(),
+        known_imports: known
+            .map(|(name, Statement(text))| (name.clone(), text.clone()))
+            .collect(),
         schemas: schemas(environment, settings)?,
     })
 }

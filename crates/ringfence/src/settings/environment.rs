@@ -6,10 +6,11 @@ mod package_sources;
 use super::{
     aliases::{self, Meaning, Offered},
     keys::{KEYS, Key, Layer, Origin},
+    refusal,
 };
 use ringfence_engine::PackageSources;
 use ringfence_store::vault::{SecretValue, VARIABLE_PREFIXES};
-use ringfence_types::{ErrorCode, Profile, RequestError, nearest::suggestion};
+use ringfence_types::{Profile, RequestError, nearest::suggestion};
 use std::{
     collections::BTreeMap,
     ffi::OsString,
@@ -70,7 +71,7 @@ impl Environment {
         !self.places_only
     }
 
-    pub(crate) fn of(variables: impl IntoIterator<Item = (String, OsString)>) -> Self {
+    pub(crate) fn of(variables: impl IntoIterator<Item = (impl Into<String>, impl Into<OsString>)>) -> Self {
         let ours = |name: &str| {
             name.starts_with("RINGFENCE_")
                 || aliases::concerns(name)
@@ -82,6 +83,7 @@ impl Environment {
         };
         let mut environment = Self::default();
         for (name, value) in variables {
+            let (name, value): (String, OsString) = (name.into(), value.into());
             if value.is_empty() {
                 continue;
             }
@@ -296,20 +298,13 @@ fn read_secret(
     }
 }
 
-fn refusal(message: String, hint: &str) -> RequestError {
-    RequestError::new(ErrorCode::InvalidConfiguration, message, hint)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ringfence_types::ErrorCode;
 
     fn environment(variables: &[(&str, &str)]) -> Environment {
-        Environment::of(
-            variables
-                .iter()
-                .map(|(name, value)| ((*name).to_owned(), OsString::from(value))),
-        )
+        Environment::of(variables.iter().copied())
     }
 
     #[test]

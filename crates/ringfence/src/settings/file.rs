@@ -223,7 +223,7 @@ mod tests {
             "`enabled` is true or false, not `3`",
         );
         check("default_backend: process\n", 1, "It is called `backend`");
-        check("toolsets: [web]\n", 1, "not in this version");
+        check("toolsets: [web]\n", 1, "`web` is not one of execute, sessions");
         check("state_dir: here\n", 1, "relative");
         check("floor: full\nfloor: landlock\n", 2, "floor");
     }

@@ -337,7 +337,7 @@ fn workspaces(
         };
         Ok((path, listed))
     };
-    let all: Vec<(PathBuf, ListedWorkspace)> = setting.items().map(one).collect::<Result<_, _>>()?;
+    let all: Vec<(PathBuf, ListedWorkspace)> = setting.items().iter().map(one).collect::<Result<_, _>>()?;
     for (path, inner) in &all {
         let mut others = all.iter().map(|(_, other)| other);
         if let Some(outer) = others.find(|outer| may_replace(outer, path, &inner.directory)) {

@@ -9,6 +9,7 @@ mod environment;
 mod file;
 pub(crate) mod keys;
 mod meaning;
+mod named;
 mod record_words;
 mod reload;
 mod render;

@@ -1,15 +1,14 @@
 //! The setting `workspaces`: directories of the host that the operator lends to programs, by name.
 
 use super::{
+    named::{Named, NamedValue},
     record_words::is_pattern,
     words::{HostPath, SettingValue, choice},
 };
 use ringfence_types::{WorkspaceMode, WorkspaceName};
-use serde::{Deserialize, Deserializer, de};
-use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-const SHARES_MAX: usize = 64;
 const PATTERNS_MAX: usize = 64;
 
 choice! {
@@ -20,10 +19,10 @@ choice! {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Shares(BTreeMap<WorkspaceName, Share>);
+/// `NAME=DIR:MODE,NAME=DIR:MODE`, for every namespace.
+pub(crate) type Shares = Named<Share>;
 
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Share {
     pub(crate) path: HostPath,
@@ -37,76 +36,39 @@ fn everybody() -> Vec<String> {
     vec!["*".to_owned()]
 }
 
-impl Shares {
-    pub(crate) fn items(&self) -> impl Iterator<Item = (&WorkspaceName, &Share)> {
-        self.0.iter()
-    }
+impl NamedValue for Share {
+    type Name = WorkspaceName;
+    const ITEMS_MAX: usize = 64;
+    const FORM: &'static str = "NAME=DIR:ro, NAME=DIR:rw or NAME=DIR:overlay";
 
-    fn checked(shares: BTreeMap<WorkspaceName, Share>) -> Result<Self, String> {
-        if shares.len() > SHARES_MAX {
-            return Err(format!("more than {SHARES_MAX} workspaces"));
-        }
-        for (name, share) in &shares {
-            let of_namespace = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
-            let bad = share
-                .namespaces
-                .iter()
-                .find(|text| !is_pattern(text, of_namespace));
-            if let Some(bad) = bad {
-                return Err(format!(
-                    "workspace `{name}`: `{bad}` is no namespace, nor a beginning followed by `*`"
-                ));
-            }
-            if share.namespaces.is_empty() || share.namespaces.len() > PATTERNS_MAX {
-                return Err(format!(
-                    "workspace `{name}`: name 1 to {PATTERNS_MAX} namespaces, or leave them out for all"
-                ));
-            }
-        }
-        Ok(Self(shares))
-    }
-}
-
-impl SettingValue for Shares {
-    /// `NAME=DIR:MODE,NAME=DIR:MODE`, for every namespace.
     fn read(text: &str) -> Result<Self, String> {
-        let mut shares = BTreeMap::new();
-        for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
-            let refused = || format!("`{item}` is not NAME=DIR:ro, NAME=DIR:rw or NAME=DIR:overlay");
-            let (name, rest) = item.split_once('=').ok_or_else(refused)?;
-            let (path, mode) = rest.rsplit_once(':').ok_or_else(refused)?;
-            let mode = WorkspaceMode::read(mode).map_err(|_| refused())?;
-            let share = Share {
-                path: HostPath::read(path)?,
-                mode,
-                namespaces: everybody(),
-            };
-            if shares
-                .insert(WorkspaceName::try_from(name.to_owned())?, share)
-                .is_some()
-            {
-                return Err(format!("the workspace `{name}` is listed twice"));
-            }
+        let refused = || format!("`{text}` is not DIR:ro, DIR:rw or DIR:overlay");
+        let (path, mode) = text.rsplit_once(':').ok_or_else(refused)?;
+        Ok(Self {
+            path: HostPath::read(path)?,
+            mode: WorkspaceMode::read(mode).map_err(|_| refused())?,
+            namespaces: everybody(),
+        })
+    }
+
+    fn check(&self, _name: &WorkspaceName) -> Result<(), String> {
+        let of_namespace = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+        let mut namespaces = self.namespaces.iter();
+        if let Some(bad) = namespaces.find(|text| !is_pattern(text, of_namespace)) {
+            return Err(format!(
+                "`{bad}` is no namespace, nor a beginning followed by `*`"
+            ));
         }
-        Self::checked(shares)
-    }
-
-    fn typed<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Self::checked(BTreeMap::deserialize(from)?).map_err(de::Error::custom)
-    }
-
-    fn json(&self) -> Value {
-        let one = |(name, share): (&WorkspaceName, &Share)| {
-            let share = json!({
-                "path": share.path.json(), "mode": share.mode.json(), "namespaces": share.namespaces,
-            });
-            (name.to_string(), share)
-        };
-        Value::Object(self.0.iter().map(one).collect::<Map<_, _>>())
+        match (1..=PATTERNS_MAX).contains(&self.namespaces.len()) {
+            true => Ok(()),
+            false => Err(format!(
+                "name 1 to {PATTERNS_MAX} namespaces, or leave them out for all"
+            )),
+        }
     }
 
     fn schema() -> Value {
-        let share = json!({
+        json!({
             "type": "object",
             "properties": {
                 "path": HostPath::schema(),
@@ -118,12 +80,6 @@ impl SettingValue for Shares {
             },
             "required": ["path", "mode"],
             "additionalProperties": false,
-        });
-        json!({
-            "type": "object",
-            "propertyNames": {"pattern": "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"},
-            "additionalProperties": share,
-            "maxProperties": SHARES_MAX,
         })
     }
 }

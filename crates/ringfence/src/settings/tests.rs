@@ -2,14 +2,10 @@
 
 use super::*;
 use ringfence_types::Profile;
-use std::{ffi::OsString, fs};
+use std::fs;
 
 fn environment(variables: &[(&str, &str)]) -> Environment {
-    Environment::of(
-        variables
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), OsString::from(value))),
-    )
+    Environment::of(variables.iter().copied())
 }
 
 fn flags(config: Option<&Path>) -> Flags {

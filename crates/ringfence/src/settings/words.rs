@@ -2,7 +2,7 @@
 //! in both by the same code, and written back as JSON.
 
 use ringfence_types::{Tier, nearest::suggestion};
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::{Value, json};
 use std::{fmt, marker::PhantomData, ops::Deref, time::Duration};
 
@@ -235,11 +235,8 @@ choice! {
     }
 }
 
-/// Toolsets of the contract whose tools are not in this version.
-const TOOLSETS_TO_COME: &[&str] = &["web", "host"];
-
 /// A directory or file of the host: absolute, or below the home directory (`~/...`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct HostPath(String);
 
@@ -340,53 +337,31 @@ impl SettingValue for Location {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct List<T>(Vec<T>);
 
-pub(crate) trait Listed: SettingValue {
+pub(crate) trait Listed: SettingValue + 'static {
     const SEPARATOR: char = ',';
-    /// A word that stands for all items; then a list may also be given as this one word.
-    const ALL: Option<&'static str> = None;
+    /// What the word `all` stands for, which may be there instead of a list; empty: it is not a word.
+    const ALL: &'static [Self] = &[];
     const EMPTY: bool = true;
     const ITEMS_MAX: usize = 64;
-    /// Names of the contract that this version lacks.
-    const TO_COME: &'static [&'static str] = &[];
-    /// All items, where there is a word for them.
-    fn all() -> Vec<Self> {
-        Vec::new()
-    }
 }
+
+const ALL: &str = "all";
 
 impl Listed for HostPath {
     const SEPARATOR: char = ':';
 }
 
 impl Listed for Toolset {
-    const ALL: Option<&'static str> = Some("all");
+    const ALL: &'static [Self] = &[
+        Self::Execute,
+        Self::Sessions,
+        Self::Snapshots,
+        Self::Data,
+        Self::Observe,
+        Self::Vault,
+        Self::Egress,
+    ];
     const EMPTY: bool = false;
-    const TO_COME: &'static [&'static str] = TOOLSETS_TO_COME;
-    fn all() -> Vec<Self> {
-        vec![
-            Self::Execute,
-            Self::Sessions,
-            Self::Snapshots,
-            Self::Data,
-            Self::Observe,
-            Self::Vault,
-            Self::Egress,
-        ]
-    }
-}
-
-/// One item of a list of toolsets may be a name of the contract that this version lacks.
-fn read_item<T: Listed>(text: &str) -> Result<T, String> {
-    if !T::TO_COME.contains(&text) {
-        return T::read(text);
-    }
-    let schema = T::schema();
-    let known = schema["enum"].as_array().into_iter().flatten();
-    let known: Vec<&str> = known.filter_map(Value::as_str).collect();
-    Err(format!(
-        "the toolset `{text}` is not in this version; there is: {}",
-        known.join(", ")
-    ))
 }
 
 impl<T> Deref for List<T> {
@@ -410,14 +385,10 @@ impl<T: Listed> List<T> {
         if words.is_empty() && !T::EMPTY {
             return Err("an empty list".to_owned());
         }
-        if T::ALL.is_some_and(|all| words == [all]) {
-            return Ok(Self(T::all()));
+        if !T::ALL.is_empty() && words == [ALL] {
+            return Ok(Self(T::ALL.to_vec()));
         }
-        words
-            .into_iter()
-            .map(read_item)
-            .collect::<Result<_, _>>()
-            .map(Self)
+        words.into_iter().map(T::read).collect::<Result<_, _>>().map(Self)
     }
 }
 
@@ -440,8 +411,8 @@ impl<T: Listed> SettingValue for List<T> {
         let list =
             json!({"type": "array", "items": T::schema(), "minItems": least, "maxItems": T::ITEMS_MAX});
         match T::ALL {
-            Some(all) => json!({"anyOf": [{"const": all}, list]}),
-            None => list,
+            [] => list,
+            _ => json!({"anyOf": [{"const": ALL}, list]}),
         }
     }
 }
@@ -452,15 +423,17 @@ impl<'de, T: Listed> de::Visitor<'de> for ListVisitor<T> {
     type Value = List<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list")?;
-        T::ALL.map_or(Ok(()), |all| write!(f, " or `{all}`"))
+        match T::ALL {
+            [] => f.write_str("a list"),
+            _ => write!(f, "a list or `{ALL}`"),
+        }
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-        if T::ALL == Some(text) {
-            return Ok(List(T::all()));
+        match T::ALL {
+            [_, ..] if text == ALL => Ok(List(T::ALL.to_vec())),
+            _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
         }
-        Err(E::invalid_value(de::Unexpected::Str(text), &self))
     }
 
     fn visit_seq<A: de::SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
@@ -491,14 +464,15 @@ mod tests {
     }
 
     #[test]
-    fn toolsets_are_a_list_or_all_and_one_that_is_missing_is_named() {
-        assert_eq!(List::<Toolset>::read("all").unwrap().0, Toolset::all());
+    fn toolsets_are_a_list_or_all() {
+        assert_eq!(List::<Toolset>::read("all").unwrap().0, Toolset::ALL);
         assert_eq!(List::<Toolset>::read("execute").unwrap().0, [Toolset::Execute]);
         assert!(List::<Toolset>::read("").is_err());
+        // The contract's, but not in this version.
         assert!(
             List::<Toolset>::read("execute,web")
                 .unwrap_err()
-                .contains("not in this version")
+                .contains("`web` is not one of execute, sessions")
         );
         assert!(
             List::<Toolset>::read("exekute")

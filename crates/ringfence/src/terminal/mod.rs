@@ -31,18 +31,18 @@ enum Colour {
     Refused,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mark {
-    Good,
-    Bad,
-}
-
-const RED: &str = "\x1b[1;31m";
-const GREEN: &str = "\x1b[32m";
-const YELLOW: &str = "\x1b[1;33m";
-const CYAN: &str = "\x1b[36m";
-const DIM: &str = "\x1b[2m";
 const RESET: &str = "\x1b[0m";
+
+fn colour(style: Style) -> Option<&'static str> {
+    match style {
+        Style::Plain => None,
+        Style::Error | Style::Removed => Some("\x1b[1;31m"),
+        Style::Warning => Some("\x1b[1;33m"),
+        Style::Info => Some("\x1b[36m"),
+        Style::Good | Style::Added => Some("\x1b[32m"),
+        Style::Guide => Some("\x1b[2m"),
+    }
+}
 
 impl End {
     fn of(stream: &impl IsTerminal) -> Self {
@@ -67,16 +67,17 @@ impl Terminal {
         }
     }
 
-    fn paint(self, end: End, colour: &str, text: &str) -> String {
-        if end == End::Person && self.colour == Colour::Wanted {
-            format!("{colour}{text}{RESET}")
-        } else {
-            text.to_owned()
+    fn paint(self, end: End, style: Style, text: &str) -> String {
+        match colour(style) {
+            Some(colour) if end == End::Person && self.colour == Colour::Wanted => {
+                format!("{colour}{text}{RESET}")
+            }
+            _ => text.to_owned(),
         }
     }
 
-    pub(crate) fn mark(self, mark: Mark, text: &str) -> String {
-        self.paint(self.out, if mark == Mark::Good { GREEN } else { RED }, text)
+    pub(crate) fn mark(self, style: Style, text: &str) -> String {
+        self.paint(self.out, style, text)
     }
 
     /// Text of our own on stdout. A reader who has left is no error.
@@ -123,7 +124,7 @@ impl Terminal {
     }
 
     pub(crate) fn complain(self, message: &str, hint: &str) {
-        let (error, next) = (self.err("error", RED), self.err("hint", CYAN));
+        let (error, next) = (self.err("error", Style::Error), self.err("hint", Style::Info));
         self.note_text(&format!(
             "{error}: {}\n{next}: {}\n",
             neutral::line(message),
@@ -138,7 +139,7 @@ impl Terminal {
 
     /// One unobtrusive line on stderr that may hold a stranger's words.
     pub(crate) fn dim(self, text: &str) {
-        self.note_text(&format!("{}\n", self.err(&neutral::line(text), DIM)));
+        self.note_text(&format!("{}\n", self.err(&neutral::line(text), Style::Guide)));
     }
 
     /// What an installer says, a line at a time.
@@ -160,14 +161,13 @@ impl Terminal {
     /// Lines of a unified difference are indented; flags begin with `!`.
     fn painted_difference(self, end: End, text: &str) -> String {
         let painted = |line: &str| {
-            let line = neutral::line(line);
-            let colour = match line.get(..3) {
-                Some("  +") => GREEN,
-                Some("  -" | "  !") => RED,
-                Some("  @") => CYAN,
-                _ => return line + "\n",
+            let style = match line.get(..3) {
+                Some("  +") => Style::Added,
+                Some("  -" | "  !") => Style::Removed,
+                Some("  @") => Style::Info,
+                _ => Style::Plain,
             };
-            self.paint(end, colour, &line) + "\n"
+            self.paint(end, style, &neutral::line(line)) + "\n"
         };
         text.lines().map(painted).collect()
     }
@@ -181,16 +181,8 @@ impl Terminal {
     }
 
     fn painted(self, end: End, painting: &StyledText) -> String {
-        let piece = |(ink, text): (Style, &str)| match ink {
-            Style::Plain => text.to_owned(),
-            Style::Error => self.paint(end, RED, text),
-            Style::Warning => self.paint(end, YELLOW, text),
-            Style::Info => self.paint(end, CYAN, text),
-            Style::Good | Style::Added => self.paint(end, GREEN, text),
-            Style::Removed => self.paint(end, RED, text),
-            Style::Guide => self.paint(end, DIM, text),
-        };
-        painting.pieces().map(piece).collect()
+        let pieces = painting.pieces();
+        pieces.map(|(style, text)| self.paint(end, style, text)).collect()
     }
 
     /// Asks about something that may hold a stranger's words.
@@ -218,8 +210,8 @@ impl Terminal {
         }
     }
 
-    fn err(self, text: &str, colour: &str) -> String {
-        self.paint(self.err, colour, text)
+    fn err(self, text: &str, style: Style) -> String {
+        self.paint(self.err, style, text)
     }
 
     fn note_text(self, text: &str) {
@@ -358,11 +350,11 @@ mod tests {
             err: End::Program,
             colour,
         };
-        assert_eq!(terminal(End::Person, Colour::Refused).mark(Mark::Good, "x"), "x");
-        assert_eq!(terminal(End::Program, Colour::Wanted).mark(Mark::Good, "x"), "x");
+        assert_eq!(terminal(End::Person, Colour::Refused).mark(Style::Good, "x"), "x");
+        assert_eq!(terminal(End::Program, Colour::Wanted).mark(Style::Good, "x"), "x");
         assert!(
             terminal(End::Person, Colour::Wanted)
-                .mark(Mark::Good, "x")
+                .mark(Style::Good, "x")
                 .contains('\x1b')
         );
     }

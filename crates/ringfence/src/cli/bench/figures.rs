@@ -34,6 +34,14 @@ pub(super) struct Throughput {
 }
 
 impl Line {
+    pub(super) fn new(name: &str, reference: Option<&str>, samples_ms: Vec<f64>) -> Self {
+        Self {
+            name: name.to_owned(),
+            reference: reference.map(str::to_owned),
+            samples_ms,
+        }
+    }
+
     /// The smallest measurement that at least so many percent are no larger than (nearest rank).
     pub(super) fn percentile(&self, percent: usize) -> f64 {
         let mut sorted = self.samples_ms.clone();
@@ -102,13 +110,7 @@ impl Document {
         }
         if !self.phases.is_empty() {
             let median = |of: fn(&Phases) -> f64| {
-                let samples_ms = self.phases.iter().map(of).collect();
-                Line {
-                    name: String::new(),
-                    reference: None,
-                    samples_ms,
-                }
-                .percentile(50)
+                Line::new("", None, self.phases.iter().map(of).collect()).percentile(50)
             };
             text += &format!(
                 "where the time of a Python call goes (p50 ms): queued {:.2}, claimed {:.2}, run until all is dead {:.2}, files {:.2}\n",
@@ -126,26 +128,18 @@ impl Document {
 mod tests {
     use super::*;
 
-    fn line(name: &str, reference: Option<&str>, samples_ms: &[f64]) -> Line {
-        Line {
-            name: name.to_owned(),
-            reference: reference.map(str::to_owned),
-            samples_ms: samples_ms.to_vec(),
-        }
-    }
-
     #[test]
     fn percentiles_are_by_nearest_rank_and_ratios_by_medians() {
         let hundred: Vec<f64> = (1..=100).rev().map(f64::from).collect();
-        let long = line("a", None, &hundred);
+        let long = Line::new("a", None, hundred);
         assert_eq!(
             [50, 90, 99].map(|percent| long.percentile(percent)),
             [50.0, 90.0, 99.0]
         );
         let document = Document {
             lines: vec![
-                line("bare", None, &[10.0]),
-                line("ours", Some("bare"), &[2.0, 3.0, 9.0]),
+                Line::new("bare", None, vec![10.0]),
+                Line::new("ours", Some("bare"), vec![2.0, 3.0, 9.0]),
             ],
             ..Document::default()
         };
@@ -156,17 +150,17 @@ mod tests {
 
     #[test]
     fn documents_without_measurements_are_refused() {
-        let check = |lines: Vec<Line>| {
-            Document {
-                lines,
+        let check = |samples_ms: Vec<f64>, expect: bool| {
+            let document = Document {
+                lines: vec![Line::new("a", None, samples_ms)],
                 ..Document::default()
-            }
-            .check()
+            };
+            assert_eq!(document.check().is_ok(), expect, "{document:?}");
         };
-        assert!(check(vec![line("a", None, &[1.0])]).is_ok());
-        assert!(check(Vec::new()).is_err());
-        assert!(check(vec![line("a", None, &[])]).is_err());
-        assert!(check(vec![line("a", None, &[1.0, f64::NAN])]).is_err());
-        assert!(check(vec![line("a", None, &[0.0])]).is_err());
+        assert!(Document::default().check().is_err());
+        check(vec![1.0], true);
+        check(vec![], false);
+        check(vec![1.0, f64::NAN], false);
+        check(vec![0.0], false);
     }
 }

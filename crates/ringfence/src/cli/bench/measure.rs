@@ -134,13 +134,8 @@ const LOOKS: [(&str, usize); 2] = [("200", 10), ("10,000", 500)];
 fn subjects(runtimes: &[Runtime]) -> Vec<Subject> {
     let mut subjects = Vec::new();
     let mut add = |name: String, reference: Option<&String>, what: What, tells_phases: bool| {
-        let line = Line {
-            name: name.clone(),
-            reference: reference.cloned(),
-            samples_ms: Vec::new(),
-        };
         subjects.push(Subject {
-            line,
+            line: Line::new(&name, reference.map(String::as_str), Vec::new()),
             what,
             tells_phases,
         });
@@ -193,21 +188,11 @@ fn subjects(runtimes: &[Runtime]) -> Vec<Subject> {
             );
         }
     }
-    subjects.extend(looks());
+    for (lines, pieces) in LOOKS {
+        let look = What::Look(PIECE.repeat(pieces));
+        add(format!("a look at {lines} lines of Python"), None, look, false);
+    }
     subjects
-}
-
-/// Code that is looked at and does not run.
-fn looks() -> impl Iterator<Item = Subject> {
-    LOOKS.into_iter().map(|(lines, pieces)| Subject {
-        line: Line {
-            name: format!("a look at {lines} lines of Python"),
-            reference: None,
-            samples_ms: Vec::new(),
-        },
-        what: What::Look(PIECE.repeat(pieces)),
-        tells_phases: false,
-    })
 }
 
 fn plain(language: Language, code: &str) -> Box<ExecuteRequest> {

@@ -111,16 +111,11 @@ mod tests {
 
     #[test]
     fn a_picture_has_a_row_for_each_line_and_no_markup_of_strangers() {
-        let line = |name: &str, reference: Option<&str>, samples_ms: Vec<f64>| Line {
-            name: name.to_owned(),
-            reference: reference.map(str::to_owned),
-            samples_ms,
-        };
         let document = Document {
             machine: "<script>".to_owned(),
             lines: vec![
-                line("bare & slow", None, vec![10.0, 11.0]),
-                line("ours", Some("bare"), vec![2.5]),
+                Line::new("bare & slow", None, vec![10.0, 11.0]),
+                Line::new("ours", Some("bare"), vec![2.5]),
             ],
             ..Document::default()
         };
@@ -135,12 +130,7 @@ mod tests {
 
     #[test]
     fn longer_is_further_right() {
-        let line = Line {
-            name: String::new(),
-            reference: None,
-            samples_ms: vec![1.0, 100.0],
-        };
-        let scale = Scale::of(&[line]);
+        let scale = Scale::of(&[Line::new("", None, vec![1.0, 100.0])]);
         assert!(scale.at(1.0) < scale.at(10.0) && scale.at(10.0) < scale.at(100.0));
         assert_eq!(scale.ticks(), [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]);
     }

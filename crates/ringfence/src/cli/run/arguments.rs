@@ -2,14 +2,13 @@
 
 use crate::cli::{
     commit::CommitChoice,
-    request::{self, mebibytes, milliseconds},
+    request::{self, LimitFlags},
 };
 use crate::terminal::Raw;
 use clap::Args;
 use ringfence_engine::Conflicts;
 use ringfence_types::{
-    AllowedDomains, ExecuteRequest, Language, LimitsRequest, ModuleName, Profile, RequestError, SessionId,
-    Validate,
+    AllowedDomains, ExecuteRequest, ModuleName, Profile, RequestError, SessionId, Validate,
 };
 use std::path::PathBuf;
 
@@ -20,9 +19,8 @@ pub(in crate::cli) struct RunArguments {
     /// Language: python, node, typescript or shell [default: by the file's ending, else its first line]
     #[arg(short, long, value_name = "NAME")]
     pub(super) language: Option<String>,
-    /// Wall-clock limit in seconds
-    #[arg(long, value_name = "SECONDS", value_parser = request::number)]
-    pub(in crate::cli) timeout: Option<f64>,
+    #[command(flatten)]
+    pub(in crate::cli) limits: LimitFlags,
     /// What makes the sandbox
     #[arg(long, value_name = "NAME")]
     pub(super) backend: Option<String>,
@@ -63,25 +61,13 @@ pub(in crate::cli) struct RunArguments {
     pub(super) discard: bool,
     /// Print one JSON document with everything about the run, instead of streaming its output
     #[arg(long)]
-    pub(super) json: bool,
+    pub(in crate::cli) json: bool,
     /// With --json: also the state of each layer of isolation
     #[arg(long, requires = "json")]
     pub(super) verbose: bool,
     /// Copy the files that the script leaves into this directory
     #[arg(long, value_name = "DIR")]
     pub(super) artifacts: Option<PathBuf>,
-    /// Memory limit, as 256m or 1g
-    #[arg(long, value_name = "SIZE")]
-    pub(super) memory: Option<String>,
-    /// Processor cores; fractions are allowed
-    #[arg(long, value_name = "CORES", value_parser = request::number)]
-    pub(super) cpus: Option<f64>,
-    /// Processes and threads
-    #[arg(long, value_name = "COUNT", value_parser = request::whole::<u32>)]
-    pub(super) processes: Option<u32>,
-    /// Private disk, as 256m or 1g
-    #[arg(long, value_name = "SIZE")]
-    pub(super) disk: Option<String>,
     /// A variable for the script, whose environment is otherwise built from nothing
     #[arg(long, value_name = "NAME=VALUE")]
     pub(super) env: Vec<String>,
@@ -90,7 +76,7 @@ pub(in crate::cli) struct RunArguments {
     pub(super) secret: Vec<String>,
     /// Pass control characters of the output through to a terminal
     #[arg(long)]
-    pub(super) raw: bool,
+    pub(in crate::cli) raw: bool,
     /// The script's own arguments
     #[arg(last = true, value_name = "ARGS")]
     pub(in crate::cli) args: Vec<String>,
@@ -113,20 +99,20 @@ impl RunArguments {
     }
 
     /// How the output is printed as it comes; none: one document is printed instead.
-    pub(in crate::cli) fn streams(&self) -> Option<Raw> {
+    pub(super) fn streams(&self) -> Option<Raw> {
         (!self.json).then_some(Raw::from(self.raw))
     }
 
     pub(super) fn request(&self) -> Result<ExecuteRequest, RequestError> {
         let code = request::read_script(&self.script)?;
-        let language = self.language(&code)?;
+        let language = request::language(self.language.as_deref(), &self.script, &code)?;
         let mut built = ExecuteRequest::new(language, code);
         built.name = request::script_name(&self.script);
         built.args = request::arguments(&self.args)?;
         built.env = request::variables(&self.env)?;
         built.secrets = request::secrets(&self.secret)?;
         built.packages = ringfence_types::requirements(language, &self.package)?;
-        built.limits = self.limits()?;
+        built.limits = self.limits.request()?;
         built.validate = self.validate;
         built.profile = self.profile;
         built.allowed_imports = request::modules(&self.allow_import);
@@ -138,34 +124,13 @@ impl RunArguments {
         }
         Ok(built)
     }
-
-    /// Named, else by the ending of the file's name, else by the first line.
-    fn language(&self, code: &str) -> Result<Language, RequestError> {
-        if let Some(name) = &self.language {
-            return name.parse().map_err(|reason: String| {
-                RequestError::invalid(format!("{reason}."), "Give one of these names to --language.")
-            });
-        }
-        request::language_of(&self.script, code).ok_or_else(|| request::unclear(&self.script))
-    }
-
-    fn limits(&self) -> Result<LimitsRequest, RequestError> {
-        Ok(LimitsRequest {
-            max_ram_mb: mebibytes("--memory", self.memory.as_deref())?,
-            max_cpu_cores: self.cpus,
-            timeout_ms: self.timeout.map(milliseconds).transpose()?,
-            max_processes: self.processes,
-            max_output_bytes: None,
-            max_disk_mb: mebibytes("--disk", self.disk.as_deref())?,
-        })
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::Parser;
-    use ringfence_types::{Argument, ErrorCode};
+    use ringfence_types::{Argument, ErrorCode, Language};
     use std::fs;
 
     struct Script(PathBuf);
@@ -281,22 +246,9 @@ mod tests {
 
     #[test]
     fn a_script_that_is_no_text_or_absent_is_refused() {
-        assert!(
-            Script::new("f.py", b"\xff")
-                .request(&[])
-                .unwrap_err()
-                .message
-                .contains("UTF-8")
-        );
-        let directory = Script::new("g.py", b"1").0.parent().unwrap().to_owned();
-        assert!(Script(directory.join("absent.py")).missing());
-    }
-
-    impl Script {
-        fn missing(&self) -> bool {
-            fs::create_dir_all(self.0.parent().unwrap()).unwrap();
-            self.request(&[])
-                .is_err_and(|error| error.message.contains("cannot read"))
-        }
+        let script = Script::new("f.py", b"\xff");
+        assert!(script.request(&[]).unwrap_err().message.contains("UTF-8"));
+        fs::remove_file(&script.0).unwrap();
+        assert!(script.request(&[]).unwrap_err().message.contains("cannot read"));
     }
 }

@@ -5,14 +5,14 @@ use crate::{
     cli::{
         Context, interrupts,
         live::{self, Ask},
-        request,
+        request::{self, LimitFlags},
     },
     control::{self, Piece, Request, SessionOptions},
     render::Rendered,
     terminal::neutral,
 };
 use clap::Args;
-use ringfence_types::{Language, LimitsRequest, Namespace, RequestError, WorkspaceSource};
+use ringfence_types::{Language, Namespace, RequestError, WorkspaceSource};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -24,24 +24,11 @@ pub(super) struct Create {
     /// Namespace that it belongs to
     #[arg(long, value_name = "NAME", default_value = "default")]
     namespace: Namespace,
-    /// Wall-clock limit of a call, in seconds [default: 60]
-    #[arg(long, value_name = "SECONDS", value_parser = request::number)]
-    timeout: Option<f64>,
+    #[command(flatten)]
+    limits: LimitFlags,
     /// The session ends when it was not used for so many seconds [default: 900]
     #[arg(long, value_name = "SECONDS", value_parser = request::number)]
     idle: Option<f64>,
-    /// Memory limit, as 256m or 1g [default: 512m]
-    #[arg(long, value_name = "SIZE")]
-    memory: Option<String>,
-    /// Processor cores; fractions are allowed
-    #[arg(long, value_name = "CORES", value_parser = request::number)]
-    cpus: Option<f64>,
-    /// Processes and threads
-    #[arg(long, value_name = "COUNT", value_parser = request::whole::<u32>)]
-    processes: Option<u32>,
-    /// Private disk, as 256m or 1g [default: 512m]
-    #[arg(long, value_name = "SIZE")]
-    disk: Option<String>,
     /// A variable for the session, whose environment is otherwise built from nothing
     #[arg(long, value_name = "NAME=VALUE")]
     env: Vec<String>,
@@ -106,14 +93,7 @@ fn request_of(create: Create) -> Result<Request, RequestError> {
         language: create.language,
         env: request::variables(&create.env)?,
         secrets: request::secrets(&create.secret)?,
-        limits: LimitsRequest {
-            max_ram_mb: request::mebibytes("--memory", create.memory.as_deref())?,
-            max_cpu_cores: create.cpus,
-            timeout_ms: create.timeout.map(request::milliseconds).transpose()?,
-            max_processes: create.processes,
-            max_output_bytes: None,
-            max_disk_mb: request::mebibytes("--disk", create.disk.as_deref())?,
-        },
+        limits: create.limits.request()?,
         idle_ms: create.idle.map(request::milliseconds).transpose()?,
         workspace: match &create.workspace {
             Some(workspace) => request::workspace_of(workspace)?,

@@ -3,19 +3,20 @@
 use super::INTERRUPTED;
 use crate::{
     cli::{
-        Context, FAILED, hints, interrupts,
-        live::{self, Ask, Subject, server_of},
-        outcome::{OutputReader, ProgramOutput, READER_LEFT, explain_end, other_denials, some_of},
+        Context, FAILED, interrupts,
+        live::{self, Ask},
+        outcome::{OutputReader, ProgramOutput, READER_LEFT, explain, some_of},
         printed,
         request::{self, STDIN},
         run::RunArguments,
+        tell,
     },
     control::{self, Bytes, Piece, Request, SessionCall},
     terminal::{Raw, Terminal, neutral},
 };
 use clap::Args;
 use ringfence_types::{ExecutionResult, ExitKind, Language, RequestError, STDIN_BYTES_MAX, SessionId};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::{
     cell::Cell,
     io::{IsTerminal, stdin},
@@ -96,30 +97,27 @@ pub(super) fn exec(context: &Context, exec: Exec) -> Result<ExitCode, RequestErr
     perform(context, call, exec.ask.server, shown)
 }
 
-/// `run --session`: the same, with what `run` knows of a script.
+/// `run --session`: the same; standard input that is neither the script nor a terminal is the script's.
 pub(in crate::cli) fn run_script(
     context: &Context,
     session: SessionId,
-    arguments: &RunArguments,
+    arguments: RunArguments,
 ) -> Result<ExitCode, RequestError> {
-    let script = arguments.script.as_path();
-    let code = request::read_script(script)?;
-    let is_taken = script == Path::new(STDIN) || stdin().is_terminal();
-    let stdin = if is_taken {
-        Vec::new()
-    } else {
-        request::read_input(Path::new(STDIN), STDIN_BYTES_MAX, "the script's standard input")?
-    };
-    let call = SessionCall {
+    let is_taken = arguments.script == Path::new(STDIN) || stdin().is_terminal();
+    let call = Exec {
         session,
-        language: request::language_of(script, &code),
-        code,
-        name: request::script_name(script),
-        args: request::arguments(&arguments.args)?,
-        stdin: Bytes(stdin),
-        timeout_ms: arguments.timeout.map(request::milliseconds).transpose()?,
+        script: Some(arguments.script),
+        code: None,
+        stdin: (!is_taken).then(|| PathBuf::from(STDIN)),
+        timeout: arguments.limits.timeout,
+        raw: arguments.raw,
+        ask: Ask {
+            server: None,
+            json: arguments.json,
+        },
+        args: arguments.args,
     };
-    perform(context, call, None, arguments.streams())
+    exec(context, call)
 }
 
 /// `shown`: how its output is printed as it comes; none: one document is printed instead.
@@ -139,10 +137,7 @@ fn perform(
         }
         // It was interrupted before it began.
         Followed::Interrupted(Err(error)) => {
-            let is_told = shown.is_none() && terminal.print_json(&json!({"error": error})).is_ok();
-            if !is_told {
-                terminal.error(&error);
-            }
+            tell(terminal, shown.is_none(), &error);
             return Ok(ExitCode::from(INTERRUPTED));
         }
         Followed::Interrupted(Ok(facts)) => (EndedBy::CtrlC, facts),
@@ -172,10 +167,7 @@ fn conclude(terminal: Terminal, result: &ExecutionResult, by: EndedBy) -> Result
         };
         printed(terminal.print_value(&format!("{gap}{value}\n"), SHOWN_BYTES_MAX))?;
     }
-    explain_end(terminal, result);
-    for denial in other_denials(result) {
-        terminal.dim(&format!("{} ({})", denial.what, hints::words(&denial.hint)));
-    }
+    explain(terminal, result);
     if !result.artifacts.is_empty() {
         let names = some_of(result.artifacts.iter().map(|artifact| artifact.name.as_str()));
         let id = &result.execution_id;
@@ -220,10 +212,10 @@ async fn follow(
     server: Option<u32>,
     shown: Option<Raw>,
 ) -> Result<Followed, RequestError> {
-    let pid = server_of(state_dir, server, Subject::Session(&call.session)).await?;
+    let request = Request::SessionExec { call: Box::new(call) };
+    let pid = live::server_for(state_dir, server, &request).await?;
     let (mut once, twice) = (interrupts()?, interrupts()?);
     let mut output = ProgramOutput::new(terminal, shown.unwrap_or(Raw::Neutralised));
-    let request = Request::SessionExec { call: Box::new(call) };
     let is_interrupted = Cell::new(false);
     let give = async |piece: Piece| shown.is_none() || output.write(&piece).await;
     let interrupt = async {

@@ -3,7 +3,7 @@
 use crate::{
     cli::{
         Context,
-        live::{self, Ask, Subject},
+        live::{self, Ask},
         printed,
         request::{self, STDIN},
     },
@@ -91,12 +91,8 @@ fn put(
         path,
         file.file_name().and_then(|name| name.to_str()),
     ))?;
-    let request = Request::SessionPut {
-        session: session.clone(),
-        path,
-        bytes: Bytes(bytes),
-    };
-    live::owner(context, ask, Subject::Session(&session), &request)
+    let bytes = Bytes(bytes);
+    live::one(context, ask, &Request::SessionPut { session, path, bytes })
 }
 
 fn get(
@@ -109,12 +105,8 @@ fn get(
     let path = workspace_path(path.to_owned())?;
     let state_dir = context.state_dir()?;
     let name = path.as_str().rsplit('/').next().unwrap_or_default().to_owned();
-    let request = Request::SessionGet {
-        session: session.clone(),
-        path,
-    };
-    let subject = Subject::Session(&session);
-    let shown = live::wait(live::ask_owner(&state_dir, ask.server, subject, &request))?.answer?;
+    let request = Request::SessionGet { session, path };
+    let shown = live::wait(live::ask(&state_dir, ask.server, &request))?.answer?;
     let bytes = shown.facts["base64"].as_str().map(|text| STANDARD.decode(text));
     let bytes = bytes.and_then(Result::ok).ok_or_else(live::not_understood)?;
     let is_stdout = file == Path::new(STDIN);
@@ -142,11 +134,7 @@ pub(super) fn list(context: &Context, ls: Ls) -> Result<ExitCode, RequestError> 
     let below = path.as_deref().map(below_workspace);
     let below = below.filter(|path| !matches!(*path, "" | "."));
     let path = below.map(|path| workspace_path(path.to_owned())).transpose()?;
-    let request = Request::SessionFiles {
-        session: session.clone(),
-        path,
-    };
-    live::owner(context, &ask, Subject::Session(&session), &request)
+    live::one(context, &ask, &Request::SessionFiles { session, path })
 }
 
 /// What is copied into a directory keeps its name.

@@ -6,7 +6,7 @@ use crate::{
     cli::{
         Context, FAILED,
         commit::{Keyboard, is_accepted},
-        live::{self, Ask, Subject},
+        live::{self, Ask},
         outcome::has_answers,
         printed,
     },
@@ -21,11 +21,8 @@ use std::process::ExitCode;
 
 pub(super) fn diff(context: &Context, session: SessionId, ask: &Ask) -> Result<ExitCode, RequestError> {
     let state_dir = context.state_dir()?;
-    let request = Request::SessionDiff {
-        session: session.clone(),
-    };
-    let subject = Subject::Session(&session);
-    let shown = live::wait(live::ask_owner(&state_dir, ask.server, subject, &request))?.answer?;
+    let request = Request::SessionDiff { session };
+    let shown = live::wait(live::ask(&state_dir, ask.server, &request))?.answer?;
     printed(match ask.json {
         true => context.terminal.print_json(&shown.facts),
         false => context.terminal.print_difference(&shown.text),
@@ -49,8 +46,7 @@ pub(super) fn commit(
         let request = Request::SessionDiff {
             session: session.clone(),
         };
-        let subject = Subject::Session(&session);
-        let ServerReply { pid, answer } = live::ask_owner(&state_dir, ask.server, subject, &request).await?;
+        let ServerReply { pid, answer } = live::ask(&state_dir, ask.server, &request).await?;
         let Rendered { text, mut facts } = answer?;
         let terminal = context.terminal;
         terminal.difference(&text);

@@ -1,9 +1,9 @@
 //! JSON and tables on the command line: what is held against what.
 
-use super::{Content, ValidateArguments, request};
+use super::{CALLER, Report, ValidateArguments, request};
 use crate::mcp::delimiter;
-use ringfence_engine::{CsvQuestion, DATA_BYTES_MAX, SchemaChoice};
-use ringfence_types::RequestError;
+use ringfence_engine::{Caller, CsvQuestion, DATA_BYTES_MAX, Engine, SchemaChoice};
+use ringfence_types::{JsonReport, Namespace, RequestError};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::path::Path;
@@ -14,18 +14,26 @@ const SCHEMA_BYTES_MAX: usize = 1 << 20;
 /// What any JSON is held against.
 const ANY: &str = "any";
 
-pub(super) fn json(arguments: &ValidateArguments, file: &Path) -> Result<Content, RequestError> {
-    let (name, schema) = match arguments.schema.as_deref() {
-        None => (ANY.to_owned(), SchemaChoice::Inline(Value::Bool(true))),
+pub(super) async fn json(
+    engine: &Engine,
+    arguments: &ValidateArguments,
+    file: &Path,
+) -> Result<Report, RequestError> {
+    let name = arguments.schema.as_deref();
+    let schema = match name {
+        None => SchemaChoice::Inline(Value::Bool(true)),
         // A path means a file.
-        Some(name) if is_path(name) => {
-            let schema = read_json(Path::new(name), "the schema")?;
-            (name.to_owned(), SchemaChoice::Inline(schema))
-        }
-        Some(name) => (name.to_owned(), SchemaChoice::Named(name.to_owned())),
+        Some(name) if is_path(name) => SchemaChoice::Inline(read_json(Path::new(name), "the schema")?),
+        Some(name) => SchemaChoice::Named(name.to_owned()),
     };
-    let text = read_text(file)?;
-    Ok(Content::Json { text, name, schema })
+    let (caller, namespace) = (&Caller::new(CALLER), &Namespace::default_name());
+    let report = engine
+        .validate_json(caller, namespace, schema, &read_text(file)?)
+        .await?;
+    Ok(Report::Json(JsonReport {
+        schema: name.unwrap_or(ANY).to_owned(),
+        ..report
+    }))
 }
 
 fn is_path(name: &str) -> bool {
@@ -33,7 +41,11 @@ fn is_path(name: &str) -> bool {
     name.contains('/') || path.extension().is_some() || path.is_file()
 }
 
-pub(super) fn csv(arguments: &ValidateArguments, file: &Path) -> Result<Content, RequestError> {
+pub(super) async fn csv(
+    engine: &Engine,
+    arguments: &ValidateArguments,
+    file: &Path,
+) -> Result<Report, RequestError> {
     let type_constraints = match &arguments.constraints {
         Some(path) => read_json(path, "the constraints")?,
         None => serde_json::Map::new(),
@@ -44,7 +56,9 @@ pub(super) fn csv(arguments: &ValidateArguments, file: &Path) -> Result<Content,
         delimiter: arguments.delimiter.as_deref().map(delimiter).transpose()?,
     };
     let text = request::read_input(file, DATA_BYTES_MAX, "the file")?;
-    Ok(Content::Csv { text, question })
+    let (caller, namespace) = (&Caller::new(CALLER), &Namespace::default_name());
+    let report = engine.validate_csv(caller, namespace, question, &text).await?;
+    Ok(Report::Csv(report))
 }
 
 fn read_text(file: &Path) -> Result<String, RequestError> {

@@ -7,12 +7,11 @@ mod write;
 
 use super::{Context, MISUSED, hints, live, printed, request};
 use crate::{
-    log,
     render::diagnostics::{self, Bounds, StyledText},
     terminal::Terminal,
 };
 use clap::{Args, ValueEnum};
-use ringfence_engine::{Caller, CodeRequest, CsvQuestion, Engine, Fixing, SchemaChoice};
+use ringfence_engine::{Caller, CodeRequest, Engine, Fixing};
 use ringfence_types::{
     CsvReport, ErrorCode, JsonReport, Language, ModuleName, Namespace, Profile, RequestError, Severity,
     Validation, Verdict,
@@ -83,15 +82,12 @@ enum Kind {
 }
 
 const REJECTED: u8 = 1;
+const CALLER: &str = "cli validate";
 
 pub(super) fn validate(context: &Context, arguments: &ValidateArguments) -> Result<ExitCode, RequestError> {
     perform(context, arguments).or_else(|error| {
         let error = hints::in_commands(error);
-        let terminal = context.terminal;
-        let told = arguments.json && terminal.print_json(&json!({"error": error})).is_ok();
-        if !told {
-            terminal.error(&error);
-        }
+        super::tell(context.terminal, arguments.json, &error);
         Ok(ExitCode::from(code_of(&error)))
     })
 }
@@ -123,6 +119,22 @@ enum Report {
 }
 
 impl Checked {
+    async fn of(engine: &Engine, arguments: &ValidateArguments, file: &Path) -> Self {
+        let report = match arguments.kind_of(file) {
+            Kind::Code => code(engine, arguments, file).await,
+            Kind::Json => data::json(engine, arguments, file).await,
+            Kind::Csv => data::csv(engine, arguments, file).await,
+        };
+        let name = match file.to_str() {
+            Some(request::STDIN) => "<stdin>".to_owned(),
+            _ => file.to_string_lossy().into_owned(),
+        };
+        Self {
+            name,
+            report: report.unwrap_or_else(|error| Report::Unread(hints::in_commands(error))),
+        }
+    }
+
     fn code(&self) -> u8 {
         let passes = match &self.report {
             Report::Code { found, .. } => found.valid,
@@ -175,23 +187,15 @@ impl Checked {
 
 fn perform(context: &Context, arguments: &ValidateArguments) -> Result<ExitCode, RequestError> {
     check_words(arguments)?;
-    let jobs: Vec<Job> = arguments
-        .files
-        .iter()
-        .map(|file| Job::of(arguments, file))
-        .collect();
-    check_python(arguments, &jobs)?;
     let config = context.begin()?;
-    let looked = live::wait(async {
-        let engine = Engine::open(config.engine)?;
-        log::redact_with(engine.log_redactor());
+    let looked = live::with_engine(config.engine, async |engine| {
         let mut looked = Vec::new();
-        for job in jobs {
-            looked.push(job.look(&engine, arguments).await);
+        for file in &arguments.files {
+            looked.push(Checked::of(engine, arguments, file).await);
         }
-        engine.leave();
         Ok(looked)
     })?;
+    check_python(arguments, &looked)?;
     conclude(context.terminal, arguments, &looked)
 }
 
@@ -257,34 +261,39 @@ fn check_words(arguments: &ValidateArguments) -> Result<(), RequestError> {
         ));
     }
     let is_there = |kind| arguments.files.iter().any(|file| arguments.kind_of(file) == kind);
-    for (flag, is_given, kind) in [
-        ("--language", arguments.language.is_some(), Kind::Code),
-        ("--strict", arguments.strict, Kind::Code),
-        ("--schema", arguments.schema.is_some(), Kind::Json),
-        ("--require", !arguments.require.is_empty(), Kind::Csv),
-        ("--constraints", arguments.constraints.is_some(), Kind::Csv),
-        ("--delimiter", arguments.delimiter.is_some(), Kind::Csv),
+    for (flag, is_given, kind, what) in [
+        ("--language", arguments.language.is_some(), Kind::Code, "code"),
+        ("--strict", arguments.strict, Kind::Code, "code"),
+        ("--schema", arguments.schema.is_some(), Kind::Json, "JSON"),
+        ("--require", !arguments.require.is_empty(), Kind::Csv, "tables"),
+        (
+            "--constraints",
+            arguments.constraints.is_some(),
+            Kind::Csv,
+            "tables",
+        ),
+        ("--delimiter", arguments.delimiter.is_some(), Kind::Csv, "tables"),
     ] {
         if is_given && !is_there(kind) {
-            return Err(of_nothing(flag, kind.what()));
+            return Err(of_nothing(flag, what));
         }
     }
     Ok(())
 }
 
-fn check_python(arguments: &ValidateArguments, jobs: &[Job]) -> Result<(), RequestError> {
-    let is_python = |job: &Job| match &job.content {
-        Ok(Content::Code { language, .. }) => *language == Language::Python,
-        Ok(_) => false,
+fn check_python(arguments: &ValidateArguments, looked: &[Checked]) -> Result<(), RequestError> {
+    let is_python = |one: &Checked| match &one.report {
+        Report::Code { language, .. } => *language == Language::Python,
+        Report::Json(_) | Report::Csv(_) => false,
         // Unknown.
-        Err(_) => true,
+        Report::Unread(_) => true,
     };
     for (flag, is_given) in [
         ("--profile", arguments.profile.is_some()),
         ("--allow-import", !arguments.allow_import.is_empty()),
         ("--write", arguments.write),
     ] {
-        if is_given && !jobs.iter().any(is_python) {
+        if is_given && !looked.iter().any(is_python) {
             return Err(of_nothing(flag, "Python"));
         }
     }
@@ -304,111 +313,6 @@ impl ValidateArguments {
     }
 }
 
-impl Kind {
-    fn what(self) -> &'static str {
-        match self {
-            Self::Code => "code",
-            Self::Json => "JSON",
-            Self::Csv => "tables",
-        }
-    }
-}
-
-/// A file that was read, and what it is; or why it could not be.
-struct Job {
-    name: String,
-    content: Result<Content, RequestError>,
-}
-
-enum Content {
-    Code {
-        language: Language,
-        code: String,
-        /// Files that it may import.
-        beside: Vec<String>,
-    },
-    Json {
-        text: String,
-        /// Of the schema, as it was typed.
-        name: String,
-        schema: SchemaChoice,
-    },
-    Csv {
-        text: Vec<u8>,
-        question: CsvQuestion,
-    },
-}
-
-impl Job {
-    fn of(arguments: &ValidateArguments, file: &Path) -> Self {
-        let content = match arguments.kind_of(file) {
-            Kind::Code => code(arguments, file),
-            Kind::Json => data::json(arguments, file),
-            Kind::Csv => data::csv(arguments, file),
-        };
-        let name = match file.to_str() {
-            Some(request::STDIN) => "<stdin>".to_owned(),
-            _ => file.to_string_lossy().into_owned(),
-        };
-        Self { name, content }
-    }
-
-    async fn look(self, engine: &Engine, arguments: &ValidateArguments) -> Checked {
-        let looked = match self.content {
-            Ok(content) => content.look(engine, arguments).await,
-            Err(error) => Err(error),
-        };
-        Checked {
-            name: self.name,
-            report: looked.unwrap_or_else(|error| Report::Unread(hints::in_commands(error))),
-        }
-    }
-}
-
-impl Content {
-    async fn look(self, engine: &Engine, arguments: &ValidateArguments) -> Result<Report, RequestError> {
-        let (caller, namespace) = (&Caller::new("cli validate"), &Namespace::default_name());
-        Ok(match self {
-            Self::Code {
-                language,
-                code,
-                beside,
-            } => {
-                let is_python = language == Language::Python;
-                let wish = CodeRequest {
-                    namespace: namespace.clone(),
-                    language,
-                    code: code.clone(),
-                    fixing: match arguments.no_auto_fix {
-                        true => Fixing::No,
-                        false => Fixing::Apply,
-                    },
-                    profile: arguments.profile.filter(|_| is_python),
-                    allowed_imports: request::modules(&arguments.allow_import).filter(|_| is_python),
-                    beside,
-                };
-                let found = hints::found_in_commands(engine.validate_code(caller, wish).await?);
-                let found = Box::new(if arguments.strict { strictly(found) } else { found });
-                Report::Code {
-                    language,
-                    code,
-                    found,
-                }
-            }
-            Self::Json { text, name, schema } => {
-                let report = engine.validate_json(caller, namespace, schema, &text).await?;
-                Report::Json(JsonReport {
-                    schema: name,
-                    ..report
-                })
-            }
-            Self::Csv { text, question } => {
-                Report::Csv(engine.validate_csv(caller, namespace, question, &text).await?)
-            }
-        })
-    }
-}
-
 fn kind_of(file: &Path) -> Kind {
     let extension = file.extension().and_then(|extension| extension.to_str());
     match extension.map(str::to_ascii_lowercase).as_deref() {
@@ -418,22 +322,32 @@ fn kind_of(file: &Path) -> Kind {
     }
 }
 
-fn code(arguments: &ValidateArguments, file: &Path) -> Result<Content, RequestError> {
+async fn code(engine: &Engine, arguments: &ValidateArguments, file: &Path) -> Result<Report, RequestError> {
     let code = request::read_script(file)?;
-    let language = match &arguments.language {
-        Some(name) => name.parse().map_err(|reason: String| {
-            RequestError::invalid(format!("{reason}."), "Give one of these names to --language.")
-        })?,
-        None => request::language_of(file, &code).ok_or_else(|| request::unclear(file))?,
-    };
-    let beside = match (language, file.parent()) {
-        (Language::Python, Some(directory)) if file != Path::new(request::STDIN) => python_files(directory),
+    let language = request::language(arguments.language.as_deref(), file, &code)?;
+    let is_python = language == Language::Python;
+    let beside = match file.parent() {
+        Some(directory) if is_python && file != Path::new(request::STDIN) => python_files(directory),
         _ => Vec::new(),
     };
-    Ok(Content::Code {
+    let wish = CodeRequest {
+        namespace: Namespace::default_name(),
+        language,
+        code: code.clone(),
+        fixing: match arguments.no_auto_fix {
+            true => Fixing::No,
+            false => Fixing::Apply,
+        },
+        profile: arguments.profile.filter(|_| is_python),
+        allowed_imports: request::modules(&arguments.allow_import).filter(|_| is_python),
+        beside,
+    };
+    let found = engine.validate_code(&Caller::new(CALLER), wish).await?;
+    let found = hints::found_in_commands(found);
+    Ok(Report::Code {
         language,
         code,
-        beside,
+        found: Box::new(if arguments.strict { strictly(found) } else { found }),
     })
 }
 

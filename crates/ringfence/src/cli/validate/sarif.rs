@@ -1,22 +1,16 @@
 //! The same as SARIF 2.1.0 (OASIS, Static Analysis Results Interchange Format): what code hosts and editors read.
 
 use super::{Checked, Report};
-use crate::render::diagnostics;
+use crate::{render::diagnostics, sentence::sentence};
 use ringfence_engine::check_rules;
-use ringfence_types::{CsvReport, Issue, JsonReport, Language, Severity, Validation};
-use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use ringfence_types::{CsvReport, Issue, JsonError, Language, Severity, Validation};
+use serde_json::{Value, json};
 
 const SCHEMA: &str =
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
-/// Of a fix that was not asked for by any finding that is left.
-const MISSING_IMPORT: &str = "python.missing_import";
 
 pub(super) fn of(looked: &[Checked]) -> Value {
-    let mut rules = Rules::new();
-    let mut results = Vec::new();
-    let mut artifacts = Vec::new();
-    let mut unread = Vec::new();
+    let (mut artifacts, mut results, mut unread) = (Vec::new(), Vec::new(), Vec::new());
     for (index, one) in looked.iter().enumerate() {
         let place = json!({"uri": uri(&one.name), "index": index});
         let mut artifact = json!({"location": {"uri": uri(&one.name)}});
@@ -27,16 +21,11 @@ pub(super) fn of(looked: &[Checked]) -> Value {
                 found,
             } => {
                 artifact["sourceLanguage"] = json!(source_language(*language));
-                results.extend(
-                    found
-                        .issues
-                        .iter()
-                        .map(|issue| of_issue(&mut rules, &place, issue)),
-                );
-                results.extend(of_fix(&mut rules, &place, code, found));
+                results.extend(found.issues.iter().map(|issue| of_issue(&place, issue)));
+                results.extend(of_fix(&place, code, found));
             }
-            Report::Json(report) => of_json(&mut rules, &place, report, &mut results),
-            Report::Csv(report) => of_csv(&mut rules, &place, report, &mut results),
+            Report::Json(report) => results.extend(report.errors.iter().map(|error| of_json(&place, error))),
+            Report::Csv(report) => results.extend(of_csv(&place, report)),
             Report::Unread(error) => unread.push(json!({
                 "level": "error",
                 "message": {"text": format!("{} {}", error.message, error.hint)},
@@ -46,12 +35,13 @@ pub(super) fn of(looked: &[Checked]) -> Value {
         artifacts.push(artifact);
     }
     let version = env!("CARGO_PKG_VERSION");
+    let rules = rules_of(&mut results);
     json!({
         "$schema": SCHEMA,
         "version": "2.1.0",
         "runs": [{
             "tool": {"driver": {
-                "name": "Ringfence", "version": version, "semanticVersion": version, "rules": rules.listed,
+                "name": "Ringfence", "version": version, "semanticVersion": version, "rules": rules,
             }},
             "invocations": [{
                 "executionSuccessful": unread.is_empty(), "toolExecutionNotifications": unread,
@@ -61,6 +51,33 @@ pub(super) fn of(looked: &[Checked]) -> Value {
             "results": results,
         }],
     })
+}
+
+/// Every rule of ours, and the others that were broken, each described by its first finding. Each result gets the place
+/// of its rule.
+fn rules_of(results: &mut [Value]) -> Vec<Value> {
+    let ours = check_rules().map(|rule| {
+        json!({
+            "id": rule.id,
+            "shortDescription": {"text": rule.title},
+            "fullDescription": {"text": rule.why},
+            "help": {"text": rule.hint},
+            "defaultConfiguration": {"level": level(rule.severity)},
+        })
+    });
+    let mut rules: Vec<Value> = ours.collect();
+    for result in results {
+        let known = rules.iter().position(|rule| rule["id"] == result["ruleId"]);
+        result["ruleIndex"] = json!(known.unwrap_or(rules.len()));
+        if known.is_none() {
+            rules.push(json!({
+                "id": result["ruleId"],
+                "shortDescription": result["message"],
+                "defaultConfiguration": {"level": result["level"]},
+            }));
+        }
+    }
+    rules
 }
 
 fn source_language(language: Language) -> &'static str {
@@ -80,89 +97,61 @@ fn level(severity: Severity) -> &'static str {
     }
 }
 
-/// Every rule of ours, and those of schemas and tables that were broken.
-struct Rules {
-    listed: Vec<Value>,
-    places: BTreeMap<String, usize>,
-}
-
-impl Rules {
-    fn new() -> Self {
-        let mut rules = Self {
-            listed: Vec::new(),
-            places: BTreeMap::new(),
-        };
-        for rule in check_rules() {
-            rules.add(rule.id, rule.severity, [rule.title, rule.why, rule.hint]);
-        }
-        rules
-    }
-
-    fn add(&mut self, id: &str, severity: Severity, texts: [&str; 3]) -> usize {
-        let [title, why, hint] = texts.map(|text| if text.is_empty() { texts[0] } else { text });
-        self.listed.push(json!({
-            "id": id,
-            "shortDescription": {"text": title},
-            "fullDescription": {"text": why},
-            "help": {"text": hint},
-            "defaultConfiguration": {"level": level(severity)},
-        }));
-        self.places.insert(id.to_owned(), self.listed.len() - 1);
-        self.listed.len() - 1
-    }
-
-    /// Its place; one that is not known is described by its first finding.
-    fn place(&mut self, id: &str, severity: Severity, texts: [&str; 3]) -> usize {
-        match self.places.get(id) {
-            Some(place) => *place,
-            None => self.add(id, severity, texts),
-        }
-    }
-}
-
-fn of_issue(rules: &mut Rules, place: &Value, issue: &Issue) -> Value {
-    let texts = [issue.rule.as_str(), issue.message.as_str(), issue.hint.as_str()];
-    let index = rules.place(&issue.rule, issue.severity, texts);
-    let region = json!({
-        "startLine": issue.line, "startColumn": issue.column,
-        "endLine": issue.end_line, "endColumn": issue.end_column,
-    });
-    let message = match issue.hint.as_str() {
-        "" => issue.message.clone(),
-        hint => format!("{} {hint}", crate::sentence::sentence(&issue.message)),
-    };
+/// A result somewhere in a file.
+fn result(rule: &str, severity: Severity, message: &str, place: &Value) -> Value {
     json!({
-        "ruleId": issue.rule, "ruleIndex": index, "level": level(issue.severity),
-        "message": {"text": message},
-        "locations": [{"physicalLocation": {"artifactLocation": place, "region": region}}],
+        "ruleId": rule, "level": level(severity), "message": {"text": message},
+        "locations": [{"physicalLocation": {"artifactLocation": place}}],
     })
 }
 
-/// Imports that were added: findings that are mended have none of their own left.
-fn of_fix(rules: &mut Rules, place: &Value, code: &str, found: &Validation) -> Option<Value> {
-    let fixed = found.fixed_code.as_ref()?;
-    let texts = [
-        "An import is missing",
-        "A name is used that nothing binds, and that is well known",
-        "Add the import.",
-    ];
-    let index = rules.place(MISSING_IMPORT, Severity::Info, texts);
-    let change = Change::between(code, fixed);
-    let statements = found.fixes_applied.join("; ");
-    let region = json!({
-        "startLine": change.start.0, "startColumn": change.start.1,
-        "endLine": change.end.0, "endColumn": change.end.1,
+fn of_issue(place: &Value, issue: &Issue) -> Value {
+    let message = match issue.hint.as_str() {
+        "" => issue.message.clone(),
+        hint => format!("{} {hint}", sentence(&issue.message)),
+    };
+    let mut result = result(&issue.rule, issue.severity, &message, place);
+    result["locations"][0]["physicalLocation"]["region"] = json!({
+        "startLine": issue.line, "startColumn": issue.column,
+        "endLine": issue.end_line, "endColumn": issue.end_column,
     });
-    let replacement = json!({"deletedRegion": region, "insertedContent": {"text": change.inserted}});
-    Some(json!({
-        "ruleId": MISSING_IMPORT, "ruleIndex": index, "level": "note",
-        "message": {"text": format!("Missing: {statements}")},
-        "locations": [{"physicalLocation": {"artifactLocation": place, "region": region}}],
-        "fixes": [{
-            "description": {"text": format!("Add {statements}")},
-            "artifactChanges": [{"artifactLocation": place, "replacements": [replacement]}],
-        }],
-    }))
+    result
+}
+
+/// Imports that were added: findings that are mended have none of their own left.
+fn of_fix(place: &Value, code: &str, found: &Validation) -> Option<Value> {
+    let change = Change::between(code, found.fixed_code.as_ref()?);
+    let statements = found.fixes_applied.join("; ");
+    let message = format!("Missing: {statements}");
+    let mut result = result("python.missing_import", Severity::Info, &message, place);
+    result["locations"][0]["physicalLocation"]["region"] = change.region();
+    let replacement = json!({"deletedRegion": change.region(), "insertedContent": {"text": change.inserted}});
+    result["fixes"] = json!([{
+        "description": {"text": format!("Add {statements}")},
+        "artifactChanges": [{"artifactLocation": place, "replacements": [replacement]}],
+    }]);
+    Some(result)
+}
+
+fn of_json(place: &Value, error: &JsonError) -> Value {
+    let rule = format!("json.{}", error.keyword);
+    let mut result = result(&rule, Severity::Error, &error.message, place);
+    result["locations"][0]["logicalLocations"] = json!([{"fullyQualifiedName": error.path, "kind": "value"}]);
+    result
+}
+
+fn of_csv(place: &Value, report: &CsvReport) -> Vec<Value> {
+    let missing = report.missing_headers.iter().map(|header| {
+        let message = format!("The column `{header}` is missing.");
+        result("csv.header", Severity::Error, &message, place)
+    });
+    let errors = report.errors.iter().map(|error| {
+        let rule = if error.row == 0 { "csv.header" } else { "csv.value" };
+        let mut result = result(rule, Severity::Error, &error.message, place);
+        result["properties"] = json!({"row": error.row, "column": error.column});
+        result
+    });
+    missing.chain(errors).collect()
 }
 
 /// What of one text has to be replaced to have the other: whole lines, and positions from 1 in characters.
@@ -186,6 +175,12 @@ impl Change {
             inserted: new[head..new.len() - tail].concat(),
         }
     }
+
+    fn region(&self) -> Value {
+        json!({
+            "startLine": self.start.0, "startColumn": self.start.1, "endLine": self.end.0, "endColumn": self.end.1,
+        })
+    }
 }
 
 /// Where so many lines end.
@@ -193,53 +188,6 @@ fn position(lines: &[&str], count: usize) -> (usize, usize) {
     match lines[..count].last() {
         Some(last) if !last.ends_with('\n') => (count, last.chars().count() + 1),
         _ => (count + 1, 1),
-    }
-}
-
-fn of_json(rules: &mut Rules, place: &Value, report: &JsonReport, results: &mut Vec<Value>) {
-    for error in &report.errors {
-        let id = format!("json.{}", error.keyword);
-        let what = format!("The keyword `{}` of a JSON Schema", error.keyword);
-        let index = rules.place(&id, Severity::Error, [&what, "", ""]);
-        let location = json!({
-            "physicalLocation": {"artifactLocation": place},
-            "logicalLocations": [{"fullyQualifiedName": error.path, "kind": "value"}],
-        });
-        results.push(json!({
-            "ruleId": id, "ruleIndex": index, "level": "error", "message": {"text": error.message},
-            "locations": [location],
-        }));
-    }
-}
-
-fn of_csv(rules: &mut Rules, place: &Value, report: &CsvReport, results: &mut Vec<Value>) {
-    let mut add = |id: &str, title: &str, text: String, properties: Map<String, Value>| {
-        let index = rules.place(id, Severity::Error, [title, "", ""]);
-        results.push(json!({
-            "ruleId": id, "ruleIndex": index, "level": "error", "message": {"text": text},
-            "locations": [{"physicalLocation": {"artifactLocation": place}}],
-            "properties": properties,
-        }));
-    };
-    for header in &report.missing_headers {
-        let text = format!("The column `{header}` is missing.");
-        add(
-            "csv.header",
-            "The header is not what it should be",
-            text,
-            Map::new(),
-        );
-    }
-    for error in &report.errors {
-        let properties = Map::from_iter([
-            ("row".to_owned(), json!(error.row)),
-            ("column".to_owned(), json!(error.column)),
-        ]);
-        let (id, title) = match error.row {
-            0 => ("csv.header", "The header is not what it should be"),
-            _ => ("csv.value", "A field is not what it should be"),
-        };
-        add(id, title, error.message.clone(), properties);
     }
 }
 

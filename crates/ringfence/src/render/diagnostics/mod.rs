@@ -6,7 +6,7 @@ mod line;
 
 pub(crate) use difference::{common, difference};
 
-use crate::terminal::neutral;
+use crate::{sentence::counted, terminal::neutral};
 use ringfence_types::{CsvReport, ISSUES_MAX, Issue, JsonReport, Severity, Validation, Verdict};
 use std::cmp::Reverse;
 
@@ -261,66 +261,54 @@ pub(crate) fn summary(name: &str, found: &Validation) -> StyledText {
         Verdict::Fixed => (Style::Good, "fixed"),
         Verdict::Reject => (Style::Error, "rejected"),
     };
-    let mut counts: Vec<String> = Vec::new();
-    let all = usize::try_from(found.issues_total).unwrap_or(usize::MAX) <= found.issues.len();
-    for (severity, one, many) in [
-        (Severity::Error, "error", "errors"),
-        (Severity::Warning, "warning", "warnings"),
-        (Severity::Info, "note", "notes"),
-    ] {
-        let same = |issue: &&Issue| issue.severity == severity;
-        match found.issues.iter().filter(same).count() {
-            0 => {}
-            1 => counts.push(format!("1 {one}")),
-            count => counts.push(format!("{count} {many}")),
-        }
+    let of = |severity| {
+        found
+            .issues
+            .iter()
+            .filter(|issue| issue.severity == severity)
+            .count()
+    };
+    let mut counts = vec![
+        (of(Severity::Error), "error", ""),
+        (of(Severity::Warning), "warning", ""),
+        (of(Severity::Info), "note", ""),
+    ];
+    let all = usize::try_from(found.issues_total).unwrap_or(usize::MAX);
+    if all > found.issues.len() {
+        counts.push((all, "finding", " in all"));
     }
-    if !all {
-        counts.push(format!("{} findings in all", found.issues_total));
+    counts.push((found.fixes_applied.len(), "import", " added"));
+    let counts = counts.into_iter().filter(|(count, ..)| *count > 0);
+    let counts: Vec<String> = counts
+        .map(|(count, what, how)| counted(count, what) + how)
+        .collect();
+    match counts.is_empty() {
+        true => verdict(name, ink, word, "nothing was found"),
+        false => verdict(name, ink, word, &counts.join(", ")),
     }
-    match found.fixes_applied.len() {
-        0 => {}
-        1 => counts.push("1 import added".to_owned()),
-        count => counts.push(format!("{count} imports added")),
-    }
-    if counts.is_empty() {
-        counts.push("nothing was found".to_owned());
-    }
-    verdict(name, ink, word, &counts.join(", "))
 }
-
-const VALID: (Style, &str) = (Style::Good, "valid");
-const INVALID: (Style, &str) = (Style::Error, "not valid");
 
 pub(crate) fn json_summary(name: &str, report: &JsonReport) -> StyledText {
     let schema = beginning(&neutral::line(&report.schema), VALUE_CHARS_MAX);
-    let what = format!("{} against the schema `{schema}`", counted(report.errors_total));
-    let (ink, word) = if report.valid { VALID } else { INVALID };
-    verdict(name, ink, word, &what)
+    let errors = counted(report.errors_total, "error");
+    data_verdict(
+        name,
+        report.valid,
+        &format!("{errors} against the schema `{schema}`"),
+    )
 }
 
 pub(crate) fn csv_summary(name: &str, report: &CsvReport) -> StyledText {
-    let what = format!(
-        "{}, {}, {}",
-        counted(total(report)),
-        many(report.row_count, "row"),
-        many(report.column_count, "column")
-    );
-    let (ink, word) = if report.valid { VALID } else { INVALID };
-    verdict(name, ink, word, &what)
+    let (errors, rows) = (counted(total(report), "error"), counted(report.row_count, "row"));
+    let columns = counted(report.column_count, "column");
+    data_verdict(name, report.valid, &format!("{errors}, {rows}, {columns}"))
 }
 
-fn counted(errors: u64) -> String {
-    match errors {
-        0 => "no error".to_owned(),
-        count => many(count, "error"),
-    }
-}
-
-fn many(count: u64, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
+#[expect(clippy::fn_params_excessive_bools, reason = "the field `valid` of a report")]
+fn data_verdict(name: &str, is_valid: bool, what: &str) -> StyledText {
+    match is_valid {
+        true => verdict(name, Style::Good, "valid", what),
+        false => verdict(name, Style::Error, "not valid", what),
     }
 }
 

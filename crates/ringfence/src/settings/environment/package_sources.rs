@@ -74,18 +74,11 @@ impl Variables {
 
 /// All of it, later sources over earlier ones.
 pub(super) fn collect(environment: &Environment, variables: &Variables) -> PackageSources {
-    let mut sources = PackageSources::default();
     let (mut pip, mut npm) = (Lines::new(), Lines::new());
-    for text in pip_files(environment, variables)
-        .iter()
-        .filter_map(|path| read(path))
-    {
+    for text in pip_files(environment, variables).iter().filter_map(read) {
         pip_lines(&text, &mut pip);
     }
-    for text in npm_files(environment, variables)
-        .iter()
-        .filter_map(|path| read(path))
-    {
+    for text in npm_files(environment, variables).iter().filter_map(read) {
         npm_lines(&text, variables, &mut npm);
     }
     for (name, value) in &variables.0 {
@@ -95,39 +88,33 @@ pub(super) fn collect(environment: &Environment, variables: &Variables) -> Packa
             set_npm(&mut npm, &key, value);
         }
     }
-    let cert = pip.remove("cert").map(|path| path.to_string());
-    let usual = || {
-        CERTIFICATES[..2]
-            .iter()
-            .find_map(|name| variables.get(name))
-            .map(str::to_owned)
+    let certificate = |named: Option<Zeroizing<String>>, usual: &[&str]| {
+        let usual = usual.iter().find_map(|name| variables.get(name));
+        read(named.as_ref().map(|path| path.as_str()).or(usual)?)
     };
-    sources.pip_certificates = cert.or_else(usual).and_then(|path| read(Path::new(&path)));
-    sources.client_certificate = pip
-        .remove("client-cert")
-        .and_then(|path| read(Path::new(path.as_str())));
-    wheels(&mut pip, &mut sources.wheel_directories);
-    let cafile = npm.remove("cafile").map(|path| path.to_string());
-    let extra = || variables.get(CERTIFICATES[2]).map(str::to_owned);
-    sources.npm_certificates = cafile.or_else(extra).and_then(|path| read(Path::new(&path)));
-    sources.proxies = variables
-        .0
-        .iter()
+    let proxies = variables.0.iter();
+    let proxies: Vec<(String, Zeroizing<String>)> = proxies
         .filter(|(name, value)| PROXIES.contains(&name.to_ascii_lowercase().as_str()) && is_line(value))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
-    sources.pip = pip.into_iter().collect();
-    sources.npm = npm.into_iter().collect();
-    let all = [&sources.pip, &sources.npm, &sources.proxies];
-    sources.secrets = all
+    let mut sources = PackageSources {
+        pip_certificates: certificate(pip.remove("cert"), &CERTIFICATES[..2]),
+        client_certificate: certificate(pip.remove("client-cert"), &[]),
+        npm_certificates: certificate(npm.remove("cafile"), &CERTIFICATES[2..]),
+        wheel_directories: wheels(&mut pip),
+        pip: pip.into_iter().collect(),
+        npm: npm.into_iter().collect(),
+        proxies,
+        secrets: Vec::new(),
+    };
+    let all = [&sources.pip, &sources.npm, &sources.proxies]
         .into_iter()
-        .flatten()
-        .flat_map(|(name, value)| secrets_of(name, value))
-        .collect();
+        .flatten();
+    sources.secrets = all.flat_map(|(name, value)| secrets_of(name, value)).collect();
     sources
 }
 
-fn read(path: &Path) -> Option<Zeroizing<Vec<u8>>> {
+fn read(path: impl AsRef<Path>) -> Option<Zeroizing<Vec<u8>>> {
     let mut bytes = Zeroizing::new(Vec::new());
     let file = File::open(path).ok()?;
     if !file.metadata().ok()?.is_file() {
@@ -202,11 +189,9 @@ fn set_pip(lines: &mut Lines, name: &str, value: &str) {
 }
 
 /// Directories of wheels are shown to the installer; of other places only those on the web make sense there.
-fn wheels(pip: &mut Lines, directories: &mut Vec<PathBuf>) {
-    let Some(places) = pip.remove("find-links") else {
-        return;
-    };
-    let mut kept = Vec::new();
+fn wheels(pip: &mut Lines) -> Vec<PathBuf> {
+    let places = pip.remove("find-links").unwrap_or_default();
+    let (mut directories, mut kept) = (Vec::new(), Vec::new());
     for place in places.split_whitespace() {
         let path = Path::new(place.strip_prefix("file://").unwrap_or(place));
         if path.is_absolute() && path.is_dir() {
@@ -219,6 +204,7 @@ fn wheels(pip: &mut Lines, directories: &mut Vec<PathBuf>) {
     if !kept.is_empty() {
         pip.insert("find-links".to_owned(), Zeroizing::new(kept.join(" ")));
     }
+    directories
 }
 
 /// Every file that is read here, whether or not it exists.
