@@ -1,6 +1,6 @@
 //! A server on pipes, spoken to in plain JSON-RPC.
 
-use super::{eventually, facts_of, list_of, ringfence, serve_with, show_refusal, state_dir, text_of, within};
+use super::{facts_of, list_of, ringfence, serve_with, show_refusal, state_dir, text_of, within};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use std::{
@@ -275,20 +275,30 @@ impl Server {
         self.stdin = None;
     }
 
-    /// Hangs up, and waits for its end.
+    /// Hangs up, and sees it end soon.
     #[track_caller]
     pub fn leaves(&mut self) {
+        self.leaves_within(Duration::from_secs(3));
+    }
+
+    #[track_caller]
+    pub fn leaves_within(&mut self, patience: Duration) {
         self.hang_up();
-        eventually(|| self.child.try_wait().unwrap().is_some());
+        assert!(
+            self.has_ended_within(patience),
+            "it has not ended in {patience:?}"
+        );
+    }
+
+    fn has_ended_within(&mut self, patience: Duration) -> bool {
+        within(patience, || self.child.try_wait().unwrap().is_some())
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.stdin = None;
-        if !within(Duration::from_secs(5), || {
-            self.child.try_wait().unwrap().is_some()
-        }) {
+        if !self.has_ended_within(Duration::from_secs(5)) {
             drop(self.child.kill());
         }
         drop(self.child.wait());

@@ -95,8 +95,10 @@ fn cgroups(directory: &Path, depth: usize) -> usize {
         .sum()
 }
 
-/// The counts once everything stands ready and they have stopped changing.
+/// The counts once everything stands ready, the adviser on code too, and they have stopped changing.
 fn settled(server: &mut Server) -> Counts {
+    server.execute("shell", "true");
+    server.execute("shell", "true");
     eventually(|| {
         let listed = server.facts("list_runtimes", serde_json::json!({}));
         list_of(&listed["runtimes"])

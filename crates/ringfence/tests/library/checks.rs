@@ -10,9 +10,16 @@ use std::fs;
 
 /// Processes of this place that look at code: a worker, and its fork while it has a question.
 fn workers(place: &Scene) -> Vec<u32> {
-    let is_worker = |pid: &u32| {
-        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "ringfence-check")
-    };
+    named(place, "ringfence-check")
+}
+
+fn advisers(place: &Scene) -> Vec<u32> {
+    named(place, "ringfence-adv")
+}
+
+fn named(place: &Scene, name: &str) -> Vec<u32> {
+    let is_worker =
+        |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|found| found.trim() == name);
     let helper = place.directory.join("helper");
     let of_place = processes_with(helper.to_str().unwrap());
     of_place.into_iter().filter(is_worker).collect()
@@ -117,6 +124,44 @@ async fn a_worker_that_dies_costs_one_answer_at_most() {
     assert_eq!(strictly(&sandbox, "print(3)").await.unwrap(), "3\n");
     sandbox.shutdown().await;
     assert!(soon(|| workers(&place).is_empty()).await);
+}
+
+/// claim: [CHK-2]
+#[tokio::test(flavor = "multi_thread")]
+async fn an_adviser_hears_one_namespace_and_decides_nothing() {
+    let place = Scene::new("advisers");
+    let sandbox = place.sandbox().await;
+    let advised = async |namespace: &str| {
+        let mut request = ExecuteRequest::python("eval('1')");
+        request.namespace = namespace.parse().unwrap();
+        request.validate = Validate::Warn;
+        let report = sandbox.execute(request).await.unwrap();
+        assert!(report.validation.is_some_and(|found| !found.issues.is_empty()));
+    };
+    // A namespace that asks once costs a fork, and one that asks again has a worker of its own.
+    advised("one").await;
+    assert!(advisers(&place).is_empty());
+    advised("one").await;
+    assert!(soon(|| advisers(&place).len() == 1).await);
+    let of_one = advisers(&place);
+    for _ in 0..3 {
+        advised("one").await;
+    }
+    assert_eq!(advisers(&place), of_one);
+    // Another does not have that one, and what decides has none.
+    advised("two").await;
+    assert_eq!(strictly(&sandbox, "print(1)").await.unwrap(), "1\n");
+    assert_eq!(advisers(&place), of_one);
+    advised("two").await;
+    assert!(soon(|| advisers(&place).len() == 2).await);
+    // One that dies costs no answer, and has a successor.
+    kill(of_one[0]);
+    assert!(soon(|| !advisers(&place).contains(&of_one[0])).await);
+    advised("one").await; // which finds that it has died
+    advised("one").await;
+    assert!(soon(|| advisers(&place).len() == 2).await);
+    sandbox.shutdown().await;
+    assert!(soon(|| advisers(&place).is_empty()).await);
 }
 
 /// claim: [CHK-1]

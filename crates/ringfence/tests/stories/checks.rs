@@ -26,11 +26,7 @@ fn code_is_looked_at_and_not_run() {
     let asked = json!({"action": "code.validated", "detail": true, "limit": 50});
     let audit = server.facts("audit_execution", asked);
     assert_eq!(audit["records"][0]["details"]["language"], "python", "{audit}");
-}
-
-#[test]
-fn an_error_has_a_frame_in_which_nothing_hostile_is_left() {
-    let mut server = Server::start();
+    // An error has a frame in which nothing hostile is left.
     let answer = server.call("validate_code", json!({"code": "x = '\u{202e}\u{1b}[31m' +\n"}));
     let found = &answer["structuredContent"];
     assert_facts(found, json!({"valid": false, "verdict": "reject"}));
@@ -193,7 +189,7 @@ fn prompts_say_what_is_so_on_this_server() {
 }
 
 #[test]
-fn json_is_held_against_a_schema_that_is_named_or_sent() {
+fn json_is_held_against_a_schema_and_a_table_is_checked_by_row_and_column() {
     let mut server = Server::start();
     let schema = json!({"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}});
     let mut check = |data: Value| {
@@ -226,11 +222,6 @@ fn json_is_held_against_a_schema_that_is_named_or_sent() {
     assert_says(&missing, "message", ["`data`"]);
     let asked = json!({"data": 1, "schema_name_or_dict": {"$ref": "http://127.0.0.1/x.json"}});
     server.refuses("validate_json_data", asked, "invalid_argument");
-}
-
-#[test]
-fn a_table_is_checked_by_row_and_column() {
-    let mut server = Server::start();
     let answer = server.call(
         "validate_csv_data",
         json!({

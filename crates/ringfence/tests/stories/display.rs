@@ -72,11 +72,7 @@ fn a_figure_that_is_left_open_is_an_artifact_and_a_picture() {
         assert!(drawn.starts_with("iVBORw0KGgo") && drawn != file, "{drawn}");
         assert!(drawn.len() < file.len(), "{drawn}\n{file}");
     }
-}
-
-#[test]
-fn no_more_pictures_are_given_than_a_model_wants() {
-    let mut server = Server::start();
+    // No more pictures are given than a model wants.
     let code = "import matplotlib.pyplot as plt\nfor _ in range(20): plt.figure()";
     let answer = with_pyplot(&mut server, code);
     assert_eq!(pictures(&answer).len(), 4);

@@ -45,6 +45,29 @@ fn a_program_in_the_background_is_read_while_it_runs_listed_and_stopped() {
     assert_eq!(result["stdout"], "begun\n", "{result}");
     let again = server.facts("cancel_execution", cancel);
     assert_facts(&again, json!({"cancelled": false, "existed": true}));
+    // One of another namespace is not there.
+    let id = background(&mut server, BEGUN);
+    eventually(|| has_begun(&mut server, &id));
+    let random = "0190b8f0-5c1e-7000-8000-00000000abcd";
+    let theirs = server.call("get_execution", json!({"execution_id": id, "namespace": "other"}));
+    assert_eq!(theirs["isError"], true, "{theirs}");
+    let asked = json!({"execution_id": random, "namespace": "other"});
+    let never = server.call("get_execution", asked);
+    assert_eq!(theirs["content"], never["content"], "it is told apart from none");
+    let asked = json!({"execution_id": id, "namespace": "other"});
+    let cancel = server.facts("cancel_execution", asked);
+    assert_facts(&cancel, json!({"cancelled": false, "existed": false}));
+    let listed = server.facts("list_executions", json!({"namespace": "other"}));
+    assert_eq!(listed["executions"], json!([]), "{listed}");
+    assert!(has_begun(&mut server, &id));
+    server.facts("cancel_execution", json!({"execution_id": id}));
+    ended(&mut server, &id);
+    // A refusal comes as it was.
+    let asked = json!({"code": "1", "secrets": ["NO_SUCH_SECRET"], "background": true});
+    let begun = server.facts("execute_code", asked);
+    let id = begun["execution_id"].clone();
+    let wish = json!({"execution_id": id, "wait_seconds": 50});
+    server.refuses("get_execution", wish, "secret_unavailable");
 }
 
 #[test]
@@ -97,37 +120,6 @@ fn a_result_whose_call_was_cut_off_is_found_and_read_in_pages() {
         result["isolation"] = json!(null);
     }
     assert_eq!(whole, lines);
-}
-
-#[test]
-fn an_execution_of_another_namespace_is_not_there() {
-    let mut server = Server::start();
-    let id = background(&mut server, BEGUN);
-    eventually(|| has_begun(&mut server, &id));
-    let random = "0190b8f0-5c1e-7000-8000-00000000abcd";
-    let theirs = server.call("get_execution", json!({"execution_id": id, "namespace": "other"}));
-    assert_eq!(theirs["isError"], true, "{theirs}");
-    let asked = json!({"execution_id": random, "namespace": "other"});
-    let never = server.call("get_execution", asked);
-    assert_eq!(theirs["content"], never["content"], "it is told apart from none");
-    let asked = json!({"execution_id": id, "namespace": "other"});
-    let cancel = server.facts("cancel_execution", asked);
-    assert_facts(&cancel, json!({"cancelled": false, "existed": false}));
-    let listed = server.facts("list_executions", json!({"namespace": "other"}));
-    assert_eq!(listed["executions"], json!([]), "{listed}");
-    assert!(has_begun(&mut server, &id));
-    server.facts("cancel_execution", json!({"execution_id": id}));
-    ended(&mut server, &id);
-}
-
-#[test]
-fn a_refusal_in_the_background_comes_as_it_was() {
-    let mut server = Server::start();
-    let asked = json!({"code": "1", "secrets": ["NO_SUCH_SECRET"], "background": true});
-    let begun = server.facts("execute_code", asked);
-    let id = begun["execution_id"].clone();
-    let wish = json!({"execution_id": id, "wait_seconds": 50});
-    server.refuses("get_execution", wish, "secret_unavailable");
 }
 
 /// What stands behind `before` in the text of an answer, up to a blank.

@@ -132,28 +132,27 @@ fn names_that_another_system_would_read_otherwise_stay_names() {
     );
 }
 
+/// The limit is lower now than it was: a session and a snapshot are refused, smaller files let out.
 #[test]
-fn a_workspace_that_is_full_takes_no_more() {
+fn a_workspace_and_its_snapshots_keep_to_a_limit_that_was_lowered() {
+    let mut wide = Server::start();
+    wide.succeeds("put_file", json!({"path": "a", "text": "x".repeat(5 << 20)}));
+    let made = wide.succeeds("create_state_snapshot", json!({}));
+    drop(wide);
     let mut server = Server::with("limits: {disk_mb: 2}\n");
-    let text = "x".repeat(1 << 20);
-    server.succeeds("put_file", json!({"path": "a", "text": text}));
-    let wish = json!({"path": "b", "text": text + "y"});
-    server.refuses("put_file", wish, "policy_denied");
-    assert!(!workspace().join("b").exists());
-}
-
-/// The limit is lower now than it was.
-#[test]
-fn a_workspace_that_is_twice_too_full_is_refused_to_a_session_and_let_out_by_smaller_files() {
-    {
-        let mut server = Server::start();
-        server.succeeds("put_file", json!({"path": "a", "text": "x".repeat(5 << 20)}));
-    }
-    let mut server = Server::with("limits: {disk_mb: 2}\n");
-    let wish = json!({"language": "shell", "workspace": "namespace"});
-    server.refuses("create_session", wish.clone(), "policy_denied");
+    let session = json!({"language": "shell", "workspace": "namespace"});
+    server.refuses("create_session", session.clone(), "policy_denied");
     server.succeeds("put_file", json!({"path": "a", "text": "small"}));
-    server.succeeds("create_session", wish);
+    server.succeeds("create_session", session);
+    let text = "x".repeat(1 << 20);
+    server.succeeds("put_file", json!({"path": "b", "text": text}));
+    let more = json!({"path": "c", "text": text + "y"});
+    server.refuses("put_file", more, "policy_denied");
+    assert!(!workspace().join("c").exists());
+    server.kept("rm a");
+    let restore = json!({"snapshot_id": made["snapshot_id"]});
+    server.refuses("restore_state_snapshot", restore, "policy_denied");
+    assert!(!workspace().join("a").exists());
 }
 
 /// claim: [SNAP-1]
@@ -227,12 +226,7 @@ fn a_workspace_whose_own_mode_a_program_ruined_is_used_and_restored() {
         server.kept(&format!("chmod {mode} ."));
         assert_eq!(server.kept("cat a.txt")["stdout"], "one\n", "{mode}");
     }
-}
-
-/// claim: [SNAP-1]
-#[test]
-fn the_mode_of_a_sessions_workspace_is_restored_with_it() {
-    let mut server = Server::start();
+    // So is the workspace of a session, whose mode comes back with it.
     let made = server.facts("create_session", json!({"language": "shell"}));
     let session = json!(made["session_id"]);
     let mut run = |tool: &str, mut words: Value| {
@@ -375,21 +369,6 @@ fn a_snapshot_that_was_tampered_with_is_refused_and_changes_nothing() {
     let wish = json!({"snapshot_id": made["snapshot_id"]});
     server.refuses("restore_state_snapshot", wish, "store_fault");
     assert_eq!(server.facts("get_file", json!({"path": "a"}))["text"], "later");
-}
-
-#[test]
-fn a_snapshot_that_has_become_too_large_for_its_namespace_is_not_restored() {
-    let id = {
-        let mut server = Server::start();
-        server.facts("put_file", json!({"path": "a", "text": "x".repeat(3 << 20)}));
-        let id = server.facts("create_state_snapshot", json!({}))["snapshot_id"].clone();
-        server.kept("rm a");
-        id
-    };
-    let mut server = Server::with("limits: {disk_mb: 2}\n");
-    let wish = json!({"snapshot_id": id});
-    server.refuses("restore_state_snapshot", wish, "policy_denied");
-    assert!(!workspace().join("a").exists());
 }
 
 #[test]

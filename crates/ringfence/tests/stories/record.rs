@@ -119,14 +119,6 @@ fn a_value_on_the_command_line_is_refused_and_not_repeated() {
     );
 }
 
-#[test]
-fn a_value_that_is_too_short_to_be_found_is_kept_with_a_warning() {
-    let _server = ready();
-    let added = fed(&["vault", "add", "PIN"], "123\n");
-    assert!(added.status.success());
-    assert_contains(stderr_of(&added), ["warning: PIN has fewer than"]);
-}
-
 /// What a person at a terminal sees while they type this, and how the command ends.
 fn typed(words: &[&str], keys: &[u8]) -> (String, Option<i32>) {
     use rustix::{
@@ -189,6 +181,10 @@ fn a_value_that_is_typed_is_not_shown_and_the_echo_comes_back() {
     let (seen, status) = typed(&["vault", "add", "TOKEN"], &long);
     assert_eq!(status, Some(2), "{seen}");
     assert!(seen.contains("at most 4095 bytes"), "{seen}");
+    // One that is too short to be found is kept with a warning.
+    let added = fed(&["vault", "add", "PIN"], "123\n");
+    assert!(added.status.success());
+    assert_contains(stderr_of(&added), ["warning: PIN has fewer than"]);
 }
 
 #[test]
@@ -274,27 +270,7 @@ fn without_a_server_the_commands_that_need_one_say_so() {
 }
 
 #[test]
-fn a_server_tells_of_its_queue_its_state_and_a_namespace() {
-    let mut server = ready();
-    let asked = json!({"language": "shell", "code": "sleep 130.1416"});
-    let id = server.send_call("execute_code", asked);
-    eventually(|| {
-        let state = told_json(&["inspect"]);
-        state["servers"][0]["running"][0]["language"] == "shell"
-    });
-    let stats = told_json(&["stats"]);
-    assert_eq!(stats["servers"][0]["pid"], server.child.id());
-    assert_eq!(stats["servers"][0]["queue"]["running"], 1);
-    assert_eq!(told_json(&["queue", "status"])["servers"][0]["running"], 1);
-    assert!(told(&["queue", "status"]).starts_with("running 1 of "));
-    assert!(told(&["stats"]).contains("vault: memory"));
-    assert!(told(&["inspect"]).contains("1 running"));
-    assert!(refused(&["inspect", "--namespace", "../x"], 2).contains("a namespace is"));
-    server.cancel(id);
-}
-
-#[test]
-fn limits_of_a_namespace_are_set_within_the_caps_and_given_back() {
+fn a_server_tells_of_its_queue_and_state_and_the_limits_of_a_namespace_are_set_and_given_back() {
     let mut server = ready();
     let asked = json!({"max_ram_mb": 1024, "max_processes": 9});
     let set = server.facts("set_resource_limits", asked);
@@ -321,6 +297,21 @@ fn limits_of_a_namespace_are_set_within_the_caps_and_given_back() {
     refused(&["limits", "--processes", "1025"], 2);
     refused(&["limits", "--restore", "--processes", "5"], 2);
     assert!(told(&["limits", "--restore"]).contains("max_processes: 64 (at most 1024)"));
+    let asked = json!({"language": "shell", "code": "sleep 130.1416"});
+    let id = server.send_call("execute_code", asked);
+    eventually(|| {
+        let state = told_json(&["inspect"]);
+        state["servers"][0]["running"][0]["language"] == "shell"
+    });
+    let stats = told_json(&["stats"]);
+    assert_eq!(stats["servers"][0]["pid"], server.child.id());
+    assert_eq!(stats["servers"][0]["queue"]["running"], 1);
+    assert_eq!(told_json(&["queue", "status"])["servers"][0]["running"], 1);
+    assert!(told(&["queue", "status"]).starts_with("running 1 of "));
+    assert!(told(&["stats"]).contains("vault: memory"));
+    assert!(told(&["inspect"]).contains("1 running"));
+    assert!(refused(&["inspect", "--namespace", "../x"], 2).contains("a namespace is"));
+    server.cancel(id);
 }
 
 #[test]
@@ -456,11 +447,7 @@ fn bytes_that_are_no_request_are_refused_and_harm_nobody() {
         );
     }
     assert!(raw(&server, b"{\"method\":\"stats\"}\n").starts_with("{\"ok\":"));
-}
-
-#[test]
-fn silent_clients_are_hung_up_on_and_keep_nobody_out() {
-    let server = ready();
+    // Silent clients are hung up on, and keep no one out.
     let begun = Instant::now();
     let mut silent: Vec<UnixStream> = (0..40).map(|_| server.connect()).collect();
     assert!(

@@ -52,9 +52,7 @@ fn what_is_put_into_a_private_workspace_stays_within_half_of_its_memory() {
 /// claim: [RES-9]
 #[test]
 fn a_session_that_did_nothing_outlives_what_is_written_beside_it() {
-    let place = TempDir::new("room-beside");
-    let config = place.file("ringfence.yaml", "limits:\n  disk_mb: 10\n");
-    let mut server = Server::start_with(&["--config", &config]);
+    let mut server = Server::with("limits:\n  disk_mb: 10\n");
     let id = session(
         &mut server,
         json!({"language": "shell", "workspace": "namespace"}),
@@ -116,11 +114,7 @@ fn a_shared_directory_takes_from_outside_what_its_session_may_add() {
     let place = TempDir::new("room-shared");
     place.file("work/old", &text(3));
     let root = place.0.display();
-    let config = place.file(
-        "ringfence.yaml",
-        &format!("workspaces:\n  work: {{path: {root}/work, mode: rw}}\n"),
-    );
-    let mut server = Server::start_with(&["--config", &config]);
+    let mut server = Server::with(&format!("workspaces:\n  work: {{path: {root}/work, mode: rw}}\n"));
     let wish = json!({"language": "shell", "workspace": "work", "resource_limits": {"max_disk_mb": 4}});
     let id = session(&mut server, wish);
     assert_eq!(put(&mut server, &id, "one", 3)["success"], true);

@@ -205,15 +205,11 @@ fn a_directory_that_the_operator_lists_is_there_by_name_for_whom_it_is_for() {
     let dir = TempDir::new("listed");
     dir.file("data/in.csv", "1,2");
     let root = dir.0.display();
-    let config = dir.file(
-        "config.yaml",
-        &format!(
-            "workspaces:\n  data: {{path: {root}/data, mode: ro}}\n  \
-             theirs: {{path: {root}/data, mode: rw, namespaces: [team-*]}}\n  \
-             draft: {{path: {root}/data, mode: overlay}}\n"
-        ),
-    );
-    let mut server = Server::start_with(&["--config", &config]);
+    let mut server = Server::with(&format!(
+        "workspaces:\n  data: {{path: {root}/data, mode: ro}}\n  \
+        theirs: {{path: {root}/data, mode: rw, namespaces: [team-*]}}\n  \
+        draft: {{path: {root}/data, mode: overlay}}\n"
+    ));
     let mut call = |namespace: &str, workspace: &str, code: &str| {
         let call = json!({"code": code, "language": "shell", "workspace": workspace, "namespace": namespace});
         server.facts("execute_code", call)
@@ -244,15 +240,11 @@ fn what_a_program_puts_in_the_place_of_a_workspace_is_not_entered() {
     for name in ["rw", "ro", "draft", "held"] {
         dir.file(&format!("above/{name}/mine"), "mine");
     }
-    let config = dir.file(
-        "config.yaml",
-        &format!(
-            "workspaces:\n  rw: {{path: {root}/above/rw, mode: rw}}\n  \
-             ro: {{path: {root}/above/ro, mode: ro}}\n  draft: {{path: {root}/above/draft, mode: overlay}}\n  \
-             held: {{path: {root}/above/held, mode: rw}}\n"
-        ),
-    );
-    let mut server = Server::start_with(&["--config", &config]);
+    let mut server = Server::with(&format!(
+        "workspaces:\n  rw: {{path: {root}/above/rw, mode: rw}}\n  \
+        ro: {{path: {root}/above/ro, mode: ro}}\n  draft: {{path: {root}/above/draft, mode: overlay}}\n  \
+        held: {{path: {root}/above/held, mode: rw}}\n"
+    ));
     let run = |server: &mut Server, workspace: &str, code: &str| {
         let call = json!({"code": code, "language": "shell", "workspace": workspace});
         server.facts("execute_code", call)

@@ -3,7 +3,7 @@
 use super::arguments;
 use crate::client::{
     Server, TempDir, assert_contains, assert_facts, eventually, feed, json_of, ringfence, said, signal,
-    start, stderr_of, stdout_of, text_of,
+    start, stderr_of, stdout_of, text_of, within,
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -11,6 +11,7 @@ use std::{
     fs,
     io::Read,
     process::{Child, Command, Stdio},
+    time::Duration,
 };
 
 #[track_caller]
@@ -57,7 +58,7 @@ fn ctrl_c(child: &Child) {
 }
 
 #[test]
-fn the_id_of_a_new_session_stands_alone_on_standard_output() {
+fn what_a_command_says_of_a_session_stands_where_it_can_be_taken() {
     let mut server = listening();
     let (out, err) = done(&["session", "create", "--language", "shell"]);
     let id = out.trim_end();
@@ -68,11 +69,6 @@ fn the_id_of_a_new_session_stands_alone_on_standard_output() {
     let told = server.call("create_session", json!({}));
     let text = text_of(&told["content"][0]["text"]);
     assert!(text.starts_with("session_id: "), "{text}");
-}
-
-#[test]
-fn the_value_of_a_call_is_printed_where_it_can_be_taken() {
-    let _server = listening();
     let id = &created(&[]);
     let (out, _) = done(&["session", "exec", id, "-c", "x = 20\nprint('a', end='')\nx + 1"]);
     assert_eq!(out, "a\n21\n");
@@ -84,6 +80,21 @@ fn the_value_of_a_call_is_printed_where_it_can_be_taken() {
         "open('new.txt', 'w').write('x') and None",
     ]);
     assert_contains(&err, ["artifacts: new.txt (get them with `ringfence artifacts "]);
+    // A reader that has enough is not an error.
+    let id = &created(&["--language", "shell"]);
+    let mut child = started(&["session", "exec", id, "-c", "yes"]);
+    await_output(&mut child, "y\n");
+    drop(child.stdout.take());
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(141), "{ended:?}");
+    assert_eq!(stderr_of(&ended), "");
+    let id = &created(&["--workspace", "namespace"]);
+    let (out, _) = done(&["session", "list"]);
+    assert!(out.starts_with("SESSION"), "{out}");
+    let line = out.lines().find(|line| line.starts_with(id)).unwrap();
+    assert!(line.contains("namespace") && line.ends_with("default"), "{out}");
+    let listed = server.listed(id);
+    assert_facts(&listed, json!({"workspace": "namespace", "packages": []}));
 }
 
 #[test]
@@ -133,11 +144,13 @@ fn a_second_ctrl_c_leaves_at_once() {
     let code = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('begun', flush=True)\ntime.sleep(60)";
     let mut child = started(&["session", "exec", id, "-c", code]);
     await_output(&mut child, "begun");
+    let leaving = Duration::from_millis(1500);
     // One after the other, as two signals at once are one.
-    eventually(|| {
+    let has_left = within(leaving, || {
         ctrl_c(&child);
         child.try_wait().unwrap().is_some()
     });
+    assert!(has_left, "it has not left in {leaving:?}");
     let left = child.wait_with_output().unwrap();
     assert_eq!(left.status.code(), Some(130));
     // Nor for the interpreter, which cannot be interrupted and would end with its session.
@@ -167,19 +180,7 @@ fn ctrl_c_of_a_call_that_waits_does_not_reach_the_one_that_runs() {
 }
 
 #[test]
-fn a_reader_who_has_enough_is_no_error() {
-    let _server = listening();
-    let id = &created(&["--language", "shell"]);
-    let mut child = started(&["session", "exec", id, "-c", "yes"]);
-    await_output(&mut child, "y\n");
-    drop(child.stdout.take());
-    let ended = child.wait_with_output().unwrap();
-    assert_eq!(ended.status.code(), Some(141), "{ended:?}");
-    assert_eq!(stderr_of(&ended), "");
-}
-
-#[test]
-fn a_call_reads_bytes_of_any_kind_and_is_told_when_they_are_too_many() {
+fn calls_and_values_come_from_standard_input_and_too_many_bytes_are_refused() {
     let _server = listening();
     let id = &created(&[]);
     let code = "import sys, hashlib\nhashlib.sha256(sys.stdin.buffer.read()).hexdigest()";
@@ -215,6 +216,21 @@ fn a_call_reads_bytes_of_any_kind_and_is_told_when_they_are_too_many() {
     let script = place.file("count.py", count);
     let ran = feed(ringfence(&["run", &script, "--session", id]), b"\xff\x00in");
     assert_eq!(ran.stdout, b"4\n", "{ran:?}");
+    // So does a value that is carried in.
+    let given = feed(ringfence(&["bridge", id, "x", "-"]), b"[1, 2]\n");
+    assert!(given.status.success(), "{given:?}");
+    let given = feed(ringfence(&["bridge", id, "y", "-"]), b"a text\n");
+    assert!(given.status.success(), "{given:?}");
+    assert_eq!(
+        done(&["session", "exec", id, "-c", "[x, y]"]).0,
+        "[[1, 2], 'a text']\n"
+    );
+    let refused = said(&["bridge", id, "bad name", "12"]);
+    let err = stderr_of(&refused);
+    assert!(
+        err.contains("Name a plain variable") && !err.contains("--help"),
+        "{err}"
+    );
 }
 
 /// By a program that this project did not write.
@@ -334,42 +350,6 @@ fn files_and_saved_workspaces_of_a_session_are_reached_from_outside() {
 }
 
 #[test]
-fn a_value_comes_from_standard_input_and_a_bad_name_is_explained() {
-    let _server = listening();
-    let id = &created(&[]);
-    let given = feed(ringfence(&["bridge", id, "x", "-"]), b"[1, 2]\n");
-    assert!(given.status.success(), "{given:?}");
-    let given = feed(ringfence(&["bridge", id, "y", "-"]), b"a text\n");
-    assert!(given.status.success(), "{given:?}");
-    assert_eq!(
-        done(&["session", "exec", id, "-c", "[x, y]"]).0,
-        "[[1, 2], 'a text']\n"
-    );
-    let refused = said(&["bridge", id, "bad name", "12"]);
-    let err = stderr_of(&refused);
-    assert!(
-        err.contains("Name a plain variable") && !err.contains("--help"),
-        "{err}"
-    );
-}
-
-#[test]
-fn a_list_says_how_old_sessions_are_and_what_they_work_in() {
-    let mut server = listening();
-    let id = &created(&["--workspace", "namespace"]);
-    let (out, _) = done(&["session", "list"]);
-    let mut lines = out.lines();
-    assert!(lines.next().unwrap().starts_with("SESSION"), "{out}");
-    let line = lines.next().unwrap();
-    assert!(
-        line.starts_with(id) && line.contains("namespace") && line.ends_with("default"),
-        "{out}"
-    );
-    let listed = server.listed(id);
-    assert_facts(&listed, json!({"workspace": "namespace", "packages": []}));
-}
-
-#[test]
 fn a_mistyped_command_line_is_json_where_json_is_wanted() {
     for words in [
         &["session", "create", "--languag", "x", "--json"][..],
@@ -392,7 +372,7 @@ fn a_mistyped_command_line_is_json_where_json_is_wanted() {
 
 #[test]
 fn the_text_of_a_call_says_what_became_of_its_session() {
-    let mut server = listening();
+    let mut server = Server::start();
     let mut text = |code: &str, language: &str, more: Value| {
         let id = server.create(json!({"language": language}));
         let said = server.call("execute_code", arguments(&id, code, more));

@@ -298,6 +298,8 @@ fn remains() -> Vec<String> {
 fn an_ended_session_leaves_no_group_no_directory_and_no_process() {
     let mut server = Server::with("warm: {ready: 0}\n");
     let ended = server.create(json!({"language": "shell"}));
+    // The second one has its code looked at by an adviser of its namespace, which stays.
+    server.eval(&ended, "true");
     server.eval(&ended, "true");
     server.end(&ended);
     // The workers that look at code stay; they are there when nothing has changed for a second.

@@ -93,7 +93,7 @@ fn endless(language: &str) -> &'static str {
 }
 
 #[test]
-fn node_and_typescript_go_on_where_they_were() {
+fn node_typescript_and_a_shell_go_on_where_they_were() {
     let mut server = Server::start();
     let id = server.create(json!({"language": "node"}));
     gives(
@@ -124,11 +124,6 @@ fn node_and_typescript_go_on_where_they_were() {
     );
     let kept = "const a: A = { v: n + 1 }; enum E { X = 2 }\n[a.v * E.X, typeof fs.statSync, (await import('node:os')).EOL]";
     gives(&server.eval(&id, kept), &json!([42, "function", "\n"]));
-}
-
-#[test]
-fn a_shell_goes_on_where_it_was() {
-    let mut server = Server::start();
     let id = server.create(json!({"language": "shell"}));
     let begun = "x=5; list=(a b); f() { echo \"f $1\"; }; mkdir d; cd d; export MINE=set; exec 7<> log; echo one >&7\n\
         (while :; do echo; done) > /dev/null & false";
@@ -185,11 +180,7 @@ fn words_input_files_and_environment_come_with_a_call() {
         };
         assert_eq!(said["stdout"], expect, "{language}: {said}");
     }
-}
-
-#[test]
-fn each_file_is_told_once_and_again_when_it_changes() {
-    let mut server = Server::start();
+    // Each file that a call makes is told once, and again when it changes.
     let id = server.create(json!({"language": "shell"}));
     let mut names = |code: &str| -> Vec<String> {
         let said = server.eval(&id, code);
