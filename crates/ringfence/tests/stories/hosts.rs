@@ -165,7 +165,8 @@ const NO_STATE: [&str; 6] = [
     "-m",
     "sh",
     "-c",
-    "mount -t tmpfs -o ro none /tmp && echo true | \"$0\" \"$@\"",
+    // The binary may lie below /tmp itself.
+    "exec 9< \"$0\" && mount -t tmpfs -o ro none /tmp && echo true | /proc/self/fd/9 \"$@\"",
 ];
 
 #[test]
