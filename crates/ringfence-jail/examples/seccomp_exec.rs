@@ -1,9 +1,9 @@
-//! Runs a command behind the filters and nothing else, to see what a program makes of them:
+//! Runs a command behind the filter and nothing else, to see what a program makes of them:
 //! `cargo build -p ringfence-jail --example seccomp_exec && strace -f target/debug/examples/seccomp_exec full python3
 //! -c pass`
 #![expect(clippy::disallowed_methods, reason = "it exists to start a command")]
 
-use ringfence_jail::seccomp::{Profile, programs};
+use ringfence_jail::seccomp::{Profile, program};
 use std::{
     io,
     os::unix::process::CommandExt,
@@ -46,20 +46,17 @@ fn main() -> ExitCode {
 
 fn confine(profile: Profile) -> io::Result<()> {
     ringfence_sys::identity::refuse_new_privileges()?;
-    ringfence_sys::seccomp::install(programs(profile)?)
+    ringfence_sys::seccomp::install(program(profile)?)
 }
 
-/// Without a command: what the filters cost.
+/// Without a command: what the filter costs.
 fn measure(profile: Profile) -> io::Result<()> {
     let begun = Instant::now();
-    let programs = programs(profile)?;
+    let program = program(profile)?;
     let compiled = begun.elapsed();
     confine(profile)?;
-    let instructions: usize = programs.iter().map(|program| program.instructions().len()).sum();
+    let instructions = program.instructions().len();
     let installed = begun.elapsed().saturating_sub(compiled);
-    eprintln!(
-        "{} filters, {instructions} instructions, compiled in {compiled:?}, installed in {installed:?}",
-        programs.len()
-    );
+    eprintln!("{instructions} instructions, compiled in {compiled:?}, installed in {installed:?}");
     Ok(())
 }

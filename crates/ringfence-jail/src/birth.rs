@@ -10,15 +10,12 @@ use crate::{
     wire::Failure,
 };
 use ringfence_sys::{
-    channel, identity,
-    process::{self, Fork, NamespaceKind},
+    identity,
+    process::{self, Fork, Kin, NamespaceKind},
     wait::{self, Child},
 };
 use ringfence_types::Tier;
-use std::{
-    io,
-    os::fd::{AsFd, OwnedFd},
-};
+use std::{io, os::fd::AsFd};
 
 /// The namespaces that pid 1 is born into; cgroup and time follow once it has been placed.
 const NAMESPACES: [NamespaceKind; 6] = [
@@ -30,61 +27,76 @@ const NAMESPACES: [NamespaceKind; 6] = [
     NamespaceKind::Uts,
 ];
 
-/// Forks pid 1. In the child, `Some` is its way into the cgroup.
+/// The way into the cgroup, for pid 1 and for what a template forks.
+pub(crate) fn entrance(template: Option<&Template>, cgroup: &Cgroup) -> Result<Entrance, Failure> {
+    let entrance = match template {
+        Some(_) => cgroup.side_entrance(),
+        None => cgroup.entrance(),
+    };
+    entrance.map_err(|error| Failure::new("open cgroup", &error))
+}
+
+/// Forks pid 1, which lives and does not come back, and gives its number.
 pub(crate) fn fork(
     plan: &Plan,
     template: Option<&Template>,
-    cgroup: Option<&Cgroup>,
-) -> Result<(Fork, Option<Entrance>), Failure> {
-    let failed = |what: &'static str| move |error: io::Error| Failure::new(what, &error);
+    entrance: Option<&Entrance>,
+    live: impl FnOnce(),
+) -> Result<i32, Failure> {
+    let failed = |error: io::Error| Failure::new("new namespaces", &error);
     if let Some(template) = template {
-        let files = cgroup.map(Cgroup::side_entrance).transpose();
-        let entrance = files.map_err(failed("open cgroup"))?.map(Entrance::Walk);
-        let forked = fork_below(plan, template).map_err(failed("new namespaces"))?;
-        return Ok((forked, entrance));
+        return fork_below(plan, template, live).map_err(failed);
     }
-    let entrance = cgroup.map(Cgroup::entrance).transpose();
-    let entrance = entrance.map_err(failed("open cgroup"))?;
     let namespaces: Vec<NamespaceKind> = match plan.tier {
         Tier::Full => NAMESPACES.into(),
         Tier::Landlock => Vec::new(),
     };
-    let forked = match &entrance {
+    let forked = match entrance {
         Some(Entrance::Birth(directory)) => process::fork_into_cgroup(&namespaces, directory.as_fd()),
         _ => process::fork_into(&namespaces),
     };
-    Ok((forked.map_err(failed("new namespaces"))?, entrance))
-}
-
-/// Forks a process that goes ahead. A new pid namespace can only be made from within the one that it shall lie below,
-/// which is entered by being forked into it; so there are two such processes, and pid 1 becomes a child of this one all
-/// the same.
-fn fork_below(plan: &Plan, template: &Template) -> io::Result<Fork> {
-    let (ours, theirs) = channel::pair()?;
-    let own = std::process::id();
-    match process::fork()? {
+    match forked.map_err(failed)? {
+        Fork::Parent(pid) => Ok(pid),
         Fork::Child => {
-            drop(ours);
-            match go_below(plan, template, own, &theirs) {
-                Ok(()) => Ok(Fork::Child),
-                Err(error) => {
-                    let errno = error.raw_os_error().unwrap_or(0);
-                    let told = channel::send(theirs.as_fd(), &errno.to_ne_bytes(), &[]);
-                    process::exit_now(i32::from(told.is_err()))
-                }
-            }
-        }
-        Fork::Parent(_) => {
-            drop(theirs);
-            let born = hear_of_birth(&ours);
-            bury_those_ahead(born.as_ref().ok().copied())?;
-            born.map(Fork::Parent)
+            live();
+            process::exit_now(1)
         }
     }
 }
 
-/// Returns in pid 1 alone.
-fn go_below(plan: &Plan, template: &Template, supervisor: u32, tell: &OwnedFd) -> io::Result<()> {
+/// Sends a process ahead. A new pid namespace can only be made from within the one that it shall lie below, which is
+/// entered by being forked into it; so there are two such processes. Pid 1 becomes a child of this one all the same.
+fn fork_below(plan: &Plan, template: &Template, live: impl FnOnce()) -> io::Result<i32> {
+    let own = std::process::id();
+    let mut has_sibling = false;
+    let born = process::work_aside(Kin::Child, || {
+        go_below(plan, template, own)?;
+        let born = process::work_aside(Kin::Sibling, || match process::fork_sibling_into(&NAMESPACES)? {
+            Some(born) => Ok(born),
+            None => {
+                live();
+                process::exit_now(1)
+            }
+        });
+        has_sibling = born.is_ok();
+        flatten(born)
+    });
+    let pid = flatten(born).and_then(|born| process::pid_of(born.as_fd()));
+    if has_sibling {
+        // It has ended, or is about to; pid 1 has not.
+        let ended = wait::wait(Child::Any)?;
+        if ended.is_some_and(|ended| pid.as_ref().is_ok_and(|pid| *pid == ended.pid)) {
+            return Err(io::Error::other("pid 1 has ended"));
+        }
+    }
+    pid
+}
+
+fn flatten<T>(worked: io::Result<Option<io::Result<T>>>) -> io::Result<T> {
+    worked?.unwrap_or_else(|| Err(io::Error::other("a process that went ahead was killed")))
+}
+
+fn go_below(plan: &Plan, template: &Template, supervisor: u32) -> io::Result<()> {
     for namespace in [&template.user, &template.pid, &template.mount] {
         process::join_namespace(namespace.as_fd())?;
     }
@@ -92,41 +104,6 @@ fn go_below(plan: &Plan, template: &Template, supervisor: u32, tell: &OwnedFd) -
         let id = base + supervisor;
         identity::leave_groups()?;
         identity::become_user(id, id)?;
-    }
-    // The change of identity has hidden what pid 1 needs to write: its own maps.
-    process::allow_dumps()?;
-    if let Fork::Parent(_) = process::fork_sibling_into(&[])? {
-        process::exit_now(0);
-    }
-    match process::fork_sibling_into(&NAMESPACES)? {
-        Fork::Child => Ok(()),
-        Fork::Parent(pid) => {
-            let born = process::descriptor_of(pid)?;
-            let told = channel::send(tell.as_fd(), &0_i32.to_ne_bytes(), &[born.as_fd()]);
-            process::exit_now(i32::from(told.is_err()))
-        }
-    }
-}
-
-fn hear_of_birth(from: &OwnedFd) -> io::Result<i32> {
-    let mut errno = [0; 4];
-    let (length, descriptors) = channel::receive(from.as_fd(), &mut errno)?;
-    match (length, descriptors.first()) {
-        (4, Some(born)) => process::pid_of(born.as_fd()),
-        (4, None) => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(errno))),
-        _ => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
-    }
-}
-
-/// Those that went ahead have ended, or are about to; pid 1 has not.
-fn bury_those_ahead(born: Option<i32>) -> io::Result<()> {
-    let mut ahead = if born.is_some() { 2 } else { 1 };
-    while ahead > 0 {
-        match wait::wait(Child::Any)? {
-            Some(ended) if born == Some(ended.pid) => return Err(io::Error::other("pid 1 has ended")),
-            Some(_) => ahead -= 1,
-            None => return Ok(()),
-        }
     }
     Ok(())
 }

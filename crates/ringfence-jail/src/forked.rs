@@ -3,17 +3,19 @@
 
 use crate::{
     Plan,
+    cgroup::Entrance,
     client::Template,
-    failure::step,
-    init::Pipes,
+    init::{Pipes, caught_signals},
     plan::Identity,
-    seccomp,
     wire::{Failure, Fork, ForkEvent, Handle},
 };
-use ringfence_sys::{channel, file, process, wait};
+use ringfence_sys::{
+    channel, file,
+    process::{self, Kill, WAKE_BIT},
+    wait,
+};
 use std::{
     collections::HashMap,
-    fs::File,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
@@ -38,6 +40,9 @@ const WALLS: [&str; 8] = [
     "Threads:\t1",
 ];
 
+/// That of the template, and one more of its own.
+const FILTERS: usize = 2;
+
 /// What a fork is made from, in the order of [`Fork`].
 const HANDED: [Handle; 9] = [
     Handle::User,
@@ -51,6 +56,14 @@ const HANDED: [Handle; 9] = [
     Handle::Waits,
 ];
 
+/// By what a program is to be forked, and with what.
+#[derive(Debug)]
+pub(crate) struct ToFork {
+    pub(crate) template: Template,
+    pub(crate) pipes: Pipes,
+    pub(crate) entrance: Option<Entrance>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Forked {
     pub(crate) pid: i32,
@@ -62,11 +75,14 @@ impl Forked {
     /// Asks the template for a child in this sandbox, and waits until it is behind all walls.
     pub(crate) fn ask(
         plan: &Plan,
-        template: &Template,
-        pipes: Pipes,
+        ToFork {
+            template,
+            pipes,
+            entrance,
+        }: ToFork,
         from_pid_1: &mut HashMap<Handle, OwnedFd>,
-        cgroups: &[File],
     ) -> Result<Self, Failure> {
+        let cgroups = entrance.map(Entrance::files).unwrap_or_default();
         let (reply, theirs) = channel::pair().map_err(failed)?;
         let times = from_pid_1.remove(&Handle::Time);
         let taken: Option<Vec<OwnedFd>> = HANDED.iter().map(|kind| from_pid_1.remove(kind)).collect();
@@ -114,10 +130,9 @@ impl Forked {
         if !status.contains(&format!("\nUid:\t{id}\t{id}\t{id}\t{id}\n")) {
             return lacks("a user of its own");
         }
-        // Those of the template, and one more of its own. Older kernels do not count them.
-        let filters = step("seccomp filters", seccomp::programs(plan.seccomp))?.len() + 1;
+        // Older kernels do not count them.
         match (filter_count(&status), FILTERS_OF_HOST.get()) {
-            (Some(own), Some(Some(of_host))) if own < of_host + filters => lacks("filters of its own"),
+            (Some(own), Some(Some(of_host))) if own < of_host + FILTERS => lacks("filters of its own"),
             _ => Ok(()),
         }
     }
@@ -150,6 +165,19 @@ impl Forked {
     /// Its process, which is readable when it has ended, a little before its parent has told how.
     pub(crate) fn process(&self) -> Option<BorrowedFd<'_>> {
         self.process.as_ref().map(AsFd::as_fd)
+    }
+
+    /// As pid 1 interrupts a program that is not forked.
+    pub(crate) fn interrupt(&self) -> io::Result<()> {
+        let Some(child) = self.process() else {
+            return Ok(());
+        };
+        let wakes =
+            status_of(&self.pid.to_string()).is_ok_and(|status| caught_signals(&status) & WAKE_BIT != 0);
+        if wakes {
+            process::kill_by_descriptor(child, Kill::Wake)?;
+        }
+        process::kill_group_of(child, Kill::Interrupt)
     }
 
     pub(crate) fn events(&self) -> BorrowedFd<'_> {

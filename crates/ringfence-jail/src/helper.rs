@@ -55,7 +55,7 @@ fn serve(workers: Workers) -> io::Result<()> {
     forked::count_filters_of_host().map_err(io::Error::other)?;
     for memory_cgroup in [false, true] {
         // Compiled here once, found ready in every fork.
-        crate::seccomp::programs(crate::seccomp::Profile::Full { memory_cgroup })?;
+        crate::seccomp::program(crate::seccomp::Profile::Full { memory_cgroup })?;
     }
     // Off number 0, whose place the null device takes, so that nothing is ever read from the control connection by
     // accident.

@@ -3,7 +3,7 @@
 //! namespace (tier `landlock`) it is the process to which orphans return, and the supervisor ends them.
 
 use crate::{
-    Claim, Plan, Program, Run,
+    Claim, Forker, Plan, Program, Run,
     cgroup::Entrance,
     enter::{self, Entered, Handed},
     failure::step,
@@ -47,8 +47,12 @@ impl Pipes {
             return Ok(());
         };
         let id = base + std::process::id();
-        let mut pipes = [&self.stdin, &self.stdout, &self.stderr, &self.report].into_iter();
+        let mut pipes = self.all().into_iter();
         pipes.try_for_each(|pipe| file::hand_to(pipe.as_fd(), id, id))
+    }
+
+    fn all(&self) -> [&OwnedFd; 4] {
+        [&self.stdin, &self.stdout, &self.stderr, &self.report]
     }
 }
 
@@ -60,8 +64,10 @@ pub(crate) struct Init<'a> {
 }
 
 impl Init<'_> {
-    pub(crate) fn live(&self, handed: Handed, entrance: Option<Entrance>, pipes: Option<Pipes>) -> ! {
-        match self.serve(handed, entrance, pipes) {
+    pub(crate) fn live(&self, handed: Handed, entrance: Option<&Entrance>, pipes: Option<Pipes>) -> ! {
+        let joined = self.join(entrance);
+        let alone = joined.and_then(|()| self.let_go_of_others(&handed, pipes.as_ref()));
+        match alone.and_then(|()| self.serve(handed, pipes)) {
             Ok(program) => watch(program, self.plan.tier, self.link.as_fd()),
             Err(failure) => {
                 // The supervisor sees the end of the link if even this fails.
@@ -71,30 +77,24 @@ impl Init<'_> {
         }
     }
 
-    fn serve(
-        &self,
-        handed: Handed,
-        entrance: Option<Entrance>,
-        pipes: Option<Pipes>,
-    ) -> Result<i32, Failure> {
+    fn serve(&self, handed: Handed, pipes: Option<Pipes>) -> Result<i32, Failure> {
         let Entered {
             rules,
             code,
             descriptors,
-        } = self.prepare(&handed, entrance)?;
+        } = self.prepare(&handed)?;
         let children = step("child events", process::child_events())?;
         let mut descriptors = descriptors.by_kind();
-        let mut ahead = None;
-        let mut later = None;
-        let mut of_fork = None;
+        let (mut ahead, mut later, mut of_fork) = (None, None, None);
         match (&self.plan.program, pipes) {
             (Program::Ahead { argv, environment }, Some(pipes)) => {
                 let (started, descriptor) = self.start_ahead(argv, environment, rules, pipes)?;
                 descriptors.extend(descriptor.map(|descriptor| (Handle::Program, descriptor)));
                 ahead = Some(started);
             }
-            (Program::Template { argv, environment }, Some(pipes)) => {
-                let control = self.start_template(argv, environment, rules, pipes)?;
+            (Program::Template { .. }, Some(pipes)) => {
+                drop(rules); // which would bind its forks to its own root
+                let control = self.start_template(pipes)?;
                 descriptors.push((Handle::Control, control));
                 descriptors.extend(namespaces(&handed, &OF_A_TEMPLATE)?);
             }
@@ -121,9 +121,7 @@ impl Init<'_> {
                     drop(enter::admit(rules, self.plan, &claim)?);
                 }
                 if self.plan.tier == Tier::Landlock {
-                    // The supervisor may be another user, and then it may not.
-                    enter::limit(ahead.program, self.plan, &claim, supervisor)?;
-                    enter::filter(self.plan)?;
+                    self.limit_ahead(ahead.program, &claim, supervisor)?;
                 }
                 self.tell(&InitEvent::Running, &[])?;
                 let program = ahead.go(&claim, &payload)?;
@@ -135,10 +133,12 @@ impl Init<'_> {
                 let walls = Walls {
                     rules: Some(enter::admit(rules, self.plan, &claim)?),
                     shared: claim.workspace.as_ref().map(|workspace| workspace.mode),
-                    limits: Some((&claim, supervisor)),
+                    limits: Some(&claim),
+                    filter: Filter::OfPid1,
                 };
-                let program = self.fork_program(walls, pipes, Vec::new(), |init| init.execute(&claim))?;
+                enter::pin(0, &claim, supervisor)?;
                 enter::filter(self.plan)?;
+                let program = self.fork_program(walls, pipes, Vec::new(), |init| init.execute(&claim))?;
                 self.tell(&InitEvent::Running, &[])?;
                 program
             }
@@ -147,20 +147,39 @@ impl Init<'_> {
         Ok(program)
     }
 
-    fn prepare(&self, handed: &Handed, entrance: Option<Entrance>) -> Result<Entered, Failure> {
+    /// Where the supervisor may be another user, and then may not.
+    fn limit_ahead(&self, program: i32, claim: &Claim, supervisor: u32) -> Result<(), Failure> {
+        enter::limit(program, self.plan, claim)?;
+        enter::pin(program, claim, supervisor)?;
+        enter::filter(self.plan)
+    }
+
+    fn join(&self, entrance: Option<&Entrance>) -> Result<(), Failure> {
         step("parent death signal", process::die_with_parent())?;
         step("process name", process::set_name("ringfence-init"))?;
         if self.plan.tier == Tier::Landlock {
             step("adopt orphans", process::adopt_orphans())?;
         }
-        if let Some(entrance) = entrance {
-            step("join cgroup", entrance.enter())?;
-        }
+        step("join cgroup", entrance.map_or(Ok(()), Entrance::enter))
+    }
+
+    /// Closes what the supervisor has for itself: the server's connection, the plan, the template, the cgroup.
+    fn let_go_of_others(&self, handed: &Handed, pipes: Option<&Pipes>) -> Result<(), Failure> {
+        let trees = handed.mapped_trees.iter().map(|(_, tree)| tree);
+        let pipes = pipes.into_iter().flat_map(Pipes::all);
+        let own = [&self.link, &handed.proc].into_iter().chain(trees).chain(pipes);
+        let kept: Vec<BorrowedFd<'_>> = own.map(AsFd::as_fd).collect();
+        step("descriptors", process::keep_only(&kept))
+    }
+
+    fn prepare(&self, handed: &Handed) -> Result<Entered, Failure> {
         if self.plan.program == Program::Forked {
+            // The change of identity before its birth has hidden its own files in `/proc`.
+            step("dumpable", process::allow_dumps())?;
             enter::map_self(self.plan, handed)?;
         }
         // Here once, for the program as well, and before there is a claim.
-        step("seccomp filters", seccomp::programs(self.plan.seccomp))?;
+        step("seccomp filter", seccomp::program(self.plan.seccomp))?;
         match self.hear()? {
             (InitOrder::Go, _) => {
                 let entered = enter::enter(self.plan, handed)?;
@@ -207,18 +226,23 @@ impl Init<'_> {
         Ok((ahead, descriptor))
     }
 
-    /// The interpreter that will be forked. It has no Landlock, whose rules would bind its forks to its own root.
-    fn start_template(
-        &self,
-        argv: &[String],
-        environment: &[(String, String)],
-        rules: Rules,
-        pipes: Pipes,
-    ) -> Result<OwnedFd, Failure> {
-        drop(rules);
+    /// The interpreter that will be forked. It has no Landlock.
+    fn start_template(&self, pipes: Pipes) -> Result<OwnedFd, Failure> {
+        let Program::Template {
+            argv,
+            environment,
+            forker,
+        } = &self.plan.program
+        else {
+            return Err(nothing("start the template", "the plan has none"));
+        };
         let (control, theirs) = step("control connection", channel::pair())?;
         let filters = step("filters of the forks", write_filters())?;
-        let forker = step("forker", in_memory("ringfence-forker", forker::IMAGE))?;
+        let image = match forker {
+            Forker::Python => forker::OF_PYTHON,
+            Forker::Node => forker::OF_NODE,
+        };
+        let forker = step("forker", in_memory("ringfence-forker", image))?;
         let walls = Walls::ahead(None);
         let more = vec![theirs, filters, forker];
         self.fork_program(walls, pipes, more, |_| exec(argv, environment))?;
@@ -306,15 +330,19 @@ impl Init<'_> {
     fn become_program(&self, walls: Walls<'_>, pipes: Pipes, more: Vec<OwnedFd>) -> Result<(), Failure> {
         // Not in pid 1, whose fork would fail where the user's other processes have become more since they were
         // counted.
-        if let Some((claim, supervisor)) = walls.limits {
-            enter::limit(0, self.plan, claim, supervisor)?;
+        if let Some(claim) = walls.limits {
+            enter::limit(0, self.plan, claim)?;
         }
         // Before the pipes, because the rules are a descriptor whose number may be wanted.
         if let Some(rules) = walls.rules {
             step("landlock", landlock::confine(rules))?;
         }
         step("descriptors", self.place(pipes, more))?;
-        enter::filter_program(self.plan, walls.shared)
+        enter::filter_in_directories(self.plan, walls.shared)?;
+        match walls.filter {
+            Filter::OfPid1 => Ok(()),
+            Filter::Own => enter::filter(self.plan),
+        }
     }
 
     fn place(&self, pipes: Pipes, more: Vec<OwnedFd>) -> io::Result<()> {
@@ -376,8 +404,17 @@ struct Walls<'a> {
     rules: Option<Rules>,
     /// How its claim shares a directory of the host.
     shared: Option<WorkspaceMode>,
-    /// The claim with its limits, where there is one already, and the supervisor.
-    limits: Option<(&'a Claim, u32)>,
+    /// The claim with its limits, where there is one already.
+    limits: Option<&'a Claim>,
+    filter: Filter,
+}
+
+/// Whose system call filter confines a program.
+enum Filter {
+    /// Pid 1 has installed it, and the program inherits it.
+    OfPid1,
+    /// Pid 1 needs more calls once it has forked the program.
+    Own,
 }
 
 impl Walls<'_> {
@@ -386,6 +423,7 @@ impl Walls<'_> {
             rules,
             shared: None,
             limits: None,
+            filter: Filter::Own,
         }
     }
 }
@@ -395,8 +433,8 @@ const MOUNT: (Handle, &str) = (Handle::Mount, "mnt");
 const NET: (Handle, &str) = (Handle::Net, "net");
 const PID: (Handle, &str) = (Handle::Pid, "pid");
 
-/// The namespaces that sandboxes are made from a template with.
-const OF_A_TEMPLATE: [(Handle, &str); 3] = [USER, PID, MOUNT];
+/// The namespaces that sandboxes are made from a template with, but for that of its mounts.
+const OF_A_TEMPLATE: [(Handle, &str); 2] = [USER, PID];
 
 /// Those in which a layer is attached and ports of the egress are opened.
 const OF_A_CLAIM: [(Handle, &str); 3] = [USER, MOUNT, NET];
@@ -414,10 +452,11 @@ const OF_A_SANDBOX: [(Handle, &str); 8] = [
 
 /// This process's own; a kernel without one of them has no such file, which only time namespaces may lack.
 fn namespaces(handed: &Handed, names: &[(Handle, &str)]) -> Result<Vec<(Handle, OwnedFd)>, Failure> {
+    let own = file::open_directory(handed.proc.as_fd(), Path::new("self/ns"));
+    let own = step("open own namespaces", own)?;
     let mut opened = Vec::new();
     for (kind, name) in names {
-        let path = Path::new("self/ns").join(name);
-        match file::open_namespace(handed.proc.as_fd(), &path) {
+        match file::open_namespace(own.as_fd(), Path::new(name)) {
             Ok(namespace) => opened.push((*kind, namespace)),
             Err(error) if *kind == Handle::Time && error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(Failure::new(format!("open namespace {name}"), &error)),
@@ -534,8 +573,7 @@ fn interrupt(program: i32) {
     let status = std::fs::read_to_string(format!("/proc/{program}/status")).unwrap_or_default();
     let value = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
     let field = |name: &str| value(name).map(str::trim);
-    let caught = field("SigCgt:").and_then(|bits| u64::from_str_radix(bits, 16).ok());
-    let caught = caught.unwrap_or(0);
+    let caught = caught_signals(&status);
     let abandons = caught & ABANDON_BIT != 0;
     if abandons {
         drop(process::kill(program, Kill::Abandon));
@@ -546,6 +584,14 @@ fn interrupt(program: i32) {
     if !abandons || field("State:").is_some_and(|state| state.starts_with('S')) {
         drop(process::kill_group(program, Kill::Interrupt));
     }
+}
+
+/// Those for which a process has handlers, by its status in `/proc`.
+pub(crate) fn caught_signals(status: &str) -> u64 {
+    let mut lines = status.lines();
+    let bits = lines.find_map(|line| line.strip_prefix("SigCgt:"));
+    bits.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok())
+        .unwrap_or(0)
 }
 
 /// The polite signal; processes that are gone already are no error.

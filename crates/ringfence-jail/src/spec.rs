@@ -65,11 +65,12 @@ pub enum Program {
         environment: Vec<(String, String)>,
     },
     /// Executed at once, and kept as a template: an interpreter that forks a child into each [`Program::Forked`]
-    /// sandbox that is made from it. It finds its control connection at descriptor 4 and, at 5, the filters that a
-    /// child installs.
+    /// sandbox that is made from it. It finds its control connection at descriptor 4; at 5, the filters that a
+    /// child installs; and at 6 what forks it, to load.
     Template {
         argv: Vec<String>,
         environment: Vec<(String, String)>,
+        forker: Forker,
     },
     /// A fork of the template that the sandbox is made from. It reads its part of the claim as [`Program::Ahead`] does.
     Forked,
@@ -90,6 +91,13 @@ pub struct ClaimSpec {
     pub egress: Option<EgressSpec>,
     pub limits: Limits,
     pub grace_ms: u64,
+}
+
+/// The shared object by which an interpreter forks itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Forker {
+    Python,
+    Node,
 }
 
 /// What a claim says to the program of its sandbox.

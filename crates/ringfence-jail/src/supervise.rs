@@ -15,7 +15,7 @@ use crate::{
     egress,
     enter::{self, Handed},
     failure::step,
-    forked::Forked,
+    forked::{Forked, ToFork},
     identity_map::{map_identity, map_trees},
     init::{Init, Pipes},
     plan::Identity,
@@ -31,7 +31,7 @@ use crate::{
 };
 use ringfence_sys::{
     channel, file, mount,
-    process::{self, Fork, Kill},
+    process::{self, Kill},
     wait::{self, Child},
 };
 use ringfence_types::{Limits, Tier};
@@ -90,6 +90,9 @@ fn supervise(plan: &Plan, started: Started, workers: Workers) -> io::Result<()> 
             // waits for what follows: namespaces, mounts and the cgroup take their time.
             while let Ok(Some(_)) = wire::receive::<Order>(server.as_fd()) {}
             sandbox.kill();
+            // The kernel closes the rest when this process ends.
+            drop(sandbox.cgroup.take());
+            std::mem::forget(sandbox);
             told
         }
     };
@@ -116,8 +119,7 @@ struct Sandbox<'a> {
     link: OwnedFd,
     cgroup: Option<Cgroup>,
     descriptors: HashMap<Handle, OwnedFd>,
-    /// By which, and with which pipes, a program is to be forked.
-    to_fork: Option<(Template, Pipes)>,
+    to_fork: Option<ToFork>,
     forked: Option<Forked>,
     layer_target: Option<LayerTarget>,
     workspace_target: Option<WorkspaceTarget>,
@@ -154,53 +156,56 @@ impl<'a> Sandbox<'a> {
         let cgroup = Cgroup::create(&plan.cgroups, &plan.limits).map_err(failed("create cgroup"))?;
         let given = pipes.give_to(plan.identity);
         given.map_err(failed("give the program its pipes"))?;
-        let (forked, entrance) = birth::fork(plan, template.as_ref(), cgroup.as_ref())?;
-        // A fork of a template gets them by the template.
-        let (own, to_fork) = match template {
+        let entrance = cgroup
+            .as_ref()
+            .map(|cgroup| birth::entrance(template.as_ref(), cgroup));
+        let entrance = entrance.transpose()?;
+        // A fork of a template gets the pipes by the template.
+        let (own, of_fork) = match template {
             None => (Some(pipes), None),
-            Some(template) => (None, Some((template, pipes))),
+            Some(_) => (None, Some(pipes)),
         };
-        match forked {
-            Fork::Child => {
-                // Not dropped: the directory is the supervisor's to remove.
-                std::mem::forget(cgroup);
-                drop((link, to_fork));
-                let init = Init {
-                    plan,
-                    link: inner,
-                    workers,
-                };
-                init.live(handed, entrance, own)
-            }
-            Fork::Parent(init) => {
-                drop((inner, handed, entrance, own));
-                let mut sandbox = Self {
-                    plan,
-                    init,
-                    link,
-                    cgroup,
-                    descriptors: HashMap::new(),
-                    to_fork,
-                    forked: None,
-                    layer_target: None,
-                    workspace_target: None,
-                    egress_target: None,
-                    sockets: Vec::new(),
-                    counted: None,
-                    status: None,
-                    quota: None,
-                    peak: sample::Sample::default(),
-                    usage: wait::Usage::default(),
-                    unrouted: 0,
-                    limits: plan.limits.clone(),
-                };
-                if let Err(failure) = sandbox.wake() {
-                    sandbox.kill();
-                    return Err(failure);
-                }
-                Ok(sandbox)
-            }
+        let way_in = entrance.as_ref();
+        // Dropped without being called, except in pid 1.
+        let live = move || {
+            let init = Init {
+                plan,
+                link: inner,
+                workers,
+            };
+            init.live(handed, way_in, own)
+        };
+        let init = birth::fork(plan, template.as_ref(), way_in, live)?;
+        let to_fork = template.zip(of_fork).map(|(template, pipes)| ToFork {
+            template,
+            pipes,
+            entrance,
+        });
+        let mut sandbox = Self {
+            plan,
+            init,
+            link,
+            cgroup,
+            descriptors: HashMap::new(),
+            to_fork,
+            forked: None,
+            layer_target: None,
+            workspace_target: None,
+            egress_target: None,
+            sockets: Vec::new(),
+            counted: None,
+            status: None,
+            quota: None,
+            peak: sample::Sample::default(),
+            usage: wait::Usage::default(),
+            unrouted: 0,
+            limits: plan.limits.clone(),
+        };
+        if let Err(failure) = sandbox.wake() {
+            sandbox.kill();
+            return Err(failure);
         }
+        Ok(sandbox)
     }
 
     /// Gives pid 1 its identity, which below a template it takes itself, and lets it go on.
@@ -351,13 +356,10 @@ impl<'a> Sandbox<'a> {
     }
 
     fn ask_for_fork(&mut self) -> Result<(), Failure> {
-        let Some((template, pipes)) = self.to_fork.take() else {
+        let Some(to_fork) = self.to_fork.take() else {
             return Ok(());
         };
-        let cgroups = self.cgroup.as_ref().map(Cgroup::side_entrance).transpose();
-        let cgroups = step("open cgroup", cgroups)?.unwrap_or_default();
-        let forked = Forked::ask(self.plan, &template, pipes, &mut self.descriptors, &cgroups)?;
-        self.forked = Some(forked);
+        self.forked = Some(Forked::ask(self.plan, to_fork, &mut self.descriptors)?);
         Ok(())
     }
 
@@ -392,8 +394,11 @@ impl<'a> Sandbox<'a> {
         let ahead = program.or_else(|| self.forked.as_ref().and_then(Forked::process));
         // By its descriptor: a number may be another process by now.
         match ahead.map(process::pid_of).transpose() {
-            Ok(Some(pid)) => enter::limit(pid, self.plan, claim, std::process::id()),
-            Ok(None) => Ok(()), // pid 1 limits itself, and the program inherits it
+            Ok(Some(pid)) => {
+                enter::limit(pid, self.plan, claim)?;
+                enter::pin(pid, claim, std::process::id())
+            }
+            Ok(None) => Ok(()), // pid 1 sees to it
             Err(error) => Err(Failure::new("the program that was started ahead", &error)),
         }
     }
@@ -547,7 +552,8 @@ impl<'a> Sandbox<'a> {
         (sample::directory_bytes(files) > limits.disk_bytes).then_some(Cause::Disk)
     }
 
-    /// Is pid 1 the only process of the sandbox; then no other can be started.
+    /// Is pid 1 the only process of the sandbox; then no other can be started. The cgroup would not tell: a process of
+    /// the host may have come into the pid namespace.
     fn is_alone(&self) -> bool {
         let proc = self.descriptors.get(&Handle::Proc);
         let proc = proc.filter(|_| self.plan.tier == Tier::Full);
@@ -573,7 +579,11 @@ impl<'a> Sandbox<'a> {
                 max_rss_bytes: self.usage.max_rss_bytes.max(ended.usage.max_rss_bytes),
             };
         }
-        tree::kill_descendants(DEATH_PATIENCE)
+        match self.plan.tier {
+            // With pid 1 its pid namespace has ended.
+            Tier::Full => true,
+            Tier::Landlock => tree::kill_descendants(DEATH_PATIENCE),
+        }
     }
 
     /// The end, once nothing of the request is alive. Where the program has ended and pid 1 is all that is left, it is

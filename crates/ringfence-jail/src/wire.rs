@@ -146,6 +146,9 @@ pub struct Imported {
     pub wanted: Vec<String>,
     /// The first names of all that came with them, in one string, separated by spaces.
     pub loaded: String,
+    /// Why a template cannot be forked; empty: it can.
+    #[serde(default)]
+    pub refused: String,
 }
 
 /// The forker's replies, each five numbers: which it is, and what it says.
@@ -294,7 +297,8 @@ pub fn send<T: Serialize>(
 }
 
 pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
-    let mut buffer = vec![0; MESSAGE_BYTES_MAX];
+    // Not on the heap, whose pages a process that has just been forked would have to copy.
+    let mut buffer = [0; MESSAGE_BYTES_MAX];
     let (length, descriptors) = ringfence_sys::channel::receive(socket, &mut buffer)?;
     if length == 0 {
         return Ok(None);

@@ -104,7 +104,7 @@ fn once(work: fn(&[u8]) -> Vec<u8>) -> io::Result<i32> {
 }
 
 fn serve(by: Answering, answer: fn(&[u8], &[u8]) -> Vec<u8>) -> io::Result<i32> {
-    let computing = [seccomp::of_computing()?];
+    let computing = seccomp::of_computing()?;
     // Without the standard library's buffers, which would read ahead into the next question.
     let mut questions = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut answers = File::from(io::stdout().as_fd().try_clone_to_owned()?);

@@ -184,6 +184,22 @@ fn plans_are_golden() {
         ..spec(Tier::Full)
     };
     check("worker", worker, &host(ALICE, none()));
+    let template = Program::Template {
+        argv: vec!["/usr/bin/python3".into()],
+        environment: Vec::new(),
+        forker: ringfence_jail::Forker::Python,
+    };
+    for (name, program) in [("template", template), ("forked", Program::Forked)] {
+        let mut spec = JailSpec {
+            program,
+            ..spec(Tier::Full)
+        };
+        // What an interpreter below /tmp needs is covered otherwise.
+        spec.trees.extend(["/tmp/venv".into(), "/tmp/venv/inner".into()]);
+        spec.links
+            .push(("/tmp/bin/python3".into(), "../venv/bin/python3".into()));
+        check(name, spec, &host(ROOT, v1()));
+    }
     for (name, host) in [
         ("root-cgroup-v1", host(ROOT, v1())),
         ("user-no-cgroup", host(ALICE, none())),

@@ -134,15 +134,9 @@ pub fn make_directory_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<(
     }
 }
 
-/// Makes a directory with this mode whatever the umask.
+/// Makes a directory with this mode, less what the process's mask takes away.
 pub fn make_directory(base: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Result<()> {
-    fs::mkdirat(base, path, Mode::from_raw_mode(mode))?;
-    Ok(fs::chmodat(
-        base,
-        path,
-        Mode::from_raw_mode(mode),
-        AtFlags::empty(),
-    )?)
+    Ok(fs::mkdirat(base, path, Mode::from_raw_mode(mode))?)
 }
 
 pub fn make_link(base: BorrowedFd<'_>, path: &Path, target: &str) -> io::Result<()> {
@@ -268,14 +262,24 @@ pub fn open_namespace(proc: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> 
 /// Writes a small file that is there already, such as one of `/proc`, in one call.
 pub fn write_small(base: BorrowedFd<'_>, path: &Path, text: &str) -> io::Result<()> {
     use std::io::Write;
+    open_to_write(base, path)?.write_all(text.as_bytes())
+}
+
+/// Opens a file that is there already.
+pub fn open_to_write(base: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-    File::from(fs::openat(base, path, flags, Mode::empty())?).write_all(text.as_bytes())
+    Ok(fs::openat(base, path, flags, Mode::empty())?.into())
+}
+
+/// Opens a file for reading.
+pub fn open_to_read(base: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    Ok(fs::openat(base, path, flags, Mode::empty())?.into())
 }
 
 /// At most `max` bytes of a small file such as those of `/proc`, as text.
 pub fn read_small(base: BorrowedFd<'_>, path: &Path, max: u64) -> io::Result<String> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file: File = fs::openat(base, path, flags, Mode::empty())?.into();
+    let file = open_to_read(base, path)?;
     // One call for most of what `/proc` tells, where it would begin with 32 bytes.
     let mut bytes = Vec::with_capacity(4096);
     file.take(max).read_to_end(&mut bytes)?;

@@ -1,3 +1,4 @@
-//! The shared object by which a Python template forks, made by the build script from `forker/image.rs`.
+//! The shared objects by which templates fork, made by the build script from `forker/image.rs`.
 
-pub const IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/forker.so"));
+pub const OF_PYTHON: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/forker.so"));
+pub const OF_NODE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/forker.node"));

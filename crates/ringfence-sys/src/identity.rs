@@ -41,17 +41,22 @@ pub const CAP_SYS_ADMIN: u32 = 21;
 /// Empties the bounding, ambient, inheritable, permitted and effective sets. The bounding set goes first, since that
 /// needs a capability; a process without `CAP_SETPCAP` keeps its bounding set, which `no_new_privs` makes harmless.
 pub fn drop_all_capabilities() -> io::Result<()> {
-    thread::clear_ambient_capability_set()?;
     if has_capability(8) {
         for number in 0..64_u64 {
             let one = CapabilitySet::from_bits_retain(1 << number);
-            match thread::capability_is_in_bounding_set(one) {
-                Ok(true) => thread::remove_capability_from_bounding_set(one)?,
-                Ok(false) => {}
-                Err(_) => break, // past the last capability of this kernel
+            match thread::remove_capability_from_bounding_set(one) {
+                Err(rustix::io::Errno::INVAL) => break, // past the last capability of this kernel
+                dropped => dropped?,
             }
         }
     }
+    drop_own_capabilities()
+}
+
+/// Empties the other sets, and leaves the bounding set, which only counts when a program is executed: for a process
+/// that executes none, nor forks one that does.
+pub fn drop_own_capabilities() -> io::Result<()> {
+    thread::clear_ambient_capability_set()?;
     let none = CapabilitySet::empty();
     Ok(thread::set_capabilities(
         None,

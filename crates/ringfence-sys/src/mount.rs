@@ -152,10 +152,10 @@ fn set_attributes(mount: BorrowedFd<'_>, attributes: &MountAttr, reach: Reach) -
     done(result)
 }
 
-/// A handle by which the file system of the current directory can be given other options later.
-pub fn pick_current_directory() -> io::Result<OwnedFd> {
-    let flags = FsPickFlags::FSPICK_CLOEXEC;
-    Ok(mount::fspick(rustix::fs::CWD, ".", flags)?)
+/// A handle by which the file system of a mount, given by its root, can be given other options later.
+pub fn pick(mount: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let flags = FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_EMPTY_PATH;
+    Ok(mount::fspick(mount, "", flags)?)
 }
 
 /// Gives a picked file system other options. The caller needs its capabilities over the file system's user namespace.

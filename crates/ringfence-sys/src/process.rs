@@ -3,7 +3,7 @@
 use crate::done;
 use rustix::process::{self, DumpableBehavior, Pid, PidfdFlags, Signal};
 use std::{
-    ffi::{CString, c_char},
+    ffi::{CString, c_char, c_int, c_void},
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
     path::Path,
@@ -80,9 +80,18 @@ pub fn thread_count() -> io::Result<usize> {
 }
 
 fn refuse_threads() -> io::Result<()> {
-    match thread_count()? {
-        1 => Ok(()),
-        _ => Err(io::Error::new(
+    // The kernel refuses this to a process with several threads, and does nothing else (unshare(2)). Behind a filter of
+    // ours it refuses it to all.
+    // SAFETY: unshare takes a number.
+    let refusal = done(unsafe { libc::unshare(libc::CLONE_THREAD) }).err();
+    let has_one = match refusal.and_then(|error| error.raw_os_error()) {
+        None => true,
+        Some(libc::EINVAL) => false,
+        Some(_) => thread_count()? == 1,
+    };
+    match has_one {
+        true => Ok(()),
+        false => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             "fork in a process with several threads",
         )),
@@ -118,15 +127,114 @@ pub fn fork_into_cgroup(namespaces: &[NamespaceKind], cgroup: BorrowedFd<'_>) ->
     forked(clone3(&arguments))
 }
 
-/// A fork whose child is in new namespaces and has this process's parent as its own. The caller learns its pid. Refuses
-/// a process with several threads.
-pub fn fork_sibling_into(namespaces: &[NamespaceKind]) -> io::Result<Fork> {
-    let flags = libc::SIGCHLD | libc::CLONE_PARENT | clone_flags(namespaces)?;
-    // Not by /proc, which may be another's by now: the kernel refuses this to a process with several threads, and does
-    // nothing else (unshare(2)).
-    // SAFETY: unshare takes a number.
-    done(unsafe { libc::unshare(libc::CLONE_THREAD) })?;
-    clone(flags)
+/// A fork whose child is in new namespaces and has this process's parent as its own. `None` in the child; the caller
+/// gets a descriptor of it, because its number may be of another pid namespace. Refuses a process with several
+/// threads.
+pub fn fork_sibling_into(namespaces: &[NamespaceKind]) -> io::Result<Option<OwnedFd>> {
+    let flags = libc::SIGCHLD | libc::CLONE_PARENT | libc::CLONE_PIDFD | clone_flags(namespaces)?;
+    refuse_threads()?;
+    let none = 0_usize;
+    let mut descriptor: RawFd = -1;
+    // SAFETY: as in `clone`; with CLONE_PIDFD the kernel writes a new descriptor to the third argument, which is live.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_clone,
+            i64::from(flags),
+            none,
+            &raw mut descriptor,
+            none,
+            none,
+        )
+    };
+    match forked(result)? {
+        Fork::Child => Ok(None),
+        // SAFETY: the call has made this descriptor; it has no other owner.
+        Fork::Parent(_) => Ok(Some(unsafe { OwnedFd::from_raw_fd(descriptor) })),
+    }
+}
+
+/// Whose child a new process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kin {
+    /// The caller's.
+    Child,
+    /// The caller's parent's.
+    Sibling,
+}
+
+/// Has `work` done by a new process that shares this one's memory and descriptors, and waits until it has ended.
+/// `None`: it was killed. For a process that changes its namespaces or identity and forks another: it costs a quarter
+/// of what `fork` does, which copies what is written later. Refuses a process with several threads.
+///
+/// When `work` takes another identity, the kernel hides their common memory from that user's other processes (prctl(2),
+/// `PR_SET_DUMPABLE`).
+pub fn work_aside<R, F: FnOnce() -> R>(kin: Kin, work: F) -> io::Result<Option<R>> {
+    struct Work<F, R> {
+        work: Option<F>,
+        result: Option<R>,
+    }
+    extern "C" fn run<R, F: FnOnce() -> R>(given: *mut c_void) -> c_int {
+        // SAFETY: the only caller, below, gives its own `Work` of these types, and does not touch it meanwhile.
+        let given = unsafe { &mut *given.cast::<Work<F, R>>() };
+        given.result = given.work.take().map(|work| work());
+        0
+    }
+    let kin = match kin {
+        Kin::Child => 0,
+        Kin::Sibling => libc::CLONE_PARENT,
+    };
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::SIGCHLD | kin;
+    refuse_threads()?;
+    let stack = Stack::new()?;
+    let mut given = Work {
+        work: Some(work),
+        result: None,
+    };
+    // SAFETY: the stack is this call's own and large enough for what the jail does; `given` lives until the call
+    // returns, which with CLONE_VFORK is when the new process has ended; there is no other thread (checked above).
+    let result = unsafe { libc::clone(run::<R, F>, stack.top(), flags, (&raw mut given).cast()) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if kin == 0 {
+        // It has let go of the memory, and may have yet to end.
+        crate::wait::wait(crate::wait::Child::Pid(result))?;
+    }
+    Ok(given.result)
+}
+
+/// A stack for another process, with a page below it that ends what overflows it.
+struct Stack(*mut c_void);
+
+impl Stack {
+    const BYTES: usize = 1 << 20;
+    const GUARD_BYTES: usize = 64 << 10; // the largest page that there is
+
+    fn new() -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, where nothing else is.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), Self::BYTES, rights, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let stack = Self(start);
+        // SAFETY: the beginning of the mapping above, which is not used yet.
+        done(unsafe { libc::mprotect(start, Self::GUARD_BYTES, libc::PROT_NONE) })?;
+        Ok(stack)
+    }
+
+    /// Stacks grow downwards.
+    fn top(&self) -> *mut c_void {
+        self.0.wrapping_byte_add(Self::BYTES)
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `new` has made; the process that used it has ended.
+        unsafe { libc::munmap(self.0, Self::BYTES) };
+    }
 }
 
 /// Moves this process (for a pid or time namespace: its children to come) into the namespace of the descriptor.
@@ -297,6 +405,11 @@ pub fn kill_group(leader: i32, how: Kill) -> io::Result<()> {
     Ok(process::kill_process_group(target(leader)?, how.signal())?)
 }
 
+/// Signals this process.
+pub fn kill_by_descriptor(known: BorrowedFd<'_>, how: Kill) -> io::Result<()> {
+    Ok(process::pidfd_send_signal(known, how.signal())?)
+}
+
 /// Signals every process of the group that this process leads. The kernel does so by the descriptor since 6.9
 /// (`pidfd_send_signal(2)`); an older one by the number, which may have become another's where the process has been
 /// reaped.
@@ -462,6 +575,31 @@ pub fn place_descriptor(source: impl AsFd, target: RawFd) -> io::Result<()> {
 /// A copy of the descriptor with a number of at least `lowest`, closed on exec.
 pub fn duplicate_above(source: impl AsFd, lowest: RawFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(source, lowest)?)
+}
+
+/// Closes every descriptor above 2 but these. For a process that has just been forked and goes on with these alone:
+/// what else owns a descriptor here must neither be used nor dropped any more.
+pub fn keep_only(kept: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut numbers: Vec<u32> = kept.iter().map(|kept| kept.as_raw_fd().unsigned_abs()).collect();
+    numbers.sort_unstable();
+    let mut first = 3;
+    for number in numbers.into_iter().filter(|number| *number >= 3) {
+        if first < number {
+            close_range(first, number - 1)?;
+        }
+        first = number + 1;
+    }
+    close_range(first, u32::MAX)
+}
+
+fn close_range(first: u32, last: u32) -> io::Result<()> {
+    // SAFETY: close_range(2) takes plain numbers; the caller of `keep_only` vouches for the owners.
+    done(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) })
+}
+
+/// Marks a descriptor as closed on exec.
+pub fn close_on_exec(descriptor: impl AsFd) -> io::Result<()> {
+    Ok(rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC)?)
 }
 
 /// Marks every descriptor from `first` upwards as closed on exec (`close_range`).

@@ -4,12 +4,13 @@
 mod v1;
 mod v2;
 
+use ringfence_sys::file;
 use ringfence_types::Limits;
 use serde::{Deserialize, Serialize};
 use std::{
     fs,
-    io::{self, Read, Write},
-    os::fd::OwnedFd,
+    io::{self, Write},
+    os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -141,10 +142,18 @@ pub enum Entrance {
 }
 
 impl Entrance {
-    pub fn enter(self) -> io::Result<()> {
+    pub fn enter(&self) -> io::Result<()> {
         match self {
             Self::Birth(_) => Ok(()),
-            Self::Walk(files) => files.into_iter().try_for_each(|mut file| file.write_all(b"0")),
+            Self::Walk(files) => files.iter().try_for_each(|mut file| file.write_all(b"0")),
+        }
+    }
+
+    /// For another process to write itself into.
+    pub fn files(self) -> Vec<fs::File> {
+        match self {
+            Self::Birth(_) => Vec::new(),
+            Self::Walk(files) => files,
         }
     }
 }
@@ -184,15 +193,12 @@ impl Cgroup {
         }
     }
 
-    pub fn side_entrance(&self) -> io::Result<Vec<fs::File>> {
-        let entrance = match &self.kind {
+    /// For those that are not forked by the supervisor.
+    pub fn side_entrance(&self) -> io::Result<Entrance> {
+        match &self.kind {
             Kind::V2(group) => group.side_entrance(),
             Kind::V1(group) => group.entrance(),
-        };
-        Ok(match entrance? {
-            Entrance::Birth(_) => Vec::new(),
-            Entrance::Walk(files) => files,
-        })
+        }
     }
 
     /// Gives it other limits; a value that stays is not written again.
@@ -207,7 +213,7 @@ impl Cgroup {
     pub fn memory_alarm(&self) -> Option<&OwnedFd> {
         match &self.kind {
             Kind::V2(_) => None,
-            Kind::V1(group) => group.memory_alarm(),
+            Kind::V1(group) => Some(group.memory_alarm()),
         }
     }
 
@@ -216,6 +222,67 @@ impl Cgroup {
             Kind::V2(group) => group.counted(),
             Kind::V1(group) => group.counted(),
         }
+    }
+}
+
+/// A directory of the cgroup file system that is a sandbox's.
+#[derive(Debug)]
+struct Directory {
+    path: PathBuf,
+    /// Its files are opened from here: the whole path is long, and walked at each call.
+    open: OwnedFd,
+}
+
+impl Directory {
+    fn create(path: PathBuf) -> io::Result<Self> {
+        fs::create_dir(&path)?;
+        match file::open_directory(file::current_directory(), &path) {
+            Ok(open) => Ok(Self { path, open }),
+            Err(error) => {
+                remove(&path);
+                Err(error)
+            }
+        }
+    }
+
+    fn set(&self, file: &str, value: &str) -> io::Result<()> {
+        file::write_small(self.open.as_fd(), Path::new(file), value).map_err(|error| {
+            let what = format!("write {value:?} to {}/{file}: {error}", self.path.display());
+            io::Error::new(error.kind(), what)
+        })
+    }
+
+    /// A file that some kernels do not have.
+    fn set_if_present(&self, file: &str, value: &str) -> io::Result<()> {
+        match self.set(file, value) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            set => set,
+        }
+    }
+
+    fn open_to_write(&self, file: &str) -> io::Result<fs::File> {
+        file::open_to_write(self.open.as_fd(), Path::new(file))
+    }
+
+    fn number(&self, file: &str) -> Option<u64> {
+        self.small(file)?.trim().parse().ok()
+    }
+
+    fn small(&self, file: &str) -> Option<String> {
+        file::read_small(self.open.as_fd(), Path::new(file), 4096).ok()
+    }
+
+    /// A value of a `key value` file such as `memory.events`.
+    fn keyed(&self, file: &str, key: &str) -> Option<u64> {
+        let text = self.small(file)?;
+        text.lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        remove(&self.path);
     }
 }
 
@@ -230,24 +297,6 @@ fn set(directory: &Path, file: &str, value: &str) -> io::Result<()> {
 /// Pid 1 is ours, and in no limit of the caller's.
 fn without_pid_1(processes: u64) -> u64 {
     processes.saturating_sub(1)
-}
-
-fn number(directory: &Path, file: &str) -> Option<u64> {
-    small(directory, file)?.trim().parse().ok()
-}
-
-/// The kernel gives a short file whole at the first read.
-fn small(directory: &Path, file: &str) -> Option<String> {
-    let mut bytes = [0; 4096];
-    let size = fs::File::open(directory.join(file)).ok()?.read(&mut bytes).ok()?;
-    String::from_utf8(bytes[..size].to_vec()).ok()
-}
-
-/// A value of a `key value` file such as `memory.events`.
-fn keyed(directory: &Path, file: &str, key: &str) -> Option<u64> {
-    let text = small(directory, file)?;
-    text.lines()
-        .find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
 /// Removes an empty cgroup. The kernel may hold it busy for a moment after its last process was reaped; the wait is

@@ -1,13 +1,12 @@
 //! cgroup version 1 (kernel: admin-guide/cgroup-v1): one directory in each of the memory, pids and cpu hierarchies.
 //! Only root can make them.
 
-use super::{Counted, Entrance, Parent, keyed, number, remove, set, without_pid_1};
-use ringfence_sys::file::may_write;
+use super::{Counted, Directory, Entrance, Parent, without_pid_1};
+use ringfence_sys::file::{self, may_write};
 use ringfence_types::Limits;
 use std::{
-    fs::{self, OpenOptions},
     io,
-    os::fd::{AsRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
@@ -49,17 +48,11 @@ fn hierarchy(membership: &str, mounts: &str, controller: &str) -> Option<PathBuf
 
 #[derive(Debug)]
 pub(super) struct GroupV1 {
-    memory: PathBuf,
-    others: Vec<PathBuf>,
-    alarm: Option<OwnedFd>,
-}
-
-impl Drop for GroupV1 {
-    fn drop(&mut self) {
-        self.alarm = None;
-        remove(&self.memory);
-        self.others.iter().for_each(|directory| remove(directory));
-    }
+    // Dropped in this order.
+    alarm: OwnedFd,
+    memory: Directory,
+    pids: Directory,
+    cpu: Option<Directory>,
 }
 
 impl GroupV1 {
@@ -70,35 +63,29 @@ impl GroupV1 {
         name: &str,
         limits: &Limits,
     ) -> io::Result<Self> {
-        let mut group = Self {
-            memory: memory.join(name),
-            others: Vec::new(),
-            alarm: None,
-        };
-        fs::create_dir(&group.memory)?;
-        group.limit_memory(limits.memory_bytes)?;
-        let in_pids = pids.join(name);
-        fs::create_dir(&in_pids)?;
-        group.others.push(in_pids.clone());
-        limit_processes(&in_pids, limits)?;
-        if let Some(cpu) = cpu {
-            let in_cpu = cpu.join(name);
-            fs::create_dir(&in_cpu)?;
-            group.others.push(in_cpu.clone());
-            set(&in_cpu, "cpu.cfs_period_us", &CPU_PERIOD_US.to_string())?;
-            limit_cpu(&in_cpu, limits)?;
+        let memory = Directory::create(memory.join(name))?;
+        limit_memory(&memory, limits)?;
+        let pids = Directory::create(pids.join(name))?;
+        limit_processes(&pids, limits)?;
+        let cpu = cpu.map(|cpu| Directory::create(cpu.join(name))).transpose()?;
+        if let Some(cpu) = &cpu {
+            cpu.set("cpu.cfs_period_us", &CPU_PERIOD_US.to_string())?;
+            limit_cpu(cpu, limits)?;
         }
-        group.alarm = Some(alarm(&group.memory)?);
-        Ok(group)
+        Ok(Self {
+            alarm: alarm(&memory)?,
+            memory,
+            pids,
+            cpu,
+        })
     }
 
     /// By `tasks`, because a thread that moves itself there needs none of the locks that moving a process needs, of
     /// which one costs an RCU grace period, some ten milliseconds.
     pub(super) fn entrance(&self) -> io::Result<Entrance> {
-        let directories = std::iter::once(&self.memory).chain(&self.others);
-        let open = |directory: &PathBuf| OpenOptions::new().write(true).open(directory.join("tasks"));
+        let directories = [&self.memory, &self.pids].into_iter().chain(&self.cpu);
         directories
-            .map(open)
+            .map(|directory| directory.open_to_write("tasks"))
             .collect::<io::Result<_>>()
             .map(Entrance::Walk)
     }
@@ -107,18 +94,16 @@ impl GroupV1 {
         if from.memory_bytes < to.memory_bytes {
             // The sum of memory and swap may not be below memory alone at any moment.
             let bytes = to.memory_bytes.to_string();
-            set_if_present(&self.memory, "memory.memsw.limit_in_bytes", &bytes)?;
+            self.memory
+                .set_if_present("memory.memsw.limit_in_bytes", &bytes)?;
         }
         if from.memory_bytes != to.memory_bytes {
-            self.limit_memory(to.memory_bytes)?;
+            limit_memory(&self.memory, to)?;
         }
-        let mut others = self.others.iter();
-        if let Some(pids) = others.next()
-            && from.processes != to.processes
-        {
-            limit_processes(pids, to)?;
+        if from.processes != to.processes {
+            limit_processes(&self.pids, to)?;
         }
-        if let Some(cpu) = others.next()
+        if let Some(cpu) = &self.cpu
             && from.cpu_millicores != to.cpu_millicores
         {
             limit_cpu(cpu, to)?;
@@ -126,50 +111,43 @@ impl GroupV1 {
         Ok(())
     }
 
-    fn limit_memory(&self, bytes: u64) -> io::Result<()> {
-        let bytes = bytes.to_string();
-        set(&self.memory, "memory.limit_in_bytes", &bytes)?;
-        set_if_present(&self.memory, "memory.memsw.limit_in_bytes", &bytes)?;
-        set_if_present(&self.memory, "memory.kmem.tcp.limit_in_bytes", &bytes)
-    }
-
-    pub(super) fn memory_alarm(&self) -> Option<&OwnedFd> {
-        self.alarm.as_ref()
+    pub(super) fn memory_alarm(&self) -> &OwnedFd {
+        &self.alarm
     }
 
     pub(super) fn counted(&self) -> Counted {
-        let peak = self.others.first().and_then(|pids| number(pids, "pids.peak"));
+        let kills = self.memory.keyed("memory.oom_control", "oom_kill");
         Counted {
-            memory_peak_bytes: number(&self.memory, "memory.max_usage_in_bytes").unwrap_or(0),
-            processes_peak: peak.map(without_pid_1),
+            memory_peak_bytes: self.memory.number("memory.max_usage_in_bytes").unwrap_or(0),
+            processes_peak: self.pids.number("pids.peak").map(without_pid_1),
             cpu: None,
-            out_of_memory: keyed(&self.memory, "memory.oom_control", "oom_kill").unwrap_or(0) > 0,
+            out_of_memory: kills.unwrap_or(0) > 0,
         }
     }
 }
 
-fn limit_processes(pids: &Path, limits: &Limits) -> io::Result<()> {
-    set(pids, "pids.max", &(limits.processes + 1).to_string())
+fn limit_memory(memory: &Directory, limits: &Limits) -> io::Result<()> {
+    let bytes = limits.memory_bytes.to_string();
+    memory.set("memory.limit_in_bytes", &bytes)?;
+    memory.set_if_present("memory.memsw.limit_in_bytes", &bytes)?;
+    memory.set_if_present("memory.kmem.tcp.limit_in_bytes", &bytes)
 }
 
-fn limit_cpu(cpu: &Path, limits: &Limits) -> io::Result<()> {
+fn limit_processes(pids: &Directory, limits: &Limits) -> io::Result<()> {
+    pids.set("pids.max", &(limits.processes + 1).to_string())
+}
+
+fn limit_cpu(cpu: &Directory, limits: &Limits) -> io::Result<()> {
     let quota = CPU_PERIOD_US * u64::from(limits.cpu_millicores) / 1000;
-    set(cpu, "cpu.cfs_quota_us", &quota.max(1000).to_string())
-}
-
-fn set_if_present(directory: &Path, file: &str, value: &str) -> io::Result<()> {
-    match directory.join(file).exists() {
-        true => set(directory, file, value),
-        false => Ok(()),
-    }
+    cpu.set("cpu.cfs_quota_us", &quota.max(1000).to_string())
 }
 
 /// Registers for out-of-memory events: `<eventfd> <fd of memory.oom_control>` (kernel: cgroup-v1/memory.rst, 10).
-fn alarm(memory: &Path) -> io::Result<OwnedFd> {
-    let counter = ringfence_sys::file::event_counter()?;
-    let control = fs::File::open(memory.join("memory.oom_control"))?;
+fn alarm(memory: &Directory) -> io::Result<OwnedFd> {
+    let counter = file::event_counter()?;
+    let control = file::open_to_read(memory.open.as_fd(), Path::new("memory.oom_control"))?;
     let pair = format!("{} {}", counter.as_raw_fd(), control.as_raw_fd());
-    set(memory, "cgroup.event_control", &pair)?;
+    memory.set("cgroup.event_control", &pair)?;
     Ok(counter)
 }
 

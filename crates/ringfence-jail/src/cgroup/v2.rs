@@ -1,14 +1,10 @@
 //! cgroup version 2 (kernel: admin-guide/cgroup-v2.rst). Usable where our own cgroup was delegated to us: we may write
 //! it, memory and pids are there, and we can move ourselves to a leaf so that the "no internal processes" rule holds.
 
-use super::{Counted, CpuShare, Entrance, Parent, keyed, number, remove, set, without_pid_1};
+use super::{Counted, CpuShare, Directory, Entrance, Parent, set, without_pid_1};
 use ringfence_sys::{file::may_write, process};
 use ringfence_types::Limits;
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs, io, path::Path, time::Duration};
 
 const CPU_PERIOD_US: u64 = 20_000;
 /// Where the server itself sits, so that its old cgroup may hand controllers to its children.
@@ -91,34 +87,28 @@ pub(super) fn prepare(directory: &Path, cpu: CpuShare) -> io::Result<()> {
 
 #[derive(Debug)]
 pub(super) struct GroupV2 {
-    directory: PathBuf,
+    directory: Directory,
     cpu: CpuShare,
 }
 
 impl Drop for GroupV2 {
     fn drop(&mut self) {
         // Ends what a dying supervisor could not; a kernel older than 5.14 has no such file and needs no such step,
-        // because the death of pid 1 has ended the tree already.
-        if self.directory.join("cgroup.kill").exists() && set(&self.directory, "cgroup.kill", "1").is_err() {
-            return; // still busy: the next start sweeps it
-        }
-        remove(&self.directory);
+        // because the death of pid 1 has ended the tree already. What is busy after it is swept by the next start.
+        drop(self.directory.set_if_present("cgroup.kill", "1"));
     }
 }
 
 impl GroupV2 {
     pub(super) fn create(parent: &Path, cpu: CpuShare, name: &str, limits: &Limits) -> io::Result<Self> {
-        let group = Self {
-            directory: parent.join(name),
-            cpu,
-        };
-        fs::create_dir(&group.directory)?;
-        let directory = &group.directory;
+        Self::limited(Directory::create(parent.join(name))?, cpu, limits)
+    }
+
+    fn limited(directory: Directory, cpu: CpuShare, limits: &Limits) -> io::Result<Self> {
+        let group = Self { directory, cpu };
         group.limit_memory(limits)?;
-        if directory.join("memory.swap.max").exists() {
-            set(directory, "memory.swap.max", "0")?;
-        }
-        set(directory, "memory.oom.group", "1")?;
+        group.directory.set_if_present("memory.swap.max", "0")?;
+        group.directory.set("memory.oom.group", "1")?;
         group.limit_processes(limits)?;
         if cpu == CpuShare::Quota {
             group.limit_cpu(limits)?;
@@ -140,41 +130,41 @@ impl GroupV2 {
     }
 
     fn limit_memory(&self, limits: &Limits) -> io::Result<()> {
-        set(&self.directory, "memory.max", &limits.memory_bytes.to_string())
+        self.directory.set("memory.max", &limits.memory_bytes.to_string())
     }
 
     fn limit_processes(&self, limits: &Limits) -> io::Result<()> {
-        set(&self.directory, "pids.max", &(limits.processes + 1).to_string())
+        self.directory
+            .set("pids.max", &(limits.processes + 1).to_string())
     }
 
     fn limit_cpu(&self, limits: &Limits) -> io::Result<()> {
         let quota = CPU_PERIOD_US * u64::from(limits.cpu_millicores) / 1000;
         let value = format!("{} {CPU_PERIOD_US}", quota.max(1000));
-        set(&self.directory, "cpu.max", &value)
+        self.directory.set("cpu.max", &value)
     }
 
     pub(super) fn entrance(&self) -> io::Result<Entrance> {
         if process::has_clone3() {
-            return Ok(Entrance::Birth(fs::File::open(&self.directory)?.into()));
+            return Ok(Entrance::Birth(fs::File::open(&self.directory.path)?.into()));
         }
         self.side_entrance()
     }
 
     pub(super) fn side_entrance(&self) -> io::Result<Entrance> {
-        let file = fs::OpenOptions::new()
-            .write(true)
-            .open(self.directory.join("cgroup.procs"));
-        Ok(Entrance::Walk(vec![file?]))
+        Ok(Entrance::Walk(vec![
+            self.directory.open_to_write("cgroup.procs")?,
+        ]))
     }
 
     pub(super) fn counted(&self) -> Counted {
         let directory = &self.directory;
-        let time = |key| keyed(directory, "cpu.stat", key).map(Duration::from_micros);
+        let time = |key| directory.keyed("cpu.stat", key).map(Duration::from_micros);
         Counted {
-            memory_peak_bytes: number(directory, "memory.peak").unwrap_or(0),
-            processes_peak: number(directory, "pids.peak").map(without_pid_1),
+            memory_peak_bytes: directory.number("memory.peak").unwrap_or(0),
+            processes_peak: directory.number("pids.peak").map(without_pid_1),
             cpu: time("user_usec").zip(time("system_usec")),
-            out_of_memory: keyed(directory, "memory.events", "oom_kill").unwrap_or(0) > 0,
+            out_of_memory: directory.keyed("memory.events", "oom_kill").unwrap_or(0) > 0,
         }
     }
 }
@@ -182,6 +172,7 @@ impl GroupV2 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
 
     /// A directory that looks like a delegated cgroup; the kernel's reactions are not imitated.
     fn delegated(name: &str, controllers: &str, processes: &str) -> PathBuf {
@@ -229,8 +220,12 @@ mod tests {
             output_bytes: 1,
             disk_bytes: 1,
         };
-        let group = GroupV2::create(&parent, CpuShare::Quota, "g", &limits).unwrap();
-        let read = |file: &str| fs::read_to_string(group.directory.join(file)).unwrap();
+        let directory = Directory::create(parent.join("g")).unwrap();
+        for file in ["memory.max", "memory.oom.group", "pids.max", "cpu.max"] {
+            fs::write(directory.path.join(file), "").unwrap(); // as the kernel makes them
+        }
+        let group = GroupV2::limited(directory, CpuShare::Quota, &limits).unwrap();
+        let read = |file: &str| fs::read_to_string(group.directory.path.join(file)).unwrap();
         assert_eq!(read("memory.max"), (64 << 20).to_string());
         assert_eq!(read("memory.oom.group"), "1");
         assert_eq!(read("pids.max"), "9");

@@ -169,11 +169,11 @@ fn landlock(facts: &Facts, host: &Host) -> LayerReport {
 }
 
 fn seccomp(facts: &Facts) -> LayerReport {
-    let filters = crate::seccomp::programs(crate::seccomp::Profile::Full { memory_cgroup: true });
-    let tried = filters.and_then(|filters| {
+    let filter = crate::seccomp::program(crate::seccomp::Profile::Full { memory_cgroup: true });
+    let tried = filter.and_then(|filter| {
         attempt(&[], || {
             ringfence_sys::identity::refuse_new_privileges()?;
-            ringfence_sys::seccomp::install(filters)
+            ringfence_sys::seccomp::install(filter)
         })
     });
     let tried = tried.map(|()| "allowlist".to_owned());

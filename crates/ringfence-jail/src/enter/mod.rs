@@ -58,6 +58,8 @@ pub(crate) struct Handles {
     pub(crate) sockets: Vec<OwnedFd>,
     /// All layers of packages. None of them is visible inside until a claim names it.
     pub(crate) layers: Option<OwnedFd>,
+    /// The mount namespace of which the sandboxes of a template have copies.
+    pub(crate) mount: Option<OwnedFd>,
 }
 
 impl Handles {
@@ -69,6 +71,7 @@ impl Handles {
             (Handle::Proc, self.proc),
             (Handle::Disk, self.disk),
             (Handle::Layers, self.layers),
+            (Handle::Mount, self.mount),
         ];
         let others = others.into_iter();
         let there = others.filter_map(|(kind, descriptor)| Some((kind, descriptor?)));
@@ -80,14 +83,21 @@ const TCP_BUFFERS: &str = "4096 65536 212992";
 
 /// Every wall that pid 1 and the program share, in order. Nothing of the request is known yet.
 pub(crate) fn enter(plan: &Plan, handed: &Handed) -> StepResult<Entered> {
-    let (code, disk, layers, sockets) = match plan.tier {
+    let (code, mut descriptors) = match plan.tier {
         Tier::Full => {
             let own = own_root::enter(plan, handed)?;
-            (own.code, Some(own.disk), own.layers, own.sockets)
+            let descriptors = Handles {
+                disk: own.built.disk,
+                layers: own.built.layers,
+                sockets: own.sockets,
+                mount: own.of_sandboxes,
+                ..Handles::default()
+            };
+            (own.built.code, descriptors)
         }
         Tier::Landlock => {
             take_identity(plan, handed)?;
-            (Some(open(&plan.layout.code)?), None, None, Vec::new())
+            (Some(open(&plan.layout.code)?), Handles::default())
         }
     };
     file::set_umask(0o022);
@@ -98,20 +108,18 @@ pub(crate) fn enter(plan: &Plan, handed: &Handed) -> StepResult<Entered> {
     // A template walks its forks into their namespaces; over anything but those it has no power.
     let capabilities = match plan.program {
         Program::Template { .. } => identity::keep_one_capability(identity::CAP_SYS_ADMIN),
+        // The program is the template's child, and pid 1 stays what it is.
+        Program::Forked => identity::drop_own_capabilities(),
         _ => identity::drop_all_capabilities(),
     };
     step("capabilities", capabilities)?;
     step("no new privileges", identity::refuse_new_privileges())?;
     step("not dumpable", process::refuse_dumps())?;
+    open_descriptors(plan, &mut descriptors)?;
     Ok(Entered {
         rules: rules(plan)?,
         code,
-        descriptors: Handles {
-            disk,
-            layers,
-            sockets,
-            ..open_descriptors(plan)?
-        },
+        descriptors,
     })
 }
 
@@ -125,25 +133,26 @@ pub(crate) fn admit(rules: Rules, plan: &Plan, claim: &Claim) -> StepResult<Rule
     }
 }
 
-/// The walls that a process raises around itself: the program's before it is executed, and pid 1's (which Landlock
-/// would keep from signalling the program) once it has started the program.
+/// The filter of pid 1 and of what it starts from then on.
 pub(crate) fn filter(plan: &Plan) -> StepResult<()> {
-    let filters = step("seccomp filters", seccomp::programs(plan.seccomp))?;
-    step("seccomp", ringfence_sys::seccomp::install(filters))
+    let filter = step("seccomp filter", seccomp::program(plan.seccomp))?;
+    step("seccomp", ringfence_sys::seccomp::install(filter))
 }
 
-/// The program's: what it does in a directory of the host, pid 1 does not. `claimed`: how its claim has shared one.
-pub(crate) fn filter_program(plan: &Plan, claimed: Option<WorkspaceMode>) -> StepResult<()> {
+/// The program's filters more: what it does in a directory of the host, pid 1 does not. `claimed`: how its claim has
+/// shared one.
+pub(crate) fn filter_in_directories(plan: &Plan, claimed: Option<WorkspaceMode>) -> StepResult<()> {
     let shared = claimed.or_else(|| plan.shared_mode());
-    if shared.is_some() || plan.tier == Tier::Landlock {
-        let more = step("seccomp filters", seccomp::of_host_directories(shared))?;
-        step("seccomp", ringfence_sys::seccomp::install(&more))?;
+    if shared.is_none() && plan.tier == Tier::Full {
+        return Ok(());
     }
-    filter(plan)
+    let more = step("seccomp filters", seccomp::of_host_directories(shared))?;
+    let installed = more.iter().try_for_each(ringfence_sys::seccomp::install);
+    step("seccomp", installed)
 }
 
 /// The claim's limits of one process (0: this one), and of all that it starts.
-pub(crate) fn limit(pid: i32, plan: &Plan, claim: &Claim, supervisor: u32) -> StepResult<()> {
+pub(crate) fn limit(pid: i32, plan: &Plan, claim: &Claim) -> StepResult<()> {
     for (limit, value) in &claim.rlimits {
         // Without a user namespace of its own all that the user has running counts.
         let others = match (plan.tier, &plan.identity, limit) {
@@ -155,18 +164,21 @@ pub(crate) fn limit(pid: i32, plan: &Plan, claim: &Claim, supervisor: u32) -> St
         let lowered = resource::lower_limit(pid, limit_of(*limit), *value + others);
         step(format!("limit {limit:?}"), lowered)?;
     }
-    match claim.processors {
-        Some(count) => {
-            let first = usize::try_from(supervisor).unwrap_or(0);
-            // Of an interpreter that was started ahead, each thread that it has.
-            let pinned = tree::threads(pid).and_then(|threads| {
-                let pin = |thread| resource::pin_to_processors(thread, first, count);
-                threads.into_iter().try_for_each(pin)
-            });
-            step("processor affinity", pinned)
-        }
-        None => Ok(()),
-    }
+    Ok(())
+}
+
+/// The claim's processors of one process (0: this one), and of all that it starts. The filter refuses this.
+pub(crate) fn pin(pid: i32, claim: &Claim, supervisor: u32) -> StepResult<()> {
+    let Some(count) = claim.processors else {
+        return Ok(());
+    };
+    let first = usize::try_from(supervisor).unwrap_or(0);
+    // Of an interpreter that was started ahead, each thread that it has.
+    let pinned = tree::threads(pid).and_then(|threads| {
+        let pin = |thread| resource::pin_to_processors(thread, first, count);
+        threads.into_iter().try_for_each(pin)
+    });
+    step("processor affinity", pinned)
 }
 
 /// Maps the one id inside to this process's own outside, as any process may (user_namespaces(7)), and offers the
@@ -176,14 +188,15 @@ pub(crate) fn map_self(plan: &Plan, handed: &Handed) -> StepResult<()> {
         Identity::Own { base } => (base + handed.supervisor, base + handed.supervisor),
         Identity::Server { uid, gid } => (uid, gid),
     };
+    let own = file::open_directory(handed.proc.as_fd(), Path::new("self/."));
+    let own = step("open own process", own)?;
     for (name, text) in [
         ("setgroups", "deny".to_owned()),
         ("uid_map", format!("{INSIDE_ID} {uid} 1\n")),
         ("gid_map", format!("{INSIDE_ID} {gid} 1\n")),
         ("oom_score_adj", "1000".to_owned()),
     ] {
-        let path = Path::new("self").join(name);
-        step(name, file::write_small(handed.proc.as_fd(), &path, &text))?;
+        step(name, file::write_small(own.as_fd(), Path::new(name), &text))?;
     }
     Ok(())
 }
@@ -269,18 +282,15 @@ fn copy_part(payload: &File, part: Part, target: &File) -> io::Result<()> {
     Ok(())
 }
 
-fn open_descriptors(plan: &Plan) -> StepResult<Handles> {
+fn open_descriptors(plan: &Plan, descriptors: &mut Handles) -> StepResult<()> {
     if matches!(plan.program, Program::Worker { .. }) {
-        return Ok(Handles::default());
+        return Ok(());
     }
     let proc = file::open_listing(file::current_directory(), Path::new("/proc"));
-    let proc = step("open /proc", proc)?;
-    Ok(Handles {
-        changes: Some(open_inside(plan, &plan.changes)?),
-        output: Some(open(&plan.layout.output)?),
-        proc: Some(proc),
-        ..Handles::default()
-    })
+    descriptors.proc = Some(step("open /proc", proc)?);
+    descriptors.changes = Some(open_inside(plan, &plan.changes)?);
+    descriptors.output = Some(open(&plan.layout.output)?);
+    Ok(())
 }
 
 /// A directory of the program's. Without a root of its own that may be one of the host's, under its own path.

@@ -40,38 +40,64 @@ pub(super) fn enter(plan: &Plan, handed: &Handed) -> StepResult<OwnRoot> {
     if plan.time_namespace {
         step("time namespace", own_clocks(handed.proc.as_fd()))?;
     }
-    // Before the identity changes: below a home directory only its owner can open the interpreter's tree.
-    let trees = open_trees(plan, handed)?;
-    take_identity(plan, handed)?;
-    let Built { code, layers } = build_root(plan, &trees)?;
-    match plan.refused.pivot_root {
-        true => step("chroot", mount::change_root_to_current_directory())?,
-        false => step("pivot_root", mount::pivot_to_current_directory())?,
-    }
+    let mut built = match plan.root.is_empty() {
+        true => {
+            take_identity(plan, handed)?;
+            Built::default()
+        }
+        false => change_root(plan, handed)?,
+    };
     let sockets = own_host(plan, handed.proc.as_fd())?;
-    let disk = step("pick the root", mount::pick_current_directory())?;
+    let of_sandboxes = match plan.program {
+        Program::Template { .. } => Some(keep_root_for_sandboxes(handed)?),
+        _ => None,
+    };
+    if !plan.upon.is_empty() {
+        built = build_upon(plan)?;
+    }
     Ok(OwnRoot {
-        code,
-        disk,
-        layers,
+        built,
+        of_sandboxes,
         sockets,
     })
 }
 
 pub(super) struct OwnRoot {
-    /// The code directory, writable through this descriptor alone; a worker has none.
-    pub(super) code: Option<OwnedFd>,
-    /// By which the supervisor sizes the disk.
-    pub(super) disk: OwnedFd,
-    pub(super) layers: Option<OwnedFd>,
+    pub(super) built: Built,
+    /// The mounts of which each sandbox that is made from this template has a copy.
+    pub(super) of_sandboxes: Option<OwnedFd>,
     pub(super) sockets: Vec<OwnedFd>,
 }
 
 /// Descriptors to what has no name any more once the root is built.
 #[derive(Default)]
-struct Built {
-    code: Option<OwnedFd>,
-    layers: Option<OwnedFd>,
+pub(super) struct Built {
+    /// The code directory, writable through this descriptor alone; a worker has none.
+    pub(super) code: Option<OwnedFd>,
+    pub(super) layers: Option<OwnedFd>,
+    /// By which the supervisor sizes the disk.
+    pub(super) disk: Option<OwnedFd>,
+}
+
+fn change_root(plan: &Plan, handed: &Handed) -> StepResult<Built> {
+    // Before the identity changes: below a home directory only its owner can open the interpreter's tree.
+    let trees = open_trees(plan, handed)?;
+    take_identity(plan, handed)?;
+    let built = build_root(plan, &trees)?;
+    match plan.refused.pivot_root {
+        true => step("chroot", mount::change_root_to_current_directory())?,
+        false => step("pivot_root", mount::pivot_to_current_directory())?,
+    }
+    Ok(built)
+}
+
+/// Leaves the root of a template to its sandboxes, and goes on in a copy. In what they have a copy of nothing can be
+/// written, whatever the template makes for itself.
+fn keep_root_for_sandboxes(handed: &Handed) -> StepResult<OwnedFd> {
+    let opened = file::open_namespace(handed.proc.as_fd(), Path::new("self/ns/mnt"));
+    let kept = step("open namespace mnt", opened)?;
+    step("mounts of its own", process::unshare(&[NamespaceKind::Mount]))?;
+    Ok(kept)
 }
 
 fn open_trees(plan: &Plan, handed: &Handed) -> StepResult<Vec<OwnedFd>> {
@@ -100,64 +126,147 @@ pub(crate) fn clone_tree(plan: &Plan, tree: &Tree) -> io::Result<OwnedFd> {
     }
 }
 
-fn build_root(plan: &Plan, trees: &[OwnedFd]) -> StepResult<Built> {
-    let mut steps = plan.root.iter();
-    let Some(plan::Step::Root { bytes, files }) = steps.next() else {
-        return Err(crate::wire::Failure {
-            step: "plan".into(),
-            errno: 0,
-            detail: "no root in the plan".into(),
-        });
-    };
+fn no_step(name: &str) -> crate::wire::Failure {
+    crate::wire::Failure {
+        step: "plan".into(),
+        errno: 0,
+        detail: format!("no {name} in the plan"),
+    }
+}
+
+fn new_tmpfs(bytes: u64, files: u64) -> io::Result<OwnedFd> {
     let (size, inodes) = (bytes.to_string(), files.to_string());
     let options = [
         ("size", Some(size.as_str())),
         ("nr_inodes", Some(inodes.as_str())),
         ("mode", Some("0755")),
     ];
-    let root = step("root tmpfs", mount::new_filesystem("tmpfs", &options, READ_WRITE))?;
+    mount::new_filesystem("tmpfs", &options, READ_WRITE)
+}
+
+/// Where a root is built.
+#[derive(Clone, Copy)]
+struct Site<'a> {
+    root: BorrowedFd<'a>,
+    /// Where directories and files are made: in the root, or in the scratch upon it.
+    made: BorrowedFd<'a>,
+    trees: &'a [OwnedFd],
+}
+
+fn build_root(plan: &Plan, trees: &[OwnedFd]) -> StepResult<Built> {
+    let mut steps = plan.root.iter();
+    let Some(plan::Step::Root { bytes, files }) = steps.next() else {
+        return Err(no_step("root"));
+    };
+    let root = step("root tmpfs", new_tmpfs(*bytes, *files))?;
     // Anywhere will do: the mount is reached through its descriptor until pivot_root.
     let attached = mount::attach(root.as_fd(), file::current_directory(), Path::new("/"));
     step("attach root", attached)?;
     step("enter root", process::change_directory_to(root.as_fd()))?;
-    file::set_umask(0);
-    let mut built = Built::default();
-    for action in steps {
-        if *action == plan::Step::SealRoot && !matches!(plan.program, Program::Worker { .. }) {
-            let place = inside(&plan.layout.code);
-            let cloned = mount::clone_tree(root.as_fd(), place);
-            built.code = Some(step("keep code writable", cloned)?);
-        }
-        if let plan::Step::Layers { number, path } = action {
-            let attached = attach_beneath(trees, *number, root.as_fd(), path);
-            built.layers = Some(step(format!("layers {}", path.display()), attached)?);
-        }
-        perform(action, root.as_fd(), trees)?;
+    let site = Site {
+        root: root.as_fd(),
+        made: root.as_fd(),
+        trees,
+    };
+    build(plan, steps, site)
+}
+
+/// Covers what a root that stands already has for others.
+fn build_upon(plan: &Plan) -> StepResult<Built> {
+    let mut steps = plan.upon.iter();
+    let Some(plan::Step::Scratch { bytes, files, path }) = steps.next() else {
+        return Err(no_step("scratch"));
+    };
+    step("enter root", process::change_directory(Path::new("/")))?;
+    let root = file::open_directory(file::current_directory(), Path::new("/"));
+    let root = step("open root", root)?;
+    // Before they are covered.
+    let trees: StepResult<Vec<OwnedFd>> = trees_of_root(plan)
+        .map(|path| {
+            let cloned = mount::clone_tree(root.as_fd(), inside(path));
+            step(format!("open tree {}", path.display()), cloned)
+        })
+        .collect();
+    let scratch = step("scratch tmpfs", new_tmpfs(*bytes, *files))?;
+    let attached = mount::attach(scratch.as_fd(), root.as_fd(), inside(path));
+    step("attach scratch", attached)?;
+    let site = Site {
+        root: root.as_fd(),
+        made: scratch.as_fd(),
+        trees: &trees?,
+    };
+    let built = build(plan, steps, site)?;
+    for (number, path) in trees_of_root(plan).enumerate() {
+        step(format!("attach {}", path.display()), attach(number, site, path))?;
     }
     Ok(built)
 }
 
-fn perform(action: &plan::Step, root: BorrowedFd<'_>, trees: &[OwnedFd]) -> StepResult<()> {
+fn trees_of_root(plan: &Plan) -> impl Iterator<Item = &Path> {
+    plan.upon.iter().filter_map(|step| match step {
+        plan::Step::TreeOfRoot { path } => Some(path.as_path()),
+        _ => None,
+    })
+}
+
+fn build<'a>(plan: &Plan, steps: impl Iterator<Item = &'a plan::Step>, site: Site<'_>) -> StepResult<Built> {
+    use plan::Step as Action;
+    file::set_umask(0); // what is made has the mode that it is made with
+    let mut built = Built::default();
+    for action in steps {
+        let seals_code = match action {
+            Action::SealRoot => !matches!(plan.program, Program::Worker { .. }),
+            Action::Sealed { path } => *path == plan.layout.code,
+            _ => false,
+        };
+        if seals_code {
+            let cloned = mount::clone_tree(site.made, inside(&plan.layout.code));
+            built.code = Some(step("keep code writable", cloned)?);
+        }
+        let layers = match action {
+            Action::Layers { number, path } => attach(*number, site, path).map(|()| Some(path)),
+            Action::LayersOfRoot { path } => Ok(Some(path)),
+            _ => Ok(None),
+        };
+        if let Some(path) = step("layers", layers)? {
+            // Leads there when the next mount has covered it, too.
+            let opened = file::open_directory(site.root, inside(path));
+            built.layers = Some(step("layers", opened)?);
+        }
+        perform(action, site)?;
+    }
+    built.disk = Some(step("pick the disk", mount::pick(site.made))?);
+    Ok(built)
+}
+
+fn perform(action: &plan::Step, site: Site<'_>) -> StepResult<()> {
     use plan::Step as Action;
     let name = |what: &str, path: &Path| format!("{what} {}", path.display());
+    let Site { root, made, .. } = site;
     match action {
-        Action::Root { .. } | Action::Layers { .. } => Ok(()),
+        // These are done before, or after.
+        Action::Root { .. }
+        | Action::Scratch { .. }
+        | Action::TreeOfRoot { .. }
+        | Action::Layers { .. }
+        | Action::LayersOfRoot { .. } => Ok(()),
         Action::Directory { path, mode } => {
-            let made = file::make_directory(root, inside(path), *mode);
+            let made = file::make_directory(made, inside(path), *mode);
             step(name("directory", path), made)
         }
         Action::Link { path, target } => {
-            let made = file::make_link(root, inside(path), target);
+            let made = file::make_link(made, inside(path), target);
             step(name("link", path), made)
         }
         Action::Text { path, content } => {
-            let written = file::make_file(root, inside(path), 0o444)
+            let written = file::make_file(made, inside(path), 0o444)
                 .and_then(|mut file| file.write_all(content.as_bytes()));
             step(name("file", path), written)
         }
-        Action::Tree { number, path } => step(name("attach", path), attach(trees, *number, root, path)),
-        Action::Overlay { lower, path } => step(name("overlay", path), overlay(trees, *lower, root, path)),
-        Action::Writable { path } => step(name("writable", path), keep_writable(root, path)),
+        Action::Tree { number, path } => step(name("attach", path), attach(*number, site, path)),
+        Action::Overlay { lower, path } => step(name("overlay", path), overlay(*lower, site, path)),
+        Action::Writable { path } => step(name("writable", path), show(site, path, None)),
+        Action::Sealed { path } => step(name("sealed", path), show(site, path, Some(READ_ONLY))),
         Action::SealRoot => step("seal root", mount::restrict(root, READ_ONLY, Reach::ThisMount)),
         Action::Pts => step("devpts", pseudo_terminals(root)),
         Action::Proc { shown } => match shown {
@@ -171,37 +280,30 @@ fn perform(action: &plan::Step, root: BorrowedFd<'_>, trees: &[OwnedFd]) -> Step
     }
 }
 
-/// Relative to the new root, which is the working directory.
+/// Relative to the root, which is the working directory.
 fn inside(path: &Path) -> &Path {
     path.strip_prefix("/").unwrap_or(path)
 }
 
-fn attach(trees: &[OwnedFd], number: usize, root: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
-    let tree = trees.get(number);
+fn attach(number: usize, site: Site<'_>, path: &Path) -> io::Result<()> {
+    let tree = site.trees.get(number);
     let tree = tree.ok_or_else(|| io::Error::other("no such tree"))?;
-    mount::attach(tree.as_fd(), root, inside(path))
+    mount::attach(tree.as_fd(), site.root, inside(path))
 }
 
-/// Attaches a tree that the next mount at its place covers. What is returned leads to it all the same.
-fn attach_beneath(
-    trees: &[OwnedFd],
-    number: usize,
-    root: BorrowedFd<'_>,
-    path: &Path,
-) -> io::Result<OwnedFd> {
-    attach(trees, number, root, path)?;
-    file::open_directory(root, inside(path))
-}
-
-fn keep_writable(root: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
-    let same = mount::clone_tree(root, inside(path))?;
-    mount::attach(same.as_fd(), root, inside(path))
+/// Shows what was made at this path there, by a mount of its own.
+fn show(site: Site<'_>, path: &Path, restricted: Option<Attributes>) -> io::Result<()> {
+    let same = mount::clone_tree(site.made, inside(path))?;
+    if let Some(attributes) = restricted {
+        mount::restrict(same.as_fd(), attributes, Reach::ThisMount)?;
+    }
+    mount::attach(same.as_fd(), site.root, inside(path))
 }
 
 /// The lower tree is attached only while the overlay opens it.
-fn overlay(trees: &[OwnedFd], lower: usize, root: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+fn overlay(lower: usize, site: Site<'_>, path: &Path) -> io::Result<()> {
     let place = inside(Path::new(root::OVERLAY_LOWER));
-    attach(trees, lower, root, place)?;
+    attach(lower, site, place)?;
     let options = [
         ("lowerdir", place.to_str()),
         ("upperdir", inside(Path::new(root::UPPER)).to_str()),
@@ -210,7 +312,7 @@ fn overlay(trees: &[OwnedFd], lower: usize, root: BorrowedFd<'_>, path: &Path) -
     ];
     let made = mount::new_filesystem("overlay", &options, READ_WRITE)?;
     mount::detach(place)?;
-    mount::attach(made.as_fd(), root, inside(path))
+    mount::attach(made.as_fd(), site.root, inside(path))
 }
 
 fn pseudo_terminals(root: BorrowedFd<'_>) -> io::Result<()> {

@@ -31,6 +31,9 @@ pub struct Plan {
     /// Trees of the host, opened before the identity changes.
     pub trees: Vec<Tree>,
     pub root: Vec<Step>,
+    /// What comes upon a root that stands already and stays as it is: that of a template, of which each of its
+    /// sandboxes has a copy. Without it, all is in `root`.
+    pub upon: Vec<Step>,
     pub time_namespace: bool,
     /// Steps that are left out, or done otherwise, because a filter refuses them.
     pub refused: Refused,
@@ -176,9 +179,9 @@ pub fn build(spec: JailSpec, host: &Host) -> Result<Plan, PlanError> {
     let identity = identity(host);
     let memory_cgroup = !matches!(host.cgroups, cgroup::Parent::None { .. });
     let full = spec.tier == Tier::Full;
-    let (trees, steps) = match full {
+    let root::Steps { trees, root, upon } = match full {
         true => root::build(&spec, host, identity),
-        false => (Vec::new(), Vec::new()),
+        false => root::Steps::default(),
     };
     let shared = spec.host_workspace.as_ref();
     let changes = match shared.map(|shared| shared.mode) {
@@ -189,7 +192,8 @@ pub fn build(spec: JailSpec, host: &Host) -> Result<Plan, PlanError> {
         tier: spec.tier,
         identity,
         trees,
-        root: steps,
+        root,
+        upon,
         time_namespace: full && host.time_namespaces,
         refused: host.refused,
         landlock: landlock(&spec, host),

@@ -50,8 +50,27 @@ pub enum Step {
         number: usize,
         path: PathBuf,
     },
-    /// Keeps this directory of the root writable when the root becomes read-only.
+    /// The tree of layers that is there already, before something covers it.
+    LayersOfRoot {
+        path: PathBuf,
+    },
+    /// Shows again what the root has there, and the scratch covers.
+    TreeOfRoot {
+        path: PathBuf,
+    },
+    /// A tmpfs of this size upon a root that is read-only. Directories, links and texts that follow are made in it, and
+    /// seen only where one of its directories is shown at the same place of the root.
+    Scratch {
+        bytes: u64,
+        files: u64,
+        path: PathBuf,
+    },
+    /// Keeps this directory writable when the root becomes read-only, or shows that of the scratch.
     Writable {
+        path: PathBuf,
+    },
+    /// Shows this directory of the scratch, read-only.
+    Sealed {
         path: PathBuf,
     },
     SealRoot,
@@ -108,13 +127,21 @@ pub(super) fn too_broad(path: &Path) -> bool {
     !path.is_absolute() || is_home || TOO_BROAD.iter().any(|broad| path == Path::new(broad))
 }
 
-pub(super) fn build(spec: &JailSpec, host: &Host, identity: Identity) -> (Vec<Tree>, Vec<Step>) {
-    let mut root = Root {
-        trees: Vec::new(),
-        layers: None,
-        steps: Vec::new(),
-        made: BTreeSet::new(),
-    };
+#[derive(Default)]
+pub(super) struct Steps {
+    pub(super) trees: Vec<Tree>,
+    pub(super) root: Vec<Step>,
+    pub(super) upon: Vec<Step>,
+}
+
+pub(super) fn build(spec: &JailSpec, host: &Host, identity: Identity) -> Steps {
+    if spec.program == Program::Forked {
+        return Steps {
+            upon: upon(spec),
+            ..Steps::default()
+        };
+    }
+    let mut root = Root::default();
     root.steps.push(Step::Root {
         bytes: spec.limits.private_disk_bytes(),
         files: files_max(spec.limits.private_disk_bytes()),
@@ -124,19 +151,68 @@ pub(super) fn build(spec: &JailSpec, host: &Host, identity: Identity) -> (Vec<Tr
         root.steps.push(Step::SealRoot);
         let shown = ProcEntries::Nothing;
         root.steps.push(Step::Proc { shown });
-        return (root.trees, root.steps);
+        return root.alone();
     }
     root.etc(host);
     root.system(spec, host);
     root.devices(host);
+    if matches!(spec.program, Program::Template { .. }) {
+        // Nothing in it can be written: its sandboxes have it, too.
+        root.places(spec);
+        root.packages(spec);
+        root.steps.push(Step::SealRoot);
+        root.proc(ProcEntries::All);
+        return Steps {
+            upon: upon(spec),
+            ..root.alone()
+        };
+    }
+    root.steps.push(Step::Pts);
     root.own_directories(spec);
+    root.var();
     root.workspace(spec, identity);
     root.packages(spec);
     root.steps.push(Step::SealRoot);
-    root.proc(&spec.program);
-    (root.trees, root.steps)
+    root.proc(shown());
+    root.alone()
 }
 
+/// What a template and each of its sandboxes have for themselves: a tmpfs with what they may write, terminals, and, but
+/// for the template, `/proc`, and a place for a layer that covers all layers.
+fn upon(spec: &JailSpec) -> Vec<Step> {
+    let mut scratch = Root::default();
+    let bytes = spec.limits.private_disk_bytes();
+    scratch.steps.push(Step::Scratch {
+        bytes,
+        files: files_max(bytes),
+        path: spec.layout.workspace.clone(),
+    });
+    scratch.own_directories(spec);
+    scratch.show(&spec.layout.code);
+    // Last, since it covers the scratch itself.
+    let mut own = vec![Step::Pts];
+    if spec.program == Program::Forked {
+        if spec.layers.is_some() {
+            let path = PathBuf::from(PACKAGES);
+            scratch.steps.push(Step::LayersOfRoot { path: path.clone() });
+            scratch.place_of_layer(&path);
+            scratch.show(&path);
+        }
+        own.push(Step::Proc { shown: shown() });
+    }
+    let path = spec.layout.workspace.clone();
+    scratch.directory(&path, 0o755);
+    scratch.steps.push(Step::Writable { path });
+    scratch.show_interpreter(spec);
+    scratch.steps.extend(own);
+    scratch.steps
+}
+
+fn shown() -> ProcEntries {
+    ProcEntries::Only(PROC_SHOWN.map(str::to_owned).into())
+}
+
+#[derive(Default)]
 struct Root {
     trees: Vec<Tree>,
     /// Which of them holds the layers of packages, where `/proc` will cover it.
@@ -146,6 +222,44 @@ struct Root {
 }
 
 impl Root {
+    /// All of it, with nothing upon it.
+    fn alone(self) -> Steps {
+        Steps {
+            trees: self.trees,
+            root: self.steps,
+            upon: Vec::new(),
+        }
+    }
+
+    /// Shows a directory of the scratch, read-only.
+    fn show(&mut self, path: &Path) {
+        let path = path.to_owned();
+        self.steps.push(Step::Sealed { path });
+    }
+
+    /// An interpreter may lie below a directory that is covered.
+    fn show_interpreter(&mut self, spec: &JailSpec) {
+        let layout = &spec.layout;
+        let private = private(spec).map(|(path, _)| path);
+        let covered = [layout.workspace.as_path(), &layout.code]
+            .into_iter()
+            .chain(private);
+        let covered: Vec<&Path> = covered.collect();
+        let is_covered = |path: &Path| covered.iter().any(|covered| path.starts_with(covered));
+        let mut trees: Vec<&PathBuf> = spec.trees.iter().filter(|tree| is_covered(tree)).collect();
+        trees.sort(); // an outer tree, which brings those inside it, before them
+        trees.dedup_by(|inner, outer| inner.starts_with(&**outer));
+        for path in &trees {
+            self.directory(path, 0o755);
+            let path = path.to_path_buf();
+            self.steps.push(Step::TreeOfRoot { path });
+        }
+        let links = spec.links.iter().filter(|(path, _)| is_covered(path));
+        for (path, target) in links.filter(|(path, _)| !trees.iter().any(|tree| path.starts_with(tree))) {
+            self.link(path, target);
+        }
+    }
+
     /// The directory and all above it that are not there yet.
     fn directory(&mut self, path: &Path, mode: u32) {
         if path == Path::new("/") || self.made.contains(path) {
@@ -264,8 +378,8 @@ impl Root {
                 "zero" if !counted => "/dev/full".into(),
                 _ => path.clone(),
             };
+            // Read-only is the node, with its times, and not the device.
             let tree = Tree {
-                writable: true,
                 devices: true,
                 ..Tree::read_only(source)
             };
@@ -281,7 +395,21 @@ impl Root {
             self.link(&Path::new("/dev").join(name), target);
         }
         self.directory(Path::new("/dev/pts"), 0o755);
-        self.steps.push(Step::Pts);
+    }
+
+    fn var(&mut self) {
+        self.directory(Path::new("/var"), 0o755);
+        self.link(Path::new("/var/tmp"), "/tmp");
+    }
+
+    /// Places for what comes upon this root.
+    fn places(&mut self, spec: &JailSpec) {
+        for (path, _) in private(spec) {
+            self.directory(path, 0o755);
+        }
+        self.directory(&spec.layout.code, 0o755);
+        self.directory(&spec.layout.workspace, 0o755);
+        self.var();
     }
 
     fn own_directories(&mut self, spec: &JailSpec) {
@@ -290,18 +418,11 @@ impl Root {
         let packages = spec.layout.workspace.join("node_modules");
         let beside_code = spec.layout.code.join("node_modules");
         self.link(&beside_code, &packages.display().to_string());
-        for (path, mode) in [
-            (spec.layout.tmp.as_path(), 0o1777),
-            (&spec.layout.home, 0o700),
-            (&spec.layout.output, 0o755),
-            (Path::new("/dev/shm"), 0o1777),
-        ] {
+        for (path, mode) in private(spec) {
             self.directory(path, mode);
             let path = path.to_owned();
             self.steps.push(Step::Writable { path });
         }
-        self.directory(Path::new("/var"), 0o755);
-        self.link(Path::new("/var/tmp"), "/tmp");
     }
 
     fn workspace(&mut self, spec: &JailSpec, identity: Identity) {
@@ -334,15 +455,10 @@ impl Root {
     fn packages(&mut self, spec: &JailSpec) {
         let Some(layers) = &spec.layers else { return };
         let path = PathBuf::from(PACKAGES);
-        for part in ["python", "bin"] {
-            self.directory(&path.join(part), 0o755);
-        }
+        self.place_of_layer(&path);
         let modules = path.join("node_modules").display().to_string();
         self.link(Path::new("/node_modules"), &modules);
-        let tree = Tree::read_only(match spec.program {
-            Program::Forked => path.clone(),
-            _ => layers.clone(),
-        });
+        let tree = Tree::read_only(layers.clone());
         if matches!(spec.program, Program::Template { .. }) {
             self.attach(tree, &path);
         } else {
@@ -351,7 +467,13 @@ impl Root {
         }
     }
 
-    fn proc(&mut self, program: &Program) {
+    fn place_of_layer(&mut self, path: &Path) {
+        for part in ["python", "bin"] {
+            self.directory(&path.join(part), 0o755);
+        }
+    }
+
+    fn proc(&mut self, shown: ProcEntries) {
         // made before the root is sealed
         let (seal, path, mode) = (self.steps.len() - 1, PathBuf::from("/proc"), 0o555);
         self.steps.insert(
@@ -364,10 +486,16 @@ impl Root {
         if let Some(number) = self.layers {
             self.steps.push(Step::Layers { number, path });
         }
-        let shown = match program {
-            Program::Template { .. } => ProcEntries::All,
-            _ => ProcEntries::Only(PROC_SHOWN.map(str::to_owned).into()),
-        };
         self.steps.push(Step::Proc { shown });
     }
+}
+
+/// Directories that the program may write, with their modes; but for the workspace, which may be somebody's.
+fn private(spec: &JailSpec) -> [(&Path, u32); 4] {
+    [
+        (spec.layout.tmp.as_path(), 0o1777),
+        (&spec.layout.home, 0o700),
+        (&spec.layout.output, 0o755),
+        (Path::new("/dev/shm"), 0o1777),
+    ]
 }

@@ -14,6 +14,9 @@ impl fmt::Display for Plan {
         for step in &self.root {
             writeln!(f, "root {}", RootStep(step, &self.trees))?;
         }
+        for step in &self.upon {
+            writeln!(f, "upon root {}", RootStep(step, &self.trees))?;
+        }
         for (path, right) in &self.landlock {
             writeln!(f, "landlock {right:?} {}", path.display())?;
         }
@@ -78,6 +81,13 @@ impl fmt::Display for RootStep<'_> {
             Step::Layers { number, path } => {
                 write!(f, "layers {} {} covered", path.display(), access(number))
             }
+            Step::LayersOfRoot { path } => write!(f, "layers {} of the root, covered", path.display()),
+            Step::TreeOfRoot { path } => write!(f, "tree {} of the root", path.display()),
+            Step::Scratch { bytes, files, path } => {
+                let path = path.display();
+                write!(f, "tmpfs {path} {bytes} bytes, {files} files, nosuid nodev")
+            }
+            Step::Sealed { path } => write!(f, "sealed {}", path.display()),
             Step::Writable { path } => write!(f, "writable {}", path.display()),
             Step::SealRoot => f.write_str("seal"),
             Step::Pts => f.write_str("devpts /dev/pts"),

@@ -220,7 +220,10 @@ fn kernel_doors() -> [Refusal; 2] {
 }
 
 /// Calls that would hide open files from the count of them, or hold up their owners.
-fn descriptors() -> [Refusal; 4] {
+fn descriptors() -> [Refusal; 6] {
+    const F_SET_RW_HINT: i32 = 1036;
+    const F_SET_FILE_RW_HINT: i32 = 1038;
+    const HINTS: &str = "is kept with the file, also behind a read-only mount, for other sandboxes to read";
     const LEASES: &str = "other processes that open the file, on the host too, wait for the holder";
     [
         Refusal {
@@ -243,6 +246,18 @@ fn descriptors() -> [Refusal; 4] {
             tests: vec![Test::Is(1, word(libc::F_SETLEASE))],
             when: "F_SETLEASE",
             why: LEASES,
+        },
+        Refusal {
+            call: call!(SYS_fcntl),
+            tests: vec![Test::Is(1, word(F_SET_RW_HINT))],
+            when: "F_SET_RW_HINT",
+            why: HINTS,
+        },
+        Refusal {
+            call: call!(SYS_fcntl),
+            tests: vec![Test::Is(1, word(F_SET_FILE_RW_HINT))],
+            when: "F_SET_FILE_RW_HINT",
+            why: HINTS,
         },
         Refusal {
             call: call!(SYS_fcntl),

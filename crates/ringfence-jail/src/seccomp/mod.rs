@@ -10,7 +10,9 @@ mod table;
 pub use describe::{Row, Verdict, describe};
 
 use arguments::Refusal;
-use ringfence_sys::seccomp::{self, Answer, EAFNOSUPPORT, ENOMEM, ENOSYS, EOPNOTSUPP, EPERM, Program, Rule};
+use ringfence_sys::seccomp::{
+    self, Answer, EAFNOSUPPORT, ENOMEM, ENOSYS, EOPNOTSUPP, EPERM, Program, Refusals,
+};
 use ringfence_types::WorkspaceMode;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, io, sync::OnceLock};
@@ -66,18 +68,39 @@ impl Profile {
     }
 }
 
-/// The filters of a profile, in the order in which they are installed. Compiled once in a process; the helper does it
-/// before it forks, so that a sandbox finds them ready.
-pub fn programs(profile: Profile) -> io::Result<&'static [Program]> {
-    static COMPILED: [OnceLock<Vec<Program>>; 8] = [const { OnceLock::new() }; 8];
+/// The filter of a profile. Compiled once in a process; the helper does it before it forks, so that a sandbox finds it
+/// ready.
+pub fn program(profile: Profile) -> io::Result<&'static Program> {
+    static COMPILED: [OnceLock<Program>; 8] = [const { OnceLock::new() }; 8];
     let slot = &COMPILED[profile.number()];
     match slot.get() {
         Some(compiled) => Ok(compiled),
         None => {
-            let compiled = compile(profile)?;
+            let Ruleset { numbers, refused } = ruleset(profile)?;
+            let compiled = seccomp::compile(&numbers, &refused, Answer::Errno(ENOSYS))?;
             Ok(slot.get_or_init(|| compiled))
         }
     }
+}
+
+/// What the filter of a profile is made of.
+#[derive(Debug)]
+pub struct Ruleset {
+    /// What each number answers; one that is not there answers `ENOSYS`.
+    pub numbers: BTreeMap<u32, Answer>,
+    /// Refused uses. The last that refuses a call says with which error.
+    pub refused: [Refusals; 3],
+}
+
+pub fn ruleset(profile: Profile) -> io::Result<Ruleset> {
+    Ok(Ruleset {
+        numbers: by_number(profile)?,
+        refused: [
+            refusals(arguments::refused(profile), EPERM),
+            refusals(arguments::families(profile), EAFNOSUPPORT),
+            refusals(arguments::uncounted_memory(profile), ENOMEM),
+        ],
+    })
 }
 
 /// Calls that a template may make and its forks may not, with the answer that `Full` gives.
@@ -86,13 +109,13 @@ const OF_TEMPLATES: [(i64, Answer); 2] = [
     (libc::SYS_pidfd_open, Answer::Errno(ENOSYS)),
 ];
 
-/// What a fork of a template installs on top of the template's filters.
+/// What a fork of a template installs on top of the template's filter.
 pub fn of_forks() -> io::Result<Program> {
     let mut answers = BTreeMap::new();
     for (call, answer) in OF_TEMPLATES {
         answers.insert(u32::try_from(call).map_err(io::Error::other)?, answer);
     }
-    seccomp::compile_numbers(&answers, Answer::Allow)
+    seccomp::compile(&answers, &[], Answer::Allow)
 }
 
 /// What a process of ours installs that is to compute and nothing else: it reads and writes what is open, has memory,
@@ -102,52 +125,33 @@ pub fn of_computing() -> io::Result<Program> {
     for (_, call) in table::COMPUTING {
         answers.insert(u32::try_from(*call).map_err(io::Error::other)?, Answer::Allow);
     }
-    seccomp::compile_numbers(&answers, Answer::Errno(EPERM))
+    seccomp::compile(&answers, &[], Answer::Errno(EPERM))
 }
 
 /// Filters more, for programs that see a directory of the host: one that is shared, or, in the tier `landlock`, their
-/// own.
+/// own. The second is for one that may only be read. Where the profile's filter refuses the same, it is with the same
+/// error: either may be installed first.
 pub fn of_host_directories(shared: Option<WorkspaceMode>) -> io::Result<Vec<Program>> {
-    let mut refused = vec![(arguments::set_id_bits(), EPERM)];
+    let mut written = vec![refusals(arguments::set_id_bits(), EPERM)];
     if shared.is_some() {
-        refused.push((arguments::unix_sockets(), EAFNOSUPPORT));
-    }
-    if shared == Some(WorkspaceMode::Ro) {
-        refused.push((arguments::locks(), EOPNOTSUPP));
+        written.push(refusals(arguments::unix_sockets(), EAFNOSUPPORT));
     }
     // Its mode is behind a pointer; libraries fall back to openat.
-    let openat2 = BTreeMap::from([(
-        u32::try_from(libc::SYS_openat2).map_err(io::Error::other)?,
-        Answer::Errno(ENOSYS),
-    )]);
-    let mut programs = vec![seccomp::compile_numbers(&openat2, Answer::Allow)?];
-    for (refusals, errno) in refused {
-        programs.push(refuse(refusals, errno)?);
+    let openat2 = u32::try_from(libc::SYS_openat2).map_err(io::Error::other)?;
+    let openat2 = BTreeMap::from([(openat2, Answer::Errno(ENOSYS))]);
+    let mut programs = vec![seccomp::compile(&openat2, &written, Answer::Allow)?];
+    if shared == Some(WorkspaceMode::Ro) {
+        let read = [refusals(arguments::locks(), EOPNOTSUPP)];
+        programs.push(seccomp::compile(&BTreeMap::new(), &read, Answer::Allow)?);
     }
     Ok(programs)
 }
 
-fn refuse(refusals: Vec<Refusal>, errno: i32) -> io::Result<Program> {
-    let rules: Vec<Rule> = refusals.into_iter().map(Refusal::rule).collect();
-    seccomp::compile(&rules, Answer::Errno(errno), Answer::Allow)
-}
-
-/// Install order matters: among refusals the kernel takes the errno of the filter that was installed last. The first
-/// filter answers by number; those after it refuse uses of what it allows, and do not overlap.
-fn compile(profile: Profile) -> io::Result<Vec<Program>> {
-    let mut programs = vec![seccomp::compile_numbers(
-        &by_number(profile)?,
-        Answer::Errno(ENOSYS),
-    )?];
-    let by_argument = [
-        (arguments::refused(profile), EPERM),
-        (arguments::families(profile), EAFNOSUPPORT),
-        (arguments::uncounted_memory(profile), ENOMEM),
-    ];
-    for (refusals, errno) in by_argument {
-        programs.push(refuse(refusals, errno)?);
+fn refusals(all: Vec<Refusal>, errno: i32) -> Refusals {
+    Refusals {
+        rules: all.into_iter().map(Refusal::rule).collect(),
+        answer: Answer::Errno(errno),
     }
-    Ok(programs)
 }
 
 fn by_number(profile: Profile) -> io::Result<BTreeMap<u32, Answer>> {

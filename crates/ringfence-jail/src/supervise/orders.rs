@@ -4,10 +4,8 @@ use super::Sandbox;
 use crate::{
     EgressSpec,
     attach::{egress::EgressTarget, layer::LayerTarget},
-    forked::Forked,
     wire::{self, Cause, Event, Failure, InitOrder, Order},
 };
-use ringfence_sys::process::{self, Kill};
 use ringfence_types::Limits;
 use std::{
     io,
@@ -63,8 +61,8 @@ impl Sandbox<'_> {
 
     /// A program that has ended meanwhile is told by its end.
     fn interrupt(&self) {
-        drop(match self.forked.as_ref().and_then(Forked::process) {
-            Some(fork) => process::kill_group_of(fork, Kill::Interrupt),
+        drop(match &self.forked {
+            Some(forked) => forked.interrupt(),
             None => wire::send(self.link.as_fd(), &InitOrder::Interrupt, &[]),
         });
     }

@@ -1,7 +1,7 @@
 //! Classic BPF as seccomp runs it (kernel/seccomp.c, `seccomp_run_filters`), so that tests judge the compiled filters
 //! and not the tables that they were made from.
 
-use ringfence_jail::seccomp::{Profile, programs};
+use ringfence_jail::seccomp::{Profile, program};
 use ringfence_sys::seccomp::Program;
 use std::{collections::BTreeSet, fmt};
 
@@ -55,28 +55,36 @@ pub fn plain(number: i64) -> Call {
     }
 }
 
-/// From the newest filter to the oldest; an older one counts only where it is stricter.
+/// What the filter of a profile says.
 pub fn judge(profile: Profile, call: Call) -> Judgement {
-    judge_by(programs(profile).unwrap(), call)
+    let mut offsets = BTreeSet::new();
+    let answer = judge_by(&lines([program(profile).unwrap()]), &call, |offset| {
+        offsets.insert(offset);
+    });
+    Judgement { answer, offsets }
 }
 
-/// The same of these filters.
-pub fn judge_by(programs: &[Program], call: Call) -> Judgement {
-    let mut offsets = BTreeSet::new();
+/// The instructions of filters, in the order in which they are installed.
+pub fn lines<'a>(programs: impl IntoIterator<Item = &'a Program>) -> Vec<Vec<Line>> {
+    let programs = programs.into_iter();
+    programs.map(Program::instructions).collect()
+}
+
+/// What these filters say together: from the newest to the oldest; an older one counts only where it is stricter.
+pub fn judge_by(filters: &[Vec<Line>], call: &Call, mut looked_at: impl FnMut(u32)) -> Answer {
     let mut strictest = 0x7fff_0000;
-    for program in programs.iter().rev() {
-        let value = run(&program.instructions(), &call, &mut offsets);
+    for filter in filters.iter().rev() {
+        let value = run(filter, call, &mut looked_at);
         if severity(value) < severity(strictest) {
             strictest = value;
         }
     }
-    let answer = match (strictest & 0xffff_0000, strictest & 0xffff) {
+    match (strictest & 0xffff_0000, strictest & 0xffff) {
         (0x7fff_0000, _) => Answer::Allow,
         (0x0005_0000, errno) => Answer::Errno(i32::try_from(errno).unwrap()),
         (0x8000_0000, _) => Answer::KillProcess,
         (action, _) => panic!("no filter of ours answers {action:#x}"),
-    };
-    Judgement { answer, offsets }
+    }
 }
 
 pub fn answer(profile: Profile, call: Call) -> Answer {
@@ -88,14 +96,17 @@ fn severity(value: u32) -> i32 {
     i32::from_ne_bytes((value & 0xffff_0000).to_ne_bytes())
 }
 
-fn run(program: &[(u16, u8, u8, u32)], call: &Call, offsets: &mut BTreeSet<u32>) -> u32 {
+/// Code, jump if true, jump if false, operand.
+pub type Line = (u16, u8, u8, u32);
+
+fn run(program: &[Line], call: &Call, looked_at: &mut impl FnMut(u32)) -> u32 {
     let (mut at, mut accumulator) = (0, 0);
     loop {
         let (code, jump_true, jump_false, operand) = program[at];
         at += 1;
         let holds = match code {
             0x20 => {
-                offsets.insert(operand);
+                looked_at(operand);
                 accumulator = word(call, operand);
                 continue;
             }

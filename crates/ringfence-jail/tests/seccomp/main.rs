@@ -12,6 +12,7 @@ mod golden;
 mod live;
 mod machine;
 mod shape;
+mod whole;
 
 use ringfence_jail::seccomp::Profile;
 

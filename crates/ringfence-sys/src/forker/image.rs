@@ -1,13 +1,16 @@
-//! The part of a Python template that forks: a shared object of its own, which the interpreter loads and calls. No
-//! Python runs between a fork and its walls.
+//! The part of a template that forks: a shared object of its own, which the interpreter loads and calls. No Python and
+//! no JavaScript runs between a fork and its walls.
 //!
 //! [`serve`] waits for orders and forks one child for each. The child enters the namespaces that came with the order,
-//! gives up every right, and returns to Python, which waits for the claim and calls [`confine`]. In the parent it never
-//! returns: it reports each child's end, and ends the process when the connection for orders is closed.
+//! gives up every right, and returns to the interpreter, which waits for the claim and calls [`confine`]. In the parent
+//! it never returns: it reports each child's end, and ends the process when the connection for orders is closed.
 //!
-//! There is no C library here, so that the object fits every Python; of that it needs only `memset`.
+//! There is no C library here, so that the object fits every Python; of that it needs only `memset`. For Node.js it is
+//! compiled once more, with what that needs ([`node`]).
 #![no_std]
 
+#[cfg(node)]
+mod node;
 mod system;
 
 use core::{ffi::c_char, panic::PanicInfo};
@@ -16,7 +19,7 @@ use system::{
     number, poll, receive, send,
 };
 
-/// Written by Python, with ctypes.
+/// Written by Python, with ctypes, or by [`node`].
 #[repr(C)]
 pub struct Setup {
     /// Where orders come from.
@@ -291,6 +294,9 @@ unsafe fn raise_walls(setup: &Setup, order: &Received, workspace: &[u8]) -> Resu
             ))?;
         }
         let more = given.get(GIVEN..times).unwrap_or_default();
+        // To Node.js the time goes on: where it has begun at a time that is still to come, it ends itself.
+        #[cfg(node)]
+        let more = &more[..0];
         for namespace in given[..JOINED].iter().chain(more) {
             Step::Namespaces.take(call(SystemCall::Setns, [number(*namespace), 0]))?;
         }
@@ -311,14 +317,18 @@ unsafe fn raise_walls(setup: &Setup, order: &Received, workspace: &[u8]) -> Resu
         if let Some(whole) = setup.whole.as_ref() {
             (whole.in_child)(); // which may close files of its own
         }
-        Step::Descriptors.take(call(
-            SystemCall::CloseRange,
-            [number(REPLY_NUMBER) + 1, u32::MAX as usize, 0],
-        ))?;
+        #[cfg(node)]
+        Step::Descriptors.take(node::begin_anew())?;
+        #[cfg(not(node))]
+        Step::Descriptors.take(close_from(number(REPLY_NUMBER) + 1))?;
     }
     send(REPLY_NUMBER, &[READY, 0, 0, 0, 0], None);
     close(REPLY_NUMBER);
     Ok(())
+}
+
+unsafe fn close_from(first: usize) -> Returned {
+    unsafe { call(SystemCall::CloseRange, [first, u32::MAX as usize, 0]) }
 }
 
 const O_CLOEXEC: usize = 0o2_000_000;

@@ -14,15 +14,20 @@ const fn number_of(x86_64: usize, aarch64: usize) -> usize {
 #[rustfmt::skip]
 #[repr(usize)]
 #[derive(Clone, Copy)]
+#[cfg_attr(not(node), expect(dead_code, reason = "some are for Node.js"))]
 pub enum SystemCall {
+    Read = number_of(0, 63),
     Write = number_of(1, 64),
     Close = number_of(3, 57),
+    Madvise = number_of(28, 233),
     Dup = number_of(32, 23),
     Sendmsg = number_of(46, 211),
     Recvmsg = number_of(47, 212),
     Clone = number_of(56, 220),
     Wait4 = number_of(61, 260),
+    Getpid = number_of(39, 172),
     Kill = number_of(62, 129),
+    Fcntl = number_of(72, 25),
     Chdir = number_of(80, 49),
     Umask = number_of(95, 166),
     Setsid = number_of(112, 157),
@@ -31,10 +36,15 @@ pub enum SystemCall {
     Capset = number_of(126, 91),
     Statfs = number_of(137, 43),
     Prctl = number_of(157, 167),
+    Gettid = number_of(186, 178),
     ExitGroup = number_of(231, 94),
+    Openat = number_of(257, 56),
+    Readlinkat = number_of(267, 78),
     Ppoll = number_of(271, 73),
+    Eventfd2 = number_of(290, 19),
     Dup3 = number_of(292, 24),
     Setns = number_of(308, 268),
+    Getrandom = number_of(318, 278),
     // The same on every machine.
     PidfdOpen = 434,
     CloseRange = 436,
@@ -119,10 +129,20 @@ pub struct PollFd {
 pub const POLLIN: i16 = 1;
 
 pub fn poll(polled: &mut [PollFd]) -> Returned {
+    wait_for(polled, 0)
+}
+
+#[cfg(node)]
+pub fn poll_for(polled: &mut [PollFd], seconds: usize) -> Returned {
+    let time = [seconds, 0];
+    wait_for(polled, address(time.as_ptr()))
+}
+
+fn wait_for(polled: &mut [PollFd], time: usize) -> Returned {
     unsafe {
         call(
             SystemCall::Ppoll,
-            [address(polled.as_mut_ptr()), polled.len(), 0, 0, 0],
+            [address(polled.as_mut_ptr()), polled.len(), time, 0, 0],
         )
     }
 }

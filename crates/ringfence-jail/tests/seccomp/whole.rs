@@ -1,0 +1,285 @@
+//! One filter answers what several would. The reference is compiled part by part, by another compiler where arguments
+//! are looked at, and judged as the kernel judges filters upon each other. A filter compares words of the call with
+//! constants; so it is enough to try, of each word, all values that any of these comparisons tells apart.
+
+use crate::machine::{self, Call, I386, Line, NATIVE};
+use ringfence_jail::seccomp::{Profile, Ruleset, of_host_directories, program, ruleset};
+use ringfence_sys::seccomp::{Answer, Refusals, Rule, Test, compile};
+use ringfence_types::WorkspaceMode;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+fn profiles() -> Vec<Profile> {
+    let counted = |memory_cgroup| {
+        [
+            Profile::Full { memory_cgroup },
+            Profile::Template { memory_cgroup },
+            Profile::Landlock {
+                memory_cgroup,
+                servers_user: true,
+            },
+            Profile::Landlock {
+                memory_cgroup,
+                servers_user: false,
+            },
+        ]
+    };
+    [true, false].into_iter().flat_map(counted).collect()
+}
+
+/// A filter for each part, in the order in which they would be installed.
+fn apart(profile: Profile) -> Vec<Vec<Line>> {
+    let Ruleset { numbers, refused } = ruleset(profile).unwrap();
+    let by_number = compile(&numbers, &[], Answer::Errno(libc::ENOSYS)).unwrap();
+    let by_argument = refused.iter().map(by_other_compiler);
+    machine::lines([&by_number])
+        .into_iter()
+        .chain(by_argument)
+        .collect()
+}
+
+fn by_other_compiler(refusals: &Refusals) -> Vec<Line> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
+    let (whole, tested): (Vec<&Rule>, _) = refusals.rules.iter().partition(|rule| rule.tests.is_empty());
+    for rule in tested {
+        let conditions = rule.tests.iter().copied().map(condition).collect();
+        let compiled = SeccompRule::new(conditions).unwrap();
+        rules.entry(rule.number).or_default().push(compiled);
+    }
+    // To it a call without rules matches always; rules beside it would take that away.
+    rules.extend(whole.iter().map(|rule| (rule.number, Vec::new())));
+    let Answer::Errno(errno) = refusals.answer else {
+        panic!("refused by {:?}", refusals.answer);
+    };
+    let refuse = SeccompAction::Errno(errno.unsigned_abs());
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch).unwrap();
+    let program = BpfProgram::try_from(filter).unwrap();
+    let lines = program.iter().map(|line| (line.code, line.jt, line.jf, line.k));
+    lines.collect()
+}
+
+fn condition(test: Test) -> SeccompCondition {
+    use SeccompCmpArgLen::{Dword, Qword};
+    let (argument, length, compared, value) = match test {
+        Test::Is(argument, value) => (argument, Dword, SeccompCmpOp::Eq, value.into()),
+        Test::IsNot(argument, value) => (argument, Dword, SeccompCmpOp::Ne, value.into()),
+        Test::MaskIs(argument, mask, value) => {
+            (argument, Dword, SeccompCmpOp::MaskedEq(mask.into()), value.into())
+        }
+        Test::Above(argument, value) => (argument, Qword, SeccompCmpOp::Gt, value),
+    };
+    SeccompCondition::new(argument, length, compared, value).unwrap()
+}
+
+/// What filters compare a word of the call with.
+#[derive(Default)]
+struct Compared {
+    values: BTreeSet<u32>,
+    /// All bits that are looked at one by one.
+    bits: u32,
+}
+
+const NUMBER: u32 = 0;
+const ARCHITECTURE: u32 = 4;
+
+/// What is in the accumulator: a word of the call, as it is or under a mask.
+type Loaded = (u32, Option<u32>);
+
+/// Follows every way through a filter that calls of this number can take; without a number, every way.
+fn compared(filter: &[Line], number: Option<u32>, found: &mut BTreeMap<u32, Compared>) {
+    let mut waiting = vec![(0_usize, (ARCHITECTURE, None))];
+    let mut seen: BTreeSet<(usize, Loaded)> = BTreeSet::new();
+    while let Some((at, loaded)) = waiting.pop() {
+        if !seen.insert((at, loaded)) {
+            continue;
+        }
+        let (code, jump_true, jump_false, operand) = filter[at];
+        match code {
+            0x20 => waiting.push((at + 1, (operand, None))),
+            0x54 => {
+                assert_eq!(loaded.1, None, "one mask at a time");
+                waiting.push((at + 1, (loaded.0, Some(operand))));
+            }
+            0x05 => waiting.push((at + 1 + operand as usize, loaded)),
+            0x06 => {}
+            0x15 | 0x25 | 0x35 => {
+                let compared = found.entry(loaded.0).or_default();
+                match loaded.1 {
+                    Some(mask) => compared.bits |= mask,
+                    None => _ = compared.values.insert(operand),
+                }
+                let holds = |number: u32| match code {
+                    0x15 => number == operand,
+                    0x25 => number > operand,
+                    _ => number >= operand,
+                };
+                let known = number.filter(|_| loaded.0 == NUMBER).map(holds);
+                for (branch, skip) in [(true, jump_true), (false, jump_false)] {
+                    if known.is_none_or(|known| known == branch) {
+                        waiting.push((at + 1 + usize::from(skip), loaded));
+                    }
+                }
+            }
+            other => panic!("instruction {other:#x} is not one that these filters use"),
+        }
+    }
+}
+
+/// A bit that no filter looks at and no value has, so that what has it equals no value.
+fn strange_bit(compared: &Compared) -> u32 {
+    let with_bits = |value: &u32, bit: u32| value & bit != 0 && value & !bit & !compared.bits == 0;
+    let used =
+        |bit: &u32| compared.bits & bit != 0 || compared.values.iter().any(|value| with_bits(value, *bit));
+    let free = (0..32).map(|at| 1 << at).rev().find(|bit| !used(bit));
+    free.unwrap()
+}
+
+/// Of a word, a value for each answer that the comparisons can give together: every constant and its neighbours, and
+/// every combination of the bits, with and without more.
+fn tried(compared: &Compared) -> BTreeSet<u32> {
+    let around = |value: &u32| [value.wrapping_sub(1), *value, value.wrapping_add(1)];
+    let mut tried: BTreeSet<u32> = compared.values.iter().flat_map(around).collect();
+    tried.extend([0, u32::MAX]);
+    let strange = strange_bit(compared);
+    assert!(compared.bits.count_ones() <= 12, "{:#x}", compared.bits);
+    let mut subset = compared.bits;
+    loop {
+        tried.extend([subset, subset | strange]);
+        if subset == 0 {
+            return tried;
+        }
+        subset = (subset - 1) & compared.bits;
+    }
+}
+
+/// Every combination of the arguments' words that is to be tried.
+fn arguments(words: &[(u32, Vec<u32>)], act: &mut impl FnMut([u64; 6])) {
+    fn go(words: &[(u32, Vec<u32>)], so_far: [u64; 6], act: &mut impl FnMut([u64; 6])) {
+        let [(offset, values), rest @ ..] = words else {
+            return act(so_far);
+        };
+        let (argument, is_high) = ((*offset as usize - 16) / 8, !offset.is_multiple_of(8));
+        for value in values {
+            let mut next = so_far;
+            next[argument] |= u64::from(*value) << if is_high { 32 } else { 0 };
+            go(rest, next, act);
+        }
+    }
+    go(words, [0; 6], act);
+}
+
+/// Calls that were compared, and those of them that the filters refuse.
+#[derive(Debug, Default)]
+struct Checked {
+    calls: u64,
+    refused: u64,
+}
+
+/// Both say the same of every call, told apart by anything that either looks at.
+fn check_same(name: &str, one: &[Vec<Line>], other: &[Vec<Line>]) -> Checked {
+    let both = || one.iter().chain(other);
+    let mut all = BTreeMap::new();
+    both().for_each(|filter| compared(filter, None, &mut all));
+    let mut numbers = tried(&all[&NUMBER]);
+    numbers.extend(0..1024);
+    let mut architectures = tried(&all[&ARCHITECTURE]);
+    architectures.extend([I386, NATIVE ^ 0x8000_0000, 0xc000_00b7, 0xc000_003e]);
+    let mut checked = Checked::default();
+    for number in numbers {
+        let mut words = BTreeMap::new();
+        both().for_each(|filter| compared(filter, Some(number), &mut words));
+        let words = words.iter().filter(|(offset, _)| **offset >= 16);
+        let words: Vec<(u32, Vec<u32>)> = words
+            .map(|(offset, compared)| (*offset, tried(compared).into_iter().collect()))
+            .collect();
+        let mut compare = |arch, arguments| {
+            let call = Call {
+                arch,
+                number: i64::from(number),
+                arguments,
+            };
+            let [first, second] = [one, other].map(|filters| machine::judge_by(filters, &call, |_| {}));
+            assert_eq!(first, second, "{name}: {call:x?}");
+            checked.calls += 1;
+            checked.refused += u64::from(first != machine::Answer::Allow);
+        };
+        architectures.iter().for_each(|arch| compare(*arch, [0; 6]));
+        arguments(&words, &mut |arguments| compare(NATIVE, arguments));
+    }
+    checked
+}
+
+#[test]
+fn one_filter_answers_what_a_filter_for_each_part_would() {
+    for profile in profiles() {
+        let (one, apart) = (machine::lines([program(profile).unwrap()]), apart(profile));
+        let checked = check_same(&format!("{profile:?}"), &one, &apart);
+        let lines = |filters: &[Vec<Line>]| filters.iter().map(Vec::len).sum::<usize>();
+        println!(
+            "{profile:?}: {checked:?}, {} lines for {}",
+            lines(&one),
+            lines(&apart)
+        );
+        assert!(checked.calls > 12_000 && checked.refused > 10_000, "{checked:?}");
+        assert!(checked.calls > checked.refused + 500, "{checked:?}");
+    }
+}
+
+/// What a program is filtered by that sees a directory of the host, whichever is installed first.
+#[test]
+fn filters_for_host_directories_answer_alike_above_and_below_the_filter_of_the_profile() {
+    for profile in profiles() {
+        let shared = [None, Some(WorkspaceMode::Rw), Some(WorkspaceMode::Ro)];
+        for more in shared.map(|shared| of_host_directories(shared).unwrap()) {
+            let own = program(profile).unwrap();
+            let above = machine::lines(std::iter::once(own).chain(&more));
+            let below = machine::lines(more.iter().chain([own]));
+            let checked = check_same(&format!("{profile:?}"), &above, &below);
+            assert!(checked.refused > 10_000, "{checked:?}");
+        }
+    }
+}
+
+/// The comparison finds a difference in one value of one argument, in one errno, and in one number.
+#[test]
+fn a_filter_that_differs_in_one_place_is_found() {
+    let profile = Profile::Full { memory_cgroup: true };
+    let whole = machine::lines([program(profile).unwrap()]);
+    let differs = |change: &dyn Fn(&mut Line) -> bool| {
+        let mut changed = whole.clone();
+        let line = changed[0].iter_mut().find_map(|line| change(line).then_some(()));
+        assert!(line.is_some());
+        std::panic::catch_unwind(|| check_same("changed", &whole, &changed)).is_err()
+    };
+    let set = |line: &mut Line, from: Line, to: Line| {
+        let is_it = *line == from;
+        if is_it {
+            *line = to;
+        }
+        is_it
+    };
+    let ioctl = u32::try_from(libc::TIOCGWINSZ).unwrap();
+    let is_ioctl = |line: &mut Line| {
+        let found = line.0 == 0x15 && line.3 == ioctl;
+        line.3 ^= u32::from(found);
+        found
+    };
+    assert!(differs(&is_ioctl));
+    let errno = |errno: i32| 0x0005_0000 | errno.unsigned_abs();
+    let memory = (0x06, 0, 0, errno(libc::ENOMEM));
+    assert!(differs(&|line| set(
+        line,
+        memory,
+        (0x06, 0, 0, errno(libc::EPERM))
+    )));
+    let allow = (0x06, 0, 0, 0x7fff_0000);
+    assert!(differs(&|line| set(
+        line,
+        allow,
+        (0x06, 0, 0, errno(libc::ENOSYS))
+    )));
+    assert!(!differs(&|_| true));
+}
