@@ -13,6 +13,7 @@ use ringfence_redact::Redactor;
 use ringfence_types::{ErrorCode, ExecutionResult, ExitKind, Language, Namespace, RequestError, SessionId};
 use serde::Serialize;
 use std::{
+    borrow::Cow,
     collections::{BTreeSet, HashMap, VecDeque},
     pin::pin,
     sync::{Arc, Mutex, MutexGuard},
@@ -26,8 +27,8 @@ const ENTRY_BYTES: usize = 1 << 10;
 const LINE_BYTES_MAX: usize = 1000;
 const LINE_CHARS_MAX: usize = 80;
 
-/// A result that has more output is told to its caller and not kept.
-const RESULT_BYTES_MAX: usize = 16 << 20;
+/// What each stream of a result may take of the memory for all of them, so that a long one does not push itself out.
+const STREAM_SHARE: usize = 8;
 
 /// What an execution is and what became of it, in a line.
 #[derive(Clone, Debug, Serialize)]
@@ -190,7 +191,7 @@ impl Executions {
         };
         let json = result
             .map_err(|error| error.clone().for_execution(id))
-            .and_then(written);
+            .and_then(|result| written(result, self.settings.bytes_max / STREAM_SHARE));
         let mut state = lock(&self.state);
         let Some(entry) = state.entries.get_mut(id) else {
             return;
@@ -297,19 +298,21 @@ impl Entry {
     }
 }
 
-fn written(result: &ExecutionResult) -> Result<Arc<Vec<u8>>, RequestError> {
-    if result.stdout.len() + result.stderr.len() > RESULT_BYTES_MAX {
-        return Err(RequestError::new(
-            ErrorCode::NotFound,
-            format!(
-                "its output has more than {} MiB, which are not kept.",
-                RESULT_BYTES_MAX >> 20
-            ),
-            "Write such output into a file, which is an artifact (get_artifacts).",
-        )
-        .for_execution(&result.execution_id));
+/// As it is kept: of a long stream its beginning.
+fn written(result: &ExecutionResult, stream_bytes_max: usize) -> Result<Arc<Vec<u8>>, RequestError> {
+    let mut kept = Cow::Borrowed(result);
+    if result.stdout.len().max(result.stderr.len()) > stream_bytes_max {
+        let kept = kept.to_mut();
+        let truncated = &mut kept.truncated;
+        for (stream, is_cut) in [
+            (&mut kept.stdout, &mut truncated.stdout),
+            (&mut kept.stderr, &mut truncated.stderr),
+        ] {
+            *is_cut |= stream.len() > stream_bytes_max;
+            stream.truncate(stream.floor_char_boundary(stream_bytes_max));
+        }
     }
-    let json = serde_json::to_vec(result);
+    let json = serde_json::to_vec(&*kept);
     json.map(Arc::new)
         .map_err(|error| store::fault(error.to_string()))
 }

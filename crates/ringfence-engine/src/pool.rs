@@ -51,15 +51,6 @@ impl Purpose {
             Self::Parser => None,
         }
     }
-
-    /// Processes and threads of a sandbox that waits: supervisor, pid 1 and the interpreter's.
-    fn tasks(self) -> u64 {
-        match self {
-            Self::Program(Language::Node) => 10,
-            Self::Program(Language::Python) | Self::Data => 3,
-            Self::Program(_) | Self::Parser => 2,
-        }
-    }
 }
 
 /// Sandboxes of one plan.
@@ -302,9 +293,18 @@ impl Pool {
         living.map_or(&self.told, |living| &living.template.imported)
     }
 
+    /// Processes and threads of a sandbox that waits: supervisor, pid 1 and the interpreter's.
+    fn tasks(&self) -> u64 {
+        match self.purpose {
+            Purpose::Program(Language::Node) if self.template_plan.is_none() => 10,
+            Purpose::Program(Language::Node | Language::Python) | Purpose::Data => 3,
+            Purpose::Program(_) | Purpose::Parser => 2,
+        }
+    }
+
     /// Processes and threads of its sandboxes that are still to be made.
     pub(crate) fn tasks_to_come(&self) -> u64 {
-        self.purpose.tasks() * self.target.saturating_sub(self.ready.len()) as u64
+        self.tasks() * self.target.saturating_sub(self.ready.len()) as u64
     }
 
     /// Whether its interpreter has none of the modules for which the pool is there.

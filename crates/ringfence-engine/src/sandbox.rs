@@ -3,7 +3,7 @@
 
 use crate::{
     backend::Native,
-    language::{self, Imports, Launch, Prepared},
+    language::{self, Launch, Prepared, TemplateOf},
     policy::{Grant, reach},
     policy_store::PolicyStore,
     pool::Pools,
@@ -12,13 +12,18 @@ use crate::{
     settings::{RuntimeSettings, WarmSettings},
 };
 use ringfence_jail::{
-    Claim, ClaimSpec, HostWorkspace, JailSpec, LayerName, Layout, PACKAGES, Part, Plan, Program, Run,
+    Claim, ClaimSpec, Forker, HostWorkspace, JailSpec, LayerName, Layout, PACKAGES, Part, Plan, Program, Run,
     Written, client,
 };
 use ringfence_types::{
     ExecuteRequest, Isolation, Language, Limits, RequestError, Tier, WorkspaceMode, WorkspaceSource,
 };
-use std::{borrow::Cow, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 use tokio::sync::Semaphore;
 use zeroize::{Zeroize, Zeroizing};
 
@@ -40,6 +45,8 @@ pub(crate) struct Sandboxes {
     pub(crate) warm: WarmSettings,
     /// Forks of one template that may live at once.
     pub(crate) forks_max: usize,
+    /// A template of Node.js has turned out not to be one.
+    pub(crate) node_does_not_fork: AtomicBool,
     pub(crate) state_dir: PathBuf,
     pub(crate) layers: PathBuf,
     pub(crate) policy: Arc<PolicyStore>,
@@ -51,19 +58,24 @@ pub(crate) struct Sandboxes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
     Claimed,
-    /// Before the claim, which tells it what to run: Node.js, and Python where there are no templates.
+    /// Before the claim, which tells it what to run: where there are no templates.
     Ahead(Language),
     /// Before it, as a fork of a template.
     Forked,
-    /// It is the template with these imports.
-    Template(Imports),
+    /// It is the template.
+    Template(TemplateOf),
 }
 
 /// Can the request's interpreter be there before the request: then it does not see what the environment would have told
-/// it at its start. Node.js can raise no wall around itself once it has started, and a directory of the host needs one.
-pub(crate) fn can_start_ahead(request: &ExecuteRequest, lease: &SecretLease) -> bool {
-    let alters_walls = request.workspace != WorkspaceSource::Private;
-    !(request.language.runs_as() == Language::Node && (lease.inspection.is_some() || alters_walls))
+/// it at its start. Where Node.js is not forked it can raise no wall around itself once it has started, and a directory
+/// of the host needs one.
+pub(crate) fn can_start_ahead(
+    request: &ExecuteRequest,
+    lease: &SecretLease,
+    node: Option<TemplateOf>,
+) -> bool {
+    let needs_a_wall = request.workspace != WorkspaceSource::Private && node.is_none();
+    !(request.language.runs_as() == Language::Node && (lease.inspection.is_some() || needs_a_wall))
         && !request
             .env
             .keys()
@@ -272,12 +284,21 @@ impl Sandboxes {
             Start::Forked => return Program::Forked,
             Start::Ahead(Language::Python) => language::python_ahead(&interpreter),
             Start::Ahead(_) => language::node_ahead(&interpreter, &warm.preload_node),
-            Start::Template(imports) => language::template(&interpreter, imports, &warm.preload_python),
+            Start::Template(TemplateOf::Python(imports)) => {
+                language::template(&interpreter, imports, &warm.preload_python)
+            }
+            Start::Template(TemplateOf::Node) => language::node_template(&interpreter, &warm.preload_node),
         };
         let environment = [environment(layout, &toolchain.on_path), env].concat();
-        match start {
-            Start::Template(_) => Program::Template { argv, environment },
-            _ => Program::Ahead { argv, environment },
+        let forker = match start {
+            Start::Template(TemplateOf::Python(_)) => Forker::Python,
+            Start::Template(TemplateOf::Node) => Forker::Node,
+            _ => return Program::Ahead { argv, environment },
+        };
+        Program::Template {
+            argv,
+            environment,
+            forker,
         }
     }
 

@@ -238,9 +238,10 @@ impl SoFar {
         self.grown.notify_waiters();
     }
 
+    /// As the result will have them: a character whose end has not come is not there yet.
     pub(crate) fn texts(&self) -> [String; 2] {
         let kept = lock(&self.streams);
-        [0, 1].map(|at| String::from_utf8_lossy(&kept[at]).into_owned())
+        [0, 1].map(|at| String::from_utf8_lossy(whole_characters(&kept[at])).into_owned())
     }
 
     /// What comes after these offsets, of the first stream that has more.
@@ -251,6 +252,18 @@ impl SoFar {
         let bytes = kept[at][given[at]..].to_vec();
         given[at] = kept[at].len();
         Some(OutputChunk { stream, bytes })
+    }
+}
+
+/// Without the beginning of a character at the end.
+fn whole_characters(bytes: &[u8]) -> &[u8] {
+    let last = bytes.utf8_chunks().last();
+    let invalid = last.map_or(&[][..], |chunk| chunk.invalid());
+    let is_cut = std::str::from_utf8(invalid).is_err_and(|error| error.error_len().is_none());
+    if is_cut {
+        &bytes[..bytes.len() - invalid.len()]
+    } else {
+        bytes
     }
 }
 

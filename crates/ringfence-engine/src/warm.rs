@@ -4,7 +4,7 @@
 
 use crate::{
     backend::{Sandbox, Template},
-    language::{Imports, PREPARE},
+    language::{Imports, PREPARE, TemplateOf},
     pool::{Made, MadeFrom, Pool, Purpose},
     runtimes::{self, Toolchain},
     sandbox::{Sandboxes, Start},
@@ -13,7 +13,7 @@ use ringfence_jail::Plan;
 use ringfence_types::{ExecuteRequest, Language, RequestError, Tier};
 use std::{
     collections::HashSet,
-    sync::{Arc, Weak},
+    sync::{Arc, Weak, atomic::Ordering},
     time::Duration,
 };
 
@@ -25,6 +25,8 @@ const TENDING: Duration = Duration::from_secs(5);
 /// After a sandbox could not be made, until the next attempt; doubled by each failure.
 const BACK_OFF: Duration = Duration::from_millis(250);
 const BACK_OFF_MAX: Duration = Duration::from_secs(60);
+/// Failures of a template of Node.js after which it is started ahead.
+const NODE_FAILURES: u32 = 2;
 
 /// A sandbox for a request, with what its interpreter needs.
 pub(crate) struct ReadySandbox {
@@ -156,27 +158,29 @@ async fn make(sandboxes: Arc<Sandboxes>, plan: Arc<Plan>, failures: u32) {
         tokio::time::sleep(pause).await;
     }
     let made = make_one(&sandboxes, &plan).await;
-    {
-        let mut pools = sandboxes.pools.lock();
-        let Some(pool) = pool_of(&mut pools, &plan) else {
-            return;
-        };
-        pool.making -= 1;
-        let room = room(&sandboxes, &pools);
-        let Some(pool) = pool_of(&mut pools, &plan) else {
-            return;
-        };
-        match made {
-            Ok(None) => {}
-            Ok(Some(made)) => pool.add(made, room),
-            Err(error) => {
-                tracing::warn!(pool = ?pool.purpose, %error, "no sandbox could be kept ready");
-                pool.failed(error.message);
-            }
-        }
-    }
+    keep(&sandboxes, &plan, made);
     fill(&sandboxes);
     sandboxes.pools.tried.notify_waiters();
+}
+
+fn keep(sandboxes: &Sandboxes, plan: &Arc<Plan>, made: Result<Option<Made>, RequestError>) {
+    let mut pools = sandboxes.pools.lock();
+    let Some(pool) = pool_of(&mut pools, plan) else {
+        return;
+    };
+    pool.making -= 1;
+    let room = room(sandboxes, &pools);
+    let Some(pool) = pool_of(&mut pools, plan) else {
+        return;
+    };
+    match made {
+        Ok(None) => {}
+        Ok(Some(made)) => pool.add(made, room),
+        Err(error) => {
+            tracing::warn!(pool = ?pool.purpose, %error, "no sandbox could be kept ready");
+            pool.failed(error.message);
+        }
+    }
 }
 
 fn pool_of<'a>(pools: &'a mut [Pool], plan: &Arc<Plan>) -> Option<&'a mut Pool> {
@@ -236,7 +240,22 @@ async fn template(
     plan: &Arc<Plan>,
     wanted: Arc<Plan>,
 ) -> Result<Option<Arc<Template>>, RequestError> {
-    let template = sandboxes.native.template(wanted).await?;
+    let template = match sandboxes.native.template(wanted).await {
+        Ok(template) => template,
+        Err(error) => {
+            let failed = |pool: &mut Pool| {
+                pool.purpose == Purpose::Program(Language::Node) && pool.failures >= NODE_FAILURES
+            };
+            if pool_of(&mut sandboxes.pools.lock(), plan).is_some_and(failed) {
+                start_node_ahead(sandboxes, &error.message);
+            }
+            return Err(error);
+        }
+    };
+    if !template.imported.refused.is_empty() {
+        start_node_ahead(sandboxes, &template.imported.refused);
+        return Ok(None);
+    }
     let bytes = template.sandbox.measure().await?;
     let mut pools = sandboxes.pools.lock();
     let others = pools.iter().filter(|pool| !Arc::ptr_eq(&pool.plan, plan));
@@ -252,6 +271,13 @@ async fn template(
     }))
 }
 
+/// Forks of this Node.js, or on this host, do not work.
+fn start_node_ahead(sandboxes: &Sandboxes, why: &str) {
+    tracing::warn!(why, "Node.js is not forked here; it is started ahead");
+    sandboxes.node_does_not_fork.store(true, Ordering::Relaxed);
+    compare(sandboxes, Purpose::Program(Language::Node));
+}
+
 /// How one of its sandboxes is made. `id` names its directory, where it has no root of its own.
 fn plan_for(
     purpose: Purpose,
@@ -262,48 +288,57 @@ fn plan_for(
     let start = match purpose {
         Purpose::Parser => return sandboxes.plan_of_worker(id, PREPARE),
         Purpose::Program(Language::Shell) => Start::Claimed,
-        Purpose::Program(Language::Python) | Purpose::Data if forks(sandboxes) => Start::Forked,
+        Purpose::Program(_) | Purpose::Data if template_of(purpose, sandboxes).is_some() => Start::Forked,
         Purpose::Program(language) => Start::Ahead(language),
         Purpose::Data => Start::Ahead(Language::Python),
     };
     sandboxes.plan(sandboxes.layout(id), toolchain, None, start)
 }
 
-/// Whether Python is forked from templates here. Without a pid namespace a fork and what it leaves would be the
-/// template's.
-fn forks(sandboxes: &Sandboxes) -> bool {
-    sandboxes.tier == Tier::Full
+/// From what the sandboxes of a pool are forked, if they are. Without a pid namespace a fork and what it leaves would
+/// be the template's.
+pub(crate) fn template_of(purpose: Purpose, sandboxes: &Sandboxes) -> Option<TemplateOf> {
+    if sandboxes.tier != Tier::Full {
+        return None;
+    }
+    match purpose {
+        Purpose::Program(Language::Python) => Some(TemplateOf::Python(Imports::Basic)),
+        Purpose::Data => Some(TemplateOf::Python(Imports::Data)),
+        Purpose::Program(Language::Node) => {
+            let refused =
+                sandboxes.native.host.refused.setns || sandboxes.node_does_not_fork.load(Ordering::Relaxed);
+            (!refused).then_some(TemplateOf::Node)
+        }
+        Purpose::Program(_) | Purpose::Parser => None,
+    }
 }
 
 /// The pool for a purpose as this host is now; `None` where it lacks the interpreter.
 fn pool(sandboxes: &Sandboxes, purpose: Purpose) -> Option<Pool> {
     let warm = &sandboxes.warm;
-    let is_python = purpose.language() == Some(Language::Python);
-    let is_forked = is_python && forks(sandboxes);
-    if is_forked && sandboxes.native.host.refused.setns {
+    let template_of = template_of(purpose, sandboxes);
+    if template_of.is_some() && sandboxes.native.host.refused.setns {
         return None; // of a template there could be no forks
     }
-    let imports = match purpose {
-        // Whole interpreters with them would take the memory, and for each of them a second of the processors.
-        Purpose::Data if warm.preload_python.is_empty() || !is_forked => return None,
-        Purpose::Data => Imports::Data,
-        _ => Imports::Basic,
-    };
+    // Whole interpreters with them would take the memory, and for each of them a second of the processors.
+    if purpose == Purpose::Data && (warm.preload_python.is_empty() || template_of.is_none()) {
+        return None;
+    }
     let toolchain = match purpose.language() {
         Some(language) => runtimes::toolchain(language, &sandboxes.runtimes).ok()?,
         None => Toolchain::default(),
     };
-    let template = match is_forked {
-        false => None,
-        true => {
-            let (layout, start) = (sandboxes.layout(NO_ID), Start::Template(imports));
+    let template = match template_of {
+        None => None,
+        Some(template_of) => {
+            let (layout, start) = (sandboxes.layout(NO_ID), Start::Template(template_of));
             Some(Arc::new(sandboxes.plan(layout, &toolchain, None, start).ok()?))
         }
     };
     let plan = Arc::new(plan_for(purpose, sandboxes, &toolchain, NO_ID).ok()?);
     let pool = Pool::new(purpose, plan, toolchain, template, warm.ready);
-    Some(match imports {
-        Imports::Basic => pool,
-        Imports::Data => pool.only_with(warm.preload_python.clone()),
+    Some(match purpose {
+        Purpose::Data => pool.only_with(warm.preload_python.clone()),
+        _ => pool,
     })
 }

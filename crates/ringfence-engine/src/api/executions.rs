@@ -24,6 +24,16 @@ impl Engine {
         let mut ended = executions.state().find(namespace, id)?.has_ended.subscribe();
         // After that the answer is what there is so far.
         drop(tokio::time::timeout(wait, ended.wait_for(|ended| *ended)).await);
+        self.execution_now(namespace, id).await
+    }
+
+    /// The same at once and not on record, for the call that began it.
+    pub async fn execution_now(
+        &self,
+        namespace: &Namespace,
+        id: &str,
+    ) -> Result<ExecutionState, RequestError> {
+        let executions = &self.services().executions;
         let redactor = self.services().secrets.redactor_of_all(namespace, &[]).await?;
         let state = executions.state();
         let entry = state.find(namespace, id)?;

@@ -170,22 +170,24 @@ impl Engine {
         self.services.telemetry.bus.recent()
     }
 
+    /// Until no execution runs or waits.
+    pub async fn idle(&self) {
+        loop {
+            let one_ended = self.services.one_ended.notified();
+            if self.services.running().is_empty() {
+                return;
+            }
+            one_ended.await;
+        }
+    }
+
     /// Kills what runs, and waits until it is gone, with the helper.
     pub async fn shutdown(&self) {
         self.cancel_all();
         self.services.approvals.close();
         let mut sessions = self.services.sessions.close();
         let ended = async {
-            loop {
-                let one_ended = self.services.one_ended.notified();
-                if self.services.running().is_empty() {
-                    return;
-                }
-                one_ended.await;
-            }
-        };
-        let ended = async {
-            ended.await;
+            self.idle().await;
             for session in &mut sessions {
                 drop(session.wait_for(Option::is_some).await);
             }
@@ -290,6 +292,7 @@ fn sandboxes(
         tier: settings.tier,
         runtimes: settings.runtimes.clone(),
         forks_max: settings.sessions.max + settings.queue.concurrency + settings.warm.ready_max,
+        node_does_not_fork: AtomicBool::new(false),
         warm: settings.warm.clone(),
         state_dir: settings.state_dir.clone(),
         layers: layers.directory(),

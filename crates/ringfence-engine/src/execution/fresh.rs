@@ -11,6 +11,7 @@ use crate::{
     language::{self, Prepared},
     overlay::{self, ChangeOrigin, HeldChanges, Lower, OverlayLayers},
     policy::{self, Grant},
+    pool::Purpose,
     prepare,
     runtimes::{self, Toolchain},
     sandbox::{self, RunInputs, Start},
@@ -21,7 +22,9 @@ use crate::{
     workspaces::WorkspaceLease,
 };
 use ringfence_jail::{ExportDirectory, Layout};
-use ringfence_types::{Denial, ErrorCode, ExecuteRequest, Isolation, RequestError, WorkspaceSource};
+use ringfence_types::{
+    Denial, ErrorCode, ExecuteRequest, Isolation, Language, RequestError, WorkspaceSource,
+};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -145,7 +148,8 @@ pub(super) struct Choice {
 impl Choice {
     pub(super) fn among(context: &ExecutionContext<'_>, grant: &Grant, leased: &Leased) -> Self {
         let (sandboxes, workspace) = (&context.services.sandboxes, &leased.workspace);
-        let starts_ahead = sandbox::can_start_ahead(grant.request(), &leased.secrets);
+        let node = warm::template_of(Purpose::Program(Language::Node), sandboxes);
+        let starts_ahead = sandbox::can_start_ahead(grant.request(), &leased.secrets, node);
         let beside = starts_ahead.then(|| workspace.names());
         let ready = match sandboxes.made_with(workspace.shared.as_ref()) {
             None => warm::take(sandboxes, grant.request(), beside),

@@ -150,7 +150,13 @@ pub(crate) fn launch(language: Language, interpreter: &str, script: Script<'_>) 
     launch
 }
 
-/// What a template of Python imports.
+/// What a template is, and has imported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TemplateOf {
+    Python(Imports),
+    Node,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Imports {
     Basic,
@@ -194,6 +200,25 @@ fn importing(interpreter: &str, modules: &[&str]) -> Launch {
 /// A Node.js that waits for what it is to run.
 pub(crate) fn node_ahead(interpreter: &str, modules: &[String]) -> Launch {
     Launch::of([interpreter, "-e", &NODE_AHEAD], &[(PRELOAD, &modules.join(","))])
+}
+
+/// One that is forked, without the threads of V8, which a fork would lack. The forker is preloaded for the threads that
+/// are left.
+pub(crate) fn node_template(interpreter: &str, modules: &[String]) -> Launch {
+    Launch::of(
+        [
+            interpreter,
+            "--single-threaded",
+            "--v8-pool-size=1",
+            "-e",
+            &NODE_AHEAD,
+        ],
+        &[
+            (PRELOAD, &modules.join(",")),
+            ("LD_PRELOAD", "/proc/self/fd/6"),
+            ("LD_BIND_NOW", "1"),
+        ],
+    )
 }
 
 /// Read, and removed, by the driver.

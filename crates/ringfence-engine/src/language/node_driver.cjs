@@ -2,13 +2,80 @@
   'use strict';
   const fs = require('fs'), path = require('path'), vm = require('vm'), util = require('util');
   const { createRequire } = require('module'), { pathToFileURL } = require('url');
+  // Its natural end, and where it is a fork that of our own: without what node does to threads that a fork lacks.
+  let leave = process.reallyExit, end = () => {}, has_preloaded = false;
+  // A template: goes on in each child that it forks, one for each sandbox that it is asked for. What forks, and raises
+  // the walls of a child, is an addon, the file that is descriptor 6. No word: there is nothing to run.
+  const forked = (read) => {
+    const addon = { exports: {} };
+    process.dlopen(addon, '/proc/self/fd/6');
+    const { prepare, attempt, serve: fork, confine, end: end_with, exit } = addon.exports;
+    let refused = ['', 'its C library is not GNU\'s', 'it has no OpenSSL', 'it has no threads of V8'][prepare()];
+    const left = has_preloaded ? process.getActiveResourcesInfo().find((kind) => /Timeout|Immediate/.test(kind)) : undefined;
+    if (left) refused = `a module of warm.preload_node leaves something to be done (${left})`;
+    if (!refused) {
+      const ended = attempt();
+      if (ended === 0) return rehearse(end_with);
+      if (ended !== REHEARSED << 8) refused = `a fork of it did not end as it should (${ended})`;
+    }
+    const filters = fs.readFileSync(5), born = Buffer.alloc(8), flags = require('v8').setFlagsFromString;
+    fs.writeSync(4, JSON.stringify({ wanted: [], loaded: '', refused }));
+    if (refused) return fs.readSync(4, born), undefined; // until it is let go
+    process.execArgv.splice(0, 2); // what forks start may have threads
+    [leave, end, process.reallyExit] = [exit, end_with, exit];
+    const fatal = process._fatalException;
+    process._fatalException = function (...error) {
+      let status = 7; // as node ends where a handler fails
+      try {
+        const handled = fatal.apply(this, error);
+        status = 0;
+        return handled;
+      } finally {
+        if (status) end(status);
+      }
+    };
+    fork(4, filters, born);
+    Object.defineProperty(process, 'pid', { value: born.readUInt32LE(0), enumerable: true });
+    process.chdir('.'); // where it is was remembered
+    // What the program draws follows from this, and not from what the template would have drawn.
+    flags(`--random-seed=${born.readUInt32LE(4) || 1}`);
+    Math.random();
+    flags('--random-seed=0');
+    if (has_preloaded) {
+      // What node has in store, if one of the modules has drawn from it.
+      const { randomUUID, randomInt } = require('crypto');
+      for (let turn = 0; turn < 128; turn++) randomUUID();
+      for (let turn = 0; turn < 1024; turn++) randomInt(2);
+    }
+    const word = read();
+    confine(word.workspace || '');
+    return word;
+  };
+  const REHEARSED = 42;
+  // A fork that shows whether a fork can work, and ends as node ends one.
+  const rehearse = (end_with) => {
+    const done = [
+      new Promise((then) => setTimeout(then, 1)),
+      fs.promises.readFile('/proc/self/stat'),
+      new Promise((then, fail) => require('zlib').gzip('x', (error) => (error ? fail(error) : then()))),
+    ];
+    require('v8').setFlagsFromString('--expose-gc');
+    vm.runInNewContext('gc')();
+    Promise.all(done).catch(() => process.abort());
+    process.on('exit', () => (end_with(REHEARSED), leave.call(process, 1)));
+  };
   if (process.argv.length < 2) {
     // Started ahead: what to run is still to come.
+    // Numbers that are drawn now must not be drawn again in forks.
+    const { random } = Math;
+    Math.random = () => require('crypto').randomBytes(6).readUIntBE(0, 6) / 2 ** 48;
     for (const name of process.env.RINGFENCE_PRELOAD.split(',').filter(Boolean)) {
       try {
         require(name);
+        has_preloaded = true;
       } catch {}
     }
+    Math.random = random;
     // What a run does, done once for nothing: most of it is loaded and compiled when it is first used. Not the standard
     // streams themselves, which are the program's to open: from then on their pipes do not block.
     const nowhere = new (require('stream').Writable)({ write: (chunk, encoding, done) => done() });
@@ -16,9 +83,15 @@
     new (require('net').Socket)().destroy();
     new vm.Script('0', { importModuleDynamically: vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER }).runInThisContext();
     createRequire('/code/x');
-    fs.closeSync(5);
-    const word = JSON.parse(fs.readFileSync(4, 'utf8'));
-    fs.closeSync(4);
+    const read = () => {
+      const text = fs.readFileSync(4, 'utf8');
+      fs.closeSync(4);
+      return JSON.parse(text);
+    };
+    const is_template = !fs.fstatSync(4).isFIFO();
+    if (!is_template) fs.closeSync(5);
+    const word = is_template ? forked(read) : read();
+    if (!word) return;
     for (const name of Object.keys(process.env)) delete process.env[name];
     Object.assign(process.env, word.env);
     if (word.module) process.env.RINGFENCE_MODULE = word.module;
@@ -103,9 +176,16 @@
   // be told then.
   const emit = process.emit;
   process.emit = function (event, ...rest) {
-    const heard = emit.call(this, event, ...rest);
-    if (event === 'exit' && !failed) process.reallyExit(process.exitCode ?? rest[0] ?? 0);
-    return heard;
+    if (event !== 'exit') return emit.call(this, event, ...rest);
+    let status;
+    try {
+      const heard = emit.call(this, event, ...rest);
+      status = process.exitCode ?? rest[0] ?? 0;
+      if (!failed) leave.call(process, status);
+      return heard;
+    } finally {
+      end(status ?? (process.exitCode || 1));
+    }
   };
   // A promise as a result stands for what it becomes.
   const settled = new Map();
