@@ -19,6 +19,7 @@ mod signer;
 pub mod snapshots;
 #[cfg(test)]
 mod tests;
+pub mod tokens;
 pub mod tree;
 pub mod vault;
 mod whole_file;
