@@ -45,6 +45,7 @@ mod executable;
 #[cfg(test)]
 #[path = "golden_tests.rs"]
 mod golden;
+mod http;
 mod log;
 mod mcp;
 mod metrics;

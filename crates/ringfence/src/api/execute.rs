@@ -29,6 +29,10 @@ pub(crate) struct ExecuteCode {
     pub(crate) session_id: Option<SessionId>,
     /// Answer at once; see get_execution.
     pub(crate) background: Option<bool>,
+    /// Then the call is answered and its program runs on; 0: never. Default: as the operator says.
+    #[serde(alias = "detach_after")]
+    #[schemars(extend("x-unlisted" = true))]
+    pub(crate) detach_after_seconds: Option<f64>,
     #[serde(alias = "timeout", alias = "timeout_sec")]
     pub(crate) timeout_seconds: Option<f64>,
     /// Such as pandas>=2 or lodash@4.
@@ -79,7 +83,7 @@ pub(crate) struct ExecuteCode {
 }
 operation!(ExecuteCode => Ran, "execute_code", "Run code in a sandbox", Execute, Adds);
 
-/// A result, or in the background the beginning of one.
+/// A result, or of a program that runs on its beginning.
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "only its schema is used")]
 pub(crate) struct Ran {
@@ -88,6 +92,8 @@ pub(crate) struct Ran {
     /// Of which artifacts has the first ten.
     artifacts_total: u64,
     running: bool,
+    stdout_next: u64,
+    stderr_next: u64,
 }
 
 // With exactly one of text, base64 and artifact.
@@ -129,7 +135,7 @@ operation!(RunSandboxCode => Object, "run_sandbox_code", "Run Python on the kept
 #[serde(deny_unknown_fields)]
 pub(crate) struct GetExecution {
     pub(crate) execution_id: String,
-    /// For its end, at most 50.
+    /// For its end, at most 25.
     pub(crate) wait_seconds: Option<f64>,
     pub(crate) stdout_from: Option<Whole>,
     pub(crate) stderr_from: Option<Whole>,

@@ -30,18 +30,11 @@ pub(crate) fn invalid(message: impl Into<String>, hint: impl Into<String>) -> Re
 /// The request of an operation, and the tenant. Where the operator fixes that, naming another is refused.
 pub(crate) fn read<T: Operation>(
     mut arguments: Object,
-    namespaces: Namespaces,
+    namespaces: &Namespaces,
 ) -> Result<(T, Namespace), RequestError> {
     let namespace = match arguments.remove("namespace") {
-        None | Some(Value::Null) => Namespace::default_name(),
-        Some(_) if namespaces == Namespaces::Fixed => {
-            return Err(RequestError::new(
-                ErrorCode::PolicyDenied,
-                "this server does not let callers choose a `namespace`.",
-                "Leave it out.",
-            ));
-        }
-        Some(name) => at("namespace", Namespace::deserialize(name))?,
+        None | Some(Value::Null) => namespaces.usual(),
+        Some(name) => namespaces.chosen(at("namespace", Namespace::deserialize(name))?)?,
     };
     Ok((parse(arguments)?, namespace))
 }
@@ -244,7 +237,7 @@ mod tests {
 
     fn refusal<T: Operation>(arguments: Value) -> RequestError {
         let arguments = arguments.as_object().unwrap().clone();
-        let read = read::<T>(arguments, Namespaces::CallerChooses);
+        let read = read::<T>(arguments, &Namespaces::CallerChooses);
         read.err().expect("a refusal")
     }
 
@@ -346,7 +339,7 @@ mod tests {
         let arguments = |value: Value| value.as_object().unwrap().clone();
         let (read, _) = read::<CreateSession>(
             arguments(json!({"language": null, "env": null})),
-            Namespaces::Fixed,
+            &Namespaces::Fixed,
         )
         .unwrap();
         assert!(read.language.is_none() && read.env.is_none());
@@ -392,14 +385,17 @@ mod tests {
             read::<ListRuntimes>(arguments, namespaces).map(|(_, namespace)| namespace)
         };
         assert_eq!(
-            named(json!("a"), Namespaces::CallerChooses).unwrap().as_str(),
+            named(json!("a"), &Namespaces::CallerChooses).unwrap().as_str(),
             "a"
         );
-        assert_eq!(named(json!(null), Namespaces::Fixed).unwrap().as_str(), "default");
-        let refused = named(json!("a"), Namespaces::Fixed).unwrap_err();
+        assert_eq!(
+            named(json!(null), &Namespaces::Fixed).unwrap().as_str(),
+            "default"
+        );
+        let refused = named(json!("a"), &Namespaces::Fixed).unwrap_err();
         assert_eq!(refused.code, ErrorCode::PolicyDenied);
         for bad in [json!("../x"), json!(5)] {
-            let refused = named(bad, Namespaces::CallerChooses).unwrap_err();
+            let refused = named(bad, &Namespaces::CallerChooses).unwrap_err();
             assert!(refused.message.starts_with("`namespace`"), "{refused}");
         }
     }

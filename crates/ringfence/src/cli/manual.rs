@@ -22,7 +22,10 @@ const GROUPS: [(&str, &[&str]); 5] = [
         "Run code",
         &["run", "validate", "session", "bridge", "snapshot", "artifacts"],
     ),
-    ("Serve agents", &["serve", "approvals", "egress", "vault"]),
+    (
+        "Serve agents",
+        &["serve", "connect", "token", "approvals", "egress", "vault"],
+    ),
     (
         "See what happens",
         &[
@@ -44,6 +47,12 @@ const EXAMPLES: &[&str] = &[
     "ringfence validate src/*.py --write",
     "ringfence serve",
     "ringfence serve --config ./ringfence.yaml",
+    "ringfence serve --transport http --listen unix:$XDG_RUNTIME_DIR/ringfence.sock",
+    "ringfence connect unix:$XDG_RUNTIME_DIR/ringfence.sock",
+    "ringfence connect https://mcp.example.com --token-file ./token",
+    "ringfence token create team-a --toolsets execute,sessions --expires 90d > team-a.token",
+    "ringfence token list",
+    "ringfence token revoke team-a",
     "id=$(ringfence session create --language python)",
     "ringfence session list",
     "ringfence session exec $id -c 'x=1'",

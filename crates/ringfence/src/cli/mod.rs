@@ -8,6 +8,7 @@ mod bench;
 mod commit;
 mod completions;
 mod config;
+mod connect;
 mod doctor;
 mod egress;
 mod events;
@@ -24,6 +25,7 @@ mod serve;
 mod session;
 mod snapshot;
 mod stored;
+mod token;
 mod validate;
 mod vault;
 mod verify;
@@ -64,6 +66,11 @@ enum Command {
     Validate(Box<validate::ValidateArguments>),
     /// Serve the tools to an MCP client
     Serve(serve::ServeArguments),
+    /// Be an MCP server on stdin and stdout that hands everything to a running one
+    Connect(connect::ConnectArguments),
+    /// Make, list and revoke the tokens of clients of `serve --transport http`
+    #[command(subcommand)]
+    Token(token::TokenAction),
     /// Keep interpreters alive in a running server, and run code in them
     Session(session::SessionArguments),
     /// Save, list and restore the workspaces that are kept for namespaces
@@ -133,6 +140,8 @@ pub fn main() -> ExitCode {
         Command::Run(arguments) => run::run(&context, *arguments),
         Command::Validate(arguments) => validate::validate(&context, &arguments),
         Command::Serve(arguments) => serve::serve(&context, arguments),
+        Command::Connect(arguments) => connect::connect(&context, arguments),
+        Command::Token(action) => token::token(&context, action),
         Command::Session(arguments) => session::session(&context, arguments),
         Command::Snapshot(arguments) => snapshot::snapshot(&context, arguments),
         Command::Bridge(arguments) => session::bridge(&context, arguments),

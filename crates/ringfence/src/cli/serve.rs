@@ -1,7 +1,9 @@
-//! `ringfence serve`: the tools, for one MCP client on standard input and output, and what the operator's systems see.
+//! `ringfence serve`: the tools, for one MCP client on standard input and output or for many over HTTP, and what the
+//! operator's systems see.
 
 use super::{Context, fault, set};
 use crate::{
+    http,
     log::{self, Log},
     mcp::{self, Offer},
     metrics,
@@ -18,9 +20,21 @@ use tokio_util::sync::CancellationToken;
 
 #[derive(Debug, Args)]
 pub(super) struct ServeArguments {
-    /// How the client is connected: stdio
+    /// How clients are connected: stdio, or http (streamable HTTP at /mcp)
     #[arg(long, value_name = "NAME", default_value = "stdio")]
     transport: String,
+    /// Where to listen, with --transport http [default: 127.0.0.1:8000]
+    #[arg(long, value_name = "ADDRESS:PORT|unix:PATH", conflicts_with_all = ["host", "port"])]
+    listen: Option<String>,
+    /// The address alone
+    #[arg(long, value_name = "ADDRESS")]
+    host: Option<String>,
+    /// The port alone
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+    /// Names by which clients call this server, beside localhost
+    #[arg(long, value_name = "HOST,HOST")]
+    allowed_host: Option<String>,
     /// Tools to offer, as a list of toolsets or `all`
     #[arg(long, value_name = "A,B")]
     toolsets: Option<String>,
@@ -30,9 +44,11 @@ pub(super) struct ServeArguments {
 }
 
 const WORKER_THREADS: usize = 2;
+/// Of `http.listen`.
+const USUAL_PORT: u16 = 8000;
 
 pub(super) fn serve(context: &Context, arguments: ServeArguments) -> Result<ExitCode, RequestError> {
-    check_transport(&arguments.transport)?;
+    let transport = transport(&arguments)?;
     let (environment, file) = (context.environment.clone(), context.config.clone());
     let reading: Reading = Arc::new(move || {
         let flags = Flags {
@@ -52,7 +68,7 @@ pub(super) fn serve(context: &Context, arguments: ServeArguments) -> Result<Exit
         .enable_all()
         .build();
     let runtime = runtime.map_err(|error| fault("start", &error))?;
-    let served = runtime.block_on(live(config, reading, log));
+    let served = runtime.block_on(live(config, reading, log, transport));
     runtime.shutdown_background();
     served.map(|()| ExitCode::SUCCESS)
 }
@@ -62,6 +78,12 @@ fn layer(arguments: &ServeArguments) -> Result<Layer, RequestError> {
     if let Some(toolsets) = &arguments.toolsets {
         set(&mut layer, "toolsets", toolsets, "--toolsets")?;
     }
+    if let Some(place) = listen(arguments) {
+        set(&mut layer, "http.listen", &place, "--listen")?;
+    }
+    if let Some(hosts) = &arguments.allowed_host {
+        set(&mut layer, "http.allowed_hosts", hosts, "--allowed-host")?;
+    }
     if let Some(address) = &arguments.metrics_listen {
         set(&mut layer, "metrics.listen", address, "--metrics-listen")?;
     }
@@ -69,13 +91,15 @@ fn layer(arguments: &ServeArguments) -> Result<Layer, RequestError> {
 }
 
 /// Serves, with everything that follows the engine beside it.
-async fn live(config: Config, reading: Reading, log: Log) -> Result<(), RequestError> {
+async fn live(config: Config, reading: Reading, log: Log, transport: Transport) -> Result<(), RequestError> {
+    let http = config.http.clone();
     let settings = config.engine.clone();
     let (policy, in_force) = watch::channel(settings.policy.clone());
     let offer = Offer {
         toolsets: config.toolsets.clone(),
-        namespaces: config.namespaces,
+        namespaces: config.namespaces.clone(),
         text_max: config.text_max,
+        calls: config.calls,
         policy: in_force,
     };
     let listener = match config.metrics {
@@ -100,7 +124,10 @@ async fn live(config: Config, reading: Reading, log: Log) -> Result<(), RequestE
         }
         tokio::spawn(stop.run_until_cancelled_owned(reloader.follow(engine.clone())));
     };
-    let served = mcp::serve_stdio(settings, offer, attend).await;
+    let served = match transport {
+        Transport::Stdio => mcp::serve_stdio(settings, offer, attend).await,
+        Transport::Http => http::serve(settings, offer, http, attend).await,
+    };
     beside.cancel();
     if let Some(telemetry) = telemetry {
         telemetry.finish().await;
@@ -108,44 +135,97 @@ async fn live(config: Config, reading: Reading, log: Log) -> Result<(), RequestE
     served
 }
 
-fn check_transport(name: &str) -> Result<(), RequestError> {
-    match name {
-        "stdio" => Ok(()),
-        "http" | "sse" => Err(RequestError::new(
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Transport {
+    Stdio,
+    Http,
+}
+
+fn transport(arguments: &ServeArguments) -> Result<Transport, RequestError> {
+    let ServeArguments {
+        listen,
+        host,
+        port,
+        allowed_host,
+        ..
+    } = arguments;
+    let is_of_http = listen.is_some() || host.is_some() || port.is_some() || allowed_host.is_some();
+    match arguments.transport.as_str() {
+        "stdio" if is_of_http => Err(RequestError::invalid(
+            "--listen, --host, --port and --allowed-host are about --transport http.",
+            "Add `--transport http`, or leave them out.",
+        )),
+        "stdio" => Ok(Transport::Stdio),
+        "http" => Ok(Transport::Http),
+        "sse" => Err(RequestError::new(
             ErrorCode::UnsupportedArgument,
-            format!("--transport {name}: there is no HTTP server in this version."),
-            "Use --transport stdio; the client starts the server itself.",
+            "--transport sse: the transport of revision 2024-11-05 is not in this version.",
+            "Use --transport http, which clients of later revisions speak.",
         )),
         other => Err(RequestError::invalid(
             format!(
                 "--transport {other}: not a transport.{}",
                 suggestion(other, ["stdio", "http", "sse"])
             ),
-            "Use --transport stdio.",
+            "Use --transport stdio or --transport http.",
         )),
     }
+}
+
+/// Of `--host` and `--port`, where one of them is given, with the usual other.
+fn listen(arguments: &ServeArguments) -> Option<String> {
+    let (host, port) = (&arguments.host, arguments.port);
+    if arguments.listen.is_some() || (host.is_none() && port.is_none()) {
+        return arguments.listen.clone();
+    }
+    let host = match host.as_deref() {
+        None | Some("localhost") => "127.0.0.1".to_owned(),
+        Some(address) if address.contains(':') && !address.starts_with('[') => format!("[{address}]"),
+        Some(address) => address.to_owned(),
+    };
+    Some(format!("{host}:{}", port.unwrap_or(USUAL_PORT)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn arguments(words: &[&str]) -> ServeArguments {
+        #[derive(clap::Parser)]
+        struct Parsed {
+            #[command(flatten)]
+            serve: ServeArguments,
+        }
+        <Parsed as clap::Parser>::parse_from(["serve"].iter().chain(words)).serve
+    }
+
     #[test]
     fn transports_that_do_not_exist_are_refused_by_name() {
-        assert!(check_transport("stdio").is_ok());
+        let of = |words: &[&str]| transport(&arguments(words));
+        assert_eq!(of(&[]).unwrap(), Transport::Stdio);
         assert_eq!(
-            check_transport("http").unwrap_err().code,
+            of(&["--transport", "http", "--port", "0"]).unwrap(),
+            Transport::Http
+        );
+        assert_eq!(
+            of(&["--transport", "sse"]).unwrap_err().code,
             ErrorCode::UnsupportedArgument
         );
-        assert_eq!(
-            check_transport("sse").unwrap_err().code,
-            ErrorCode::UnsupportedArgument
-        );
-        assert!(
-            check_transport("studio")
-                .unwrap_err()
-                .message
-                .contains("Did you mean `stdio`?")
-        );
+        let error = of(&["--transport", "studio"]).unwrap_err();
+        assert!(error.message.contains("Did you mean `stdio`?"), "{error}");
+        assert!(of(&["--port", "8000"]).is_err());
+    }
+
+    #[test]
+    fn a_host_or_a_port_is_enough() {
+        let check = |words: &[&str], expect: Option<&str>| {
+            assert_eq!(listen(&arguments(words)).as_deref(), expect, "{words:?}");
+        };
+        check(&[], None);
+        check(&["--port", "9000"], Some("127.0.0.1:9000"));
+        check(&["--host", "0.0.0.0"], Some("0.0.0.0:8000"));
+        check(&["--host", "localhost", "--port", "1"], Some("127.0.0.1:1"));
+        check(&["--host", "::1", "--port", "1"], Some("[::1]:1"));
+        check(&["--listen", "unix:/x"], Some("unix:/x"));
     }
 }

@@ -62,7 +62,7 @@ pub(super) struct Of {
     ask: Ask,
 }
 
-fn ttl(text: &str) -> Result<Duration, String> {
+pub(super) fn ttl(text: &str) -> Result<Duration, String> {
     let length = time::length(text).and_then(|length| Duration::try_from(length).ok());
     length
         .filter(|length| !length.is_zero())

@@ -1,10 +1,15 @@
 //! One call of a tool, as the tools' handlers see it.
 
-use super::{Offer, Server};
+use super::{Offer, Server, progress::Reporter};
 use ringfence_engine::{Caller, Canceller, Engine};
 use ringfence_types::{Namespace, RequestError};
 use rmcp::{RoleServer, model::CallToolRequestParams, service::RequestContext};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    convert::Infallible,
+    future::pending,
+    sync::atomic::{AtomicBool, Ordering},
+};
+use tokio::time::Instant;
 
 pub(super) struct Call<'a> {
     pub(super) server: &'a Server,
@@ -14,6 +19,9 @@ pub(super) struct Call<'a> {
     engine: &'a Engine,
     caller: Caller,
     pub(super) tool: &'static str,
+    pub(super) begun: Instant,
+    /// Only for a caller who asked for progress.
+    pub(super) reporter: Option<Reporter>,
     is_noted: AtomicBool,
 }
 
@@ -30,8 +38,10 @@ impl<'a> Call<'a> {
             context,
             request,
             engine,
-            caller: super::caller(context),
+            caller: server.caller(context),
             tool,
+            begun: Instant::now(),
+            reporter: Reporter::for_call(context),
             is_noted: AtomicBool::new(false),
         }
     }
@@ -75,20 +85,34 @@ impl<'a> Call<'a> {
         super::on_record(self.engine, &self.caller, self.tool, error).await
     }
 
-    /// What comes of work that is cancelled when the caller no longer waits for it.
-    pub(super) async fn or_cancel<T>(&self, canceller: Canceller, work: impl Future<Output = T>) -> T {
-        tokio::pin!(work);
-        tokio::select! {
-            done = &mut work => done,
-            () = self.hung_up() => { canceller.cancel(); work.await }
-        }
+    /// Cancels what the caller no longer waits for; its end is still to come.
+    pub(super) async fn cancel(&self, canceller: Canceller) -> Infallible {
+        self.hung_up().await;
+        canceller.cancel();
+        pending().await
     }
 
-    /// Until the caller no longer waits for this answer.
-    pub(super) async fn hung_up(&self) {
+    /// Until the caller no longer waits for this answer, and why.
+    pub(super) async fn hung_up(&self) -> HangUp {
+        let (call, connection) = (&self.context.ct, &self.server.gone);
         tokio::select! {
-            () = self.context.ct.cancelled() => {}
-            () = self.server.gone.cancelled() => {}
+            () = call.cancelled() => {}
+            () = connection.cancelled() => {}
+        }
+        // The end of a connection cancels its calls, too.
+        if connection.is_cancelled() {
+            HangUp::Disconnected
+        } else {
+            HangUp::Cancelled
         }
     }
+}
+
+/// Why a caller no longer waits for its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HangUp {
+    /// The client cancelled this call, or its time for it was up: the messages are the same.
+    Cancelled,
+    /// The client is gone.
+    Disconnected,
 }

@@ -8,9 +8,9 @@ use rmcp::{
     Peer, RoleServer,
     model::{
         ClientResult, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema,
-        EnumSchema, PrimitiveSchemaDefinition, ProtocolVersion, ServerRequest,
+        EnumSchema, GetExtensions as _, PrimitiveSchemaDefinition, ProtocolVersion, RequestId, ServerRequest,
     },
-    service::{PeerRequestOptions, RequestContext, ServiceError},
+    service::{OriginatingRequestId, PeerRequestOptions, RequestContext, ServiceError},
 };
 use serde_json::Value;
 use std::{
@@ -37,7 +37,9 @@ pub(super) enum Dialogue {
 
 impl Dialogue {
     pub(super) fn of(context: &RequestContext<RoleServer>) -> Self {
-        let capabilities = context.client_capabilities();
+        let capabilities = context
+            .client_capabilities()
+            .filter(|_| super::service::may_approve(context));
         let Some(dialogue) = capabilities.and_then(|capabilities| capabilities.elicitation) else {
             return Self::None;
         };
@@ -57,6 +59,8 @@ pub(super) struct Elicitor {
     engine: Engine,
     caller: Caller,
     peer: Peer<RoleServer>,
+    /// The call that asks: over HTTP its answer's stream carries the question, too.
+    call: RequestId,
 }
 
 impl Elicitor {
@@ -65,6 +69,7 @@ impl Elicitor {
             engine: engine.clone(),
             caller: caller.clone(),
             peer: context.peer.clone(),
+            call: context.id.clone(),
         }
     }
 
@@ -75,7 +80,10 @@ impl Elicitor {
     /// Puts a request to the user and decides it by the answer, unless `over` comes first. A client that cannot ask,
     /// though it said that it could, decides nothing: others may answer.
     pub(super) async fn ask(&self, request: &ApprovalRequest, over: impl Future) {
-        let asked = ServerRequest::ElicitRequest(self.form(request));
+        let mut asked = ServerRequest::ElicitRequest(self.form(request));
+        asked
+            .extensions_mut()
+            .insert(OriginatingRequestId(self.call.clone()));
         let options = PeerRequestOptions::no_options();
         let Ok(mut handle) = self.peer.send_cancellable_request(asked, options).await else {
             return;

@@ -2,29 +2,35 @@
 
 use super::{
     Answer, Offer, Refused,
-    call::Call,
+    call::{Call, HangUp},
     call_order::Arrival,
     elicitation::Dialogues,
-    executions, logging, progress, resources,
+    executions, logging,
+    progress::{self, Reporter},
+    resources,
     result_text::{self, ARTIFACTS_LISTED},
     validate,
 };
 use crate::{
     api::{ExecuteCode, FileInput, ResourceLimits, RunSandboxCode, invalid},
+    settings::{OnHangUp, span},
     time,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use ringfence_engine::{Engine, Execution, Picture, Submission};
+use ringfence_engine::{Canceller, Engine, Execution, ExecutionState, Picture, Submission};
 use ringfence_types::{
     AllowedDomains, Artifact, ErrorCode, ExecuteRequest, ExecutionResult, FILES_MAX, InputFile, Language,
     LimitsRequest, Namespace, Profile, RequestError, SessionId, Truncated, Validate, WorkspacePath,
     WorkspaceSource, parse_size, requirements,
 };
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{future::pending, time::Duration};
+use tokio::time::sleep_until;
 
 /// Of a call of `run_sandbox_code` that says nothing.
 const SHORT_TIMEOUT_MS: u64 = 10_000;
+/// As `calls.detach_after_seconds` has it.
+const DETACH_SECONDS_MAX: f64 = 86_400.0;
 
 const MEBIBYTE: u64 = 1 << 20;
 
@@ -234,6 +240,7 @@ impl Call<'_> {
     ) -> Result<Answer, Refused> {
         let language_of = |namespace: &_, id: &_| self.unrecorded().language_of(namespace, id);
         let in_background = given.background == Some(true);
+        let detach_after = self.detach_after(&given)?;
         let artifacts = self.artifacts_among(&mut given, &namespace).await?;
         let mut request = request(given, namespace, self.offer(), language_of)?;
         if !artifacts.is_empty() {
@@ -243,7 +250,34 @@ impl Call<'_> {
         if in_background {
             return Ok(self.begin(request).await);
         }
-        self.execute(request, |_| {}).await
+        self.execute(request, detach_after, |_| {}).await
+    }
+
+    /// After how long the call is answered though its program runs on; none: never.
+    fn detach_after(&self, given: &ExecuteCode) -> Result<Option<Duration>, RequestError> {
+        let calls = &self.offer().calls;
+        let Some(seconds) = given.detach_after_seconds else {
+            return Ok(calls.detach_after);
+        };
+        if !(0.0..=DETACH_SECONDS_MAX).contains(&seconds) {
+            return Err(invalid(
+                format!("detach_after_seconds = {seconds} is outside 0..={DETACH_SECONDS_MAX}."),
+                "0 waits for the end of the program.",
+            ));
+        }
+        let after = span(seconds);
+        match after {
+            Some(_) if given.background == Some(true) => Err(invalid(
+                "a call with `background` is answered at once, and `detach_after_seconds` says otherwise.",
+                "Give one of them.",
+            )),
+            Some(_) if !calls.keep_results => Err(RequestError::new(
+                ErrorCode::UnsupportedArgument,
+                "this server keeps no results, so that no call is detached.",
+                "Leave `detach_after_seconds` out, or have the operator raise results.memory_mb.",
+            )),
+            after => Ok(after),
+        }
     }
 
     /// Takes out the files that earlier executions of the namespace have left, with what is in them.
@@ -295,14 +329,20 @@ impl Call<'_> {
         namespace: Namespace,
     ) -> Result<Answer, Refused> {
         let request = short_request(given, namespace, self.offer())?;
-        self.execute(request, for_short_request).await
+        let detach_after = self.offer().calls.detach_after;
+        self.execute(request, detach_after, for_short_request).await
     }
 
     /// `reword`: hints, for the tool that was called.
-    async fn execute(&self, request: ExecuteRequest, reword: fn(&mut String)) -> Result<Answer, Refused> {
+    async fn execute(
+        &self,
+        request: ExecuteRequest,
+        detach_after: Option<Duration>,
+        reword: fn(&mut String),
+    ) -> Result<Answer, Refused> {
         let (language, code) = (request.language, request.code.clone());
-        let run = self.run(request).await;
-        let mut result = run.map_err(|mut error| {
+        let run = self.run(request, detach_after).await;
+        let state = run.map_err(|mut error| {
             reword(&mut error.hint);
             if let Some(found) = &mut error.validation {
                 found.issues.iter_mut().for_each(|issue| reword(&mut issue.hint));
@@ -312,19 +352,30 @@ impl Call<'_> {
                 error,
             }
         })?;
+        let mut result = match state {
+            ExecutionState::Running(progress) => {
+                return Ok(executions::so_far(&progress, [None; 2], self.offer().text_max));
+            }
+            ExecutionState::Ended(result) => result,
+        };
         result
             .denials
             .iter_mut()
             .for_each(|denial| reword(&mut denial.hint));
-        Ok(self.whole(&result).await?)
+        Ok(self.whole(&result, [0; 2]).await?)
     }
 
-    pub(super) async fn whole(&self, result: &ExecutionResult) -> Result<Answer, RequestError> {
-        let mut answer = answer(result, self.offer().text_max)?;
+    /// `from`: where its streams begin, if their beginning was told before.
+    pub(super) async fn whole(
+        &self,
+        result: &ExecutionResult,
+        from: [usize; 2],
+    ) -> Result<Answer, RequestError> {
+        let mut answer = answer(result, from, self.offer().text_max)?;
         let enough = async {
             tokio::select! {
                 () = tokio::time::sleep(PICTURES_PATIENCE) => {}
-                () = self.hung_up() => {}
+                _ = self.hung_up() => {}
             }
         };
         answer.pictures = pictures(self.engine(), result, enough).await;
@@ -337,7 +388,7 @@ impl Call<'_> {
     }
 
     /// In the order in which the calls have come.
-    async fn submit(&self, request: ExecuteRequest, reporter: Option<&progress::Reporter>) -> Execution {
+    async fn submit(&self, request: ExecuteRequest, reporter: Option<&Reporter>) -> Execution {
         let turn = match self.context.extensions.get::<Arrival>() {
             Some(arrival) => arrival.turn().await,
             None => None,
@@ -350,33 +401,73 @@ impl Call<'_> {
         execution
     }
 
-    /// Runs the request; a caller who cancels or leaves takes the run with it.
-    async fn run(&self, request: ExecuteRequest) -> Result<ExecutionResult, RequestError> {
+    /// Runs the request to its end, or to where the call is detached from it.
+    async fn run(
+        &self,
+        request: ExecuteRequest,
+        detach_after: Option<Duration>,
+    ) -> Result<ExecutionState, RequestError> {
         let (engine, context) = (self.engine(), self.context);
-        let reporter = progress::Reporter::for_call(context);
-        let execution = self.submit(request, reporter.as_ref()).await;
+        let namespace = request.namespace.clone();
+        let execution = self.submit(request, self.reporter.as_ref()).await;
+        let (id, canceller) = (execution.id().to_owned(), execution.canceller());
         let told = context.meta.log_level().map(|level| {
             let events = engine.subscribe(logging::hears(level));
-            let id = Some(execution.id().to_owned());
-            tokio::spawn(logging::forward(events, context.peer.clone(), level, id))
+            tokio::spawn(logging::forward(
+                events,
+                context.peer.clone(),
+                level,
+                Some(id.clone()),
+            ))
         });
-        let dialogues = Dialogues::begin(engine, self.caller(), execution.id(), context);
-        let canceller = execution.canceller();
-        let following = progress::follow(execution, reporter);
-        let result = self.or_cancel(canceller, following).await;
+        let dialogues = Dialogues::begin(engine, self.caller(), &id, context);
+        let leave = self.leave(detach_after, canceller);
+        let ended = progress::follow(execution, self.reporter.as_ref(), leave).await;
         if let Some(dialogues) = dialogues {
             dialogues.end().await;
         }
         // What is to be told of the end is told before it is answered.
         if let Some(mut told) = told
-            && tokio::time::timeout(TELLING, &mut told).await.is_err()
+            && (ended.is_err() || tokio::time::timeout(TELLING, &mut told).await.is_err())
         {
             told.abort();
-            tracing::debug!("log messages of a call were not taken in time");
+            tracing::debug!("not all log messages of a call were sent");
         }
-        result
+        match ended {
+            Ok(ended) => ended.map(|result| ExecutionState::Ended(Box::new(result))),
+            Err(Detached) => {
+                tracing::info!(%id, "the call is detached, its program runs on");
+                engine.execution_now(&namespace, &id).await
+            }
+        }
+    }
+
+    /// Until the call is answered before its program has ended. What is cancelled has its end yet to come.
+    async fn leave(&self, detach_after: Option<Duration>, canceller: Canceller) -> Detached {
+        let calls = &self.offer().calls;
+        let patience = async {
+            match detach_after {
+                Some(after) => sleep_until(self.begun + after).await,
+                None => pending().await,
+            }
+        };
+        let becomes = tokio::select! {
+            () = patience => OnHangUp::Detach,
+            why = self.hung_up() => match why {
+                HangUp::Cancelled => calls.on_cancel,
+                HangUp::Disconnected => calls.on_disconnect,
+            }
+        };
+        if becomes == OnHangUp::Cancel {
+            canceller.cancel();
+            pending().await
+        }
+        Detached
     }
 }
+
+/// The program runs on without its call.
+struct Detached;
 
 /// How long a client may take for the log messages of a call that has ended.
 const TELLING: Duration = Duration::from_millis(500);
@@ -457,12 +548,13 @@ fn shorten(result: &mut Value) {
     });
 }
 
-fn answer(result: &ExecutionResult, text_max: usize) -> Result<Answer, RequestError> {
+/// `from`: where its streams begin.
+fn answer(result: &ExecutionResult, from: [usize; 2], text_max: usize) -> Result<Answer, RequestError> {
     let mut told = result.clone();
     // get_sandbox_info tells them once.
     told.isolation.layers.clear();
     told.artifacts.truncate(ARTIFACTS_LISTED);
-    result_text::bound(&mut told, text_max);
+    result_text::bound(&mut told, from, text_max);
     let mut structured = serde_json::to_value(told).map_err(|error| {
         RequestError::new(
             ErrorCode::SandboxFault,
@@ -482,7 +574,7 @@ fn answer(result: &ExecutionResult, text_max: usize) -> Result<Answer, RequestEr
             .filter_map(resources::link)
             .take(ARTIFACTS_LISTED)
             .collect(),
-        ..Answer::plain(result_text::render(result, text_max), structured)
+        ..Answer::plain(result_text::render(result, from, text_max), structured)
     })
 }
 

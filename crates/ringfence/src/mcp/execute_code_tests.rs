@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     api::{self, conforms},
-    settings::{Namespaces, Toolset},
+    settings::{Calls, Namespaces, OnHangUp, Toolset},
 };
 use ringfence_engine::{EgressPolicy, PackagePolicy, PolicySettings};
 use ringfence_types::{
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 const TEXT_MAX: usize = 8192;
 
 fn answer(result: &ExecutionResult) -> Result<Answer, RequestError> {
-    super::answer(result, TEXT_MAX)
+    super::answer(result, [0; 2], TEXT_MAX)
 }
 
 pub(in crate::mcp) fn offer() -> Offer {
@@ -81,13 +81,19 @@ pub(in crate::mcp) fn offer() -> Offer {
         ],
         namespaces: Namespaces::CallerChooses,
         text_max: TEXT_MAX,
+        calls: Calls {
+            detach_after: Some(Duration::from_secs(50)),
+            on_cancel: OnHangUp::Cancel,
+            on_disconnect: OnHangUp::Cancel,
+            keep_results: true,
+        },
         policy: tokio::sync::watch::channel(policy).1,
     }
 }
 
 fn read(arguments: Value) -> Result<ExecuteRequest, RequestError> {
     let arguments = arguments.as_object().unwrap().clone();
-    let (given, namespace) = api::read::<ExecuteCode>(arguments, Namespaces::CallerChooses)?;
+    let (given, namespace) = api::read::<ExecuteCode>(arguments, &Namespaces::CallerChooses)?;
     request(given, namespace, &offer(), |_, _| Ok(Language::Shell))
 }
 
@@ -193,7 +199,7 @@ fn code_is_looked_at_unless_the_caller_says_otherwise() {
     let error = with("profile", json!("basick")).unwrap_err();
     assert!(error.message.contains("Did you mean `basic`?"), "{error}");
     let given = json!({"code": "1"}).as_object().unwrap().clone();
-    let (given, namespace) = api::read::<RunSandboxCode>(given, Namespaces::Fixed).unwrap();
+    let (given, namespace) = api::read::<RunSandboxCode>(given, &Namespaces::Fixed).unwrap();
     let strict = short_request(given, namespace, &offer()).unwrap();
     assert_eq!(strict.validate, Validate::Strict);
     assert_eq!(strict.profile, Some(Profile::Strict));
@@ -431,7 +437,7 @@ fn the_text_says_what_a_person_wants_to_know() {
     longest.result_repr = Some("x".repeat(TEXT_MAX));
     longest.error.as_mut().unwrap().message = "m".repeat(TEXT_MAX);
     for text_max in [2048, TEXT_MAX] {
-        let text = super::answer(&longest, text_max).unwrap().text;
+        let text = super::answer(&longest, [0; 2], text_max).unwrap().text;
         assert!(text.len() <= text_max && text.ends_with("3 bytes)"), "{text}");
     }
     let (first, rest) = text.split_once("\n[... ").unwrap();

@@ -1,7 +1,7 @@
 //! `get_execution`, `list_executions` and `cancel_execution`: executions by their id, also those whose call was
-//! cut off or did not wait.
+//! detached, cut off or did not wait.
 
-use super::{Answer, Answered, call::Call};
+use super::{Answer, Answered, call::Call, result_text::shares};
 use crate::{
     api::{CancelExecution, GetExecution, ListExecutions, invalid},
     render::Rendered,
@@ -14,8 +14,10 @@ use std::time::Duration;
 
 /// Of one stream in one answer, whatever `text_max` says.
 const PAGE_BYTES_MAX: usize = 32 << 10;
-/// Clients give up after 60.
-const WAIT_SECONDS_MAX: f64 = 50.0;
+/// What is said beside the streams.
+const NOTES_BYTES: usize = 400;
+/// Clients give up after 60, and some models after a few long waits.
+const WAIT_SECONDS_MAX: f64 = 25.0;
 const EXECUTIONS: u64 = 10;
 const EXECUTIONS_MAX: u64 = 1000;
 
@@ -32,19 +34,38 @@ impl Call<'_> {
         let wait = Duration::from_secs_f64(seconds);
         let found = tokio::select! {
             found = engine.execution(self.caller(), &namespace, id, wait) => found?,
-            () = self.hung_up() => return Err(RequestError::new(
+            _ = self.hung_up() => return Err(RequestError::new(
                 ErrorCode::Cancelled,
                 "the question was cancelled; the execution was not.",
                 "Ask again when it is wanted.",
             )),
         };
         let from = [given.stdout_from, given.stderr_from].map(|from| from.map(|from| from.0));
-        let room = self.offer().text_max.min(PAGE_BYTES_MAX);
         match found {
-            ExecutionState::Running(progress) => Ok(so_far(&progress, from, room)),
-            ExecutionState::Ended(result) if from == [None, None] => self.whole(&result).await,
-            ExecutionState::Ended(result) => Ok(pages_of(&result, from, room)),
+            ExecutionState::Running(progress) => Ok(so_far(&progress, from, self.offer().text_max)),
+            ExecutionState::Ended(result) if from == [None, None] => self.whole(&result, [0; 2]).await,
+            ExecutionState::Ended(result) => self.rest(*result, from).await,
         }
+    }
+
+    /// What comes after these offsets: a page of it, or with its last page what became of the program.
+    async fn rest(&self, mut result: ExecutionResult, from: [Option<u64>; 2]) -> Answered {
+        let streams = [result.stdout.as_str(), result.stderr.as_str()];
+        let pages = pages(streams, from, self.offer().text_max);
+        if pages.iter().flatten().any(|page| page.goes_on) {
+            return Ok(pages_of(&result.execution_id, &pages));
+        }
+        let begins = [0, 1].map(|at| pages[at].as_ref().map_or(streams[at].len(), |page| page.begin));
+        result.stdout.drain(..begins[0]);
+        result.stderr.drain(..begins[1]);
+        let mut answer = self.whole(&result, begins).await?;
+        answer.structured["running"] = json!(false);
+        for (name, from) in STREAMS.iter().zip(from) {
+            if let (None, Value::Object(facts)) = (from, &mut answer.structured) {
+                facts.remove(*name);
+            }
+        }
+        Ok(answer)
     }
 
     pub(super) async fn list_executions(&self, given: ListExecutions, namespace: Namespace) -> Answered {
@@ -105,54 +126,73 @@ impl Call<'_> {
     }
 }
 
+const STREAMS: [&str; 2] = ["stdout", "stderr"];
+
 /// The answer of a program that runs by itself.
 pub(super) fn begun(id: &str) -> Answer {
-    let text = format!("running\nexecution_id: {id}\n{}", next(id));
+    let text = format!(
+        "running\nexecution_id: {id}\n{}",
+        next(id, [None; 2], Some(WAIT_SECONDS_MAX))
+    );
     Answer::plain(
         text,
         json!({"success": true, "execution_id": id, "running": true}),
     )
 }
 
-fn next(id: &str) -> String {
-    format!("next: get_execution {{\"execution_id\": \"{id}\", \"wait_seconds\": 50}}\n")
+/// The call that tells more.
+fn next(id: &str, from: [Option<usize>; 2], wait_seconds: Option<f64>) -> String {
+    let mut arguments = format!("\"execution_id\": \"{id}\"");
+    if let Some(seconds) = wait_seconds {
+        arguments += &format!(", \"wait_seconds\": {seconds}");
+    }
+    for (name, from) in STREAMS.iter().zip(from) {
+        if let Some(from) = from {
+            arguments += &format!(", \"{name}_from\": {from}");
+        }
+    }
+    format!("next: get_execution {{{arguments}}}\n")
 }
 
-fn so_far(progress: &Progress, from: [Option<u64>; 2], room: usize) -> Answer {
+/// The answer of a program that still runs: what it has printed from these offsets on, within `text_max`.
+pub(super) fn so_far(progress: &Progress, from: [Option<u64>; 2], text_max: usize) -> Answer {
     let line = &progress.line;
+    let pages = pages([&progress.stdout, &progress.stderr], from, text_max);
     let (mut text, mut facts) = (
         format!(
-            "running for {} ms\nexecution_id: {}",
+            "running for {} ms; the program runs on\nexecution_id: {}",
             line.duration_ms, line.execution_id
         ),
         Map::new(),
     );
-    for (name, stream, from) in [
-        ("stdout", &progress.stdout, from[0]),
-        ("stderr", &progress.stderr, from[1]),
-    ] {
-        let page = Page::of(stream, from.unwrap_or_default(), room);
-        page.tell(name, &mut text, &mut facts);
-        facts.insert(format!("{name}_next"), json!(page.end));
+    tell(&pages, &mut text, &mut facts);
+    let has_more = pages.iter().flatten().any(|page| page.goes_on);
+    let ends = pages.map(|page| page.map(|page| page.end));
+    for (name, end) in STREAMS.iter().zip(ends) {
+        if let Some(end) = end {
+            facts.insert(format!("{name}_next"), json!(end));
+        }
     }
-    text += &format!("\n{}", next(&line.execution_id));
+    let wait = (!has_more).then_some(WAIT_SECONDS_MAX);
+    text += &format!("\n{}", next(&line.execution_id, ends, wait));
     facts.insert("running".to_owned(), json!(true));
     facts.insert("duration_ms".to_owned(), json!(line.duration_ms));
     told(&line.execution_id, text, facts)
 }
 
-fn pages_of(result: &ExecutionResult, from: [Option<u64>; 2], room: usize) -> Answer {
-    let (mut text, mut facts) = (format!("execution_id: {}", result.execution_id), Map::new());
-    for (name, stream, from) in [
-        ("stdout", &result.stdout, from[0]),
-        ("stderr", &result.stderr, from[1]),
-    ] {
-        if let Some(from) = from {
-            Page::of(stream, from, room).tell(name, &mut text, &mut facts);
+fn pages_of(id: &str, pages: &[Option<Page<'_>>; 2]) -> Answer {
+    let (mut text, mut facts) = (format!("execution_id: {id}"), Map::new());
+    tell(pages, &mut text, &mut facts);
+    facts.insert("running".to_owned(), json!(false));
+    told(id, text, facts)
+}
+
+fn tell(pages: &[Option<Page<'_>>; 2], text: &mut String, facts: &mut Map<String, Value>) {
+    for (name, page) in STREAMS.iter().zip(pages) {
+        if let Some(page) = page {
+            page.tell(name, text, facts);
         }
     }
-    facts.insert("running".to_owned(), json!(false));
-    told(&result.execution_id, text, facts)
 }
 
 fn told(id: &str, text: String, mut facts: Map<String, Value>) -> Answer {
@@ -161,8 +201,23 @@ fn told(id: &str, text: String, mut facts: Map<String, Value>) -> Answer {
     Answer::plain(text, Value::Object(facts))
 }
 
+/// A page of each stream that is asked for; of both, where no offset is given. Together they fit into `text_max`.
+fn pages<'a>(streams: [&'a str; 2], from: [Option<u64>; 2], text_max: usize) -> [Option<Page<'a>>; 2] {
+    let from = if from == [None; 2] { [Some(0); 2] } else { from };
+    let begins = [0, 1].map(|at| from[at].map(|from| begin(streams[at], from)));
+    let wants = [0, 1].map(|at| begins[at].map_or(0, |begin| streams[at].len() - begin));
+    let rooms = shares(wants, text_max.saturating_sub(NOTES_BYTES));
+    [0, 1].map(|at| Some(Page::of(streams[at], begins[at]?, rooms[at].min(PAGE_BYTES_MAX))))
+}
+
+/// Where a page begins: not within a character.
+fn begin(stream: &str, from: u64) -> usize {
+    stream.floor_char_boundary(usize::try_from(from).unwrap_or(usize::MAX))
+}
+
 #[derive(Debug, PartialEq, Eq)]
 struct Page<'a> {
+    begin: usize,
     text: &'a str,
     end: usize,
     goes_on: bool,
@@ -170,15 +225,15 @@ struct Page<'a> {
 
 impl<'a> Page<'a> {
     /// It ends at the end of a line where it has one and something follows.
-    fn of(stream: &'a str, from: u64, room: usize) -> Self {
-        let from = usize::try_from(from).unwrap_or(usize::MAX).min(stream.len());
-        let rest = &stream[stream.floor_char_boundary(from)..];
+    fn of(stream: &'a str, begin: usize, room: usize) -> Self {
+        let rest = &stream[begin..];
         let room = rest.floor_char_boundary(room);
         let text = match rest[..room].rfind('\n') {
             Some(line) if room < rest.len() => &rest[..=line],
             _ => &rest[..room],
         };
         Self {
+            begin,
             text,
             end: stream.len() - rest.len() + text.len(),
             goes_on: text.len() < rest.len(),
@@ -206,7 +261,7 @@ mod tests {
         let stream: String = (0..20_000).map(|number| format!("é{number}\n")).collect();
         let (mut read, mut from) = (String::new(), 0);
         loop {
-            let page = Page::of(&stream, from as u64, PAGE_BYTES_MAX);
+            let page = Page::of(&stream, from, PAGE_BYTES_MAX);
             assert!(page.text.len() <= PAGE_BYTES_MAX && page.text.ends_with('\n'));
             read += page.text;
             from = page.end;
@@ -215,13 +270,53 @@ mod tests {
             }
         }
         assert_eq!(read, stream);
-        assert_eq!(
-            Page::of("é", 1, PAGE_BYTES_MAX).text,
-            "é",
-            "a half character is none"
-        );
-        let past = Page::of("x", u64::MAX, PAGE_BYTES_MAX);
+        assert_eq!(begin("é", 1), 0, "a half character is none");
+        let past = Page::of("x", begin("x", u64::MAX), PAGE_BYTES_MAX);
         assert_eq!((past.text, past.end, past.goes_on), ("", 1, false));
         assert_eq!(Page::of("xyz", 0, 2).end, 2);
+    }
+
+    #[test]
+    fn what_is_told_of_a_program_that_runs_fits_and_goes_on_where_it_ends() {
+        let line = ringfence_engine::ExecutionLine {
+            execution_id: "0190b8f0-5c1e-7000-8000-00000000abcd".to_owned(),
+            namespace: Namespace::default_name(),
+            session_id: None,
+            started_unix_ms: 0,
+            language: ringfence_types::Language::Shell,
+            first_line: "x".to_owned(),
+            verdict: "running",
+            duration_ms: u64::MAX,
+            artifacts: 0,
+        };
+        let flood = "é\u{0}\n".repeat(1 << 18);
+        for (stdout, stderr) in [
+            (&flood[..], &flood[..]),
+            (&flood, ""),
+            ("", &flood),
+            ("short", &flood),
+        ] {
+            let progress = Progress {
+                line: line.clone(),
+                stdout: stdout.to_owned(),
+                stderr: stderr.to_owned(),
+            };
+            for text_max in [1024, 8192, 1 << 20] {
+                let told = so_far(&progress, [None; 2], text_max);
+                assert!(told.text.len() <= text_max, "{} of {text_max}", told.text.len());
+                for (name, stream) in STREAMS.iter().zip([stdout, stderr]) {
+                    let shown = told.structured[*name].as_str().unwrap();
+                    let next = told.structured[format!("{name}_next")].as_u64().unwrap();
+                    assert!(stream.starts_with(shown) && next == shown.len() as u64);
+                    assert!(!shown.is_empty() || stream.is_empty(), "it makes headway");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_stream_that_is_not_asked_for_is_not_told() {
+        let [stdout, stderr] = pages(["abc", "def"], [Some(1), None], 8192);
+        assert_eq!((stdout.map(|page| page.text), stderr), (Some("bc"), None));
     }
 }

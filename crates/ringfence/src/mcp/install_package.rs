@@ -29,9 +29,11 @@ impl Call<'_> {
             packages,
             session: given.session_id,
         });
-        let canceller = installation.canceller();
-        let following = progress::follow(installation, progress::Reporter::for_call(self.context));
-        Ok(answer(&self.or_cancel(canceller, following).await?))
+        let leave = self.cancel(installation.canceller());
+        match progress::follow(installation, self.reporter.as_ref(), leave).await {
+            Ok(installed) => Ok(answer(&installed?)),
+            Err(never) => match never {},
+        }
     }
 }
 

@@ -6,6 +6,7 @@
     reason = "clients of the handshake revisions have no other way to hear of it"
 )]
 
+use crate::settings::Namespaces;
 use ringfence_engine::{Event, EventKind, Hears, Subscriber};
 use rmcp::{
     Peer, RoleServer,
@@ -55,13 +56,45 @@ fn level_of(kind: &EventKind) -> LoggingLevel {
     }
 }
 
-/// Sends events of `least` and above, of one execution until it has ended, or of all until the engine or the client is
-/// gone.
+/// Which events a client hears.
+pub(super) enum EventFilter {
+    /// Of one execution until it has ended.
+    Execution(String),
+    /// Of a caller's namespaces, until the engine or the client is gone.
+    Namespaces(Namespaces),
+}
+
+impl EventFilter {
+    fn concerns(&self, event: &Event) -> bool {
+        match self {
+            Self::Execution(id) => event.execution_id.as_ref() == Some(id),
+            Self::Namespaces(namespaces) => namespaces.has(&event.namespace),
+        }
+    }
+}
+
+/// Sends events of `least` and above, of one execution or of all.
 pub(super) async fn forward(
-    mut events: Subscriber,
+    events: Subscriber,
     peer: Peer<RoleServer>,
     least: LoggingLevel,
     execution_id: Option<String>,
+) {
+    let all = || EventFilter::Namespaces(Namespaces::CallerChooses);
+    forward_heard(
+        events,
+        peer,
+        least,
+        execution_id.map_or_else(all, EventFilter::Execution),
+    )
+    .await;
+}
+
+pub(super) async fn forward_heard(
+    mut events: Subscriber,
+    peer: Peer<RoleServer>,
+    least: LoggingLevel,
+    heard: EventFilter,
 ) {
     let takes = |level| severity(level) >= severity(least);
     while let Some(event) = events.next().await {
@@ -72,7 +105,7 @@ pub(super) async fn forward(
                 return;
             }
         }
-        if !concerns(&event, execution_id.as_deref()) {
+        if !heard.concerns(&event) {
             continue;
         }
         let text = serde_json::to_value(&*event).unwrap_or_else(|_| json!({"event": event.kind.name()}));
@@ -80,14 +113,10 @@ pub(super) async fn forward(
         if takes(level) && !send(&peer, level, text).await {
             return;
         }
-        if execution_id.is_some() && is_end(&event.kind) {
+        if matches!(heard, EventFilter::Execution(_)) && is_end(&event.kind) {
             return;
         }
     }
-}
-
-fn concerns(event: &Event, execution_id: Option<&str>) -> bool {
-    execution_id.is_none() || event.execution_id.as_deref() == execution_id
 }
 
 fn is_end(kind: &EventKind) -> bool {

@@ -23,8 +23,10 @@ mod request_egress;
 mod request_state;
 mod resources;
 mod result_text;
+pub(crate) mod service;
 mod sessions;
 mod snapshots;
+pub(crate) mod startup;
 mod stdio;
 mod tools;
 mod traceback;
@@ -34,15 +36,13 @@ pub(crate) use validate::delimiter;
 
 use crate::{
     api,
-    control::{self, Socket},
     render::Rendered,
-    settings::{Namespaces, Toolset},
+    settings::{Calls, Namespaces, OnHangUp, Toolset},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use call::Call;
 use call_order::InOrder;
 use request_egress::Reply;
-use request_state::RequestStates;
 use ringfence_engine::{CallEnd, Caller, Engine, EngineSettings, Picture, PolicySettings};
 use ringfence_types::{ErrorCode, RequestError};
 use rmcp::{
@@ -56,17 +56,13 @@ use rmcp::{
     service::{NotificationContext, RequestContext, ServerInitializeError, SubscriptionContext},
 };
 use serde_json::{Value, json};
+use service::{Server, ServerFactory};
+use startup::{Startup, told_to_stop};
 use std::{
-    future::pending,
-    path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::watch,
-    task::{AbortHandle, JoinHandle},
-};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 #[derive(Clone, Debug)]
@@ -74,6 +70,7 @@ pub(crate) struct Offer {
     pub(crate) toolsets: Vec<Toolset>,
     pub(crate) namespaces: Namespaces,
     pub(crate) text_max: usize,
+    pub(crate) calls: Calls,
     /// What is in force, which may change.
     pub(crate) policy: watch::Receiver<PolicySettings>,
 }
@@ -84,6 +81,11 @@ impl Offer {
         self.namespaces == Namespaces::CallerChooses
     }
 
+    /// Figures of the whole server tell of namespaces that do not exist for some callers.
+    fn shows_server(&self) -> bool {
+        !matches!(self.namespaces, Namespaces::Of(_))
+    }
+
     fn has(&self, toolset: Toolset) -> bool {
         self.toolsets.contains(&toolset)
     }
@@ -92,16 +94,11 @@ impl Offer {
 /// The tool on record for an unknown resource.
 const RESOURCE: &str = "resource";
 const PROMPT: &str = "prompt";
-/// How long answers that are ready may take to leave after the client has.
-const FAREWELL: Duration = Duration::from_millis(700);
 
 const INSTRUCTIONS: &str = "Runs untrusted code, each time in a fresh sandbox that the Linux kernel \
     enforces: no network but to hosts that the operator has named, none of the host's files, bounded memory, time and processes. Call execute_code with complete \
     programs, or with the session_id of a session to keep variables and files between calls. A program that fails is a result with success = false; a call that is \
     refused is an error with a code and a hint.";
-
-/// The engine, as soon as it has started.
-type Starting = watch::Receiver<Option<Result<Engine, RequestError>>>;
 
 /// Serves one client until it leaves or we are told to stop. The protocol is spoken while the engine still starts.
 /// `attend` is given the engine before the first request.
@@ -111,120 +108,40 @@ pub(crate) async fn serve_stdio(
     attend: impl FnOnce(&Engine) + Send + 'static,
 ) -> Result<(), RequestError> {
     let (gone, stop) = (CancellationToken::new(), CancellationToken::new());
-    let (started, engine) = watch::channel(None);
-    let control = Arc::new(Mutex::new(None));
-    let socket = control.clone();
-    let starter = tokio::spawn(async move {
-        let state_dir = settings.state_dir.clone();
-        let outcome = start(settings, attend).await;
-        match &outcome {
-            Ok(engine) => {
-                let listening = listen(&state_dir, engine).await;
-                *lock(&socket) = listening;
-            }
-            Err(error) => tracing::error!(%error, "NOTHING RUNS HERE"),
-        }
-        started.send_replace(Some(outcome));
-        // the value is read as long as the channel lives
-        started.closed().await;
-    });
-    let pledges = RequestStates::new().map_err(|error| {
-        let message = format!("there is no randomness: {error}.");
-        RequestError::new(ErrorCode::SandboxFault, message, "Run `ringfence doctor`.")
-    })?;
-    let server = Server {
-        offer,
-        engine: engine.clone(),
-        gone: gone.clone(),
-        forwarder: Arc::default(),
-        pledges,
-    };
+    let on_disconnect = offer.calls.on_disconnect;
+    let startup = Startup::begin(settings, attend);
+    let server = ServerFactory::new(offer, startup.engine.clone(), None)?.for_stdio(gone.clone());
     let mut service = tokio::spawn(speak(server, gone.clone(), stop.clone()));
+    let served = async {
+        let outcome = tokio::select! {
+            error = startup.failure() => { stop.cancel(); return Err(error) }
+            spoken = &mut service => spoken.unwrap_or(Ok(())),
+            () = gone.cancelled() => Ok(()),
+        };
+        gone.cancel();
+        if on_disconnect == OnHangUp::Detach {
+            startup.outlive(&mut service).await;
+        }
+        outcome
+    };
     let outcome = tokio::select! {
-        error = start_failure(engine.clone()) => { stop.cancel(); Err(error) }
-        spoken = &mut service => spoken.unwrap_or(Ok(())),
-        () = gone.cancelled() => Ok(()),
+        outcome = served => outcome,
         () = told_to_stop() => { stop.cancel(); Ok(()) }
     };
     gone.cancel();
-    // Nothing new is begun, and the end of the server is the last on record.
-    drop(lock(&control).take());
-    farewell(&engine, service).await;
-    starter.abort();
+    let abort = service.abort_handle();
+    let leaving = async {
+        if !service.is_finished() {
+            drop(service.await);
+        }
+    };
+    startup.farewell(leaving).await;
+    abort.abort();
     outcome
-}
-
-/// The engine, with the proof that it can make a sandbox of the tier.
-async fn start(settings: EngineSettings, attend: impl FnOnce(&Engine)) -> Result<Engine, RequestError> {
-    let engine = Engine::open(settings)?;
-    attend(&engine);
-    engine.prove().await?;
-    engine.warm_up();
-    Ok(engine)
-}
-
-/// The operator's way to this server. One that cannot be reached serves all the same, and the log says so.
-async fn listen(state_dir: &Path, engine: &Engine) -> Option<Socket> {
-    let opened = control::open(state_dir, engine.clone()).await;
-    let told = |error| tracing::error!(%error, "NO CONTROL SOCKET: the commands cannot reach this server");
-    opened.map_err(told).ok()
 }
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The last answers leave while the runs of a client that is gone are killed.
-async fn farewell(engine: &Starting, service: JoinHandle<Result<(), RequestError>>) {
-    let engine = match &*engine.borrow() {
-        Some(Ok(engine)) => Some(engine.clone()),
-        _ => None,
-    };
-    let abort = service.abort_handle();
-    let both = async {
-        let stop = async {
-            if let Some(engine) = &engine {
-                engine.shutdown().await;
-            }
-        };
-        tokio::join!(stop, async {
-            if !service.is_finished() {
-                drop(service.await);
-            }
-        })
-    };
-    if tokio::time::timeout(FAREWELL, both).await.is_err() {
-        tracing::warn!("the last answers could not be delivered in time");
-        abort.abort();
-        // Which puts the end of the server on record, without waiting for its runs.
-        if let Some(engine) = &engine {
-            engine.leave();
-        }
-    }
-}
-
-/// Why there is nothing to serve. A host that is too weak is told by each call, where a client shows it.
-async fn start_failure(mut engine: Starting) -> RequestError {
-    if engine.wait_for(Option::is_some).await.is_ok()
-        && let Some(Err(error)) = &*engine.borrow()
-        && error.code != ErrorCode::BelowFloor
-    {
-        return error.clone();
-    }
-    pending().await
-}
-
-async fn told_to_stop() {
-    let (Ok(mut terminate), Ok(mut interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        tracing::error!("cannot listen for signals");
-        return pending().await;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
 }
 
 /// From the first message to the last. What a client sent is never repeated in an error: it may hold code.
@@ -248,16 +165,6 @@ async fn speak(server: Server, gone: CancellationToken, stop: CancellationToken)
         }
         Err(_) => refused("the handshake failed."),
     }
-}
-
-struct Server {
-    offer: Offer,
-    engine: Starting,
-    gone: CancellationToken,
-    /// Sends events to a client of the handshake revisions, once it has set a level.
-    forwarder: Arc<Mutex<Option<AbortHandle>>>,
-    /// Questions whose answers the client brings.
-    pledges: RequestStates,
 }
 
 /// A tool's answer: the same facts for a person and for a program.
@@ -301,17 +208,6 @@ impl Answer {
 }
 
 impl Server {
-    async fn engine(&self) -> Result<Engine, RequestError> {
-        let stopping =
-            || RequestError::new(ErrorCode::Cancelled, "the server is stopping.", "Start it again.");
-        let mut engine = self.engine.clone();
-        let started = tokio::select! {
-            started = engine.wait_for(Option::is_some) => started.map_err(|_| stopping())?.clone(),
-            () = self.gone.cancelled() => None,
-        };
-        started.unwrap_or_else(|| Err(stopping()))
-    }
-
     async fn answer(
         &self,
         mut request: CallToolRequestParams,
@@ -321,7 +217,12 @@ impl Server {
         let arguments = request.arguments.take().unwrap_or_default();
         let engine = self.engine().await?;
         let call = Call::new(self, &engine, context, &request, row.name);
-        match (row.handle)(&call, arguments).await {
+        let handled = (row.handle)(&call, arguments);
+        let handled = match &call.reporter {
+            Some(reporter) => reporter.beat(handled).await,
+            None => handled.await,
+        };
+        match handled {
             Ok(reply) => Ok(reply),
             Err(Refused { error, below }) => Err(Refused {
                 error: call.refused(error).await,
@@ -336,15 +237,6 @@ async fn on_record(engine: &Engine, caller: &Caller, tool: &str, error: RequestE
     match engine.note_refusal(caller, tool, error.code).await {
         Ok(()) => error,
         Err(unavailable) => unavailable,
-    }
-}
-
-fn caller(context: &RequestContext<RoleServer>) -> Caller {
-    let client = context.meta.client_info();
-    let client = client.or_else(|| context.peer.peer_info().map(|info| info.client_info.clone()));
-    match client {
-        Some(client) => Caller::new(&format!("mcp {} {}", client.name, client.version)),
-        None => Caller::new("mcp"),
     }
 }
 
@@ -381,11 +273,19 @@ impl ServerHandler for Server {
         request: rmcp::model::SetLevelRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
+        // They tell what programs print.
+        if !self.offer.has(Toolset::Observe) && !self.offer.has(Toolset::Execute) {
+            return Err(ErrorData::invalid_request(
+                "there are no events for you here",
+                None,
+            ));
+        }
         let events = match self.engine().await {
             Ok(engine) => engine.subscribe(logging::hears(request.level)),
             Err(error) => return Err(ErrorData::internal_error(error.to_string(), None)),
         };
-        let forward = logging::forward(events, context.peer, request.level, None);
+        let heard = logging::EventFilter::Namespaces(self.offer.namespaces.clone());
+        let forward = logging::forward_heard(events, context.peer, request.level, heard);
         let task = tokio::spawn(self.gone.clone().run_until_cancelled_owned(forward));
         let mut forwarder = self.forwarder.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = forwarder.replace(task.abort_handle()) {
@@ -401,7 +301,8 @@ impl ServerHandler for Server {
 
     async fn listen(&self, listener: SubscriptionContext) -> Result<(), ErrorData> {
         let changes = changes::tell_listener(self.offer.policy.clone(), &listener);
-        self.gone.run_until_cancelled(changes).await;
+        let still = self.closing.run_until_cancelled(changes);
+        self.gone.run_until_cancelled(still).await;
         Ok(())
     }
 
@@ -428,7 +329,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         let read = async {
-            let (engine, caller) = (self.engine().await?, caller(&context));
+            let (engine, caller) = (self.engine().await?, self.caller(&context));
             match resources::parse(&request.uri, &self.offer) {
                 Ok(wanted) => resources::read(&engine, &caller, &self.offer, wanted).await,
                 Err(error) => Err(on_record(&engine, &caller, RESOURCE, error).await),
@@ -458,7 +359,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
         let got = async {
-            let (engine, caller) = (self.engine().await?, caller(&context));
+            let (engine, caller) = (self.engine().await?, self.caller(&context));
             match prompts::get(&engine, &caller, &self.offer, request).await {
                 Err(error) => Err(on_record(&engine, &caller, PROMPT, error).await),
                 got => got,
@@ -489,7 +390,7 @@ impl ServerHandler for Server {
                 let name: String = request.name.chars().take(64).collect();
                 if let Ok(engine) = self.engine().await {
                     // The name is a stranger's; the record has none of it.
-                    let caller = caller(&context);
+                    let caller = self.caller(&context);
                     if let Err(error) = engine.note_refusal(&caller, "", ErrorCode::NotFound).await {
                         return Err(ErrorData::internal_error(error.to_string(), None));
                     }

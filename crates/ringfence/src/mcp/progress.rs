@@ -1,6 +1,6 @@
-//! Output as it comes, in progress notifications. The program never waits for the client: what a slow client cannot
-//! take in is counted and left out (the result at the end has it), so that memory stays bounded and 1 GB of output is
-//! not a gigabyte of notifications.
+//! Output as it comes, in progress notifications, and a sign of life where none comes: clients give up on calls that
+//! say nothing. The program never waits for the client: what a slow client cannot take in is counted and left out (the
+//! result at the end has it), so that memory stays bounded and 1 GB of output is not a gigabyte of notifications.
 
 use crate::utf8::Decoder;
 use ringfence_engine::{Execution, Installation, Installed, OutputChunk, OutputStream};
@@ -10,15 +10,52 @@ use rmcp::{
     model::{ProgressNotificationParam, ProgressToken},
     service::RequestContext,
 };
-use std::{future::pending, pin::Pin, time::Duration};
-use tokio::time::{Instant, sleep_until};
+use std::{
+    future::pending,
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    sync::Mutex,
+    time::{Instant, sleep_until},
+};
 
 const INTERVAL: Duration = Duration::from_millis(50);
 const TEXT_BYTES_MAX: usize = 16 << 10;
+/// The longest that a caller hears nothing.
+const HEARTBEAT: Duration = Duration::from_secs(15);
 
+#[derive(Clone)]
 pub(super) struct Reporter {
     peer: Peer<RoleServer>,
     token: ProgressToken,
+    clock: Arc<Clock>,
+}
+
+/// Progress is told in seconds since the call began. The protocol wants each value above the one before.
+struct Clock {
+    begun: Instant,
+    last_ms: AtomicU64,
+    /// Held while a value is sent, so that they leave in their order.
+    turn: Mutex<()>,
+}
+
+impl Clock {
+    fn next_ms(&self) -> u64 {
+        let now = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let next = now.max(self.last_ms.load(Ordering::Relaxed) + 1);
+        self.last_ms.store(next, Ordering::Relaxed);
+        next
+    }
+
+    /// When the caller has heard nothing for long.
+    fn due(&self) -> Instant {
+        self.begun + Duration::from_millis(self.last_ms.load(Ordering::Relaxed)) + HEARTBEAT
+    }
 }
 
 impl Reporter {
@@ -28,19 +65,49 @@ impl Reporter {
         Some(Self {
             peer: context.peer.clone(),
             token,
+            clock: Arc::new(Clock {
+                begun: Instant::now(),
+                last_ms: AtomicU64::new(0),
+                turn: Mutex::new(()),
+            }),
         })
     }
 
     /// Ends when the client's pipe has taken it. A client that is gone is noticed elsewhere.
-    pub(super) fn send(&self, total: u64, text: String) -> Sending {
-        #[expect(clippy::cast_precision_loss, reason = "no program prints 2^52 bytes")]
-        let progress = ProgressNotificationParam::new(self.token.clone(), total as f64).with_message(text);
-        let peer = self.peer.clone();
+    pub(super) fn send(&self, text: String) -> Sending {
+        let reporter = self.clone();
         Box::pin(async move {
-            if let Err(error) = peer.notify_progress(progress).await {
+            let _turn = reporter.clock.turn.lock().await;
+            #[expect(clippy::cast_precision_loss, reason = "no call takes 2^52 milliseconds")]
+            let seconds = reporter.clock.next_ms() as f64 / 1000.0;
+            let progress = ProgressNotificationParam::new(reporter.token, seconds).with_message(text);
+            if let Err(error) = reporter.peer.notify_progress(progress).await {
                 tracing::debug!(%error, "progress was not delivered");
             }
         })
+    }
+
+    /// Does the work, and tells the time whenever nothing else was told for a while.
+    pub(super) async fn beat<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        let mut sending: Option<Sending> = None;
+        loop {
+            let due = self.clock.due();
+            tokio::select! {
+                done = &mut work => {
+                    // Nothing is told after the answer.
+                    if let Some(sending) = sending {
+                        sending.await;
+                    }
+                    return done;
+                }
+                () = finished(&mut sending) => sending = None,
+                () = sleep_until(due), if sending.is_none() => if due == self.clock.due() {
+                    let text = format!("{} s, nothing new\n", self.clock.begun.elapsed().as_secs());
+                    sending = Some(self.send(text));
+                }
+            }
+        }
     }
 }
 
@@ -80,42 +147,62 @@ impl Followed for Installation {
     }
 }
 
-/// Reads output to its end, reporting it on the way, and gives back what came of it.
-pub(super) async fn follow<F: Followed>(
+/// Reads output to its end, reporting it on the way, and gives back what came of it; or what `leave` says, if that is
+/// first. Nothing is reported afterwards.
+pub(super) async fn follow<F: Followed, L>(
     mut followed: F,
-    reporter: Option<Reporter>,
-) -> Result<F::End, RequestError> {
+    reporter: Option<&Reporter>,
+    leave: impl Future<Output = L>,
+) -> Result<Result<F::End, RequestError>, L> {
+    let mut leave = pin!(leave);
     let Some(reporter) = reporter else {
-        return followed.end().await;
+        return end(followed, leave).await;
     };
     let mut pending = Pending::default();
     let mut sending: Option<Sending> = None;
     let mut next = Instant::now();
-    loop {
+    let left = loop {
         let due = sending.is_none() && !pending.is_empty();
         tokio::select! {
             chunk = followed.next() => match chunk {
                 Some(chunk) => pending.push(&chunk),
-                None => break,
+                None => break None,
             },
+            left = &mut leave => break Some(left),
             () = finished(&mut sending) => sending = None,
             () = sleep_until(next), if due => {
-                let (total, text) = pending.take();
-                sending = Some(reporter.send(total, text));
+                sending = Some(reporter.send(pending.take()));
                 next = Instant::now() + INTERVAL;
             }
         }
-    }
-    let result = followed.end().await;
+    };
+    let end = match left {
+        Some(left) => {
+            // Before anything waits for the client: the program waits for the reader of its output.
+            drop(followed);
+            Err(left)
+        }
+        None => end(followed, leave).await,
+    };
     if let Some(sending) = sending {
         sending.await;
     }
     pending.end();
     if !pending.is_empty() {
-        let (total, text) = pending.take();
-        reporter.send(total, text).await;
+        reporter.send(pending.take()).await;
     }
-    result
+    end
+}
+
+async fn end<F: Followed, L>(
+    followed: F,
+    leave: impl Future<Output = L>,
+) -> Result<Result<F::End, RequestError>, L> {
+    tokio::select! {
+        biased;
+        end = followed.end() => Ok(end),
+        left = leave => Err(left),
+    }
 }
 
 async fn finished(sending: &mut Option<Sending>) {
@@ -131,7 +218,6 @@ struct Pending {
     stderr: Decoder,
     text: String,
     left_out: usize,
-    total: u64,
 }
 
 impl Pending {
@@ -140,7 +226,6 @@ impl Pending {
     }
 
     fn push(&mut self, chunk: &OutputChunk) {
-        self.total += chunk.bytes.len() as u64;
         let decoder = match chunk.stream {
             OutputStream::Stdout => &mut self.stdout,
             OutputStream::Stderr | OutputStream::Notice => &mut self.stderr,
@@ -169,13 +254,13 @@ impl Pending {
         self.add(&rest);
     }
 
-    fn take(&mut self) -> (u64, String) {
+    fn take(&mut self) -> String {
         let mut text = std::mem::take(&mut self.text);
         let left_out = std::mem::take(&mut self.left_out);
         if left_out > 0 {
             text += &format!("\n[{left_out} bytes are left out here; the result has them]\n");
         }
-        (self.total, text)
+        text
     }
 }
 
@@ -197,7 +282,7 @@ mod tests {
         pending.push(&chunk(OutputStream::Stdout, first));
         pending.push(&chunk(OutputStream::Stderr, b"x"));
         pending.push(&chunk(OutputStream::Stdout, second));
-        assert_eq!(pending.take(), (3, "xé".to_owned()));
+        assert_eq!(pending.take(), "xé");
     }
 
     #[test]
@@ -207,8 +292,7 @@ mod tests {
             pending.push(&chunk(OutputStream::Stdout, "é".repeat(32 << 10).as_bytes()));
             assert!(pending.text.len() <= TEXT_BYTES_MAX);
         }
-        let (total, text) = pending.take();
-        assert_eq!(total, 1000 << 16);
+        let text = pending.take();
         assert!(text.len() < TEXT_BYTES_MAX + 100);
         assert!(text.contains(&format!("[{} bytes are left out", (1000 << 16) - TEXT_BYTES_MAX)));
         assert!(pending.is_empty());
@@ -219,6 +303,18 @@ mod tests {
         let mut pending = Pending::default();
         pending.push(&chunk(OutputStream::Stdout, b"a\xc3"));
         pending.end();
-        assert_eq!(pending.take().1, "a\u{fffd}");
+        assert_eq!(pending.take(), "a\u{fffd}");
+    }
+
+    #[test]
+    fn each_value_is_above_the_one_before() {
+        let clock = Clock {
+            begun: Instant::now(),
+            last_ms: AtomicU64::new(0),
+            turn: Mutex::new(()),
+        };
+        let values: Vec<u64> = (0..1000).map(|_| clock.next_ms()).collect();
+        assert!(values.is_sorted_by(|one, next| one < next) && values[0] > 0);
+        assert!(clock.due() >= clock.begun + HEARTBEAT + Duration::from_millis(values[999]));
     }
 }

@@ -133,10 +133,11 @@ pub(super) async fn get(
             data: given.data,
             schema: schema.transpose()?,
             language: given.language,
+            namespace: offer.namespaces.usual(),
         };
         ("What a check refused", case.diagnose(engine, caller).await?)
     };
-    let namespace = Namespace::default_name();
+    let namespace = offer.namespaces.usual();
     engine
         .note_call(caller, namespace.as_str(), &format!("prompt {name}"))
         .await?;
@@ -164,7 +165,7 @@ fn generate(engine: &Engine, offer: &Offer, task: &str, profile: Profile) -> Str
             modules.join(", ")
         ),
     };
-    let (limits, _) = engine.limits_of(&Namespace::default_name());
+    let (limits, _) = engine.limits_of(&offer.namespaces.usual());
     let limits = in_words(&limits);
     let limits = LIMIT_NAMES.map(|name| format!("{name} {}", limits[name]));
     let forbidden = match profile {
@@ -202,6 +203,8 @@ struct Case {
     schema: Option<SchemaChoice>,
     language: Option<Language>,
     profile: Option<Profile>,
+    /// In which it is looked at.
+    namespace: Namespace,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,7 +268,7 @@ impl Case {
         caller: &Caller,
         data: &str,
     ) -> Result<(String, bool), RequestError> {
-        let namespace = &Namespace::default_name();
+        let namespace = &self.namespace;
         match self.kind(data) {
             Kind::Json => {
                 // Without a schema it is asked whether it is JSON at all.

@@ -161,7 +161,7 @@ impl EgressCall<'_> {
             decision = &mut answered => if let Ok(Some(decision)) = decision {
                 return Ok(self.told(&decision));
             },
-            () = self.call.hung_up() => {
+            _ = self.call.hung_up() => {
                 over.cancel();
                 drop(answered.await);
             }
@@ -172,7 +172,7 @@ impl EgressCall<'_> {
                 }
                 return Ok(self.pending(id.as_deref().unwrap_or_default()));
             }
-            never = remind(id.clone(), Reporter::for_call(self.call.context)) => match never {},
+            never = remind(id.clone(), self.call.reporter.as_ref()) => match never {},
         }
         Err(RequestError::new(
             ErrorCode::Cancelled,
@@ -247,18 +247,16 @@ async fn decided(waiting: &mut Waiting, over: &CancellationToken) -> Option<Deci
 }
 
 /// Tells a caller who wants to know that somebody has yet to answer.
-async fn remind(id: Option<String>, reporter: Option<Reporter>) -> Infallible {
+async fn remind(id: Option<String>, reporter: Option<&Reporter>) -> Infallible {
     let (Some(id), Some(reporter)) = (id, reporter) else {
         return pending().await;
     };
     let mut ticks = interval(REMIND);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut number = 0;
     loop {
         ticks.tick().await;
-        number += 1;
         let text =
             format!("a person is asked; the operator can answer with `ringfence approvals approve {id}`\n");
-        reporter.send(number, text).await;
+        reporter.send(text).await;
     }
 }

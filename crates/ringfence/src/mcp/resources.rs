@@ -2,10 +2,7 @@
 //! left.
 
 use super::Offer;
-use crate::{
-    render,
-    settings::{Namespaces, Toolset},
-};
+use crate::{render, settings::Toolset};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_engine::{Caller, Engine};
 use ringfence_store::audit::Query;
@@ -51,7 +48,8 @@ pub(super) fn list(offer: &Offer) -> Vec<Resource> {
             "The last hundred records of the audit record, newest first.",
         ),
     ];
-    let observed = observed.into_iter().filter(|_| offer.has(Toolset::Observe));
+    let is_offered = |uri: &str| offer.has(Toolset::Observe) && (uri != STATUS || offer.shows_server());
+    let observed = observed.into_iter().filter(|(uri, ..)| is_offered(uri));
     let observed = observed.map(|(uri, name, about)| resource(uri, name, about));
     observed
         .chain(offer.has(Toolset::Data).then_some(schemas))
@@ -61,11 +59,11 @@ pub(super) fn list(offer: &Offer) -> Vec<Resource> {
 pub(super) fn templates(offer: &Offer) -> Vec<ResourceTemplate> {
     let artifact = ResourceTemplate::new("sandbox://artifacts/{execution_id}/{+name}", "artifact")
         .with_description(
-            "A file that a program left. Add ?namespace=NAME for another namespace than `default`.",
+            "A file that a program left. Add ?namespace=NAME for another namespace than the usual one.",
         );
     let snapshot = ResourceTemplate::new("sandbox://snapshots/{id}", "snapshot").with_description(
         "A saved workspace with the contents of its files, at most 16 MiB. Add ?namespace=NAME for another namespace \
-         than `default`.",
+         than the usual one.",
     );
     let artifact = offer.has(Toolset::Observe).then_some(artifact);
     artifact
@@ -102,6 +100,10 @@ pub(super) fn parse<'a>(uri: &'a str, offer: &Offer) -> Result<Wanted<'a>, Reque
     let (path, namespace) = namespace(uri, offer)?;
     let what = match (path, path.strip_prefix(ARTIFACTS)) {
         (_, Some(place)) => {
+            // It is part of an answer.
+            if !offer.has(Toolset::Observe) && !offer.has(Toolset::Execute) {
+                return Err(unknown());
+            }
             let (execution_id, name) = place.split_once('/').ok_or_else(unknown)?;
             let name = decoded(name).ok_or_else(unknown)?;
             What::Artifact { execution_id, name }
@@ -110,9 +112,9 @@ pub(super) fn parse<'a>(uri: &'a str, offer: &Offer) -> Result<Wanted<'a>, Reque
             What::Snapshot(&path[SNAPSHOTS.len()..])
         }
         (SCHEMAS, _) if offer.has(Toolset::Data) => What::Schemas,
-        // What a server offers no tools for has no resources either; an artifact is part of an answer.
+        // What a server offers no tools for has no resources either.
         _ if !offer.has(Toolset::Observe) => return Err(unknown()),
-        (STATUS, _) => What::Status,
+        (STATUS, _) if offer.shows_server() => What::Status,
         (LOGS, _) => What::Logs,
         (AUDIT, _) => What::Audit,
         _ => return Err(unknown()),
@@ -201,18 +203,11 @@ fn artifact(mime: String, bytes: Vec<u8>, uri: &str) -> ResourceContents {
 /// The address without its question, and the namespace that it asks for.
 fn namespace<'a>(uri: &'a str, offer: &Offer) -> Result<(&'a str, Namespace), RequestError> {
     let Some((path, question)) = uri.split_once('?') else {
-        return Ok((uri, Namespace::default_name()));
+        return Ok((uri, offer.namespaces.usual()));
     };
     let name = question.strip_prefix("namespace=").ok_or_else(unknown)?;
-    if offer.namespaces == Namespaces::Fixed {
-        return Err(RequestError::new(
-            ErrorCode::PolicyDenied,
-            "the namespace is not for the caller to choose on this server.",
-            "Leave it out.",
-        ));
-    }
     let namespace = Namespace::try_from(name.to_owned()).map_err(|_| unknown())?;
-    Ok((path, namespace))
+    Ok((path, offer.namespaces.chosen(namespace)?))
 }
 
 /// Undoes percent signs (RFC 3986); nothing that is not UTF-8 afterwards.
@@ -238,7 +233,7 @@ fn written(facts: &impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mcp::execute_code::tests::offer;
+    use crate::{mcp::execute_code::tests::offer, settings::Namespaces};
 
     #[test]
     fn names_are_read_back_as_they_were_written() {

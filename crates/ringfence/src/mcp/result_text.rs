@@ -15,8 +15,8 @@ const NOTES_BYTES: usize = 800;
 /// A longer repr is cut where it is made.
 const REPR_BYTES_MAX: usize = 64 << 10;
 
-/// `text_max`: bytes of all of it.
-pub(super) fn render(result: &ExecutionResult, text_max: usize) -> String {
+/// `from`: where its streams begin, if their beginning was told before; `text_max`: bytes of all of it.
+pub(super) fn render(result: &ExecutionResult, from: [usize; 2], text_max: usize) -> String {
     let head = head(result);
     let error = error(result);
     let tail = tail(result);
@@ -34,7 +34,9 @@ pub(super) fn render(result: &ExecutionResult, text_max: usize) -> String {
         name: "stdout",
         id: &result.execution_id,
         shown: &result.stdout,
-        kept: result.stdout.len(),
+        from: from[0],
+        is_as_written: true,
+        kept: from[0] + result.stdout.len(),
         total: result.truncated.stdout.then_some(result.stdout_bytes),
     };
     text += &stdout.within(out_room);
@@ -42,7 +44,9 @@ pub(super) fn render(result: &ExecutionResult, text_max: usize) -> String {
         name: "stderr",
         id: &result.execution_id,
         shown: &stderr,
-        kept: result.stderr.len(),
+        from: from[1],
+        is_as_written: stderr.len() == result.stderr.len(),
+        kept: from[1] + result.stderr.len(),
         total: result.truncated.stderr.then_some(result.stderr_bytes),
     };
     text += &stderr.within(err_room);
@@ -57,7 +61,7 @@ pub(super) fn render(result: &ExecutionResult, text_max: usize) -> String {
 }
 
 /// What each of them gets of the room: those that want little leave their share to the others.
-fn shares<const N: usize>(wants: [usize; N], room: usize) -> [usize; N] {
+pub(super) fn shares<const N: usize>(wants: [usize; N], room: usize) -> [usize; N] {
     let mut shares = [0; N];
     let mut order: Vec<usize> = (0..N).collect();
     order.sort_by_key(|at| wants[*at]);
@@ -117,6 +121,10 @@ struct Stream<'a> {
     name: &'static str,
     id: &'a str,
     shown: &'a str,
+    /// Where that begins.
+    from: usize,
+    /// Folded text has other offsets.
+    is_as_written: bool,
     kept: usize,
     /// Bytes that there were; none: all are kept.
     total: Option<u64>,
@@ -132,12 +140,7 @@ impl Stream<'_> {
                 None => text += self.shown.trim_end_matches('\n'),
                 Some((first, last)) => {
                     let between = self.shown.len() - first.len() - last.len();
-                    // Folded text has other offsets.
-                    let from = if self.shown.len() == self.kept {
-                        first.len()
-                    } else {
-                        0
-                    };
+                    let from = self.from + if self.is_as_written { first.len() } else { 0 };
                     text += first.trim_end_matches('\n');
                     text += &gap(between, self.id, self.name, from);
                     text += last.trim_end_matches('\n');
@@ -160,18 +163,18 @@ fn gap(between: usize, id: &str, stream: &str, from: usize) -> String {
     )
 }
 
-/// Leaves both ends of a stream that is longer than `text_max`.
-pub(super) fn bound(result: &mut ExecutionResult, text_max: usize) {
+/// Leaves both ends of a stream that is longer than `text_max`; `from`: where its streams begin.
+pub(super) fn bound(result: &mut ExecutionResult, from: [usize; 2], text_max: usize) {
     let truncated = &mut result.truncated;
-    for (name, stream, is_cut) in [
-        ("stdout", &mut result.stdout, &mut truncated.stdout),
-        ("stderr", &mut result.stderr, &mut truncated.stderr),
+    for (name, stream, from, is_cut) in [
+        ("stdout", &mut result.stdout, from[0], &mut truncated.stdout),
+        ("stderr", &mut result.stderr, from[1], &mut truncated.stderr),
     ] {
         if stream.len() > text_max
             && let Some((first, last)) = ends(stream, text_max.saturating_sub(GAP_BYTES_MAX))
         {
             let between = stream.len() - first.len() - last.len();
-            let gap = gap(between, &result.execution_id, name, first.len());
+            let gap = gap(between, &result.execution_id, name, from + first.len());
             let first = first.strip_suffix('\n').unwrap_or(first);
             *stream = format!("{first}{gap}{last}");
             *is_cut = true;

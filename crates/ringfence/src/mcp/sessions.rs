@@ -31,7 +31,7 @@ impl Call<'_> {
         }
         tokio::select! {
             made = self.engine().create_session(self.caller(), wish) => Ok(Answer::from(render::session(&made?))),
-            () = self.hung_up() => Err(RequestError::new(
+            _ = self.hung_up() => Err(RequestError::new(
                 ErrorCode::Cancelled,
                 "the session was cancelled while it was made.",
                 "Ask again when it is wanted.",

@@ -30,7 +30,7 @@ macro_rules! rows {
             toolset: api::$request::TOOLSET,
             tool: tool::<api::$request>,
             handle: |call, arguments| Box::pin(async move {
-                let (request, namespace) = api::read::<api::$request>(arguments, call.offer().namespaces)?;
+                let (request, namespace) = api::read::<api::$request>(arguments, &call.offer().namespaces)?;
                 Ok(call.$handler(request, namespace).await?.into())
             }),
             output: Arc::new(api::output::<<api::$request as Operation>::Response>()),
@@ -77,16 +77,22 @@ rows! {
 
 /// A tool on offer, or the names of those that are.
 pub(super) fn find(name: &str, offer: &Offer) -> Result<&'static ToolEntry, Vec<&'static str>> {
-    let offered = || ROWS.iter().filter(|row| offer.toolsets.contains(&row.toolset));
+    let offered = || ROWS.iter().filter(|row| is_offered(row, offer));
     let found = offered().find(|row| row.name == name);
     found.ok_or_else(|| offered().map(|row| row.name).collect())
+}
+
+/// Is its toolset offered; figures of the whole server are not for a caller with namespaces of its own.
+fn is_offered(row: &ToolEntry, offer: &Offer) -> bool {
+    let is_of_server = [api::SandboxStats::NAME, api::GetSandboxMetrics::NAME].contains(&row.name);
+    offer.has(row.toolset) && (offer.shows_server() || !is_of_server)
 }
 
 /// The tools of the toolsets that the operator offers.
 pub(super) fn list(offer: &Offer) -> Vec<Tool> {
     let of = |toolset: &Toolset| {
         ROWS.iter()
-            .filter(move |row| row.toolset == *toolset)
+            .filter(move |row| row.toolset == *toolset && is_offered(row, offer))
             .collect::<Vec<_>>()
     };
     let rows = offer.toolsets.iter().flat_map(of);
@@ -130,9 +136,12 @@ fn fit(input: &mut Map<String, Value>, offer: &Offer) {
         let offered = policy.check.offered().map(|profile| profile.as_str());
         profile["enum"] = json!(offered.collect::<Vec<_>>());
     }
-    if offer.namespaces == Namespaces::CallerChooses {
-        properties.insert("namespace".to_owned(), json!({"type": "string"}));
-    }
+    let namespace = match &offer.namespaces {
+        Namespaces::CallerChooses => json!({"type": "string"}),
+        Namespaces::Of(names) if names.len() > 1 => json!({"type": "string", "enum": names}),
+        Namespaces::Of(_) | Namespaces::Fixed => return,
+    };
+    properties.insert("namespace".to_owned(), namespace);
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "limits are far below 2^53")]

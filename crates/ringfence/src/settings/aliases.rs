@@ -18,6 +18,8 @@ enum Effect {
     Imports,
     /// What it is about does not exist in this version: only these values are true.
     Fixed(&'static [&'static str], &'static str),
+    /// A secret, which is read apart from the settings.
+    Token,
     /// No value of it is true in this version.
     Refused(&'static str),
 }
@@ -27,7 +29,7 @@ const ON: &[&str] = &["on", "true", "yes", "1", "enabled"];
 
 /// Every alias, in the order of the contract.
 const ALIASES: &[(&str, Effect)] = {
-    use Effect::{Fixed, Imports, Offers, Refused, Sets, SetsBut, SetsMebibytes, Unused};
+    use Effect::{Fixed, Imports, Offers, Refused, Sets, SetsBut, SetsMebibytes, Token, Unused};
     &[
         (
             "SANDBOXMCP_BACKEND",
@@ -77,10 +79,7 @@ const ALIASES: &[(&str, Effect)] = {
         ),
         ("SANDBOX_CONTAINER_IMAGE", Unused),
         ("SANDBOX_DEFAULT_MEMORY_LIMIT", SetsMebibytes("limits.ram_mb")),
-        (
-            "SANDBOX_API_TOKEN",
-            Refused("there is no HTTP server in this version, and stdio needs no token"),
-        ),
+        ("SANDBOX_API_TOKEN", Token),
     ]
 };
 
@@ -144,7 +143,7 @@ pub(crate) fn meaning(name: &str, text: &str) -> Result<Meaning, Reason> {
             Ok(instead.map_or(Meaning::Nothing, |text| Meaning::Sets(path, text.to_owned())))
         }
         Effect::Sets(path) | Effect::SetsBut(path, ..) => Ok(Meaning::Sets(path, text.to_owned())),
-        Effect::Unused => Ok(Meaning::Nothing),
+        Effect::Unused | Effect::Token => Ok(Meaning::Nothing),
         Effect::SetsMebibytes(path) => {
             let bytes = parse_size(text).map_err(|why| refused(&why))?;
             Ok(Meaning::Sets(path, bytes.div_ceil(MEBIBYTE).to_string()))

@@ -25,6 +25,11 @@ const NOT_SETTINGS: [&str; 3] = ["RINGFENCE_OUTPUT_DIR", "RINGFENCE_REQUIRE", "R
 
 /// Opens the vault's file, where it is not a key in a file that does.
 const PASSPHRASE_VARIABLE: &str = "RINGFENCE_VAULT_PASSPHRASE";
+/// A token of the HTTP server, as other servers name it.
+const API_TOKEN_VARIABLE: &str = "SANDBOX_API_TOKEN";
+/// Socket activation (sd_listen_fds(3)).
+const LISTEN_FDS: &str = "LISTEN_FDS";
+const LISTEN_PID: &str = "LISTEN_PID";
 
 /// What the variables of other servers say of profiles, each with its name.
 #[derive(Debug, Default)]
@@ -78,7 +83,14 @@ impl Environment {
                 || aliases::misspelt(name).is_some()
                 || matches!(
                     name,
-                    "HOME" | "PATH" | "XDG_CONFIG_HOME" | "XDG_RUNTIME_DIR" | "XDG_STATE_HOME" | "NO_COLOR"
+                    LISTEN_FDS
+                        | LISTEN_PID
+                        | "HOME"
+                        | "PATH"
+                        | "XDG_CONFIG_HOME"
+                        | "XDG_RUNTIME_DIR"
+                        | "XDG_STATE_HOME"
+                        | "NO_COLOR"
                 )
         };
         let mut environment = Self::default();
@@ -96,8 +108,8 @@ impl Environment {
             if !ours(&name) {
                 continue;
             }
-            if name == PASSPHRASE_VARIABLE || VARIABLE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-            {
+            let is_secret = [PASSPHRASE_VARIABLE, API_TOKEN_VARIABLE].contains(&name.as_str());
+            if is_secret || VARIABLE_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
                 // Moved, not copied: the value is wiped after its last use.
                 let value = value.into_string().map_err(|_| "it is not UTF-8".to_owned());
                 let value = value.and_then(|text| SecretValue::new(text).map_err(|error| error.to_string()));
@@ -114,7 +126,7 @@ impl Environment {
         let secrets = self
             .secrets
             .iter()
-            .filter(|(name, _)| name != PASSPHRASE_VARIABLE);
+            .filter(|(name, _)| name != PASSPHRASE_VARIABLE && name != API_TOKEN_VARIABLE);
         secrets
             .map(|(name, value)| Ok((name.clone(), read_secret(name, value)?)))
             .collect()
@@ -126,6 +138,31 @@ impl Environment {
             None => Err(refusal(
                 format!("vault.key is `passphrase`, and {PASSPHRASE_VARIABLE} is not set."),
                 "Set it in the environment of this command, or use `vault.key: file`.",
+            )),
+        }
+    }
+
+    pub(crate) fn api_token(&self) -> Result<Option<Arc<SecretValue>>, RequestError> {
+        let found = self.secrets.iter().find(|(name, _)| name == API_TOKEN_VARIABLE);
+        found.map(|(name, value)| read_secret(name, value)).transpose()
+    }
+
+    /// How many sockets a service manager has given to this process, and to no other.
+    pub(crate) fn activated_sockets(&self) -> Result<u32, RequestError> {
+        const SOCKETS_MAX: u32 = 16;
+        let number = |name: &str| {
+            self.variables
+                .get(name)
+                .and_then(|text| text.to_str()?.parse::<u32>().ok())
+        };
+        if number(LISTEN_PID) != Some(std::process::id()) {
+            return Ok(0);
+        }
+        match number(LISTEN_FDS) {
+            Some(count @ 1..=SOCKETS_MAX) => Ok(count),
+            _ => Err(refusal(
+                format!("{LISTEN_FDS} is not a number in 1..={SOCKETS_MAX}."),
+                "It is a service manager's to set.",
             )),
         }
     }

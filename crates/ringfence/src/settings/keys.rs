@@ -4,11 +4,12 @@
 use super::{
     check_words::{KnownImports, Schemas},
     egress_words::{OnDeniedWord, PrivateHost, Resolver},
+    http_words::{ClaimRule, HostName, HttpAuthentication, HttpListen, HttpUrl, PathOrOff},
     record_words::{AuditStore, Endpoint, Listen, NamespacePriority, PackagePattern, VaultKey, VaultStore},
     shares::Shares,
     words::{
-        BackendName, Cores, HostPath, List, Location, LogLevel, ModuleName, Seconds, SettingValue, Toolset,
-        Typed, WholeNumber,
+        BackendName, Cores, HostPath, List, Location, LogLevel, ModuleName, OnHangUp, Seconds,
+        SecondsOrNever, SettingValue, Toolset, Typed, WholeNumber,
     },
 };
 use ringfence_engine::{EgressRule, IndexHost, OnFailure, SecretBinding, SecretRule};
@@ -54,6 +55,11 @@ pub(crate) type AskSeconds = WholeNumber<1, 120>;
 
 /// At most a day.
 pub(crate) type WholeSeconds = WholeNumber<1, 86_400>;
+/// At most an hour; 0: no time at all.
+pub(crate) type GraceSeconds = WholeNumber<0, 3600>;
+/// MiB of one request.
+pub(crate) type BodySize = WholeNumber<1, 256>;
+pub(crate) type HttpSessions = WholeNumber<1, 10_000>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
@@ -344,11 +350,19 @@ keys! {
             "The longest such time that a creator may name.";
         sessions_age_seconds age_seconds: Seconds, Some("86400"), "A session ends when it is so old.";
     }
+    calls {
+        calls_detach_after_seconds detach_after_seconds: SecondsOrNever, Some("50"),
+            "A call whose program still runs after so long is detached: its answer is the execution_id and the output so far, and `get_execution` reads the rest. Many clients give up after 60 seconds. 0: never.";
+        calls_on_cancel on_cancel: OnHangUp, Some("cancel"),
+            "When a client cancels a call that was not answered yet: `cancel` stops its program, `detach` lets it run on. A client that gives up and a person who stops it send the same message.";
+        calls_on_disconnect on_disconnect: OnHangUp, Some("cancel"),
+            "When a client is gone before a call was answered: `cancel` stops its program, `detach` lets it run on. A server on stdio then ends after the last program, and its results with it; files that programs left stay.";
+    }
     results {
         results_keep_minutes keep_minutes: Minutes, Some("60"),
             "How long a result can be read again after its program has ended.";
         results_memory_mb memory_mb: Free, Some("64"),
-            "MiB of results of all namespaces; beyond it the oldest of the namespace with most goes first; 0: none is kept.";
+            "MiB of results of all namespaces, of which each takes 1 KiB or more, and each stream an eighth at most; beyond it the oldest of the namespace with most goes first; 0: none is kept, and no call is detached.";
     }
     approvals {
         approvals_timeout_seconds timeout_seconds: WholeSeconds, Some("120"),
@@ -427,6 +441,33 @@ keys! {
         telemetry_otlp_endpoint otlp_endpoint: Endpoint, Some("off"),
             "Collector that `serve` and `run` send traces and metrics to (OTLP over HTTP), as http://127.0.0.1:4318; neither waits for it, but for a second at its end.";
     }
+    http {
+        http_listen listen: HttpListen, Some("127.0.0.1:8000"),
+            "Where `serve --transport http` listens: ADDRESS:PORT or unix:PATH.";
+        http_authentication authentication: HttpAuthentication, Some("auto"),
+            "Who needs a token: with `auto` everyone as soon as there is one (`ringfence token create`, SANDBOX_API_TOKEN), and before that only this host is listened to; with `required` everyone.";
+        http_allowed_hosts allowed_hosts: List<HostName>, Some("[]"),
+            "Names, as HOST or HOST:PORT, by which clients may call this server beside localhost, 127.0.0.1 and [::1]: what stands in their Host header, and in a browser's Origin.";
+        http_tls_cert tls_cert: PathOrOff, Some("off"),
+            "Certificate chain (PEM) with which the server speaks TLS; read again with SIGHUP.";
+        http_tls_key tls_key: PathOrOff, Some("off"), "Its key (PEM), which not everyone may read.";
+        http_public_url public_url: HttpUrl, Some("off"),
+            "Origin by which OAuth clients call the server, as https://mcp.example.com; tokens are for this and /mcp.";
+        http_oauth_issuer oauth_issuer: HttpUrl, Some("off"), "Issuer of OAuth access tokens, as their `iss` says.";
+        http_oauth_jwks_url oauth_jwks_url: HttpUrl, Some("off"), "Where the issuer's keys are (JWKS).";
+        http_oauth_principals oauth_principals: List<ClaimRule>, Some("[]"),
+            "Principals of access tokens, the first that matches: CLAIM=VALUE: NAME NAMESPACE,... [TOOLSET,...]. VALUE may be `*`, and `{}` stands for the claim's value. In the variable separated by semicolons.";
+        http_body_mb body_mb: BodySize, Some("32"), "Maximum body of a request, in MiB.";
+        http_connections connections: Connections, Some("1024"), "Maximum open connections.";
+        http_idle_seconds idle_seconds: WholeSeconds, Some("120"),
+            "A connection without a request for so long is closed.";
+        http_sessions sessions: HttpSessions, Some("64"),
+            "Protocol sessions (handshake revisions) that one principal may have; the one unused for longest makes room.";
+        http_session_idle_seconds session_idle_seconds: WholeSeconds, Some("1800"),
+            "A protocol session without a request or an open stream for so long ends.";
+        http_drain_seconds drain_seconds: GraceSeconds, Some("20"),
+            "After SIGTERM running calls have so long to end; new ones are refused with `busy`.";
+    }
     namespaces {
         namespaces_caller_chooses caller_chooses: bool, Some("true"),
             "May an MCP caller name its namespace; if not, the tools have no such argument.";
@@ -470,6 +511,8 @@ mod tests {
                     "check.schemas" => "order=/order.json",
                     "log" => "info",
                     "queue.memory_mb" => "512",
+                    "http.allowed_hosts" => "a.example,[::1]:8000",
+                    "http.oauth_principals" => "tenant=*: {} {},shared;sub=me: me * execute",
                     _ => "1",
                 });
             layer.set(key.path, text, Origin::Default).unwrap();

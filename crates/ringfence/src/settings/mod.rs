@@ -2,11 +2,14 @@
 //! environment, which wins over the file, which wins over the default; every value remembers where it comes from.
 
 pub(crate) mod aliases;
+mod calls;
 mod check_words;
 mod checks;
 mod egress_words;
 mod environment;
 mod file;
+mod http;
+mod http_words;
 pub(crate) mod keys;
 mod meaning;
 mod named;
@@ -18,18 +21,21 @@ mod state;
 mod trust;
 mod words;
 
+pub(crate) use calls::{Calls, span};
 pub use environment::Environment;
 pub use file::{CONFIG_BYTES_MAX, ConfigError, parse_config};
+pub(crate) use http::{HttpSettings, OAuthSettings, TlsFiles};
+pub(crate) use http_words::{CLAIMED, ClaimRule, HttpAuthentication, HttpListen, HttpUrl};
 pub use keys::ConfigFile;
 pub(crate) use keys::{Layer, Origin, Setting};
 pub(crate) use record_words::OtlpAddress;
 pub(crate) use render::{example, schema, table};
-pub(crate) use words::{LogLevel, Toolset};
+pub(crate) use words::{LogLevel, OnHangUp, SettingValue, Toolset};
 
 use environment::CONFIG_VARIABLE;
 use keys::{Concurrency, Effective, Memory};
 use ringfence_engine::EngineSettings;
-use ringfence_types::{ErrorCode, RequestError, Tier};
+use ringfence_types::{ErrorCode, Namespace, RequestError, Tier};
 use std::{
     fs::{File, Metadata},
     io::{self, Read},
@@ -37,7 +43,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
-use words::{Cores, HostPath, SettingValue};
+use words::{Cores, HostPath};
 
 #[derive(Debug)]
 pub(crate) struct Flags {
@@ -47,10 +53,51 @@ pub(crate) struct Flags {
     pub(crate) log: LogLevel,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Which namespaces a caller has.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Namespaces {
     CallerChooses,
     Fixed,
+    /// These, and no others exist for it; never empty.
+    Of(Arc<[Namespace]>),
+}
+
+impl Namespaces {
+    /// That of a request that names none.
+    pub(crate) fn usual(&self) -> Namespace {
+        let usual = Namespace::default_name();
+        match self {
+            Self::Of(names) if !names.contains(&usual) => names.first().cloned().unwrap_or(usual),
+            _ => usual,
+        }
+    }
+
+    /// That of a request that names one.
+    pub(crate) fn chosen(&self, name: Namespace) -> Result<Namespace, RequestError> {
+        let refused =
+            |message: &str, hint: &str| Err(RequestError::new(ErrorCode::PolicyDenied, message, hint));
+        match self {
+            Self::CallerChooses => Ok(name),
+            Self::Of(names) if names.contains(&name) => Ok(name),
+            Self::Of(_) => refused(
+                "this principal has no such namespace.",
+                "Leave it out, or name one of its own.",
+            ),
+            Self::Fixed => refused(
+                "this server does not let callers choose a `namespace`.",
+                "Leave it out.",
+            ),
+        }
+    }
+
+    /// May a caller see what is in it.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        match self {
+            Self::CallerChooses => true,
+            Self::Fixed => name == Namespace::default_name().as_str(),
+            Self::Of(names) => names.iter().any(|own| own.as_str() == name),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -60,9 +107,11 @@ pub(crate) struct Config {
     pub(crate) toolsets: Vec<Toolset>,
     pub(crate) namespaces: Namespaces,
     pub(crate) text_max: usize,
+    pub(crate) calls: Calls,
     pub(crate) log: LogLevel,
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) otlp: Option<OtlpAddress>,
+    pub(crate) http: HttpSettings,
     pub(crate) file: Option<PathBuf>,
     pub(crate) warning: Option<String>,
     effective: Effective,
@@ -86,6 +135,7 @@ pub(crate) fn load(environment: &Environment, flags: Flags) -> Result<Config, Re
     let (engine, warning) = meaning::engine(environment, &effective, file.as_deref())?;
     Ok(Config {
         engine,
+        calls: Calls::of(&effective)?,
         floor: effective.floor.value,
         toolsets: effective.toolsets.to_vec(),
         namespaces: match effective.namespaces_caller_chooses.value {
@@ -96,6 +146,7 @@ pub(crate) fn load(environment: &Environment, flags: Flags) -> Result<Config, Re
         log: effective.log.value,
         metrics: effective.metrics_listen.0,
         otlp: effective.telemetry_otlp_endpoint.address(),
+        http: http::meaning(environment, &effective)?,
         file,
         warning,
         effective,

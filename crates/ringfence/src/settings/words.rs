@@ -86,6 +86,8 @@ pub(crate) struct Fraction<const MIN: u32, const MAX: u32>(f64);
 
 pub(crate) type Cores = Fraction<10, 4_096_000>;
 pub(crate) type Seconds = Fraction<100, 86_400_000>;
+/// 0: never.
+pub(crate) type SecondsOrNever = Fraction<0, 86_400_000>;
 
 impl<const MIN: u32, const MAX: u32> Fraction<MIN, MAX> {
     fn bounds() -> (f64, f64) {
@@ -220,6 +222,14 @@ choice! {
         Info = "info",
         Debug = "debug",
         Trace = "trace",
+    }
+}
+
+choice! {
+    /// What becomes of a program whose caller does not wait for it any more.
+    enum OnHangUp {
+        Cancel = "cancel",
+        Detach = "detach",
     }
 }
 

@@ -38,6 +38,9 @@ pub(crate) fn described() -> impl Iterator<Item = (String, String)> {
                         values.join(", ").replace('*', "\\*")
                     )
                 }
+                Effect::Token => {
+                    "a token of `serve --transport http`, of at least 16 characters; no other command uses it".to_owned()
+                }
                 Effect::Refused(why) => format!("refused: {why}"),
             };
             ((*name).to_owned(), effect)
@@ -98,7 +101,7 @@ fn each_alias_takes_effect_or_is_refused() {
     same("SANDBOX_CONTAINER_IMAGE", "python:3.12");
     sets("SANDBOXMCP_BACKEND", "process", "backend", "native");
     same("SANDBOXMCP_SQLITE_PATH", "sandboxmcp.db");
-    refused("SANDBOX_API_TOKEN", "hunter2");
+    same("SANDBOX_API_TOKEN", "hunter2");
     refused("SANDBOX_DEFAULT_MEMORY_LIMIT", "lots");
 }
 

@@ -1,0 +1,124 @@
+//! `ringfence connect`: an MCP server on standard input and output that hands everything to one that runs, so that many
+//! clients share its warm sandboxes, its sessions and its record.
+
+use super::{Context, fault};
+use crate::{
+    http::connect::{self, Remote},
+    log::Log,
+    settings::{HttpListen, HttpUrl, Layer, LogLevel, SettingValue as _},
+};
+use clap::Args;
+use ringfence_types::RequestError;
+use std::{fs::File, io::Read as _, os::unix::fs::MetadataExt as _, path::PathBuf, process::ExitCode};
+use zeroize::Zeroizing;
+
+const TOKEN_BYTES_MAX: u64 = 8 << 10;
+const OTHERS: u32 = 0o007;
+
+#[derive(Debug, Args)]
+pub(super) struct ConnectArguments {
+    /// unix:PATH, or the URL of the server [default: where `http.listen` says]
+    #[arg(value_name = "unix:PATH|URL")]
+    place: Option<String>,
+    /// File with the token, which not everyone may read
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+pub(super) fn connect(context: &Context, arguments: ConnectArguments) -> Result<ExitCode, RequestError> {
+    let config = context.settings(Layer::default(), LogLevel::Warn)?;
+    Log::begin(config.log);
+    let place = match arguments.place {
+        Some(place) => place,
+        None => match &config.http.listen {
+            HttpListen::Tcp(address) if config.http.tls.is_none() => format!("http://{address}"),
+            HttpListen::Tcp(address) => format!("https://{address}"),
+            socket => socket.to_string(),
+        },
+    };
+    let remote = remote(&place)?;
+    let token = arguments.token_file.map(token).transpose()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| fault("start", &error))?;
+    let served = runtime.block_on(connect::connect(remote, token.as_ref().map(|token| token.trim())));
+    // Standard input is read by a thread that nothing ends.
+    runtime.shutdown_background();
+    served.map(|()| ExitCode::SUCCESS)
+}
+
+fn remote(place: &str) -> Result<Remote, RequestError> {
+    let invalid = |reason: String| {
+        RequestError::invalid(
+            crate::sentence::sentence(&reason),
+            "Write unix:PATH, http://127.0.0.1:8000 or https://HOST.",
+        )
+    };
+    if place.starts_with("unix:") {
+        return match HttpListen::read(place).map_err(invalid)? {
+            HttpListen::Unix(path) => Ok(Remote::Socket(path)),
+            HttpListen::Tcp(_) => Err(invalid(format!("`{place}` is not a socket"))),
+        };
+    }
+    let HttpUrl(url) = HttpUrl::read(place).map_err(invalid)?;
+    let url = url.ok_or_else(|| invalid("`off` is no place".to_owned()))?;
+    let has_path = url.splitn(4, '/').nth(3).is_some_and(|path| !path.is_empty());
+    Ok(Remote::Url(match has_path {
+        true => url,
+        false => format!("{}/mcp", url.trim_end_matches('/')),
+    }))
+}
+
+fn token(path: PathBuf) -> Result<Zeroizing<String>, RequestError> {
+    let refused = |reason: String| {
+        RequestError::invalid(
+            format!("the token in {}: {reason}.", path.display()),
+            "It stands in a file that you alone may read: `chmod 600 FILE`.",
+        )
+    };
+    let read = || -> std::io::Result<(Zeroizing<String>, u32)> {
+        let file = File::open(&path)?;
+        let about = file.metadata()?;
+        if !about.is_file() {
+            return Err(std::io::Error::other("it is no file"));
+        }
+        let mode = about.mode();
+        let mut text = Zeroizing::new(String::with_capacity(256));
+        file.take(TOKEN_BYTES_MAX).read_to_string(&mut text)?;
+        Ok((text, mode))
+    };
+    match read() {
+        Ok((_, mode)) if mode & OTHERS != 0 => Err(refused("everyone may read it".to_owned())),
+        Ok((text, _)) if text.trim().is_empty() => Err(refused("it is empty".to_owned())),
+        Ok((text, _)) => Ok(text),
+        Err(error) => Err(refused(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_socket_or_a_url_that_does_not_show_the_token_on_its_way() {
+        let url = |place: &str| match remote(place) {
+            Ok(Remote::Url(url)) => Some(url),
+            Ok(Remote::Socket(path)) => Some(path.display().to_string()),
+            Err(_) => None,
+        };
+        for (place, expect) in [
+            ("unix:/run/x.sock", Some("/run/x.sock")),
+            ("http://127.0.0.1:8000", Some("http://127.0.0.1:8000/mcp")),
+            ("http://localhost:8000/", Some("http://localhost:8000/mcp")),
+            (
+                "https://mcp.example.com/tools/mcp",
+                Some("https://mcp.example.com/tools/mcp"),
+            ),
+            ("http://mcp.example.com", None),
+            ("unix:x.sock", None),
+            ("off", None),
+            ("127.0.0.1:8000", None),
+        ] {
+            assert_eq!(url(place).as_deref(), expect, "{place}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! `ringfence token`: who may call a server over HTTP. The file of tokens is changed here, whether a server runs or
+//! not; one that runs looks at it for each request.
+
+use super::{Context, vault::ttl};
+use crate::{
+    render::Rendered,
+    settings::{SettingValue as _, Toolset},
+    time,
+};
+use clap::{Args, Subcommand, ValueEnum};
+use ringfence_store::tokens::{PrincipalRole, TokenEntry, TokenError, Tokens};
+use ringfence_types::{ErrorCode, Namespace, RequestError};
+use serde_json::{Value, json};
+use std::{process::ExitCode, time::Duration};
+
+/// Instead of names of namespaces.
+const ALL: &str = "*";
+
+#[derive(Debug, Subcommand)]
+pub(super) enum TokenAction {
+    /// Make a token and show it, this once: only its digest is kept
+    Create(CreateToken),
+    /// Show who has a token, and what it is good for
+    List(OutputFormat),
+    /// Take a token back; servers that run refuse it at once
+    Revoke {
+        /// Name of its principal
+        name: Namespace,
+        #[command(flatten)]
+        shown: OutputFormat,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct OutputFormat {
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CreateToken {
+    /// Name of the principal, as the audit record shows it
+    name: Namespace,
+    /// Namespaces that exist for it, the usual one first, or `*` for all [default: one of its own name]
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
+    namespace: Vec<String>,
+    /// Tools that it is offered, of those that the server offers [default: all of those]
+    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = toolset)]
+    toolsets: Vec<String>,
+    /// Good for so long, as 12h or 90d [default: until it is revoked]
+    #[arg(long, value_name = "LENGTH", value_parser = ttl)]
+    expires: Option<Duration>,
+    /// Requests that it may send in a minute; 0: as many as it likes
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    rate: u32,
+    /// caller: may ask for approvals; operator: may also give them, in its client's dialogue
+    #[arg(long, value_name = "ROLE", default_value = "caller")]
+    role: RoleWord,
+    #[command(flatten)]
+    shown: OutputFormat,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum RoleWord {
+    Caller,
+    Operator,
+}
+
+fn toolset(text: &str) -> Result<String, String> {
+    Toolset::read(text).map(|_| text.to_owned())
+}
+
+pub(super) fn token(context: &Context, action: TokenAction) -> Result<ExitCode, RequestError> {
+    let config = context.begin()?;
+    let tokens = Tokens::open(&config.engine.state_dir).map_err(refused)?;
+    match action {
+        TokenAction::Create(create) => {
+            let is_json = create.shown.json;
+            let entry = entry(create)?;
+            let mut facts = facts(&entry);
+            let token = tokens.create(entry).map_err(refused)?;
+            facts["token"] = json!(*token);
+            let text = format!("{}\n", *token);
+            if !is_json {
+                context
+                    .terminal
+                    .note("it is not shown again; send it as `Authorization: Bearer TOKEN`");
+            }
+            context.show(is_json, &Rendered { text, facts })
+        }
+        TokenAction::List(shown) => {
+            let entries = tokens.read().map_err(refused)?.unwrap_or_default();
+            context.show(shown.json, &listed(&entries))
+        }
+        TokenAction::Revoke { name, shown } => {
+            let existed = tokens.revoke(&name).map_err(refused)?;
+            if !existed {
+                let message = format!("`{name}` has no token.");
+                return Err(RequestError::new(
+                    ErrorCode::NotFound,
+                    message,
+                    "`ringfence token list` shows who has one.",
+                ));
+            }
+            let (text, facts) = ("revoked\n".to_owned(), json!({"name": name, "revoked": true}));
+            context.show(shown.json, &Rendered { text, facts })
+        }
+    }
+}
+
+fn entry(create: CreateToken) -> Result<TokenEntry, RequestError> {
+    let named = create.namespace.iter().filter(|name| *name != ALL);
+    let namespaces = named.map(|name| Namespace::try_from(name.clone()));
+    let namespaces: Vec<Namespace> = namespaces.collect::<Result<_, _>>().map_err(|reason| {
+        RequestError::invalid(format!("--namespace: {reason}."), "Write names, or `*` for all.")
+    })?;
+    let is_all = create.namespace.iter().any(|name| name == ALL);
+    let now = time::now_milliseconds();
+    let length = |length: Duration| u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+    Ok(TokenEntry {
+        namespaces: match (is_all, namespaces.is_empty()) {
+            (true, true) => Vec::new(),
+            (true, false) => {
+                return Err(RequestError::invalid(
+                    "--namespace: `*` is all of them, and others stand beside it.",
+                    "Write names, or `*` alone.",
+                ));
+            }
+            (false, true) => vec![create.name.clone()],
+            (false, false) => namespaces,
+        },
+        name: create.name,
+        sha256: String::new(),
+        toolsets: create.toolsets,
+        rate_per_minute: create.rate,
+        role: match create.role {
+            RoleWord::Caller => PrincipalRole::Caller,
+            RoleWord::Operator => PrincipalRole::Operator,
+        },
+        created_unix_ms: now,
+        expires_unix_ms: create.expires.map(|expires| now.saturating_add(length(expires))),
+    })
+}
+
+fn listed(entries: &[TokenEntry]) -> Rendered {
+    let line = |entry: &TokenEntry| {
+        let names = |names: Vec<&str>, none: &str| match names.is_empty() {
+            true => none.to_owned(),
+            false => names.join(","),
+        };
+        let namespaces = names(entry.namespaces.iter().map(Namespace::as_str).collect(), ALL);
+        let toolsets = names(entry.toolsets.iter().map(String::as_str).collect(), "all");
+        let role = match entry.role {
+            PrincipalRole::Caller => "caller",
+            PrincipalRole::Operator => "operator",
+        };
+        let expires = match entry.expires_unix_ms {
+            None => "does not expire".to_owned(),
+            Some(until) if until <= time::now_milliseconds() => "expired".to_owned(),
+            Some(until) => format!("until {}", time::write_milliseconds(until)),
+        };
+        let rate = match entry.rate_per_minute {
+            0 => String::new(),
+            rate => format!(", {rate} requests a minute"),
+        };
+        format!(
+            "{} {role} namespaces={namespaces} toolsets={toolsets}{rate}, {expires}\n",
+            entry.name
+        )
+    };
+    let text = match entries {
+        [] => "there are no tokens\n".to_owned(),
+        some => some.iter().map(line).collect(),
+    };
+    let facts: Vec<Value> = entries.iter().map(facts).collect();
+    Rendered {
+        text,
+        facts: json!({"tokens": facts}),
+    }
+}
+
+/// Without the digest, which is for the file alone.
+fn facts(entry: &TokenEntry) -> Value {
+    let mut facts = json!(entry);
+    if let Some(facts) = facts.as_object_mut() {
+        facts.remove("sha256");
+    }
+    facts
+}
+
+fn refused(error: TokenError) -> RequestError {
+    let (code, hint) = match &error {
+        TokenError::Exists(name) => (
+            ErrorCode::InvalidArgument,
+            format!("`ringfence token revoke {name}` takes it back; two tokens need two names."),
+        ),
+        TokenError::Full => (
+            ErrorCode::InvalidArgument,
+            "Revoke those that are not used.".to_owned(),
+        ),
+        TokenError::File(_) | TokenError::Damaged(_) | TokenError::Random(_) => (
+            ErrorCode::InvalidConfiguration,
+            "Restore the file, or remove it and make the tokens again.".to_owned(),
+        ),
+    };
+    RequestError::new(code, crate::sentence::sentence(&error.to_string()), hint)
+}

@@ -1,0 +1,372 @@
+//! From a request's credentials to its principal. The file of tokens is looked at for every request, so a token that is
+//! revoked is refused from then on; a file that cannot be read means that no token is good.
+
+use super::{
+    oauth::{OAuth, TokenRefused},
+    principal::Principal,
+};
+use crate::time;
+use hyper::{HeaderMap, header::AUTHORIZATION};
+use ringfence_store::{
+    tokens::{self, FileVersion, TokenEntry, TokenError, Tokens},
+    vault::SecretValue,
+};
+use ringfence_types::{ErrorCode, RequestError};
+use std::{
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+const TOKEN_BYTES_MAX: usize = 8 << 10;
+const API_TOKEN_BYTES_MIN: usize = 16;
+
+/// Whose end of a connection it is, where the kernel says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peer {
+    Network,
+    /// A process of this user or of root.
+    Socket,
+}
+
+/// Why a request has no principal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Denied {
+    /// It brings no token.
+    Missing,
+    /// It brings one that is not good here, or not one token.
+    Invalid,
+    /// Its token is good, and may not call; these scopes it has.
+    Scope(Vec<String>),
+    /// Its token is good, and its bearer is unknown here.
+    Unknown,
+}
+
+pub(super) struct Authenticator {
+    tokens: Tokens,
+    seen: Mutex<Seen>,
+    api_token: Option<([u8; 32], Arc<Principal>)>,
+    pub(super) oauth: Option<OAuth>,
+    /// Never false again once it is true: a server whose last token is revoked does not become an open one.
+    is_required: AtomicBool,
+    unauthenticated: Arc<Principal>,
+    socket: Arc<Principal>,
+}
+
+/// The file of tokens as it was read last.
+#[derive(Default)]
+struct Seen {
+    stamp: Option<FileVersion>,
+    tokens: Vec<(TokenEntry, Arc<Principal>)>,
+}
+
+impl Authenticator {
+    pub(super) fn open(
+        state_dir: &Path,
+        api_token: Option<&SecretValue>,
+        oauth: Option<OAuth>,
+        is_required: AtomicBool,
+    ) -> Result<Self, RequestError> {
+        let unreadable = |error: TokenError| {
+            RequestError::new(
+                ErrorCode::InvalidConfiguration,
+                format!("the tokens cannot be read: {error}."),
+                "Restore the file, or remove it and make the tokens again.",
+            )
+        };
+        if api_token.is_some_and(|token| token.len() < API_TOKEN_BYTES_MIN) {
+            return Err(RequestError::new(
+                ErrorCode::InvalidConfiguration,
+                format!("SANDBOX_API_TOKEN has less than {API_TOKEN_BYTES_MIN} characters."),
+                "Make a long random one, as `openssl rand -hex 32` does.",
+            ));
+        }
+        let hashed = |token: &SecretValue| (tokens::hash(token.expose()), Principal::of_api_token().into());
+        let authenticator = Self {
+            tokens: Tokens::open(state_dir).map_err(unreadable)?,
+            seen: Mutex::default(),
+            api_token: api_token.map(hashed),
+            oauth,
+            is_required,
+            unauthenticated: Principal::unauthenticated().into(),
+            socket: Principal::of_socket().into(),
+        };
+        if authenticator.api_token.is_some() || authenticator.oauth.is_some() {
+            authenticator.is_required.store(true, Ordering::Relaxed);
+        }
+        // A damaged file is told at the start, where somebody looks.
+        authenticator.tokens.read().map_err(unreadable)?;
+        drop(authenticator.tokens_now());
+        Ok(authenticator)
+    }
+
+    /// Is there any way to come from the network without a token.
+    pub(super) fn is_required(&self) -> bool {
+        drop(self.tokens_now());
+        self.is_required.load(Ordering::Relaxed)
+    }
+
+    pub(super) async fn identify(&self, headers: &HeaderMap, peer: Peer) -> Result<Arc<Principal>, Denied> {
+        match (bearer(headers)?, peer) {
+            (Some(token), _) => match (self.of_token(token), &self.oauth) {
+                (Err(Denied::Invalid), Some(oauth)) => of_signed(oauth, token).await,
+                (known, _) => known,
+            },
+            (None, Peer::Socket) => Ok(self.socket.clone()),
+            (None, Peer::Network) if !self.is_required() => Ok(self.unauthenticated.clone()),
+            (None, Peer::Network) => Err(Denied::Missing),
+        }
+    }
+
+    /// Is it still what it was when a request of it was let in.
+    pub(super) fn still_knows(&self, principal: &Principal) -> bool {
+        if *principal == *self.unauthenticated {
+            return !self.is_required();
+        }
+        // A signed token is good until it expires, which each request is judged by.
+        if principal.is_of_oauth() {
+            return true;
+        }
+        let now = time::now_milliseconds();
+        let is_live = |entry: &TokenEntry| entry.expires_unix_ms.is_none_or(|expires| expires > now);
+        let others = self.api_token.iter().map(|(_, principal)| principal);
+        let mut fixed = others.chain([&self.socket]);
+        fixed.any(|known| **known == *principal)
+            || self
+                .tokens_now()
+                .tokens
+                .iter()
+                .any(|(entry, known)| **known == *principal && is_live(entry))
+    }
+
+    fn of_token(&self, token: &str) -> Result<Arc<Principal>, Denied> {
+        let presented = tokens::hash(token);
+        let seen = self.tokens_now();
+        let entries = seen.tokens.iter().map(|(entry, _)| entry);
+        let found = tokens::find(entries, &presented, time::now_milliseconds());
+        let found = found.and_then(|index| seen.tokens.get(index));
+        let is_api_token = |(hash, _): &&(_, _)| tokens::is_same(hash, &presented);
+        let by_variable = self.api_token.as_ref().filter(is_api_token);
+        let by_file = found.map(|(_, principal)| principal);
+        let known = by_file.or(by_variable.map(|(_, principal)| principal));
+        known.cloned().ok_or(Denied::Invalid)
+    }
+
+    fn tokens_now(&self) -> std::sync::MutexGuard<'_, Seen> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamp = self.tokens.stamp();
+        if stamp.as_ref().is_ok_and(|stamp| *stamp == seen.stamp) {
+            return seen;
+        }
+        // Whatever comes of it, there was a file, or there is something where it should be.
+        self.is_required.store(true, Ordering::Relaxed);
+        let tokens = match &stamp {
+            Ok(_) => self.tokens.read().map(Option::unwrap_or_default),
+            Err(error) => Err(TokenError::Damaged(error.to_string())),
+        };
+        let tokens = tokens.unwrap_or_else(|error| {
+            tracing::error!(%error, "no token is accepted: their file cannot be read");
+            Vec::new()
+        });
+        *seen = Seen {
+            stamp: stamp.unwrap_or_default(),
+            tokens: tokens.into_iter().filter_map(with_principal).collect(),
+        };
+        seen
+    }
+}
+
+async fn of_signed(oauth: &OAuth, token: &str) -> Result<Arc<Principal>, Denied> {
+    let principal = oauth.principal(token).await.map(Arc::new);
+    principal.map_err(|refused| match refused {
+        TokenRefused::Invalid => Denied::Invalid,
+        TokenRefused::Scope(held) => Denied::Scope(held),
+        TokenRefused::Unknown => Denied::Unknown,
+    })
+}
+
+/// An entry that means nothing to this version is not good for anything.
+fn with_principal(entry: TokenEntry) -> Option<(TokenEntry, Arc<Principal>)> {
+    match Principal::of_token(&entry) {
+        Ok(principal) => Some((entry, principal.into())),
+        Err(reason) => {
+            tracing::error!(principal = entry.name.as_str(), reason, "a token is not accepted");
+            None
+        }
+    }
+}
+
+/// The token of a request (RFC 6750, section 2.1), which has one at most.
+fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Denied> {
+    let mut all = headers.get_all(AUTHORIZATION).iter();
+    let (Some(value), None) = (all.next(), all.next()) else {
+        return match headers.contains_key(AUTHORIZATION) {
+            true => Err(Denied::Invalid),
+            false => Ok(None),
+        };
+    };
+    let text = value.to_str().map_err(|_| Denied::Invalid)?;
+    let (scheme, token) = text.split_once(' ').ok_or(Denied::Invalid)?;
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
+    let token = token.trim_matches(' ');
+    let is_good = scheme.eq_ignore_ascii_case("bearer")
+        && (1..=TOKEN_BYTES_MAX).contains(&token.len())
+        && token.bytes().all(is_token);
+    if is_good {
+        Ok(Some(token))
+    } else {
+        Err(Denied::Invalid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::header::HeaderValue;
+    use ringfence_store::tokens::PrincipalRole;
+    use ringfence_types::Namespace;
+    use std::{fs, path::PathBuf};
+
+    fn headers(values: &[&str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(AUTHORIZATION, HeaderValue::from_str(value).unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn a_request_has_one_bearer_token_at_most() {
+        let read = |values: &[&str]| bearer(&headers(values)).map(|token| token.map(str::to_owned));
+        assert_eq!(read(&[]), Ok(None));
+        assert_eq!(read(&["Bearer abc.-_~+/="]), Ok(Some("abc.-_~+/=".to_owned())));
+        assert_eq!(read(&["bEARER abc"]), Ok(Some("abc".to_owned())));
+        let long = format!("Bearer {}", "x".repeat(TOKEN_BYTES_MAX + 1));
+        for bad in [
+            "",
+            "Bearer",
+            "Bearer ",
+            "Basic abc",
+            "Bearer a b",
+            "Bearer a,b",
+            "Bearer \u{e9}",
+            &long,
+        ] {
+            assert_eq!(read(&[bad]), Err(Denied::Invalid), "{bad}");
+        }
+        assert_eq!(read(&["Bearer a", "Bearer a"]), Err(Denied::Invalid));
+    }
+
+    fn identify(
+        authenticator: &Authenticator,
+        values: &[&str],
+        peer: Peer,
+    ) -> Result<Arc<Principal>, Denied> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(authenticator.identify(&headers(values), peer))
+    }
+
+    struct State(PathBuf);
+
+    impl Drop for State {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    fn state(name: &str) -> State {
+        let path = std::env::temp_dir().join(format!("ringfence-{name}-{}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        State(path)
+    }
+
+    fn entry(name: &str, expires_unix_ms: Option<u64>) -> TokenEntry {
+        let name = Namespace::try_from(name.to_owned()).unwrap();
+        TokenEntry {
+            namespaces: vec![name.clone()],
+            name,
+            sha256: String::new(),
+            toolsets: Vec::new(),
+            rate_per_minute: 0,
+            role: PrincipalRole::Caller,
+            created_unix_ms: 1,
+            expires_unix_ms,
+        }
+    }
+
+    #[test]
+    fn the_first_token_closes_the_server_and_the_last_does_not_open_it() {
+        let state = state("closes");
+        let made = Authenticator::open(&state.0, None, None, AtomicBool::new(false)).unwrap();
+        let name = |authenticator: &Authenticator, values: &[&str], peer| {
+            let found = identify(authenticator, values, peer);
+            found.map(|principal| principal.name.to_string())
+        };
+        assert_eq!(
+            name(&made, &[], Peer::Network).as_deref(),
+            Ok("(unauthenticated)")
+        );
+        assert_eq!(name(&made, &["Bearer x"], Peer::Network), Err(Denied::Invalid));
+        let open = identify(&made, &[], Peer::Network).unwrap();
+        let store = Tokens::open(&state.0).unwrap();
+        let token = store.create(entry("team", None)).unwrap();
+        let bearer = format!("Bearer {}", *token);
+        assert_eq!(name(&made, &[], Peer::Network), Err(Denied::Missing));
+        assert!(!made.still_knows(&open));
+        assert_eq!(name(&made, &[], Peer::Socket).as_deref(), Ok("(socket)"));
+        for peer in [Peer::Network, Peer::Socket] {
+            assert_eq!(name(&made, &[&bearer], peer).as_deref(), Ok("team"));
+        }
+        let team = identify(&made, &[&bearer], Peer::Network).unwrap();
+        assert!(made.still_knows(&team));
+        assert!(store.revoke(&"team".to_owned().try_into().unwrap()).unwrap());
+        assert_eq!(name(&made, &[&bearer], Peer::Network), Err(Denied::Invalid));
+        assert_eq!(name(&made, &[], Peer::Network), Err(Denied::Missing));
+        assert!(!made.still_knows(&team));
+        store.create(entry("team", None)).unwrap();
+        assert!(!made.still_knows(&team), "another token of the same name");
+        assert!(store.revoke(&"team".to_owned().try_into().unwrap()).unwrap());
+        let again = Authenticator::open(&state.0, None, None, AtomicBool::new(false)).unwrap();
+        assert!(again.is_required(), "also after a restart");
+        fs::remove_dir_all(state.0.join("access")).unwrap();
+        fs::create_dir(state.0.join("access")).unwrap();
+        assert_eq!(name(&made, &[], Peer::Network), Err(Denied::Missing));
+    }
+
+    #[test]
+    fn an_expired_token_and_a_damaged_file_let_nobody_in() {
+        let state = state("expired");
+        let store = Tokens::open(&state.0).unwrap();
+        let old = store.create(entry("old", Some(2))).unwrap();
+        let made = Authenticator::open(&state.0, None, None, AtomicBool::new(false)).unwrap();
+        let good = store.create(entry("good", None)).unwrap();
+        let name = |token: &str| {
+            let found = identify(&made, &[&format!("Bearer {token}")], Peer::Network);
+            found.map(|principal| principal.name.to_string())
+        };
+        assert_eq!(name(&old), Err(Denied::Invalid));
+        assert_eq!(name(&good).as_deref(), Ok("good"));
+        fs::write(state.0.join("access/tokens.json"), "{").unwrap();
+        assert_eq!(name(&good), Err(Denied::Invalid));
+        assert!(Authenticator::open(&state.0, None, None, AtomicBool::new(false)).is_err());
+    }
+
+    #[test]
+    fn the_variable_is_one_token_more_and_a_short_one_is_refused() {
+        let state = state("variable");
+        let open = |text: &str| {
+            let token = SecretValue::new(text.to_owned()).unwrap();
+            Authenticator::open(&state.0, Some(&token), None, AtomicBool::new(false))
+        };
+        assert!(open("0123456789abcde").is_err());
+        let made = open("0123456789abcdef").unwrap();
+        assert!(made.is_required());
+        let found = identify(&made, &["Bearer 0123456789abcdef"], Peer::Network).unwrap();
+        assert_eq!(&*found.name, "(SANDBOX_API_TOKEN)");
+        assert!(made.still_knows(&found));
+        let wrong = identify(&made, &["Bearer 0123456789abcdeg"], Peer::Network);
+        assert_eq!(wrong, Err(Denied::Invalid));
+    }
+}

@@ -1,0 +1,207 @@
+//! This server as a resource of OAuth: which access tokens it accepts (RFC 7519, RFC 9068), which principal they make
+//! of their bearer, and what a client without one is told (RFC 9728, RFC 6750). Nothing here is ever taken from a
+//! request's Host.
+
+use super::{
+    jwks::{IssuerKey, Jwks},
+    principal::{OAUTH, Principal},
+    signature,
+};
+use crate::settings::{ClaimRule, OAuthSettings};
+use jsonwebtoken::{Algorithm, Validation, decode, decode_header, errors::ErrorKind};
+use ringfence_store::tokens::PrincipalRole;
+use ringfence_types::{ErrorCode, Namespace, RequestError};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+const CALL: &str = "ringfence:call";
+/// It includes the other.
+const OPERATE: &str = "ringfence:operate";
+/// Clocks differ.
+const LEEWAY_SECONDS: u64 = 10;
+const METADATA: &str = "/.well-known/oauth-protected-resource";
+/// What only an ID token has.
+const OF_ID_TOKENS: [&str; 3] = ["nonce", "at_hash", "c_hash"];
+const SCOPES_SHOWN_MAX: usize = 10;
+
+pub(super) struct OAuth {
+    resource: String,
+    public_url: String,
+    issuer: String,
+    rules: Vec<ClaimRule>,
+    jwks: Jwks,
+}
+
+/// Why a token makes no principal.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum TokenRefused {
+    Invalid,
+    /// It is good, and may not call; these it may.
+    Scope(Vec<String>),
+    /// It is good, and no rule knows its bearer.
+    Unknown,
+}
+
+impl OAuth {
+    pub(super) fn new(settings: OAuthSettings) -> Result<Self, RequestError> {
+        signature::install();
+        let refused = |reason: String| {
+            RequestError::new(
+                ErrorCode::InvalidConfiguration,
+                format!("OAuth: {reason}."),
+                "See `http.public_url` and `http.oauth_jwks_url`.",
+            )
+        };
+        let public_url = settings.public_url.trim_end_matches('/').to_owned();
+        if public_url.splitn(4, '/').count() > 3 {
+            return Err(refused("`http.public_url` has a path".to_owned()));
+        }
+        Ok(Self {
+            resource: format!("{public_url}/mcp"),
+            public_url,
+            issuer: settings.issuer,
+            rules: settings.principals,
+            jwks: Jwks::of(&settings.jwks_url).map_err(refused)?,
+        })
+    }
+
+    pub(super) async fn principal(&self, token: &str) -> Result<Principal, TokenRefused> {
+        let claims = self.claims(token).await.ok_or(TokenRefused::Invalid)?;
+        let scopes = scopes(&claims);
+        let has = |wanted: &str| scopes.iter().any(|scope| scope == wanted);
+        let role = match (has(OPERATE), has(CALL)) {
+            (true, _) => PrincipalRole::Operator,
+            (false, true) => PrincipalRole::Caller,
+            (false, false) => return Err(TokenRefused::Scope(scopes)),
+        };
+        let found = self.rules.iter().find_map(|rule| of_rule(rule, &claims, role));
+        found.ok_or(TokenRefused::Unknown)
+    }
+
+    /// Those of an access token of this issuer for this resource that is good now.
+    async fn claims(&self, token: &str) -> Option<Map<String, Value>> {
+        let header = decode_header(token).ok()?;
+        let is_access_token = header.typ.as_deref().is_none_or(|kind| {
+            ["at+jwt", "application/at+jwt", "jwt"]
+                .iter()
+                .any(|known| kind.eq_ignore_ascii_case(known))
+        });
+        if !is_access_token || header.crit.is_some() || !signature::ALGORITHMS.contains(&header.alg) {
+            return None;
+        }
+        let id = header.kid.as_deref()?;
+        let known = self.jwks.key(id).await?;
+        let claims = match self.verified(token, header.alg, &known) {
+            Ok(claims) => claims,
+            Err(ErrorKind::InvalidSignature) => {
+                let now = self.jwks.key_now(id).await?;
+                self.verified(token, header.alg, &now).ok()?
+            }
+            Err(_) => return None,
+        };
+        let is_id_token = OF_ID_TOKENS.iter().any(|claim| claims.contains_key(*claim))
+            || claims.get("token_use").is_some_and(|kind| kind == "id");
+        (!is_id_token).then_some(claims)
+    }
+
+    fn verified(
+        &self,
+        token: &str,
+        algorithm: Algorithm,
+        key: &IssuerKey,
+    ) -> Result<Map<String, Value>, ErrorKind> {
+        if !key.is_for(algorithm) {
+            return Err(ErrorKind::InvalidAlgorithm);
+        }
+        let mut validation = Validation::new(algorithm);
+        validation.leeway = LEEWAY_SECONDS;
+        validation.validate_nbf = true;
+        validation.set_audience(&[&self.resource]);
+        validation.set_issuer(&[&self.issuer]);
+        validation.set_required_spec_claims(&["exp", "iss", "aud"]);
+        let verified = decode::<Map<String, Value>>(token, &key.key, &validation);
+        verified
+            .map(|token| token.claims)
+            .map_err(|error| error.into_kind())
+    }
+
+    /// RFC 9728, for the paths at which clients look.
+    pub(super) fn metadata(&self, path: &str) -> Option<String> {
+        let is_here = path == METADATA || path.strip_prefix(METADATA) == Some("/mcp");
+        is_here.then(|| {
+            let facts = json!({
+                "resource": self.resource,
+                "authorization_servers": [self.issuer],
+                "scopes_supported": [CALL, OPERATE],
+                "bearer_methods_supported": ["header"],
+                "resource_name": "Ringfence",
+            });
+            facts.to_string()
+        })
+    }
+
+    /// For a client without a good token.
+    pub(super) fn challenge(&self) -> String {
+        format!(
+            r#", resource_metadata="{}{METADATA}/mcp", scope="{CALL}""#,
+            self.public_url
+        )
+    }
+
+    /// For one whose token may not call: what it needs, with what it has, because clients ask for exactly that.
+    pub(super) fn scope_challenge(&self, held: &[String]) -> String {
+        let is_scope = |scope: &&String| {
+            let is_part = |byte: u8| matches!(byte, 0x21 | 0x23..=0x5b | 0x5d..=0x7e);
+            !scope.is_empty()
+                && scope.len() <= 128
+                && scope.bytes().all(is_part)
+                && **scope != "offline_access"
+        };
+        let held = held
+            .iter()
+            .filter(is_scope)
+            .take(SCOPES_SHOWN_MAX)
+            .map(String::as_str);
+        let wanted: Vec<&str> = held.chain([CALL]).collect();
+        format!(
+            r#"Bearer error="insufficient_scope", scope="{}", resource_metadata="{}{METADATA}/mcp""#,
+            wanted.join(" "),
+            self.public_url
+        )
+    }
+}
+
+/// `scope` as RFC 8693 has it, or `scp` as others do.
+fn scopes(claims: &Map<String, Value>) -> Vec<String> {
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    match claims.get("scope").or_else(|| claims.get("scp")) {
+        Some(Value::String(text)) => words(text),
+        Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).flat_map(words).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// A claim's value that cannot be a name makes no principal.
+fn of_rule(rule: &ClaimRule, claims: &Map<String, Value>, role: PrincipalRole) -> Option<Principal> {
+    let claimed = claims.get(&rule.claim)?.as_str()?;
+    if rule.value.as_ref().is_some_and(|value| value != claimed) {
+        return None;
+    }
+    let named = |text: &String| Namespace::try_from(text.replace(crate::settings::CLAIMED, claimed)).ok();
+    let namespaces: Option<Vec<Namespace>> = match &rule.namespaces {
+        Some(names) => Some(names.iter().map(named).collect::<Option<_>>()?),
+        None => None,
+    };
+    Some(Principal {
+        name: Arc::from(format!("{OAUTH}{}", named(&rule.name)?)),
+        namespaces: namespaces.map(Arc::from),
+        toolsets: (!rule.toolsets.is_empty()).then(|| rule.toolsets.clone()),
+        rate_per_minute: None,
+        role,
+        token: None,
+    })
+}
+
+#[cfg(test)]
+#[path = "oauth_tests.rs"]
+mod tests;

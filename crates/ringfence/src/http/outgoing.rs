@@ -1,0 +1,125 @@
+//! Requests that this program sends: for the keys of an issuer, and to a server that runs. Each has a connection of its
+//! own, and a redirection is an answer like any other.
+
+use http_body_util::Full;
+use hyper::{
+    Request, Response, Uri,
+    body::{Bytes, Incoming},
+    client::conn::http1,
+    header::{HOST, HeaderValue, USER_AGENT},
+};
+use hyper_util::rt::TokioIo;
+use std::{path::PathBuf, sync::Arc};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpStream, UnixStream},
+    task::AbortHandle,
+};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{ClientConfig, RootCertStore, crypto::ring::default_provider, pki_types::ServerName},
+};
+
+pub(super) struct Destination {
+    address: Address,
+    authority: HeaderValue,
+    tls: TlsConnector,
+}
+
+enum Address {
+    Socket(PathBuf),
+    Host { name: String, port: u16, is_tls: bool },
+}
+
+/// An answer; dropped, its connection ends.
+pub(super) struct Exchange {
+    pub(super) answer: Response<Incoming>,
+    driver: AbortHandle,
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl Destination {
+    pub(super) fn socket(path: PathBuf) -> Result<Self, String> {
+        Self::at(Address::Socket(path), "localhost")
+    }
+
+    pub(super) fn host(uri: &Uri) -> Result<Self, String> {
+        let authority = uri.authority().ok_or("there is no host in the URL")?;
+        let is_tls = uri.scheme_str() == Some("https");
+        let address = Address::Host {
+            name: authority.host().trim_matches(['[', ']']).to_owned(),
+            port: authority.port_u16().unwrap_or(if is_tls { 443 } else { 80 }),
+            is_tls,
+        };
+        Self::at(address, authority.as_str())
+    }
+
+    fn at(address: Address, authority: &str) -> Result<Self, String> {
+        let mut roots = RootCertStore::empty();
+        if matches!(address, Address::Host { is_tls: true, .. }) {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+        let config = ClientConfig::builder_with_provider(default_provider().into())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self {
+            address,
+            authority: HeaderValue::from_str(authority).map_err(|error| error.to_string())?,
+            tls: TlsConnector::from(Arc::new(config)),
+        })
+    }
+
+    pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Exchange, String> {
+        match &self.address {
+            Address::Socket(path) => {
+                let stream = UnixStream::connect(path)
+                    .await
+                    .map_err(|error| error.to_string())?;
+                self.exchange(stream, request).await
+            }
+            Address::Host { name, port, is_tls } => {
+                let stream = TcpStream::connect((name.as_str(), *port)).await;
+                let stream = stream.map_err(|error| error.to_string())?;
+                stream.set_nodelay(true).map_err(|error| error.to_string())?;
+                if !is_tls {
+                    return self.exchange(stream, request).await;
+                }
+                let server = ServerName::try_from(name.clone()).map_err(|error| error.to_string())?;
+                let stream = self.tls.connect(server, stream).await;
+                self.exchange(stream.map_err(|error| error.to_string())?, request)
+                    .await
+            }
+        }
+    }
+
+    async fn exchange(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        mut request: Request<Full<Bytes>>,
+    ) -> Result<Exchange, String> {
+        let broken = |error: hyper::Error| error.to_string();
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        let driver = tokio::spawn(connection).abort_handle();
+        let headers = request.headers_mut();
+        headers.insert(HOST, self.authority.clone());
+        headers.insert(
+            USER_AGENT,
+            HeaderValue::from_static(concat!("ringfence/", env!("CARGO_PKG_VERSION"))),
+        );
+        let answer = sender.send_request(request).await;
+        match answer {
+            Ok(answer) => Ok(Exchange { answer, driver }),
+            Err(error) => {
+                driver.abort();
+                Err(broken(error))
+            }
+        }
+    }
+}

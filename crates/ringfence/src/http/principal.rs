@@ -1,0 +1,90 @@
+//! Who is at the other end of a request, as far as this server is concerned. The tools and the engine see this and
+//! never a header.
+
+use crate::{
+    mcp::Offer,
+    settings::{Namespaces, OnHangUp, Toolset},
+};
+use ringfence_store::tokens::{PrincipalRole, TokenEntry};
+use ringfence_types::Namespace;
+use std::{num::NonZeroU32, sync::Arc};
+
+/// Names of principals without a token of `ringfence token`: no such token can have one of them.
+const UNAUTHENTICATED: &str = "(unauthenticated)";
+const API_TOKEN: &str = "(SANDBOX_API_TOKEN)";
+const SOCKET: &str = "(socket)";
+/// Before the name that a rule gives to the bearer of an access token: no such token has a name with a colon.
+pub(super) const OAUTH: &str = "oauth:";
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Principal {
+    /// As the record names it.
+    pub(super) name: Arc<str>,
+    /// None: as the server lets its callers choose.
+    pub(super) namespaces: Option<Arc<[Namespace]>>,
+    /// None: those of the server.
+    pub(super) toolsets: Option<Vec<Toolset>>,
+    pub(super) rate_per_minute: Option<NonZeroU32>,
+    pub(super) role: PrincipalRole,
+    /// The digest of its token: one that is made anew is another principal.
+    pub(super) token: Option<String>,
+}
+
+impl Principal {
+    fn with_everything(name: &str, role: PrincipalRole) -> Self {
+        Self {
+            name: name.into(),
+            namespaces: None,
+            toolsets: None,
+            rate_per_minute: None,
+            role,
+            token: None,
+        }
+    }
+
+    pub(super) fn is_of_oauth(&self) -> bool {
+        self.name.starts_with(OAUTH)
+    }
+
+    /// Any process of this host, where no authentication is asked for.
+    pub(super) fn unauthenticated() -> Self {
+        Self::with_everything(UNAUTHENTICATED, PrincipalRole::Caller)
+    }
+
+    pub(super) fn of_api_token() -> Self {
+        Self::with_everything(API_TOKEN, PrincipalRole::Caller)
+    }
+
+    /// A process of this user, or of root, by the word of the kernel.
+    pub(super) fn of_socket() -> Self {
+        Self::with_everything(SOCKET, PrincipalRole::Operator)
+    }
+
+    pub(super) fn of_token(entry: &TokenEntry) -> Result<Self, String> {
+        use crate::settings::SettingValue as _;
+        let toolsets = entry.toolsets.iter().map(|name| Toolset::read(name));
+        let toolsets: Vec<Toolset> = toolsets.collect::<Result<_, _>>()?;
+        Ok(Self {
+            name: entry.name.as_str().into(),
+            namespaces: (!entry.namespaces.is_empty()).then(|| entry.namespaces.clone().into()),
+            toolsets: (!toolsets.is_empty()).then_some(toolsets),
+            rate_per_minute: NonZeroU32::new(entry.rate_per_minute),
+            role: entry.role,
+            token: Some(entry.sha256.clone()),
+        })
+    }
+
+    /// What it is offered of what the server offers.
+    pub(super) fn offer(&self, of_server: &Offer) -> Offer {
+        let mut offer = of_server.clone();
+        // A connection that breaks off leaves the calls of its session; what ends them is a token that is revoked.
+        offer.calls.on_disconnect = OnHangUp::Cancel;
+        if let Some(toolsets) = &self.toolsets {
+            offer.toolsets.retain(|toolset| toolsets.contains(toolset));
+        }
+        if let Some(namespaces) = &self.namespaces {
+            offer.namespaces = Namespaces::Of(namespaces.clone());
+        }
+        offer
+    }
+}

@@ -1,0 +1,128 @@
+//! What answers one client: made once for standard input and output, and over HTTP once for each session of the
+//! handshake revisions and for each request of revision 2026-07-28. All servers of one principal share what a factory
+//! holds.
+
+use super::{Offer, request_state::RequestStates, startup::Starting};
+use hyper::http::request::Parts;
+use ringfence_engine::{Caller, Engine};
+use ringfence_types::{ErrorCode, RequestError};
+use rmcp::{RoleServer, service::RequestContext};
+use std::sync::{Arc, Mutex};
+use tokio::task::AbortHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Stands in the extensions of a request whose principal may ask for approvals and not give them: the dialogue of its
+/// client is no approval.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MayNotApprove;
+
+pub(super) fn may_approve(context: &RequestContext<RoleServer>) -> bool {
+    let parts = context.extensions.get::<Parts>();
+    parts.is_none_or(|parts| parts.extensions.get::<MayNotApprove>().is_none())
+}
+
+#[derive(Clone)]
+pub(crate) struct ServerFactory {
+    offer: Offer,
+    engine: Starting,
+    /// Who is served; none: the one client of standard input and output.
+    principal: Option<Arc<str>>,
+    pledges: Arc<RequestStates>,
+    /// From its cancellation on new calls are refused.
+    pub(crate) closing: CancellationToken,
+    /// Cancelled, every call of this principal is.
+    pub(crate) gone: CancellationToken,
+}
+
+pub(crate) struct Server {
+    pub(super) offer: Offer,
+    engine: Starting,
+    principal: Option<Arc<str>>,
+    pub(super) gone: CancellationToken,
+    /// Sends events to a client of the handshake revisions, once it has set a level.
+    pub(super) forwarder: Arc<Mutex<Option<AbortHandle>>>,
+    /// Questions whose answers the client brings.
+    pub(super) pledges: Arc<RequestStates>,
+    pub(super) closing: CancellationToken,
+    /// Ends what was begun for this client beside its calls.
+    _end: Option<DropGuard>,
+}
+
+impl ServerFactory {
+    pub(crate) fn new(
+        offer: Offer,
+        engine: Starting,
+        principal: Option<Arc<str>>,
+    ) -> Result<Self, RequestError> {
+        let pledges = RequestStates::new().map_err(|error| {
+            let message = format!("there is no randomness: {error}.");
+            RequestError::new(ErrorCode::SandboxFault, message, "Run `ringfence doctor`.")
+        })?;
+        Ok(Self {
+            offer,
+            engine,
+            principal,
+            pledges: Arc::new(pledges),
+            closing: CancellationToken::new(),
+            gone: CancellationToken::new(),
+        })
+    }
+
+    pub(crate) fn make(&self) -> Server {
+        let gone = self.gone.child_token();
+        let end = Some(gone.clone().drop_guard());
+        self.server(gone, end)
+    }
+
+    /// `gone` tells the caller that the client has left, and nothing else.
+    pub(super) fn for_stdio(&self, gone: CancellationToken) -> Server {
+        self.server(gone, None)
+    }
+
+    fn server(&self, gone: CancellationToken, end: Option<DropGuard>) -> Server {
+        Server {
+            offer: self.offer.clone(),
+            engine: self.engine.clone(),
+            principal: self.principal.clone(),
+            gone,
+            forwarder: Arc::default(),
+            pledges: self.pledges.clone(),
+            closing: self.closing.clone(),
+            _end: end,
+        }
+    }
+}
+
+impl Server {
+    pub(super) async fn engine(&self) -> Result<Engine, RequestError> {
+        if self.closing.is_cancelled() {
+            return Err(RequestError::new(
+                ErrorCode::Busy,
+                "the server is stopping and takes no new calls.",
+                "Call again when it has started again.",
+            ));
+        }
+        let stopping =
+            || RequestError::new(ErrorCode::Cancelled, "the server is stopping.", "Start it again.");
+        let mut engine = self.engine.clone();
+        let started = tokio::select! {
+            started = engine.wait_for(Option::is_some) => started.map_err(|_| stopping())?.clone(),
+            () = self.gone.cancelled() => None,
+        };
+        started.unwrap_or_else(|| Err(stopping()))
+    }
+
+    /// Whom the record names. What a client says of itself comes last and cannot pass for a principal.
+    pub(super) fn caller(&self, context: &RequestContext<RoleServer>) -> Caller {
+        let client = context.meta.client_info();
+        let client = client.or_else(|| context.peer.peer_info().map(|info| info.client_info.clone()));
+        let by = match client {
+            Some(client) => format!("mcp {} {}", client.name, client.version),
+            None => "mcp".to_owned(),
+        };
+        match &self.principal {
+            Some(principal) => Caller::new(&format!("principal {principal}, {by}")),
+            None => Caller::new(&by),
+        }
+    }
+}

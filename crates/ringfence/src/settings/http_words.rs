@@ -1,0 +1,288 @@
+//! The values of settings about the HTTP server.
+
+use super::words::{HostPath, Listed, SettingValue, Toolset, choice};
+use hyper::Uri;
+use ringfence_types::Namespace;
+use serde_json::{Value, json};
+use std::{fmt, net::SocketAddr, path::PathBuf};
+
+/// The longest path of a socket (unix(7)).
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+const UNIX: &str = "unix:";
+
+choice! {
+    enum HttpAuthentication {
+        Auto = "auto",
+        Required = "required",
+    }
+}
+
+/// A socket of the network or of the file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HttpListen {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl fmt::Display for HttpListen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "{UNIX}{}", path.display()),
+        }
+    }
+}
+
+impl SettingValue for HttpListen {
+    fn read(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix(UNIX) {
+            return match path.starts_with('/') && path.len() <= SOCKET_PATH_BYTES_MAX {
+                true if !path.contains('\0') => Ok(Self::Unix(path.into())),
+                _ => Err(format!(
+                    "the path of a socket is written from `/` and has at most {SOCKET_PATH_BYTES_MAX} bytes"
+                )),
+            };
+        }
+        let address = text.parse().map(Self::Tcp);
+        address.map_err(|_| format!("`{text}` is not ADDRESS:PORT, as 127.0.0.1:8000, nor unix:PATH"))
+    }
+    fn json(&self) -> Value {
+        json!(self.to_string())
+    }
+    fn schema() -> Value {
+        json!({"type": "string"})
+    }
+}
+
+/// As it stands in a Host header: a name or an address, with or without a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HostName(pub(crate) String);
+
+impl SettingValue for HostName {
+    fn read(text: &str) -> Result<Self, String> {
+        let is_authority = hyper::http::uri::Authority::try_from(text).is_ok() && !text.contains('@');
+        if text.len() <= 255 && is_authority {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(format!("`{text}` is not HOST or HOST:PORT"))
+        }
+    }
+    fn json(&self) -> Value {
+        json!(self.0)
+    }
+    fn schema() -> Value {
+        json!({"type": "string", "maxLength": 255})
+    }
+}
+
+impl Listed for HostName {}
+
+/// A file of the host, or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PathOrOff(pub(crate) Option<HostPath>);
+
+impl SettingValue for PathOrOff {
+    fn read(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self(None)),
+            path => HostPath::read(path).map(|path| Self(Some(path))),
+        }
+    }
+    fn json(&self) -> Value {
+        json!(self.0.as_ref().map_or("off", HostPath::as_str))
+    }
+    fn schema() -> Value {
+        json!({"type": "string", "pattern": "^(off$|/|~/)"})
+    }
+}
+
+/// A URL of https, or of http on this host, as it was written; or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HttpUrl(pub(crate) Option<String>);
+
+const URL_BYTES_MAX: usize = 2048;
+
+impl SettingValue for HttpUrl {
+    fn read(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self(None));
+        }
+        let is_good = |uri: &Uri| {
+            let host = uri.host().unwrap_or_default();
+            let is_local = matches!(host, "localhost" | "127.0.0.1" | "[::1]");
+            let is_plain = uri
+                .authority()
+                .is_some_and(|authority| !authority.as_str().contains('@'));
+            let scheme = uri.scheme_str();
+            is_plain
+                && (scheme == Some("https") || (scheme == Some("http") && is_local))
+                && uri.query().is_none()
+        };
+        let uri: Option<Uri> = text.parse().ok().filter(is_good);
+        match uri {
+            Some(_) if text.len() <= URL_BYTES_MAX && !text.contains('#') => Ok(Self(Some(text.to_owned()))),
+            _ => Err(format!(
+                "`{text}` is not a URL of https (http on this host alone) without a query, nor `off`"
+            )),
+        }
+    }
+    fn json(&self) -> Value {
+        json!(self.0.as_deref().unwrap_or("off"))
+    }
+    fn schema() -> Value {
+        json!({"type": "string", "pattern": "^(off$|https?://)"})
+    }
+}
+
+/// Whose an access token is: `CLAIM=VALUE: NAME NAMESPACE,... [TOOLSET,...]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClaimRule {
+    pub(crate) claim: String,
+    /// None: any.
+    pub(crate) value: Option<String>,
+    /// With `{}` for the claim's value.
+    pub(crate) name: String,
+    /// The same; none: all.
+    pub(crate) namespaces: Option<Vec<String>>,
+    /// Empty: those of the server.
+    pub(crate) toolsets: Vec<Toolset>,
+}
+
+const ANY: &str = "*";
+pub(crate) const CLAIMED: &str = "{}";
+
+impl SettingValue for ClaimRule {
+    fn read(text: &str) -> Result<Self, String> {
+        let refused = || {
+            format!(
+                "`{text}` is not CLAIM=VALUE: NAME NAMESPACE,... [TOOLSET,...]; VALUE may be `*` and a name `{{}}`"
+            )
+        };
+        let (condition, meant) = text.split_once(": ").ok_or_else(refused)?;
+        let (claim, value) = condition.trim().split_once('=').ok_or_else(refused)?;
+        let mut words = meant.split_whitespace();
+        let (name, namespaces) = words.next().zip(words.next()).ok_or_else(refused)?;
+        let toolsets = words
+            .next()
+            .map(|names| names.split(',').map(Toolset::read).collect());
+        let is_name = |name: &str| Namespace::try_from(name.replace(CLAIMED, "x")).is_ok();
+        let namespaces: Option<Vec<String>> =
+            (namespaces != ANY).then(|| namespaces.split(',').map(str::to_owned).collect());
+        let names = namespaces.iter().flatten().map(String::as_str);
+        let are_good = is_name(name) && names.into_iter().all(is_name) && words.next().is_none();
+        if !are_good || claim.is_empty() || value.is_empty() {
+            return Err(refused());
+        }
+        Ok(Self {
+            claim: claim.to_owned(),
+            value: (value != ANY).then(|| value.to_owned()),
+            name: name.to_owned(),
+            namespaces,
+            toolsets: toolsets.transpose()?.unwrap_or_default(),
+        })
+    }
+    fn json(&self) -> Value {
+        let value = self.value.as_deref().unwrap_or(ANY);
+        let namespaces = self
+            .namespaces
+            .as_ref()
+            .map_or(ANY.to_owned(), |names| names.join(","));
+        let toolsets = self
+            .toolsets
+            .iter()
+            .filter_map(|one| Some(one.json().as_str()?.to_owned()));
+        let toolsets = toolsets.collect::<Vec<_>>().join(",");
+        let text = format!("{}={value}: {} {namespaces} {toolsets}", self.claim, self.name);
+        json!(text.trim_end())
+    }
+    fn schema() -> Value {
+        json!({"type": "string"})
+    }
+}
+
+impl Listed for ClaimRule {
+    const SEPARATOR: char = ';';
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_to_listen_is_an_address_or_a_path() {
+        let check = |text: &str, good: bool| {
+            let read = HttpListen::read(text);
+            assert_eq!(read.is_ok(), good, "{text}");
+            assert!(read.is_err() || read.unwrap().to_string() == text, "{text}");
+        };
+        check("127.0.0.1:8000", true);
+        check("[::1]:80", true);
+        check("0.0.0.0:0", true);
+        check("unix:/run/ringfence.sock", true);
+        check("unix:ringfence.sock", false);
+        check(&format!("unix:/{}", "x".repeat(SOCKET_PATH_BYTES_MAX)), false);
+        check("localhost:8000", false);
+        check("8000", false);
+        check("", false);
+    }
+
+    #[test]
+    fn a_host_is_one_of_a_header() {
+        for (text, good) in [
+            ("mcp.example.com", true),
+            ("mcp.example.com:8443", true),
+            ("[::1]:80", true),
+            ("https://mcp.example.com", false),
+            ("a@b", false),
+            ("a b", false),
+            ("", false),
+        ] {
+            assert_eq!(HostName::read(text).is_ok(), good, "{text}");
+        }
+    }
+
+    #[test]
+    fn urls_are_of_https_or_of_this_host() {
+        for (text, good) in [
+            ("off", true),
+            ("https://mcp.example.com", true),
+            ("https://idp.example.com/tenant/", true),
+            ("http://127.0.0.1:8080/jwks", true),
+            ("http://idp.example.com", false),
+            ("https://user@idp.example.com", false),
+            ("https://idp.example.com/?x", false),
+            ("https://idp.example.com/#x", false),
+            ("idp.example.com", false),
+            ("", false),
+        ] {
+            assert_eq!(HttpUrl::read(text).is_ok(), good, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_rule_of_a_claim_says_who_and_where() {
+        for text in [
+            "tenant=*: {} {}",
+            "sub=a=b: a team-a,shared execute,sessions",
+            "client_id=x: x *",
+        ] {
+            assert_eq!(
+                ClaimRule::read(text).map(|rule| rule.json()),
+                Ok(json!(text)),
+                "{text}"
+            );
+        }
+        for text in [
+            "",
+            "tenant: a b",
+            "tenant=*: a",
+            "tenant=*: ../a b",
+            "=a: b c",
+            "a=: b c",
+            "a=b: c d exekute",
+            "a=b: c d execute e",
+        ] {
+            assert!(ClaimRule::read(text).is_err(), "{text}");
+        }
+    }
+}
