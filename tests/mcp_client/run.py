@@ -15,6 +15,7 @@ from pathlib import Path
 import anyio
 import approving
 import checking
+import detaching
 from connection import ERAS, VERSION, connected
 from server import Server
 from stories import DATA, OWN, SHARED
@@ -68,7 +69,7 @@ async def tell_all(server: Server, wanted: str) -> Score:
             except Exception as error:  # noqa: BLE001 - the server ended, or never began
                 score.failed += 1
                 print(f"FAILED {era}: the connection\n{briefly(error)}", flush=True)
-        for story in [*OWN, *approving.OWN, *([*DATA, *checking.DATA] if server.has_data else [])]:
+        for story in [*OWN, *approving.OWN, *detaching.OWN, *([*DATA, *checking.DATA] if server.has_data else [])]:
             if wanted in titled(story):
                 await score.tell(titled(story), lambda: story(server, era))
     return score

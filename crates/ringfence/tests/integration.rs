@@ -9,6 +9,7 @@
 
 mod client;
 mod egress;
+mod http;
 mod library;
 mod packages;
 mod profiles;

@@ -4,6 +4,7 @@
 mod command;
 mod facts;
 pub mod host;
+mod http;
 mod server;
 mod terminal;
 
@@ -19,5 +20,6 @@ pub use host::{
     NOBODY, Nobody, as_nobody, asks_for, assert_gone, assert_within_a_second, descendants, descendants_with,
     eventually, has, is_root, lives, processes_with, signal, stat_of, state_dir, status_of, within,
 };
+pub use http::{HttpClient, HttpServer};
 pub use server::Server;
 pub use terminal::Terminal;

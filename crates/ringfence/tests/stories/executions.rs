@@ -21,7 +21,7 @@ fn has_begun(server: &mut Server, id: &str) -> bool {
 }
 
 fn ended(server: &mut Server, id: &str) -> Value {
-    server.facts("get_execution", json!({"execution_id": id, "wait_seconds": 50}))
+    server.facts("get_execution", json!({"execution_id": id, "wait_seconds": 25}))
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn a_program_in_the_background_is_read_while_it_runs_listed_and_stopped() {
     let asked = json!({"code": "1", "secrets": ["NO_SUCH_SECRET"], "background": true});
     let begun = server.facts("execute_code", asked);
     let id = begun["execution_id"].clone();
-    let wish = json!({"execution_id": id, "wait_seconds": 50});
+    let wish = json!({"execution_id": id, "wait_seconds": 25});
     server.refuses("get_execution", wish, "secret_unavailable");
 }
 

@@ -3,6 +3,7 @@
 mod approvals;
 mod checks;
 mod commits;
+mod detached;
 mod directories;
 mod display;
 mod egress;
@@ -21,5 +22,7 @@ mod session;
 mod validate;
 mod warm;
 mod warm_landlock;
+mod warm_node;
+mod warm_root;
 mod words;
 mod workspace;

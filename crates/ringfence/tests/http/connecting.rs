@@ -1,0 +1,137 @@
+//! `ringfence connect`: clients on pipes that share one server.
+
+use super::principals::token;
+use crate::client::{
+    HttpServer, Server, TempDir, eventually, processes_with, ringfence, said, signal, stderr_of, text_of,
+};
+use rustix::process::Signal;
+use serde_json::json;
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+fn connect(words: &[&str]) -> Command {
+    let mut command = ringfence(&["connect"]);
+    command.args(words).stderr(Stdio::null());
+    command
+}
+
+fn server_at(listen: &str) -> HttpServer {
+    HttpServer::of(ringfence(&["serve", "--transport", "http", "--listen", listen]))
+}
+
+fn socket(scratch: &TempDir) -> String {
+    format!("unix:{}", scratch.file("d/x", "").replace("d/x", "d/http.sock"))
+}
+
+#[test]
+fn clients_share_the_sessions_and_the_record_of_one_server() {
+    let scratch = TempDir::new("connect");
+    let place = socket(&scratch);
+    let _server = server_at(&place);
+    let mut first = Server::of(connect(&[&place]));
+    let mut second = Server::of(connect(&[&place]));
+    let session = first.create(json!({}));
+    first.succeeds(
+        "execute_code",
+        json!({"session_id": session, "code": "word = 'kept'"}),
+    );
+    let done = second.succeeds(
+        "execute_code",
+        json!({"session_id": session, "code": "print(word)"}),
+    );
+    assert_eq!(done["stdout"], "kept\n");
+    let records = second.records("execution.completed");
+    assert!(
+        records
+            .iter()
+            .all(|record| text_of(&record["caller"]).starts_with("principal (socket), mcp story")),
+        "{records:?}"
+    );
+    let code = "import time\nfor n in range(3):\n    print('tick', n, flush=True)\n    time.sleep(0.3)";
+    let params =
+        json!({"name": "execute_code", "arguments": {"code": code}, "_meta": {"progressToken": "p"}});
+    let id = first.send("tools/call", params);
+    let (answer, before) = first.await_answer(id);
+    assert_eq!(
+        answer["result"]["structuredContent"]["stdout"],
+        "tick 0\ntick 1\ntick 2\n"
+    );
+    assert!(!before.is_empty(), "progress comes through");
+    let id = first.send_call(
+        "execute_code",
+        json!({"language": "shell", "code": "sleep 264.575"}),
+    );
+    eventually(|| !processes_with("264.575").is_empty());
+    first.cancel(id);
+    eventually(|| processes_with("264.575").is_empty());
+    second.leaves();
+    assert_eq!(first.execute("shell", "echo alive")["stdout"], "alive\n");
+}
+
+#[test]
+fn a_token_of_a_file_is_brought_along_and_one_that_others_read_is_not() {
+    let scratch = TempDir::new("connect-token");
+    let file = scratch.file("token", &token(&["team"]));
+    let server = server_at("127.0.0.1:0");
+    let url = format!("http://{}", server.place);
+    let refused = said(&["connect", &url, "--token-file", &file]);
+    assert!(
+        !refused.status.success() && stderr_of(&refused).contains("everyone may read it"),
+        "{refused:?}"
+    );
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let mut client = Server::of(connect(&[&url, "--token-file", &file]));
+    let facts = client.succeeds("inspect_state", json!({}));
+    assert_eq!(facts["namespace"], "team");
+    let mut without = Server::silent(connect(&[&url]));
+    let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "story", "version": "1"}});
+    let answer = without.ask("initialize", hello);
+    assert!(text_of(&answer["error"]["message"]).contains("401"), "{answer}");
+    let nowhere = said(&["connect", "http://127.0.0.1:9"]);
+    assert!(
+        stderr_of(&nowhere).contains("there is no server to connect to"),
+        "{nowhere:?}"
+    );
+}
+
+#[test]
+fn a_client_goes_on_when_its_server_has_been_started_again() {
+    let scratch = TempDir::new("connect-again");
+    let place = socket(&scratch);
+    let mut server = server_at(&place);
+    let mut client = Server::of(connect(&[&place]));
+    assert_eq!(client.execute("shell", "echo one")["stdout"], "one\n");
+    signal(server.child.id(), Signal::TERM);
+    assert!(server.ends_within(Duration::from_secs(30)).is_some());
+    let answer = client.ask("ping", json!({}));
+    assert!(answer["error"].is_object(), "{answer}");
+    let _again = server_at(&place);
+    assert_eq!(client.execute("shell", "echo two")["stdout"], "two\n");
+}
+
+#[test]
+fn requests_that_are_complete_in_themselves_pass_too() {
+    let scratch = TempDir::new("connect-stateless");
+    let place = socket(&scratch);
+    let _server = server_at(&place);
+    let mut client = Server::silent(connect(&[&place]));
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "story", "version": "1"},
+    });
+    let call = |code: &str| json!({"name": "execute_code", "arguments": {"language": "shell", "code": code}, "_meta": meta});
+    let answer = client.ask("tools/call", call("echo stateless"));
+    assert_eq!(
+        answer["result"]["structuredContent"]["stdout"], "stateless\n",
+        "{answer}"
+    );
+    let id = client.send("tools/call", call("sleep 244.949"));
+    eventually(|| !processes_with("244.949").is_empty());
+    client.cancel(id);
+    eventually(|| processes_with("244.949").is_empty());
+}

@@ -1,0 +1,273 @@
+//! Tokens: how they are made, what they are good for, and that they are good for nothing more.
+
+use crate::client::{
+    HttpServer, assert_contains, assert_gone, eventually, json_of, processes_with, ringfence, said,
+    state_dir, stderr_of, stdout_of, texts_of,
+};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    io::Read,
+    net::TcpStream,
+    time::{Duration, Instant},
+};
+
+/// Makes a token.
+#[track_caller]
+pub(super) fn token(words: &[&str]) -> String {
+    let made = said(&[&["token", "create"], words].concat());
+    assert!(made.status.success(), "{made:?}");
+    stdout_of(&made).trim().to_owned()
+}
+
+/// claim: [HTTP-3]
+#[test]
+fn a_token_is_shown_once_and_only_its_digest_is_kept() {
+    let made = said(&[
+        "token",
+        "create",
+        "team-a",
+        "--namespace",
+        "team-a,shared",
+        "--toolsets",
+        "execute",
+        "--expires",
+        "1h",
+    ]);
+    let text = stdout_of(&made);
+    let token = text.trim();
+    assert!(token.starts_with("rft_") && token.len() == 47, "{token}");
+    assert_contains(stderr_of(&made), ["not shown again"]);
+    let listed = json_of(&said(&["token", "list", "--json"]));
+    let entry = &listed["tokens"][0];
+    assert_eq!(entry["name"], "team-a");
+    assert_eq!(entry["namespaces"], json!(["team-a", "shared"]));
+    assert_contains(
+        stdout_of(&said(&["token", "list"])),
+        ["team-a caller namespaces=team-a,shared toolsets=execute, until "],
+    );
+    let mut files = Vec::new();
+    each_file(&state_dir(), &mut files);
+    assert!(files.iter().any(|(name, _)| name.ends_with("tokens.json")));
+    for (name, bytes) in files {
+        let secret = &token.as_bytes()[4..];
+        assert!(
+            !bytes.windows(secret.len()).any(|window| window == secret),
+            "{name} has the token"
+        );
+    }
+    let again = said(&["token", "create", "team-a"]);
+    assert!(!again.status.success());
+    for wrong in [
+        vec!["token", "create", "../x"],
+        vec!["token", "create", "b", "--toolsets", "exekute"],
+        vec!["token", "create", "b", "--namespace", "*,a"],
+        vec!["token", "create", "b", "--expires", "soon"],
+        vec!["token", "revoke", "nobody"],
+    ] {
+        assert!(!said(&wrong).status.success(), "{wrong:?}");
+    }
+    assert!(said(&["token", "revoke", "team-a"]).status.success());
+    assert_contains(stdout_of(&said(&["token", "list"])), ["there are no tokens"]);
+}
+
+fn each_file(below: &std::path::Path, files: &mut Vec<(String, Vec<u8>)>) {
+    for entry in fs::read_dir(below).unwrap().flatten() {
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => each_file(&entry.path(), files),
+            kind if kind.is_file() => files.push((
+                entry.path().display().to_string(),
+                fs::read(entry.path()).unwrap(),
+            )),
+            _ => {}
+        }
+    }
+}
+
+/// claim: [HTTP-4]
+#[test]
+fn without_a_good_token_nothing_is_answered_and_the_challenge_says_so() {
+    let good = token(&["team"]);
+    let old = token(&["old", "--expires", "1s"]);
+    let server = HttpServer::start(&[]);
+    let status_of = |token: Option<&str>| {
+        let mut client = server.client();
+        client.token = token.map(str::to_owned);
+        let reply = client.hello(&json!({}));
+        (
+            reply.status,
+            reply.header("www-authenticate").map(str::to_owned),
+            reply.body,
+        )
+    };
+    assert_eq!(status_of(Some(&good)).0, 200, "the control");
+    let (status, challenge, body) = status_of(None);
+    assert_eq!(
+        (status, challenge.as_deref()),
+        (401, Some(r#"Bearer realm="ringfence""#)),
+        "{body}"
+    );
+    eventually(|| status_of(Some(&old)).0 == 401);
+    let mut wrong = good.clone();
+    wrong.pop();
+    for bad in [&wrong, "x", &format!("{good}A"), &good.to_uppercase()] {
+        let (status, challenge, body) = status_of(Some(bad));
+        assert_eq!(status, 401);
+        assert_contains(challenge.unwrap(), [r#"error="invalid_token""#]);
+        assert!(!body.contains(bad), "{body}");
+    }
+    let client = server.client();
+    for headers in [
+        vec![("Authorization", format!("Basic {good}"))],
+        vec![
+            ("Authorization", format!("Bearer {good}")),
+            ("Authorization", format!("Bearer {good}")),
+        ],
+    ] {
+        let headers: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect();
+        assert_eq!(client.post(&headers, &json!({})).status, 401, "{headers:?}");
+    }
+    let queried = client.request("POST", &format!("/mcp?access_token={good}"), &[], "{}");
+    assert_eq!(queried.status, 400, "{queried:?}");
+    assert!(!queried.body.contains(&good));
+    for method in ["GET", "DELETE", "PUT", "OPTIONS"] {
+        assert_eq!(client.request(method, "/mcp", &[], "").status, 401, "{method}");
+    }
+    assert_eq!(client.get("/healthz").status, 200, "which says nothing");
+}
+
+/// claim: [HTTP-5]
+#[test]
+fn a_revoked_token_is_refused_at_once_and_what_it_had_ends() {
+    let (gone, stays) = (token(&["gone"]), token(&["stays"]));
+    let server = HttpServer::start(&[]);
+    let mut other = server.client_of(&stays);
+    let mut client = server.client_of(&gone);
+    assert!(client.ask("ping", json!({}))["result"].is_object());
+    let mut stream = TcpStream::connect(&server.place).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let session = client.session.clone().unwrap();
+    let head = format!(
+        "GET /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {gone}\r\nConnection: close\r\nAccept: text/event-stream\r\nMcp-Session-Id: {session}\r\n\r\n"
+    );
+    std::io::Write::write_all(&mut stream, head.as_bytes()).unwrap();
+    let mut runner = client.clone();
+    let running = std::thread::spawn(move || {
+        let call =
+            json!({"name": "execute_code", "arguments": {"language": "shell", "code": "sleep 223.606"}});
+        runner.ask_reply("tools/call", call)
+    });
+    eventually(|| !processes_with("223.606").is_empty());
+    assert!(said(&["token", "revoke", "gone"]).status.success());
+    let revoked = Instant::now();
+    assert_eq!(client.ask_reply("ping", json!({})).status, 401);
+    let mut rest = Vec::new();
+    drop(stream.read_to_end(&mut rest));
+    drop(running.join().unwrap());
+    assert_gone("223.606");
+    assert!(
+        revoked.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        revoked.elapsed()
+    );
+    assert!(other.ask("ping", json!({}))["result"].is_object(), "others stay");
+}
+
+#[test]
+fn a_principal_is_offered_what_its_token_says_at_its_rate() {
+    let narrow = token(&["narrow", "--toolsets", "vault,execute", "--rate", "6"]);
+    let server = HttpServer::start(&["--toolsets", "execute,sessions"]);
+    let mut client = server.client_of(&narrow);
+    let tools = client.ask("tools/list", json!({}))["result"]["tools"].clone();
+    let names = texts_of(&tools, "name");
+    assert!(names.contains(&"execute_code"));
+    assert!(
+        !names.contains(&"vault_list") && !names.contains(&"create_session"),
+        "{names:?}"
+    );
+    let refused = client.ask("tools/call", json!({"name": "create_session", "arguments": {}}));
+    assert!(
+        refused["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("there is no tool"),
+        "{refused}"
+    );
+    let limited = (0..10)
+        .map(|_| client.ask_reply("ping", json!({})))
+        .find(|reply| reply.status == 429);
+    let limited = limited.unwrap();
+    assert!(limited.header("retry-after").is_some(), "{limited:?}");
+    let mut command = ringfence(&["token", "create", "wide", "--namespace", "*"]);
+    let wide = stdout_of(&command.output().unwrap()).trim().to_owned();
+    let mut wide = server.client_of(&wide);
+    for _ in 0..20 {
+        assert!(wide.ask("ping", json!({}))["result"].is_object());
+    }
+    let anywhere = wide.facts(
+        "execute_code",
+        json!({"code": "print(1)", "namespace": "anywhere"}),
+    );
+    assert_eq!(anywhere["stdout"], "1\n");
+}
+
+/// claim: [HTTP-6]
+#[test]
+fn a_session_of_another_principal_is_as_unknown_as_one_that_never_was() {
+    let (first, second) = (token(&["first"]), token(&["second"]));
+    let server = HttpServer::start(&[]);
+    let mut own = server.client_of(&first);
+    let mut thief = server.client();
+    thief.token = Some(second);
+    let mut ask = |session: Option<String>| {
+        thief.session = session;
+        let reply = thief.ask_reply("tools/list", json!({}));
+        (reply.status, reply.body)
+    };
+    let stolen = ask(own.session.clone());
+    let invented = ask(Some("00000000-0000-4000-8000-000000000000".to_owned()));
+    assert_eq!(stolen, invented);
+    assert_eq!(stolen.0, 404);
+    thief.session = own.session.clone();
+    let id = own.session.clone().unwrap();
+    let deleted = thief.request("DELETE", "/mcp", &[("Mcp-Session-Id", &id)], "");
+    assert_eq!(deleted.status, 404, "{deleted:?}");
+    assert!(own.ask("ping", json!({}))["result"].is_object());
+    let heard = thief.request(
+        "GET",
+        "/mcp",
+        &[("Mcp-Session-Id", &id), ("Accept", "text/event-stream")],
+        "",
+    );
+    assert_eq!(heard.status, 404, "{heard:?}");
+}
+
+/// claim: [HTTP-8]
+#[test]
+fn only_an_operators_client_is_asked_for_approvals() {
+    let asked = |role: &str| {
+        let name = format!("by-{role}");
+        let token = token(&[&name, "--role", role]);
+        let server = HttpServer::start(&[]);
+        let mut client = server.client();
+        client.token = Some(token);
+        let hello = client.hello(&json!({"elicitation": {}}));
+        client.session = Some(hello.header("mcp-session-id").unwrap().to_owned());
+        client.post(
+            &[],
+            &json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+        );
+        let arguments = json!({"domain": "wanted.example", "reason": "to read", "wait_seconds": 2});
+        let reply = client.ask_reply(
+            "tools/call",
+            json!({"name": "request_egress", "arguments": arguments}),
+        );
+        let is_question = |message: &Value| message["method"] == "elicitation/create";
+        reply.messages().iter().any(is_question)
+    };
+    assert!(asked("operator"), "the control");
+    assert!(!asked("caller"));
+}

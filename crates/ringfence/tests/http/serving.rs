@@ -1,0 +1,418 @@
+//! Sockets, sessions, bounds and the end.
+
+use crate::client::{
+    HttpServer, TempDir, assert_contains, eventually, ringfence, said, signal, stderr_of, text_of, texts_of,
+};
+use rustix::process::Signal;
+use serde_json::json;
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    time::{Duration, Instant},
+};
+
+const PRINT: &str = "print(6 * 7)";
+
+#[test]
+fn both_eras_of_the_protocol_are_on_one_endpoint() {
+    let server = HttpServer::start(&[]);
+    let mut client = server.client();
+    client.initialize();
+    let listed = client.ask("tools/list", json!({}))["result"]["tools"].clone();
+    assert!(texts_of(&listed, "name").contains(&"execute_code"));
+    assert_eq!(
+        client.facts("execute_code", json!({"code": PRINT}))["stdout"],
+        "42\n"
+    );
+    let discovered = client.ask_stateless("server/discover", json!({}), None);
+    assert!(
+        discovered["result"]["supportedVersions"]
+            .to_string()
+            .contains("2026-07-28"),
+        "{discovered}"
+    );
+    let params = json!({"name": "execute_code", "arguments": {"code": PRINT}});
+    let answer = client.ask_stateless("tools/call", params, Some("execute_code"));
+    assert_eq!(
+        answer["result"]["structuredContent"]["stdout"], "42\n",
+        "{answer}"
+    );
+    let other = client.ask_stateless("tools/list", json!({}), None);
+    assert_eq!(
+        texts_of(&other["result"]["tools"], "name"),
+        texts_of(&listed, "name")
+    );
+}
+
+#[test]
+fn a_socket_of_the_file_system_is_as_good_as_a_port_and_goes_away() {
+    let scratch = TempDir::new("socket");
+    let path = scratch.file("http.sock.d/x", "").replace("/x", "/http.sock");
+    let listen = format!("unix:{path}");
+    let command = ringfence(&["serve", "--transport", "http", "--listen", &listen]);
+    let mut server = HttpServer::of(command);
+    assert_eq!(server.place, listen);
+    let mut client = server.client();
+    client.initialize();
+    assert_eq!(
+        client.facts("execute_code", json!({"code": PRINT}))["stdout"],
+        "42\n"
+    );
+    signal(server.child.id(), Signal::TERM);
+    let status = server.ends_within(Duration::from_secs(10)).unwrap();
+    assert!(
+        status.success() && !std::path::Path::new(&path).exists(),
+        "{status}"
+    );
+}
+
+#[test]
+fn health_is_told_at_once_and_readiness_when_a_sandbox_was_made() {
+    let server = HttpServer::start(&[]);
+    assert_eq!(server.client().get("/healthz").status, 200);
+    eventually(|| server.ready());
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(server.client().request("POST", path, &[], "x").status, 405);
+    }
+    assert_eq!(server.client().get("/").status, 404);
+    assert_eq!(server.client().get("/mcp/").status, 404);
+}
+
+/// claim: [HTTP-1]
+#[test]
+fn listening_beyond_this_host_needs_authentication() {
+    let words = ["serve", "--transport", "http", "--listen", "0.0.0.0:0"];
+    let refused = said(&words);
+    assert!(!refused.status.success());
+    assert_contains(
+        stderr_of(&refused),
+        ["without authentication is refused", "ringfence token create NAME"],
+    );
+    let mut command = ringfence(&words);
+    command.env("SANDBOX_API_TOKEN", "0123456789abcdef0123456789abcdef");
+    let server = HttpServer::of(command);
+    let port = server.place.rsplit(':').next().unwrap();
+    let mut client = server.client();
+    client.place = format!("127.0.0.1:{port}");
+    assert_eq!(client.hello(&json!({})).status, 401);
+    client.token = Some("0123456789abcdef0123456789abcdef".to_owned());
+    client.initialize();
+    assert_eq!(
+        client.facts("execute_code", json!({"code": PRINT}))["stdout"],
+        "42\n"
+    );
+}
+
+/// claim: [HTTP-2]
+#[test]
+fn a_page_of_another_host_does_not_reach_the_server() {
+    let server = HttpServer::start(&["--allowed-host", "box.example:8443"]);
+    let client = server.client();
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "page", "version": "1"}}});
+    let status = |headers: &[(&str, &str)]| client.post(headers, &body).status;
+    for host in [
+        "localhost",
+        "localhost:1",
+        "127.0.0.1:8000",
+        "[::1]:8000",
+        "box.example:8443",
+    ] {
+        assert_eq!(status(&[("Host", host)]), 200, "the control: {host}");
+    }
+    for host in [
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example:8000",
+        "box.example",
+        "10.0.0.1",
+    ] {
+        assert_eq!(status(&[("Host", host)]), 403, "{host}");
+    }
+    for host in ["", "a b", "@"] {
+        assert_eq!(status(&[("Host", host)]), 400, "{host:?}");
+    }
+    for origin in [
+        "http://localhost:3000",
+        "https://127.0.0.1",
+        "https://box.example:8443",
+    ] {
+        assert_eq!(status(&[("Origin", origin)]), 200, "the control: {origin}");
+    }
+    for origin in [
+        "http://evil.example",
+        "null",
+        "http://localhost.evil.example",
+        "x",
+        "https://box.example",
+        "file://",
+    ] {
+        assert_eq!(status(&[("Origin", origin)]), 403, "{origin}");
+    }
+}
+
+#[test]
+fn what_is_too_large_or_too_deep_is_refused_and_the_server_goes_on() {
+    let mut command = ringfence(&["serve", "--transport", "http", "--listen", "127.0.0.1:0"]);
+    command.env("RINGFENCE_HTTP_BODY_MB", "1");
+    let server = HttpServer::of(command);
+    let mut client = server.client();
+    client.initialize();
+    let code = "#".repeat(2 << 20);
+    let large = client.ask_reply(
+        "tools/call",
+        json!({"name": "execute_code", "arguments": {"code": code}}),
+    );
+    assert_eq!(large.status, 413, "{large:?}");
+    let head = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n";
+    let promised = client.raw(format!("{head}Content-Length: 1000000000\r\n\r\n").as_bytes());
+    assert_eq!(promised.status, 413, "{promised:?}");
+    let chunk = "x".repeat(64 << 10);
+    let mut chunked = format!("{head}Transfer-Encoding: chunked\r\n\r\n");
+    for _ in 0..40 {
+        chunked += &format!("{:x}\r\n{chunk}\r\n", chunk.len());
+    }
+    assert_eq!(client.raw(chunked.as_bytes()).status, 413);
+    let wide = client.request("GET", "/healthz", &[("x", &"y".repeat(64 << 10))], "");
+    assert_eq!(wide.status, 431, "{wide:?}");
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let usual = [
+        ("Content-Type", "application/json"),
+        ("Accept", "application/json, text/event-stream"),
+    ];
+    let answer = client.request("POST", "/mcp", &usual, &deep);
+    assert!((400..500).contains(&answer.status), "{answer:?}");
+    for smuggled in [
+        "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+        "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: xchunked\r\n\r\nhello",
+        "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: a\rb\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX : a\r\n\r\n",
+    ] {
+        let answer = client.raw(smuggled.as_bytes());
+        assert_eq!(answer.status, 400, "{smuggled:?}: {answer:?}");
+    }
+    assert_eq!(
+        client.facts("execute_code", json!({"code": PRINT}))["stdout"],
+        "42\n"
+    );
+}
+
+#[test]
+fn a_connection_that_says_nothing_or_half_a_head_is_closed() {
+    let server = HttpServer::start(&[]);
+    let begun = Instant::now();
+    let mut streams: Vec<TcpStream> = [
+        "",
+        "P",
+        "PRI * HTTP/2.0\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nHost:",
+    ]
+    .into_iter()
+    .map(|beginning| {
+        let mut stream = TcpStream::connect(&server.place).unwrap();
+        stream.write_all(beginning.as_bytes()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream
+    })
+    .collect();
+    for stream in &mut streams {
+        let mut rest = Vec::new();
+        drop(stream.read_to_end(&mut rest));
+        assert!(begun.elapsed() < Duration::from_secs(20), "{rest:?}");
+    }
+}
+
+#[test]
+fn protocol_sessions_are_bounded_in_number_and_in_idle_time() {
+    let mut command = ringfence(&["serve", "--transport", "http", "--listen", "127.0.0.1:0"]);
+    command.envs([
+        ("RINGFENCE_HTTP_SESSIONS", "2"),
+        ("RINGFENCE_HTTP_SESSION_IDLE_SECONDS", "3"),
+    ]);
+    let server = HttpServer::of(command);
+    let [mut first, mut second, mut third] = [0; 3].map(|_| server.client());
+    first.initialize();
+    second.initialize();
+    assert!(first.ask("ping", json!({}))["result"].is_object());
+    third.initialize();
+    assert_eq!(
+        second.ask_reply("ping", json!({})).status,
+        404,
+        "the one unused for longest"
+    );
+    assert!(first.ask("ping", json!({}))["result"].is_object());
+    // A call that takes longer than the idle time keeps its session.
+    let slow =
+        json!({"name": "execute_code", "arguments": {"language": "shell", "code": "sleep 5; echo done"}});
+    let answer = first.ask("tools/call", slow);
+    assert_eq!(
+        answer["result"]["structuredContent"]["stdout"], "done\n",
+        "{answer}"
+    );
+    assert_eq!(third.ask_reply("ping", json!({})).status, 404, "it was idle");
+}
+
+#[test]
+fn a_deleted_session_is_gone() {
+    let server = HttpServer::start(&[]);
+    let mut client = server.client();
+    client.initialize();
+    let id = client.session.clone().unwrap();
+    let gone = client.request("DELETE", "/mcp", &[("Mcp-Session-Id", &id)], "");
+    assert_eq!(gone.status, 204, "{gone:?}");
+    assert_eq!(client.ask_reply("ping", json!({})).status, 404);
+}
+
+/// claim: [HTTP-7]
+#[test]
+fn a_server_that_is_told_to_stop_ends_its_calls_and_takes_no_more() {
+    let mut server = HttpServer::start(&[]);
+    let mut client = server.client();
+    client.initialize();
+    let mut late = server.client();
+    late.initialize();
+    let running = std::thread::spawn(move || {
+        client.facts(
+            "execute_code",
+            json!({"language": "shell", "code": "sleep 4.1421; echo done"}),
+        )
+    });
+    eventually(|| !crate::client::processes_with("4.1421").is_empty());
+    signal(server.child.id(), Signal::TERM);
+    server.logs("stopping, when the calls on their way have ended");
+    let refused = late.facts("execute_code", json!({"code": PRINT}));
+    assert_eq!(refused["code"], "busy", "{refused}");
+    assert_eq!(late.get("/readyz").status, 503);
+    assert_eq!(running.join().unwrap()["stdout"], "done\n");
+    let status = server.ends_within(Duration::from_secs(10)).unwrap();
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn calls_that_take_longer_than_the_grace_are_cut_off() {
+    let mut command = ringfence(&["serve", "--transport", "http", "--listen", "127.0.0.1:0"]);
+    command.env("RINGFENCE_HTTP_DRAIN_SECONDS", "1");
+    let mut server = HttpServer::of(command);
+    let mut client = server.client();
+    client.initialize();
+    let running = std::thread::spawn(move || {
+        let call =
+            json!({"name": "execute_code", "arguments": {"language": "shell", "code": "sleep 173.205"}});
+        client.ask_reply("tools/call", call)
+    });
+    eventually(|| !crate::client::processes_with("173.205").is_empty());
+    signal(server.child.id(), Signal::TERM);
+    let begun = Instant::now();
+    assert!(server.ends_within(Duration::from_secs(10)).is_some());
+    assert!(begun.elapsed() >= Duration::from_millis(900));
+    drop(running.join().unwrap());
+    crate::client::assert_gone("173.205");
+}
+
+#[test]
+fn http_2_is_spoken_on_the_same_port() {
+    use http_body_util::{BodyExt as _, Empty};
+    use hyper::{Request, body::Bytes};
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    let server = HttpServer::start(&[]);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let text = runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(&server.place).await.unwrap();
+        let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+        let (mut sender, connection) = handshake.await.unwrap();
+        let driver = tokio::spawn(connection);
+        let request = Request::get(format!("http://{}/healthz", server.place)).body(Empty::<Bytes>::new());
+        let answer = sender.send_request(request.unwrap()).await.unwrap();
+        assert_eq!(answer.version(), hyper::Version::HTTP_2);
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        driver.abort();
+        String::from_utf8(body.to_vec()).unwrap()
+    });
+    assert_eq!(text, "ok\n");
+}
+
+#[test]
+fn events_of_a_session_stream_while_it_is_open() {
+    let server = HttpServer::start(&[]);
+    let mut client = server.client();
+    client.initialize();
+    assert!(client.ask("logging/setLevel", json!({"level": "info"}))["result"].is_object());
+    let session = client.session.clone().unwrap();
+    let mut stream = TcpStream::connect(&server.place).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    write!(stream, "GET /mcp HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\nMcp-Session-Id: {session}\r\n\r\n").unwrap();
+    let mut heard = String::new();
+    let mut read = |until: &str| {
+        let mut buffer = [0; 4096];
+        while !heard.contains(until) {
+            let count = stream.read(&mut buffer).unwrap();
+            assert!(count > 0, "{heard}");
+            heard += &String::from_utf8_lossy(&buffer[..count]);
+        }
+    };
+    read("text/event-stream");
+    let done = client.facts("execute_code", json!({"code": PRINT}));
+    read("execution.completed");
+    read(text_of(&done["execution_id"]));
+}
+
+#[test]
+fn sockets_of_a_service_manager_are_listened_to_and_not_handed_on() {
+    use std::os::{fd::AsRawFd as _, unix::net::UnixListener};
+    let scratch = TempDir::new("activated");
+    let path = scratch.file("d/x", "").replace("d/x", "d/http.sock");
+    let network = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = UnixListener::bind(&path).unwrap();
+    let place = network.local_addr().unwrap().to_string();
+    // Above the numbers that the server takes.
+    let network = rustix::io::fcntl_dupfd_cloexec(&network, 20).unwrap();
+    let socket = rustix::io::fcntl_dupfd_cloexec(&socket, 20).unwrap();
+    rustix::io::fcntl_setfd(&network, rustix::io::FdFlags::empty()).unwrap();
+    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::empty()).unwrap();
+    let (first, second) = (network.as_raw_fd(), socket.as_raw_fd());
+    let script = format!(
+        "exec 3<&{first} 4<&{second} {first}<&- {second}<&-; LISTEN_FDS=2 LISTEN_PID=$$ exec \"$0\" \"$@\""
+    );
+    let inner = ringfence(&["serve", "--transport", "http"]);
+    let server = HttpServer::of(crate::client::below(&["bash", "-c", &script], &inner));
+    assert_eq!(server.place, place);
+    let mut client = server.client();
+    client.initialize();
+    let done = client.facts(
+        "execute_code",
+        json!({"language": "shell", "code": "ls /proc/self/fd; env"}),
+    );
+    let said = text_of(&done["stdout"]);
+    assert!(!said.contains("LISTEN_"), "{said}");
+    let mut local = server.client();
+    local.place = format!("unix:{path}");
+    local.initialize();
+    assert_eq!(
+        local.facts("execute_code", json!({"code": PRINT}))["stdout"],
+        "42\n"
+    );
+    let has_socket = |pid: u32| {
+        let links = std::fs::read_dir(format!("/proc/{pid}/fd"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        let inode = rustix::fs::fstat(&network).unwrap().st_ino;
+        let name = format!("socket:[{inode}]");
+        links
+            .filter_map(|entry| std::fs::read_link(entry.path()).ok())
+            .any(|link| link.to_string_lossy() == name)
+    };
+    assert!(has_socket(server.child.id()), "the control");
+    for pid in crate::client::descendants(server.child.id()) {
+        assert!(!has_socket(pid), "{pid} has it");
+    }
+    drop(server);
+    let mut other = crate::client::below(
+        &["bash", "-c", &script],
+        &ringfence(&["serve", "--transport", "http", "--listen", &place]),
+    );
+    let refused = other.output().unwrap();
+    assert_contains(stderr_of(&refused), ["the service manager gives sockets"]);
+}

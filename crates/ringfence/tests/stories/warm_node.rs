@@ -1,0 +1,194 @@
+//! Forks of a template of Node.js, which Node.js knows nothing of: what they draw, how they end, and what they have.
+
+use crate::client::{Server, TempDir, eventually, list_of};
+use serde_json::{Value, json};
+use std::{collections::HashSet, fs};
+
+/// Whether what runs is a fork, by the arguments of its template.
+const IS_FORK: &str =
+    "require('fs').readFileSync('/proc/self/cmdline', 'latin1').includes('--single-threaded')";
+
+fn wait_until_warm(server: &mut Server) {
+    eventually(|| {
+        let listed = server.facts("list_runtimes", json!({}));
+        let mut runtimes = list_of(&listed["runtimes"]).iter();
+        runtimes.any(|runtime| runtime["language"] == "node" && runtime["warm"] == true)
+    });
+}
+
+fn run(server: &mut Server, code: &str) -> Value {
+    server.facts("execute_code", json!({"language": "node", "code": code}))
+}
+
+fn forked(server: &mut Server, code: &str) -> Value {
+    wait_until_warm(server);
+    let done = run(server, &format!("var forked = {IS_FORK}; {code}"));
+    assert_eq!(done["result"][0], true, "{done}");
+    done["result"][1].clone()
+}
+
+/// claim: [WARM-1]
+#[test]
+fn forks_of_node_draw_different_numbers() {
+    let mut server = Server::start();
+    let code = "const crypto = require('crypto'), worker = \"require('worker_threads').parentPort.postMessage(Math.random())\", \
+        other = new (require('worker_threads').Worker)(worker, {eval: true});\n\
+        new Promise((then) => other.on('message', (drawn) => then([forked, [drawn, Math.random(), Math.random(), \
+        crypto.randomUUID(), crypto.randomInt(2 ** 40), crypto.randomBytes(8).toString('hex'), \
+        crypto.webcrypto.getRandomValues(new Uint32Array(2)).join(), \
+        crypto.generateKeyPairSync('ed25519').publicKey.export({format: 'der', type: 'spki'}).toString('hex')]])))";
+    let mut seen = HashSet::new();
+    for _ in 0..5 {
+        for value in list_of(&forked(&mut server, code)) {
+            assert!(seen.insert(value.to_string()), "{value} came twice");
+        }
+    }
+}
+
+/// claim: [WARM-4]
+#[test]
+fn a_fork_of_node_has_nothing_of_its_template_and_of_other_forks() {
+    let mut server = Server::start();
+    wait_until_warm(&mut server);
+    // Each open file by what is its own in the kernel: a pipe's or socket's number, and an event's in `fdinfo`.
+    let code = format!(
+        "const fs = require('fs'), of = (fd) => {{\n\
+           const name = fs.readlinkSync('/proc/self/fd/' + fd);\n\
+           const event = /eventfd-id:.*/.exec(fs.readFileSync('/proc/self/fdinfo/' + fd, 'latin1'));\n\
+           return event ? event[0] : name;\n\
+         }};\n\
+         const open = fs.readdirSync('/proc/self/fd').flatMap((fd) => {{ try {{ return [of(fd)]; }} catch {{ return []; }} }});\n\
+         const answers = [];\n\
+         for (let pid = 3; pid < 400; pid++) try {{ process.kill(pid, 0); answers.push(pid); }} catch {{}}\n\
+         new Promise((then) => setTimeout(then, 300)).then(() => [{IS_FORK}, process.pid, process.ppid, answers, \
+         fs.readdirSync('/proc/self/task').length, open])"
+    );
+    let ids: Vec<u64> = (0..2)
+        .map(|_| server.send_call("execute_code", json!({"language": "node", "code": code})))
+        .collect();
+    let mut results: Vec<Value> = Vec::new();
+    while results.len() < 2 {
+        let message = server.receive();
+        if ids.iter().any(|id| message["id"] == json!(id)) {
+            results.push(message["result"]["structuredContent"].clone());
+        }
+    }
+    let mut seen = HashSet::new();
+    for result in results.iter().map(|done| &done["result"]) {
+        assert_eq!(result[0], true, "{result}");
+        assert_eq!(
+            [&result[1], &result[2], &result[3], &result[4]],
+            [&json!(2), &json!(0), &json!([]), &json!(1)],
+            "{result}"
+        );
+        let own: HashSet<String> = list_of(&result[5]).iter().map(Value::to_string).collect();
+        for name in own {
+            assert!(!name.contains("socket"), "{result}");
+            let is_none_of_its_own = name.contains("eventpoll") || name.contains("/dev/null");
+            assert!(
+                is_none_of_its_own || seen.insert(name.clone()),
+                "{name} is shared: {results:?}"
+            );
+        }
+    }
+}
+
+/// claim: [WARM-4]
+///
+/// The numbers of what an order brings are the lowest that are free, also where a module has closed files of its own.
+#[test]
+fn a_module_that_is_loaded_ahead_leaves_its_forks_nothing_of_the_template() {
+    let home = TempDir::new("node-ahead");
+    fs::create_dir_all(home.0.join("bin")).unwrap();
+    let node = fs::canonicalize("/usr/bin/node").unwrap();
+    fs::copy(&node, home.0.join("bin/node")).unwrap();
+    home.file(
+        "lib/node/ahead.js",
+        "const fs = require('fs'), crypto = require('crypto');\n\
+         const open = Array.from({length: 40}, () => fs.openSync('/dev/null'));\n\
+         open.slice(0, 30).forEach((fd) => fs.closeSync(fd));\n\
+         module.exports = [crypto.randomUUID(), crypto.randomInt(2 ** 40)];\n",
+    );
+    let mut server = Server::with_env([
+        (
+            "RINGFENCE_RUNTIMES_NODE",
+            home.0.join("bin/node").to_str().unwrap(),
+        ),
+        ("RINGFENCE_WARM_PRELOAD_NODE", "ahead"),
+    ]);
+    let code = "const crypto = require('crypto'), fs = require('fs');\n\
+        const open = fs.readdirSync('/proc/self/fd').map((fd) => {\n\
+          try { return fs.readlinkSync('/proc/self/fd/' + fd); } catch { return ''; }\n\
+        });\n\
+        [forked, [crypto.randomUUID(), crypto.randomInt(2 ** 40), open]]";
+    let mut seen = HashSet::new();
+    for _ in 0..3 {
+        let done = forked(&mut server, code);
+        for drawn in [&done[0], &done[1]] {
+            assert!(seen.insert(drawn.to_string()), "{drawn} came twice");
+        }
+        let is_own = |name: &str| {
+            ["pipe:", "anon_inode:[event", "/dev/null"]
+                .iter()
+                .any(|own| name.starts_with(own))
+        };
+        for name in list_of(&done[2]).iter().filter_map(Value::as_str) {
+            assert!(name.is_empty() || is_own(name), "{name} in {done}");
+        }
+    }
+}
+
+/// What a program does must not depend on whether a sandbox stood ready.
+#[test]
+fn forks_of_node_end_as_programs_that_start_cold() {
+    const PROGRAMS: [&str; 23] = [
+        "console.log(1)",
+        "process.exit(3)",
+        "process.exitCode = 4",
+        "throw new Error('sync')",
+        "setTimeout(() => { throw new TypeError('late') }, 1)",
+        "Promise.reject(new RangeError('rejected'))",
+        "process.exitCode = 9; throw new Error('sync')",
+        "process.on('exit', (code) => console.log('bye', code)); process.exit(5)",
+        "process.on('exit', () => { throw new Error('in exit') })",
+        "process.on('exit', () => process.exit(6))",
+        "process.on('exit', () => { process.exitCode = 7 })",
+        "process.on('uncaughtException', (e) => console.log('caught', e.message)); throw new Error('q')",
+        "process.on('uncaughtException', () => { throw new Error('again') }); throw new Error('q')",
+        "process.on('beforeExit', () => console.log('before'))",
+        "new Promise(() => {})",
+        "const o = {}; for (let i = 0; i < 200000; i++) o['k' + i] = i; console.log(Object.keys(o).length)",
+        "console.log(require('os').availableParallelism() === require('os').cpus().length)",
+        "process.kill(process.pid, 'SIGKILL')",
+        "process.on('SIGTERM', () => process.exit(8)); process.kill(process.pid, 'SIGTERM'); setTimeout(() => {}, 5000)",
+        "const { Worker } = require('worker_threads'); new Worker('setInterval(() => {}, 1000)', {eval: true}); \
+         setTimeout(() => { throw new Error('beside a worker') }, 100)",
+        "const { Worker } = require('worker_threads'); new Worker('process.exit(2)', {eval: true})\
+         .on('exit', (code) => console.log('worker', code))",
+        "const { Worker } = require('worker_threads'); new Worker('const o = {}; for (let i = 0; i < 200000; i++) \
+         o[\"k\" + i] = i', {eval: true}).on('exit', (code) => console.log('worker', code))",
+        "require('child_process').execFile('node', ['-p', '6 * 7'], (e, out) => console.log(out))",
+    ];
+    let mut warm = Server::start();
+    let mut cold = Server::with("warm: {ready: 0}\n");
+    wait_until_warm(&mut warm);
+    for program in PROGRAMS {
+        // Of the stack of a driver's own calls nothing is the same.
+        let of = |done: &Value| {
+            let lines = done["stderr"].as_str().unwrap().lines();
+            let lines: Vec<String> = lines
+                .filter(|line| !line.starts_with("    at "))
+                .map(str::to_owned)
+                .collect();
+            let [status, stdout, kind, message] = [
+                &done["exit"],
+                &done["stdout"],
+                &done["error"]["type"],
+                &done["error"]["message"],
+            ];
+            json!([status["code"], status["signal"], stdout, kind, message, lines])
+        };
+        let (warm, cold) = (run(&mut warm, program), run(&mut cold, program));
+        assert_eq!(of(&warm), of(&cold), "{program}: {warm} {cold}");
+    }
+}
