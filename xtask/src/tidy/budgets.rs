@@ -15,11 +15,12 @@ pub struct Budget {
 /// Every crate below `crates/`.
 #[rustfmt::skip]
 pub const BUDGETS: [Budget; 9] = [
-    Budget { name: "ringfence", lines: 16_000, floors: &[
+    Budget { name: "ringfence", lines: 19_600, floors: &[
         "artifact executable golden process_setup sentence time utf8",
         "settings",
         "api embed log metrics reload render telemetry terminal",
         "control mcp",
+        "http",
         "cli",
         "reference",
     ] },
@@ -53,7 +54,7 @@ pub const BUDGETS: [Budget; 9] = [
         "execution",
         "api",
     ] },
-    Budget { name: "ringfence-jail", lines: 8_700, floors: &[
+    Budget { name: "ringfence-jail", lines: 9_000, floors: &[
         "cgroup export_directory failure harvest layer layout pinned probe sample seccomp sweep tree visit",
         "egress quota refused worker",
         "host spec wire",
@@ -67,12 +68,12 @@ pub const BUDGETS: [Budget; 9] = [
         "automaton",
         "seek",
     ] },
-    Budget { name: "ringfence-store", lines: 13_000, floors: &[
-        "blobs clock digest directory signer tree vault whole_file",
+    Budget { name: "ringfence-store", lines: 13_200, floors: &[
+        "blobs clock digest directory signer tokens tree vault whole_file",
         "artifacts audit layers",
         "snapshots",
     ] },
-    Budget { name: "ringfence-sys", lines: 2_900, floors: &[
+    Budget { name: "ringfence-sys", lines: 3_700, floors: &[
         "channel file forker identity landlock mount network process resource seccomp wait",
     ] },
     Budget { name: "ringfence-types", lines: 2_500, floors: &[
