@@ -278,4 +278,30 @@ mod tests {
         ending.await.unwrap();
         assert!(!proven.evicted.is_cancelled() && !third.evicted.is_cancelled());
     }
+
+    #[tokio::test]
+    async fn a_proven_connection_makes_room_when_it_has_no_request_open() {
+        let connections = ConnectionSlots::new(1);
+        let proven = Arc::new(connections.place(Peer::Network).await.unwrap());
+        connections.prove(&proven);
+        let request = Open::begin(&proven.open);
+        proven.rest();
+        assert!(connections.unproven().waiting.is_empty(), "a request is open");
+        drop(request);
+        proven.rest();
+        let evicted = proven.evicted.clone();
+        let ending = tokio::spawn(async move {
+            evicted.cancelled().await;
+            drop(proven);
+        });
+        connections.place(Peer::Network).await.unwrap();
+        ending.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_ends_before_it_is_proven_leaves_nothing() {
+        let connections = ConnectionSlots::new(1);
+        drop(connections.place(Peer::Network).await.unwrap());
+        assert!(connections.unproven().waiting.is_empty());
+    }
 }

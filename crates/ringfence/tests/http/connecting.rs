@@ -135,3 +135,28 @@ fn requests_that_are_complete_in_themselves_pass_too() {
     client.cancel(id);
     eventually(|| processes_with("244.949").is_empty());
 }
+
+#[test]
+fn a_call_that_the_server_ends_without_an_answer_is_answered_as_failed() {
+    let scratch = TempDir::new("connect-revoked");
+    let file = scratch.file("token", &token(&["team"]));
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let place = socket(&scratch);
+    let _server = server_at(&place);
+    let mut client = Server::of(connect(&[&place, "--token-file", &file]));
+    let endless = json!({"code": "sleep 150.4142", "language": "shell"});
+    let call = client.send_call("execute_code", endless);
+    eventually(|| !processes_with("150.4142").is_empty());
+    assert!(said(&["token", "revoke", "team"]).status.success());
+    let answer = loop {
+        let message = client.receive();
+        if message["id"] == json!(call) {
+            break message;
+        }
+    };
+    assert!(
+        answer["error"]["message"].is_string() || answer["result"]["isError"] == true,
+        "{answer}"
+    );
+    eventually(|| processes_with("150.4142").is_empty());
+}

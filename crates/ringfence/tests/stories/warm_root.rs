@@ -1,7 +1,7 @@
 //! The root that a template shares with its sandboxes: what the template writes is in none of them, and nothing of the
 //! root can be written, not even with every capability that a sandbox's own user namespace gives.
 
-use crate::client::{Server, descendants_with, eventually, is_root, list_of, stat_of};
+use crate::client::{Server, TempDir, descendants_with, eventually, is_root, list_of, stat_of};
 use serde_json::{Value, json};
 use std::{path::PathBuf, process::Command};
 
@@ -117,4 +117,33 @@ fn the_root_that_sandboxes_share_cannot_be_written_with_all_capabilities_of_one(
     // Another sandbox is as it was.
     let done: Value = server.facts("execute_code", json!({"code": "import os; os.listdir('/tmp')"}));
     assert_eq!(done["result"], json!([]), "{done}");
+}
+
+/// claim: [WARM-2]
+///
+/// What stays with a file or a device that other sandboxes and the host have, too, also behind a read-only mount.
+#[test]
+fn a_program_leaves_no_mark_on_what_others_have_too() {
+    let code = "import fcntl, os, struct\ndef tried(act):\n    try:\n        act()\n        return 0\n    \
+        except OSError as error:\n        return error.errno\nown = os.open('mark', os.O_CREAT | os.O_RDWR)\n\
+        hints = [tried(lambda: fcntl.fcntl(own, hint, struct.pack('Q', 4))) for hint in (1036, 1038)]\n\
+        devices = []\n\
+        def use():\n    with open('/dev/null', 'w') as device:\n        device.write('x')\n\
+        answer = [hints, tried(lambda: os.utime('mark')), tried(use)]\n";
+    let devices = "answer.append([tried(lambda: os.utime('/dev/' + name)) for name in ('null', 'zero', 'full', 'urandom', 'tty')])\n";
+    let mut server = Server::start();
+    let done = server.facts("execute_code", json!({"code": format!("{code}{devices}answer")}));
+    assert_eq!(
+        done["result"],
+        json!([[1, 1], 0, 0, [30, 30, 30, 30, 30]]),
+        "{done}"
+    );
+    // The positive control: without the walls the first hint is taken. The second is one that newer kernels lack.
+    let scratch = TempDir::new("mark");
+    let mut outside = Command::new("/usr/bin/python3");
+    outside
+        .args(["-c", &format!("{code}print(hints[0])")])
+        .current_dir(&scratch.0);
+    let said = outside.output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&said.stdout), "0\n", "{said:?}");
 }
