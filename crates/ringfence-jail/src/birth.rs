@@ -48,7 +48,7 @@ pub(crate) fn fork(
         return fork_below(plan, template, live).map_err(failed);
     }
     let namespaces: Vec<NamespaceKind> = match plan.tier {
-        Tier::Full => NAMESPACES.into(),
+        Tier::Full | Tier::Gvisor | Tier::Container => NAMESPACES.into(),
         Tier::Landlock => Vec::new(),
     };
     let forked = match entrance {

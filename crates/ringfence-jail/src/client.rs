@@ -35,6 +35,43 @@ pub struct SandboxEnds {
     pub report: OwnedFd,
 }
 
+/// The other side of [`SandboxEnds`], for whatever supervises the sandbox.
+#[derive(Debug)]
+pub struct SupervisorEnds {
+    /// Orders come from here; [`wire::Event`] goes there.
+    pub server: OwnedFd,
+    /// What the program reads.
+    pub stdin: OwnedFd,
+    pub stdout: OwnedFd,
+    pub stderr: OwnedFd,
+    pub report: OwnedFd,
+}
+
+/// Connects a sandbox that is to be made with its supervisor.
+pub fn ends() -> io::Result<(SandboxEnds, SupervisorEnds)> {
+    let (events, server) = channel::pair()?;
+    channel::set_nonblocking(events.as_fd())?;
+    let (stdin_read, stdin) = io::pipe()?;
+    let (stdout, stdout_write) = io::pipe()?;
+    let (stderr, stderr_write) = io::pipe()?;
+    let (report, report_write) = io::pipe()?;
+    let ends = SandboxEnds {
+        events,
+        stdin: stdin.into(),
+        stdout: stdout.into(),
+        stderr: stderr.into(),
+        report: report.into(),
+    };
+    let supervisor = SupervisorEnds {
+        server,
+        stdin: stdin_read.into(),
+        stdout: stdout_write.into(),
+        stderr: stderr_write.into(),
+        report: report_write.into(),
+    };
+    Ok((ends, supervisor))
+}
+
 /// What sandboxes are made from a template with. It has to be kept as long as they live: a template that ends takes
 /// them with it.
 #[derive(Debug)]
@@ -86,19 +123,14 @@ impl Helper {
         let plan = encode(plan)?;
         let mut payload = file::memory_file("ringfence-plan")?;
         payload.write_all(&plan)?;
-        let (events, theirs) = channel::pair()?;
-        channel::set_nonblocking(events.as_fd())?;
-        let (stdin_read, stdin) = io::pipe()?;
-        let (stdout, stdout_write) = io::pipe()?;
-        let (stderr, stderr_write) = io::pipe()?;
-        let (report, report_write) = io::pipe()?;
+        let (ends, made) = ends()?;
         let mut descriptors: Vec<BorrowedFd<'_>> = vec![
-            theirs.as_fd(),
+            made.server.as_fd(),
             payload.as_fd(),
-            stdin_read.as_fd(),
-            stdout_write.as_fd(),
-            stderr_write.as_fd(),
-            report_write.as_fd(),
+            made.stdin.as_fd(),
+            made.stdout.as_fd(),
+            made.stderr.as_fd(),
+            made.report.as_fd(),
         ];
         descriptors.extend(template.iter().flat_map(|template| template.descriptors()));
         let start = Start {
@@ -106,13 +138,7 @@ impl Helper {
             from_template: template.is_some(),
         };
         wire::send(self.control.as_fd(), &start, &descriptors)?;
-        Ok(SandboxEnds {
-            events,
-            stdin: stdin.into(),
-            stdout: stdout.into(),
-            stderr: stderr.into(),
-            report: report.into(),
-        })
+        Ok(ends)
     }
 
     /// Hangs up and waits until the helper is gone; its supervisors end by the same sign.

@@ -37,6 +37,12 @@ impl ExportDirectory {
         file::create_new_beneath(self.directory.as_fd(), path)
     }
 
+    /// Makes a directory below it another user's; no link is followed.
+    pub fn give(&self, path: &Path, uid: u32, gid: u32) -> io::Result<()> {
+        let directory = file::open_listing_beneath(self.directory.as_fd(), path)?;
+        file::hand_to(directory.as_fd(), uid, gid)
+    }
+
     pub fn remove(&self, path: &Path) -> io::Result<()> {
         file::remove_file_beneath(self.directory.as_fd(), path)
     }

@@ -597,7 +597,7 @@ pub(crate) fn caught_signals(status: &str) -> u64 {
 /// The polite signal; processes that are gone already are no error.
 fn terminate(program: i32, tier: Tier) {
     drop(match tier {
-        Tier::Full => process::kill_all_others(Kill::Terminate),
+        Tier::Full | Tier::Gvisor | Tier::Container => process::kill_all_others(Kill::Terminate),
         Tier::Landlock => process::kill(program, Kill::Terminate),
     });
 }

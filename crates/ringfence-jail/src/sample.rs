@@ -112,7 +112,7 @@ pub(crate) fn is_running(proc: &OwnedFd, pids: &[PathBuf]) -> bool {
 }
 
 /// Bytes of all files below a directory, links not followed, as far as they can be seen.
-pub(crate) fn directory_bytes(directory: &Path) -> u64 {
+pub fn directory_bytes(directory: &Path) -> u64 {
     let mut waiting = vec![directory.to_owned()];
     let (mut bytes, mut seen) = (0, 0);
     while let Some(directory) = waiting.pop() {

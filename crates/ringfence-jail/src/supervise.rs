@@ -539,7 +539,9 @@ impl<'a> Sandbox<'a> {
         let limits = &claim.limits;
         let output = self.descriptors.get(&Handle::Output);
         let seen = match self.plan.tier {
-            Tier::Full => sample::look(proc, output, limits.memory_bytes, until),
+            Tier::Full | Tier::Gvisor | Tier::Container => {
+                sample::look(proc, output, limits.memory_bytes, until)
+            }
             Tier::Landlock => sample::look_at(proc, &tree::descendants(), limits.memory_bytes, until),
         };
         self.peak.memory_bytes = self.peak.memory_bytes.max(seen.memory_bytes);
@@ -581,7 +583,7 @@ impl<'a> Sandbox<'a> {
         }
         match self.plan.tier {
             // With pid 1 its pid namespace has ended.
-            Tier::Full => true,
+            Tier::Full | Tier::Gvisor | Tier::Container => true,
             Tier::Landlock => tree::kill_descendants(DEATH_PATIENCE),
         }
     }

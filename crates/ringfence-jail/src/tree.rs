@@ -46,7 +46,7 @@ pub(crate) fn descendants() -> Vec<i32> {
 /// The processes of a sandbox by their names in its `/proc`, which without a root of its own is the host's.
 pub(crate) fn processes(proc: &OwnedFd, tier: Tier) -> Vec<PathBuf> {
     match tier {
-        Tier::Full => sample::pids(proc),
+        Tier::Full | Tier::Gvisor | Tier::Container => sample::pids(proc),
         Tier::Landlock => sample::named(&descendants()),
     }
 }

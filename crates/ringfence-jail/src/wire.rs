@@ -275,7 +275,8 @@ pub enum Cause {
     Killed,
 }
 
-pub(crate) fn read_head<T: DeserializeOwned>(payload: &File, bytes: u64) -> io::Result<T> {
+/// The plan or claim at the beginning of a payload.
+pub fn read_head<T: DeserializeOwned>(payload: &File, bytes: u64) -> io::Result<T> {
     if bytes > PLAN_BYTES_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "plan too long"));
     }

@@ -64,7 +64,7 @@ fn none() -> Parent {
 
 fn spec(tier: Tier) -> JailSpec {
     let layout = match tier {
-        Tier::Full => Layout::own_root(),
+        Tier::Full | Tier::Gvisor | Tier::Container => Layout::own_root(),
         Tier::Landlock => Layout::below("/run/user/1001/ringfence/runs/0".as_ref()),
     };
     JailSpec {

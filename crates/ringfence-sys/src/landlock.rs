@@ -22,6 +22,10 @@ pub enum Right {
     Keep,
     /// Read and write device nodes and speak to them.
     Device,
+    /// Read and list, and execute nothing.
+    View,
+    /// List, and read no content.
+    List,
 }
 
 /// The version of Landlock in force. `ENOSYS`: the kernel has none; `EOPNOTSUPP`: it was not enabled at boot.
@@ -62,6 +66,8 @@ fn access(right: Right) -> BitFlags<AccessFs> {
         }
         Right::Keep => access(Right::Write) & !AccessFs::Execute,
         Right::Device => AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev | AccessFs::ReadDir,
+        Right::View => AccessFs::ReadFile | AccessFs::ReadDir,
+        Right::List => AccessFs::ReadDir.into(),
     }
 }
 

@@ -323,26 +323,62 @@ pub fn execve(program: &Path, arguments: &[String], environment: &[(String, Stri
     let Ok(path) = CString::new(program.as_os_str().as_encoded_bytes()) else {
         return invalid();
     };
-    let arguments: Result<Vec<CString>, _> =
-        arguments.iter().map(|word| CString::new(word.as_str())).collect();
-    let environment: Result<Vec<CString>, _> = environment
-        .iter()
-        .map(|(name, value)| CString::new(format!("{name}={value}")))
-        .collect();
-    let (Ok(arguments), Ok(environment)) = (arguments, environment) else {
+    let Ok(words) = Words::new(arguments, environment) else {
         return invalid();
     };
-    let pointers = |words: &[CString]| -> Vec<*const c_char> {
-        words
-            .iter()
-            .map(|word| word.as_ptr())
-            .chain([std::ptr::null()])
-            .collect()
-    };
-    let (argv, envp) = (pointers(&arguments), pointers(&environment));
+    let (argv, envp) = words.pointers();
     // SAFETY: `path` and both null-ended arrays of NUL-ended strings live until the call returns or the image is gone.
     unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
     io::Error::last_os_error()
+}
+
+/// The same with the file that is open here, whatever its path leads to by now (`execveat(2)`, `AT_EMPTY_PATH`).
+/// Returns only with an error.
+pub fn execute_descriptor(
+    program: BorrowedFd<'_>,
+    arguments: &[String],
+    environment: &[(String, String)],
+) -> io::Error {
+    let Ok(words) = Words::new(arguments, environment) else {
+        return invalid();
+    };
+    let (argv, envp) = words.pointers();
+    // SAFETY: the path is empty and NUL-ended, and both null-ended arrays of NUL-ended strings live until the call
+    // returns or the image is gone.
+    unsafe {
+        libc::syscall(
+            libc::SYS_execveat,
+            program.as_raw_fd(),
+            c"".as_ptr(),
+            argv.as_ptr(),
+            envp.as_ptr(),
+            libc::AT_EMPTY_PATH,
+        )
+    };
+    io::Error::last_os_error()
+}
+
+/// Arguments and environment of a program, as the kernel reads them.
+struct Words(Vec<CString>, Vec<CString>);
+
+impl Words {
+    fn new(arguments: &[String], environment: &[(String, String)]) -> Result<Self, std::ffi::NulError> {
+        let arguments: Result<_, _> = arguments.iter().map(|word| CString::new(word.as_str())).collect();
+        let environment: Result<_, _> = environment
+            .iter()
+            .map(|(name, value)| CString::new(format!("{name}={value}")))
+            .collect();
+        Ok(Self(arguments?, environment?))
+    }
+
+    /// Null-ended, and valid as long as `self`.
+    fn pointers(&self) -> (Vec<*const c_char>, Vec<*const c_char>) {
+        let pointers = |words: &[CString]| {
+            let words = words.iter().map(|word| word.as_ptr());
+            words.chain([std::ptr::null()]).collect()
+        };
+        (pointers(&self.0), pointers(&self.1))
+    }
 }
 
 fn invalid() -> io::Error {

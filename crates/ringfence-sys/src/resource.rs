@@ -20,6 +20,8 @@ pub enum Limit {
     Core,
     /// Processor seconds.
     Cpu,
+    /// Data segment and private memory.
+    Data,
     /// File size.
     FileSize,
     /// Locked memory.
@@ -45,6 +47,7 @@ impl Limit {
         match self {
             Self::Core => libc::RLIMIT_CORE,
             Self::Cpu => libc::RLIMIT_CPU,
+            Self::Data => libc::RLIMIT_DATA,
             Self::FileSize => libc::RLIMIT_FSIZE,
             Self::LockedMemory => libc::RLIMIT_MEMLOCK,
             Self::MessageQueue => libc::RLIMIT_MSGQUEUE,

@@ -7,7 +7,7 @@ use std::{
     io,
 };
 
-pub use libc::{EAFNOSUPPORT, ENOMEM, ENOSYS, EOPNOTSUPP, EPERM};
+pub use libc::{EAFNOSUPPORT, EINVAL, ENOMEM, ENOSYS, EOPNOTSUPP, EPERM};
 
 /// A compiled filter. Each kills a process that uses the system calls of another architecture.
 #[derive(Clone, Debug)]

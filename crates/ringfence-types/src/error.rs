@@ -36,6 +36,8 @@ pub enum ErrorCode {
     SecretUnavailable,
     /// A package cannot be had: the index does not know it, has no wheel of it, or cannot be reached.
     PackageUnavailable,
+    /// A page cannot be had: its host does not answer, or what it sends is not a page.
+    PageUnavailable,
     /// The code was refused before it ran; `validation` has what was found.
     CodeRejected,
     /// Code or data could not be checked: its parser gave up on it.
@@ -50,7 +52,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code, in the order of the reference.
-    pub const ALL: [ErrorCode; 19] = [
+    pub const ALL: [ErrorCode; 20] = [
         Self::InvalidArgument,
         Self::UnknownArgument,
         Self::UnsupportedArgument,
@@ -65,6 +67,7 @@ impl ErrorCode {
         Self::SessionEnded,
         Self::SecretUnavailable,
         Self::PackageUnavailable,
+        Self::PageUnavailable,
         Self::CodeRejected,
         Self::CheckFailed,
         Self::AuditUnavailable,
@@ -89,6 +92,7 @@ impl ErrorCode {
             Self::SessionEnded => "session_ended",
             Self::SecretUnavailable => "secret_unavailable",
             Self::PackageUnavailable => "package_unavailable",
+            Self::PageUnavailable => "page_unavailable",
             Self::CodeRejected => "code_rejected",
             Self::CheckFailed => "check_failed",
             Self::AuditUnavailable => "audit_unavailable",
@@ -121,6 +125,9 @@ impl ErrorCode {
             }
             Self::PackageUnavailable => {
                 "A package cannot be had: the index does not know it, has no wheel of it, or cannot be reached."
+            }
+            Self::PageUnavailable => {
+                "A page cannot be had: its host does not answer, or what it sends is not a page."
             }
             Self::CodeRejected => "The code was refused before it ran; `validation` has what was found.",
             Self::CheckFailed => "Code or data could not be checked: its parser gave up on it.",

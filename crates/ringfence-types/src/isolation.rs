@@ -10,6 +10,11 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 pub enum Tier {
     /// Every layer: namespaces, own root, no network, Landlock, seccomp, no capabilities, limits.
     Full,
+    /// A container whose system calls a kernel of its own answers (gVisor).
+    Gvisor,
+    /// A container of a container engine: namespaces, seccomp, no capabilities, limits; no Landlock, and the engine's
+    /// daemon behind it.
+    Container,
     /// No user namespaces on the host: Landlock, seccomp and limits only. The operator has to ask for it.
     Landlock,
 }
@@ -19,7 +24,24 @@ impl Tier {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Full => "full",
+            Self::Gvisor => "gvisor",
+            Self::Container => "container",
             Self::Landlock => "landlock",
+        }
+    }
+}
+
+impl Tier {
+    /// Whether its sandboxes have a network namespace, without which there is no egress.
+    pub fn has_network(self) -> bool {
+        self != Self::Landlock
+    }
+
+    /// The tier of native sandboxes where this one is the least that is accepted: `landlock` is asked for by name.
+    pub fn native(self) -> Self {
+        match self {
+            Self::Landlock => Self::Landlock,
+            Self::Full | Self::Gvisor | Self::Container => Self::Full,
         }
     }
 }
@@ -35,8 +57,12 @@ impl FromStr for Tier {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "full" => Ok(Self::Full),
+            "gvisor" => Ok(Self::Gvisor),
+            "container" => Ok(Self::Container),
             "landlock" => Ok(Self::Landlock),
-            other => Err(format!("`{other}` is not a tier; known: full, landlock")),
+            other => Err(format!(
+                "`{other}` is not a tier; known: full, gvisor, container, landlock"
+            )),
         }
     }
 }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod backend;
 mod check;
 mod domains;
 mod error;
@@ -18,6 +19,7 @@ mod words;
 mod workspace;
 
 pub use address::Reach;
+pub use backend::Backend;
 pub use check::{
     Analysis, Complexity, CsvError, CsvReport, ERRORS_MAX, IMPORTS_MAX, ISSUES_MAX, Issue, JsonError,
     JsonReport, ModuleName, Profile, Rules, Severity, Summary, UnknownWord, Validate, Validation, Verdict,

@@ -1,9 +1,9 @@
 //! A request as the engine takes it: parsed by a front end, each part checked, nothing decided yet.
 
 use crate::{
-    AllowedDomains, Argument, EnvName, EnvValue, IMPORTS_MAX, Language, LimitsRequest, ModuleName, Namespace,
-    Profile, RequestError, Requirement, ScriptName, SessionId, Validate, WorkspacePath, WorkspaceSource,
-    session,
+    AllowedDomains, Argument, Backend, EnvName, EnvValue, IMPORTS_MAX, Language, LimitsRequest, ModuleName,
+    Namespace, Profile, RequestError, Requirement, ScriptName, SessionId, Validate, WorkspacePath,
+    WorkspaceSource, session,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,6 +61,8 @@ pub struct ExecuteRequest {
     pub profile: Option<Profile>,
     /// Modules that Python may import, beside those of the profile.
     pub allowed_imports: Option<BTreeSet<ModuleName>>,
+    /// What makes its sandbox; none: what the operator has chosen.
+    pub backend: Option<Backend>,
 }
 
 /// How often a request's line has its turn: four times, twice, once.
@@ -107,6 +109,7 @@ impl ExecuteRequest {
             validate: Validate::Off,
             profile: None,
             allowed_imports: None,
+            backend: None,
         }
     }
 

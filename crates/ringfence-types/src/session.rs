@@ -1,8 +1,8 @@
 //! A session: the request for one, its state, and why it ends.
 
 use crate::{
-    AllowedDomains, EnvName, EnvValue, Language, LimitsRequest, Namespace, RequestError, Requirement,
-    WorkspaceSource,
+    AllowedDomains, Backend, EnvName, EnvValue, Language, LimitsRequest, Namespace, RequestError,
+    Requirement, WorkspaceSource,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -80,6 +80,8 @@ pub struct SessionRequest {
     pub packages: BTreeSet<Requirement>,
     /// Which hosts its calls may reach.
     pub allowed_domains: AllowedDomains,
+    /// What makes its sandbox; none: what the operator has chosen.
+    pub backend: Option<Backend>,
 }
 
 impl SessionRequest {
@@ -95,6 +97,7 @@ impl SessionRequest {
             workspace: WorkspaceSource::Private,
             packages: BTreeSet::new(),
             allowed_domains: AllowedDomains::Granted,
+            backend: None,
         }
     }
 }

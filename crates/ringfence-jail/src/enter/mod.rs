@@ -84,7 +84,7 @@ const TCP_BUFFERS: &str = "4096 65536 212992";
 /// Every wall that pid 1 and the program share, in order. Nothing of the request is known yet.
 pub(crate) fn enter(plan: &Plan, handed: &Handed) -> StepResult<Entered> {
     let (code, mut descriptors) = match plan.tier {
-        Tier::Full => {
+        Tier::Full | Tier::Gvisor | Tier::Container => {
             let own = own_root::enter(plan, handed)?;
             let descriptors = Handles {
                 disk: own.built.disk,
@@ -211,7 +211,7 @@ fn take_identity(plan: &Plan, handed: &Handed) -> StepResult<()> {
     }
     let id = match (plan.tier, &plan.program) {
         (Tier::Full, Program::Template { .. }) | (Tier::Landlock, _) => base + handed.supervisor,
-        (Tier::Full, _) => INSIDE_ID,
+        (Tier::Full | Tier::Gvisor | Tier::Container, _) => INSIDE_ID,
     };
     step("identity", identity::become_user(id, id))
 }
@@ -219,7 +219,7 @@ fn take_identity(plan: &Plan, handed: &Handed) -> StepResult<()> {
 fn rules(plan: &Plan) -> StepResult<Rules> {
     // Held until the rules are made of it.
     let workspace = match plan.tier {
-        Tier::Full => None,
+        Tier::Full | Tier::Gvisor | Tier::Container => None,
         Tier::Landlock => Some(open_inside(plan, &plan.layout.workspace)?),
     };
     let rule = |(path, right): &(PathBuf, PathRight)| {
@@ -239,7 +239,7 @@ fn rules(plan: &Plan) -> StepResult<Rules> {
     };
     let rules: Vec<(PathBuf, Right)> = plan.landlock.iter().map(rule).collect();
     let tcp = match plan.tier {
-        Tier::Full => Tcp::Unguarded,
+        Tier::Full | Tier::Gvisor | Tier::Container => Tcp::Unguarded,
         Tier::Landlock => Tcp::Refused,
     };
     step("landlock", landlock::prepare(&rules, tcp))

@@ -92,7 +92,7 @@ impl Plan {
     fn disk(&self, claim: &Claim) -> String {
         let limits = &claim.limits;
         match self.tier {
-            Tier::Full => {
+            Tier::Full | Tier::Gvisor | Tier::Container => {
                 let mib = limits.private_disk_bytes() >> 20;
                 format!("{mib} MiB in memory, by the file system")
             }

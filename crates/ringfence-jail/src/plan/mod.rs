@@ -56,6 +56,34 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// What is known of a sandbox whose walls somebody else raises: its tier, its directories, its program.
+    pub fn made_elsewhere(tier: Tier, program: Program, limits: Limits) -> Self {
+        let layout = Layout::own_root();
+        Self {
+            tier,
+            changes: layout.workspace.clone(),
+            layout,
+            identity: Identity::Server { uid: 0, gid: 0 },
+            trees: Vec::new(),
+            root: Vec::new(),
+            upon: Vec::new(),
+            time_namespace: false,
+            refused: Refused::default(),
+            landlock: Vec::new(),
+            seccomp: seccomp::Profile::Full { memory_cgroup: true },
+            shared: None,
+            rlimits: Vec::new(),
+            cgroups: cgroup::Parent::None {
+                reason: String::new(),
+            },
+            limits,
+            quota: None,
+            writing: None,
+            known: Known::default(),
+            program,
+        }
+    }
+
     /// The directory of the host that is shown, where that is what the path leads to.
     pub(crate) fn shared_at(&self, path: &Path) -> Option<&Pinned> {
         self.shared.as_ref().filter(|shared| shared.path == path)

@@ -512,8 +512,24 @@ fn datagram_pairs() -> Refusal {
     }
 }
 
+const HUGE: &str = "the host's reserve of huge pages, which no limit of ours counts";
+
+/// Flags that are refused as a kernel refuses those that it does not know. Chromium asks for all flags at once, and
+/// relies on this answer.
+pub(super) fn unknown_flags(profile: Profile) -> Vec<Refusal> {
+    let huge = Refusal {
+        call: call!(SYS_memfd_create),
+        tests: vec![bits(1, MFD_HUGETLB)],
+        when: "MFD_HUGETLB",
+        why: HUGE,
+    };
+    match profile.memory_cgroup() {
+        true => vec![huge],
+        false => Vec::new(),
+    }
+}
+
 pub(super) fn uncounted_memory(profile: Profile) -> Vec<Refusal> {
-    const HUGE: &str = "the host's reserve of huge pages, which no limit of ours counts";
     let mut all = Vec::new();
     let mut refuse = |call, tests, when, why| {
         all.push(Refusal {
@@ -530,12 +546,6 @@ pub(super) fn uncounted_memory(profile: Profile) -> Vec<Refusal> {
         HUGE,
     );
     if profile.memory_cgroup() {
-        refuse(
-            call!(SYS_memfd_create),
-            vec![bits(1, MFD_HUGETLB)],
-            "MFD_HUGETLB",
-            HUGE,
-        );
         refuse(
             call!(SYS_shmget),
             vec![bits(2, word(libc::SHM_HUGETLB))],

@@ -6,7 +6,7 @@ use super::{
     conditional,
     table::{self, Call, CallGroup},
 };
-use ringfence_sys::seccomp::{EAFNOSUPPORT, ENOMEM, ENOSYS, EPERM};
+use ringfence_sys::seccomp::{EAFNOSUPPORT, EINVAL, ENOMEM, ENOSYS, EPERM};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -58,6 +58,7 @@ pub fn describe(profile: Profile) -> Vec<Row> {
         (arguments::refused(profile), EPERM),
         (arguments::families(profile), EAFNOSUPPORT),
         (arguments::uncounted_memory(profile), ENOMEM),
+        (arguments::unknown_flags(profile), EINVAL),
     ] {
         for refusal in refusals {
             refuse(&mut rows, &refusal, errno);

@@ -4,14 +4,16 @@
 //! prints both.
 
 mod arguments;
+mod container;
 mod describe;
 mod table;
 
+pub use container::profile_of_containers;
 pub use describe::{Row, Verdict, describe};
 
 use arguments::Refusal;
 use ringfence_sys::seccomp::{
-    self, Answer, EAFNOSUPPORT, ENOMEM, ENOSYS, EOPNOTSUPP, EPERM, Program, Refusals,
+    self, Answer, EAFNOSUPPORT, EINVAL, ENOMEM, ENOSYS, EOPNOTSUPP, EPERM, Program, Refusals,
 };
 use ringfence_types::WorkspaceMode;
 use serde::{Deserialize, Serialize};
@@ -89,7 +91,7 @@ pub struct Ruleset {
     /// What each number answers; one that is not there answers `ENOSYS`.
     pub numbers: BTreeMap<u32, Answer>,
     /// Refused uses. The last that refuses a call says with which error.
-    pub refused: [Refusals; 3],
+    pub refused: [Refusals; 4],
 }
 
 pub fn ruleset(profile: Profile) -> io::Result<Ruleset> {
@@ -99,6 +101,7 @@ pub fn ruleset(profile: Profile) -> io::Result<Ruleset> {
             refusals(arguments::refused(profile), EPERM),
             refusals(arguments::families(profile), EAFNOSUPPORT),
             refusals(arguments::uncounted_memory(profile), ENOMEM),
+            refusals(arguments::unknown_flags(profile), EINVAL),
         ],
     })
 }

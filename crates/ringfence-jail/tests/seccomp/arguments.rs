@@ -8,6 +8,7 @@ use ringfence_jail::seccomp::Profile;
 
 pub const ALLOW: Answer = Answer::Allow;
 pub const EPERM: Answer = Answer::Errno(libc::EPERM);
+const EINVAL: Answer = Answer::Errno(libc::EINVAL);
 const ENOMEM: Answer = Answer::Errno(libc::ENOMEM);
 const ENOSYS: Answer = Answer::Errno(libc::ENOSYS);
 const FAMILY: Answer = Answer::Errno(libc::EAFNOSUPPORT);
@@ -217,7 +218,7 @@ fn memory() -> Vec<Case> {
         case!(SYS_mmap(0, 1 << 21, 3, PRIVATE | libc::MAP_HUGETLB | libc::MAP_HUGE_2MB) ENOMEM),
         case!(SYS_mmap(0, 1 << 21, 3, UPPER | i64::from(PRIVATE | libc::MAP_HUGETLB)) ENOMEM),
         case!(SYS_memfd_create(0, 3) ALLOW),
-        case!(SYS_memfd_create(0, 4) ENOMEM),
+        case!(SYS_memfd_create(0, 4) EINVAL),
         case!(SYS_shmget(0, 4096, libc::IPC_CREAT | 0o600) ALLOW),
         case!(SYS_shmget(0, 1 << 21, libc::IPC_CREAT | libc::SHM_HUGETLB) ENOMEM),
         case!(SYS_semget(0, 32_000, 0o600) ALLOW),

@@ -34,6 +34,7 @@ impl fmt::Display for Answer {
             Self::KillProcess => f.pad("KILL"),
             Self::Errno(libc::EPERM) => f.pad("EPERM"),
             Self::Errno(libc::ENOSYS) => f.pad("ENOSYS"),
+            Self::Errno(libc::EINVAL) => f.pad("EINVAL"),
             Self::Errno(libc::ENOMEM) => f.pad("ENOMEM"),
             Self::Errno(libc::EAFNOSUPPORT) => f.pad("EAFNOSUPPORT"),
             Self::Errno(other) => f.pad(&other.to_string()),

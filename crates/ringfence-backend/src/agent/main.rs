@@ -1,0 +1,342 @@
+//! The agent: pid 1 of a container, brought in read-only and linked without any library of the image. It starts the
+//! program, passes its streams on, listens for its connections, and reports its end in the kernel's words. The server
+//! is at the other end of standard input and output. It has one thread, and holds no more than the streams' windows.
+//!
+//! Its memory and descriptors are hidden from the program, and it ignores signals: the program cannot speak in its
+//! place. The server trusts it no further than a program all the same.
+#![deny(unsafe_code)]
+
+#[path = "../../../ringfence-sys/src/agent_calls.rs"]
+#[allow(unsafe_code, reason = "system calls, one function each")]
+mod calls;
+#[path = "../frame.rs"]
+#[allow(dead_code, reason = "the other half is the server's")]
+mod frame;
+mod listeners;
+mod proc;
+mod program;
+mod stream;
+
+use calls::{Children, Reaped, User, Wait};
+use frame::{Decoder, Frame, Kind, Signal, Spec, Used};
+use listeners::Listeners;
+use program::Program;
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    os::fd::{AsFd, OwnedFd},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+use stream::Streams;
+
+/// How often the tree is looked at while a program runs.
+const LOOK: Duration = Duration::from_millis(25);
+/// The end of everything that was killed is waited for so long.
+const DEATH: Duration = Duration::from_secs(5);
+/// A server that lives is heard more often than this; without one nothing here lives on.
+const SILENCE: Duration = Duration::from_secs(15);
+const CHUNK_BYTES: usize = 64 << 10;
+
+fn main() -> ExitCode {
+    match Agent::begin().and_then(Agent::serve) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            drop(send(&frame::encode(Kind::Failed, 0, &failure.payload())));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A step that failed.
+struct Failure {
+    step: String,
+    error: io::Error,
+}
+
+impl Failure {
+    fn at(step: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let step = step.into();
+        move |error| Self { step, error }
+    }
+
+    fn payload(&self) -> Vec<u8> {
+        let number = self.error.raw_os_error().unwrap_or(0).to_le_bytes();
+        [&number[..], self.step.as_bytes()].concat()
+    }
+}
+
+fn send(frame: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().as_fd().try_clone_to_owned().map(File::from)?;
+    out.write_all(frame)
+}
+
+struct Agent {
+    input: File,
+    output: File,
+    children: File,
+    decoder: Decoder,
+    spec: Vec<u8>,
+    streams: Streams,
+    listeners: Listeners,
+    program: Option<Program>,
+    /// What an interpreter says that was started ahead, until it hangs up.
+    imports: Option<(OwnedFd, Vec<u8>)>,
+    next_look: Instant,
+    heard: Instant,
+    /// Whose processes the program's are; none: this agent's user's.
+    user: Option<User>,
+}
+
+/// From the agent's only argument, UID:GID.
+fn user() -> Option<User> {
+    let argument = std::env::args().nth(1)?;
+    let (uid, gid) = argument.split_once(':')?;
+    Some(User {
+        uid: uid.parse().ok()?,
+        gid: gid.parse().ok()?,
+    })
+}
+
+impl Agent {
+    fn begin() -> Result<Self, Failure> {
+        if std::process::id() != 1 {
+            return Err(Failure::at("be pid 1")(io::ErrorKind::Unsupported.into()));
+        }
+        calls::ignore_signals();
+        calls::refuse_dumps().map_err(Failure::at("hide the agent"))?;
+        let copy =
+            |descriptor: io::Result<OwnedFd>| descriptor.map(File::from).map_err(Failure::at("descriptors"));
+        let mut agent = Self {
+            input: copy(io::stdin().as_fd().try_clone_to_owned())?,
+            output: copy(io::stdout().as_fd().try_clone_to_owned())?,
+            children: copy(calls::child_events())?,
+            decoder: Decoder::default(),
+            spec: Vec::new(),
+            streams: Streams::default(),
+            listeners: Listeners::open()?,
+            program: None,
+            imports: None,
+            next_look: Instant::now(),
+            heard: Instant::now(),
+            user: user(),
+        };
+        agent.tell(Kind::Ready, 0, &[])?;
+        Ok(agent)
+    }
+
+    fn tell(&mut self, kind: Kind, stream: u32, payload: &[u8]) -> Result<(), Failure> {
+        let bytes = frame::encode(kind, stream, payload);
+        self.output
+            .write_all(&bytes)
+            .map_err(Failure::at("tell the server"))
+    }
+
+    /// Until the server hangs up.
+    fn serve(mut self) -> Result<(), Failure> {
+        loop {
+            let mut waits = vec![
+                Wait::new(&self.input, true, false),
+                Wait::new(&self.children, true, false),
+            ];
+            let imports = self.imports.as_ref().map(|(up, _)| Wait::new(up, true, false));
+            let first_door = waits.len() + usize::from(imports.is_some());
+            waits.extend(imports);
+            waits.extend(self.listeners.waits(self.streams.has_room()));
+            let first_stream = waits.len();
+            waits.extend(self.streams.waits());
+            let until = match &self.program {
+                Some(program) if program.runs() => self.next_look,
+                _ => self.heard + SILENCE,
+            };
+            let patience = until.saturating_duration_since(Instant::now());
+            calls::wait(&mut waits, Some(patience)).map_err(Failure::at("wait"))?;
+            for (number, event) in self.streams.serve(&waits[first_stream..]) {
+                self.tell(event.0, number, &event.1)?;
+            }
+            for (kind, stream, payload) in self
+                .listeners
+                .serve(&waits[first_door..first_stream], &mut self.streams)
+            {
+                self.tell(kind, stream, &payload)?;
+            }
+            if first_door == 3 && waits[2].can_read() {
+                self.hear_imports()?;
+            }
+            if waits[1].can_read() {
+                drop(self.children.read(&mut [0; 512]));
+                self.bury()?;
+            }
+            if Instant::now() >= self.next_look {
+                self.look()?;
+            }
+            if waits[0].can_read() && !self.hear()? || self.heard.elapsed() > SILENCE {
+                return Ok(());
+            }
+        }
+    }
+
+    /// False: the server has hung up.
+    fn hear(&mut self) -> Result<bool, Failure> {
+        let mut chunk = vec![0; CHUNK_BYTES];
+        let count = self
+            .input
+            .read(&mut chunk)
+            .map_err(Failure::at("hear from the server"))?;
+        self.heard = Instant::now();
+        self.decoder.push(&chunk[..count]);
+        let malformed = |_| Failure::at("read a frame")(io::ErrorKind::InvalidData.into());
+        while let Some(frame) = self.decoder.next().map_err(malformed)? {
+            self.obey(frame)?;
+        }
+        Ok(count > 0)
+    }
+
+    fn obey(&mut self, frame: Frame) -> Result<(), Failure> {
+        let Frame {
+            kind,
+            stream,
+            payload,
+        } = frame;
+        match kind {
+            Kind::Spec if self.spec.len() + payload.len() <= frame::SPEC_BYTES_MAX => {
+                self.spec.extend(payload)
+            }
+            Kind::Ahead | Kind::Exec | Kind::Go => self.run(kind)?,
+            Kind::Signal => self.signal(payload.first().copied()),
+            Kind::Listen => {
+                let mut ports = payload.as_chunks::<2>().0.iter();
+                let failed = ports.find_map(|port| self.listeners.listen(u16::from_le_bytes(*port)).err());
+                let said = failed.map_or(Vec::new(), |failure| failure.payload());
+                self.tell(Kind::Listens, stream, &said)?;
+            }
+            Kind::Account => {
+                let used = self.used();
+                self.tell(Kind::Used, stream, &used.encode())?;
+            }
+            Kind::Answer => self.listeners.answer(stream, &payload),
+            Kind::Data | Kind::Credit | Kind::Close | Kind::Reset => {
+                let taken = self.streams.take(kind, stream, payload);
+                taken.map_err(Failure::at("a stream past its window"))?;
+            }
+            _ => return Err(Failure::at("read a frame")(io::ErrorKind::InvalidData.into())),
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, kind: Kind) -> Result<(), Failure> {
+        let bytes = std::mem::take(&mut self.spec);
+        let malformed = |_| Failure::at("read a program")(io::ErrorKind::InvalidData.into());
+        let spec = Spec::decode(&bytes).map_err(malformed)?;
+        match (kind, self.program.take()) {
+            (Kind::Go, Some(waiting)) => {
+                self.program = Some(waiting.go(&spec)?);
+                self.tell(Kind::Running, 0, &[])?;
+            }
+            (Kind::Exec, None) => {
+                let (program, pipes, _) = Program::start(&spec, program::Descriptors::Plain, self.user)?;
+                self.program = Some(program);
+                self.streams.add_program(pipes);
+                self.tell(Kind::Running, 0, &[])?;
+            }
+            (Kind::Ahead, None) => {
+                let (program, pipes, up) = Program::start(&spec, program::Descriptors::WithClaim, self.user)?;
+                self.program = Some(program);
+                self.streams.add_program(pipes);
+                self.imports = up.map(|up| (up, Vec::new()));
+            }
+            _ => {
+                return Err(Failure::at("start a program")(
+                    io::ErrorKind::AlreadyExists.into(),
+                ));
+            }
+        }
+        self.next_look = Instant::now();
+        Ok(())
+    }
+
+    fn hear_imports(&mut self) -> Result<(), Failure> {
+        let Some((up, mut said)) = self.imports.take() else {
+            return Ok(());
+        };
+        let mut up = File::from(up);
+        let mut chunk = vec![0; CHUNK_BYTES];
+        let count = up.read(&mut chunk).unwrap_or(0);
+        let room = frame::IMPORTED_BYTES_MAX.saturating_sub(said.len()).min(count);
+        said.extend_from_slice(&chunk[..room]);
+        if count > 0 {
+            self.imports = Some((up.into(), said));
+            return Ok(());
+        }
+        self.tell(Kind::Imported, 0, &said)
+    }
+
+    fn signal(&mut self, what: Option<u8>) {
+        let Some(program) = &mut self.program else { return };
+        match what {
+            Some(byte) if byte == Signal::Interrupt as u8 => program.interrupt(),
+            // Those that are gone already are no error.
+            Some(byte) if byte == Signal::Terminate as u8 => drop(calls::send_signal(-1, 15)),
+            _ => {
+                program.is_killed = true;
+                drop(calls::send_signal(-1, 9));
+            }
+        }
+    }
+
+    /// What the tree has used so far.
+    fn used(&mut self) -> Used {
+        let (living, unrouted) = (proc::processor_time(), proc::unrouted());
+        let Some(program) = &mut self.program else {
+            return Used::default();
+        };
+        program.used(living, unrouted)
+    }
+
+    /// Memory and processes, while something runs.
+    fn look(&mut self) -> Result<(), Failure> {
+        self.next_look = Instant::now() + LOOK;
+        let Some(program) = &mut self.program else {
+            return Ok(());
+        };
+        if program.is_over_memory() {
+            program.is_out_of_memory = true;
+            drop(calls::send_signal(-1, 9));
+        }
+        Ok(())
+    }
+
+    /// Takes the ends of children. With the program everything ends.
+    fn bury(&mut self) -> Result<(), Failure> {
+        let mut has_ended = false;
+        while let Children::Ended(child) = calls::reap() {
+            has_ended |= self.ended(&child);
+        }
+        if !has_ended {
+            return Ok(());
+        }
+        let by = Instant::now() + DEATH;
+        drop(calls::send_signal(-1, 9));
+        loop {
+            match calls::reap() {
+                Children::Ended(child) => drop(self.ended(&child)),
+                Children::None => break,
+                Children::Running if Instant::now() >= by => break,
+                Children::Running => {
+                    drop(calls::send_signal(-1, 9));
+                    let mut waits = [Wait::new(&self.children, true, false)];
+                    drop(calls::wait(&mut waits, Some(LOOK)));
+                    drop(self.children.read(&mut [0; 512]));
+                }
+            }
+        }
+        self.streams.end_of_program();
+        let used = self.used();
+        self.tell(Kind::Ended, 0, &used.encode())
+    }
+
+    /// Whether it was the program.
+    fn ended(&mut self, child: &Reaped) -> bool {
+        self.program.as_mut().is_some_and(|program| program.bury(child))
+    }
+}

@@ -1,0 +1,111 @@
+//! What `/proc` and the cgroup's files say of this container. The program can write neither.
+
+use std::{fs, time::Duration};
+
+/// Clock ticks of `/proc/[pid]/stat` in a second: `USER_HZ`, which is part of the kernel's interface.
+const TICKS: u64 = 100;
+const PAGE_BYTES: u64 = 4096;
+
+#[derive(Default)]
+pub struct Tree {
+    pub memory_bytes: u64,
+    pub processes: u64,
+}
+
+/// In user mode and in the kernel.
+pub struct ProcessorTime {
+    pub user: Duration,
+    pub system: Duration,
+}
+
+fn others() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| *pid != 1)
+}
+
+/// Resident memory without what is shared with a file, of every process but this one.
+pub fn tree() -> Tree {
+    let mut tree = Tree::default();
+    for pid in others() {
+        let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+        let mut pages = text.split(' ').filter_map(|word| word.parse::<u64>().ok());
+        let resident = pages.nth(1).unwrap_or(0);
+        let shared = pages.next().unwrap_or(0);
+        tree.memory_bytes += resident.saturating_sub(shared) * PAGE_BYTES;
+        tree.processes += 1;
+    }
+    tree
+}
+
+/// Processor time of those that live, user and system, with that of their children that have been buried.
+pub fn processor_time() -> ProcessorTime {
+    let ticks = |ticks: u64| Duration::from_millis(ticks * 1000 / TICKS);
+    let (mut user, mut system) = (0, 0);
+    for pid in others() {
+        let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // Its name may hold anything, and ends with the last bracket.
+        let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let words: Vec<u64> = rest
+            .split_whitespace()
+            .map(|word| word.parse().unwrap_or(0))
+            .collect();
+        let word = |at: usize| words.get(at).copied().unwrap_or(0);
+        user += word(11) + word(13);
+        system += word(12) + word(14);
+    }
+    ProcessorTime {
+        user: ticks(user),
+        system: ticks(system),
+    }
+}
+
+fn field(pid: i32, name: &str) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.trim().to_owned())
+}
+
+/// The signals for which a process has handlers.
+pub fn caught_signals(pid: i32) -> u64 {
+    field(pid, "SigCgt:")
+        .and_then(|bits| u64::from_str_radix(&bits, 16).ok())
+        .unwrap_or(0)
+}
+
+pub fn sleeps(pid: i32) -> bool {
+    field(pid, "State:").is_some_and(|state| state.starts_with('S'))
+}
+
+/// Processes of this cgroup that the kernel has killed for memory. The second file is that of cgroup v1.
+pub fn kills_for_memory() -> u64 {
+    [
+        "/sys/fs/cgroup/memory.events",
+        "/sys/fs/cgroup/memory/memory.oom_control",
+    ]
+    .into_iter()
+    .filter_map(|path| fs::read_to_string(path).ok())
+    .filter_map(|text| number(&text, "oom_kill "))
+    .max()
+    .unwrap_or(0)
+}
+
+fn number(text: &str, name: &str) -> Option<u64> {
+    text.lines()
+        .find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+}
+
+/// Packets for which there was no route (RFC 4293, `ipSystemStatsOutNoRoutes`), so far.
+pub fn unrouted() -> u64 {
+    let old = fs::read_to_string("/proc/net/snmp").unwrap_or_default();
+    let mut lines = old.lines().filter_map(|line| line.strip_prefix("Ip:"));
+    let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let mut pairs = names.split_whitespace().zip(values.split_whitespace());
+    let old = pairs
+        .find(|(name, _)| *name == "OutNoRoutes")
+        .and_then(|(_, value)| value.parse().ok());
+    let new = fs::read_to_string("/proc/net/snmp6").unwrap_or_default();
+    let new = number(&new, "Ip6OutNoRoutes");
+    old.unwrap_or(0_u64).saturating_add(new.unwrap_or(0))
+}

@@ -1,0 +1,227 @@
+//! The streams of a container: the program's pipes and its connections. Each has a window in both directions, so that
+//! one that is not read holds up no other.
+
+use crate::{
+    calls::Wait,
+    frame::{CONNECTION_FIRST, CONNECTIONS_MAX, Kind, PAYLOAD_BYTES_MAX, WINDOW_BYTES, number},
+};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fs::File,
+    io::{self, ErrorKind, Read, Write},
+    net::{Shutdown, TcpStream},
+    os::fd::{AsRawFd, OwnedFd, RawFd},
+};
+
+enum Peer {
+    Pipe(File),
+    Connection(TcpStream),
+}
+
+impl AsRawFd for Peer {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Self::Pipe(pipe) => pipe.as_raw_fd(),
+            Self::Connection(connection) => connection.as_raw_fd(),
+        }
+    }
+}
+
+impl Peer {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Pipe(pipe) => pipe.read(buffer),
+            Self::Connection(connection) => connection.read(buffer),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Pipe(pipe) => pipe.write(bytes),
+            Self::Connection(connection) => connection.write(bytes),
+        }
+    }
+}
+
+pub struct Stream {
+    number: u32,
+    peer: Peer,
+    /// It may still give bytes.
+    reads: bool,
+    /// It may still take bytes.
+    writes: bool,
+    /// Bytes that the server has room for.
+    credit: u32,
+    queue: VecDeque<u8>,
+    /// No more come for it.
+    is_closing: bool,
+}
+
+impl Stream {
+    fn new(number: u32, peer: Peer) -> Self {
+        Self {
+            number,
+            peer,
+            reads: true,
+            writes: true,
+            credit: WINDOW_BYTES,
+            queue: VecDeque::new(),
+            is_closing: false,
+        }
+    }
+
+    pub fn read_end(number: u32, pipe: OwnedFd) -> Self {
+        Self {
+            writes: false,
+            ..Self::new(number, Peer::Pipe(pipe.into()))
+        }
+    }
+
+    pub fn write_end(number: u32, pipe: OwnedFd) -> Self {
+        Self {
+            reads: false,
+            ..Self::new(number, Peer::Pipe(pipe.into()))
+        }
+    }
+
+    fn wait(&self) -> Wait {
+        let has_something = !self.queue.is_empty() || self.is_closing;
+        Wait::new(
+            &self.peer,
+            self.reads && self.credit > 0,
+            self.writes && has_something,
+        )
+    }
+
+    /// Whether it has ended both ways.
+    fn is_done(&self) -> bool {
+        !self.reads && !self.writes
+    }
+}
+
+/// A frame for the server, without its stream.
+pub type Event = (Kind, Vec<u8>);
+
+#[derive(Default)]
+pub struct Streams {
+    streams: BTreeMap<u32, Stream>,
+    opened: u32,
+}
+
+impl Streams {
+    pub fn add_program(&mut self, pipes: Vec<Stream>) {
+        self.streams
+            .extend(pipes.into_iter().map(|pipe| (pipe.number, pipe)));
+    }
+
+    /// Whether there may be one more connection.
+    pub fn has_room(&self) -> bool {
+        self.streams.len() < CONNECTIONS_MAX
+    }
+
+    /// Takes a connection in; its number.
+    pub fn add(&mut self, connection: TcpStream) -> io::Result<u32> {
+        connection.set_nonblocking(true)?;
+        connection.set_nodelay(true)?;
+        let number = CONNECTION_FIRST + self.opened;
+        self.opened = self.opened.wrapping_add(1) % (u32::MAX - CONNECTION_FIRST);
+        self.streams
+            .insert(number, Stream::new(number, Peer::Connection(connection)));
+        Ok(number)
+    }
+
+    /// The program has ended, and reads no more.
+    pub fn end_of_program(&mut self) {
+        self.streams.remove(&crate::frame::STDIN);
+    }
+
+    pub fn waits(&self) -> Vec<Wait> {
+        self.streams.values().map(Stream::wait).collect()
+    }
+
+    /// Moves what can be moved; the waits are those of [`Self::waits`].
+    pub fn serve(&mut self, waits: &[Wait]) -> Vec<(u32, Event)> {
+        let mut events = Vec::new();
+        for (stream, wait) in self.streams.values_mut().zip(waits) {
+            if wait.can_write() {
+                events.extend(write(stream).map(|event| (stream.number, event)));
+            }
+            if wait.can_read() && stream.reads {
+                events.extend(read(stream).map(|event| (stream.number, event)));
+            }
+        }
+        self.streams.retain(|_, stream| !stream.is_done());
+        events
+    }
+
+    /// What the server says of a stream. One that is gone here is no error.
+    pub fn take(&mut self, kind: Kind, number_of: u32, payload: Vec<u8>) -> io::Result<()> {
+        let Some(stream) = self.streams.get_mut(&number_of) else {
+            return Ok(());
+        };
+        match kind {
+            Kind::Data if stream.queue.len() + payload.len() > WINDOW_BYTES as usize => {
+                return Err(ErrorKind::InvalidData.into());
+            }
+            Kind::Data => stream.queue.extend(payload),
+            Kind::Credit => stream.credit = stream.credit.saturating_add(number(&payload)).min(WINDOW_BYTES),
+            Kind::Close => stream.is_closing = true,
+            _ => {
+                if let Peer::Connection(connection) = &stream.peer {
+                    // Bytes that were not read turn the end into a reset.
+                    drop(connection.shutdown(Shutdown::Both));
+                }
+                self.streams.remove(&number_of);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read(stream: &mut Stream) -> Option<Event> {
+    let room = PAYLOAD_BYTES_MAX.min(stream.credit as usize);
+    let mut chunk = vec![0; room];
+    match stream.peer.read(&mut chunk) {
+        Ok(0) => {
+            stream.reads = false;
+            Some((Kind::Close, Vec::new()))
+        }
+        Ok(count) => {
+            chunk.truncate(count);
+            stream.credit -= u32::try_from(count).unwrap_or(stream.credit);
+            Some((Kind::Data, chunk))
+        }
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => None,
+        Err(_) => {
+            (stream.reads, stream.writes) = (false, false);
+            Some((Kind::Reset, Vec::new()))
+        }
+    }
+}
+
+fn write(stream: &mut Stream) -> Option<Event> {
+    let (front, _) = stream.queue.as_slices();
+    if !front.is_empty() {
+        let written = match stream.peer.write(front) {
+            Ok(count) => count,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => 0,
+            // It is read no more.
+            Err(_) => {
+                (stream.reads, stream.writes) = (false, false);
+                return Some((Kind::Reset, Vec::new()));
+            }
+        };
+        stream.queue.drain(..written);
+        return Some((
+            Kind::Credit,
+            u32::try_from(written).unwrap_or(0).to_le_bytes().to_vec(),
+        ));
+    }
+    if stream.is_closing {
+        stream.writes = false;
+        if let Peer::Connection(connection) = &stream.peer {
+            drop(connection.shutdown(Shutdown::Write));
+        }
+    }
+    None
+}

@@ -1,0 +1,323 @@
+//! One container engine: what it is, what it has, and what of it is ours.
+
+use crate::{
+    error::EngineError,
+    run_directory::{self, User},
+};
+use bollard::{
+    API_DEFAULT_VERSION, Docker,
+    query_parameters::{ListContainersOptionsBuilder, RemoveContainerOptionsBuilder},
+};
+use ringfence_jail::seccomp::profile_of_containers;
+use std::{
+    collections::{HashMap, HashSet},
+    fs, io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+use tokio::{sync::watch, time::timeout};
+
+/// How long the engine may take for one answer; beyond it, it is as good as gone.
+pub(crate) const ANSWER: Duration = Duration::from_secs(10);
+/// How long what is known of the engine is taken as true.
+const FACTS_AGE: Duration = Duration::from_secs(10);
+/// Between attempts to remove what could not be removed.
+const AGAIN: Duration = Duration::from_secs(5);
+/// The agent, linked with everything that it needs.
+const AGENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent"));
+
+/// The state directory whose server made a container.
+pub(crate) const STATE_LABEL: &str = "dev.ringfence.state";
+/// Its directory on the host, which its server has locked.
+pub(crate) const DIRECTORY_LABEL: &str = "dev.ringfence.directory";
+
+/// An image that the engine has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageFacts {
+    pub name: String,
+    /// By which containers are made: what is behind the name may change.
+    pub id: String,
+    /// The directories of its `PATH`.
+    pub path: Vec<String>,
+}
+
+/// What runs a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Runner {
+    /// The engine's own runtime: `runc` or `crun`.
+    Kernel,
+    /// gVisor.
+    Gvisor,
+}
+
+#[derive(Clone, Debug)]
+pub struct ContainerSettings {
+    /// Its socket.
+    pub socket: PathBuf,
+    /// The engine's name for gVisor.
+    pub gvisor: String,
+    /// Whether an image that is missing is fetched from its registry.
+    pub pull: bool,
+    pub require_digest: bool,
+    /// Where the directories of containers are made.
+    pub state_dir: PathBuf,
+    pub user: User,
+}
+
+/// What an engine says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EngineFacts {
+    pub version: String,
+    /// Runtimes by name, with their arguments.
+    pub runtimes: HashMap<String, Vec<String>>,
+    pub default_runtime: String,
+    /// Whether its containers are in a user namespace: it remaps them, or is an ordinary user's.
+    pub remaps_users: bool,
+    pub is_rootless: bool,
+    is_podman: bool,
+    pub has_seccomp: bool,
+    pub limits_memory: bool,
+    pub limits_processes: bool,
+    pub limits_processors: bool,
+}
+
+impl EngineFacts {
+    /// Whether it is Podman that answers.
+    pub fn is_podman(&self) -> bool {
+        self.is_podman
+    }
+
+    /// Whether cgroups hold a container of this runner: gVisor may be told to leave them alone.
+    pub fn has_cgroups(&self, runner: Runner, settings: &ContainerSettings) -> bool {
+        let name = match runner {
+            Runner::Kernel => &self.default_runtime,
+            Runner::Gvisor => &settings.gvisor,
+        };
+        let arguments = self.runtimes.get(name);
+        !arguments.is_some_and(|all| all.iter().any(|one| one.starts_with("--ignore-cgroups")))
+    }
+}
+
+impl EngineFacts {
+    /// Whether a cgroup counts the memory of such a container; else the agent samples it.
+    pub fn counts_memory(&self, runner: Runner, settings: &ContainerSettings) -> bool {
+        self.limits_memory && self.has_cgroups(runner, settings)
+    }
+}
+
+pub struct ContainerEngine {
+    pub(crate) docker: Docker,
+    pub(crate) settings: ContainerSettings,
+    pub(crate) agent: PathBuf,
+    /// The filter as a file, which Podman reads.
+    pub(crate) seccomp: PathBuf,
+    facts: tokio::sync::Mutex<Option<(Instant, Arc<EngineFacts>)>>,
+    pub(crate) images: Mutex<HashMap<String, (Instant, Arc<ImageFacts>)>>,
+    /// Containers that are still there.
+    living: watch::Sender<usize>,
+    /// Those that could not be removed.
+    leftover: Mutex<HashSet<String>>,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ContainerEngine {
+    /// Connects to nothing yet.
+    pub fn new(settings: ContainerSettings) -> io::Result<Self> {
+        let socket = settings.socket.display().to_string();
+        let docker = Docker::connect_with_unix(&socket, ANSWER.as_secs(), API_DEFAULT_VERSION);
+        Ok(Self {
+            docker: docker.map_err(io::Error::other)?,
+            agent: put(&settings.state_dir, "agent", AGENT)?,
+            seccomp: put(&settings.state_dir, "seccomp", profile_of_containers().as_bytes())?,
+            settings,
+            facts: tokio::sync::Mutex::default(),
+            images: Mutex::default(),
+            living: watch::Sender::new(0),
+            leftover: Mutex::default(),
+        })
+    }
+
+    pub fn settings(&self) -> &ContainerSettings {
+        &self.settings
+    }
+
+    pub(crate) fn socket(&self) -> String {
+        self.settings.socket.display().to_string()
+    }
+
+    /// An answer of the engine, in time.
+    pub(crate) async fn ask<T>(
+        &self,
+        step: &'static str,
+        question: impl Future<Output = Result<T, bollard::errors::Error>>,
+    ) -> Result<T, EngineError> {
+        match timeout(ANSWER, question).await {
+            Ok(answer) => answer.map_err(|error| EngineError::of(step, &self.socket(), &error)),
+            Err(_) => Err(EngineError::Unreachable {
+                socket: self.socket(),
+                why: format!("it took more than {} s to {step}", ANSWER.as_secs()),
+            }),
+        }
+    }
+
+    /// What it says of itself, now or a moment ago.
+    pub async fn facts(&self) -> Result<Arc<EngineFacts>, EngineError> {
+        let mut known = self.facts.lock().await;
+        if let Some((_, facts)) = known.as_ref().filter(|(when, _)| when.elapsed() < FACTS_AGE) {
+            return Ok(facts.clone());
+        }
+        *known = None;
+        // An older engine knows fewer versions of its interface.
+        let negotiate = self.docker.clone().negotiate_version();
+        self.ask("say its version", negotiate).await?;
+        let version = self.ask("say its version", self.docker.version()).await?;
+        let components = version.components.unwrap_or_default();
+        let is_podman = components.iter().any(|part| part.name.starts_with("Podman"));
+        let info = self.ask("describe itself", self.docker.info()).await?;
+        let options = info.security_options.unwrap_or_default();
+        let has = |name: &str| options.iter().any(|option| option.contains(name));
+        let runtimes = info.runtimes.unwrap_or_default().into_iter();
+        let facts = Arc::new(EngineFacts {
+            version: info.server_version.unwrap_or_default(),
+            runtimes: runtimes
+                .map(|(name, runtime)| (name, runtime.runtime_args.unwrap_or_default()))
+                .collect(),
+            default_runtime: info.default_runtime.unwrap_or_default(),
+            remaps_users: has("name=userns") || has("name=rootless"),
+            is_rootless: has("name=rootless"),
+            is_podman,
+            has_seccomp: has("name=seccomp"),
+            limits_memory: info.memory_limit.unwrap_or(false),
+            limits_processes: info.pids_limit.unwrap_or(false),
+            limits_processors: info.cpu_cfs_quota.unwrap_or(false),
+        });
+        *known = Some((Instant::now(), facts.clone()));
+        Ok(facts)
+    }
+
+    /// The facts, where it can also run containers so.
+    pub async fn ready(&self, runner: Runner) -> Result<Arc<EngineFacts>, EngineError> {
+        let facts = self.facts().await?;
+        let name = &self.settings.gvisor;
+        match runner {
+            Runner::Gvisor if !facts.runtimes.contains_key(name) => Err(EngineError::NoRuntime {
+                runtime: name.clone(),
+            }),
+            _ => Ok(facts),
+        }
+    }
+
+    pub(crate) fn began(&self) {
+        self.living.send_modify(|living| *living += 1);
+    }
+
+    pub(crate) fn ended(&self) {
+        self.living.send_modify(|living| *living -= 1);
+    }
+
+    /// Until every container of this server is gone.
+    pub async fn emptied(&self) {
+        drop(self.living.subscribe().wait_for(|living| *living == 0).await);
+    }
+
+    /// Removes a container with everything in it. That it is gone already is as good.
+    pub(crate) async fn remove(self: &Arc<Self>, name: &str) {
+        if self.try_remove(name).await.is_ok() {
+            return;
+        }
+        let is_first = {
+            let mut leftover = lock(&self.leftover);
+            leftover.insert(name.to_owned()) && leftover.len() == 1
+        };
+        if is_first {
+            tokio::spawn(self.clone().remove_leftover());
+        }
+    }
+
+    async fn remove_leftover(self: Arc<Self>) {
+        loop {
+            let names: Vec<String> = lock(&self.leftover).iter().cloned().collect();
+            if names.is_empty() {
+                return;
+            }
+            tokio::time::sleep(AGAIN).await;
+            for name in names {
+                match self.try_remove(&name).await {
+                    Ok(()) => drop(lock(&self.leftover).remove(&name)),
+                    Err(error) => tracing::warn!(%error, name, "a container is still there"),
+                }
+            }
+        }
+    }
+
+    async fn try_remove(&self, name: &str) -> Result<(), EngineError> {
+        let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
+        let removed = timeout(ANSWER, self.docker.remove_container(name, Some(options))).await;
+        match removed {
+            Ok(Ok(())) => Ok(()),
+            // It is gone, or goes just now.
+            Ok(Err(bollard::errors::Error::DockerResponseServerError {
+                status_code: 404 | 409,
+                ..
+            })) => Ok(()),
+            Ok(Err(error)) => Err(EngineError::of("remove a container", &self.socket(), &error)),
+            Err(_) => Err(EngineError::Refused {
+                step: "remove a container",
+                why: "it does not answer".to_owned(),
+            }),
+        }
+    }
+
+    /// Removes the containers that an earlier server with this state directory has left, and no others.
+    pub async fn sweep(self: &Arc<Self>) -> Result<usize, EngineError> {
+        let ours = format!("{}={}", STATE_LABEL, self.settings.state_dir.display());
+        let filters = HashMap::from([("label", vec![ours])]);
+        let options = ListContainersOptionsBuilder::new()
+            .all(true)
+            .filters(&filters)
+            .build();
+        let found = self
+            .ask("list containers", self.docker.list_containers(Some(options)))
+            .await?;
+        let mut swept = 0;
+        for container in found {
+            let labels = container.labels.unwrap_or_default();
+            let directory = labels.get(DIRECTORY_LABEL).map(PathBuf::from);
+            // A server that lives holds the lock on the directory of each of its containers.
+            let is_held = directory.is_some_and(|directory| run_directory::is_held(&directory));
+            if let (Some(id), false) = (container.id, is_held) {
+                match self.try_remove(&id).await {
+                    Ok(()) => swept += 1,
+                    Err(error) => tracing::warn!(%error, id, "a container is still there"),
+                }
+            }
+        }
+        if swept > 0 {
+            tracing::info!(containers = swept, "removed what an earlier server left");
+        }
+        Ok(swept)
+    }
+}
+
+/// Writes a file where the engine can read it. Its name has a digest of it: another version does not replace one that
+/// is being used.
+fn put(state_dir: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    fs::create_dir_all(state_dir)?;
+    let path = state_dir.join(format!("{name}-{:016x}", hasher.finish()));
+    if fs::read(&path).is_ok_and(|there| there == bytes) {
+        return Ok(path);
+    }
+    let new = state_dir.join(format!("{name}-new-{}", uuid::Uuid::now_v7()));
+    fs::write(&new, bytes)?;
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o555))?;
+    fs::rename(&new, &path)?;
+    Ok(path)
+}

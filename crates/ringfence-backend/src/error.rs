@@ -1,0 +1,99 @@
+//! What can be wrong with a container engine, as callers see it.
+
+use bollard::errors::Error;
+use ringfence_types::{ErrorCode, RequestError};
+use std::fmt;
+
+/// Of what an engine says of a failure.
+const WHY_CHARS_MAX: usize = 400;
+
+/// Why an engine does not do what it is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EngineError {
+    /// Nothing answers at its socket, or too late.
+    Unreachable { socket: String, why: String },
+    /// It does not know the runtime.
+    NoRuntime { runtime: String },
+    /// It does not have the image, and cannot get it.
+    NoImage { image: String, why: String },
+    /// The operator wants images by digest, and this one is not.
+    NotPinned { image: String },
+    /// It refuses, or fails at, a step.
+    Refused { step: &'static str, why: String },
+}
+
+impl EngineError {
+    /// An answer of the engine, or the lack of one.
+    pub(crate) fn of(step: &'static str, socket: &str, error: &Error) -> Self {
+        match error {
+            Error::DockerResponseServerError { message, .. } => Self::Refused {
+                step,
+                // It may repeat all that it was told.
+                why: message
+                    .chars()
+                    .filter(|c| !c.is_control())
+                    .take(WHY_CHARS_MAX)
+                    .collect(),
+            },
+            other => Self::Unreachable {
+                socket: socket.to_owned(),
+                why: innermost(other),
+            },
+        }
+    }
+
+    /// As a caller sees it.
+    pub fn refusal(&self) -> RequestError {
+        let code = match self {
+            Self::NotPinned { .. } => ErrorCode::PolicyDenied,
+            Self::Refused { .. } => ErrorCode::SandboxFault,
+            _ => ErrorCode::RuntimeUnavailable,
+        };
+        RequestError::new(code, format!("{self}."), self.hint())
+    }
+
+    fn hint(&self) -> String {
+        match self {
+            Self::Unreachable { socket, .. } => format!(
+                "Start the container engine, or correct `containers.socket`: `docker -H {socket} info` has to work for the server's user."
+            ),
+            Self::NoRuntime { runtime } => format!(
+                "Install it, and name it in the engine's daemon.json: {{\"runtimes\": {{\"{runtime}\": {{\"path\": \"/usr/bin/{runtime}\"}}}}}}."
+            ),
+            Self::NoImage { image, .. } => {
+                format!("`docker pull {image}`, or name another image in `containers.images`.")
+            }
+            Self::NotPinned { image } => {
+                format!(
+                    "Write it as {image}@sha256:..., which `docker inspect` shows, or set `containers.require_digest: false`."
+                )
+            }
+            Self::Refused { .. } => "`ringfence doctor` looks at the engine.".to_owned(),
+        }
+    }
+}
+
+/// The last cause in the chain, which says most.
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut last = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
+}
+
+impl fmt::Display for EngineError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable { socket, why } => {
+                write!(to, "the container engine at {socket} does not answer: {why}")
+            }
+            Self::NoRuntime { runtime } => write!(to, "the container engine has no runtime `{runtime}`"),
+            Self::NoImage { image, why } => write!(to, "the container engine has no image {image}: {why}"),
+            Self::NotPinned { image } => write!(to, "the image {image} is not pinned by a digest"),
+            Self::Refused { step, why } => write!(to, "the container engine could not {step}: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for EngineError {}

@@ -1,0 +1,122 @@
+//! Images: found by name, fetched where the operator allows it, held to a digest where the operator wants one.
+
+use crate::{
+    engine::{ContainerEngine, ImageFacts, lock},
+    error::EngineError,
+};
+use bollard::{errors::Error, query_parameters::CreateImageOptionsBuilder};
+use futures_util::StreamExt;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::time::timeout;
+
+/// The longest that an image may take to be fetched.
+const PULL: Duration = Duration::from_secs(600);
+
+/// How long it is believed that an image is behind a name.
+const KNOWN: Duration = Duration::from_secs(60);
+
+impl ContainerEngine {
+    /// The image of this name, fetched where that is allowed and needed.
+    pub async fn image(&self, name: &str) -> Result<Arc<ImageFacts>, EngineError> {
+        let known = lock(&self.images).get(name).cloned();
+        if let Some((_, known)) = known.filter(|(when, _)| when.elapsed() < KNOWN) {
+            return Ok(known);
+        }
+        let found = Arc::new(find(self, name).await?);
+        lock(&self.images).insert(name.to_owned(), (Instant::now(), found.clone()));
+        Ok(found)
+    }
+}
+
+impl ContainerEngine {
+    /// Whether it is there already.
+    pub async fn has_image(&self, name: &str) -> bool {
+        matches!(inspect(self, name).await, Ok(Some(_)))
+    }
+}
+
+async fn find(engine: &ContainerEngine, name: &str) -> Result<ImageFacts, EngineError> {
+    let is_pinned = name.contains("@sha256:") || name.starts_with("sha256:");
+    if engine.settings.require_digest && !is_pinned {
+        return Err(EngineError::NotPinned {
+            image: name.to_owned(),
+        });
+    }
+    match inspect(engine, name).await? {
+        Some(found) => return Ok(found),
+        None if engine.settings.pull => pull(engine, name).await?,
+        None => return Err(absent(name, "it is not there, and `containers.pull` is off")),
+    }
+    let found = inspect(engine, name).await?;
+    found.ok_or_else(|| absent(name, "it was fetched, and is not there"))
+}
+
+fn absent(name: &str, why: impl Into<String>) -> EngineError {
+    EngineError::NoImage {
+        image: name.to_owned(),
+        why: why.into(),
+    }
+}
+
+async fn inspect(engine: &ContainerEngine, name: &str) -> Result<Option<ImageFacts>, EngineError> {
+    let inspected = timeout(crate::engine::ANSWER, engine.docker.inspect_image(name)).await;
+    let inspected = match inspected {
+        Ok(Ok(inspected)) => inspected,
+        Ok(Err(Error::DockerResponseServerError { status_code: 404, .. })) => return Ok(None),
+        Ok(Err(error)) => return Err(EngineError::of("inspect an image", &engine.socket(), &error)),
+        Err(_) => return Err(absent(name, "the engine takes too long to say")),
+    };
+    let environment = inspected.config.and_then(|config| config.env).unwrap_or_default();
+    let path = environment
+        .iter()
+        .find_map(|variable| variable.strip_prefix("PATH="));
+    let is_plain = |directory: &&str| directory.starts_with('/') && !directory.contains(char::is_control);
+    Ok(Some(ImageFacts {
+        name: name.to_owned(),
+        id: inspected.id.unwrap_or_else(|| name.to_owned()),
+        path: path
+            .unwrap_or_default()
+            .split(':')
+            .filter(is_plain)
+            .map(str::to_owned)
+            .collect(),
+    }))
+}
+
+/// Fetches it, with its progress in the log.
+async fn pull(engine: &ContainerEngine, name: &str) -> Result<(), EngineError> {
+    tracing::info!(image = name, "fetching an image");
+    let mut options = CreateImageOptionsBuilder::new().from_image(name);
+    if !name.contains('@') && !name.rsplit('/').next().is_some_and(|last| last.contains(':')) {
+        options = options.tag("latest");
+    }
+    let mut progress = engine.docker.create_image(Some(options.build()), None, None);
+    let fetched = async {
+        while let Some(step) = progress.next().await {
+            let step =
+                step.map_err(
+                    |error| match EngineError::of("fetch the image", &engine.socket(), &error) {
+                        EngineError::Refused { why, .. } => absent(name, why),
+                        other => absent(name, other.to_string()),
+                    },
+                )?;
+            tracing::debug!(
+                image = name,
+                status = step.status,
+                id = step.id,
+                "fetching an image"
+            );
+        }
+        Ok(())
+    };
+    let late = || {
+        Err(absent(
+            name,
+            format!("it could not be fetched within {} s", PULL.as_secs()),
+        ))
+    };
+    timeout(PULL, fetched).await.unwrap_or_else(|_| late())
+}

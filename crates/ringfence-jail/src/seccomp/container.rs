@@ -1,0 +1,135 @@
+//! The same tables as a profile for container engines (the `linux.seccomp` of OCI, in Docker's spelling). Arguments
+//! that are allowed are listed; an engine's rules cannot say "all but".
+
+use super::{
+    Profile, allowed,
+    arguments::{IOCTLS, PRCTLS},
+    table,
+};
+use ringfence_sys::seccomp::{ENOSYS, EPERM};
+use serde_json::{Value, json};
+use std::sync::LazyLock;
+
+/// Calls that are allowed with some arguments only.
+const BY_ARGUMENT: [&str; 8] = [
+    "clone",
+    "socket",
+    "socketpair",
+    "ioctl",
+    "prctl",
+    "personality",
+    "sched_setscheduler",
+    "seccomp",
+];
+
+/// The profile, as JSON.
+pub fn profile_of_containers() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| profile().to_string());
+    &TEXT
+}
+
+fn profile() -> Value {
+    let plain: Vec<&str> = allowed(Profile::Full { memory_cgroup: true })
+        .flat_map(|group| group.calls)
+        .map(|(name, _)| name.trim_start_matches("SYS_"))
+        .filter(|name| !BY_ARGUMENT.contains(name))
+        .collect();
+    let names = |groups: &'static [table::CallGroup]| -> Vec<&str> {
+        let calls = groups.iter().flat_map(|group| group.calls);
+        calls.map(|(name, _)| name.trim_start_matches("SYS_")).collect()
+    };
+    let mut rules = vec![
+        json!({"names": plain, "action": "SCMP_ACT_ALLOW"}),
+        json!({"names": names(table::REFUSED), "action": "SCMP_ACT_ERRNO", "errnoRet": EPERM}),
+        json!({"names": names(table::DONE), "action": "SCMP_ACT_ERRNO", "errnoRet": 0}),
+        // Older engines do not know another default error, and libraries take "not permitted" for an answer.
+        json!({"names": names(table::ABSENT), "action": "SCMP_ACT_ERRNO", "errnoRet": ENOSYS}),
+    ];
+    let namespaces = libc::CLONE_NEWNS
+        | libc::CLONE_NEWCGROUP
+        | libc::CLONE_NEWUTS
+        | libc::CLONE_NEWIPC
+        | libc::CLONE_NEWUSER
+        | libc::CLONE_NEWPID
+        | libc::CLONE_NEWNET;
+    rules.push(allow("clone", &[masked(0, namespaces)]));
+    for family in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6] {
+        rules.push(allow("socket", &[equal(0, i64::from(family))]));
+    }
+    // Routes and addresses, to be read.
+    rules.push(allow(
+        "socket",
+        &[equal(0, i64::from(libc::AF_NETLINK)), equal(2, 0)],
+    ));
+    rules.push(allow("socketpair", &[equal(0, i64::from(libc::AF_UNIX))]));
+    for (call, choices) in [("ioctl", IOCTLS), ("prctl", PRCTLS)] {
+        let at = if call == "ioctl" { 1 } else { 0 };
+        let values = choices.iter().flat_map(|choice| choice.values);
+        rules.extend(values.map(|(_, value)| allow(call, &[equal(at, i64::from(*value))])));
+    }
+    for persona in [0, 0xffff_ffff] {
+        rules.push(allow("personality", &[equal(0, persona)]));
+    }
+    for scheduler in [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE] {
+        rules.push(allow("sched_setscheduler", &[equal(1, i64::from(scheduler))]));
+    }
+    // A filter without a listener.
+    rules.push(allow("seccomp", &[masked(1, 8)]));
+    json!({
+        "defaultAction": "SCMP_ACT_ERRNO",
+        "defaultErrnoRet": ENOSYS,
+        "architectures": [architecture()],
+        "syscalls": rules,
+    })
+}
+
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "aarch64" => "SCMP_ARCH_AARCH64",
+        _ => "SCMP_ARCH_X86_64",
+    }
+}
+
+fn allow(name: &str, arguments: &[Value]) -> Value {
+    json!({"names": [name], "action": "SCMP_ACT_ALLOW", "args": arguments})
+}
+
+fn equal(index: u32, value: i64) -> Value {
+    json!({"index": index, "value": value, "op": "SCMP_CMP_EQ"})
+}
+
+/// None of these bits.
+fn masked(index: u32, bits: i32) -> Value {
+    json!({"index": index, "value": bits, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_are_refused_to_native_programs_are_allowed_in_no_container() {
+        let profile = profile();
+        let rules = profile["syscalls"].as_array().unwrap();
+        let is_allowed = |name: &str| {
+            rules.iter().any(|rule| {
+                let names = rule["names"].as_array().unwrap();
+                rule["action"] == "SCMP_ACT_ALLOW" && names.iter().any(|known| known == name)
+            })
+        };
+        assert!(is_allowed("read") && is_allowed("clone") && is_allowed("execve"));
+        for name in [
+            "bpf",
+            "keyctl",
+            "io_uring_setup",
+            "userfaultfd",
+            "unshare",
+            "mount",
+            "clone3",
+            "ptrace",
+        ] {
+            assert!(!is_allowed(name), "{name}");
+        }
+        assert_eq!(profile["defaultErrnoRet"], ENOSYS);
+    }
+}
