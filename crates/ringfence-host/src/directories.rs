@@ -1,0 +1,376 @@
+//! In which directories of the host files are read, listed and written, and how a path of a caller's becomes an open
+//! file: below one of them, by one resolution that follows no link, and never by its path again.
+
+use crate::{secret_places, words::escaped};
+use ringfence_sys::file;
+use ringfence_types::{ErrorCode, RequestError};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use serde::Deserialize;
+use std::{
+    ffi::OsStr,
+    io::Read,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Component, Path, PathBuf},
+    sync::Arc,
+};
+
+const PATH_BYTES_MAX: usize = 4096;
+
+/// What may be done in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// Files are read, and copied into a workspace; commands may work here.
+    Read,
+    /// Names are listed.
+    List,
+    /// Files are written.
+    Write,
+}
+
+impl Access {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::List => "list",
+            Self::Write => "write",
+        }
+    }
+}
+
+/// A rule as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DirectoryText {
+    pub(crate) path: PathBuf,
+    pub(crate) access: Vec<Access>,
+    #[serde(default = "everybody")]
+    pub(crate) namespaces: Vec<String>,
+}
+
+fn everybody() -> Vec<String> {
+    vec!["*".to_owned()]
+}
+
+/// A directory that callers may use, opened once.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    /// Where it was when it was opened, without links.
+    pub path: PathBuf,
+    /// What may be done.
+    pub access: Vec<Access>,
+    /// Whose programs: names, or a beginning followed by `*`.
+    pub namespaces: Vec<String>,
+    handle: Arc<OwnedFd>,
+}
+
+impl Directory {
+    pub(crate) fn open(text: DirectoryText) -> Result<Self, String> {
+        let failed = |error: std::io::Error| format!("{}: {error}", text.path.display());
+        if !text.path.is_absolute() {
+            return Err(format!("the path {} is relative", text.path.display()));
+        }
+        let path = text.path.canonicalize().map_err(failed)?;
+        if path == Path::new("/") {
+            return Err("the root of all files is no directory to let callers into".to_owned());
+        }
+        if let Some(place) = secret_places::in_path(&path) {
+            return Err(format!("{} is a place of secrets (`{place}`)", path.display()));
+        }
+        let handle = file::open_listing_unlinked(&path).map_err(failed)?;
+        Ok(Self {
+            path,
+            access: text.access,
+            namespaces: text.namespaces,
+            handle: Arc::new(handle),
+        })
+    }
+
+    /// Whether a namespace has this access here.
+    pub fn allows(&self, namespace: &str, access: Access) -> bool {
+        let is_for = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(beginning) => namespace.starts_with(beginning),
+            None => pattern == namespace,
+        };
+        self.access.contains(&access) && self.namespaces.iter().any(is_for)
+    }
+
+    /// Opens what a path below means.
+    fn resolve(&self, below: &Path, flags: OFlags) -> Result<OwnedFd, RequestError> {
+        let way = match below.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => below,
+        };
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        rustix::fs::openat2(&*self.handle, way, flags, Mode::empty(), how)
+            .map_err(|error| unopened(&self.path.join(below), error))
+    }
+}
+
+/// The directories of all rules.
+#[derive(Clone, Debug, Default)]
+pub struct Directories {
+    all: Vec<Directory>,
+    /// What decides about rules, and what the server keeps: opened to no caller.
+    guarded: Vec<PathBuf>,
+}
+
+impl Directories {
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Directory> {
+        self.all.iter()
+    }
+
+    pub(crate) fn push(&mut self, directory: Directory) {
+        self.all.push(directory);
+    }
+
+    /// Keeps these files, and everything below these directories, from every caller.
+    pub(crate) fn guard(&mut self, path: PathBuf) {
+        // Where it is, and where it is said to be.
+        self.guarded.extend(path.canonicalize());
+        self.guarded.push(path);
+    }
+
+    /// The rule that is about a path and gives this access: one of those with the longest path, whatever a wider rule
+    /// gives.
+    pub(crate) fn rule_of(&self, path: &Path, namespace: &str, access: Access) -> Option<&Directory> {
+        let length = |directory: &Directory| directory.path.components().count();
+        let about = || {
+            self.all
+                .iter()
+                .filter(|directory| path.starts_with(&directory.path))
+        };
+        let longest = about().map(length).max()?;
+        about().find(|directory| length(directory) == longest && directory.allows(namespace, access))
+    }
+
+    /// What in a directory is not open to a command that sees all of it.
+    pub(crate) fn closed_below(&self, path: &Path, namespace: &str) -> Option<&Path> {
+        let guarded = self.guarded.iter().map(PathBuf::as_path);
+        let narrower = self
+            .all
+            .iter()
+            .filter(|directory| !directory.allows(namespace, Access::Read));
+        let mut closed = guarded.chain(narrower.map(|directory| directory.path.as_path()));
+        closed.find(|closed| closed.starts_with(path))
+    }
+}
+
+pub(crate) fn unopened(path: &Path, error: rustix::io::Errno) -> RequestError {
+    use rustix::io::Errno;
+    let shown = escaped(&path.to_string_lossy());
+    match error {
+        Errno::LOOP => denied(
+            format!("{shown} leads through a link"),
+            "Name the file where it really is.",
+        ),
+        Errno::XDEV => denied(
+            format!("{shown} leaves its directory"),
+            "Name a path below a directory that is listed.",
+        ),
+        Errno::NOENT | Errno::NOTDIR => RequestError::new(
+            ErrorCode::NotFound,
+            format!("{shown} is not there."),
+            "List the directory above it.",
+        ),
+        error => denied(
+            format!("{shown} cannot be opened: {}", std::io::Error::from(error)),
+            "The server's user needs the right to it.",
+        ),
+    }
+}
+
+fn denied(what: String, hint: &str) -> RequestError {
+    RequestError::new(ErrorCode::PolicyDenied, format!("{what}."), hint)
+}
+
+/// A file or directory that was admitted, held open.
+#[derive(Debug)]
+pub struct OpenFile {
+    /// Where it was when it was opened, without links.
+    pub path: PathBuf,
+    pub(crate) handle: OwnedFd,
+    pub(crate) stat: Stat,
+}
+
+impl OpenFile {
+    pub(crate) fn is_directory(&self) -> bool {
+        FileType::from_raw_mode(self.stat.st_mode) == FileType::Directory
+    }
+}
+
+/// The directory above a file that is to be written, held open, and the file's name in it.
+#[derive(Debug)]
+pub(crate) struct OpenParent {
+    pub(crate) path: PathBuf,
+    pub(crate) directory: OwnedFd,
+    pub(crate) name: std::ffi::OsString,
+}
+
+/// Finds the rule for a path of a caller's and opens what it means, to look at only.
+pub(crate) fn open(
+    directories: &Directories,
+    namespace: &str,
+    path: &Path,
+    access: Access,
+) -> Result<OpenFile, RequestError> {
+    let (directory, below) = admit(directories, namespace, path, access)?;
+    let handle = directory.resolve(&below, OFlags::PATH)?;
+    // Without the slash that an empty rest would leave.
+    let path: PathBuf = directory.path.join(&below).components().collect();
+    let stat = rustix::fs::fstat(&handle).map_err(|error| unopened(&path, error))?;
+    check(&path, &stat)?;
+    refuse_foreign(&path, handle.as_fd())?;
+    Ok(OpenFile { path, handle, stat })
+}
+
+/// The same for a file that is to be written, which need not be there.
+pub(crate) fn open_parent(
+    directories: &Directories,
+    namespace: &str,
+    path: &Path,
+) -> Result<OpenParent, RequestError> {
+    let (directory, below) = admit(directories, namespace, path, Access::Write)?;
+    let (Some(parent), Some(name)) = (below.parent(), below.file_name().map(OsStr::to_owned)) else {
+        return Err(denied(
+            format!("{} is a directory", escaped(&path.to_string_lossy())),
+            "Name a file.",
+        ));
+    };
+    let opened = directory.resolve(parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    refuse_foreign(&directory.path, opened.as_fd())?;
+    Ok(OpenParent {
+        path: directory.path.join(&below),
+        directory: opened,
+        name,
+    })
+}
+
+/// The rule with the longest path counts, and the places of secrets after that.
+fn admit<'a>(
+    directories: &'a Directories,
+    namespace: &str,
+    path: &Path,
+    access: Access,
+) -> Result<(&'a Directory, PathBuf), RequestError> {
+    let shown = || escaped(&path.to_string_lossy());
+    let strange = |part: Component<'_>| matches!(part, Component::ParentDir | Component::Prefix(_));
+    let bytes = path.as_os_str().as_encoded_bytes();
+    if bytes.len() > PATH_BYTES_MAX
+        || bytes.contains(&0)
+        || !path.is_absolute()
+        || path.components().any(strange)
+    {
+        return Err(RequestError::invalid(
+            format!("{} is not an absolute path without `..`.", shown()),
+            "Write the path from `/`.",
+        ));
+    }
+    let path: PathBuf = path.components().collect();
+    let Some(directory) = directories.rule_of(&path, namespace, access) else {
+        return Err(denied(
+            format!(
+                "no directory rule lets this namespace {} {}",
+                access.as_str(),
+                shown()
+            ),
+            "`list_host_access` has the directories; the operator adds one to `directories` of the host rules.",
+        ));
+    };
+    if directories
+        .guarded
+        .iter()
+        .any(|guarded| path.starts_with(guarded))
+    {
+        return Err(denied(
+            format!("{} decides what is allowed here, or is the server's own", shown()),
+            "No rule opens it.",
+        ));
+    }
+    if let Some(place) = secret_places::in_path(&path) {
+        return Err(denied(
+            format!("{} is a place of secrets (`{}`)", shown(), escaped(&place)),
+            "No rule opens it.",
+        ));
+    }
+    let below = path
+        .strip_prefix(&directory.path)
+        .unwrap_or(Path::new(""))
+        .to_owned();
+    Ok((directory, below))
+}
+
+/// Only plain files with one name, and directories.
+pub(crate) fn check(path: &Path, stat: &Stat) -> Result<(), RequestError> {
+    let shown = || escaped(&path.to_string_lossy());
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => Ok(()),
+        FileType::RegularFile if stat.st_nlink == 1 => Ok(()),
+        FileType::RegularFile => Err(denied(
+            format!(
+                "{} has another name (a hard link), which may be anywhere",
+                shown()
+            ),
+            "Copy the file.",
+        )),
+        FileType::Symlink => Err(denied(
+            format!("{} is a link", shown()),
+            "Name the file where it really is.",
+        )),
+        _ => Err(denied(
+            format!("{} is a device, a FIFO or a socket", shown()),
+            "Only plain files and directories are opened.",
+        )),
+    }
+}
+
+/// File systems of the kernel may be mounted anywhere (statfs(2)).
+fn refuse_foreign(path: &Path, open: BorrowedFd<'_>) -> Result<(), RequestError> {
+    const OF_THE_KERNEL: [i64; 8] = [
+        0x9fa0,      // proc
+        0x6265_6572, // sysfs
+        0x6462_6720, // debugfs
+        0x7472_6163, // tracefs
+        0x6377_7366, // cgroup 2 is 0x63677270, cgroup 1 0x27e0eb
+        0x6367_7270,
+        0x0027_e0eb,
+        0x7363_6673, // securityfs
+    ];
+    let found = rustix::fs::fstatfs(open).map_err(|error| unopened(path, error))?;
+    match OF_THE_KERNEL.contains(&(found.f_type as i64)) {
+        true => Err(denied(
+            format!("{} is the kernel's, not a file", escaped(&path.to_string_lossy())),
+            "Only plain files and directories are opened.",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// A plain file below an opened directory, as far as it is read; none: there is no such file.
+pub(crate) fn read_below(open: &OpenFile, below: &Path) -> Option<Vec<u8>> {
+    const BYTES_MAX: u64 = 1 << 20;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let handle = rustix::fs::openat2(&open.handle, below, flags, Mode::empty(), how).ok()?;
+    let stat = rustix::fs::fstat(&handle).ok()?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    let read = std::fs::File::from(handle)
+        .take(BYTES_MAX)
+        .read_to_end(&mut bytes);
+    read.ok().map(|_| bytes)
+}
+
+/// What stands directly in a directory under this name, without following a link; none: nothing does.
+pub(crate) fn look(directory: BorrowedFd<'_>, name: &OsStr) -> Result<Option<Stat>, rustix::io::Errno> {
+    match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(rustix::io::Errno::NOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,38 @@
+//! Commands and files of the host, for callers that the operator lets at them. Rules say what may be asked; walls say
+//! what can happen: a command that a rule allows runs behind walls made from that rule's effect.
+//!
+//! ```text
+//! command ──► words ──► matching(rules) ──► Verdict ──► walls ──► run ──► child (this binary, re-executed)
+//!             no shell   exact spellings     and why     plan      pipes    own namespaces, Landlock, seccomp
+//! ```
+#![forbid(unsafe_code)]
+
+mod child;
+mod directories;
+mod files;
+mod kinds;
+mod load;
+mod matching;
+mod mounts;
+mod never;
+mod program;
+mod rule;
+mod run;
+mod secret_places;
+mod spec;
+mod undo;
+mod wall;
+mod words;
+
+pub use child::{CHILD_WORD, run as run_child};
+pub use directories::{Access, Directories, Directory, OpenFile};
+pub use files::{Content, FileEntry, FileRead, FileWritten, Writing};
+pub use load::{DEFAULT_RULES, LoadError, RULES_BYTES_MAX, load};
+pub use matching::{Allowed, Refused, Why};
+pub use program::{Identity, Resolved};
+pub use rule::{Approvals, Effect, Network, RuleSummary, Rules, User, View};
+pub use run::{Canceller, Ending, Outcome, Output, Running, probe};
+pub use spec::Support;
+pub use undo::{Undo, UndoStore};
+pub use wall::{CallContext, Command, Wall, prepare};
+pub use words::{COMMAND_BYTES_MAX, Words, escaped};

@@ -1,0 +1,344 @@
+//! Whether a command is one of the forms that the rules know: every word is accounted for, or the command is refused
+//! with the word that was not.
+
+use crate::{
+    kinds::Kind,
+    never::is_once,
+    program::DIRECTORIES,
+    rule::{Approvals, Effect, Form, Operands, Program, Rules},
+    words::{Words, escaped},
+};
+use ringfence_types::nearest::suggestion;
+use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
+
+/// A command that a rule, or a person, has let through, as it will be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allowed {
+    /// The rule's name; none: a person approved it.
+    pub rule: Option<String>,
+    /// Why it is harmless, by the rule's author.
+    pub why: String,
+    /// The program by name or path, as it is looked for.
+    pub program: String,
+    pub(crate) interpreter: Option<String>,
+    pub(crate) interpreter_words: Vec<String>,
+    /// Its arguments, with those that are ours.
+    pub arguments: Vec<String>,
+    /// Which of them the directory rules decide about.
+    pub(crate) paths: Vec<(usize, PathUse)>,
+    pub(crate) environment: BTreeMap<String, String>,
+    /// What it can do.
+    pub effect: Effect,
+    /// When it is ended.
+    pub deadline: Duration,
+}
+
+/// What a path is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PathUse {
+    Read,
+    List,
+}
+
+/// A command that no rule lets through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Which kind of refusal.
+    pub why: Why,
+    /// What is wrong, without a full stop.
+    pub what: String,
+}
+
+/// Why a command is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It is on the list of what is never done; no person is asked.
+    Never,
+    /// No rule is about the program.
+    NoProgram,
+    /// Rules are about the program, and none about this form.
+    NoForm,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+const APPROVED_SECONDS: u64 = 60;
+
+impl Rules {
+    /// What the rules say of a command. Where its paths lead is not looked at here.
+    pub fn judge(&self, words: &Words) -> Result<Allowed, Refused> {
+        self.refuse_never(words)?;
+        let name = words.program();
+        let Some(program) = self.program(name) else {
+            let known = self.programs.iter().map(|program| program.name.as_str());
+            return Err(Refused {
+                why: Why::NoProgram,
+                what: format!(
+                    "no rule is about the program {}.{}",
+                    escaped(name),
+                    suggestion(name, known)
+                ),
+            });
+        };
+        let mut best: Option<(usize, String)> = None;
+        for form in &program.forms {
+            match form.read(words.arguments()) {
+                Ok(read) => return Ok(program.allowed(form, read)),
+                Err(Unfit { words, what }) => {
+                    if best.as_ref().is_none_or(|(most, _)| words > *most) {
+                        best = Some((words, what));
+                    }
+                }
+            }
+        }
+        let what = best.map_or_else(|| "it has no form".to_owned(), |(_, what)| what);
+        Err(Refused {
+            why: Why::NoForm,
+            what: format!("no rule about {} fits: {what}", escaped(name)),
+        })
+    }
+
+    /// Stops what is never done, also by approval.
+    pub fn refuse_never(&self, words: &Words) -> Result<(), Refused> {
+        match self.never.iter().find(|never| never.is(words)) {
+            None => Ok(()),
+            Some(never) => Err(Refused {
+                why: Why::Never,
+                what: format!("`{}` is never run here: {}", never.program, never.why),
+            }),
+        }
+    }
+
+    /// The command as it is run when a person approves it: its words as they are, behind the walls of its program's
+    /// rules, or those of a program without rules.
+    pub fn approved(&self, words: &Words) -> Result<Allowed, Refused> {
+        self.refuse_never(words)?;
+        let name = words.program();
+        let in_system = name
+            .rsplit_once('/')
+            .is_none_or(|(directory, _)| DIRECTORIES.contains(&directory));
+        if self.program(name).is_none() && !in_system {
+            // Whether there is such a file is not for the caller to learn.
+            return Err(Refused {
+                why: Why::NoProgram,
+                what: format!("{} is not in a directory of the system's programs", escaped(name)),
+            });
+        }
+        let why = "a person approved it".to_owned();
+        let deadline = Duration::from_secs(APPROVED_SECONDS);
+        Ok(match self.program(words.program()) {
+            Some(program) => Allowed {
+                rule: None,
+                why,
+                program: program.name.clone(),
+                interpreter: program.interpreter.clone(),
+                interpreter_words: program.interpreter_words.clone(),
+                arguments: program.before.iter().chain(words.arguments()).cloned().collect(),
+                paths: Vec::new(),
+                environment: program.environment.clone(),
+                effect: program.approved_effect.clone(),
+                deadline,
+            },
+            None => Allowed {
+                rule: None,
+                why,
+                program: words.program().to_owned(),
+                interpreter: None,
+                interpreter_words: Vec::new(),
+                arguments: words.arguments().to_vec(),
+                paths: Vec::new(),
+                environment: BTreeMap::new(),
+                effect: without_rules(),
+                deadline,
+            },
+        })
+    }
+
+    /// Whether an approval of this command may last.
+    pub fn may_last(&self, words: &Words) -> bool {
+        let known = self.program(words.program());
+        let lasting = known.is_some_and(|program| program.approvals == Approvals::Lasting);
+        lasting && !is_once(words.program())
+    }
+}
+
+/// A program that no rule is about: what a program in a sandbox with this directory could do, with the system's
+/// programs to start.
+fn without_rules() -> Effect {
+    let paths = |all: &[&str]| all.iter().map(|path| PathBuf::from(*path)).collect();
+    Effect {
+        reads: vec!["directory".to_owned()],
+        writes: vec!["directory".to_owned()],
+        runs: paths(&["/usr/bin", "/usr/local/bin", "/bin", "/usr/lib", "/lib"]),
+        user: crate::User::Owner,
+        ..Effect::default()
+    }
+}
+
+impl Program {
+    fn allowed(&self, form: &Form, read: Read) -> Allowed {
+        let (mut arguments, mut paths) = (self.before.clone(), Vec::new());
+        arguments.extend(form.words.iter().chain(&form.after).cloned());
+        arguments.extend(read.options);
+        let mut put = |all: Vec<String>, kind: Option<&Kind>, arguments: &mut Vec<String>| {
+            for operand in all {
+                let wanted = match kind {
+                    Some(Kind::Read) => Some(PathUse::Read),
+                    Some(Kind::List) => Some(PathUse::List),
+                    _ => None,
+                };
+                paths.extend(wanted.map(|wanted| (arguments.len(), wanted)));
+                arguments.push(operand);
+            }
+        };
+        let kind = |operands: &Option<Operands>| operands.as_ref().map(|operands| operands.kind.clone());
+        let (of_operands, of_paths) = (kind(&form.operands), kind(&form.paths));
+        if form.paths.is_some() {
+            put(read.operands, of_operands.as_ref(), &mut arguments);
+            arguments.push("--".to_owned());
+            put(read.paths, of_paths.as_ref(), &mut arguments);
+        } else {
+            if form.separator && !read.operands.is_empty() {
+                arguments.push("--".to_owned());
+            }
+            put(read.operands, of_operands.as_ref(), &mut arguments);
+        }
+        Allowed {
+            rule: Some(form.rule.clone()),
+            why: self.why.clone(),
+            program: self.name.clone(),
+            interpreter: self.interpreter.clone(),
+            interpreter_words: self.interpreter_words.clone(),
+            arguments,
+            paths,
+            environment: self.environment.clone(),
+            effect: self.effect.clone(),
+            deadline: self.deadline,
+        }
+    }
+}
+
+/// The words of a form, sorted.
+#[derive(Default)]
+struct Read {
+    options: Vec<String>,
+    operands: Vec<String>,
+    paths: Vec<String>,
+}
+
+/// Why a form does not fit, and how many words of its sub-command did.
+struct Unfit {
+    words: usize,
+    what: String,
+}
+
+impl Form {
+    fn read(&self, arguments: &[String]) -> Result<Read, Unfit> {
+        let same = self
+            .words
+            .iter()
+            .zip(arguments)
+            .take_while(|(own, word)| own == word);
+        let words = same.count();
+        let unfit = |what: String| Unfit { words, what };
+        if words < self.words.len() {
+            let wanted = self.words.join(" ");
+            return Err(unfit(match arguments.get(words) {
+                Some(word) => format!("{} stands where `{wanted}` is expected", escaped(word)),
+                None => format!("`{wanted}` is expected"),
+            }));
+        }
+        let mut read = Read::default();
+        let mut rest = arguments[words..].iter();
+        while let Some(word) = rest.next() {
+            if word == "--" {
+                let target = if self.paths.is_some() {
+                    &mut read.paths
+                } else {
+                    &mut read.operands
+                };
+                target.extend(rest.by_ref().cloned());
+            } else if !word.starts_with('-') {
+                read.operands.push(word.clone());
+            } else {
+                let value = self.option(word, &mut rest).map_err(unfit)?;
+                read.options.push(word.clone());
+                read.options.extend(value);
+            }
+        }
+        self.check(&read).map_err(|what| Unfit { words, what })?;
+        Ok(read)
+    }
+
+    /// Checks an option and takes its value, where it has one of its own.
+    fn option<'a>(
+        &self,
+        word: &str,
+        rest: &mut impl Iterator<Item = &'a String>,
+    ) -> Result<Option<String>, String> {
+        if self.flags.iter().any(|flag| flag == word) {
+            return Ok(None);
+        }
+        let wrong = |option: &str, kind: &Kind| Err(format!("{} of `{option}` is not {kind}", "the value"));
+        if let Some(kind) = self.options.get(word).filter(|_| !word.ends_with('=')) {
+            return match rest.next() {
+                Some(value) if kind.admits(value) => Ok(Some(value.clone())),
+                _ => wrong(word, kind),
+            };
+        }
+        let attached = self.options.iter().find_map(|(option, kind)| {
+            let value = option
+                .ends_with('=')
+                .then(|| word.strip_prefix(option.as_str()))??;
+            Some((option, kind, value))
+        });
+        match attached {
+            Some((_, kind, value)) if kind.admits(value) => Ok(None),
+            Some((option, kind, _)) => wrong(option, kind),
+            None => {
+                let known = self.flags.iter().chain(self.options.keys()).map(String::as_str);
+                Err(format!(
+                    "the option {} is not listed.{}",
+                    escaped(word),
+                    suggestion(word, known)
+                ))
+            }
+        }
+    }
+
+    fn check(&self, read: &Read) -> Result<(), String> {
+        let has = |required: &String| {
+            let attached = required.ends_with('=');
+            read.options.iter().any(|word| match attached {
+                true => word.starts_with(required.as_str()),
+                false => word == required,
+            })
+        };
+        if !self.required.is_empty() && !self.required.iter().any(has) {
+            return Err(format!("it needs {}", self.required.join(" or ")));
+        }
+        admit(self.operands.as_ref(), &read.operands)?;
+        admit(self.paths.as_ref(), &read.paths)
+    }
+}
+
+fn admit(operands: Option<&Operands>, given: &[String]) -> Result<(), String> {
+    let Some(Operands { kind, min, max }) = operands else {
+        return match given.first() {
+            None => Ok(()),
+            Some(word) => Err(format!("it takes no operand, and {} is one", escaped(word))),
+        };
+    };
+    if let Some(word) = given.iter().find(|word| !kind.admits(word)) {
+        return Err(format!("{} is not {kind}", escaped(word)));
+    }
+    match given.len() {
+        count if count < *min => Err(format!("it needs {kind}")),
+        count if count > *max => Err(format!("it has more than {max} operands")),
+        _ => Ok(()),
+    }
+}

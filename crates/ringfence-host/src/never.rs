@@ -1,0 +1,106 @@
+//! What is never done, not even by approval: whole words, never parts of them. It explains a refusal and spares a
+//! person the question; safety never rests on it, because every list of bad words has gaps.
+
+use crate::words::Words;
+use serde::Deserialize;
+
+/// One entry of the list.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Never {
+    /// The program, as a whole word.
+    pub(crate) program: String,
+    /// Words of which one must be there; none: any use.
+    #[serde(default)]
+    pub(crate) with: Vec<String>,
+    /// Letters of short options of which one must be there, also in a bundle.
+    #[serde(default)]
+    pub(crate) letters: String,
+    /// Beginnings of words of which one must be there.
+    #[serde(default)]
+    pub(crate) beginning: Vec<String>,
+    pub(crate) why: String,
+}
+
+impl Never {
+    /// Whether the command is one of these, also behind programs that run another.
+    pub(crate) fn is(&self, words: &Words) -> bool {
+        let named = |word: &str| {
+            let name = word.rsplit('/').next().unwrap_or_default();
+            name == self.program || (self.program == "mkfs" && name.starts_with("mkfs."))
+        };
+        let wrapped = |at: &usize| {
+            let before = &words.all()[..*at];
+            before
+                .first()
+                .is_none_or(|first| WRAPPERS.contains(&first.rsplit('/').next().unwrap_or_default()))
+        };
+        let places = words.all().iter().enumerate().filter(|(_, word)| named(word));
+        let mut places = places.map(|(at, _)| at).filter(wrapped);
+        places.any(|at| self.fits(&words.all()[at + 1..]))
+    }
+
+    fn fits(&self, rest: &[String]) -> bool {
+        if self.with.is_empty() && self.letters.is_empty() && self.beginning.is_empty() {
+            return true;
+        }
+        rest.iter().any(|word| {
+            let bundle = word.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
+            self.with.iter().any(|one| one == word)
+                || self.beginning.iter().any(|one| word.starts_with(one.as_str()))
+                || bundle.is_some_and(|letters| letters.chars().any(|c| self.letters.contains(c)))
+        })
+    }
+}
+
+/// Programs that run another one with what they are given: an approval of theirs is for one run, and the list looks
+/// behind them.
+pub(crate) const WRAPPERS: [&str; 34] = [
+    "bash",
+    "busybox",
+    "chroot",
+    "chrt",
+    "dash",
+    "doas",
+    "env",
+    "expect",
+    "find",
+    "flock",
+    "ionice",
+    "ksh",
+    "nice",
+    "nohup",
+    "nsenter",
+    "parallel",
+    "runuser",
+    "script",
+    "setpriv",
+    "setsid",
+    "sh",
+    "ssh",
+    "stdbuf",
+    "strace",
+    "su",
+    "sudo",
+    "systemd-run",
+    "taskset",
+    "time",
+    "timeout",
+    "unshare",
+    "watch",
+    "xargs",
+    "zsh",
+];
+
+/// Programs that read a program from what they are given, or run what a directory's own configuration names.
+pub(crate) const INTERPRETERS: [&str; 20] = [
+    "awk", "bun", "deno", "emacs", "gawk", "gdb", "git", "lua", "make", "mawk", "node", "npm", "npx", "perl",
+    "php", "pip", "python", "ruby", "sed", "vim",
+];
+
+/// Whether an approval of this program is for one run only.
+pub(crate) fn is_once(program: &str) -> bool {
+    let name = program.rsplit('/').next().unwrap_or_default();
+    let unversioned = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    WRAPPERS.contains(&name) || INTERPRETERS.contains(&unversioned)
+}

@@ -1,0 +1,244 @@
+//! The server's side of a command: starts the child, hands over what it needs, reads its output up to a limit, and
+//! waits for its report. It blocks; the engine calls it on a thread of its own.
+
+use crate::{
+    child::CHILD_WORD,
+    spec::{Report, Support},
+    wall::{self, Command},
+};
+use ringfence_jail::{cgroup::Parent, wire};
+use ringfence_sys::{channel, file, wait};
+use ringfence_types::{ErrorCode, RequestError};
+use std::{
+    io::{self, PipeReader, Read, Write},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::process::ExitStatusExt,
+    },
+    path::Path,
+    process::{ExitStatus, Stdio},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+/// How long a child may take to end everything and report.
+const REPORT: Duration = Duration::from_secs(10);
+/// Bytes of each stream that are kept.
+const OUTPUT_BYTES_MAX: usize = 1 << 20;
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// By itself, with this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+    /// Its time was up, or its caller was gone.
+    Timeout,
+    /// Its memory was up.
+    OutOfMemory,
+}
+
+/// A stream, as far as it was kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Output {
+    /// Its beginning: hostile, and not redacted.
+    pub bytes: Vec<u8>,
+    /// All that was written.
+    pub total: u64,
+}
+
+/// What came of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// How it ended.
+    pub ending: Ending,
+    /// What it printed.
+    pub stdout: Output,
+    /// What it complained about.
+    pub stderr: Output,
+}
+
+/// Ends a command that runs.
+#[derive(Clone, Debug)]
+pub struct Canceller(Arc<OwnedFd>);
+
+impl Canceller {
+    /// Ends it, if it has not ended yet.
+    pub fn cancel(&self) {
+        // It may be gone.
+        rustix::net::shutdown(&*self.0, rustix::net::Shutdown::Both).ok();
+    }
+}
+
+/// A command that runs.
+#[derive(Debug)]
+pub struct Running {
+    control: Arc<OwnedFd>,
+    child: std::process::Child,
+    stdout: Option<PipeReader>,
+    stderr: Option<PipeReader>,
+    /// When it is given up: its own deadline, and time to report.
+    patience: Duration,
+}
+
+impl Drop for Running {
+    /// Ends what was never waited for, and takes the child's status.
+    fn drop(&mut self) {
+        Canceller(self.control.clone()).cancel();
+        drop(self.child.wait());
+    }
+}
+
+impl Command {
+    /// Starts it: `binary` is re-executed as the child.
+    pub fn start(&self, binary: &Path) -> Result<Running, RequestError> {
+        self.spawn(binary)
+            .map_err(|error| fault("start the command", &error))
+    }
+
+    fn spawn(&self, binary: &Path) -> io::Result<Running> {
+        let (control, theirs) = channel::pair()?;
+        let (stdout, stdout_write) = io::pipe()?;
+        let (stderr, stderr_write) = io::pipe()?;
+        let mut payload = file::memory_file("ringfence-host-command")?;
+        payload.write_all(&serde_json::to_vec(&self.spec)?)?;
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the one place where a command of the host is started"
+        )]
+        let child = std::process::Command::new(binary)
+            .arg(CHILD_WORD)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::from(theirs))
+            .stdout(stdout_write)
+            .stderr(stderr_write)
+            .spawn()?;
+        let mut descriptors: Vec<BorrowedFd<'_>> = vec![payload.as_fd()];
+        descriptors.extend(self.descriptors());
+        channel::send(control.as_fd(), b"start", &descriptors)?;
+        Ok(Running {
+            control: Arc::new(control),
+            child,
+            stdout: Some(stdout),
+            stderr: Some(stderr),
+            patience: self.deadline + REPORT,
+        })
+    }
+}
+
+impl Running {
+    /// By which it is ended from elsewhere.
+    pub fn canceller(&self) -> Canceller {
+        Canceller(self.control.clone())
+    }
+
+    /// Until it has ended, with all that it started.
+    pub fn wait(mut self) -> Result<Outcome, RequestError> {
+        let reader = |pipe: Option<PipeReader>| thread::spawn(move || pipe.map(drain).unwrap_or_default());
+        let (of_stdout, of_stderr) = (reader(self.stdout.take()), reader(self.stderr.take()));
+        let ready = wait::readable([Some(self.control.as_fd())], Some(self.patience));
+        if !matches!(ready, Ok([true])) {
+            // What it has started dies with it; the pipes may be held, and are left to their threads.
+            drop(self.child.kill());
+            let silent = io::Error::from(io::ErrorKind::TimedOut);
+            return Err(fault("hear the end of the command", &silent));
+        }
+        let report = wire::receive::<Report>(self.control.as_fd());
+        // Where this process ignores its children there is nothing to wait for.
+        drop(self.child.wait());
+        let (stdout, stderr) = (
+            of_stdout.join().unwrap_or_default(),
+            of_stderr.join().unwrap_or_default(),
+        );
+        let ending = match report {
+            Ok(Some((report, _))) => ending(report)?,
+            // The server hung up on it.
+            Ok(None) => Ending::Timeout,
+            Err(error) => return Err(fault("follow the command", &error)),
+        };
+        Ok(Outcome {
+            ending,
+            stdout,
+            stderr,
+        })
+    }
+}
+
+fn ending(report: Report) -> Result<Ending, RequestError> {
+    Ok(match report {
+        Report::Ended { status } => {
+            let status = ExitStatus::from_raw(status);
+            match (status.code(), status.signal()) {
+                (Some(code), _) => Ending::Code(code),
+                (None, signal) => Ending::Signal(signal.unwrap_or_default()),
+            }
+        }
+        Report::TimedOut => Ending::Timeout,
+        Report::OutOfMemory => Ending::OutOfMemory,
+        Report::Failed { step, detail, .. } => {
+            return Err(RequestError::new(
+                ErrorCode::SandboxFault,
+                format!("the command was not run: {step}: {detail}."),
+                "`ringfence doctor` says which walls this host has.",
+            ));
+        }
+    })
+}
+
+/// All of it, so that a command never waits; its beginning is kept.
+fn drain(mut pipe: PipeReader) -> Output {
+    let mut output = Output::default();
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(read @ 1..) = pipe.read(&mut buffer) {
+        let room = OUTPUT_BYTES_MAX.saturating_sub(output.bytes.len()).min(read);
+        output.bytes.extend_from_slice(&buffer[..room]);
+        output.total += read as u64;
+    }
+    output
+}
+
+fn fault(what: &str, error: &io::Error) -> RequestError {
+    RequestError::new(
+        ErrorCode::SandboxFault,
+        format!("could not {what}: {error}."),
+        "Run `ringfence doctor`.",
+    )
+}
+
+/// Which walls this host has: they are tried with a program that does nothing.
+pub fn probe(binary: &Path, cgroups: &Parent) -> Support {
+    let landlock = ringfence_sys::landlock::version().is_ok();
+    let full = Support {
+        landlock,
+        namespaces: Ok(()),
+    };
+    let namespaces = try_out(&full, binary, cgroups).map_err(|error| error.message);
+    Support { landlock, namespaces }
+}
+
+fn try_out(support: &Support, binary: &Path, cgroups: &Parent) -> Result<(), RequestError> {
+    let words = crate::Words::read("true")?;
+    let rules = crate::Rules::default();
+    let refused = |refused: crate::Refused| RequestError::new(ErrorCode::PolicyDenied, refused.what, "");
+    let mut allowed = rules.approved(&words).map_err(refused)?;
+    allowed.effect.runs.clear();
+    let context = wall::CallContext {
+        namespace: "default",
+        directory: None,
+        timeout: Duration::from_secs(10),
+        support,
+        cgroups,
+    };
+    let command = wall::prepare(&rules, &allowed, &context)?;
+    match command.start(binary)?.wait()?.ending {
+        Ending::Code(0) => Ok(()),
+        other => Err(RequestError::new(
+            ErrorCode::SandboxFault,
+            format!("`true` ended as {other:?}"),
+            "",
+        )),
+    }
+}

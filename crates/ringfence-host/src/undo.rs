@@ -1,0 +1,142 @@
+//! What written files were before, for a while: a bounded store in the server's state directory, readable by its user
+//! alone. What holds a secret is not kept: its writer says so beforehand.
+
+use ringfence_types::{ErrorCode, RequestError};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs,
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+const ENTRIES_MAX: usize = 100;
+const BYTES_MAX: u64 = 16 << 20;
+const ENTRY_BYTES_MAX: u64 = 10 << 20;
+
+/// One write that can be taken back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Undo {
+    /// Which file.
+    pub path: PathBuf,
+    /// What it was; nothing: it was not there.
+    pub before: Option<Vec<u8>>,
+    /// What was written.
+    pub after: Vec<u8>,
+}
+
+/// The store.
+#[derive(Debug)]
+pub struct UndoStore {
+    directory: PathBuf,
+    writing: Mutex<()>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    namespace: String,
+    undo: Undo,
+}
+
+impl UndoStore {
+    /// Below the state directory; made when something is kept.
+    pub fn below(state_dir: &Path) -> Self {
+        Self {
+            directory: state_dir.join("host-undo"),
+            writing: Mutex::new(()),
+        }
+    }
+
+    /// Keeps one under a new name, eight hexadecimal digits by `random`; the oldest of the namespace make room.
+    pub fn keep(&self, namespace: &str, undo: &Undo, random: u32) -> Result<String, RequestError> {
+        let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = format!("{random:08x}");
+        let kept = Kept {
+            namespace: namespace.to_owned(),
+            undo: undo.clone(),
+        };
+        let directory = self.directory.join(namespace);
+        write(&directory, &id, &kept).map_err(|error| fault(&error))?;
+        prune(&directory).map_err(|error| fault(&error))?;
+        Ok(id)
+    }
+
+    /// One that this namespace has kept.
+    pub fn find(&self, namespace: &str, id: &str) -> Result<Undo, RequestError> {
+        let unknown = || {
+            RequestError::new(
+                ErrorCode::NotFound,
+                "there is no such change to take back.",
+                "The last hundred are kept; `undo_id` of a write names one.",
+            )
+        };
+        if id.len() != 8 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(unknown());
+        }
+        let mut bytes = Vec::new();
+        let opened = fs::File::open(self.directory.join(namespace).join(id)).map_err(|_| unknown())?;
+        io::Read::read_to_end(&mut io::Read::take(opened, ENTRY_BYTES_MAX), &mut bytes)
+            .map_err(|error| fault(&error))?;
+        let kept: Kept = serde_json::from_slice(&bytes).map_err(|_| unknown())?;
+        (kept.namespace == namespace)
+            .then_some(kept.undo)
+            .ok_or_else(unknown)
+    }
+
+    /// Forgets one that was taken back.
+    pub fn forget(&self, namespace: &str, id: &str) {
+        // It is bounded all the same.
+        drop(fs::remove_file(self.directory.join(namespace).join(id)));
+    }
+}
+
+fn write(directory: &Path, id: &str, kept: &Kept) -> io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)?;
+    let bytes = serde_json::to_vec(kept)?;
+    let mut options = fs::OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(directory.join(id))?;
+    file.write_all(&bytes)?;
+    file.sync_all()
+}
+
+fn prune(directory: &Path) -> io::Result<()> {
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let found = entry.metadata()?;
+        entries.push((found.modified()?, found.len(), entry.path()));
+    }
+    entries.sort();
+    let mut bytes: u64 = entries.iter().map(|(_, bytes, _)| bytes).sum();
+    let mut count = entries.len();
+    for (_, of_it, path) in entries {
+        if count <= ENTRIES_MAX && bytes <= BYTES_MAX {
+            break;
+        }
+        match fs::remove_file(path) {
+            // Another process of the server has made room, too.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        (count, bytes) = (count - 1, bytes - of_it);
+    }
+    Ok(())
+}
+
+fn fault(error: &io::Error) -> RequestError {
+    RequestError::new(
+        ErrorCode::StoreFault,
+        format!("what the file was before cannot be kept: {error}."),
+        "Give the state directory room.",
+    )
+}

@@ -1,0 +1,544 @@
+//! From an allowed command to the walls that it runs behind: which files exist for it, what it may do with them, whose
+//! process it is. Everything is opened here, once; what is made from it is plain data and descriptors.
+
+use crate::{
+    directories::{self, Access, OpenFile},
+    files,
+    matching::{Allowed, PathUse},
+    program::{self, Identity, Resolved},
+    rule::{Network, Rules, User, View},
+    spec::{Grant, Mount, Source, Spec, Support},
+    words::escaped,
+};
+use ringfence_jail::{cgroup::Parent, host::UID_BASE};
+use ringfence_types::{ErrorCode, RequestError};
+use std::{
+    fs,
+    os::fd::{AsFd, BorrowedFd},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// What every program needs to start, as far as it is there: read, and never executed but for the program itself.
+const LIBRARIES: [&str; 9] = [
+    "/usr/lib",
+    "/usr/lib32",
+    "/usr/lib64",
+    "/usr/libx32",
+    "/usr/share",
+    "/usr/local/lib",
+    "/usr/local/share",
+    "/lib",
+    "/lib64",
+];
+const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"];
+const SETTINGS: [&str; 6] = [
+    "/etc/group",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/nsswitch.conf",
+    "/etc/passwd",
+    "/etc/alternatives",
+];
+const DEVICES: [&str; 4] = ["/dev/full", "/dev/null", "/dev/urandom", "/dev/zero"];
+/// Of `/proc`, where there is no own one: what shows no process.
+const FACTS: [&str; 6] = [
+    "/proc/cpuinfo",
+    "/proc/filesystems",
+    "/proc/loadavg",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/uptime",
+];
+const OPERANDS_MAX: usize = 16;
+
+/// Where, and for whom, a command runs.
+#[derive(Clone, Debug)]
+pub struct CallContext<'a> {
+    /// The namespace that asks.
+    pub namespace: &'a str,
+    /// The directory of the call; none: `/`, of which nothing is read for that.
+    pub directory: Option<&'a Path>,
+    /// How long the caller waits at most.
+    pub timeout: Duration,
+    /// What walls this host has.
+    pub support: &'a Support,
+    /// Where cgroups are made.
+    pub cgroups: &'a Parent,
+}
+
+/// A command that is ready to run.
+#[derive(Debug)]
+pub struct Command {
+    /// The program.
+    pub program: Resolved,
+    /// The words that it gets.
+    pub arguments: Vec<String>,
+    /// What it can do, for a person: a line each.
+    pub effect: Vec<String>,
+    /// Walls that it needs and this host lacks: it is not run without a person's approval.
+    pub missing: Vec<Wall>,
+    /// When it is ended.
+    pub deadline: Duration,
+    pub(crate) spec: Spec,
+    directory: Option<OpenFile>,
+    operands: Vec<OpenFile>,
+}
+
+/// A wall that a host may lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wall {
+    /// Files and programs by rule.
+    Landlock,
+    /// A root, a network and processes of its own.
+    Namespaces,
+}
+
+impl Wall {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Landlock => "Landlock",
+            Self::Namespaces => "namespaces",
+        }
+    }
+}
+
+/// Opens all that the command needs and makes its walls.
+pub fn prepare(rules: &Rules, allowed: &Allowed, place: &CallContext<'_>) -> Result<Command, RequestError> {
+    let program = program::resolve(&allowed.program, allowed.interpreter.as_deref())?;
+    let directory = place
+        .directory
+        .map(|directory| open_directory(rules, place.namespace, directory))
+        .transpose()?;
+    let operands = operands(rules, allowed, place.namespace)?;
+    let mut walls = Walls {
+        allowed,
+        program: &program,
+        directory: directory.as_ref(),
+        operands: &operands,
+        may_write: directory
+            .as_ref()
+            .is_some_and(|open| may_write(rules, place.namespace, open)),
+        mounts: Vec::new(),
+        grants: Vec::new(),
+        lines: Vec::new(),
+    };
+    walls.build()?;
+    let Walls {
+        mounts,
+        grants,
+        lines,
+        ..
+    } = walls;
+    let deadline = allowed.deadline.min(place.timeout);
+    let root = Path::new("/");
+    let identity = identity(
+        allowed.effect.user,
+        operands.first().map(|(open, _)| open).or(directory.as_ref()),
+    );
+    let mut effect = lines;
+    effect.extend(rest_of_effect(allowed, deadline));
+    let arguments = argv(allowed, &program);
+    let spec = Spec {
+        arguments: arguments.clone(),
+        environment: environment(allowed),
+        directory: directory.as_ref().map_or(root, |open| &open.path).to_owned(),
+        deadline_ms: u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX),
+        namespaces: place.support.namespaces.is_ok(),
+        network: allowed.effect.network == Network::Host,
+        host_view: allowed.effect.view == View::Host,
+        landlock: place.support.landlock,
+        mounts,
+        grants,
+        identity,
+        executes: !allowed.effect.runs.is_empty(),
+        sockets: allowed.effect.socket.is_some(),
+        own_proc: allowed.effect.reads.iter().any(|path| path == "/proc"),
+        cgroups: place.cgroups.clone(),
+    };
+    Ok(Command {
+        missing: missing(allowed, place.support),
+        program,
+        arguments,
+        effect,
+        deadline,
+        spec,
+        directory,
+        operands: operands.into_iter().map(|(open, _)| open).collect(),
+    })
+}
+
+impl Command {
+    /// Ends it earlier than it would be.
+    pub fn shorten(&mut self, timeout: Duration) {
+        self.deadline = self.deadline.min(timeout);
+        self.spec.deadline_ms = u64::try_from(self.deadline.as_millis()).unwrap_or(u64::MAX);
+    }
+
+    /// In the order in which [`Source::Descriptor`] counts them.
+    /// The opened directory of the call, and which it is.
+    pub fn directory(&self) -> Option<(&Path, Identity)> {
+        let open = self.directory.as_ref()?;
+        let identity = Identity {
+            device: open.stat.st_dev,
+            inode: open.stat.st_ino,
+        };
+        Some((&open.path, identity))
+    }
+
+    /// The files of the directory that words of the command name, with their first mebibyte: what they hold is part of
+    /// what a person approves.
+    pub fn named_files(&self) -> Vec<(String, Vec<u8>)> {
+        let Some(open) = &self.directory else {
+            return Vec::new();
+        };
+        let read = |word: &String| {
+            let below = Path::new(word);
+            let below = below.strip_prefix(&open.path).unwrap_or(below);
+            let bytes = directories::read_below(open, below)?;
+            Some((word.clone(), bytes))
+        };
+        self.arguments
+            .iter()
+            .skip(1)
+            .filter_map(read)
+            .take(OPERANDS_MAX)
+            .collect()
+    }
+
+    pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        let runs = self.program.interpreter.as_deref().unwrap_or(&self.program);
+        let mut all = vec![runs.handle.as_fd(), self.program.handle.as_fd()];
+        // A place of its own, whatever the call has.
+        all.push(
+            self.directory
+                .as_ref()
+                .map_or(runs.handle.as_fd(), |open| open.handle.as_fd()),
+        );
+        all.extend(self.operands.iter().map(|open| open.handle.as_fd()));
+        all
+    }
+}
+
+const RUNS: usize = 0;
+const PROGRAM: usize = 1;
+const DIRECTORY: usize = 2;
+const OPERANDS: usize = 3;
+
+fn open_directory(rules: &Rules, namespace: &str, path: &Path) -> Result<OpenFile, RequestError> {
+    let found = directories::open(&rules.directories, namespace, path, Access::Read)?;
+    if let Some(closed) = rules.directories.closed_below(&found.path, namespace) {
+        return Err(RequestError::new(
+            ErrorCode::PolicyDenied,
+            format!(
+                "{} holds {}, which is not open here.",
+                escaped(&found.path.to_string_lossy()),
+                escaped(&closed.to_string_lossy())
+            ),
+            "Name a directory beside it.",
+        ));
+    }
+    match found.is_directory() {
+        true => Ok(found),
+        false => Err(RequestError::invalid(
+            format!("{} is not a directory.", escaped(&path.to_string_lossy())),
+            "Name a directory for the command to work in.",
+        )),
+    }
+}
+
+fn may_write(rules: &Rules, namespace: &str, open: &OpenFile) -> bool {
+    let rule = rules.directories.rule_of(&open.path, namespace, Access::Write);
+    rule.is_some()
+}
+
+/// The files that the directory rules admit, each opened once.
+fn operands(
+    rules: &Rules,
+    allowed: &Allowed,
+    namespace: &str,
+) -> Result<Vec<(OpenFile, PathUse)>, RequestError> {
+    if allowed.paths.len() > OPERANDS_MAX {
+        return Err(RequestError::invalid(
+            format!("the command has more than {OPERANDS_MAX} paths."),
+            "Give it fewer at once.",
+        ));
+    }
+    let open = |(at, wanted): &(usize, PathUse)| {
+        let path = Path::new(&allowed.arguments[*at]);
+        let access = match wanted {
+            PathUse::Read => Access::Read,
+            PathUse::List => Access::List,
+        };
+        let found = directories::open(&rules.directories, namespace, path, access)?;
+        match (wanted, found.is_directory()) {
+            (PathUse::Read, true) => Err(RequestError::invalid(
+                format!("{} is a directory.", escaped(&path.to_string_lossy())),
+                "Name a file.",
+            )),
+            (PathUse::Read, false) => {
+                files::refuse_key_in(&found)?;
+                Ok((found, *wanted))
+            }
+            (PathUse::List, _) => Ok((found, *wanted)),
+        }
+    };
+    let opened: Vec<(OpenFile, PathUse)> = allowed.paths.iter().map(open).collect::<Result<_, _>>()?;
+    let lies_in =
+        |one: &OpenFile, other: &OpenFile| one.path != other.path && one.path.starts_with(&other.path);
+    let mut all = opened.iter().map(|(open, _)| open);
+    match all.find(|one| opened.iter().any(|(other, _)| lies_in(one, other))) {
+        None => Ok(opened),
+        Some(inner) => Err(RequestError::invalid(
+            format!(
+                "{} lies in another path of the command.",
+                escaped(&inner.path.to_string_lossy())
+            ),
+            "Ask for one of them at a time.",
+        )),
+    }
+}
+
+fn argv(allowed: &Allowed, program: &Resolved) -> Vec<String> {
+    let path = |path: &Path| path.to_string_lossy().into_owned();
+    let mut words = match &program.interpreter {
+        // By its path, since interpreters look for their libraries beside it.
+        Some(interpreter) => {
+            let mut words = vec![path(&interpreter.path)];
+            words.extend(allowed.interpreter_words.iter().cloned());
+            words.push(path(&program.path));
+            words
+        }
+        None => vec![allowed.program.rsplit('/').next().unwrap_or_default().to_owned()],
+    };
+    words.extend(allowed.arguments.iter().cloned());
+    words
+}
+
+/// Nothing of the server's.
+fn environment(allowed: &Allowed) -> Vec<(String, String)> {
+    let usual = [
+        ("HOME", "/nonexistent"),
+        ("LANG", "C.UTF-8"),
+        ("LC_ALL", "C.UTF-8"),
+        ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+        ("TERM", "dumb"),
+        ("TZ", ":/etc/localtime"),
+    ];
+    let usual = usual
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let is_usual = |(name, _): &(String, String)| !allowed.environment.contains_key(name);
+    let own = allowed.environment.clone();
+    usual.filter(is_usual).chain(own).collect()
+}
+
+/// The server's user, unless that is root.
+fn identity(user: User, first: Option<&OpenFile>) -> Option<(u32, u32)> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let own = UID_BASE - 1;
+    Some(match (user, first) {
+        (User::Root, _) => (0, 0),
+        (User::Owner, Some(open)) => (open.stat.st_uid, open.stat.st_gid),
+        (User::Own | User::Owner, _) => (own, own),
+    })
+}
+
+fn missing(allowed: &Allowed, support: &Support) -> Vec<Wall> {
+    let effect = &allowed.effect;
+    let needs = effect.socket.is_some() || !effect.runs.is_empty() || effect.view == View::Host;
+    let mut missing = Vec::new();
+    if !support.landlock {
+        missing.push(Wall::Landlock);
+    }
+    if support.namespaces.is_err() && needs {
+        missing.push(Wall::Namespaces);
+    }
+    missing
+}
+
+fn rest_of_effect(allowed: &Allowed, deadline: Duration) -> Vec<String> {
+    let effect = &allowed.effect;
+    let network = match (effect.network, &effect.socket) {
+        (Network::Host, _) => "network: the host's".to_owned(),
+        (Network::None, Some(socket)) => format!("network: none but the socket {}", socket.display()),
+        (Network::None, None) => "network: none".to_owned(),
+    };
+    let user = match (rustix::process::geteuid().is_root(), effect.user) {
+        (false, _) => "the server's user",
+        (true, User::Own) => "a user who owns nothing",
+        (true, User::Owner) => "the owner of what it looks at, without capabilities",
+        (true, User::Root) => "root, without capabilities",
+    };
+    vec![
+        network,
+        format!("runs as: {user}"),
+        format!(
+            "ended after: {} s, with all that it has started",
+            deadline.as_secs()
+        ),
+    ]
+}
+
+struct Walls<'a> {
+    allowed: &'a Allowed,
+    program: &'a Resolved,
+    directory: Option<&'a OpenFile>,
+    operands: &'a [(OpenFile, PathUse)],
+    may_write: bool,
+    mounts: Vec<Mount>,
+    grants: Vec<(Source, Grant)>,
+    lines: Vec<String>,
+}
+
+impl Walls<'_> {
+    fn build(&mut self) -> Result<(), RequestError> {
+        for path in SYSTEM {
+            self.mount(Source::Path(path.into()), path.into(), Grant::Run);
+        }
+        for path in LIBRARIES {
+            self.grant(path.into(), Grant::View);
+        }
+        for path in SETTINGS {
+            self.mount(Source::Path(path.into()), path.into(), Grant::View);
+            self.grant(path.into(), Grant::View);
+        }
+        for path in DEVICES {
+            self.mount(Source::Path(path.into()), path.into(), Grant::Device);
+            self.grant(path.into(), Grant::Device);
+        }
+        self.programs();
+        let (mut reads, mut writes) = (Vec::new(), Vec::new());
+        for word in &self.allowed.effect.reads.clone() {
+            reads.push(self.path(word, Grant::View)?);
+        }
+        for word in &self.allowed.effect.writes.clone() {
+            match word.as_str() {
+                "directory" if !self.may_write => {}
+                word => writes.push(self.path(word, Grant::Keep)?),
+            }
+        }
+        if let Some(socket) = &self.allowed.effect.socket {
+            self.see(socket, Grant::Keep);
+        }
+        let all = |paths: Vec<String>| match paths
+            .into_iter()
+            .filter(|path| !path.is_empty())
+            .collect::<Vec<_>>()
+        {
+            none if none.is_empty() => "nothing".to_owned(),
+            some => some.join(", "),
+        };
+        let runs = self
+            .allowed
+            .effect
+            .runs
+            .iter()
+            .map(|path| path.display().to_string());
+        self.lines
+            .push(format!("reads: {} (and the system's libraries)", all(reads)));
+        self.lines.push(format!("writes: {}", all(writes)));
+        self.lines.push(format!("starts: {}", all(runs.collect())));
+        Ok(())
+    }
+
+    /// The program, what runs it, its loader, and what it may start.
+    fn programs(&mut self) {
+        let executed = [
+            (Some(self.program), PROGRAM),
+            (self.program.interpreter.as_deref(), RUNS),
+        ];
+        for (program, number) in executed {
+            let Some(program) = program else { continue };
+            let is_script = number == PROGRAM && self.program.interpreter.is_some();
+            let grant = if is_script { Grant::View } else { Grant::Run };
+            self.mount(Source::Descriptor(number), program.path.clone(), Grant::Run);
+            self.grants.push((Source::Descriptor(number), grant));
+            if let Some(loader) = &program.loader {
+                self.see(loader, Grant::Run);
+            }
+        }
+        for path in &self.allowed.effect.runs.clone() {
+            self.see(path, Grant::Run);
+        }
+    }
+
+    /// What a word of a rule means, and how a person reads it.
+    fn path(&mut self, word: &str, grant: Grant) -> Result<String, RequestError> {
+        match word {
+            "directory" => {
+                let Some(open) = self.directory else {
+                    return Ok(String::new());
+                };
+                let path = open.path.clone();
+                self.mount(Source::Descriptor(DIRECTORY), path.clone(), grant);
+                self.grants.push((Source::Descriptor(DIRECTORY), grant));
+                Ok(escaped(&path.to_string_lossy()))
+            }
+            "operands" => {
+                let mut shown = Vec::new();
+                for (number, (open, wanted)) in self.operands.iter().enumerate() {
+                    let grant = match wanted {
+                        PathUse::Read => Grant::View,
+                        PathUse::List => Grant::List,
+                    };
+                    let source = Source::Descriptor(OPERANDS + number);
+                    self.mounts
+                        .push(Mount::new(source.clone(), open.path.clone(), Grant::View));
+                    // Of a file that is only listed nothing is read.
+                    if grant == Grant::View || open.is_directory() {
+                        self.grants.push((source, grant));
+                    }
+                    shown.push(escaped(&open.path.to_string_lossy()));
+                }
+                Ok(shown.join(", "))
+            }
+            "/proc" => {
+                // Where there is an own one, the child grants that.
+                for path in FACTS {
+                    self.grant(path.into(), Grant::View);
+                }
+                Ok("/proc of its own".to_owned())
+            }
+            path if path.starts_with('/') => {
+                self.see(Path::new(path), grant);
+                Ok(path.to_owned())
+            }
+            other => Err(RequestError::new(
+                ErrorCode::InvalidConfiguration,
+                format!("`{other}` is not a path of an effect."),
+                "Write `directory`, `operands` or an absolute path.",
+            )),
+        }
+    }
+
+    fn see(&mut self, path: &Path, grant: Grant) {
+        self.mount(Source::Path(path.to_owned()), path.to_owned(), grant);
+        self.grant(path.to_owned(), grant);
+    }
+
+    /// Where it is and, if a link leads there, where the link is.
+    fn mount(&mut self, source: Source, target: PathBuf, grant: Grant) {
+        let real = target.canonicalize().ok();
+        if let Source::Path(path) = &source
+            && !path.exists()
+        {
+            return;
+        }
+        if let Some(real) =
+            real.filter(|real| *real != target && !SYSTEM.iter().any(|path| target == Path::new(path)))
+        {
+            self.mounts.push(Mount::new(source.clone(), real, grant));
+        }
+        self.mounts.push(Mount::new(source, target, grant));
+    }
+
+    fn grant(&mut self, path: PathBuf, grant: Grant) {
+        if fs::metadata(&path).is_ok() {
+            self.grants.push((Source::Path(path), grant));
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Files of the host by rule.
+
+use crate::world::{SECRET, World, is_root, words};
+use ringfence_host::{Content, Rules, Undo, UndoStore, Writing, load};
+use ringfence_types::ErrorCode;
+use std::{
+    fs,
+    os::unix::{
+        fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink},
+        net::UnixListener,
+    },
+    path::Path,
+};
+
+const NOW: Writing = Writing::Now;
+
+fn write(rules: &Rules, path: &Path, bytes: &[u8], write: Writing) -> Result<Undo, ErrorCode> {
+    let content = Content { bytes, write };
+    let written = rules.write_file("default", path, content);
+    written.map(|written| written.undo).map_err(|error| error.code)
+}
+
+/// claim: [HOST-5]
+pub fn files_are_read_listed_and_written_by_rule() {
+    let world = World::new("files");
+    let at = |name: &str| world.directory.join(name);
+    fs::write(at("f"), "content\n").unwrap();
+    fs::create_dir(at("inner")).unwrap();
+    fs::write(at("inner/g"), "deep\n").unwrap();
+    let rules = world.rules();
+    let read = |path: &Path| rules.read_file("default", path).map_err(|error| error.code);
+    assert_eq!(read(&at("f")).unwrap().bytes, b"content\n");
+    assert_eq!(read(&at("inner/g")).unwrap().bytes, b"deep\n");
+    let (entries, is_cut) = rules.list_directory("default", &world.directory).unwrap();
+    let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+    assert_eq!((names, is_cut), (vec!["bin", "evil", "f", "inner"], false));
+
+    by_the_wrong_way(&world, &rules);
+    by_access(&world);
+}
+
+/// By a link, a hard link, a way up, a special file, a secret's place or name: to read, to list and to write.
+fn by_the_wrong_way(world: &World, rules: &Rules) {
+    let at = |name: &str| world.directory.join(name);
+    let read = |path: &Path| rules.read_file("default", path).map_err(|error| error.code);
+    let _socket = lay(world);
+    let up = at("../secret/secret");
+    let names = [
+        "link",
+        "way/secret",
+        "hard",
+        "proc/self/environ",
+        "fifo",
+        "socket",
+        ".env",
+        "id_ed25519",
+        "x.pem",
+        "credentials.json",
+        "plain-name",
+        ".ssh/config",
+    ];
+    for path in names
+        .iter()
+        .map(|name| at(name))
+        .chain([up, world.secret.clone(), "/etc/passwd".into()])
+    {
+        let before = fs::symlink_metadata(&path)
+            .ok()
+            .map(|found| (found.ino(), found.len()));
+        let refused = read(&path).unwrap_err();
+        assert!(
+            [
+                ErrorCode::PolicyDenied,
+                ErrorCode::InvalidArgument,
+                ErrorCode::NotFound
+            ]
+            .contains(&refused),
+            "{path:?}: {refused}"
+        );
+        let refused = write(rules, &path, b"overwritten", NOW).unwrap_err();
+        assert!(
+            [
+                ErrorCode::PolicyDenied,
+                ErrorCode::InvalidArgument,
+                ErrorCode::NotFound
+            ]
+            .contains(&refused),
+            "{path:?}: {refused}"
+        );
+        assert_eq!(
+            fs::symlink_metadata(&path)
+                .ok()
+                .map(|found| (found.ino(), found.len())),
+            before,
+            "{path:?}"
+        );
+    }
+    assert_eq!(fs::read_to_string(&world.secret).unwrap(), format!("{SECRET}\n"));
+    for path in [
+        at("way"),
+        at("proc"),
+        at(".ssh"),
+        "/etc".into(),
+        world.base.clone(),
+    ] {
+        assert!(rules.list_directory("default", &path).is_err(), "{path:?}");
+    }
+}
+
+/// What leads elsewhere, or is no file.
+fn lay(world: &World) -> UnixListener {
+    let at = |name: &str| world.directory.join(name);
+    symlink(&world.secret, at("link")).unwrap();
+    symlink(world.secret.parent().unwrap(), at("way")).unwrap();
+    fs::hard_link(&world.secret, at("hard")).unwrap();
+    symlink("/proc", at("proc")).unwrap();
+    let fifo = std::process::Command::new("mkfifo")
+        .arg(at("fifo"))
+        .status()
+        .unwrap();
+    assert!(fifo.success() && fs::metadata(at("fifo")).unwrap().file_type().is_fifo());
+    for name in [".env", "id_ed25519", "x.pem", "credentials.json"] {
+        fs::write(at(name), SECRET).unwrap();
+    }
+    fs::write(at("plain-name"), "x\n-----BEGIN RSA PRIVATE KEY-----\n").unwrap();
+    fs::create_dir(at(".ssh")).unwrap();
+    UnixListener::bind(at("socket")).unwrap()
+}
+
+/// Reading is not listing or writing, one namespace is not another, and the longest rule counts.
+fn by_access(world: &World) {
+    let at = |name: &str| world.directory.join(name);
+    let text = world.fill(
+        "default_rules: false\ndirectories:\n  - {path: $D, access: [read], namespaces: [team-*]}\n  - {path: $D/inner, access: [write]}\n",
+    );
+    let rules = load(Some((Path::new("rules"), &text))).unwrap();
+    assert!(rules.read_file("team-a", &at("f")).is_ok());
+    assert!(rules.read_file("default", &at("f")).is_err());
+    assert!(rules.list_directory("team-a", &world.directory).is_err());
+    let content = Content {
+        bytes: b"x",
+        write: NOW,
+    };
+    assert!(rules.write_file("team-a", &at("f"), content).is_err());
+    assert!(rules.write_file("team-a", &at("inner/new"), content).is_ok());
+    for bad in ["/", "/proc/self", "relative", "/nonexistent-x"] {
+        let text = format!("directories: [{{path: {bad}, access: [read]}}]");
+        assert!(load(Some((Path::new("rules"), &text))).is_err(), "{bad}");
+    }
+}
+
+/// claim: [HOST-6]
+pub fn a_write_keeps_owner_and_mode_and_is_taken_back() {
+    let world = World::new("undo");
+    let path = world.directory.join("f");
+    fs::write(&path, "one\ntwo\n").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    if is_root() {
+        std::os::unix::fs::chown(&path, Some(12345), Some(23456)).unwrap();
+    }
+    let facts = |path: &Path| {
+        let found = fs::metadata(path).unwrap();
+        (found.mode() & 0o7777, found.uid(), found.gid())
+    };
+    let (before, rules) = (facts(&path), world.rules());
+    let shown = rules
+        .write_file(
+            "default",
+            &path,
+            Content {
+                bytes: b"one\n2\n",
+                write: Writing::Preview,
+            },
+        )
+        .unwrap();
+    assert!(shown.diff.contains("-two\n+2\n"), "{}", shown.diff);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "one\ntwo\n");
+    let undo = write(&rules, &path, b"one\n2\n", NOW).unwrap();
+    assert_eq!(
+        (fs::read_to_string(&path).unwrap().as_str(), facts(&path)),
+        ("one\n2\n", before)
+    );
+    assert_eq!(
+        fs::read_dir(&world.directory).unwrap().count(),
+        3,
+        "a temporary file is left"
+    );
+
+    kept(&world, &undo);
+    rules.undo_write("default", &undo).unwrap();
+    assert_eq!(
+        (fs::read_to_string(&path).unwrap().as_str(), facts(&path)),
+        ("one\ntwo\n", before)
+    );
+    // What somebody has changed since is not put back.
+    let undo = write(&rules, &path, b"mine\n", NOW).unwrap();
+    fs::write(&path, "theirs\n").unwrap();
+    assert_eq!(
+        rules.undo_write("default", &undo).unwrap_err().code,
+        ErrorCode::Conflict
+    );
+    // A new file is taken back by removing it.
+    let new = world.directory.join("new");
+    let undo = write(&rules, &new, b"x", NOW).unwrap();
+    rules.undo_write("default", &undo).unwrap();
+    assert!(!new.exists());
+    assert!(write(&rules, &path, &vec![0; (1 << 20) + 1], NOW).is_err());
+}
+
+/// The store of what files were gives one back to its namespace, and is bounded.
+fn kept(world: &World, undo: &Undo) {
+    let store = UndoStore::below(&world.base);
+    let id = store.keep("default", undo, 7).unwrap();
+    assert_eq!(store.find("default", &id).unwrap(), *undo);
+    for (namespace, id) in [
+        ("other", id.as_str()),
+        ("default", "00000008"),
+        ("default", "../secret/secret"),
+        ("default", ""),
+    ] {
+        assert_eq!(
+            store.find(namespace, id).unwrap_err().code,
+            ErrorCode::NotFound,
+            "{id}"
+        );
+    }
+    // The store is bounded.
+    for number in 100..320 {
+        store.keep("default", undo, number).unwrap();
+    }
+    let kept = fs::read_dir(world.base.join("host-undo/default")).unwrap();
+    assert!(kept.count() <= 100);
+}
+
+/// What decides about rules is not opened, a narrower rule takes away, who may only write does not read, and commands are
+/// held to the same.
+/// claim: [HOST-5]
+pub fn rules_are_not_reached_around() {
+    let world = World::new("around");
+    let at = |name: &str| world.directory.join(name);
+    fs::create_dir_all(at("inner")).unwrap();
+    fs::create_dir_all(at("only")).unwrap();
+    for name in ["inner/f", "only/f", "config.yaml"] {
+        fs::write(at(name), format!("{SECRET}\n")).unwrap();
+    }
+    fs::write(at("key"), "-----BEGIN PRIVATE KEY-----\n").unwrap();
+    let mut rules = world.rules_with(
+        "  - {path: $D/inner, access: [read], namespaces: [team-b]}\n  - {path: $D/only, access: [write]}\n",
+    );
+    rules.guard([at("config.yaml")]);
+    assert!(rules.read_file("default", &at("config.yaml")).is_err());
+    assert!(write(&rules, &at("config.yaml"), b"x", NOW).is_err());
+    assert!(rules.read_file("default", &at("inner/f")).is_err());
+    assert!(write(&rules, &at("inner/f"), b"x", NOW).is_err());
+    assert!(rules.read_file("team-b", &at("inner/f")).is_ok());
+    let content = Content {
+        bytes: b"",
+        write: Writing::Preview,
+    };
+    let shown = rules.write_file("default", &at("only/f"), content).unwrap();
+    assert!(!shown.diff.contains(SECRET), "{}", shown.diff);
+    // A command would see all of the directory.
+    let allowed = rules.judge(&words("git status")).unwrap();
+    let error = world.run(&rules, &allowed, 5).unwrap_err();
+    assert!(error.contains("which is not open here"), "{error}");
+    by_commands();
+}
+
+/// Operands pass the same policy as the tools for files.
+fn by_commands() {
+    let world = World::new("operands");
+    let at = |name: &str| world.directory.join(name).display().to_string();
+    fs::write(at("key"), "-----BEGIN PRIVATE KEY-----\n").unwrap();
+    fs::write(at("f"), "content\n").unwrap();
+    let mut rules = world.rules();
+    let run = |rules: &Rules, command: String| {
+        let allowed = rules.judge(&words(&command)).unwrap();
+        world.run(rules, &allowed, 10)
+    };
+    assert_eq!(
+        run(&rules, format!("cat {} {0}", at("f"))).unwrap().stdout.bytes,
+        b"content\ncontent\n"
+    );
+    let refused = |rules: &Rules, command: String, why: &str| {
+        let error = run(rules, command).unwrap_err();
+        assert!(error.contains(why), "{why}: {error}");
+    };
+    refused(&rules, format!("cat {}", at("key")), "private key");
+    refused(&rules, format!("ls {} {}", at("."), at("bin")), "lies in another");
+    refused(&rules, format!("cat {}", at("bin/../f")), "`..`");
+    rules.guard([world.directory.join("f")]);
+    refused(&rules, format!("cat {}", at("f")), "not open here");
+}

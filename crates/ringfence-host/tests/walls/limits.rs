@@ -1,0 +1,174 @@
+//! What a command has around it, and how it ends.
+
+use crate::world::{World, text, words};
+use ringfence_host::{Ending, Outcome};
+use std::{
+    fs,
+    io::{Read, Write},
+    os::unix::net::UnixListener,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A rule for python3 with this effect, and its program.
+fn python(world: &World, effect: &str, code: &str) -> Result<Outcome, String> {
+    fs::write(world.directory.join("program.py"), world.fill(code)).unwrap();
+    let rules = world.rules_with(&format!(
+        "programs:\n  - program: python3\n    why: a test\n    deadline_seconds: 3\n    effect: {effect}\n    forms:\n      - rule: python\n        operands: {{kind: path_read, min: 1, max: 1}}\n        separator: false\n        match: [python3 /x]\n        refuse: [python3 -c x]\n"
+    ));
+    let command = world.fill("python3 $D/program.py");
+    let allowed = rules.judge(&words(&command)).unwrap();
+    world.run(&rules, &allowed, 10)
+}
+
+const BASIC: &str = "{reads: [operands, directory, /proc], runs: [/usr/bin, /bin]}";
+
+/// claim: [HOST-3]
+pub fn a_command_has_nothing_of_the_servers() {
+    let world = World::new("surroundings");
+    let outcome = python(
+        &world,
+        BASIC,
+        r#"
+import os, socket, sys
+print('env', sorted(os.environ))
+print('fds', sorted(int(fd) for fd in os.listdir('/proc/self/fd')))
+print('tty', [os.isatty(fd) for fd in (0, 1, 2)], repr(sys.stdin.read()))
+status = dict(line.split(':', 1) for line in open('/proc/self/status'))
+print('caps', [status[name].strip() for name in ('CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb', 'NoNewPrivs', 'Seccomp')])
+print('pids', sorted(int(pid) for pid in os.listdir('/proc') if pid.isdigit())[:4])
+for family in (socket.AF_UNIX, socket.AF_INET, socket.AF_NETLINK):
+    try:
+        socket.socket(family); print('socket', family)
+    except OSError as error:
+        print('no socket', error.errno)
+for path in ('/etc/shadow', '$S', '/root', '/run', '/var/run/docker.sock'):
+    print(path, os.path.exists(path))
+for path in ('$D/made', '/tmp/made', '/usr/made'):
+    try:
+        open(path, 'w'); print('made', path)
+    except OSError as error:
+        print('not made')
+"#,
+    )
+    .unwrap();
+    let told = text(&outcome.stdout.bytes);
+    assert_eq!(
+        outcome.ending,
+        Ending::Code(0),
+        "{told}{}",
+        text(&outcome.stderr.bytes)
+    );
+    for wanted in [
+        "env ['HOME', 'LANG', 'LC_ALL', 'PATH', 'TERM', 'TZ']",
+        "fds [0, 1, 2, 3]",
+        "tty [False, False, False] ''",
+        "caps ['0000000000000000', '0000000000000000', '0000000000000000', '0000000000000000', '0000000000000000', '1', '2']",
+        "pids [2]",
+        "no socket 97\nno socket 97\nno socket 97",
+        "/etc/shadow False",
+        "not made\nnot made\nnot made",
+    ] {
+        assert!(told.contains(wanted), "{wanted}\n{told}");
+    }
+    assert!(!told.contains("True"), "{told}");
+}
+
+/// With a deadline, with what it left in the background, and with a flood.
+/// claim: [HOST-3]
+pub fn a_command_ends_with_all_that_it_has_started() {
+    let world = World::new("ends");
+    let begun = Instant::now();
+    let outcome = python(
+        &world,
+        BASIC,
+        r#"
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execv('/bin/sleep', ['ringfence-left-behind', '600'])
+    os._exit(0)
+print('begun', flush=True)
+time.sleep(600)
+"#,
+    )
+    .unwrap();
+    assert_eq!(outcome.ending, Ending::Timeout, "{}", text(&outcome.stderr.bytes));
+    assert_eq!(text(&outcome.stdout.bytes), "begun\n");
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert_eq!(processes_named("ringfence-left-behind"), 0);
+    // One that ends by itself leaves nothing either.
+    let outcome = python(
+        &world,
+        BASIC,
+        "import os\nif os.fork() == 0:\n    os.setsid()\n    os.execv('/bin/sleep', ['ringfence-left-behind', '600'])\nprint('over')\n",
+    )
+    .unwrap();
+    assert_eq!(outcome.ending, Ending::Code(0));
+    assert_eq!(processes_named("ringfence-left-behind"), 0);
+    // What floods its output is cut, counted, and ended by the clock.
+    let outcome = python(
+        &world,
+        BASIC,
+        "import os\nwhile True: os.write(1, b'x' * 65536)\n",
+    )
+    .unwrap();
+    assert_eq!(
+        (outcome.ending, outcome.stdout.bytes.len()),
+        (Ending::Timeout, 1 << 20)
+    );
+    assert!(outcome.stdout.total > 1 << 20);
+    // One that takes too many processes is stopped by their number.
+    let outcome = python(
+        &world,
+        BASIC,
+        "import os, time\nfor n in range(5000):\n    try:\n        if os.fork() == 0: time.sleep(60); os._exit(0)\n    except OSError: print('stopped', n < 1000); break\nelse: print('never')\n",
+    )
+    .unwrap();
+    assert!(
+        text(&outcome.stdout.bytes).contains("stopped True"),
+        "{outcome:?}"
+    );
+}
+
+fn processes_named(name: &str) -> usize {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    lines.filter(|line| text(line).contains(name)).count()
+}
+
+/// Of two sockets in one directory the named one is reached, and the other is not there.
+/// claim: [HOST-3]
+pub fn only_the_named_socket_is_there() {
+    let world = World::new("socket");
+    let listen = |name: &str| -> PathBuf {
+        let path = world.base.join("open").join(name);
+        let listener = UnixListener::bind(&path).unwrap();
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                drop(stream.write_all(b"hello"));
+                drop(stream.read(&mut [0; 16]));
+            }
+        });
+        path
+    };
+    let (named, other) = (listen("named"), listen("other"));
+    let code = format!(
+        "import socket\nfor path in ('{}', '{}'):\n    s = socket.socket(socket.AF_UNIX)\n    try:\n        s.connect(path); print(s.recv(9))\n    except OSError as error: print(type(error).__name__)\ntry:\n    socket.socket(socket.AF_INET); print('inet')\nexcept OSError as error: print('no inet')\n",
+        named.display(),
+        other.display()
+    );
+    let effect = format!("{{reads: [operands], socket: {}, user: root}}", named.display());
+    let outcome = python(&world, &effect, &code).unwrap();
+    assert_eq!(
+        text(&outcome.stdout.bytes),
+        "b'hello'\nFileNotFoundError\nno inet\n",
+        "{}",
+        text(&outcome.stderr.bytes)
+    );
+    assert!(Path::new(&other).exists());
+}
