@@ -2,7 +2,9 @@
 //! No second look-up happens between judging and dialling, so there is nothing to change in between.
 
 use crate::{
-    Destination, Host, Limits, RefusalRule, Rules, Why, dialer::Dialer, refusal::Refusal,
+    Destination, Host, Limits, RefusalRule, Rules, Why,
+    dialer::{Dialer, Purpose},
+    refusal::Refusal,
     resolve::ResolveError,
 };
 use ringfence_types::Reach;
@@ -25,6 +27,7 @@ const TRY_MIN: Duration = Duration::from_secs(2);
 /// Connects to a destination that rules allow. The address is the one that was judged.
 pub(crate) async fn dial(
     dialer: &Dialer,
+    purpose: Purpose,
     rules: &Rules,
     to: &Destination,
 ) -> Result<(TcpStream, IpAddr), Refusal> {
@@ -39,7 +42,8 @@ pub(crate) async fn dial(
                 .map_err(|_| unreachable(to, "the resolver did not answer in time"))?
                 .map_err(|error| unresolved(to, &error))?;
             // Where the operator has named the service, or the address and its port, it may be a private one.
-            let named = dialer.may_be_private(name, to.port);
+            let named = dialer.may_be_private(name, to.port)
+                && (purpose == Purpose::Programs || rules.name_it(name, to.port));
             judged(to, found, |address| {
                 // A name never makes a metadata service of this machine reachable; its address, named by itself, does.
                 (named && Reach::of(address) != Reach::Metadata)

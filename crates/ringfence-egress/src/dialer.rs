@@ -33,6 +33,15 @@ pub struct Limits {
     pub hello: Duration,
 }
 
+/// Whose connections they are, which decides what stands in for a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    Programs,
+    /// The web tools. `*` in their rules means public hosts only: a service that may be private has to be named. And a
+    /// browser always sends the extension of Encrypted Client Hello, so its name in clear counts.
+    Web,
+}
+
 #[derive(Clone, Debug)]
 pub struct DialerSettings {
     /// Resolvers; empty: those of the host, its hosts file first.

@@ -50,7 +50,7 @@ impl DnsServer {
     }
 
     /// One query. None: it gets no answer.
-    fn answer(&self, query: &[u8], transport: Transport) -> Option<Vec<u8>> {
+    pub(crate) fn answer(&self, query: &[u8], transport: Transport) -> Option<Vec<u8>> {
         let paced = self.pace.lock().unwrap_or_else(PoisonError::into_inner).allows();
         if !paced {
             let what = format!("more than {PER_SECOND} names a second were asked for");
@@ -112,18 +112,20 @@ impl DnsServer {
             match accepted {
                 Ok((stream, _)) => {
                     pause = PAUSE_FIRST;
-                    if let Ok(permit) = self.connections.clone().try_acquire_owned() {
-                        let dns_server = self.clone();
-                        connections.spawn(async move {
-                            drop(dns_server.converse(stream).await);
-                            drop(permit);
-                        });
-                    }
+                    connections.spawn(self.clone().serve_connection(stream));
                 }
                 Err(error) => pause = recover(&self.sandbox, &error, pause).await,
             }
         }
         connections.shutdown().await;
+    }
+
+    /// One connection, unless there are too many.
+    pub(crate) async fn serve_connection(self: Arc<Self>, stream: TcpStream) {
+        if let Ok(permit) = self.connections.clone().try_acquire_owned() {
+            drop(self.converse(stream).await);
+            drop(permit);
+        }
     }
 
     /// One connection: length, query, length, answer (RFC 7766).

@@ -5,6 +5,7 @@ use crate::{
     ClientHello, Destination, Host, NoIdentity, Progress, RefusalRule,
     connection::{ConnState, Connection, Mode, check_connection, not_inspected},
     destination::{HTTP_PORT, TLS_PORT},
+    dialer::Purpose,
     http::{self, Next, linger},
     inspect::{self, InspectedTls},
     refusal::Refusal,
@@ -132,7 +133,7 @@ async fn approach(
     match greeting(&mut client.stream, &mut client.read, to, limit).await? {
         Greeting::Nothing => Ok(Onward::Nothing),
         Greeting::Tls(hello) => {
-            agrees(&hello, to).map_err(Stop::Alert)?;
+            agrees(connection.sandbox.purpose, &hello, to).map_err(Stop::Alert)?;
             // On the port of HTTP approval was not asked for yet.
             let mode = connection.check_or_ask(to).await.map_err(Stop::Alert)?;
             match read(mode) {
@@ -211,7 +212,7 @@ async fn both_ways(
     let (mut upstream_says, mut upstream_hears) = ends.upstream.stream.split();
     let out = async {
         if let Greeting::Tls(hello) = later_greeting(&mut client_says, &mut read, to, limit).await? {
-            agrees(&hello, to).map_err(Stop::Alert)?;
+            agrees(connection.sandbox.purpose, &hello, to).map_err(Stop::Alert)?;
         }
         pass(&read, &mut upstream_hears, meter, Way::Out).await?;
         pump(&mut client_says, &mut upstream_hears, connection, meter, Way::Out).await?;
@@ -282,8 +283,12 @@ async fn more(from: &mut (impl AsyncRead + Unpin), read: &mut Vec<u8>) -> io::Re
 }
 
 /// Whether a TLS handshake is for the host that the connection is for, and for no other that is hidden.
-fn agrees(hello: &ClientHello, to: &Destination) -> Result<(), Refusal> {
-    let (said, hint) = match (hello.identity(), &to.host) {
+fn agrees(purpose: Purpose, hello: &ClientHello, to: &Destination) -> Result<(), Refusal> {
+    let identity = match purpose {
+        Purpose::Programs => hello.identity(),
+        Purpose::Web => hello.name_in_clear(),
+    };
+    let (said, hint) = match (identity, &to.host) {
         (Ok(said), Host::Name(name)) if said == name => return Ok(()),
         // By number there is no name to agree with.
         (Err(NoIdentity::Absent), Host::Address(_)) => return Ok(()),

@@ -4,6 +4,7 @@
 use crate::{
     Destination, Dialer, EgressReport, Host, Names,
     connection::{check_connection, unconnected},
+    forwarded::{self, Forwarded},
     idle::{Idle, Service, ServiceKind, serve_all},
     listener::ListenerKind,
     names::is_inside,
@@ -13,6 +14,7 @@ use crate::{
 use std::{
     collections::BTreeSet,
     fmt, io,
+    net::Ipv4Addr,
     os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -73,7 +75,7 @@ impl fmt::Debug for Lease {
 /// # Errors
 /// A descriptor is not a socket of its kind.
 pub fn open(dialer: &Arc<Dialer>, sockets: Sockets, options: LeaseOptions) -> io::Result<Lease> {
-    let sandbox = SandboxEgress::new(dialer, options);
+    let sandbox = SandboxEgress::new(dialer, options, Names::default());
     let (closing, closed) = watch::channel(());
     let mut idle = Idle::new(vec![
         Service::new(ServiceKind::DnsUdp, sockets.dns_udp)?,
@@ -96,6 +98,34 @@ pub fn open(dialer: &Arc<Dialer>, sockets: Sockets, options: LeaseOptions) -> io
         closing,
         used,
     })
+}
+
+/// Begins to serve a sandbox whose network is elsewhere: its connections are handed over one by one. Its names have
+/// addresses from `base` on. To be called in a runtime.
+pub fn open_forwarded(
+    dialer: &Arc<Dialer>,
+    base: Ipv4Addr,
+    arrivals: mpsc::Receiver<Forwarded>,
+    options: LeaseOptions,
+) -> Lease {
+    let sandbox = SandboxEgress::new(dialer, options, Names::from(base));
+    let (closing, closed) = watch::channel(());
+    // Ports are opened where the network is.
+    let (more, _) = mpsc::unbounded_channel();
+    let (is_used, used) = watch::channel(false);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(forwarded::serve(arrivals, sandbox.clone(), closed, is_used));
+    Lease {
+        sandbox,
+        observer: None,
+        listeners: Mutex::new(Listeners {
+            tasks,
+            more,
+            ports: BTreeSet::new(),
+        }),
+        closing,
+        used,
+    }
 }
 
 impl Lease {

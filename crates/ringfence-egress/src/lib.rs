@@ -10,6 +10,7 @@
 )]
 
 mod approval;
+mod client;
 mod client_hello;
 mod connection;
 mod destination;
@@ -19,6 +20,7 @@ pub mod dns;
 mod dns_server;
 mod events;
 mod forward;
+mod forwarded;
 mod framing;
 mod http;
 mod idle;
@@ -43,13 +45,15 @@ mod upstream;
 mod wire;
 
 pub use approval::{ApprovalFuture, ApprovalHook, NotApproved, Unlisted};
+pub use client::{ClientLease, ClientStream};
 pub use client_hello::{ClientHello, HELLO_BYTES_MAX, HELLO_RECORDS_MAX, NoIdentity, Progress};
 pub use destination::{Destination, DestinationError, Host};
-pub use dialer::{Dialer, DialerSettings, Limits};
+pub use dialer::{Dialer, DialerSettings, Limits, Purpose};
 pub use events::{EgressEvent, EventSink};
+pub use forwarded::Forwarded;
 pub use framing::{FramingError, HEAD_BYTES_MAX, HttpFraming};
 pub use inspection::{BoundSecret, Inspection, PlaceError, SecretPlace, Trust, TrustError};
-pub use lease::{Lease, Sockets, open};
+pub use lease::{Lease, Sockets, open, open_forwarded};
 pub use name::{HostName, NAME_BYTES_MAX, NameError};
 pub use names::{ASKED_MAX, BELOW_MAX, Full, NAMES_MAX, Names, RANDOM_MAX, REFUSED_MAX};
 pub use path::PathError;

@@ -66,7 +66,11 @@ pub(crate) async fn serve(
                     sleep(BREATH).await;
                 }
                 match sandbox.permit() {
-                    Ok(permit) => drop(connections.spawn(welcome(kind, stream, sandbox.clone(), permit))),
+                    Ok(permit) => {
+                        let meant = stream.local_addr();
+                        let arrived = Accepted { kind, meant, stream };
+                        drop(connections.spawn(welcome(arrived, sandbox.clone(), permit)));
+                    }
                     Err(full) => {
                         sandbox.refuse(&full);
                         reset(&stream);
@@ -90,8 +94,20 @@ pub(crate) async fn recover(sandbox: &SandboxEgress, error: &io::Error, pause: D
     (pause * 2).min(PAUSE_MAX)
 }
 
+/// A connection, and the address inside the sandbox at which it was accepted.
+pub(crate) struct Accepted {
+    pub(crate) kind: ListenerKind,
+    pub(crate) meant: io::Result<SocketAddr>,
+    pub(crate) stream: TcpStream,
+}
+
 /// One connection, for as long as it may last.
-async fn welcome(kind: ListenerKind, stream: TcpStream, sandbox: Arc<SandboxEgress>, permit: Permit) {
+pub(crate) async fn welcome(accepted: Accepted, sandbox: Arc<SandboxEgress>, permit: Permit) {
+    let Accepted {
+        kind,
+        meant: address,
+        stream,
+    } = accepted;
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection keeps its delay");
     }
@@ -102,7 +118,7 @@ async fn welcome(kind: ListenerKind, stream: TcpStream, sandbox: Arc<SandboxEgre
                 .run(by_proxy(connection.clone(), Client::new(stream)))
                 .await
         }
-        ListenerKind::Transparent => match stream.local_addr().map(|address| meant(&sandbox, address)) {
+        ListenerKind::Transparent => match address.map(|address| meant(&sandbox, address)) {
             Ok(Ok(to)) => {
                 connection
                     .run(carry(connection.clone(), Client::new(stream), to, None))

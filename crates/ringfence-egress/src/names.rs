@@ -33,19 +33,23 @@ const RANDOM_BITS: f64 = 3.5;
 /// [`RANDOM_BITS`] for a label of nothing but hexadecimal digits, which have four bits per byte at most.
 const RANDOM_BITS_HEX: f64 = 2.5;
 
-/// The first address that is given out; the 256 before it are Ringfence's own.
-const FIRST: u32 = Ipv4Addr::new(198, 18, 1, 0).to_bits();
-/// The first address that is not.
-const END: u32 = Ipv4Addr::new(198, 20, 0, 0).to_bits();
+/// Where the addresses begin in a sandbox that can have them routed: those set aside for tests of network devices.
+const BASE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
+/// The first addresses are Ringfence's own.
+const OWN: u32 = 256;
+/// So many, with those, are given out.
+const SPAN: u32 = 1 << 17;
 
 /// Whether an address that means no name is nowhere but in the sandbox: its loopback, or of those that are given out.
 pub(crate) fn is_inside(address: Ipv4Addr) -> bool {
-    let ours = FIRST - 256..END;
+    let ours = BASE.to_bits()..BASE.to_bits() + SPAN;
     address.is_loopback() || ours.contains(&address.to_bits())
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Names {
+    /// The addresses are given out from here on.
+    base: Ipv4Addr,
     by_name: HashMap<HostName, Ipv4Addr>,
     by_address: HashMap<Ipv4Addr, HostName>,
     below: HashMap<Pattern, Below>,
@@ -111,6 +115,28 @@ impl Full {
         format!(
             "Name `{name}` in full in a rule: names that a rule gives in full are not counted below a wildcard."
         )
+    }
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self::from(BASE)
+    }
+}
+
+impl From<Ipv4Addr> for Names {
+    /// With addresses from this one on.
+    fn from(base: Ipv4Addr) -> Self {
+        Self {
+            base,
+            by_name: HashMap::new(),
+            by_address: HashMap::new(),
+            below: HashMap::new(),
+            order: RandomState::new(),
+            drawn: 0,
+            asked: 0,
+            refused: BTreeMap::new(),
+        }
     }
 }
 
@@ -254,17 +280,18 @@ impl Names {
     /// An address that is not given out yet: from a random one on, the first that is free. There are a hundred for each
     /// name.
     fn draw(&mut self) -> Ipv4Addr {
-        let span = u64::from(END - FIRST);
+        let span = u64::from(SPAN - OWN);
+        let first = self.base.to_bits() + OWN;
         let start = self.order.hash_one(self.drawn) % span;
         self.drawn += 1;
         let mut free = (0..span).map(|step| {
             let offset = u32::try_from((start + step) % span).unwrap_or_default();
-            Ipv4Addr::from_bits(FIRST + offset)
+            Ipv4Addr::from_bits(first + offset)
         });
         // Some software takes an address that ends so for a network or a broadcast.
         let odd = |address: &Ipv4Addr| matches!(address.octets()[3], 0 | 255);
         let found = free.find(|address| !odd(address) && !self.by_address.contains_key(address));
-        found.unwrap_or(Ipv4Addr::from_bits(FIRST + 1))
+        found.unwrap_or(Ipv4Addr::from_bits(first + 1))
     }
 }
 

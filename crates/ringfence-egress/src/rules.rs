@@ -3,7 +3,7 @@
 
 use crate::{
     name::HostName,
-    rule::{DEFAULT_PORTS, Rule, RuleError},
+    rule::{DEFAULT_PORTS, Pattern, Rule, RuleError},
 };
 use ipnet::IpNet;
 use std::{collections::BTreeSet, fmt, net::IpAddr};
@@ -95,6 +95,13 @@ impl Rules {
 
     pub fn iter(&self) -> std::slice::Iter<'_, Rule> {
         self.0.iter()
+    }
+
+    /// Whether a rule other than `*` is about this name and port.
+    pub(crate) fn name_it(&self, name: &HostName, port: u16) -> bool {
+        self.0
+            .iter()
+            .any(|rule| *rule.host() != Pattern::Any && rule.reaches(name, port))
     }
 
     /// Whether a name may be known at all.

@@ -4,7 +4,7 @@ use crate::{
     Destination, EgressEvent, EventSink, Host, HostName, Inspection, Names, RefusalRule, Rules,
     approval::{ApprovalHook, Approver, NotApproved, Unlisted, can_be_reached},
     destination::TLS_PORT,
-    dialer::{CONNECTIONS_MAX, Dialer},
+    dialer::{CONNECTIONS_MAX, Dialer, Purpose},
     refusal::Refusal,
     report::{Heard, Report},
     token_bucket::TokenBucket,
@@ -37,6 +37,7 @@ pub struct EgressOwner {
 
 pub struct LeaseOptions {
     pub owner: EgressOwner,
+    pub purpose: Purpose,
     /// May change at any time: a connection that they no longer allow is cut.
     pub rules: watch::Receiver<Arc<Rules>>,
     /// What TLS is inspected with where rules or secrets ask for it; without it such connections are refused.
@@ -57,6 +58,7 @@ pub(crate) struct SandboxEgress {
     /// None: what no rule allows is denied.
     approver: Option<Approver>,
     owner: EgressOwner,
+    pub(crate) purpose: Purpose,
     names: Mutex<Names>,
     events: EventSink,
     pace: Mutex<(TokenBucket, u64)>,
@@ -87,7 +89,7 @@ pub(crate) struct Permit {
 }
 
 impl SandboxEgress {
-    pub(crate) fn new(dialer: &Arc<Dialer>, options: LeaseOptions) -> Arc<Self> {
+    pub(crate) fn new(dialer: &Arc<Dialer>, options: LeaseOptions, names: Names) -> Arc<Self> {
         let permits = Arc::new(Semaphore::new(
             dialer.limits().connections.min(Semaphore::MAX_PERMITS),
         ));
@@ -101,7 +103,8 @@ impl SandboxEgress {
                 .approval
                 .map(|hook| Approver::new(hook, dialer.limits().connections)),
             owner: options.owner,
-            names: Mutex::new(Names::default()),
+            purpose: options.purpose,
+            names: Mutex::new(names),
             events: options.events,
             pace: Mutex::new((TokenBucket::new(EVENTS_BURST, EVENTS_PER_SECOND), 0)),
             permits,

@@ -43,7 +43,7 @@ pub(crate) async fn open(
         admitted
             .map_err(|full| Refusal::of(RefusalRule::Limit, to, format!("{to}: {full}"), &full.hint(name)))?;
     }
-    let (stream, address) = dial(&sandbox.dialer, &sandbox.rules_now(), to).await?;
+    let (stream, address) = dial(&sandbox.dialer, sandbox.purpose, &sandbox.rules_now(), to).await?;
     let end = End {
         name: to.host.to_string(),
         port: to.port,

@@ -81,8 +81,15 @@ impl ClientHello {
 
     /// The one name that is meant, for a connection whose bytes are passed on.
     pub fn identity(&self) -> Result<&HostName, NoIdentity> {
+        match self.has_ech {
+            true => Err(NoIdentity::Encrypted),
+            false => self.name_in_clear(),
+        }
+    }
+
+    /// The name that stands in clear, where the handshake may hide another one or only look so.
+    pub fn name_in_clear(&self) -> Result<&HostName, NoIdentity> {
         match &self.server_name {
-            _ if self.has_ech => Err(NoIdentity::Encrypted),
             None => Err(NoIdentity::Absent),
             Some(Err(error)) => Err(NoIdentity::Name(*error)),
             Some(Ok(name)) => Ok(name),

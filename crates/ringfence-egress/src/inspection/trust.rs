@@ -113,7 +113,7 @@ impl Trust {
     }
 
     /// For one connection to the outside, which speaks one of these protocols.
-    pub(super) fn client(&self, protocols: Vec<Vec<u8>>) -> Result<ClientConfig, rustls::Error> {
+    pub fn client(&self, protocols: Vec<Vec<u8>>) -> Result<ClientConfig, rustls::Error> {
         let mut config = ClientConfig::builder_with_provider(self.provider())
             .with_protocol_versions(rustls::ALL_VERSIONS)?
             .with_root_certificates(self.roots.clone())

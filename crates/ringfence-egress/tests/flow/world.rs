@@ -9,7 +9,7 @@ use hickory_proto::{
 };
 use ringfence_egress::{
     ApprovalHook, DEFAULT_PORTS, Dialer, DialerSettings, EgressEvent, EgressOwner, EgressReport, Lease,
-    LeaseOptions, Limits, Rules, Sockets, open,
+    LeaseOptions, Limits, Purpose, Rules, Sockets, open,
 };
 use std::{
     collections::{BTreeSet, HashMap},
@@ -187,6 +187,7 @@ impl WorldOptions {
         let told = Arc::new(Mutex::new(Vec::new()));
         let tell = told.clone();
         let options = LeaseOptions {
+            purpose: Purpose::Programs,
             owner: EgressOwner {
                 namespace: "default".to_owned().try_into().expect("a namespace"),
                 id: "test".to_owned(),

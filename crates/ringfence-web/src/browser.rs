@@ -1,0 +1,262 @@
+//! One page in a browser: navigate, wait, read. The browser runs in a sandbox whose walls and egress are the caller's;
+//! here it is only driven, over its pipes. What it says is hostile: the page may have taken it over.
+
+mod page;
+
+use crate::{
+    Target,
+    cdp::{Cdp, CdpError},
+};
+use page::Watch;
+use serde_json::json;
+use std::{fmt, path::Path, str::FromStr, time::Duration};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::{Instant, timeout_at},
+};
+
+/// After the page was waited for: to read it, and to draw it.
+const READ_TIME: Duration = Duration::from_secs(8);
+const HTML_BYTES_MAX: usize = 8 << 20;
+
+/// What a page is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitUntil {
+    DomContentLoaded,
+    Load,
+    /// Half a second without requests.
+    NetworkIdle,
+}
+
+impl FromStr for WaitUntil {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "domcontentloaded" => Ok(Self::DomContentLoaded),
+            "load" => Ok(Self::Load),
+            "networkidle" => Ok(Self::NetworkIdle),
+            _ => Err(()),
+        }
+    }
+}
+
+impl WaitUntil {
+    pub const WORDS: &'static [&'static str] = &["domcontentloaded", "load", "networkidle"];
+
+    /// The protocol's word.
+    fn event(self) -> &'static str {
+        match self {
+            Self::DomContentLoaded => "DOMContentLoaded",
+            Self::Load => "load",
+            Self::NetworkIdle => "networkIdle",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Screenshot {
+    Taken,
+    Unwanted,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessibilityTree {
+    Read,
+    Unwanted,
+}
+
+pub struct BrowserRequest<'a> {
+    pub url: &'a Target,
+    pub selector: Option<&'a str>,
+    pub wait_until: WaitUntil,
+    pub time: Duration,
+    pub screenshot: Screenshot,
+    pub accessibility: AccessibilityTree,
+}
+
+/// What a browser shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BrowserPage {
+    pub url: String,
+    pub status: Option<u16>,
+    /// The tree as HTML; what is not displayed is marked as hidden.
+    pub html: String,
+    /// A PNG, as the browser drew it.
+    pub screenshot: Option<Vec<u8>>,
+    pub accessibility: Option<String>,
+    pub console_errors: Vec<String>,
+    /// There was more of it.
+    pub is_cut: bool,
+    /// What was waited for did not happen in time.
+    pub is_timed_out: bool,
+}
+
+#[derive(Debug)]
+pub enum BrowserError {
+    /// It did not start, or is gone.
+    Gone(String),
+    /// The page was not reached: the browser's word for why.
+    NotReached(String),
+    Selector,
+    TimedOut,
+}
+
+impl fmt::Display for BrowserError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone(why) => write!(f, "the browser has ended: {why}"),
+            Self::NotReached(why) => write!(f, "the page was not reached: {why}"),
+            Self::Selector => f.write_str("it is not a selector of CSS"),
+            Self::TimedOut => f.write_str("the browser did not answer in time"),
+        }
+    }
+}
+
+impl From<CdpError> for BrowserError {
+    fn from(error: CdpError) -> Self {
+        match error {
+            CdpError::Gone(error) => Self::Gone(error.to_string()),
+            CdpError::Refused(why) => Self::Gone(why),
+        }
+    }
+}
+
+/// How Chromium is started, with its profile below this directory. It has no sandbox of its own: the one that it runs
+/// in does not allow namespaces.
+pub fn chromium_arguments(profile: &Path) -> Vec<String> {
+    const FLAGS: [&str; 24] = [
+        "--headless",
+        "--no-sandbox",
+        "--no-zygote",
+        "--remote-debugging-pipe",
+        "--disable-gpu",
+        "--disable-software-rasterizer",
+        "--no-first-run",
+        "--no-default-browser-check",
+        "--no-pings",
+        "--disable-background-networking",
+        "--disable-breakpad",
+        "--disable-component-update",
+        "--disable-default-apps",
+        "--disable-dev-shm-usage",
+        "--disable-domain-reliability",
+        "--disable-extensions",
+        "--disable-quic",
+        "--disable-sync",
+        "--disable-features=AsyncDns,DnsOverHttps,MediaRouter,OptimizationHints,Translate,WebRtcHideLocalIpsWithMdns",
+        "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+        "--metrics-recording-only",
+        "--mute-audio",
+        "--hide-scrollbars",
+        "--window-size=1280,900",
+    ];
+    let mut arguments: Vec<String> = FLAGS.map(str::to_owned).into();
+    arguments.push(format!("--user-data-dir={}", profile.display()));
+    arguments.push("about:blank".to_owned());
+    arguments
+}
+
+/// Drives a browser that has just been started, over what it reads and what it writes.
+pub async fn browse<R, W>(request: &BrowserRequest<'_>, from: R, to: W) -> Result<BrowserPage, BrowserError>
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    let mut browser = Cdp::new(from, to, page::HEARD);
+    let waits_until = Instant::now() + request.time;
+    let mut watch = Watch::default();
+    let opened = timeout_at(waits_until, open(&mut browser, request, &mut watch));
+    opened.await.map_err(|_| BrowserError::TimedOut)??;
+    let waited = async {
+        page::wait_for(&mut browser, &mut watch, request.wait_until.event()).await?;
+        match request.selector {
+            Some(selector) => page::wait_for_selector(&mut browser, &mut watch, selector).await,
+            None => Ok(()),
+        }
+    };
+    let is_timed_out = match timeout_at(waits_until, waited).await {
+        Ok(waited) => waited.map(|()| false)?,
+        Err(_) => true,
+    };
+    let read = timeout_at(
+        Instant::now() + READ_TIME,
+        read(&mut browser, request, &mut watch),
+    );
+    let page = read.await.map_err(|_| BrowserError::TimedOut)??;
+    Ok(BrowserPage {
+        is_timed_out,
+        status: watch.status,
+        console_errors: watch.console_errors,
+        ..page
+    })
+}
+
+async fn open<R, W>(
+    browser: &mut Cdp<R, W>,
+    request: &BrowserRequest<'_>,
+    watch: &mut Watch,
+) -> Result<(), BrowserError>
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    browser
+        .call("Browser.setDownloadBehavior", json!({"behavior": "deny"}))
+        .await?;
+    let target = browser
+        .call("Target.createTarget", json!({"url": "about:blank"}))
+        .await?;
+    let attached = json!({"targetId": target["targetId"], "flatten": true});
+    let attached = browser.call("Target.attachToTarget", attached).await?;
+    let session = attached["sessionId"].as_str();
+    let session = session.ok_or_else(|| BrowserError::Gone("it gave no session".to_owned()))?;
+    browser.session = Some(session.to_owned());
+    for domain in ["Page.enable", "Runtime.enable", "Network.enable", "Log.enable"] {
+        browser.call(domain, json!({})).await?;
+    }
+    browser
+        .call("Page.setLifecycleEventsEnabled", json!({"enabled": true}))
+        .await?;
+    let went = browser
+        .call("Page.navigate", json!({"url": request.url.as_str()}))
+        .await?;
+    if let Some(why) = went["errorText"].as_str() {
+        return Err(BrowserError::NotReached(why.chars().take(100).collect()));
+    }
+    watch.begin(&went);
+    // What was said until now is about the empty page, too.
+    while let Some(event) = browser.said() {
+        watch.hear_of_present(&event);
+    }
+    Ok(())
+}
+
+async fn read<R, W>(
+    browser: &mut Cdp<R, W>,
+    request: &BrowserRequest<'_>,
+    watch: &mut Watch,
+) -> Result<BrowserPage, BrowserError>
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    let screenshot = match request.screenshot {
+        Screenshot::Taken => Some(page::screenshot(browser).await?),
+        Screenshot::Unwanted => None,
+    };
+    let read = page::html(browser, watch, HTML_BYTES_MAX).await?;
+    // After what is not seen was marked as hidden, which takes it out of this tree, too.
+    let accessibility = match request.accessibility {
+        AccessibilityTree::Read => Some(page::accessibility(browser).await?),
+        AccessibilityTree::Unwanted => None,
+    };
+    Ok(BrowserPage {
+        url: read.url,
+        html: read.html,
+        is_cut: read.is_cut,
+        screenshot,
+        accessibility,
+        ..BrowserPage::default()
+    })
+}

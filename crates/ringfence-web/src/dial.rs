@@ -1,0 +1,43 @@
+//! Where connections come from: the caller judges each destination, and says why it refuses one.
+
+use crate::Target;
+use std::{fmt, pin::Pin};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// A connection, before TLS.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+pub type ConnectFuture<'a> = Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, DialError>> + Send + 'a>>;
+
+/// Opens connections to what its rules allow.
+pub trait Dial: Send + Sync {
+    /// Judges host, port, method and path, then every address that the host has, and connects to one that passed.
+    fn connect<'a>(&'a self, to: &'a Target, method: &'a str) -> ConnectFuture<'a>;
+}
+
+/// A connection that was refused or could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DialError {
+    /// The rule that it would have broken; `egress.unreachable` if it was allowed.
+    pub rule: String,
+    /// What was refused, without a full stop.
+    pub what: String,
+    pub hint: String,
+}
+
+impl DialError {
+    /// Allowed, and not reached.
+    pub fn is_unreachable(&self) -> bool {
+        self.rule == "egress.unreachable"
+    }
+}
+
+impl fmt::Display for DialError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.what)
+    }
+}
+
+impl std::error::Error for DialError {}

@@ -1,0 +1,258 @@
+//! The part that runs in the jailed worker: a body as it came from the wire becomes text, or a picture. Question and
+//! answer are a line of JSON and then bytes; the answer is as hostile as the question.
+
+use crate::{
+    DocumentKind, Extraction,
+    charset::{self, Markup},
+    coding::{self, Arrived},
+    fence,
+    hidden::HiddenText,
+    html, kind, pdf,
+    results::{ResultsPage, duckduckgo_page},
+};
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+/// All that a body may be, unpacked.
+const UNPACKED_BYTES_MAX: usize = 32 << 20;
+/// All that a document's text may be; the rest is left out, and told.
+const TEXT_BYTES_MAX: usize = 4 << 20;
+const FIELD_CHARS_MAX: usize = 300;
+
+/// What is to be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Question {
+    pub url: String,
+    pub content_type: String,
+    pub coding: String,
+    pub is_cut: bool,
+    pub reads: Reads,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reads {
+    Document,
+    /// A page of DuckDuckGo with results.
+    Results,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Document {
+    pub kind: DocumentKind,
+    /// Markdown; empty for a picture.
+    pub text: String,
+    pub extraction: Extraction,
+    pub title: Option<String>,
+    pub author: Option<String>,
+    pub date: Option<String>,
+    pub language: Option<String>,
+    pub charset: Option<String>,
+    pub hidden: HiddenText,
+    pub needs_script: bool,
+    pub pages: Option<usize>,
+    pub pages_left_out: Option<usize>,
+    /// Text beyond the limit was left out.
+    pub is_cut: bool,
+}
+
+/// Why a body is not read; a sentence without its full stop.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Refusal {
+    pub why: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Answer {
+    Document(Box<Document>),
+    Results(ResultsPage),
+    Refused(Refusal),
+}
+
+/// A question as [`read_document`] takes it.
+pub fn question(head: &Question, body: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
+    let mut question = serde_json::to_vec(head)?;
+    question.push(b'\n');
+    question.extend_from_slice(body);
+    Ok(question)
+}
+
+/// Reads a body. To be called in a worker of its own: it may take all its time and all its memory.
+pub fn read_document(input: &[u8]) -> Vec<u8> {
+    let (answer, picture) =
+        answer(input).unwrap_or_else(|why| (Answer::Refused(Refusal { why }), Vec::new()));
+    let mut bytes = serde_json::to_vec(&answer).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes.extend_from_slice(&picture);
+    bytes
+}
+
+fn answer(input: &[u8]) -> Result<(Answer, Vec<u8>), String> {
+    let (head, body) = split(input).ok_or("the question has no end")?;
+    let head: Question = serde_json::from_slice(head).map_err(|error| error.to_string())?;
+    let arrived = if head.is_cut {
+        Arrived::Part
+    } else {
+        Arrived::Whole
+    };
+    let body = coding::decode(&head.coding, body, UNPACKED_BYTES_MAX, arrived);
+    let body = body.map_err(|error| format!("the body {error}"))?;
+    if head.reads == Reads::Results {
+        let (text, _) = charset::decode(&body, &head.content_type, Markup::Html);
+        return Ok((Answer::Results(duckduckgo_page(&text)), Vec::new()));
+    }
+    let mut document = document(&head, &body)?;
+    document.is_cut |= head.is_cut;
+    if let Some(end) = (document.text.len() > TEXT_BYTES_MAX).then(|| floor(&document.text, TEXT_BYTES_MAX)) {
+        document.text.truncate(end);
+        document.is_cut = true;
+    }
+    let picture = if document.kind == DocumentKind::Image {
+        body
+    } else {
+        Vec::new()
+    };
+    Ok((Answer::Document(Box::new(document)), picture))
+}
+
+/// The last place up to here at which text can be cut.
+fn floor(text: &str, most: usize) -> usize {
+    (0..=most.min(text.len()))
+        .rev()
+        .find(|end| text.is_char_boundary(*end))
+        .unwrap_or_default()
+}
+
+fn document(head: &Question, body: &[u8]) -> Result<Document, String> {
+    let kind = kind::of(body, &head.content_type);
+    match kind {
+        DocumentKind::Html => {
+            let (text, charset) = charset::decode(body, &head.content_type, Markup::Html);
+            Ok(Document {
+                charset: Some(charset.to_owned()),
+                ..of_page(html::read(&text, Url::parse(&head.url).ok().as_ref()))
+            })
+        }
+        DocumentKind::Pdf => {
+            let read = pdf::read(body).map_err(|why| format!("the PDF cannot be read: {why}"))?;
+            let (text, invisible) = fence::clean(&read.text);
+            Ok(Document {
+                pages: Some(read.pages),
+                pages_left_out: Some(read.pages_left_out).filter(|pages| *pages > 0),
+                ..of_text(kind, text, invisible)
+            })
+        }
+        DocumentKind::Image => Ok(Document {
+            kind,
+            ..Document::default()
+        }),
+        DocumentKind::Binary => {
+            let found = infer::get(body).map_or("of no kind that is known here", |found| found.mime_type());
+            Err(format!("the body is not text: it is {found}"))
+        }
+        DocumentKind::Json | DocumentKind::Yaml | DocumentKind::Xml | DocumentKind::Text => {
+            let (text, charset) = charset::decode(body, &head.content_type, Markup::Plain);
+            let (text, invisible) = fence::clean(&text);
+            let text = match kind {
+                DocumentKind::Text => text,
+                _ => fenced(kind.as_str(), &text),
+            };
+            Ok(Document {
+                charset: Some(charset.to_owned()),
+                ..of_text(kind, text, invisible)
+            })
+        }
+    }
+}
+
+fn of_page(page: html::Page) -> Document {
+    Document {
+        kind: DocumentKind::Html,
+        text: page.markdown,
+        extraction: page.extraction,
+        title: page.title,
+        author: page.author,
+        date: page.date,
+        language: page.language,
+        hidden: page.hidden,
+        needs_script: page.needs_script,
+        ..Document::default()
+    }
+}
+
+fn of_text(kind: DocumentKind, text: String, invisible: usize) -> Document {
+    Document {
+        kind,
+        text,
+        hidden: HiddenText {
+            invisible,
+            ..HiddenText::default()
+        },
+        ..Document::default()
+    }
+}
+
+/// As a block of code, whose fence is longer than any in it.
+fn fenced(language: &str, text: &str) -> String {
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or_default();
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!("{fence}{language}\n{}\n{fence}\n", text.trim_end())
+}
+
+fn split(input: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = input.iter().position(|byte| *byte == b'\n')?;
+    Some((&input[..end], &input[end + 1..]))
+}
+
+/// Reads the worker's answer to a question about a document, and the bytes that follow it.
+pub fn parse_answer(answer: &[u8]) -> Result<(Document, Vec<u8>), Refusal> {
+    match parsed(answer)? {
+        (Answer::Document(document), picture) => Ok((cleaned(*document), picture.to_vec())),
+        (Answer::Refused(refusal), _) => Err(Refusal {
+            why: fence::line(&refusal.why, FIELD_CHARS_MAX),
+        }),
+        (Answer::Results(_), _) => Err(nonsense()),
+    }
+}
+
+/// A worker that was taken over says what it likes.
+fn cleaned(document: Document) -> Document {
+    let field = |text: Option<String>| text.map(|text| fence::line(&text, FIELD_CHARS_MAX));
+    Document {
+        text: fence::clean(&document.text).0,
+        title: field(document.title),
+        author: field(document.author),
+        date: field(document.date),
+        language: field(document.language),
+        charset: field(document.charset),
+        ..document
+    }
+}
+
+/// Reads its answer to a question about results.
+pub(crate) fn parse_results(answer: &[u8]) -> Result<ResultsPage, Refusal> {
+    match parsed(answer)? {
+        (Answer::Results(page), _) => Ok(page),
+        (Answer::Refused(refusal), _) => Err(refusal),
+        (Answer::Document(_), _) => Err(nonsense()),
+    }
+}
+
+fn parsed(answer: &[u8]) -> Result<(Answer, &[u8]), Refusal> {
+    let (head, rest) = split(answer).ok_or_else(nonsense)?;
+    let answer = serde_json::from_slice(head).map_err(|_| nonsense())?;
+    Ok((answer, rest))
+}
+
+fn nonsense() -> Refusal {
+    Refusal {
+        why: "its parser answered nonsense".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

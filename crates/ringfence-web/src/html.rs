@@ -1,0 +1,309 @@
+//! The text of a page: what an extractor takes for its main part, as Markdown; where it finds none, the whole body.
+
+use crate::{Extraction, fence, hidden, hidden::HiddenText};
+use htmd::{
+    Element, HtmlToMarkdown,
+    element_handler::{HandlerResult, Handlers},
+};
+use scraper::{ElementRef, Html, Node, Selector};
+use trafilatura::{ExtractionFocus, Options};
+use url::Url;
+
+/// A page that is nested deeper is read as text without form: writers recurse.
+const DEPTH_MAX: usize = 400;
+/// A page with so many elements open at once is not parsed at all: parsers look through all of them for each tag.
+const OPEN_MAX: usize = 2000;
+/// Elements that never are open, and those that others of their kind close.
+const NOT_OPEN: [&str; 20] = [
+    "area", "base", "br", "col", "dd", "dt", "embed", "hr", "img", "input", "li", "link", "meta", "option",
+    "p", "source", "td", "th", "tr", "wbr",
+];
+/// A main part with fewer characters does not count.
+const MAIN_CHARS_MIN: usize = 60;
+/// A page with scripts and less text than this is made by them.
+const SCRIPTED_CHARS_MAX: usize = 200;
+const FIELD_CHARS_MAX: usize = 300;
+/// What of a body is never text.
+const NO_TEXT: [&str; 9] = [
+    "script", "style", "noscript", "svg", "iframe", "object", "head", "canvas", "math",
+];
+
+/// What a page says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Page {
+    pub(crate) markdown: String,
+    pub(crate) extraction: Extraction,
+    pub(crate) title: Option<String>,
+    pub(crate) author: Option<String>,
+    pub(crate) date: Option<String>,
+    pub(crate) language: Option<String>,
+    pub(crate) hidden: HiddenText,
+    /// Its text is made by scripts, which did not run.
+    pub(crate) needs_script: bool,
+}
+
+pub(crate) fn read(text: &str, url: Option<&Url>) -> Page {
+    if open_at_once(text) > OPEN_MAX {
+        let (markdown, invisible) = fence::clean(&without_tags(text));
+        return Page {
+            markdown,
+            extraction: Extraction::Fallback,
+            hidden: HiddenText {
+                invisible,
+                ..HiddenText::default()
+            },
+            ..Page::default()
+        };
+    }
+    let mut html = Html::parse_document(text);
+    let mut hidden = hidden::remove(&mut html);
+    let mut page = match depth(&html) {
+        0..=DEPTH_MAX => formed(&html, url),
+        _ => Page {
+            markdown: plain_text(&html),
+            extraction: Extraction::Fallback,
+            ..Page::default()
+        },
+    };
+    page.needs_script = is_made_by_scripts(&html);
+    let (markdown, invisible) = fence::clean(&page.markdown);
+    hidden.invisible = invisible;
+    if page.language.is_none() {
+        page.language = language(&html, &markdown);
+    }
+    page.title = page.title.or_else(|| title(&html));
+    Page {
+        markdown,
+        hidden,
+        ..page
+    }
+}
+
+fn formed(html: &Html, url: Option<&Url>) -> Page {
+    let source = html.html();
+    let mut options = Options::default()
+        .with_fallback(true)
+        .with_links(true)
+        .with_images(true)
+        .with_focus(ExtractionFocus::Balanced);
+    if let Some(url) = url {
+        options = options.with_url(url.clone());
+    }
+    let found = trafilatura::extract(&source, &options).ok();
+    let meta = found
+        .as_ref()
+        .map(|found| found.metadata.clone())
+        .unwrap_or_default();
+    let markdown = found
+        .filter(|found| found.content_text.chars().count() >= MAIN_CHARS_MIN)
+        .map(|found| markdown(&found.content_html, url));
+    let extraction = match markdown.as_deref().map(str::trim) {
+        None | Some("") => Extraction::Fallback,
+        Some(_) => Extraction::Main,
+    };
+    Page {
+        markdown: match extraction {
+            Extraction::Main => markdown.unwrap_or_default(),
+            _ => self::markdown(&source, url),
+        },
+        extraction,
+        title: field(&meta.title),
+        author: field(&meta.author),
+        date: meta.date.map(|date| date.to_string()),
+        language: field(&meta.language),
+        ..Page::default()
+    }
+}
+
+/// The main text of a page as plain text: what benchmarks of extractors compare.
+pub fn main_text(text: &str, url: Option<&Url>) -> String {
+    let mut html = Html::parse_document(text);
+    hidden::remove(&mut html);
+    let mut options = Options::default().with_fallback(true);
+    if let Some(url) = url {
+        options = options.with_url(url.clone());
+    }
+    let found = trafilatura::extract(&html.html(), &options);
+    found.map_or_else(|_| plain_text(&html), |found| found.content_text)
+}
+
+fn markdown(html: &str, url: Option<&Url>) -> String {
+    let (links, pictures) = (url.cloned(), url.cloned());
+    let converter = HtmlToMarkdown::builder()
+        .skip_tags(NO_TEXT.to_vec())
+        .add_handler(vec!["a"], move |handlers: &dyn Handlers, element: Element<'_>| {
+            Some(link(handlers, &element, links.as_ref()))
+        })
+        .add_handler(vec!["img"], move |_: &dyn Handlers, element: Element<'_>| {
+            Some(picture(&element, pictures.as_ref()))
+        })
+        .build();
+    converter.convert(html).unwrap_or_default()
+}
+
+/// A link with its whole URL; one that leads nowhere on the web is its text.
+fn link(handlers: &dyn Handlers, element: &Element<'_>, base: Option<&Url>) -> HandlerResult {
+    let text = handlers.walk_children(element.node).content;
+    let text = text.trim();
+    match attribute(element, "href").and_then(|href| absolute(&href, base)) {
+        Some(url) if !text.is_empty() => format!("[{text}]({url})").into(),
+        _ => text.into(),
+    }
+}
+
+/// A picture is text: a client that shows Markdown would fetch it, and tell its host so.
+fn picture(element: &Element<'_>, base: Option<&Url>) -> HandlerResult {
+    let alt = attribute(element, "alt").unwrap_or_default();
+    let alt = alt.split_whitespace().collect::<Vec<_>>().join(" ");
+    let url = attribute(element, "src").and_then(|src| absolute(&src, base));
+    match (alt.is_empty(), url) {
+        (_, None) if alt.is_empty() => "".into(),
+        (_, None) => format!("(picture: {alt})").into(),
+        (true, Some(url)) => format!("(picture: `{url}`)").into(),
+        (false, Some(url)) => format!("(picture: {alt}, `{url}`)").into(),
+    }
+}
+
+fn attribute(element: &Element<'_>, name: &str) -> Option<String> {
+    let found = element
+        .attrs
+        .iter()
+        .find(|attribute| &*attribute.name.local == name)?;
+    Some(found.value.to_string())
+}
+
+fn absolute(link: &str, base: Option<&Url>) -> Option<String> {
+    let url = match base {
+        Some(base) => base.join(link).ok()?,
+        None => Url::parse(link).ok()?,
+    };
+    let is_web =
+        matches!(url.scheme(), "http" | "https") && url.username().is_empty() && url.password().is_none();
+    is_web.then(|| {
+        url.as_str()
+            .replace('`', "%60")
+            .replace('(', "%28")
+            .replace(')', "%29")
+    })
+}
+
+/// The tags of a text: their names, in small letters, and whether they end an element.
+fn tags(text: &str) -> impl Iterator<Item = (String, bool)> {
+    text.split('<').skip(1).filter_map(|tag| {
+        let (tag, is_end) = tag.strip_prefix('/').map_or((tag, false), |tag| (tag, true));
+        let end = tag
+            .find(|c: char| !c.is_ascii_alphanumeric())
+            .unwrap_or(tag.len())
+            .min(16);
+        (end > 0).then(|| (tag[..end].to_ascii_lowercase(), is_end))
+    })
+}
+
+/// How many elements are open at once, by the tags alone: one pass, before any parser.
+fn open_at_once(text: &str) -> usize {
+    let (mut open, mut most) = (0_usize, 0);
+    for (name, is_end) in tags(text) {
+        match is_end {
+            _ if NOT_OPEN.contains(&name.as_str()) => {}
+            true => open = open.saturating_sub(1),
+            false => open += 1,
+        }
+        most = most.max(open);
+    }
+    most
+}
+
+/// What is left when everything between angle brackets is taken away.
+fn without_tags(text: &str) -> String {
+    let mut left = String::new();
+    for piece in text.split('<') {
+        let (_, words) = piece.split_once('>').unwrap_or(("", piece));
+        let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+        if !words.is_empty() {
+            left.push_str(&words);
+            left.push('\n');
+        }
+    }
+    left
+}
+
+/// The deepest element, without recursion.
+fn depth(html: &Html) -> usize {
+    let mut depths = std::collections::HashMap::new();
+    let mut deepest = 0;
+    // Parents come before their children.
+    for node in html.tree.root().descendants() {
+        let above = node
+            .parent()
+            .and_then(|parent| depths.get(&parent.id()))
+            .copied()
+            .unwrap_or(0);
+        depths.insert(node.id(), above + 1);
+        deepest = deepest.max(above + 1);
+    }
+    deepest
+}
+
+/// The text of the body, a line for each piece.
+fn plain_text(html: &Html) -> String {
+    let mut skipped = std::collections::HashSet::new();
+    let mut text = String::new();
+    for node in html.tree.root().descendants() {
+        let below = node.parent().is_some_and(|parent| skipped.contains(&parent.id()));
+        match node.value() {
+            Node::Element(element) if below || NO_TEXT.contains(&element.name()) => {
+                skipped.insert(node.id());
+            }
+            Node::Text(piece) if !below => {
+                let piece = piece.split_whitespace().collect::<Vec<_>>().join(" ");
+                if !piece.is_empty() {
+                    text.push_str(&piece);
+                    text.push('\n');
+                }
+            }
+            _ => {}
+        }
+    }
+    text
+}
+
+fn is_made_by_scripts(html: &Html) -> bool {
+    let Ok(scripts) = Selector::parse("script") else {
+        return false;
+    };
+    let text = plain_text(html);
+    html.select(&scripts).next().is_some()
+        && text.chars().filter(|c| !c.is_whitespace()).count() < SCRIPTED_CHARS_MAX
+}
+
+fn title(html: &Html) -> Option<String> {
+    let title = Selector::parse("title").ok()?;
+    let title: String = html.select(&title).next()?.text().collect();
+    field(&title)
+}
+
+/// As the page declares it, else as its text reads.
+fn language(html: &Html, text: &str) -> Option<String> {
+    let root: ElementRef<'_> = html.root_element();
+    let declared = root.attr("lang").map(|lang| {
+        lang.split(['-', '_'])
+            .next()
+            .unwrap_or_default()
+            .to_ascii_lowercase()
+    });
+    let is_code =
+        |code: &String| (2..=3).contains(&code.len()) && code.bytes().all(|byte| byte.is_ascii_lowercase());
+    declared.filter(is_code).or_else(|| {
+        let found = whatlang::detect(text)?;
+        found.is_reliable().then(|| found.lang().code().to_owned())
+    })
+}
+
+/// One line, and not a long one.
+fn field(text: &str) -> Option<String> {
+    let text = fence::line(text, FIELD_CHARS_MAX);
+    (!text.is_empty()).then_some(text)
+}
+
+#[cfg(test)]
+mod tests;

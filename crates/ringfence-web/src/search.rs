@@ -1,0 +1,555 @@
+//! Searches: providers in the operator's order, each with a time limit and a back-off. Every answer says who was tried
+//! and what came of it; that there is nothing to be found is said only where a provider said so.
+
+mod providers;
+
+use crate::{
+    Dial, Hit, Target, document,
+    exchange::{AGENT, Exchange, ExchangeError, deadline},
+    fence,
+    results::HITS_MAX,
+};
+use hyper::header::{HeaderName, HeaderValue, USER_AGENT};
+use rustls::ClientConfig;
+use std::{
+    collections::HashMap,
+    fmt,
+    pin::Pin,
+    str::FromStr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::time::Instant;
+use zeroize::Zeroizing;
+
+const TIME_MAX: Duration = Duration::from_secs(8);
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+const TITLE_CHARS_MAX: usize = 200;
+const SNIPPET_CHARS_MAX: usize = 500;
+const CACHED_MAX: usize = 64;
+const CACHE_AGE_MAX: Duration = Duration::from_secs(300);
+/// After a provider has refused, the first time; then twice as long each time.
+const BACK_OFF: Duration = Duration::from_secs(30);
+const BACK_OFF_MAX: Duration = Duration::from_secs(900);
+const DOUBLINGS_MAX: u32 = 5;
+/// Accounts that are remembered to be refused, before those are forgotten that no longer are.
+const REFUSED_MAX: usize = 1024;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ProviderKind {
+    Searxng,
+    Brave,
+    Tavily,
+    Mojeek,
+    DuckDuckGo,
+}
+
+impl ProviderKind {
+    pub const ALL: [Self; 5] = [
+        Self::Searxng,
+        Self::Brave,
+        Self::Tavily,
+        Self::Mojeek,
+        Self::DuckDuckGo,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Searxng => "searxng",
+            Self::Brave => "brave",
+            Self::Tavily => "tavily",
+            Self::Mojeek => "mojeek",
+            Self::DuckDuckGo => "duckduckgo",
+        }
+    }
+
+    /// Where it is, unless the operator says otherwise. SearXNG is everybody's own.
+    pub fn usual(self) -> Option<&'static str> {
+        match self {
+            Self::Searxng => None,
+            Self::Brave => Some("https://api.search.brave.com/"),
+            Self::Tavily => Some("https://api.tavily.com/"),
+            Self::Mojeek => Some("https://api.mojeek.com/"),
+            Self::DuckDuckGo => Some("https://html.duckduckgo.com/"),
+        }
+    }
+
+    pub fn needs_key(self) -> bool {
+        matches!(self, Self::Brave | Self::Tavily | Self::Mojeek)
+    }
+}
+
+/// A provider as the operator configured it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Provider {
+    pub kind: ProviderKind,
+    /// The only host that is asked, and that gets the key.
+    pub at: Target,
+    /// The secret's name in the vault.
+    pub key: Option<String>,
+}
+
+/// `KIND`, `KIND=URL`, and for those with an account ` key NAME`, a secret's name in the vault.
+impl FromStr for Provider {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (place, key) = match text.split_once(" key ") {
+            Some((place, key)) => (place.trim(), Some(key.trim().to_owned())),
+            None => (text.trim(), None),
+        };
+        let (name, url) = match place.split_once('=') {
+            Some((name, url)) => (name, Some(url)),
+            None => (place, None),
+        };
+        let kind = ProviderKind::ALL.into_iter().find(|kind| kind.as_str() == name);
+        let kind = kind.ok_or_else(|| {
+            let known: Vec<&str> = ProviderKind::ALL.iter().map(|kind| kind.as_str()).collect();
+            format!("`{}` is not one of {}", name.escape_debug(), known.join(", "))
+        })?;
+        let url = url
+            .or(kind.usual())
+            .ok_or_else(|| format!("{name} needs a URL, as `{name}=https://search.example.com/`"))?;
+        let at = Target::read(url).map_err(|error| format!("the URL of {name} {error}"))?;
+        match (kind.needs_key(), &key) {
+            (true, None) => Err(format!(
+                "{name} needs a key: `{place} key NAME`, a secret's name in the vault"
+            )),
+            (false, Some(_)) => Err(format!("{name} takes no key")),
+            _ => Ok(Self { kind, at, key }),
+        }
+    }
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind.as_str())?;
+        if self.kind.usual() != Some(self.at.as_str()) {
+            write!(f, "={}", self.at)?;
+        }
+        self.key.as_ref().map_or(Ok(()), |key| write!(f, " key {key}"))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Recency {
+    Day,
+    Week,
+    Month,
+    Year,
+}
+
+impl FromStr for Recency {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        [Self::Day, Self::Week, Self::Month, Self::Year]
+            .into_iter()
+            .find(|one| one.as_str() == text)
+            .ok_or(())
+    }
+}
+
+impl Recency {
+    pub const WORDS: &'static [&'static str] = &["day", "week", "month", "year"];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Day => "day",
+            Self::Week => "week",
+            Self::Month => "month",
+            Self::Year => "year",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SearchQuery {
+    pub text: String,
+    pub results_max: usize,
+    pub recency: Option<Recency>,
+}
+
+/// What came of asking one provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Found,
+    /// The provider says that there is nothing.
+    NoResults,
+    /// It wants no programs: a challenge, or its engines did not answer it.
+    Blocked,
+    /// Its answer is not as it was.
+    Changed,
+    Quota,
+    KeyRefused,
+    KeyMissing,
+    Denied,
+    Unreachable,
+    TimedOut,
+    /// It refused a moment ago, and was not asked.
+    BackingOff,
+}
+
+impl Outcome {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Found => "ok",
+            Self::NoResults => "no_results",
+            Self::Blocked => "provider_blocked",
+            Self::Changed => "provider_changed",
+            Self::Quota => "quota",
+            Self::KeyRefused => "key_refused",
+            Self::KeyMissing => "key_missing",
+            Self::Denied => "denied",
+            Self::Unreachable => "unreachable",
+            Self::TimedOut => "timed_out",
+            Self::BackingOff => "backing_off",
+        }
+    }
+
+    /// Whether it is left alone for a while.
+    fn backs_off(self) -> bool {
+        matches!(self, Self::Blocked | Self::Quota)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    pub provider: ProviderKind,
+    pub outcome: Outcome,
+    pub detail: Option<String>,
+    pub ms: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Searched {
+    /// Who answered.
+    pub provider: Option<ProviderKind>,
+    pub hits: Vec<Hit>,
+    pub attempts: Vec<Attempt>,
+    pub is_cached: bool,
+}
+
+pub type ParsedFuture<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>>;
+pub type KeyFuture<'a> = Pin<Box<dyn Future<Output = Result<Zeroizing<String>, String>> + Send + 'a>>;
+
+/// What a search needs of its caller.
+pub trait SearchServices: Send + Sync {
+    /// Connections to this provider's host and no other.
+    fn dial(&self, provider: &Provider) -> Box<dyn Dial>;
+    /// The value of the provider's secret.
+    fn key<'a>(&'a self, name: &'a str) -> KeyFuture<'a>;
+    /// Runs [`crate::read_document`] in a worker.
+    fn parse(&self, question: Vec<u8>) -> ParsedFuture<'_>;
+}
+
+/// What a provider's answer comes to.
+pub(crate) struct Verdict {
+    pub(crate) outcome: Outcome,
+    pub(crate) hits: Vec<Hit>,
+    pub(crate) detail: Option<String>,
+}
+
+impl Verdict {
+    pub(crate) fn of(outcome: Outcome, detail: impl Into<Option<String>>) -> Self {
+        Self {
+            outcome,
+            hits: Vec::new(),
+            detail: detail.into(),
+        }
+    }
+
+    /// What was found, or that it was nothing.
+    pub(crate) fn found(hits: Vec<Hit>) -> Self {
+        Self {
+            outcome: if hits.is_empty() {
+                Outcome::NoResults
+            } else {
+                Outcome::Found
+            },
+            hits,
+            detail: None,
+        }
+    }
+}
+
+/// Whose search, and for what.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct CacheKey {
+    namespace: String,
+    query: SearchQuery,
+}
+
+type Cached = HashMap<CacheKey, (Instant, Searched)>;
+
+/// What searches share: what was found lately, and who has refused lately.
+pub struct Searcher {
+    tls: Arc<ClientConfig>,
+    cache: Mutex<Cached>,
+    refused: Mutex<HashMap<String, (Instant, u32)>>,
+}
+
+impl fmt::Debug for Searcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Searcher").finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Searcher {
+    pub fn new(tls: Arc<ClientConfig>) -> Self {
+        Self {
+            tls,
+            cache: Mutex::default(),
+            refused: Mutex::default(),
+        }
+    }
+
+    /// Asks one provider after the other until one has found something. What one namespace has found is not another's.
+    pub async fn search(
+        &self,
+        namespace: &str,
+        query: &SearchQuery,
+        providers: &[Provider],
+        services: &dyn SearchServices,
+    ) -> Searched {
+        let key = CacheKey {
+            namespace: namespace.to_owned(),
+            query: query.clone(),
+        };
+        if let Some(found) = self.cached(&key) {
+            return found;
+        }
+        let mut attempts = Vec::new();
+        for provider in providers {
+            let begun = Instant::now();
+            let verdict = match self.is_backing_off(namespace, provider) {
+                true => Verdict::of(Outcome::BackingOff, None),
+                false => self.ask(provider, query, services).await,
+            };
+            self.note(namespace, provider, verdict.outcome);
+            attempts.push(Attempt {
+                provider: provider.kind,
+                outcome: verdict.outcome,
+                detail: verdict.detail.map(|detail| line(&detail, TITLE_CHARS_MAX)),
+                ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+            });
+            let hits = presentable(verdict.hits, query.results_max);
+            if !hits.is_empty() {
+                let found = Searched {
+                    provider: Some(provider.kind),
+                    hits,
+                    attempts,
+                    is_cached: false,
+                };
+                self.keep(key, &found);
+                return found;
+            }
+        }
+        Searched {
+            provider: None,
+            hits: Vec::new(),
+            attempts,
+            is_cached: false,
+        }
+    }
+
+    fn cached(&self, key: &CacheKey) -> Option<Searched> {
+        let mut cache = lock(&self.cache);
+        cache.retain(|_, (found, _)| found.elapsed() < CACHE_AGE_MAX);
+        let (_, found) = cache.get(key)?;
+        Some(Searched {
+            is_cached: true,
+            ..found.clone()
+        })
+    }
+
+    fn keep(&self, key: CacheKey, found: &Searched) {
+        let mut cache = lock(&self.cache);
+        if cache.len() >= CACHED_MAX
+            && let Some(oldest) = cache
+                .iter()
+                .min_by_key(|(_, (found, _))| *found)
+                .map(|(key, _)| key.clone())
+        {
+            cache.remove(&oldest);
+        }
+        cache.insert(key, (Instant::now(), found.clone()));
+    }
+
+    fn is_backing_off(&self, namespace: &str, provider: &Provider) -> bool {
+        let until = lock(&self.refused)
+            .get(&account(namespace, provider))
+            .map(|(until, _)| *until);
+        until.is_some_and(|until| Instant::now() < until)
+    }
+
+    fn note(&self, namespace: &str, provider: &Provider, outcome: Outcome) {
+        let mut refused = lock(&self.refused);
+        if refused.len() >= REFUSED_MAX {
+            refused.retain(|_, (until, _)| Instant::now() < *until);
+        }
+        if outcome.backs_off() {
+            let (until, times) = refused
+                .entry(account(namespace, provider))
+                .or_insert((Instant::now(), 0));
+            *until = Instant::now() + (BACK_OFF * 2_u32.pow((*times).min(DOUBLINGS_MAX))).min(BACK_OFF_MAX);
+            *times += 1;
+        } else if outcome != Outcome::BackingOff {
+            refused.remove(&account(namespace, provider));
+        }
+    }
+
+    async fn ask(&self, provider: &Provider, query: &SearchQuery, services: &dyn SearchServices) -> Verdict {
+        let key = match &provider.key {
+            Some(name) => match services.key(name).await {
+                Ok(key) => Some(key),
+                Err(why) => return Verdict::of(Outcome::KeyMissing, why),
+            },
+            None => None,
+        };
+        let Some(request) = providers::request(provider, query, key.as_deref().map(String::as_str)) else {
+            return Verdict::of(Outcome::KeyMissing, "its key is no header or query".to_owned());
+        };
+        let mut headers = request.headers;
+        headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
+        let exchange = Exchange {
+            to: &request.to,
+            method: request.method,
+            headers,
+            body: request.body,
+            wire_bytes_max: ANSWER_BYTES_MAX,
+            until: deadline(TIME_MAX),
+        };
+        let dial = services.dial(provider);
+        let answer = match exchange.run(&*dial, &self.tls).await {
+            Ok(answer) => answer,
+            Err(ExchangeError::TimedOut) => return Verdict::of(Outcome::TimedOut, None),
+            Err(ExchangeError::Refused(error)) if !error.is_unreachable() => {
+                return Verdict::of(Outcome::Denied, error.what);
+            }
+            // What it says never holds the request, in which a key may be.
+            Err(error) => return Verdict::of(Outcome::Unreachable, error.to_string()),
+        };
+        match answer.status {
+            200 => {}
+            401 | 403 if provider.key.is_some() => return Verdict::of(Outcome::KeyRefused, None),
+            402 | 429 | 432 | 433 => return Verdict::of(Outcome::Quota, None),
+            // What DuckDuckGo answers to those whom it takes for programs; SearXNG, where JSON is turned off.
+            202 | 400 | 403 | 418 => return Verdict::of(Outcome::Blocked, format!("HTTP {}", answer.status)),
+            500..=599 => return Verdict::of(Outcome::Unreachable, format!("HTTP {}", answer.status)),
+            other => return Verdict::of(Outcome::Changed, format!("HTTP {other}")),
+        }
+        match provider.kind {
+            ProviderKind::DuckDuckGo => self.read_page(&answer, services).await,
+            kind => providers::read(kind, &answer.body),
+        }
+    }
+
+    /// HTML is a stranger's, and read in a worker.
+    async fn read_page(&self, answer: &crate::exchange::Answer, services: &dyn SearchServices) -> Verdict {
+        let head = document::Question {
+            url: String::new(),
+            content_type: "text/html; charset=utf-8".to_owned(),
+            coding: String::new(),
+            is_cut: answer.is_cut,
+            reads: document::Reads::Results,
+        };
+        let question = match document::question(&head, &answer.body) {
+            Ok(question) => question,
+            Err(error) => return Verdict::of(Outcome::Changed, error.to_string()),
+        };
+        let page = match services.parse(question).await {
+            Ok(said) => document::parse_results(&said),
+            Err(why) => return Verdict::of(Outcome::Changed, why),
+        };
+        match page {
+            Ok(page) if page.is_challenge => {
+                Verdict::of(Outcome::Blocked, "it asks whether this is a person".to_owned())
+            }
+            Ok(page) if page.hits.is_empty() && !page.says_none => Verdict::of(Outcome::Changed, None),
+            Ok(page) => Verdict::found(page.hits),
+            Err(refusal) => Verdict::of(Outcome::Changed, refusal.why),
+        }
+    }
+}
+
+/// Who is refused: with a key a namespace, without one all.
+fn account(namespace: &str, provider: &Provider) -> String {
+    match provider.key {
+        Some(_) => format!("{} {namespace}", provider.at),
+        None => provider.at.to_string(),
+    }
+}
+
+/// A request to a provider.
+pub(crate) struct ProviderRequest {
+    pub(crate) to: Target,
+    pub(crate) method: &'static str,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) body: Vec<u8>,
+}
+
+/// Each page once, with texts of one line; what is no URL of the web is left out.
+fn presentable(hits: Vec<Hit>, most: usize) -> Vec<Hit> {
+    let mut seen = Vec::new();
+    let mut kept = Vec::new();
+    for hit in hits {
+        let Ok(url) = Target::read(&hit.url) else { continue };
+        let same = url.as_str().trim_end_matches('/').to_owned();
+        if seen.contains(&same) {
+            continue;
+        }
+        seen.push(same);
+        kept.push(Hit {
+            title: line(&hit.title, TITLE_CHARS_MAX),
+            url: url.as_str().to_owned(),
+            snippet: line(&hit.snippet, SNIPPET_CHARS_MAX),
+            published: hit
+                .published
+                .map(|date| line(&date, 40))
+                .filter(|date| !date.is_empty()),
+        });
+        if kept.len() == most.min(HITS_MAX) {
+            break;
+        }
+    }
+    kept
+}
+
+/// A provider's text: without markup and invisible characters, in one line.
+fn line(text: &str, most: usize) -> String {
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('<') {
+        plain.push_str(before);
+        match after.split_once('>') {
+            Some((tag, after)) if tag.len() < 64 => rest = after,
+            _ => {
+                plain.push('<');
+                rest = after;
+            }
+        }
+    }
+    plain.push_str(rest);
+    for (entity, character) in [
+        ("&lt;", "<"),
+        ("&gt;", ">"),
+        ("&quot;", "\""),
+        ("&#39;", "'"),
+        ("&#x27;", "'"),
+        ("&nbsp;", " "),
+        ("&amp;", "&"),
+    ] {
+        plain = plain.replace(entity, character);
+    }
+    let (plain, _) = fence::clean(&plain);
+    let plain = plain.split_whitespace().collect::<Vec<_>>().join(" ");
+    plain.chars().take(most).collect()
+}
+
+#[cfg(test)]
+mod tests;

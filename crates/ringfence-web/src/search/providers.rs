@@ -1,0 +1,171 @@
+//! How each provider is asked, and what its answer means.
+
+use super::{Hit, Outcome, Provider, ProviderKind, ProviderRequest, Recency, SearchQuery, Verdict};
+use crate::{Target, results::HITS_MAX};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+const BRAVE_KEY: HeaderName = HeaderName::from_static("x-subscription-token");
+
+/// The request of a search; none: the key cannot be sent.
+pub(super) fn request(
+    provider: &Provider,
+    query: &SearchQuery,
+    key: Option<&str>,
+) -> Option<ProviderRequest> {
+    let mut headers = vec![(ACCEPT, HeaderValue::from_static("application/json"))];
+    let mut pairs: Vec<(&str, String)> = Vec::new();
+    let (mut method, mut body) = ("GET", Vec::new());
+    let count = query.results_max.min(HITS_MAX).to_string();
+    let path = match provider.kind {
+        ProviderKind::Searxng => {
+            pairs.extend([("q", query.text.clone()), ("format", "json".to_owned())]);
+            pairs.extend(
+                query
+                    .recency
+                    .map(|recency| ("time_range", recency.as_str().to_owned())),
+            );
+            "search"
+        }
+        ProviderKind::Brave => {
+            pairs.extend([("q", query.text.clone()), ("count", count)]);
+            pairs.extend(
+                query
+                    .recency
+                    .map(|recency| ("freshness", format!("p{}", letter(recency)))),
+            );
+            headers.push((BRAVE_KEY, secret(key?)?));
+            "res/v1/web/search"
+        }
+        ProviderKind::Tavily => {
+            let mut wanted = json!({"query": query.text, "max_results": query.results_max.min(HITS_MAX)});
+            if let Some(recency) = query.recency {
+                wanted["time_range"] = json!(recency.as_str());
+            }
+            (method, body) = ("POST", wanted.to_string().into_bytes());
+            headers.push((CONTENT_TYPE, HeaderValue::from_static("application/json")));
+            headers.push((AUTHORIZATION, secret(&format!("Bearer {}", key?))?));
+            "search"
+        }
+        ProviderKind::Mojeek => {
+            pairs.extend([
+                ("q", query.text.clone()),
+                ("fmt", "json".to_owned()),
+                ("t", count),
+                ("api_key", key?.to_owned()),
+            ]);
+            pairs.extend(
+                query
+                    .recency
+                    .map(|recency| ("since", recency.as_str().to_owned())),
+            );
+            "search"
+        }
+        ProviderKind::DuckDuckGo => {
+            headers[0].1 = HeaderValue::from_static("text/html");
+            pairs.push(("q", query.text.clone()));
+            pairs.extend(query.recency.map(|recency| ("df", letter(recency).to_string())));
+            "html/"
+        }
+    };
+    let mut url = provider.at.join(path).ok()?.as_url().clone();
+    if !pairs.is_empty() {
+        url.query_pairs_mut().extend_pairs(pairs);
+    }
+    Some(ProviderRequest {
+        to: Target::read(url.as_str()).ok()?,
+        method,
+        headers,
+        body,
+    })
+}
+
+fn letter(recency: Recency) -> char {
+    match recency {
+        Recency::Day => 'd',
+        Recency::Week => 'w',
+        Recency::Month => 'm',
+        Recency::Year => 'y',
+    }
+}
+
+fn secret(value: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(value).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// What providers call the same in their own words.
+#[derive(Deserialize)]
+struct Item {
+    #[serde(default)]
+    title: String,
+    url: String,
+    #[serde(default, alias = "description", alias = "desc", alias = "content")]
+    snippet: Option<String>,
+    #[serde(
+        default,
+        alias = "publishedDate",
+        alias = "page_age",
+        alias = "published_date",
+        alias = "date"
+    )]
+    published: Option<String>,
+}
+
+/// Reads an answer in JSON.
+pub(super) fn read(kind: ProviderKind, body: &[u8]) -> Verdict {
+    let Ok(answer) = serde_json::from_slice::<Value>(body) else {
+        return Verdict::of(Outcome::Changed, "its answer is not JSON".to_owned());
+    };
+    let list = match kind {
+        ProviderKind::Searxng | ProviderKind::Tavily => answer.get("results"),
+        ProviderKind::Brave => match (answer.get("web"), answer.get("query")) {
+            (Some(web), _) => web.get("results"),
+            // An answer to a query for which there are no pages has no `web`.
+            (None, Some(_)) => return Verdict::found(Vec::new()),
+            (None, None) => None,
+        },
+        ProviderKind::Mojeek => match answer["response"]["status"].as_str() {
+            Some("OK") => answer["response"].get("results"),
+            Some(status) if status.to_lowercase().contains("key") => {
+                return Verdict::of(Outcome::KeyRefused, None);
+            }
+            _ => None,
+        },
+        ProviderKind::DuckDuckGo => None,
+    };
+    let Some(list) = list.and_then(Value::as_array) else {
+        return Verdict::of(Outcome::Changed, "its answer has no list of results".to_owned());
+    };
+    let items = list
+        .iter()
+        .map(|item| serde_json::from_value::<Item>(item.clone()));
+    let hits: Vec<Hit> = items
+        .flatten()
+        .map(|item| Hit {
+            title: item.title,
+            url: item.url,
+            snippet: item.snippet.unwrap_or_default(),
+            published: item.published,
+        })
+        .collect();
+    if hits.is_empty() && !list.is_empty() {
+        return Verdict::of(Outcome::Changed, "its results have no URLs".to_owned());
+    }
+    match silent_engines(&answer) {
+        Some(engines) if hits.is_empty() => Verdict::of(Outcome::Blocked, engines),
+        _ => Verdict::found(hits),
+    }
+}
+
+/// The engines that did not answer SearXNG: then an empty list says nothing.
+fn silent_engines(answer: &Value) -> Option<String> {
+    let engines = answer.get("unresponsive_engines")?.as_array()?;
+    let names = engines
+        .iter()
+        .filter_map(|engine| engine.get(0).or(Some(engine))?.as_str());
+    let names: Vec<&str> = names.take(8).collect();
+    (!engines.is_empty()).then(|| format!("its engines did not answer: {}", names.join(", ")))
+}
