@@ -2,6 +2,7 @@
 //! decided through a channel that neither of them has: the client's own dialogue, the operator's command, the callback
 //! of the program that embeds us. Everything that is not a yes in time is a no.
 
+mod commands;
 mod notes;
 mod queue;
 mod rules;
@@ -16,21 +17,81 @@ pub use queue::{ApprovalWatch, Waiting};
 pub use words::{Answer, ApprovalRequest, Decision, DeniedBy, Scope, ScopeChoice, Verdict};
 
 use crate::{caller::Caller, settings::ApprovalSettings};
+use commands::ApprovedCommands;
 use ringfence_egress::Rule;
 use ringfence_types::{Namespace, RequestError, SessionId};
 use rules::ApprovedRules;
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 /// The longest reason, in characters. One that is longer is refused: what is shown is complete.
 pub const REASON_CHARS_MAX: usize = 500;
 
-/// The kind of every request, as it stands on record.
-const KIND: &str = "egress";
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Subject {
+    /// A host to reach.
+    Egress(Rule),
+    /// A command of the host to run.
+    Command(Box<CommandSubject>),
+}
+
+/// A command exactly: another word, program, directory or principal is another command.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct CommandSubject {
+    /// Each word, escaped for a person.
+    pub(crate) words: String,
+    /// The same without secrets of the vault, as it stands on record.
+    pub(crate) recorded: String,
+    /// Where the program is.
+    pub(crate) program: String,
+    /// Its device and inode.
+    pub(crate) identity: (u64, u64),
+    /// Where it runs.
+    pub(crate) directory: Option<String>,
+    /// Which directory that is: device and inode.
+    pub(crate) directory_identity: Option<(u64, u64)>,
+    /// Files that its words name, each with its digest.
+    pub(crate) files: Vec<String>,
+    /// Why no rule lets it through.
+    pub(crate) missing_rule: String,
+    /// What it can do, a line each.
+    pub(crate) effect: Vec<String>,
+    /// Whether it may be approved for a time.
+    pub(crate) may_last: bool,
+    /// Who asks.
+    pub(crate) principal: String,
+}
+
+impl Subject {
+    /// What is asked for, as it stands on record and is told in events.
+    pub(crate) fn recorded(&self) -> String {
+        match self {
+            Self::Egress(rule) => rule.to_string(),
+            Self::Command(command) => command.recorded.clone(),
+        }
+    }
+
+    /// The kind of request, as it stands on record.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Egress(_) => "egress",
+            Self::Command(_) => "host",
+        }
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Egress(rule) => rule.fmt(f),
+            Self::Command(command) => f.write_str(&command.words),
+        }
+    }
+}
 
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
-    /// The host to reach.
-    pub(crate) rule: Rule,
+    pub(crate) subject: Subject,
     pub(crate) namespace: Namespace,
     /// Where it is for one session alone.
     pub(crate) session: Option<SessionId>,
@@ -62,7 +123,7 @@ impl Ask {
     /// Asks that have the same key are one: the second waits for the answer to the first.
     fn key(&self) -> Key {
         Key {
-            rule: self.rule.clone(),
+            subject: self.subject.clone(),
             namespace: self.namespace.clone(),
             session: self.session.clone(),
             execution: self.execution.clone(),
@@ -71,6 +132,10 @@ impl Ask {
 
     /// What it may be approved for.
     fn scopes(&self) -> Vec<Scope> {
+        if let Subject::Command(command) = &self.subject {
+            let lasting = command.may_last.then_some(Scope::Namespace);
+            return [Some(Scope::Once), lasting].into_iter().flatten().collect();
+        }
         let session = self.session.is_some().then_some(Scope::Session);
         [Some(Scope::Once), session, Some(Scope::Namespace)]
             .into_iter()
@@ -82,18 +147,45 @@ impl Ask {
 /// What makes two asks the same. The reason does not count: other words do not make another question.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    rule: Rule,
+    subject: Subject,
     namespace: Namespace,
     session: Option<SessionId>,
     execution: Option<String>,
 }
 
-/// The one place where a decision takes effect. False: there is no room for it, so it has none.
-fn apply(rules: &Arc<ApprovedRules>, ask: &Ask, decision: &Decision) -> bool {
-    let Verdict::Approved(scope) = decision.verdict else {
-        return true;
-    };
-    // The run that waits for the answer goes on by it; nothing is left for another.
-    let is_its_own = scope == Scope::Once && ask.execution.is_some();
-    is_its_own || rules.add(ask, scope, decision)
+/// What has been approved, of either kind.
+#[derive(Debug, Default)]
+struct ApprovedThings {
+    rules: Arc<ApprovedRules>,
+    commands: ApprovedCommands,
+}
+
+impl ApprovedThings {
+    /// The decision by which an ask has been approved already.
+    fn standing(&self, ask: &Ask) -> Option<Decision> {
+        match &ask.subject {
+            Subject::Egress(rule) => self.rules.standing(ask, rule),
+            Subject::Command(_) => self.commands.standing(ask),
+        }
+    }
+
+    fn has_room(&self, ask: &Ask) -> bool {
+        match &ask.subject {
+            Subject::Egress(_) => self.rules.has_room(&ask.namespace),
+            Subject::Command(_) => self.commands.has_room(&ask.namespace),
+        }
+    }
+
+    /// The one place where a decision takes effect. False: there is no room for it, so it has none.
+    fn apply(&self, ask: &Ask, decision: &Decision) -> bool {
+        let Verdict::Approved(scope) = decision.verdict else {
+            return true;
+        };
+        match &ask.subject {
+            Subject::Command(command) => self.commands.add(&ask.namespace, command, decision),
+            // The run that waits for the answer goes on by it; nothing is left for another.
+            Subject::Egress(_) if scope == Scope::Once && ask.execution.is_some() => true,
+            Subject::Egress(_) => self.rules.add(ask, scope, decision),
+        }
+    }
 }

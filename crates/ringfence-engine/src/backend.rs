@@ -12,6 +12,7 @@ use crate::{
 };
 use failed::NotBegun;
 use prometheus_client::metrics::counter::Counter;
+use ringfence_backend::{Arrivals, ENGINE_STEP, EngineFacts, Runner};
 use ringfence_jail::{
     Claim, ClaimSpec, EgressSockets, Host, JailSpec, Plan, PlanError, Refused,
     cgroup::Parent,
@@ -111,6 +112,7 @@ impl Native {
             stderr: ends.stderr,
             report: ends.report,
             template,
+            container: None,
             has_ended: AtomicBool::new(false),
         })
     }
@@ -234,7 +236,25 @@ pub(crate) struct Sandbox {
     pub(crate) report: OwnedFd,
     /// Held as long as the sandbox lives.
     pub(crate) template: Option<Arc<Template>>,
+    /// None: it is native.
+    pub(crate) container: Option<ContainerSide>,
     has_ended: AtomicBool,
+}
+
+/// What a sandbox has beside the others when a container engine makes it.
+pub(crate) struct ContainerSide {
+    pub(crate) facts: Arc<EngineFacts>,
+    pub(crate) runner: Runner,
+    /// Its connections, until its egress takes them.
+    pub(crate) arrivals: Option<Arrivals>,
+}
+
+/// Where the egress of a sandbox comes from.
+pub(crate) enum EgressEnds {
+    /// Its own sockets.
+    Sockets(EgressSockets),
+    /// What its agent forwards.
+    Arrivals(Arrivals),
 }
 
 /// An interpreter that forks itself into the sandboxes that are made from it. It is kept as long as one of them lives.
@@ -245,6 +265,27 @@ pub(crate) struct Template {
 }
 
 impl Sandbox {
+    /// One that a container engine makes.
+    pub(crate) fn in_container(
+        plan: Arc<Plan>,
+        ends: client::SandboxEnds,
+        container: ContainerSide,
+        stuck: Counter,
+    ) -> Result<Self, RequestError> {
+        let connect = |error: io::Error| fault("connect the program's streams", &error);
+        Ok(Self {
+            plan,
+            events: Events::new(ends.events, stuck).map_err(connect)?,
+            stdin: ends.stdin,
+            stdout: ends.stdout,
+            stderr: ends.stderr,
+            report: ends.report,
+            template: None,
+            container: Some(container),
+            has_ended: AtomicBool::new(false),
+        })
+    }
+
     /// Waits until its walls are up; a template has also done its imports.
     pub(crate) async fn parked(&self) -> Result<(Imported, Vec<OwnedFd>), RequestError> {
         match self.events.handed().await? {
@@ -290,7 +331,7 @@ pub(crate) struct Claimed {
     patience: Duration,
     /// `None`: it has ended before its program could run.
     pub(crate) dirs: Option<SandboxDirs>,
-    sockets: Option<EgressSockets>,
+    egress: Option<EgressEnds>,
     pub(crate) early: Option<Ending>,
 }
 
@@ -354,11 +395,13 @@ impl Sandbox {
             let is_retryable = !is_sent || not_begun.has_not_run(&self.plan.program);
             failed(not_begun.error(), is_retryable)
         })?;
-        let sockets = match &claim.egress {
-            Some(way) if early.is_none() => {
+        let arrivals = self.container.as_mut().map(|container| container.arrivals.take());
+        let egress = match (&claim.egress, arrivals) {
+            (Some(_), Some(arrivals)) => arrivals.map(EgressEnds::Arrivals),
+            (Some(way), None) if early.is_none() => {
                 let handed = dirs.split_off(DOORS.min(dirs.len()));
                 let sockets = EgressSockets::from_descriptors(way, handed);
-                Some(sockets.ok_or_else(|| failed(gone(), false))?)
+                Some(EgressEnds::Sockets(sockets.ok_or_else(|| failed(gone(), false))?))
             }
             _ => None,
         };
@@ -367,16 +410,24 @@ impl Sandbox {
             sandbox: self,
             patience: limit.saturating_add(SILENCE_MAX),
             dirs: SandboxDirs::from_descriptors(dirs),
-            sockets,
+            egress,
             early,
         })
     }
 }
 
 impl Claimed {
-    /// The sockets of its egress, where it has one.
+    /// The sockets of its egress, where it is native and has one.
     pub(crate) fn take_sockets(&mut self) -> Option<EgressSockets> {
-        self.sockets.take()
+        match self.egress.take() {
+            Some(EgressEnds::Sockets(sockets)) => Some(sockets),
+            _ => None,
+        }
+    }
+
+    /// Where its egress comes from, where it has one.
+    pub(crate) fn take_egress(&mut self) -> Option<EgressEnds> {
+        self.egress.take()
     }
 }
 
@@ -470,11 +521,20 @@ fn gone() -> RequestError {
 }
 
 pub(crate) fn refused(failure: &Failure) -> RequestError {
-    if let Some(Advice { cause, fix }) = doctor::explain(failure) {
+    if failure.step != ENGINE_STEP
+        && let Some(Advice { cause, fix }) = doctor::explain(failure)
+    {
         return RequestError::new(
             ErrorCode::BelowFloor,
             format!("this host refuses a step of the sandbox: {failure}: {cause}."),
             format!("To allow it: {fix}. `ringfence doctor` shows all layers."),
+        );
+    }
+    if failure.step == ENGINE_STEP {
+        return RequestError::new(
+            ErrorCode::SandboxFault,
+            format!("{}.", failure.detail),
+            "`ringfence doctor` looks at the container engine; native sandboxes do not need it.",
         );
     }
     if failure.step == TEMPLATE_GONE {

@@ -2,25 +2,29 @@
 
 mod asking;
 mod redaction;
+mod web;
+
+pub(crate) use web::WebLease;
 
 use crate::{
     approval::Approvals,
-    backend::RawOutcome,
+    backend::{EgressEnds, RawOutcome},
     caller::Requester,
     error::denial,
     events::{EgressFacts, EventKind},
     policy::{self, Approved, Grant},
     policy_store::PolicyStore,
     secrets::SecretLease,
-    settings::EgressSettings,
+    settings::{EgressPolicy, EgressSettings, PolicySettings},
     sync::lock,
     telemetry::Telemetry,
 };
 use asking::{ApprovalScope, AskHook, Open};
 use redaction::EgressRedactor;
+use ringfence_backend::{Arrival, Arrivals, ListenerKind, NAMES_FROM};
 use ringfence_egress::{
-    BoundSecret, Dialer, DialerSettings, EgressEvent, EgressOwner, EgressReport, Inspection, Lease,
-    LeaseOptions, Rule, Rules, Sockets, Trust,
+    BoundSecret, Dialer, DialerSettings, EgressEvent, EgressOwner, EgressReport, Forwarded, Inspection,
+    Lease, LeaseOptions, Purpose, Rule, Rules, Sockets, Trust,
 };
 use ringfence_jail::EgressSockets;
 use ringfence_redact::{Forms, Personal, Redactor};
@@ -31,7 +35,7 @@ use std::{
     os::fd::OwnedFd,
     sync::{Arc, Mutex, Once, OnceLock, Weak},
 };
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 /// What is read there is no TLS.
 const HTTP_PORT: u16 = 80;
@@ -42,6 +46,8 @@ const RECORDED_MAX: usize = 32;
 pub(crate) struct Egress {
     dialer: OnceLock<Arc<Dialer>>,
     trust: OnceLock<Arc<Trust>>,
+    /// Of search providers, whose hosts the operator has named.
+    providers: OnceLock<Arc<Dialer>>,
     open: Mutex<Vec<Weak<LeasePolicy>>>,
     /// Somebody listens to what is approved.
     listens: Once,
@@ -52,8 +58,26 @@ pub(crate) struct Egress {
     pub(crate) tier: Tier,
 }
 
+/// Whose rules a lease has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RuleSource {
+    Programs,
+    /// The server's own connections for the web tools, and those of its browser.
+    Web,
+}
+
+impl RuleSource {
+    fn of(self, policy: &PolicySettings) -> &EgressPolicy {
+        match self {
+            Self::Programs => &policy.egress,
+            Self::Web => &policy.web,
+        }
+    }
+}
+
 /// What a lease of egress allows.
 struct LeasePolicy {
+    source: RuleSource,
     namespace: Namespace,
     session: Option<SessionId>,
     asked: AllowedDomains,
@@ -105,6 +129,7 @@ impl Egress {
         Self {
             dialer: OnceLock::new(),
             trust: OnceLock::new(),
+            providers: OnceLock::new(),
             open: Mutex::default(),
             listens: Once::new(),
             settings,
@@ -151,7 +176,12 @@ impl Egress {
                 once: own.once.clone(),
                 ..self.approvals.approved(&terms.namespace, terms.session.as_ref())
             };
-            let now = policy::again(&policy.egress, &approved, &terms.namespace, &terms.asked);
+            let now = policy::again(
+                terms.source.of(&policy),
+                &approved,
+                &terms.namespace,
+                &terms.asked,
+            );
             let now = policy::within(now, own.named.as_ref());
             terms.rules.send_if_modified(|rules| {
                 let is_other = **rules != now;
@@ -202,6 +232,27 @@ fn sockets_of(sockets: EgressSockets) -> Sockets {
         observer: Some(attempts),
         ports,
     }
+}
+
+/// What comes out of a container, as egress takes it; it ends with either.
+fn forwarded(mut arrivals: Arrivals) -> mpsc::Receiver<Forwarded> {
+    let (to, forwarded) = mpsc::channel(1);
+    tokio::spawn(async move {
+        while let Some(arrival) = arrivals.recv().await {
+            let forwarded = match arrival {
+                Arrival::Question { query, answer } => Forwarded::Question(query, answer),
+                Arrival::Connection { kind, meant, stream } => match kind {
+                    ListenerKind::Proxy => Forwarded::Proxy(stream),
+                    ListenerKind::Transparent => Forwarded::Connection(meant, stream),
+                    ListenerKind::Names => Forwarded::Names(stream),
+                },
+            };
+            if to.send(forwarded).await.is_err() {
+                return;
+            }
+        }
+    });
+    forwarded
 }
 
 fn fault(error: &io::Error) -> RequestError {
@@ -367,7 +418,7 @@ fn unrouted(packets: u64) -> Option<Denial> {
 }
 
 /// What stands on record of it.
-fn recorded(traffic: &EgressReport) -> Option<Value> {
+pub(crate) fn recorded(traffic: &EgressReport) -> Option<Value> {
     if traffic.reached.is_empty() && traffic.denials.is_empty() {
         return None;
     }
@@ -414,24 +465,31 @@ impl Egress {
         if bound.is_empty() && !grant.reaches().iter().any(reads) {
             return Ok(lease);
         }
-        let (trust, file) = (self.trust.get().cloned(), self.settings.ca_file.clone());
+        let trust = self.trust().await?;
         let made = tokio::task::spawn_blocking(move || {
-            let trust = match trust {
-                Some(trust) => trust,
-                None => Trust::read(file.as_deref()).map_err(|error| error.to_string())?,
-            };
             let values = bound.iter().map(BoundSecret::value);
             let redactor = Redactor::new(values, Forms::All, Personal::Keep);
-            Ok((trust.clone(), Inspection::new(trust, bound, redactor)?))
+            Inspection::new(trust, bound, redactor)
         });
         let made = made.await.map_err(|error| unread(&error.to_string()))?;
-        let (trust, inspection) = made.map_err(|error: String| unread(&error))?;
-        // Two may have read it at once; either is good.
-        drop(self.trust.set(trust));
+        let inspection = made.map_err(|error: String| unread(&error))?;
         Ok(SecretLease {
             inspection: Some(Arc::new(inspection)),
             ..lease
         })
+    }
+
+    /// The authorities that TLS to the outside trusts, read once.
+    async fn trust(&self) -> Result<Arc<Trust>, RequestError> {
+        if let Some(trust) = self.trust.get() {
+            return Ok(trust.clone());
+        }
+        let file = self.settings.ca_file.clone();
+        let read = tokio::task::spawn_blocking(move || Trust::read(file.as_deref()));
+        let read = read.await.map_err(|error| unread(&error.to_string()))?;
+        let trust = read.map_err(|error| unread(&error.to_string()))?;
+        // Two may have read it at once; either is good.
+        Ok(self.trust.get_or_init(|| trust).clone())
     }
 
     /// The egress of an installer: its rules are the operator's own, whose index may have a private address.
@@ -445,6 +503,7 @@ impl Egress {
         let dialer = dialer(&self.settings, private)?;
         let (_, now) = watch::channel(Arc::new(rules.clone()));
         let options = LeaseOptions {
+            purpose: Purpose::Programs,
             owner: EgressOwner {
                 namespace: namespace.clone(),
                 id: "packages".to_owned(),
@@ -463,11 +522,9 @@ impl Egress {
         grant: &Grant,
         lease: &SecretLease,
         owner: LeaseOwner<'_>,
-        sockets: Option<EgressSockets>,
+        ends: Option<EgressEnds>,
     ) -> Result<Option<EgressLease>, RequestError> {
-        sockets
-            .map(|sockets| self.open(grant, lease, owner, sockets))
-            .transpose()
+        ends.map(|ends| self.open(grant, lease, owner, ends)).transpose()
     }
 
     fn open(
@@ -475,7 +532,7 @@ impl Egress {
         grant: &Grant,
         lease: &SecretLease,
         owner: LeaseOwner<'_>,
-        sockets: EgressSockets,
+        ends: EgressEnds,
     ) -> Result<EgressLease, RequestError> {
         let request = grant.request();
         let (id, session) = match &owner {
@@ -483,6 +540,7 @@ impl Egress {
             LeaseOwner::Session(id) => (id.as_str(), Some(*id)),
         };
         let terms = Arc::new(LeasePolicy {
+            source: RuleSource::Programs,
             namespace: request.namespace.clone(),
             session: session.cloned(),
             asked: request.allowed_domains.clone(),
@@ -494,6 +552,7 @@ impl Egress {
         let asking = ApprovalScope::new(self, &terms, redactor.clone());
         let asked = Arc::new(AskHook(asking.clone()));
         let options = LeaseOptions {
+            purpose: Purpose::Programs,
             owner: EgressOwner {
                 namespace: request.namespace.clone(),
                 id: id.to_owned(),
@@ -503,8 +562,14 @@ impl Egress {
             events: self.publisher(id, &request.namespace, redactor.clone()),
             approval: Some(asked),
         };
-        let lease =
-            ringfence_egress::open(&dialer, sockets_of(sockets), options).map_err(|error| fault(&error))?;
+        let lease = match ends {
+            EgressEnds::Sockets(sockets) => ringfence_egress::open(&dialer, sockets_of(sockets), options)
+                .map_err(|error| fault(&error))?,
+            EgressEnds::Arrivals(arrivals) => {
+                let forwarded = forwarded(arrivals);
+                ringfence_egress::open_forwarded(&dialer, NAMES_FROM, forwarded, options)
+            }
+        };
         lock(&self.open).push(Arc::downgrade(&terms));
         self.listen();
         // The rules may have changed since the grant was made.

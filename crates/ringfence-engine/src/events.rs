@@ -132,6 +132,15 @@ pub enum EventKind {
     /// They may not.
     #[serde(rename = "egress.denied")]
     EgressDenied(ApprovalFacts),
+    /// A command of the host is asked for: by a caller, or of a person.
+    #[serde(rename = "host.requested")]
+    HostRequested(ApprovalFacts),
+    /// It may run, by a rule or a person.
+    #[serde(rename = "host.approved")]
+    HostApproved(ApprovalFacts),
+    /// It may not.
+    #[serde(rename = "host.denied")]
+    HostDenied(ApprovalFacts),
     /// A file that it left was kept and signed.
     #[serde(rename = "artifact.signed")]
     ArtifactSigned {
@@ -212,7 +221,7 @@ pub struct EgressFacts {
 pub struct ApprovalFacts {
     /// Its name.
     pub request_id: String,
-    /// `egress`.
+    /// `egress` or `host`.
     pub kind: &'static str,
     /// What exactly is asked for.
     pub what: String,
@@ -269,6 +278,9 @@ impl EventKind {
             Self::EgressRequested(_) => "egress.requested",
             Self::EgressApproved(_) => "egress.approved",
             Self::EgressDenied(_) => "egress.denied",
+            Self::HostRequested(_) => "host.requested",
+            Self::HostApproved(_) => "host.approved",
+            Self::HostDenied(_) => "host.denied",
             Self::ArtifactSigned { .. } => "artifact.signed",
             Self::SnapshotCreated { .. } => "snapshot.created",
             Self::SnapshotRestored { .. } => "snapshot.restored",

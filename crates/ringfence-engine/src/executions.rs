@@ -17,7 +17,7 @@ use std::{
     collections::{BTreeSet, HashMap, VecDeque},
     pin::pin,
     sync::{Arc, Mutex, MutexGuard},
-    time::Instant,
+    time::{Duration, Instant},
 };
 use tokio::sync::watch;
 
@@ -60,6 +60,17 @@ pub enum ExecutionState {
     Running(Progress),
     /// It has ended.
     Ended(Box<ExecutionResult>),
+}
+
+/// The times of an execution.
+#[derive(Clone, Copy, Debug)]
+pub struct ExecutionTimes {
+    /// When it was accepted.
+    pub started_unix_ms: u64,
+    /// So far, where it runs.
+    pub duration_ms: u64,
+    /// How long its result is kept after its end, if no later ones need the room.
+    pub keep: Duration,
 }
 
 /// A program that runs.
@@ -213,6 +224,17 @@ impl Executions {
         state.forget(&self.settings);
     }
 
+    pub(crate) fn times(&self, namespace: &Namespace, id: &str) -> Result<ExecutionTimes, RequestError> {
+        let state = self.state();
+        let entry = state.find(namespace, id)?;
+        let kept = entry.kept.as_ref();
+        Ok(ExecutionTimes {
+            started_unix_ms: entry.started_unix_ms,
+            duration_ms: kept.map_or_else(|| milliseconds(entry.started), |kept| kept.duration_ms),
+            keep: self.settings.keep,
+        })
+    }
+
     /// The state, without what is too old.
     pub(crate) fn state(&self) -> MutexGuard<'_, RegistryState> {
         let mut state = lock(&self.state);
@@ -351,7 +373,6 @@ mod tests {
     use crate::{caller::OutputStream, streams::SO_FAR_BYTES_MAX};
     use ringfence_redact::{Forms, Personal};
     use ringfence_types::ExecuteRequest;
-    use std::time::Duration;
 
     const SMALL: ResultSettings = ResultSettings {
         keep: Duration::from_secs(3600),

@@ -9,6 +9,7 @@ mod backend;
 mod caller;
 mod changes;
 mod check;
+mod containers;
 mod disk;
 mod disk_quota;
 mod egress;
@@ -16,6 +17,7 @@ mod error;
 mod events;
 mod execution;
 mod executions;
+mod host;
 mod imports;
 mod language;
 mod limits_met;
@@ -41,6 +43,7 @@ mod streams;
 mod sync;
 mod telemetry;
 mod warm;
+mod web;
 mod worker;
 mod workspace_error;
 mod workspaces;
@@ -48,9 +51,10 @@ mod workspaces;
 pub use admission::{LineState, QueueState};
 pub use api::{
     Canceller, CodeRequest, DATA_BYTES_MAX, DirectoryGot, DirectoryPut, EXPORT_BYTES_MAX, Edit, Edited,
-    Engine, Execution, FileFacts, Fixing, HostRequest, Inspection, Installation, Installed, NewSecret,
+    Engine, Execution, FileFacts, Fixing, HostAccessList, HostCommand, HostFile, HostFileWrite, HostListing,
+    HostRequest, HostRun, HostVerdict, HostWritten, Inspection, Installation, Installed, NewSecret,
     PackageRequest, Reload, RunningNow, Runtime, SandboxInfo, SchemaChoice, SnapshotFacts, SnapshotMade,
-    SnapshotRestored, Stats, Warm, WorkspaceAccess, check_rules, egress_rule,
+    SnapshotRestored, Stats, Warm, WorkspaceAccess, check_rules, egress_rule, ending_words,
 };
 pub use approval::{
     Answer, ApprovalRequest, ApprovalWatch, Decision, DeniedBy, REASON_CHARS_MAX, Scope, ScopeChoice,
@@ -59,8 +63,9 @@ pub use approval::{
 pub use artifacts::{artifact_uri, create_below};
 pub use caller::{Caller, OutputChunk, OutputStream, Stdin, Submission};
 pub use changes::{Base, Changed, Difference, Lay, RiskFacts};
+pub use containers::ContainerRuntime;
 pub use events::{ApprovalFacts, Ended, Event, EventKind, Hears, Subscriber};
-pub use executions::{Cancelled, ExecutionLine, ExecutionState, Following, Progress};
+pub use executions::{Cancelled, ExecutionLine, ExecutionState, ExecutionTimes, Following, Progress};
 pub use language::{Blocked, ProgramReport, read_report};
 pub use log_redactor::LogRedactor;
 pub use metrics::{CallEnd, Counts, Percentiles, ToolCounts};
@@ -70,17 +75,26 @@ pub use ringfence_check::{CsvQuestion, Rule, check_known_import, check_schema, p
 pub use ringfence_egress::{
     Limits as EgressLimits, PlaceError, Rule as HostRule, RuleError as HostRuleError, SecretPlace,
 };
+pub use ringfence_host::{
+    CHILD_WORD as HOST_CHILD_WORD, Ending as HostEnding, FileEntry as HostEntry, Rules as HostRules,
+    Writing as HostWriting, load as load_host_rules, run_child as run_host_child,
+};
 pub use ringfence_jail::ExportDirectory;
 use ringfence_jail::worker::{Answering, Work};
 pub use ringfence_redact::{Personal, SHORTEST_SECRET};
 pub use ringfence_store::layers::Package;
+pub use ringfence_web::{
+    AccessibilityTree, Fence, Provider as SearchProvider, ProviderKind, Recency, Screenshot, SearchQuery,
+    Searched, Target as WebUrl, WaitUntil,
+};
 pub use session::{BridgeTarget, Bridged, BridgedValue};
 pub use settings::{
-    ApprovalSettings, AuditSettings, CheckSettings, DiskPolicy, EgressPolicy, EgressRule, EgressSettings,
-    EngineSettings, IndexHost, ListedWorkspace, OnDenied, OnFailure, PackagePolicy, PackageSettings,
-    PackageSources, PolicySettings, QueueSettings, Rate, RecordSettings, ResultSettings, RuntimeSettings,
-    SecretBinding, SecretRule, SessionSettings, WarmSettings,
+    ApprovalSettings, AuditSettings, BackendPolicy, BackendSettings, CheckSettings, DiskPolicy, EgressPolicy,
+    EgressRule, EgressSettings, EngineSettings, Images, IndexHost, ListedWorkspace, OnDenied, OnFailure,
+    PackagePolicy, PackageSettings, PackageSources, PolicySettings, QueueSettings, Rate, RecordSettings,
+    ResultSettings, RuntimeSettings, SecretBinding, SecretRule, SessionSettings, WarmSettings, WebSettings,
 };
+pub use web::{BrowseRequest, PageRequest, SearchRequest, WebPage, tried};
 pub use workspaces::{FILE_BYTES_MAX, WorkspaceRef};
 
 /// The worker that gives back what it is given: the smallest program that proves a sandbox.
@@ -99,6 +113,7 @@ pub fn workers() -> ringfence_jail::helper::Workers {
         (ECHO, Work::Once(|input| input.to_vec())),
         (language::PREPARE, Work::Once(ringfence_check::prepare)),
         (picture::PICTURE, Work::Once(ringfence_check::picture)),
+        (web::DOCUMENT, Work::Once(ringfence_web::read_document)),
         (check::CHECK, kept(Answering::Forks)),
         (check::ADVISE, kept(Answering::Itself)),
     ];

@@ -14,11 +14,13 @@ use limits::{MEBIBYTE, bring_memory, limits};
 
 use crate::{
     imports,
-    settings::{CheckSettings, PolicySettings},
+    settings::{BackendPolicy, CheckSettings, EgressPolicy, PolicySettings},
 };
 use ringfence_egress::{Rule, Rules as Reaches};
-use ringfence_types::{AllowedDomains, ErrorCode, ExecuteRequest, Limits, RequestError, Rules};
-use std::{path::PathBuf, time::Duration};
+use ringfence_types::{
+    AllowedDomains, Backend, ErrorCode, ExecuteRequest, Limits, RequestError, Rules, WorkspaceSource,
+};
+use std::{borrow::Cow, path::PathBuf, time::Duration};
 
 /// A request with the operator's yes: complete limits, nothing left to choose.
 #[derive(Debug)]
@@ -31,9 +33,15 @@ pub(crate) struct Grant {
     once: Vec<Rule>,
     named: Option<Reaches>,
     asks: Option<Duration>,
+    backend: Backend,
 }
 
 impl Grant {
+    /// What makes its sandbox.
+    pub(crate) fn backend(&self) -> Backend {
+        self.backend
+    }
+
     pub(crate) fn request(&self) -> &ExecuteRequest {
         &self.request
     }
@@ -110,6 +118,7 @@ pub(crate) fn decide(
     mut request: ExecuteRequest,
 ) -> Result<Grant, RequestError> {
     request.check()?;
+    let backend = backend(&policy.backends, &request)?;
     check_secrets(policy, &request)?;
     if !request.packages.is_empty() {
         policy.packages.check(&request.packages)?;
@@ -132,9 +141,11 @@ pub(crate) fn decide(
         ));
     }
     let rules = rules(&policy.check, &request)?;
-    let reaches = reaches(policy, state, &request)?;
-    let asks = asks(&policy.egress, &request.allowed_domains);
+    let egress = egress_of(policy, backend);
+    let reaches = reaches(&egress, state, &request)?;
+    let asks = asks(&egress, &request.allowed_domains);
     Ok(Grant {
+        backend,
         request,
         limits,
         caps: most,
@@ -146,13 +157,50 @@ pub(crate) fn decide(
     })
 }
 
+/// What makes the sandbox of a request: never another backend than the one asked for.
+fn backend(policy: &BackendPolicy, request: &ExecuteRequest) -> Result<Backend, RequestError> {
+    let backend = request.backend.unwrap_or(policy.default);
+    policy.allows(backend)?;
+    if backend != Backend::Native {
+        check_container(backend, request)?;
+    }
+    Ok(backend)
+}
+
+/// Refuses what no container has.
+fn check_container(backend: Backend, request: &ExecuteRequest) -> Result<(), RequestError> {
+    let what = match request {
+        request if request.workspace != WorkspaceSource::Private => "workspace",
+        request if !request.packages.is_empty() => "packages",
+        _ => return Ok(()),
+    };
+    Err(RequestError::new(
+        ErrorCode::UnsupportedArgument,
+        format!(
+            "the backend `{backend}` has no `{what}`: its programs see their image and a private workspace."
+        ),
+        "Put packages into the image and send files in `files`; or ask for `backend: native`, where that is allowed.",
+    ))
+}
+
+/// The rules of egress for sandboxes of this backend: a container has a network namespace in every tier.
+fn egress_of(policy: &PolicySettings, backend: Backend) -> Cow<'_, EgressPolicy> {
+    match backend.tier(policy.egress.tier) {
+        tier if tier == policy.egress.tier => Cow::Borrowed(&policy.egress),
+        tier => Cow::Owned(EgressPolicy {
+            tier,
+            ..policy.egress.clone()
+        }),
+    }
+}
+
 fn reaches(
-    policy: &PolicySettings,
+    policy: &EgressPolicy,
     state: &NamespaceState,
     request: &ExecuteRequest,
 ) -> Result<Reaches, RequestError> {
     let (namespace, asked) = (&request.namespace, &request.allowed_domains);
-    let reaches = domains::decide(&policy.egress, &state.approved, namespace, asked)?;
+    let reaches = domains::decide(policy, &state.approved, namespace, asked)?;
     reach::check(&reaches)?;
     Ok(reaches)
 }
@@ -175,6 +223,7 @@ pub(crate) fn decide_session(
 pub(crate) struct SessionGrant<'a> {
     pub(crate) limits: &'a Limits,
     pub(crate) allowed_domains: &'a AllowedDomains,
+    pub(crate) backend: Backend,
 }
 
 /// A call of a session: what that has is what it may use; its time and its output are its own.
@@ -188,7 +237,14 @@ pub(crate) fn decide_call(
     let SessionGrant {
         limits: session,
         allowed_domains,
+        backend,
     } = session;
+    if request.backend.is_some_and(|asked| asked != backend) {
+        return Err(RequestError::invalid(
+            format!("the session was made by the backend `{backend}`."),
+            "Leave `backend` out, or make a session with it.",
+        ));
+    }
     let asked = std::mem::replace(&mut request.allowed_domains, allowed_domains.clone());
     let (_, caps) = limits_of(policy, &state.limits);
     let most = Limits {
@@ -206,8 +262,9 @@ pub(crate) fn decide_call(
     );
     let named = domains::narrow(&reaches, &asked)?;
     let reaches = within(reaches, named.as_ref());
-    let asks = asks(&policy.egress, &request.allowed_domains).filter(|_| named.is_none());
+    let asks = asks(&egress_of(policy, backend), &request.allowed_domains).filter(|_| named.is_none());
     Ok(Grant {
+        backend,
         request,
         limits,
         caps,
@@ -250,9 +307,9 @@ fn check_secrets(policy: &PolicySettings, request: &ExecuteRequest) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::{EgressPolicy, ListedWorkspace, PackagePolicy, SecretRule};
+    use crate::settings::{ListedWorkspace, PackagePolicy, SecretRule};
     use ringfence_types::{
-        EnvName, Language, LimitsRequest, Namespace, Profile, WorkspaceMode, WorkspaceSource, requirements,
+        EnvName, Language, LimitsRequest, Namespace, Profile, WorkspaceMode, requirements,
     };
     use std::collections::{BTreeMap, BTreeSet};
 
@@ -311,6 +368,18 @@ mod tests {
                 allow: Vec::new(),
                 on_denied: crate::settings::OnDenied::Deny,
             },
+            web: EgressPolicy {
+                secrets: Vec::new(),
+                tier: ringfence_types::Tier::Full,
+                allow: Vec::new(),
+                on_denied: crate::settings::OnDenied::Deny,
+            },
+            backends: BackendPolicy {
+                default: Backend::Native,
+                allowed: [Backend::Native].into(),
+                floor: ringfence_types::Tier::Full,
+                native: ringfence_types::Tier::Full,
+            },
         }
     }
 
@@ -340,6 +409,90 @@ mod tests {
         check(true, "numpyx", Err("`numpyx`"));
         check(true, "pandas", Err("packages.allow"));
         check(false, "numpy", Err("packages.enabled"));
+    }
+
+    /// claim: [TIER-4]
+    #[test]
+    fn a_backend_is_given_only_where_it_is_allowed_and_meets_the_floor() {
+        use ringfence_types::Tier;
+        let check =
+            |backend: Backend, allowed: &[Backend], floor: Tier, expect: Result<(), (ErrorCode, &str)>| {
+                let mut policy = policy();
+                policy.backends.allowed = allowed.iter().copied().collect();
+                policy.backends.floor = floor;
+                let mut request = ExecuteRequest::new(Language::Python, "1");
+                request.backend = Some(backend);
+                let decided = decide(&policy, &NamespaceState::default(), &[], request);
+                match (decided, expect) {
+                    (Ok(grant), Ok(())) => assert_eq!(grant.backend(), backend, "never another"),
+                    (Err(error), Err((code, part))) => {
+                        assert_eq!(error.code, code, "{error}");
+                        assert!(error.to_string().contains(part), "{error}");
+                    }
+                    (decided, expect) => panic!("{backend} {floor}: {decided:?}, expected {expect:?}"),
+                }
+            };
+        let (docker, gvisor) = (Backend::Docker, Backend::Gvisor);
+        let native = Backend::Native;
+        check(native, &[native], Tier::Full, Ok(()));
+        check(
+            docker,
+            &[native],
+            Tier::Container,
+            Err((ErrorCode::PolicyDenied, "containers.enabled")),
+        );
+        check(
+            docker,
+            &Backend::ALL,
+            Tier::Full,
+            Err((ErrorCode::BelowFloor, "`floor: container`")),
+        );
+        check(
+            docker,
+            &Backend::ALL,
+            Tier::Gvisor,
+            Err((ErrorCode::BelowFloor, "`floor: container`")),
+        );
+        check(
+            gvisor,
+            &Backend::ALL,
+            Tier::Full,
+            Err((ErrorCode::BelowFloor, "`floor: gvisor`")),
+        );
+        check(docker, &Backend::ALL, Tier::Container, Ok(()));
+        check(gvisor, &Backend::ALL, Tier::Container, Ok(()));
+        check(
+            native,
+            &[docker],
+            Tier::Container,
+            Err((ErrorCode::PolicyDenied, "`backend: native`")),
+        );
+    }
+
+    #[test]
+    fn what_no_container_has_is_refused_by_name_and_given_natively() {
+        let check = |change: &dyn Fn(&mut ExecuteRequest), part: &str| {
+            let mut policy = policy();
+            policy.backends.allowed = Backend::ALL.into();
+            policy.backends.floor = ringfence_types::Tier::Container;
+            let mut request = ExecuteRequest::new(Language::Python, "1");
+            change(&mut request);
+            let native = decide(&policy, &NamespaceState::default(), &[], request.clone());
+            assert!(native.is_ok(), "{native:?}");
+            request.backend = Some(Backend::Docker);
+            let refused = decide(&policy, &NamespaceState::default(), &[], request).unwrap_err();
+            assert_eq!(refused.code, ErrorCode::UnsupportedArgument);
+            assert!(
+                refused.message.contains(part) && refused.message.contains("docker"),
+                "{refused}"
+            );
+        };
+        check(
+            &|request| request.workspace = WorkspaceSource::Namespace,
+            "`workspace`",
+        );
+        let packages = requirements(Language::Python, &["numpy".to_owned()]).unwrap();
+        check(&|request| request.packages = packages.clone(), "`packages`");
     }
 
     #[test]

@@ -326,14 +326,7 @@ impl Pool {
     /// Whether the request has a file, or its workspace one of these names, that a program would import instead of a
     /// module that is there already.
     pub(crate) fn is_shadowed_by(&self, files: &[InputFile], beside: &HashSet<String>) -> bool {
-        let first = |path: &str| path.split(['/', '.']).next().unwrap_or_default().to_owned();
-        let files = files.iter().map(|file| file.path.as_str());
-        let names: HashSet<String> = files
-            .chain(beside.iter().map(String::as_str))
-            .map(first)
-            .collect();
-        let mut loaded = self.knows().loaded.split_whitespace();
-        !names.is_empty() && loaded.any(|name| names.contains(name))
+        is_shadowed(&self.knows().loaded, files, beside)
     }
 
     fn has_good_template(&self, settings: &WarmSettings) -> bool {
@@ -341,6 +334,18 @@ impl Pool {
             .as_ref()
             .is_some_and(|living| living.is_good(settings))
     }
+}
+
+/// Whether one of these names would be imported instead of a module that is loaded.
+pub(crate) fn is_shadowed(loaded: &str, files: &[InputFile], beside: &HashSet<String>) -> bool {
+    let first = |path: &str| path.split(['/', '.']).next().unwrap_or_default().to_owned();
+    let files = files.iter().map(|file| file.path.as_str());
+    let names: HashSet<String> = files
+        .chain(beside.iter().map(String::as_str))
+        .map(first)
+        .collect();
+    let mut loaded = loaded.split_whitespace();
+    !names.is_empty() && loaded.any(|name| names.contains(name))
 }
 
 impl Living {

@@ -216,6 +216,7 @@ impl Record {
                 "execution.started" => Action::ExecutionFailed,
                 "session.created" => Action::SessionCreated,
                 "approval.requested" => Action::ApprovalDecided,
+                "host.executed" => Action::HostExecuted,
                 _ => continue,
             };
             let details =

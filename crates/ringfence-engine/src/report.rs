@@ -101,7 +101,7 @@ pub(crate) fn build(
         session_id: about.session_id,
         session_ended: about.session_ended,
         language: request.language,
-        backend: "native".to_owned(),
+        backend: about.grant.backend().to_string(),
         success: exit.kind == ExitKind::Code && exit.code == Some(0) && program.error.is_none(),
         exit_code: exit_code(&exit),
         exit,

@@ -2,6 +2,7 @@
 //! directory it was installed in, the environment it belongs to, and the links on the way. Nothing is executed.
 
 use crate::settings::RuntimeSettings;
+use ringfence_jail::Layout;
 use ringfence_types::{ErrorCode, Language, RequestError};
 use std::{
     fs,
@@ -56,6 +57,15 @@ pub(crate) fn find(language: Language, settings: &RuntimeSettings) -> Result<Too
         surroundings(path).map_err(|reason| absent(format!("{}: {reason}.", path.display())))?;
     interpreter.trees.extend(settings.extra_mounts.iter().cloned());
     Ok(interpreter)
+}
+
+/// An executable of this name on the path, if there is one.
+pub(crate) fn on_path(name: &str, settings: &RuntimeSettings) -> Option<PathBuf> {
+    settings
+        .search_path
+        .iter()
+        .map(|dir| dir.join(name))
+        .find(|path| executable(path))
 }
 
 /// The oldest Python whose syntax the driver has.
@@ -315,10 +325,50 @@ pub(crate) fn toolchain(language: Language, settings: &RuntimeSettings) -> Resul
     Ok(toolchain)
 }
 
+/// The environment of a program without its language's and its request's variables. None of the server's is in it.
+pub(crate) fn environment(layout: &Layout, interpreters: &[PathBuf]) -> Vec<(String, String)> {
+    const SYSTEM: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
+    let mut path: Vec<String> = Vec::new();
+    // The system's come last, because they hold other interpreters of the same names.
+    let bins = interpreters
+        .iter()
+        .filter_map(|path| path.parent())
+        .map(|bin| bin.display().to_string());
+    let (system, own): (Vec<String>, Vec<String>) = bins.partition(|bin| SYSTEM.contains(&bin.as_str()));
+    for bin in own.into_iter().chain(system).chain(SYSTEM.map(str::to_owned)) {
+        if !path.contains(&bin) {
+            path.push(bin);
+        }
+    }
+    let text = |path: &Path| path.display().to_string();
+    [
+        ("PATH", path.join(":")),
+        ("HOME", text(&layout.home)),
+        ("USER", "sandbox".to_owned()),
+        ("LOGNAME", "sandbox".to_owned()),
+        ("SHELL", "/bin/bash".to_owned()),
+        ("PWD", text(&layout.workspace)),
+        ("TMPDIR", text(&layout.tmp)),
+        ("LANG", "C.UTF-8".to_owned()),
+        ("TERM", "dumb".to_owned()),
+        ("RINGFENCE_OUTPUT_DIR", text(&layout.output)),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_script_finds_the_configured_interpreters_before_those_of_the_system() {
+        let on_path = ["/usr/bin/bash", "/opt/python/bin/python3", "/usr/bin/node"].map(PathBuf::from);
+        let environment = environment(&Layout::own_root(), &on_path);
+        let path = environment.iter().find(|(name, _)| name == "PATH").unwrap();
+        assert_eq!(path.1, "/opt/python/bin:/usr/bin:/usr/local/bin:/bin");
+    }
 
     struct Tree(PathBuf);
 

@@ -2,12 +2,13 @@
 //! nothing, and which bytes go where.
 
 use crate::{
-    backend::Native,
+    backend::{Native, Sandbox},
+    containers::Containers,
     language::{self, Launch, Prepared, TemplateOf},
     policy::{Grant, reach},
     policy_store::PolicyStore,
     pool::Pools,
-    runtimes::Toolchain,
+    runtimes::{Toolchain, environment},
     secrets::SecretLease,
     settings::{RuntimeSettings, WarmSettings},
 };
@@ -20,7 +21,7 @@ use ringfence_types::{
 };
 use std::{
     borrow::Cow,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
@@ -39,6 +40,7 @@ pub(crate) const NO_BLOBS: &[&[u8]] = &[];
 
 pub(crate) struct Sandboxes {
     pub(crate) native: Native,
+    pub(crate) containers: Arc<Containers>,
     pub(crate) pools: Pools,
     pub(crate) tier: Tier,
     pub(crate) runtimes: RuntimeSettings,
@@ -167,38 +169,6 @@ fn asked_once(grant: &Grant) -> impl Iterator<Item = (String, String)> {
     let refused = grant.asks().is_none() && !reach::PACKAGE_INDEXES.iter().any(is_reached);
     let names = ONCE.into_iter().filter(move |_| refused);
     names.map(|(name, value)| (name.to_owned(), value.to_owned()))
-}
-
-/// The environment of a program without its language's and its request's variables. None of the server's is in it.
-pub(crate) fn environment(layout: &Layout, interpreters: &[PathBuf]) -> Vec<(String, String)> {
-    const SYSTEM: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
-    let mut path: Vec<String> = Vec::new();
-    // The system's come last, because they hold other interpreters of the same names.
-    let bins = interpreters
-        .iter()
-        .filter_map(|path| path.parent())
-        .map(|bin| bin.display().to_string());
-    let (system, own): (Vec<String>, Vec<String>) = bins.partition(|bin| SYSTEM.contains(&bin.as_str()));
-    for bin in own.into_iter().chain(system).chain(SYSTEM.map(str::to_owned)) {
-        if !path.contains(&bin) {
-            path.push(bin);
-        }
-    }
-    let text = |path: &std::path::Path| path.display().to_string();
-    [
-        ("PATH", path.join(":")),
-        ("HOME", text(&layout.home)),
-        ("USER", "sandbox".to_owned()),
-        ("LOGNAME", "sandbox".to_owned()),
-        ("SHELL", "/bin/bash".to_owned()),
-        ("PWD", text(&layout.workspace)),
-        ("TMPDIR", text(&layout.tmp)),
-        ("LANG", "C.UTF-8".to_owned()),
-        ("TERM", "dumb".to_owned()),
-        ("RINGFENCE_OUTPUT_DIR", text(&layout.output)),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into()
 }
 
 /// The bytes of a payload, each with its place.
@@ -407,6 +377,23 @@ impl Sandboxes {
         })
     }
 
+    /// The sandbox of a browser, which executes nothing that was written there.
+    pub(crate) fn plan_of_browser(&self, program: &Path, limits: Limits) -> Result<Plan, RequestError> {
+        // Beside the program lie its resources; where that is a directory of the system, it is shown already.
+        let tree = program
+            .canonicalize()
+            .ok()
+            .and_then(|real| real.parent().map(Path::to_owned));
+        self.native.plan(JailSpec {
+            trees: tree
+                .filter(|tree| !tree.starts_with("/usr"))
+                .into_iter()
+                .collect(),
+            written: Written::NeverRuns,
+            ..self.spec(Layout::own_root(), Program::Claimed, limits)
+        })
+    }
+
     /// Its claim: no more than to begin.
     pub(crate) fn claim_of_worker(&self) -> Claim {
         let mut claim = self.native.claim(ClaimSpec {
@@ -432,6 +419,14 @@ impl Sandboxes {
         claim
     }
 
+    /// Tier and layers of a run in this sandbox.
+    pub(crate) fn isolation_of(&self, sandbox: &Sandbox, claim: &Claim) -> Isolation {
+        match &sandbox.container {
+            Some(side) => self.containers.isolation(side, &claim.limits),
+            None => sandbox.plan.isolation(claim, &self.native.host),
+        }
+    }
+
     /// Tier and layers of a run with these limits.
     pub(crate) fn isolation(&self, limits: &Limits) -> Result<Isolation, RequestError> {
         let plan = self.plan_of_worker("none", "none")?;
@@ -442,21 +437,8 @@ impl Sandboxes {
 
     pub(crate) fn layout(&self, id: &str) -> Layout {
         match self.tier {
-            Tier::Full => Layout::own_root(),
+            Tier::Full | Tier::Gvisor | Tier::Container => Layout::own_root(),
             Tier::Landlock => Layout::below(&self.state_dir.join(ringfence_jail::RUNS).join(id)),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_script_finds_the_configured_interpreters_before_those_of_the_system() {
-        let on_path = ["/usr/bin/bash", "/opt/python/bin/python3", "/usr/bin/node"].map(PathBuf::from);
-        let environment = environment(&Layout::own_root(), &on_path);
-        let path = environment.iter().find(|(name, _)| name == "PATH").unwrap();
-        assert_eq!(path.1, "/opt/python/bin:/usr/bin:/usr/local/bin:/bin");
     }
 }

@@ -9,6 +9,7 @@ use crate::{
     disk::Disk,
     egress::Egress,
     executions::Executions,
+    host::HostAccess,
     packages::Packages,
     policy::NamespaceState,
     policy_store::PolicyStore,
@@ -18,6 +19,7 @@ use crate::{
     session::Sessions,
     sync::lock,
     telemetry::Telemetry,
+    web::Web,
     workspaces::Workspaces,
 };
 use ringfence_store::{
@@ -43,7 +45,8 @@ pub(crate) struct Services {
     pub(crate) checkers: Arc<Checkers>,
     pub(crate) telemetry: Telemetry,
     pub(crate) record: Record,
-    pub(crate) secrets: Secrets,
+    pub(crate) secrets: Arc<Secrets>,
+    pub(crate) web: Arc<Web>,
     pub(crate) artifacts: Arc<ArtifactStore>,
     pub(crate) snapshots: Arc<SnapshotStore>,
     pub(crate) workspaces: Workspaces,
@@ -52,6 +55,7 @@ pub(crate) struct Services {
     pub(crate) egress: Arc<Egress>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) approvals: Approvals,
+    pub(crate) host: HostAccess,
     pub(crate) executions: Executions,
     pub(crate) policy: Arc<PolicyStore>,
     pub(crate) id: String,

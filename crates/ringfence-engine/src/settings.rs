@@ -11,15 +11,17 @@ use ringfence_store::{
     vault::VaultSettings,
 };
 use ringfence_types::{
-    EnvName, ErrorCode, Limits, ModuleName, Namespace, Priority, Profile, RequestError, Requirement, Tier,
-    WorkspaceMode, WorkspaceName,
+    Backend, EnvName, ErrorCode, Language, Limits, ModuleName, Namespace, Priority, Profile, RequestError,
+    Requirement, Tier, WorkspaceMode, WorkspaceName,
 };
+use ringfence_web::Provider;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     net::SocketAddr,
     num::NonZeroU32,
     path::PathBuf,
+    sync::Arc,
     time::Duration,
 };
 use zeroize::Zeroizing;
@@ -36,6 +38,8 @@ pub struct EngineSettings {
     pub tier: Tier,
     /// Where short-lived directories of the `landlock` tier live; created when needed, swept at start.
     pub state_dir: PathBuf,
+    /// What makes sandboxes beside this host.
+    pub backends: BackendSettings,
     /// What a request may have.
     pub policy: PolicySettings,
     /// How many run and wait.
@@ -52,8 +56,12 @@ pub struct EngineSettings {
     pub packages: PackageSettings,
     /// How programs get out.
     pub egress: EgressSettings,
+    /// Pages and searches.
+    pub web: WebSettings,
     /// How long a person may take who is asked.
     pub approvals: ApprovalSettings,
+    /// What callers may do with the host; none: nothing.
+    pub host: Option<Arc<ringfence_host::Rules>>,
     /// What is kept, and where.
     pub record: RecordSettings,
 }
@@ -131,8 +139,91 @@ pub struct PolicySettings {
     pub check: CheckSettings,
     /// Which hosts programs may reach.
     pub egress: EgressPolicy,
+    /// Which hosts the web tools may reach.
+    pub web: EgressPolicy,
     /// How much of the host's disk is filled.
     pub disk: DiskPolicy,
+    /// What may make a request's sandbox.
+    pub backends: BackendPolicy,
+}
+
+/// What may make sandboxes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendPolicy {
+    /// For requests that name none.
+    pub default: Backend,
+    /// Those that requests may name.
+    pub allowed: BTreeSet<Backend>,
+    /// The weakest tier that is accepted.
+    pub floor: Tier,
+    /// That of native sandboxes.
+    pub native: Tier,
+}
+
+impl BackendPolicy {
+    /// Refuses a backend that the operator does not allow, or that is weaker than the floor.
+    pub(crate) fn allows(&self, backend: Backend) -> Result<(), RequestError> {
+        if !self.allowed.contains(&backend) {
+            let hint = match backend {
+                Backend::Native => format!("Leave `backend` out: it is {} here.", self.default),
+                Backend::Docker | Backend::Gvisor => {
+                    "Leave `backend` and `use_container` out, or have the operator set `containers.enabled: true` (SANDBOX_ENABLE_CONTAINER_MODE=true).".to_owned()
+                }
+            };
+            let message = format!("the operator allows no `backend: {backend}` here.");
+            return Err(RequestError::new(ErrorCode::PolicyDenied, message, hint));
+        }
+        let (floor, tier) = (self.floor, backend.tier(self.native));
+        if tier > floor {
+            return Err(RequestError::new(
+                ErrorCode::BelowFloor,
+                format!("the backend `{backend}` gives the tier `{tier}`, and the floor is `{floor}`."),
+                format!(
+                    "Have the operator set `floor: {tier}` (RINGFENCE_FLOOR={tier}), or leave `backend` out."
+                ),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The container engine, and what of it is used.
+#[derive(Clone, Debug)]
+pub struct BackendSettings {
+    /// Who may have what of it.
+    pub policy: BackendPolicy,
+    /// The engine's socket.
+    pub socket: PathBuf,
+    /// The engine's name for gVisor.
+    pub gvisor: String,
+    /// Of each language.
+    pub images: Images,
+    /// Fetch an image that is not there.
+    pub pull: bool,
+    /// Refuse images that are not pinned by a digest.
+    pub require_digest: bool,
+}
+
+/// The image of each language.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Images {
+    /// Has `python3`.
+    pub python: String,
+    /// Has `node`.
+    pub node: String,
+    /// Has `bash`.
+    pub shell: String,
+}
+
+impl Images {
+    /// That of a language.
+    pub(crate) fn of(&self, language: Language) -> &str {
+        match language {
+            Language::Python => &self.python,
+            Language::Node | Language::Typescript => &self.node,
+            Language::Shell => &self.shell,
+        }
+    }
 }
 
 /// How much of the disk below the state directory is filled, in bytes.
@@ -215,6 +306,21 @@ pub struct EgressSettings {
     pub ca_file: Option<PathBuf>,
     /// How much goes through.
     pub limits: EgressLimits,
+}
+
+/// How the web tools fetch and search. Which hosts they may reach is policy.
+#[derive(Clone, Debug)]
+pub struct WebSettings {
+    /// Is robots.txt obeyed.
+    pub robots: bool,
+    /// How long one fetch takes at most.
+    pub timeout: Duration,
+    /// The most that a host sends, as it is on the wire.
+    pub bytes_max: usize,
+    /// Search providers, in the order in which they are asked.
+    pub search: Vec<Provider>,
+    /// Chromium; none: the first that is on the path.
+    pub browser: Option<PathBuf>,
 }
 
 /// What is asked of code before it runs, and of data.

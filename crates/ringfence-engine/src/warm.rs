@@ -36,6 +36,7 @@ pub(crate) struct ReadySandbox {
 
 /// Starts the pools of everything that this host has, and looks after them, in the background.
 pub(crate) fn begin(sandboxes: &Arc<Sandboxes>) {
+    sandboxes.containers.begin();
     if sandboxes.warm.ready == 0 {
         return;
     }
@@ -98,6 +99,7 @@ fn take_from(sandboxes: &Sandboxes, pool: &mut Pool) -> Option<Sandbox> {
 /// Makes what is missing, each in a task of its own. Called when a run has ended, because until then it needs the
 /// processors more.
 pub(crate) fn fill(sandboxes: &Arc<Sandboxes>) {
+    sandboxes.containers.fill();
     let mut pools = sandboxes.pools.lock();
     let mut room = room(sandboxes, &pools);
     for pool in pools.iter_mut() {

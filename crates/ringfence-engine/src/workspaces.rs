@@ -456,7 +456,7 @@ impl Workspaces {
         let refuse =
             |what: &str, hint: &str| Err(RequestError::new(ErrorCode::UnsupportedArgument, what, hint));
         match (self.sharing.tier, shared.mode) {
-            (Tier::Full, _) => Ok(()),
+            (Tier::Full | Tier::Gvisor | Tier::Container, _) => Ok(()),
             (Tier::Landlock, WorkspaceMode::Overlay) => refuse(
                 "the tier `landlock` has no overlay for a workspace.",
                 "Share the directory `ro`, or use the tier `full`.",

@@ -4,7 +4,7 @@
 
 use crate::whole_file::{Directory, FileError, FileLock, Taken};
 use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
-use ringfence_types::Namespace;
+use ringfence_types::{LimitsRequest, Namespace};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::{io, path::Path, time::Duration};
@@ -33,7 +33,7 @@ pub enum PrincipalRole {
     Operator,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenEntry {
     /// Of the principal; written as a namespace's.
@@ -46,6 +46,12 @@ pub struct TokenEntry {
     pub toolsets: Vec<String>,
     /// 0: as many as it likes.
     pub rate_per_minute: u32,
+    /// After how long its calls are detached, 0: never. None: as the server says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detach_after_ms: Option<u64>,
+    /// The largest limits of its programs, where they are below the server's.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub limits: LimitsRequest,
     pub role: PrincipalRole,
     pub created_unix_ms: u64,
     pub expires_unix_ms: Option<u64>,
@@ -166,6 +172,10 @@ impl Tokens {
     }
 }
 
+fn is_empty(limits: &LimitsRequest) -> bool {
+    *limits == LimitsRequest::default()
+}
+
 fn is_over(token: &TokenEntry, now_unix_ms: u64) -> bool {
     token
         .expires_unix_ms
@@ -214,6 +224,8 @@ mod tests {
             namespaces: vec![name.to_owned().try_into().unwrap()],
             toolsets: vec!["execute".to_owned()],
             rate_per_minute: 0,
+            detach_after_ms: None,
+            limits: LimitsRequest::default(),
             role: PrincipalRole::Caller,
             created_unix_ms: 1000,
             expires_unix_ms,

@@ -2,12 +2,12 @@
 
 use super::Engine;
 use crate::{
-    approval::{Answer, ApprovalRequest, ApprovalWatch, Ask, Decision, Waiting},
+    approval::{Answer, ApprovalRequest, ApprovalWatch, Ask, Decision, Subject, Waiting},
     caller::Caller,
     policy,
 };
 use ringfence_egress::{Pattern, Rule};
-use ringfence_types::{ErrorCode, Namespace, RequestError, SessionId, Tier};
+use ringfence_types::{ErrorCode, Namespace, RequestError, SessionId};
 use std::time::Duration;
 
 /// A host that programs are to reach.
@@ -54,7 +54,7 @@ impl Engine {
             services.sessions.find(&wish.namespace, session)?;
         }
         let ask = Ask {
-            rule: rule.clone(),
+            subject: Subject::Egress(rule.clone()),
             namespace: wish.namespace,
             session: wish.session,
             execution: None,
@@ -63,7 +63,7 @@ impl Engine {
             patience: None,
         };
         let policy = services.policy.current();
-        if policy.egress.tier != Tier::Full {
+        if !policy.egress.tier.has_network() {
             return Err(RequestError::new(
                 ErrorCode::UnsupportedArgument,
                 format!(

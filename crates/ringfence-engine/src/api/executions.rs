@@ -3,7 +3,9 @@
 use super::Engine;
 use crate::{
     caller::Caller,
-    executions::{Cancelled, Entry, ExecutionLine, ExecutionState, Following, Progress, not_there},
+    executions::{
+        Cancelled, Entry, ExecutionLine, ExecutionState, ExecutionTimes, Following, Progress, not_there,
+    },
     store,
 };
 use ringfence_types::{Namespace, RequestError, SessionId};
@@ -46,6 +48,11 @@ impl Engine {
         drop(state);
         let result = serde_json::from_slice(&json).map_err(|error| store::fault(error.to_string()))?;
         Ok(ExecutionState::Ended(Box::new(result)))
+    }
+
+    /// The times of an execution of this namespace; not on record.
+    pub fn execution_times(&self, namespace: &Namespace, id: &str) -> Result<ExecutionTimes, RequestError> {
+        self.services().executions.times(namespace, id)
     }
 
     /// The executions of this namespace, or of one of its sessions: those that run, and then the latest first.

@@ -8,6 +8,8 @@ mod edit;
 mod execute;
 mod executions;
 mod files;
+mod host;
+mod host_files;
 mod observe;
 mod overlay;
 mod packages;
@@ -16,12 +18,15 @@ mod runtimes;
 mod sessions;
 mod snapshots;
 mod validate;
+mod web;
 
 pub use approvals::{HostRequest, egress_rule};
 pub use directories::{DirectoryGot, DirectoryPut};
 pub use edit::{Edit, Edited};
 pub use execute::{Canceller, Execution};
 pub use files::{FileFacts, WorkspaceAccess};
+pub use host::{HostAccessList, HostCommand, HostRun, HostVerdict, ending_words};
+pub use host_files::{HostFile, HostFileWrite, HostListing, HostWritten};
 pub use observe::{Inspection, NewSecret, Reload, RunningNow, Stats, Warm};
 pub use packages::{Installation, Installed, PackageRequest};
 pub use runtimes::{Runtime, SandboxInfo};
@@ -33,10 +38,12 @@ use crate::{
     approval::Approvals,
     backend::{self, Native},
     check::Checkers,
+    containers::Containers,
     disk::Disk,
     egress::Egress,
     events::{Bus, Event, Hears, Subscriber},
     executions::Executions,
+    host::HostAccess,
     log_redactor::LogRedactor,
     metrics::Metrics,
     packages::{PackageServices, Packages},
@@ -50,7 +57,9 @@ use crate::{
     settings::EngineSettings,
     store,
     telemetry::Telemetry,
-    warm, worker,
+    warm,
+    web::{Web, WebServices},
+    worker,
     workspaces::{Sharing, Workspaces},
 };
 use ringfence_jail::{cgroup, wire::Failure};
@@ -72,6 +81,8 @@ pub struct Engine {
 
 /// How long [`Engine::shutdown`] waits for the last run to end.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
+/// And for the container engine to have removed the last container.
+const CONTAINERS_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Engine {
     /// Makes one sandbox with every wall of the tier. `BelowFloor` when the host lacks a layer.
@@ -139,6 +150,7 @@ impl Engine {
         self.services.sessions.close();
         self.services.checkers.close();
         self.services.sandboxes.pools.close();
+        self.services.sandboxes.containers.let_go();
         self.services.sandboxes.native.leave();
         // Also where a shutdown was begun that waits too long; it is said once.
         self.services.say_goodbye();
@@ -197,6 +209,13 @@ impl Engine {
         }
         self.services.sandboxes.pools.close();
         self.services.checkers.close();
+        let containers = self.services.sandboxes.containers.close();
+        if tokio::time::timeout(CONTAINERS_PATIENCE, containers)
+            .await
+            .is_err()
+        {
+            tracing::warn!("containers were still being removed at shutdown");
+        }
         // Off this thread: tasks that still hold a sandbox have yet to let it go.
         let sandboxes = self.services.sandboxes.clone();
         let stopped = tokio::task::spawn_blocking(move || sandboxes.native.stop());
@@ -209,6 +228,28 @@ impl Engine {
     }
 }
 
+fn telemetry(native: &Native) -> Telemetry {
+    Telemetry {
+        bus: Bus::new(),
+        metrics: Arc::new(Metrics::new(&native.stuck)),
+    }
+}
+
+fn egress(
+    settings: &EngineSettings,
+    policy: &Arc<PolicyStore>,
+    approvals: &Approvals,
+    telemetry: &Telemetry,
+) -> Egress {
+    Egress::new(
+        settings.tier,
+        settings.egress.clone(),
+        policy.clone(),
+        approvals.clone(),
+        telemetry.clone(),
+    )
+}
+
 /// Gives each service what it needs, and no more.
 fn services(settings: EngineSettings, native: Native, id: String, opened: store::Stores) -> Services {
     let record = opened.record;
@@ -216,10 +257,7 @@ fn services(settings: EngineSettings, native: Native, id: String, opened: store:
         settings.policy.clone(),
         store::private(&settings),
     ));
-    let telemetry = Telemetry {
-        bus: Bus::new(),
-        metrics: Arc::new(Metrics::new(&native.stuck)),
-    };
+    let telemetry = telemetry(&native);
     let bus = telemetry.bus.clone();
     let snapshots = Arc::new(opened.snapshots);
     let sandboxes = Arc::new(sandboxes(&settings, native, &opened.layers, &policy));
@@ -229,16 +267,20 @@ fn services(settings: EngineSettings, native: Native, id: String, opened: store:
         policy.clone(),
     ));
     let workspaces = workspaces(&settings, &sandboxes, &snapshots, &disk);
-    let secrets = Secrets::new(opened.vault, settings.record.personal, bus.clone());
+    let secrets = Arc::new(Secrets::new(opened.vault, settings.record.personal, bus.clone()));
     let redactor = LogRedactor::new(&secrets.vault);
+    let host = host_access(&settings, &sandboxes, &secrets);
     let approvals = Approvals::new(settings.approvals, bus.clone(), record.clone(), redactor);
-    let egress = Arc::new(Egress::new(
-        settings.tier,
-        settings.egress,
-        policy.clone(),
-        approvals.clone(),
-        telemetry.clone(),
-    ));
+    let egress = Arc::new(egress(&settings, &policy, &approvals, &telemetry));
+    let queue = Queue::new(settings.queue, bus.clone());
+    let web = Arc::new(Web::new(WebServices {
+        settings: settings.web,
+        egress: egress.clone(),
+        sandboxes: sandboxes.clone(),
+        secrets: secrets.clone(),
+        policy: policy.clone(),
+        runs: queue.clone(),
+    }));
     let packages = Packages::new(PackageServices {
         layers: opened.layers,
         settings: settings.packages,
@@ -259,10 +301,11 @@ fn services(settings: EngineSettings, native: Native, id: String, opened: store:
     Services {
         checkers: Arc::new(Checkers::new(sandboxes.clone())),
         sandboxes,
-        queue: Queue::new(settings.queue, bus),
+        queue,
         telemetry,
         record,
         secrets,
+        web,
         artifacts: Arc::new(opened.artifacts),
         workspaces,
         snapshots,
@@ -271,6 +314,7 @@ fn services(settings: EngineSettings, native: Native, id: String, opened: store:
         egress,
         sessions: Arc::new(sessions),
         approvals,
+        host,
         executions: Executions::new(settings.results),
         policy,
         id,
@@ -280,14 +324,21 @@ fn services(settings: EngineSettings, native: Native, id: String, opened: store:
     }
 }
 
+fn host_access(settings: &EngineSettings, sandboxes: &Sandboxes, secrets: &Secrets) -> HostAccess {
+    let cgroups = sandboxes.native.host.cgroups.clone();
+    HostAccess::new(settings, cgroups, LogRedactor::new(&secrets.vault))
+}
+
 fn sandboxes(
     settings: &EngineSettings,
     native: Native,
     layers: &Layers,
     policy: &Arc<PolicyStore>,
 ) -> Sandboxes {
+    let containers = Containers::new(&settings.backends, &settings.warm, &settings.state_dir, &native);
     Sandboxes {
         native,
+        containers: Arc::new(containers),
         pools: Pools::default(),
         tier: settings.tier,
         runtimes: settings.runtimes.clone(),

@@ -22,7 +22,7 @@ use ringfence_store::{
 };
 use ringfence_types::{
     AllowedDomains, Artifact, EnvName, ErrorCode, ExecutionResult, Language, Limits, LimitsRequest,
-    Namespace, RequestError, Session, Tier,
+    Namespace, RequestError, Session,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -233,7 +233,7 @@ impl Engine {
     /// Rules of the hosts that a namespace's requests reach that name none.
     pub fn hosts_of(&self, namespace: &Namespace) -> Vec<String> {
         let (services, policy) = (self.services(), self.services().policy.current());
-        if policy.egress.tier != Tier::Full {
+        if !policy.egress.tier.has_network() {
             return Vec::new();
         }
         let approved = services.approvals.approved(namespace, None);
@@ -513,6 +513,22 @@ impl Engine {
         let details = json!({"tool": tool, "code": code.as_str()});
         let note = Note::of(caller, "", Action::ToolCalled, details).ended(Outcome::Denied);
         self.services().record.note_refusal(note).await.map(drop)
+    }
+
+    /// A change of who may call, which is no business of the engine but for the record: before it is done, and after,
+    /// with its outcome.
+    pub async fn note_token<T>(
+        &self,
+        caller: &Caller,
+        action: Action,
+        details: Value,
+        act: impl FnOnce() -> Result<T, RequestError>,
+    ) -> Result<T, RequestError> {
+        let note = Note::of(caller, "", action, details);
+        self.services()
+            .record
+            .around(note, async { act() }, |_, _| ())
+            .await
     }
 
     pub(crate) async fn note(&self, note: Note<'_>) -> Result<(), RequestError> {

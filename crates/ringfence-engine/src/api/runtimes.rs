@@ -3,13 +3,14 @@
 use super::Engine;
 use crate::{
     caller::{Caller, Submission},
+    containers::ContainerRuntime,
     policy::{NamespaceState, decide},
     pool::Warmth,
     runtimes, warm,
 };
-use ringfence_types::{ExecuteRequest, ExitKind, Isolation, Language, Limits, RequestError};
+use ringfence_types::{Backend, ExecuteRequest, ExitKind, Isolation, Language, Limits, RequestError};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 /// One language on this host.
 #[derive(Clone, Debug, Serialize)]
@@ -24,6 +25,9 @@ pub struct Runtime {
     pub version: Option<String>,
     /// Backends that can run it.
     pub backends: Vec<String>,
+    /// Containers that stand ready for it, by backend.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub containers_ready: BTreeMap<Backend, usize>,
     /// Tier it runs in.
     pub tier: String,
     /// Does a sandbox stand ready for it.
@@ -67,6 +71,13 @@ impl Engine {
             runtime.preloaded = warmth.preloaded;
             runtime.trouble = warmth.trouble;
         }
+        let containers = self.container_runtimes().await;
+        let containers = containers.iter().filter(|runtime| runtime.available);
+        let names: Vec<String> = containers.map(|runtime| runtime.backend.to_string()).collect();
+        for runtime in &mut runtimes {
+            runtime.backends.extend(names.iter().cloned());
+            runtime.containers_ready = self.services().sandboxes.containers.ready(runtime.language);
+        }
         let typescript = runtimes.iter().find(|runtime| runtime.language == Language::Node);
         let typescript = typescript.cloned().map(|node| Runtime {
             language: Language::Typescript,
@@ -82,6 +93,35 @@ impl Engine {
         runtimes::find(language, &self.services().sandboxes.runtimes).map(|found| found.interpreter)
     }
 
+    /// The container engine's runtimes: whether they may be asked for, and work.
+    pub async fn container_runtimes(&self) -> Vec<ContainerRuntime> {
+        self.services().sandboxes.containers.runtimes().await
+    }
+
+    /// The same, and of each that is available one program that ran, in an image that is there.
+    pub async fn prove_containers(&self) -> Vec<ContainerRuntime> {
+        let mut runtimes = self.container_runtimes().await;
+        for runtime in runtimes.iter_mut().filter(|runtime| runtime.available) {
+            let Some((language, code)) = proof(runtime) else {
+                continue;
+            };
+            let mut request = ExecuteRequest::new(language, code);
+            request.backend = Some(runtime.backend);
+            let failed = match self
+                .submit(Submission::new(Caller::ours(), request))
+                .finish()
+                .await
+            {
+                Ok(done) if done.success => None,
+                Ok(done) => Some(last_line(&done.stderr)),
+                Err(error) => Some(format!("{} {}", error.message, error.hint)),
+            };
+            runtime.available = failed.is_none();
+            runtime.reason = failed;
+        }
+        runtimes
+    }
+
     /// Facts for `get_sandbox_info`.
     pub fn info(&self) -> Result<SandboxInfo, RequestError> {
         let policy = self.services().policy.current();
@@ -89,7 +129,10 @@ impl Engine {
             &policy,
             &NamespaceState::default(),
             &self.services().policy.private,
-            ExecuteRequest::new(Language::Shell, "true"),
+            ExecuteRequest {
+                backend: Some(policy.backends.default),
+                ..ExecuteRequest::new(Language::Shell, "true")
+            },
         )?;
         let isolation = self.services().sandboxes.isolation(grant.limits())?;
         Ok(SandboxInfo {
@@ -98,6 +141,30 @@ impl Engine {
             caps: policy.caps.clone(),
         })
     }
+}
+
+/// A program for an image that is there.
+fn proof(runtime: &ContainerRuntime) -> Option<(Language, &'static str)> {
+    let images = &runtime.images;
+    let programs = [
+        (&images.shell, Language::Shell, "true"),
+        (&images.python, Language::Python, "pass"),
+        (&images.node, Language::Node, "0"),
+    ];
+    let mut there = programs
+        .into_iter()
+        .filter(|(image, ..)| !runtime.images_missing.contains(image));
+    there.next().map(|(_, language, code)| (language, code))
+}
+
+fn last_line(text: &str) -> String {
+    text.trim()
+        .lines()
+        .last()
+        .unwrap_or("")
+        .chars()
+        .take(200)
+        .collect()
 }
 
 /// Asks each interpreter for its version inside a sandbox.
@@ -125,6 +192,7 @@ async fn ask_version(engine: &Engine, language: Language, code: &str) -> Runtime
         version: None,
         backends: Vec::new(),
         tier: engine.tier().to_string(),
+        containers_ready: BTreeMap::new(),
         warm: false,
         ready: 0,
         trouble: None,
@@ -135,7 +203,8 @@ async fn ask_version(engine: &Engine, language: Language, code: &str) -> Runtime
     if runtime.reason.is_some() {
         return runtime;
     }
-    let request = ExecuteRequest::new(language, code);
+    let mut request = ExecuteRequest::new(language, code);
+    request.backend = Some(Backend::Native);
     let submission = Submission::new(Caller::ours(), request);
     match engine.submit(submission).finish().await {
         Ok(done) if done.success && !done.stdout.trim().starts_with(|c: char| c.is_ascii_digit()) => {
@@ -147,15 +216,7 @@ async fn ask_version(engine: &Engine, language: Language, code: &str) -> Runtime
             runtime.backends = vec!["native".to_owned()];
         }
         Ok(done) => {
-            let line: String = done
-                .stderr
-                .trim()
-                .lines()
-                .last()
-                .unwrap_or("")
-                .chars()
-                .take(200)
-                .collect();
+            let line = last_line(&done.stderr);
             runtime.reason = Some(format!("it does not start in a sandbox: {line}"));
         }
         Err(error) => runtime.reason = Some(error.message),

@@ -1,7 +1,7 @@
 //! How requests and decisions stand on record, and how they are told.
 
 use super::{
-    Ask, KIND,
+    Ask, Subject,
     state::Question,
     words::{Decision, Verdict},
 };
@@ -13,8 +13,8 @@ impl ApprovalFacts {
     pub(super) fn of(ask: &Ask, id: &str) -> Self {
         Self {
             request_id: id.to_owned(),
-            kind: KIND,
-            what: ask.rule.to_string(),
+            kind: ask.subject.kind(),
+            what: ask.subject.recorded(),
             session_id: ask.session.as_ref().map(ToString::to_string),
             approved: None,
             scope: None,
@@ -29,9 +29,13 @@ pub(super) fn facts(question: &Question) -> Value {
     let mut facts = json!({
         "request": question.request.id,
         "digest": question.digest,
-        "kind": KIND,
-        "what": ask.rule.to_string(),
+        "kind": ask.subject.kind(),
+        "what": ask.subject.recorded(),
     });
+    if let Subject::Command(command) = &ask.subject {
+        facts["program"] = json!(command.program);
+        facts["directory"] = json!(command.directory);
+    }
     if let Some(session) = &ask.session {
         facts["session"] = json!(session.as_str());
     }

@@ -2,7 +2,7 @@
 //! is gone. An approval is on record before it has an effect; a denial has its effect whatever happens.
 
 use super::{
-    ApprovedRules, Ask, KIND, apply,
+    ApprovedCommands, ApprovedRules, ApprovedThings, Ask, Subject,
     notes::{decided_note, facts},
     shown,
     state::{Pending, Question, Stage, State, WAITING_MAX, not_open},
@@ -17,7 +17,6 @@ use crate::{
     settings::ApprovalSettings,
     sync::lock,
 };
-use ringfence_egress::Rule;
 use ringfence_store::audit::{Action, Outcome};
 use ringfence_types::{ErrorCode, Namespace, RequestError, SessionId};
 use serde_json::{Value, json};
@@ -41,7 +40,7 @@ struct ApprovalQueue {
     bus: Bus,
     record: Record,
     redactor: LogRedactor,
-    rules: Arc<ApprovedRules>,
+    approved: ApprovedThings,
     state: Mutex<State>,
     /// Counts whenever a request comes or goes.
     changes: watch::Sender<u64>,
@@ -63,7 +62,7 @@ impl Approvals {
                 bus,
                 record,
                 redactor,
-                rules: Arc::default(),
+                approved: ApprovedThings::default(),
                 state: Mutex::default(),
                 changes: watch::Sender::new(0),
             }),
@@ -71,7 +70,11 @@ impl Approvals {
     }
 
     pub(crate) fn rules(&self) -> &Arc<ApprovedRules> {
-        &self.queue.rules
+        &self.queue.approved.rules
+    }
+
+    pub(crate) fn commands(&self) -> &ApprovedCommands {
+        &self.queue.approved.commands
     }
 
     pub(crate) fn settings(&self) -> ApprovalSettings {
@@ -123,14 +126,14 @@ impl Approvals {
                 Ok(waiting)
             }
             Entered::Joined(waiting, id) => {
-                let details = json!({"kind": KIND, "what": ask.rule.to_string(), "joined": id});
+                let details =
+                    json!({"kind": ask.subject.kind(), "what": ask.subject.recorded(), "joined": id});
                 queue.note_asked(&ask, Outcome::Pending, details).await?;
                 Ok(waiting)
             }
             Entered::Decided(decision) => self.given(&ask, decision).await,
             Entered::Refused(error) => {
-                let details =
-                    json!({"kind": KIND, "what": ask.rule.to_string(), "code": error.code.as_str()});
+                let details = json!({"kind": ask.subject.kind(), "what": ask.subject.recorded(), "code": error.code.as_str()});
                 queue.note_asked(&ask, Outcome::Denied, details).await?;
                 Err(error)
             }
@@ -139,7 +142,7 @@ impl Approvals {
 
     /// Records a request that is decided already, so that no person is asked.
     pub(crate) async fn given(&self, ask: &Ask, decision: Decision) -> Result<Waiting, RequestError> {
-        let mut details = json!({"kind": KIND, "what": ask.rule.to_string()});
+        let mut details = json!({"kind": ask.subject.kind(), "what": ask.subject.recorded()});
         let outcome = match decision.verdict {
             Verdict::Approved(scope) => {
                 details["standing"] = json!(scope);
@@ -178,7 +181,7 @@ impl Approvals {
 
     /// What a session had by approval is gone with it, and its open requests are withdrawn.
     pub(crate) fn forget_session(&self, session: &SessionId) {
-        self.queue.rules.forget_session(session);
+        self.queue.approved.rules.forget_session(session);
         self.queue
             .withdraw(|pending| pending.question.ask.session.as_ref() == Some(session));
     }
@@ -214,7 +217,7 @@ impl ApprovalQueue {
     }
 
     fn enter(self: &Arc<Self>, ask: &Ask) -> Entered {
-        if let Some(decision) = self.rules.standing(ask) {
+        if let Some(decision) = self.approved.standing(ask) {
             return Entered::Decided(decision);
         }
         let (now, key) = (Instant::now(), ask.key());
@@ -232,8 +235,8 @@ impl ApprovalQueue {
             pending.waiting += 1;
             return Entered::Joined(self.waiting(pending), id.clone());
         }
-        let is_same = |(_, namespace, rule): &(Instant, Namespace, Rule)| {
-            *namespace == key.namespace && *rule == key.rule
+        let is_same = |(_, namespace, subject): &(Instant, Namespace, Subject)| {
+            *namespace == key.namespace && *subject == key.subject
         };
         if state.denied.iter().any(is_same) {
             return Entered::Decided(Decision::denied(DeniedBy::Lately));
@@ -281,8 +284,8 @@ impl ApprovalQueue {
         let timeout = u64::try_from(waits.as_millis()).unwrap_or(u64::MAX);
         ApprovalRequest {
             id,
-            kind: KIND.to_owned(),
-            what: ask.rule.to_string(),
+            kind: ask.subject.kind().to_owned(),
+            what: ask.subject.to_string(),
             namespace: ask.namespace.to_string(),
             session_id: ask.session.as_ref().map(ToString::to_string),
             execution_id: ask.execution.clone(),
@@ -307,7 +310,13 @@ impl ApprovalQueue {
             pending.stage = Stage::Open;
             let facts = ApprovalFacts::of(ask, &id);
             self.publish(ask, EventKind::ApprovalRequested(facts.clone()));
-            self.publish(ask, EventKind::EgressRequested(facts));
+            self.publish(
+                ask,
+                match ask.subject {
+                    Subject::Egress(_) => EventKind::EgressRequested(facts),
+                    Subject::Command(_) => EventKind::HostRequested(facts),
+                },
+            );
             pending.told.subscribe()
         };
         self.announce();
@@ -364,8 +373,15 @@ impl ApprovalQueue {
         let scope = wish.scope();
         if !ask.scopes().contains(&scope) {
             return Err(RequestError::invalid(
-                "it was not asked for a session.",
-                "Approve it `once`, or for the `namespace`.",
+                format!("it cannot be approved for the {scope}."),
+                format!(
+                    "It may be for: {}.",
+                    ask.scopes()
+                        .iter()
+                        .map(|scope| scope.as_str())
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                ),
             ));
         }
         let most = self.settings.namespace_max;
@@ -380,7 +396,7 @@ impl ApprovalQueue {
                 ));
             }
         };
-        if !self.rules.has_room(&ask.namespace) {
+        if !self.approved.has_room(ask) {
             return Err(RequestError::new(
                 ErrorCode::PolicyDenied,
                 "the namespace has as much by approval as it can have.",
@@ -404,7 +420,7 @@ impl ApprovalQueue {
     ) -> Result<Decision, RequestError> {
         let recorded = self.record.note(decided_note(question, &decision, by)).await;
         let (decision, answer) = match recorded {
-            Ok(_) if apply(&self.rules, &question.ask, &decision) => (decision.clone(), Ok(decision)),
+            Ok(_) if self.approved.apply(&question.ask, &decision) => (decision.clone(), Ok(decision)),
             Ok(_) => {
                 let denied = Decision::denied(DeniedBy::Limit);
                 let again = self.record.note(decided_note(question, &denied, by)).await;
@@ -508,10 +524,11 @@ impl ApprovalQueue {
         self.publish(ask, EventKind::ApprovalDecided(facts.clone()));
         self.publish(
             ask,
-            if decision.is_approved() {
-                EventKind::EgressApproved(facts)
-            } else {
-                EventKind::EgressDenied(facts)
+            match (&ask.subject, decision.is_approved()) {
+                (Subject::Egress(_), true) => EventKind::EgressApproved(facts),
+                (Subject::Egress(_), false) => EventKind::EgressDenied(facts),
+                (Subject::Command(_), true) => EventKind::HostApproved(facts),
+                (Subject::Command(_), false) => EventKind::HostDenied(facts),
             },
         );
     }

@@ -2,7 +2,7 @@
 //! follow their changes.
 
 use super::{
-    Ask,
+    Ask, Subject,
     words::{Decision, Scope},
 };
 use crate::sync::lock;
@@ -106,13 +106,13 @@ impl ApprovedRules {
     }
 
     /// The decision by which an ask has been approved already.
-    pub(super) fn standing(&self, ask: &Ask) -> Option<Decision> {
+    pub(super) fn standing(&self, ask: &Ask, rule: &Rule) -> Option<Decision> {
         let now = Instant::now();
         let all = lock(&self.all);
         let stands = all.iter().find(|approved| {
             approved.namespace == ask.namespace
                 && approved.is_valid(now)
-                && ask.rule.is_within(&approved.rule)
+                && rule.is_within(&approved.rule)
                 && match &approved.owner {
                     RuleOwner::Namespace => true,
                     RuleOwner::Session(id) => Some(id) == ask.session.as_ref(),
@@ -134,6 +134,9 @@ impl ApprovedRules {
 
     /// False: there is no room.
     pub(super) fn add(self: &Arc<Self>, ask: &Ask, scope: Scope, decision: &Decision) -> bool {
+        let Subject::Egress(rule) = &ask.subject else {
+            return false;
+        };
         let owner = match (scope, &ask.session) {
             (Scope::Once, session) => RuleOwner::Next(session.clone()),
             (Scope::Session, Some(session)) => RuleOwner::Session(session.clone()),
@@ -154,7 +157,7 @@ impl ApprovedRules {
         };
         let until = lasts.map(|lasts| Instant::now() + lasts);
         lock(&self.all).push(Approved {
-            rule: ask.rule.clone(),
+            rule: rule.clone(),
             namespace: ask.namespace.clone(),
             owner,
             until,

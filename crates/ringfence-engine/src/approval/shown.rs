@@ -2,13 +2,16 @@
 //! quotation that cannot end before its end. The text is plain, and stays what it is on a terminal, in a dialogue and
 //! in Markdown.
 
-use super::Ask;
+use super::{Ask, CommandSubject, Subject};
 use ringfence_egress::{Pattern, Rule};
 use std::time::Duration;
 
 /// All that is asked, for a person.
 pub(super) fn lines(ask: &Ask, timeout: Duration) -> Vec<String> {
-    let mut lines = egress(&ask.rule, opening(ask));
+    let mut lines = match &ask.subject {
+        Subject::Egress(rule) => egress(rule, opening(ask)),
+        Subject::Command(command) => of_command(command),
+    };
     lines.push(line("namespace", ask.namespace.as_str()));
     if let Some(session) = &ask.session {
         lines.push(line("session", session.as_str()));
@@ -58,6 +61,31 @@ fn egress(rule: &Rule, opening: &str) -> Vec<String> {
     if let Some(path) = rule.path() {
         lines.push(line("path", &plain(path)));
     }
+    lines
+}
+
+/// The words are escaped one by one already.
+fn of_command(command: &CommandSubject) -> Vec<String> {
+    let mut lines = vec![
+        "An agent asks to run a command on the host.".to_owned(),
+        line("command", &command.words),
+        line("program", &quoted(&command.program)),
+        line(
+            "directory",
+            &command.directory.as_deref().map_or("none".to_owned(), quoted),
+        ),
+        line("no rule", &plain(&command.missing_rule)),
+    ];
+    lines.extend(command.files.iter().map(|file| line("file", &plain(file))));
+    if command.directory.is_some() && !command.effect.iter().any(|effect| effect == "starts: nothing") {
+        lines.push("  other files of the directory may decide what it does".to_owned());
+    }
+    lines.extend(command.effect.iter().map(|effect| format!("  {}", plain(effect))));
+    let may = match command.may_last {
+        true => "one run, or a time that you choose",
+        false => "one run only",
+    };
+    lines.push(line("may be approved for", may));
     lines
 }
 

@@ -1,11 +1,10 @@
 //! The requests that lie on the queue, and what keeps them from becoming many.
 
 use super::{
-    Ask,
+    Ask, Subject,
     words::{ApprovalRequest, Decision, DeniedBy, Verdict},
 };
 use crate::error::{busy, stopping};
-use ringfence_egress::Rule;
 use ringfence_types::{ErrorCode, Namespace, RequestError};
 use std::{
     collections::{HashMap, VecDeque},
@@ -34,7 +33,7 @@ pub(super) struct State {
     /// When new requests came in the last minute.
     pub(super) asked: VecDeque<(Instant, Namespace)>,
     /// What was denied, and when; the latest last.
-    pub(super) denied: VecDeque<(Instant, Namespace, Rule)>,
+    pub(super) denied: VecDeque<(Instant, Namespace, Subject)>,
     /// What became of requests that lie here no more.
     pub(super) decided: VecDeque<(String, Decision)>,
     pub(super) is_closed: bool,
@@ -141,16 +140,18 @@ impl State {
     }
 
     pub(super) fn remember(&mut self, question: &Question, decision: &Decision) {
-        let Ask { rule, namespace, .. } = &question.ask;
+        let Ask {
+            subject, namespace, ..
+        } = &question.ask;
         match decision.verdict {
             Verdict::Denied(DeniedBy::Human | DeniedBy::Timeout) => {
                 self.denied
-                    .push_back((Instant::now(), namespace.clone(), rule.clone()));
+                    .push_back((Instant::now(), namespace.clone(), subject.clone()));
             }
             Verdict::Denied(_) => {}
             Verdict::Approved(_) => self
                 .denied
-                .retain(|(_, of, what)| of != namespace || what != rule),
+                .retain(|(_, of, what)| of != namespace || what != subject),
         }
         self.decided
             .push_back((question.request.id.clone(), decision.clone()));

@@ -50,7 +50,7 @@ fn session() -> SessionId {
 
 fn ask_for(domain: &str) -> Ask {
     Ask {
-        rule: crate::egress_rule(domain).unwrap(),
+        subject: Subject::Egress(crate::egress_rule(domain).unwrap()),
         namespace: Namespace::default_name(),
         session: None,
         execution: None,
@@ -516,13 +516,10 @@ async fn what_a_namespace_may_have_by_approval_is_bounded() {
     };
     for number in 0..rules::RULES_MAX {
         let ask = ask_for(&format!("h{number}.example.com"));
-        assert!(apply(scene.approvals.rules(), &ask, &decision));
+        assert!(scene.approvals.rules().add(&ask, Scope::Namespace, &decision));
     }
-    assert!(!apply(
-        scene.approvals.rules(),
-        &ask_for("more.example.com"),
-        &decision
-    ));
+    let more = ask_for("more.example.com");
+    assert!(!scene.approvals.rules().add(&more, Scope::Namespace, &decision));
     let waiting = scene.ask(ask_for("more.example.com")).await;
     let refused = scene.answer(&waiting, ONCE).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::PolicyDenied, "{refused}");

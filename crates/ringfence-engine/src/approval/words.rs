@@ -10,9 +10,9 @@ use std::{fmt, str::FromStr, time::Duration};
 pub struct ApprovalRequest {
     /// Eight hexadecimal digits.
     pub id: String,
-    /// `egress`.
+    /// `egress` or `host`.
     pub kind: String,
-    /// What exactly is asked for: of `egress`, the rule.
+    /// What exactly is asked for: of `egress`, the rule; of `host`, the command, each word escaped.
     pub what: String,
     /// Whose programs would have it.
     pub namespace: String,

@@ -1,9 +1,9 @@
 //! Asks a person about what a program tries and no rule allows, while its connection waits. A question belongs to one
 //! run, or to one call of a session, and ends with it; between its calls a session asks no person.
 
-use super::{Egress, EgressRedactor, LeasePolicy};
+use super::{Egress, EgressRedactor, LeasePolicy, RuleSource};
 use crate::{
-    approval::{self, Ask, DeniedBy, Scope},
+    approval::{self, Ask, DeniedBy, Scope, Subject},
     caller::{OutputChunk, Requester},
     policy::{self, reach::PACKAGE_INDEXES},
     settings::OnDenied,
@@ -106,7 +106,7 @@ impl ApprovalScope {
     /// Asks a person, and gives the answer its effect.
     async fn put(&self, by: Requester, rule: Rule, patience: Duration) -> Answered {
         let ask = Ask {
-            rule: rule.clone(),
+            subject: Subject::Egress(rule.clone()),
             namespace: self.terms.namespace.clone(),
             session: self.terms.session.clone(),
             execution: by.execution_id.clone(),
@@ -182,11 +182,17 @@ impl ApprovalHook for AskHook {
         let Some(egress) = self.0.egress.upgrade() else {
             return false;
         };
-        lock(&self.0.round).is_some() && matches!(egress.policy.current().egress.on_denied, OnDenied::Ask(_))
+        let policy = egress.policy.current();
+        lock(&self.0.round).is_some() && matches!(self.0.terms.source.of(&policy).on_denied, OnDenied::Ask(_))
     }
 
     fn hint(&self, to: &Destination) -> Option<String> {
         let name = to.host.name()?;
+        if self.0.terms.source == RuleSource::Web {
+            return Some(format!(
+                "Call `request_egress {{domain: \"{to}\"}}`; or have the operator add `{to}` to `web.allow`."
+            ));
+        }
         if PACKAGE_INDEXES.contains(&name.as_str()) {
             return Some(
                 "Name packages in `packages`, or have them with `install_package`: pip and npm of a program reach no index."

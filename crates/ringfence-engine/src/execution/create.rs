@@ -118,14 +118,14 @@ async fn make(
         workspace: workspace.shared.as_ref(),
     };
     let initial_use = workspace.found().await?;
-    let choice = Choice::among(context, &grant, &leased);
+    let choice = Choice::among(context, &grant, &leased).await?;
     let (mut claimed, isolation) = fresh::claim(context, choice, &grant, &inputs).await?;
     // Its turn at the workspace ends here; each call takes one of its own.
     let Leased {
         secrets, workspace, ..
     } = leased;
     drop(workspace);
-    let egress = SessionEgress::begin(&services.egress, &grant, &secrets, id, claimed.take_sockets())?;
+    let egress = SessionEgress::begin(&services.egress, &grant, &secrets, id, claimed.take_egress())?;
     let early = claimed.early.as_ref().map(|ending| ending.cause);
     let dirs = claimed.dirs.take().ok_or_else(|| not_begun(early))?;
     let mut interpreter = Interpreter::attach(claimed.sandbox)?;
@@ -138,6 +138,7 @@ async fn make(
         namespace: request.namespace.clone(),
         language: request.language,
         workspace: request.workspace.clone(),
+        backend: grant.backend(),
         allowed_domains: request.allowed_domains.clone(),
         lower,
         limits,
@@ -233,6 +234,7 @@ fn execute_request(request: SessionRequest) -> ExecuteRequest {
         workspace: request.workspace,
         packages: request.packages,
         allowed_domains: request.allowed_domains,
+        backend: request.backend,
         ..ExecuteRequest::new(request.language, language::SESSION)
     }
 }

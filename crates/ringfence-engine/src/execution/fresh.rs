@@ -7,6 +7,7 @@ use super::{
 use crate::{
     artifacts::{self, Baseline},
     backend::{ClaimError, Claimed, Running, Sandbox, SandboxDirs},
+    containers::{ContainerKind, Containers},
     egress::{self, EgressLease, LeaseOwner},
     language::{self, Prepared},
     overlay::{self, ChangeOrigin, HeldChanges, Lower, OverlayLayers},
@@ -23,7 +24,7 @@ use crate::{
 };
 use ringfence_jail::{ExportDirectory, Layout};
 use ringfence_types::{
-    Denial, ErrorCode, ExecuteRequest, Isolation, Language, RequestError, WorkspaceSource,
+    Backend, Denial, ErrorCode, ExecuteRequest, Isolation, Language, RequestError, WorkspaceSource,
 };
 use std::{
     path::{Path, PathBuf},
@@ -105,7 +106,7 @@ pub(super) async fn start(
     stdio: Stdio,
 ) -> Result<FreshProgram, RequestError> {
     let (services, grant) = (context.services, &admitted.grant);
-    let choice = Choice::among(context, grant, &leased);
+    let choice = Choice::among(context, grant, &leased).await?;
     let prepared = prepare::prepare(&services.sandboxes, grant.request(), choice.layout())
         .await?
         .with(admitted.check.checks.clone());
@@ -122,8 +123,8 @@ pub(super) async fn start(
     };
     let (mut claimed, isolation) = claim(context, choice, grant, &inputs).await?;
     let owner = LeaseOwner::Run(context.requester());
-    let sockets = claimed.take_sockets();
-    let egress = services.egress.open_for(grant, &leased.secrets, owner, sockets)?;
+    let ends = claimed.take_egress();
+    let egress = services.egress.open_for(grant, &leased.secrets, owner, ends)?;
     let stdio = Stdio {
         stdin_bytes: grant.request().stdin.clone(),
         ..stdio
@@ -143,10 +144,49 @@ pub(super) async fn start(
 pub(super) struct Choice {
     ready: Option<ReadySandbox>,
     layout: Layout,
+    /// What a container engine makes; none: the sandbox is native.
+    container: Option<ContainerKind>,
 }
 
 impl Choice {
-    pub(super) fn among(context: &ExecutionContext<'_>, grant: &Grant, leased: &Leased) -> Self {
+    pub(super) async fn among(
+        context: &ExecutionContext<'_>,
+        grant: &Grant,
+        leased: &Leased,
+    ) -> Result<Self, RequestError> {
+        match grant.backend() {
+            Backend::Native => Ok(Self::native(context, grant, leased)),
+            backend => Self::of_engine(context, grant, leased, backend).await,
+        }
+    }
+
+    /// A container that stands ready, or one that is made then: without an interpreter where that has to see the
+    /// request first.
+    async fn of_engine(
+        context: &ExecutionContext<'_>,
+        grant: &Grant,
+        leased: &Leased,
+        backend: Backend,
+    ) -> Result<Self, RequestError> {
+        let containers = &context.services.sandboxes.containers;
+        let request = grant.request();
+        let usual = context.services.policy.current().defaults.clone();
+        let kind = containers.kind(backend, request.language, &usual).await?;
+        let starts_ahead =
+            sandbox::can_start_ahead(request, &leased.secrets, Some(language::TemplateOf::Node));
+        let taken = starts_ahead.then(|| containers.take(request, &kind)).flatten();
+        let ready = taken.map(|sandbox| ReadySandbox {
+            sandbox,
+            toolchain: kind.toolchain.clone(),
+        });
+        Ok(Self {
+            ready,
+            layout: Layout::own_root(),
+            container: Some(Containers::claimed(&kind, grant.limits())),
+        })
+    }
+
+    fn native(context: &ExecutionContext<'_>, grant: &Grant, leased: &Leased) -> Self {
         let (sandboxes, workspace) = (&context.services.sandboxes, &leased.workspace);
         let node = warm::template_of(Purpose::Program(Language::Node), sandboxes);
         let starts_ahead = sandbox::can_start_ahead(grant.request(), &leased.secrets, node);
@@ -157,7 +197,11 @@ impl Choice {
         };
         // The id names the directory of a sandbox that is made then.
         let layout = sandboxes.layout(context.scope.id());
-        Self { ready, layout }
+        Self {
+            ready,
+            layout,
+            container: None,
+        }
     }
 
     fn layout(&self) -> &Layout {
@@ -176,10 +220,14 @@ pub(super) async fn claim(
 ) -> Result<(Claimed, Isolation), RequestError> {
     let sandboxes = &context.services.sandboxes;
     let mut cancelled = context.client.cancelled.clone();
-    let Choice { ready, layout } = choice;
+    let Choice {
+        ready,
+        layout,
+        container,
+    } = choice;
     let mut claim = async |sandbox: Sandbox, toolchain: &Toolchain| {
         let bound = sandboxes.bind(&sandbox.plan, toolchain, grant, inputs);
-        let isolation = sandbox.plan.isolation(&bound.claim, &sandboxes.native.host);
+        let isolation = sandboxes.isolation_of(&sandbox, &bound.claim);
         let claimed = sandbox.claim(&bound.claim, &bound.blobs, &mut cancelled).await?;
         Ok::<_, ClaimError>((claimed, isolation))
     };
@@ -196,6 +244,10 @@ pub(super) async fn claim(
                 tracing::warn!(%error, "a ready sandbox has failed; starting cold");
             }
         }
+    }
+    if let Some(kind) = container {
+        let claimed = claim(sandboxes.containers.spawn(&kind)?, &kind.toolchain).await;
+        return claimed.map_err(|failed| failed.error);
     }
     let made_with = sandboxes.made_with(inputs.workspace);
     let toolchain = runtimes::toolchain(grant.request().language, &sandboxes.runtimes)?;

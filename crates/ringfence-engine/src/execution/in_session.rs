@@ -19,7 +19,7 @@ use crate::{
 };
 use ringfence_jail::wire::{Cause, Ending, Order};
 use ringfence_store::tree;
-use ringfence_types::{ErrorCode, ExecuteRequest, ProgramError, RequestError, WorkspaceSource};
+use ringfence_types::{Backend, ErrorCode, ExecuteRequest, ProgramError, RequestError, WorkspaceSource};
 use std::{
     os::fd::AsFd,
     sync::{Arc, atomic::Ordering},
@@ -48,6 +48,7 @@ pub(super) fn decide(
     let of_session = policy::SessionGrant {
         limits: &session.limits,
         allowed_domains: &session.allowed_domains,
+        backend: session.backend,
     };
     policy::decide_call(&services.policy.current(), &state, of_session, request)
 }
@@ -131,6 +132,16 @@ impl Share {
     ) -> Result<Option<Self>, RequestError> {
         if cpu_millicores == session.limits.cpu_millicores {
             return Ok(None);
+        }
+        if session.backend != Backend::Native {
+            return Err(RequestError::new(
+                ErrorCode::UnsupportedArgument,
+                format!(
+                    "the backend `{}` gives a running session no other share of the processors.",
+                    session.backend
+                ),
+                "Give max_cpu_cores to `create_session`.",
+            ));
         }
         if !services.sandboxes.native.host.cgroups.shares_processors() {
             return Err(RequestError::new(

@@ -16,7 +16,7 @@ use crate::{
     policy::reach,
     record::{Note, Record},
     runtimes,
-    sandbox::{self, Blobs, Sandboxes},
+    sandbox::{Blobs, Sandboxes},
     settings::{PackagePolicy, PackageSettings},
     store,
     streams::Stdio,
@@ -461,7 +461,7 @@ impl Packages {
             &sources.wheel_directories,
             limits.clone(),
         )?;
-        let mut environment = sandbox::environment(&plan.layout, &toolchain.on_path);
+        let mut environment = runtimes::environment(&plan.layout, &toolchain.on_path);
         environment.retain(|(name, _)| !call.environment.iter().any(|(given, _)| given == name));
         environment.extend(call.environment);
         let mut blobs = Blobs::default();

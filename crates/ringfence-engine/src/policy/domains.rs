@@ -4,7 +4,7 @@
 use super::Approved;
 use crate::settings::{EgressPolicy, OnDenied};
 use ringfence_egress::{Rule, Rules, RulesError};
-use ringfence_types::{AllowedDomains, ErrorCode, Namespace, RequestError, Tier};
+use ringfence_types::{AllowedDomains, ErrorCode, Namespace, RequestError};
 use std::time::Duration;
 
 const SHOWN_MAX: usize = 8;
@@ -16,7 +16,7 @@ pub(super) fn decide(
     namespace: &Namespace,
     asked: &AllowedDomains,
 ) -> Result<Rules, RequestError> {
-    if policy.tier != Tier::Full {
+    if !policy.tier.has_network() {
         return match asked.names() {
             Some(names) if !names.is_empty() => Err(RequestError::new(
                 ErrorCode::UnsupportedArgument,
@@ -66,7 +66,7 @@ pub(crate) fn asks(policy: &EgressPolicy, asked: &AllowedDomains) -> Option<Dura
     match (policy.on_denied, asked) {
         (OnDenied::Deny, _) | (_, AllowedDomains::Only(_)) => None,
         (OnDenied::Ask(patience), AllowedDomains::Granted | AllowedDomains::Operator(_)) => {
-            Some(patience).filter(|_| policy.tier == Tier::Full)
+            Some(patience).filter(|_| policy.tier.has_network())
         }
     }
 }
@@ -156,6 +156,7 @@ fn denied(rule: &Rule, given: &Rules, who: &str) -> RequestError {
 mod tests {
     use super::*;
     use crate::settings::EgressRule;
+    use ringfence_types::Tier;
 
     fn policy(rules: &[(&str, &str)]) -> EgressPolicy {
         let rule = |(namespace, rule): &(&str, &str)| EgressRule {

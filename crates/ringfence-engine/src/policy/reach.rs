@@ -16,7 +16,7 @@ fn ports(rules: &Rules) -> Vec<u16> {
 
 /// What the claim of a sandbox with these rules, or without any, brings; none: it has no network of its own.
 pub(crate) fn spec(tier: Tier, rules: &Rules) -> Option<EgressSpec> {
-    (tier == Tier::Full).then(|| EgressSpec {
+    tier.has_network().then(|| EgressSpec {
         ports: ports(rules),
         networks: rules
             .networks()

@@ -3,6 +3,7 @@
 
 use super::{Session, task::Job};
 use crate::{
+    backend::EgressEnds,
     caller::Requester,
     egress::{Egress, EgressLease, LeaseOwner},
     policy::{Grant, reach},
@@ -10,7 +11,7 @@ use crate::{
     sync::lock,
 };
 use ringfence_egress::EgressReport;
-use ringfence_jail::{self as jail, EgressSockets};
+use ringfence_jail as jail;
 use ringfence_types::{ErrorCode, RequestError, SessionId};
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 use tokio::sync::oneshot;
@@ -25,16 +26,16 @@ pub(crate) struct SessionEgress {
 }
 
 impl SessionEgress {
-    /// With the sandbox, whose sockets these are; none: it has no network of its own.
+    /// With the sandbox, whose egress this is; none: it has no network of its own.
     pub(crate) fn begin(
         egress: &Arc<Egress>,
         grant: &Grant,
         lease: &SecretLease,
         id: &SessionId,
-        sockets: Option<EgressSockets>,
+        ends: Option<EgressEnds>,
     ) -> Result<Self, RequestError> {
         let mut open = Self {
-            lease: egress.open_for(grant, lease, LeaseOwner::Session(id), sockets)?,
+            lease: egress.open_for(grant, lease, LeaseOwner::Session(id), ends)?,
             ..Self::default()
         };
         if let Some(spec) = reach::spec(egress.tier, grant.reaches()) {

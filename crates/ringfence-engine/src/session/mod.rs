@@ -32,8 +32,8 @@ use ringfence_jail::wire::Usage;
 use ringfence_store::audit::{Action, Outcome};
 use ringfence_store::snapshots::SnapshotStore;
 use ringfence_types::{
-    AllowedDomains, ErrorCode, Isolation, Language, Limits, Namespace, RequestError, Session as SessionFacts,
-    SessionEnd, SessionId, SessionState, WorkspaceSource,
+    AllowedDomains, Backend, ErrorCode, Isolation, Language, Limits, Namespace, RequestError,
+    Session as SessionFacts, SessionEnd, SessionId, SessionState, WorkspaceSource,
 };
 use serde_json::json;
 use std::{
@@ -82,6 +82,7 @@ pub(crate) struct Session {
     pub(crate) namespace: Namespace,
     pub(crate) language: Language,
     pub(crate) workspace: WorkspaceSource,
+    pub(crate) backend: Backend,
     /// Which hosts its creator named.
     pub(crate) allowed_domains: AllowedDomains,
     /// What is below its overlay, if that is its workspace.

@@ -44,7 +44,7 @@ macro_rules! words {
 }
 
 words! {
-    Action, 30:
+    Action, 38:
     ServerStarted = "server.started",
     ServerStopped = "server.stopped",
     ExecutionStarted = "execution.started",
@@ -69,9 +69,17 @@ words! {
     WorkspaceCommitted = "workspace.committed",
     ApprovalRequested = "approval.requested",
     ApprovalDecided = "approval.decided",
+    HostExecuted = "host.executed",
+    HostRead = "host.read",
+    HostWritten = "host.written",
     CodeValidated = "code.validated",
     DataValidated = "data.validated",
     ToolCalled = "tool.called",
+    TokenCreated = "token.created",
+    TokenRevoked = "token.revoked",
+    WebSearched = "web.searched",
+    WebFetched = "web.fetched",
+    WebBrowsed = "web.browsed",
     /// A chain begins, or goes on after a break; the details give the reason.
     AuditBegan = "audit.began",
     AuditArchived = "audit.archived",

@@ -109,29 +109,42 @@ fn kind(action: Option<Action>) -> (u64, u64, &'static str) {
     const APPLICATION: u64 = 6002;
     const API: u64 = 6003;
     match action {
-        Some(A::ExecutionStarted | A::ExecutionRefused | A::SessionCreated) => (PROCESS, 1, "Launch"),
+        Some(A::ExecutionStarted | A::ExecutionRefused | A::SessionCreated | A::HostExecuted) => {
+            (PROCESS, 1, "Launch")
+        }
         Some(A::ExecutionCompleted | A::ExecutionFailed | A::ExecutionTimeout | A::SessionKilled) => {
             (PROCESS, 2, "Terminate")
         }
         Some(A::ServerStarted) => (APPLICATION, 3, "Start"),
         Some(A::PackageInstalled) => (APPLICATION, 1, "Install"),
         Some(A::ServerStopped) => (APPLICATION, 4, "Stop"),
-        Some(A::AuditBegan | A::SnapshotCreated | A::ApprovalRequested) => (API, 1, "Create"),
-        Some(A::VaultAccessed | A::ArtifactRead | A::FileRead | A::CodeValidated | A::DataValidated) => {
-            (API, 2, "Read")
+        Some(A::AuditBegan | A::SnapshotCreated | A::ApprovalRequested | A::TokenCreated) => {
+            (API, 1, "Create")
         }
+        Some(
+            A::VaultAccessed
+            | A::ArtifactRead
+            | A::FileRead
+            | A::HostRead
+            | A::CodeValidated
+            | A::DataValidated
+            | A::WebSearched
+            | A::WebFetched
+            | A::WebBrowsed,
+        ) => (API, 2, "Read"),
         Some(
             A::SessionBridged
             | A::VaultChanged
             | A::LimitsChanged
             | A::ConfigChanged
             | A::FilePut
+            | A::HostWritten
             | A::SnapshotRestored
             | A::WorkspaceCommitted
             | A::AuditArchived
             | A::ApprovalDecided,
         ) => (API, 3, "Update"),
-        Some(A::SnapshotDeleted | A::AuditRemoved) => (API, 4, "Delete"),
+        Some(A::SnapshotDeleted | A::AuditRemoved | A::TokenRevoked) => (API, 4, "Delete"),
         Some(A::ToolCalled) | None => (API, 99, "Other"),
     }
 }
@@ -162,27 +175,27 @@ mod tests {
     fn each_action_has_its_class() {
         for action in Action::ALL {
             let expect = match action.as_str() {
-                "execution.started" | "execution.refused" | "session.created" => 100_701,
+                "execution.started" | "execution.refused" | "session.created" | "host.executed" => 100_701,
                 "execution.completed" | "execution.failed" | "execution.timeout" | "session.killed" => {
                     100_702
                 }
                 "package.installed" => 600_201,
                 "server.started" => 600_203,
                 "server.stopped" => 600_204,
-                "audit.began" | "snapshot.created" | "approval.requested" => 600_301,
-                "vault.accessed" | "artifact.read" | "file.read" | "code.validated" | "data.validated" => {
-                    600_302
-                }
+                "audit.began" | "snapshot.created" | "approval.requested" | "token.created" => 600_301,
+                "vault.accessed" | "artifact.read" | "file.read" | "host.read" | "code.validated"
+                | "data.validated" | "web.searched" | "web.fetched" | "web.browsed" => 600_302,
                 "session.bridged"
                 | "vault.changed"
                 | "limits.changed"
                 | "config.changed"
                 | "file.put"
+                | "host.written"
                 | "snapshot.restored"
                 | "workspace.committed"
                 | "audit.archived"
                 | "approval.decided" => 600_303,
-                "snapshot.deleted" | "audit.removed" => 600_304,
+                "snapshot.deleted" | "audit.removed" | "token.revoked" => 600_304,
                 "tool.called" => 600_399,
                 other => panic!("{other} has no class"),
             };

@@ -1,0 +1,521 @@
+//! Commands and files of the host: asked for, judged, recorded, run behind their walls, redacted.
+
+use super::Engine;
+use crate::{
+    approval::{Ask, CommandSubject, Scope, Subject, Waiting},
+    caller::Caller,
+    error::task_died,
+    events::{ApprovalFacts, EventKind},
+    record::{Note, hex},
+    services::Services,
+    store::blocking,
+};
+use ringfence_host::{
+    Access, Allowed, CallContext, Canceller, Command, Ending, Outcome, Output, Refused, Why, Words,
+};
+use ringfence_jail::cgroup::Parent;
+use ringfence_store::audit::{Action, Outcome as Recorded};
+use ringfence_types::{ErrorCode, Namespace, RequestError};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::sync::oneshot;
+
+/// A command that waits for an answer is judged with this much time, whatever its caller will wait.
+const STANDARD: Duration = Duration::from_secs(60);
+/// The most that a caller waits for a command.
+const TIMEOUT_MAX: Duration = Duration::from_secs(300);
+/// Characters of a text that is not a command, on record.
+const SHOWN_CHARS_MAX: usize = 200;
+
+/// A command of the host.
+#[derive(Clone, Debug)]
+pub struct HostCommand {
+    /// Whose.
+    pub namespace: Namespace,
+    /// A program and its words.
+    pub command: String,
+    /// Where it works; none: nowhere.
+    pub directory: Option<PathBuf>,
+    /// How long its caller waits.
+    pub timeout: Duration,
+}
+
+/// What the rules say of a command, and what it could do.
+#[derive(Clone, Debug)]
+pub struct HostVerdict {
+    /// Its words, each escaped.
+    pub words: String,
+    /// May it run now.
+    pub allowed: bool,
+    /// By this rule.
+    pub rule: Option<String>,
+    /// Why, or why not.
+    pub why: String,
+    /// Whether a person may approve it.
+    pub may_be_approved: bool,
+    /// Where its program is.
+    pub program: Option<PathBuf>,
+    /// The words that the program gets.
+    pub arguments: Vec<String>,
+    /// What it can do, a line each.
+    pub effect: Vec<String>,
+}
+
+/// What came of a command. Output is redacted.
+#[derive(Clone, Debug)]
+pub struct HostRun {
+    /// By this rule; none: by approval.
+    pub rule: Option<String>,
+    /// Who approved it.
+    pub approved_by: Option<String>,
+    /// Where its program is.
+    pub program: PathBuf,
+    /// How it ended.
+    pub ending: Ending,
+    /// What it printed, as far as it was kept.
+    pub stdout: Vec<u8>,
+    /// What it complained about.
+    pub stderr: Vec<u8>,
+    /// All that it printed.
+    pub stdout_bytes: u64,
+    /// All that it complained about.
+    pub stderr_bytes: u64,
+    /// From its start to its end.
+    pub duration: Duration,
+}
+
+/// What a namespace may do with the host.
+#[derive(Clone, Debug, Default)]
+pub struct HostAccessList {
+    /// Name, form and reason of each rule.
+    pub rules: Vec<(String, String, String)>,
+    /// Path and kinds of access of each directory.
+    pub directories: Vec<(PathBuf, Vec<&'static str>)>,
+    /// What was approved for this caller: words, scope, milliseconds left.
+    pub approved: Vec<(String, Scope, u64)>,
+    /// Walls that this host lacks.
+    pub missing: Vec<&'static str>,
+}
+
+/// A command that was judged and prepared.
+struct Judged {
+    words: Words,
+    command: Command,
+    rule: Option<String>,
+    why: String,
+    /// Why no rule lets it run by itself; a person may.
+    asks: Option<String>,
+    may_last: bool,
+}
+
+fn read(command: &str) -> Result<Words, RequestError> {
+    Words::read(command)
+}
+
+fn refused(refused: &Refused) -> RequestError {
+    let hint = match refused.why {
+        Why::Never => "No person is asked; do it another way, or let the operator do it.",
+        Why::NoProgram | Why::NoForm => {
+            "`list_host_access` has the forms; ask a person with `request_host_access`, naming exactly this command."
+        }
+    };
+    RequestError::new(
+        ErrorCode::PolicyDenied,
+        format!("{}.", refused.what.trim_end_matches('.')),
+        hint,
+    )
+}
+
+impl Engine {
+    /// What the rules say of a command. Nothing is run.
+    pub async fn host_check(&self, caller: &Caller, asked: HostCommand) -> Result<HostVerdict, RequestError> {
+        self.note_call(caller, asked.namespace.as_str(), "host_check")
+            .await?;
+        let words = read(&asked.command)?;
+        let judged = match self.judge(&asked).await {
+            Ok(judged) => judged,
+            Err(error) if error.code == ErrorCode::PolicyDenied || error.code == ErrorCode::NotFound => {
+                self.services().host.rules()?;
+                return Ok(HostVerdict {
+                    words: words.to_string(),
+                    allowed: false,
+                    rule: None,
+                    why: error.message,
+                    may_be_approved: false,
+                    program: None,
+                    arguments: Vec::new(),
+                    effect: Vec::new(),
+                });
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(HostVerdict {
+            words: words.to_string(),
+            allowed: judged.asks.is_none(),
+            rule: judged.rule,
+            may_be_approved: judged.asks.is_some(),
+            why: judged.asks.unwrap_or(judged.why),
+            program: Some(judged.command.program.path.clone()),
+            arguments: judged.command.arguments.clone(),
+            effect: judged.command.effect.clone(),
+        })
+    }
+
+    /// Judges a command and opens what it needs: by a rule, or as it would run if a person approved it.
+    async fn judge(&self, asked: &HostCommand) -> Result<Judged, RequestError> {
+        let host = &self.services().host;
+        let rules = host.rules()?.clone();
+        let support = host.support().await?.clone();
+        let words = read(&asked.command)?;
+        let services = self.services().clone();
+        let asked = asked.clone();
+        blocking(move || {
+            let prepare = |allowed: &Allowed, timeout: Duration| {
+                let place = CallContext {
+                    directory: asked.directory.as_deref(),
+                    ..services.host.place(&support, asked.namespace.as_str(), timeout)
+                };
+                ringfence_host::prepare(&rules, allowed, &place)
+            };
+            let lacking = |command: &Command| {
+                let names: Vec<&str> = command.missing.iter().map(|wall| wall.as_str()).collect();
+                format!("its rule needs walls that this host lacks ({})", names.join(", "))
+            };
+            let may_last = rules.may_last(&words);
+            let (allowed, asks) = match rules.judge(&words) {
+                Ok(allowed) => (allowed, None),
+                Err(no) if no.why == Why::Never => return Err(refused(&no)),
+                Err(no) => (rules.approved(&words).map_err(|no| refused(&no))?, Some(no.what)),
+            };
+            let timeout = if asks.is_some() { STANDARD } else { asked.timeout };
+            let mut command = prepare(&allowed, timeout)?;
+            let asks = match (asks, command.missing.is_empty()) {
+                (None, false) => {
+                    command = prepare(&allowed, STANDARD)?;
+                    Some(lacking(&command))
+                }
+                (asks, _) => asks,
+            };
+            Ok(Judged {
+                words,
+                rule: allowed.rule,
+                why: allowed.why,
+                command,
+                asks,
+                may_last,
+            })
+        })
+        .await?
+    }
+
+    /// Runs a command that a rule lets through, or that a person has approved for this caller.
+    pub async fn host_exec(&self, caller: &Caller, asked: HostCommand) -> Result<HostRun, RequestError> {
+        if asked.timeout.is_zero() || asked.timeout > TIMEOUT_MAX {
+            return Err(RequestError::invalid(
+                format!("`timeout` is 1 to {} seconds.", TIMEOUT_MAX.as_secs()),
+                "Leave it out, or name fewer.",
+            ));
+        }
+        let services = self.services().clone();
+        let shown = read(&asked.command).map(|words| services.host.redactor.text(&words.to_string()));
+        let shown = shown.unwrap_or_else(|_| {
+            let beginning: String = asked.command.chars().take(SHOWN_CHARS_MAX).collect();
+            services.host.redactor.text(&ringfence_host::escaped(&beginning))
+        });
+        let event = services.command_event(&asked.namespace, &shown);
+        event(EventKind::HostRequested, None);
+        let permit = services.host.permit()?;
+        let decided = self.decide(caller, &asked).await;
+        let (judged, approved_by) = match decided {
+            Ok(decided) => decided,
+            Err(error) => {
+                event(EventKind::HostDenied, Some(error.code.as_str().to_owned()));
+                let details = json!({"command": shown, "code": error.code.as_str()});
+                let note = Note::of(caller, asked.namespace.as_str(), Action::HostExecuted, details);
+                services.record.note_refusal(note.ended(Recorded::Denied)).await?;
+                return Err(error);
+            }
+        };
+        let by = judged.rule.clone().filter(|_| approved_by.is_none());
+        event(
+            EventKind::HostApproved,
+            by.map(|rule| format!("the rule {rule}")).or(approved_by.clone()),
+        );
+        // From here on it is the engine's: an approval that was used up is for a command that runs.
+        let (tell, told) = oneshot::channel();
+        let launch = Launch {
+            caller: caller.clone(),
+            asked,
+            judged,
+            approved_by,
+            tell,
+        };
+        let task = tokio::spawn(async move {
+            let done = run(&services, launch).await;
+            drop(permit);
+            done
+        });
+        let _ends = EndOnDrop(told);
+        task.await.map_err(|_| task_died())?
+    }
+
+    /// Whether it may run now, and by whom.
+    async fn decide(
+        &self,
+        caller: &Caller,
+        asked: &HostCommand,
+    ) -> Result<(Judged, Option<String>), RequestError> {
+        let mut judged = self.judge(asked).await?;
+        let Some(why) = judged.asks.clone() else {
+            return Ok((judged, None));
+        };
+        let subject = subject(self.services(), &judged, caller, &why);
+        let approved = self
+            .services()
+            .approvals
+            .commands()
+            .take(&asked.namespace, &subject);
+        match approved {
+            Some(decision) => {
+                judged.command.shorten(asked.timeout);
+                Ok((judged, Some(decision.decided_by)))
+            }
+            None => Err(RequestError::new(
+                ErrorCode::PolicyDenied,
+                format!("{}.", why.trim_end_matches('.')),
+                "`list_host_access` has the forms; ask a person with `request_host_access`, naming exactly this command.",
+            )),
+        }
+    }
+
+    /// Asks a person whether a command may run that no rule lets through.
+    pub async fn request_host_access(
+        &self,
+        caller: &Caller,
+        asked: HostCommand,
+        reason: String,
+    ) -> Result<Waiting, RequestError> {
+        let judged = self.judge(&asked).await?;
+        let Some(why) = judged.asks.clone() else {
+            return Err(RequestError::invalid(
+                format!(
+                    "the rule `{}` lets this command run already.",
+                    judged.rule.unwrap_or_default()
+                ),
+                "Call `host_exec`.",
+            ));
+        };
+        let ask = Ask {
+            subject: Subject::Command(Box::new(subject(self.services(), &judged, caller, &why))),
+            namespace: asked.namespace,
+            session: None,
+            execution: None,
+            caller: caller.clone(),
+            reason,
+            patience: None,
+        };
+        self.services().approvals.ask(ask).await
+    }
+
+    /// What a namespace may do with the host.
+    pub async fn host_access(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+    ) -> Result<HostAccessList, RequestError> {
+        self.note_call(caller, namespace.as_str(), "list_host_access")
+            .await?;
+        let services = self.services();
+        let rules = services.host.rules()?;
+        let support = services.host.support().await?;
+        let summaries = rules.summaries().into_iter();
+        let directories = rules.directories.iter().filter_map(|directory| {
+            let all = [Access::Read, Access::List, Access::Write];
+            let allowed = all
+                .into_iter()
+                .filter(|access| directory.allows(namespace.as_str(), *access));
+            let allowed: Vec<&str> = allowed.map(Access::as_str).collect();
+            (!allowed.is_empty()).then(|| (directory.path.clone(), allowed))
+        });
+        let approved = services.approvals.commands().list(namespace, caller.as_str());
+        let approved = approved
+            .into_iter()
+            .map(|(command, scope, left)| (command.words, scope, left));
+        let missing = [
+            ("Landlock", support.landlock),
+            ("namespaces", support.namespaces.is_ok()),
+        ];
+        Ok(HostAccessList {
+            rules: summaries.map(|one| (one.rule, one.form, one.why)).collect(),
+            directories: directories.collect(),
+            approved: approved.collect(),
+            missing: missing
+                .into_iter()
+                .filter(|(_, is_there)| !is_there)
+                .map(|(name, _)| name)
+                .collect(),
+        })
+    }
+
+    /// Which walls commands of the host lack here; none: host access is off, or nothing lacks.
+    pub async fn host_walls_missing(&self) -> Result<Vec<String>, RequestError> {
+        let host = &self.services().host;
+        if host.rules().is_err() {
+            return Ok(Vec::new());
+        }
+        let support = host.support().await?;
+        let landlock = (!support.landlock).then(|| "Landlock: every command needs an approval".to_owned());
+        let namespaces = support.namespaces.as_ref().err();
+        let namespaces = namespaces.map(|why| {
+            format!("namespaces ({why}): commands with a socket, with programs to start, or with the host's mounts need an approval")
+        });
+        let limits = matches!(host.cgroups(), Parent::None { .. });
+        let limits = limits.then(|| {
+            "limits: no cgroup counts the memory of a command, nor the processes of one that runs as root"
+                .to_owned()
+        });
+        Ok(landlock.into_iter().chain(namespaces).chain(limits).collect())
+    }
+}
+
+/// A command as a person approves it: also what the files hold that it names.
+fn subject(services: &Services, judged: &Judged, caller: &Caller, why: &str) -> CommandSubject {
+    let program = &judged.command.program;
+    let words = judged.words.to_string();
+    let directory = judged.command.directory();
+    let digest =
+        |(word, bytes): (String, Vec<u8>)| format!("{word}: SHA-256 {}", hex(&Sha256::digest(&bytes)));
+    CommandSubject {
+        recorded: services.host.redactor.text(&words),
+        words,
+        program: program.path.display().to_string(),
+        identity: (program.identity.device, program.identity.inode),
+        directory: directory.map(|(path, _)| path.display().to_string()),
+        directory_identity: directory.map(|(_, identity)| (identity.device, identity.inode)),
+        files: judged.command.named_files().into_iter().map(digest).collect(),
+        missing_rule: why.trim_end_matches('.').to_owned(),
+        effect: judged.command.effect.clone(),
+        may_last: judged.may_last,
+        principal: caller.as_str().to_owned(),
+    }
+}
+
+/// A command that is about to run.
+struct Launch {
+    caller: Caller,
+    asked: HostCommand,
+    judged: Judged,
+    approved_by: Option<String>,
+    /// Told by what it is ended.
+    tell: oneshot::Sender<Canceller>,
+}
+
+/// Runs a command on record, to its end.
+async fn run(services: &Arc<Services>, launch: Launch) -> Result<HostRun, RequestError> {
+    let Launch {
+        caller,
+        asked,
+        judged,
+        approved_by,
+        tell,
+    } = launch;
+    let redactor = services.secrets.redactor_of_all(&asked.namespace, &[]).await?;
+    let (rule, program) = (judged.rule.clone(), judged.command.program.path.clone());
+    let details = json!({
+        "command": services.host.redactor.text(&judged.words.to_string()), "program": program, "rule": rule,
+        "approved_by": approved_by, "directory": asked.directory,
+    });
+    let note = Note::of(&caller, asked.namespace.as_str(), Action::HostExecuted, details);
+    let binary = services.host.binary.clone();
+    let begun = Instant::now();
+    let act = async {
+        let running = blocking(move || judged.command.start(&binary)).await??;
+        // A caller that is gone has dropped the other end: then it ends at once.
+        if let Err(canceller) = tell.send(running.canceller()) {
+            canceller.cancel();
+        }
+        blocking(move || running.wait()).await?
+    };
+    let done = |outcome: &Outcome, details: &mut serde_json::Value| {
+        details["ending"] = json!(ending_words(outcome.ending));
+        details["stdout_bytes"] = json!(outcome.stdout.total);
+        details["stderr_bytes"] = json!(outcome.stderr.total);
+    };
+    let Outcome {
+        ending,
+        stdout,
+        stderr,
+    } = services.record.around(note, act, done).await?;
+    let clean = |output: &Output| match output.total > output.bytes.len() as u64 {
+        false => redactor.bytes(&output.bytes).into_owned(),
+        true => {
+            // Half of a secret is one, too: what may have begun at the cut goes with it.
+            let mut clean = Vec::with_capacity(output.bytes.len());
+            redactor.stream().push(&output.bytes, &mut clean);
+            clean
+        }
+    };
+    Ok(HostRun {
+        rule,
+        approved_by,
+        program,
+        ending,
+        stdout: clean(&stdout),
+        stderr: clean(&stderr),
+        stdout_bytes: stdout.total,
+        stderr_bytes: stderr.total,
+        duration: begun.elapsed(),
+    })
+}
+
+/// How a command ended, in a word and a number.
+pub fn ending_words(ending: Ending) -> String {
+    match ending {
+        Ending::Code(code) => format!("exit code {code}"),
+        Ending::Signal(signal) => format!("signal {signal}"),
+        Ending::Timeout => "ended by the clock".to_owned(),
+        Ending::OutOfMemory => "out of memory".to_owned(),
+    }
+}
+
+/// Ends a command that no caller waits for any more.
+struct EndOnDrop(oneshot::Receiver<Canceller>);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        // One that has not started is ended by its task, which finds this end closed.
+        self.0.close();
+        if let Ok(canceller) = self.0.try_recv() {
+            canceller.cancel();
+        }
+    }
+}
+
+impl Services {
+    /// Tells what becomes of a command.
+    fn command_event(
+        &self,
+        namespace: &Namespace,
+        what: &str,
+    ) -> impl Fn(fn(ApprovalFacts) -> EventKind, Option<String>) + use<> {
+        let (bus, namespace, what) = (self.telemetry.bus.clone(), namespace.to_string(), what.to_owned());
+        let id = uuid::Uuid::now_v7().to_string();
+        move |kind, by| {
+            let facts = ApprovalFacts {
+                request_id: id.clone(),
+                kind: "host",
+                what: what.clone(),
+                session_id: None,
+                approved: None,
+                scope: None,
+                decided_by: by,
+            };
+            bus.publish(&namespace, None, kind(facts));
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Files of the host: read, listed, written and taken back by the rules for their directories, recorded, redacted.
+
+use super::{Engine, FileFacts};
+use crate::{
+    caller::Caller,
+    record::{Note, hex, outcome_of},
+    services::Services,
+    store::blocking,
+    workspaces::WorkspaceRef,
+};
+use ringfence_host::{Content, FileEntry, Writing};
+use ringfence_redact::Redactor;
+use ringfence_store::audit::Action;
+use ringfence_types::{Namespace, RequestError, WorkspacePath};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// A file of the host. Its content is redacted.
+#[derive(Clone, Debug)]
+pub struct HostFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it holds.
+    pub bytes: Vec<u8>,
+    /// Whether something was taken out.
+    pub redacted: bool,
+    /// Permissions.
+    pub mode: u32,
+}
+
+/// What lies in a directory of the host.
+#[derive(Clone, Debug)]
+pub struct HostListing {
+    /// Its entries, by name.
+    pub entries: Vec<FileEntry>,
+    /// There are more than were listed.
+    pub is_cut: bool,
+}
+
+/// A file that was written, or would be.
+#[derive(Clone, Debug)]
+pub struct HostWritten {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What changes.
+    pub diff: String,
+    /// By which it is taken back; none: it was only shown, or cannot be kept.
+    pub undo_id: Option<String>,
+    /// SHA-256 of what it holds, or would.
+    pub sha256: String,
+}
+
+/// A file of the host that is to be written.
+#[derive(Clone, Debug)]
+pub struct HostFileWrite {
+    /// Which.
+    pub path: PathBuf,
+    /// What it is to hold.
+    pub bytes: Vec<u8>,
+    /// Now, or only shown.
+    pub writing: Writing,
+}
+
+impl Engine {
+    /// Reads a file of the host.
+    pub async fn host_file_read(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        path: &Path,
+    ) -> Result<HostFile, RequestError> {
+        let services = self.services();
+        let redactor = services.secrets.redactor_of_all(namespace, &[]).await?;
+        let rules = services.host.rules()?.clone();
+        let (of, wanted) = (namespace.to_string(), path.to_owned());
+        let read = blocking(move || rules.read_file(&of, &wanted)).await?;
+        let read = read.map(|found| {
+            let bytes = redactor.bytes(&found.bytes).into_owned();
+            HostFile {
+                redacted: bytes != found.bytes,
+                path: found.path,
+                bytes,
+                mode: found.mode,
+            }
+        });
+        let bytes = read.as_ref().map_or(0, |read| read.bytes.len());
+        let details = json!({"path": self.shown(path), "bytes": bytes});
+        let note = Note::of(caller, namespace.as_str(), Action::HostRead, details);
+        self.note(note.ended(outcome_of(&read))).await?;
+        read
+    }
+
+    fn shown(&self, path: &Path) -> String {
+        self.services().host.redactor.text(&path.to_string_lossy())
+    }
+
+    /// Lists a directory of the host.
+    pub async fn host_file_list(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        path: &Path,
+    ) -> Result<HostListing, RequestError> {
+        let services = self.services();
+        let redactor = services.secrets.redactor_of_all(namespace, &[]).await?;
+        let rules = services.host.rules()?.clone();
+        let (of, wanted) = (namespace.to_string(), path.to_owned());
+        let listed = blocking(move || rules.list_directory(&of, &wanted)).await?;
+        let count = listed.as_ref().map_or(0, |(entries, _)| entries.len());
+        let details = json!({"path": self.shown(path), "entries": count});
+        let note = Note::of(caller, namespace.as_str(), Action::HostRead, details);
+        self.note(note.ended(outcome_of(&listed))).await?;
+        let (mut entries, is_cut) = listed?;
+        for entry in &mut entries {
+            entry.name = redactor.text(&entry.name).into_owned();
+        }
+        Ok(HostListing { entries, is_cut })
+    }
+
+    /// Writes a file of the host whole, or shows what that would change.
+    pub async fn host_file_write(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        file: HostFileWrite,
+    ) -> Result<HostWritten, RequestError> {
+        let services = self.services().clone();
+        let rules = services.host.rules()?.clone();
+        let redactor = services.secrets.redactor_of_all(namespace, &[]).await?;
+        let sha256 = hex(&Sha256::digest(&file.bytes));
+        let details = json!({
+            "path": self.shown(&file.path), "bytes": file.bytes.len(), "sha256": sha256,
+            "preview": file.writing == Writing::Preview,
+        });
+        let note = Note::of(caller, namespace.as_str(), Action::HostWritten, details);
+        let of = namespace.to_string();
+        let act = async {
+            let writing = services.clone();
+            let written = blocking(move || {
+                let content = |write| Content {
+                    bytes: &file.bytes,
+                    write,
+                };
+                let shown = rules.write_file(&of, &file.path, content(Writing::Preview))?;
+                let (written, undo_id) = match file.writing {
+                    Writing::Preview => (shown, None),
+                    // What it was is kept before it is changed.
+                    Writing::Now => {
+                        let id = keep(&writing, &of, &shown.undo, &redactor)?;
+                        let written = rules.write_file(&of, &file.path, content(Writing::Now));
+                        if let (Err(_), Some(id)) = (&written, &id) {
+                            writing.host.undo.forget(&of, id);
+                        }
+                        (written?, id)
+                    }
+                };
+                Ok(HostWritten {
+                    path: written.path,
+                    diff: redactor.text(&written.diff).into_owned(),
+                    undo_id,
+                    sha256,
+                })
+            });
+            written.await?
+        };
+        let done =
+            |written: &HostWritten, details: &mut serde_json::Value| details["undo"] = json!(written.undo_id);
+        self.services().record.around(note, act, done).await
+    }
+
+    /// Takes a write back.
+    pub async fn host_undo(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        id: &str,
+    ) -> Result<PathBuf, RequestError> {
+        let services = self.services().clone();
+        let rules = services.host.rules()?.clone();
+        let undo = services.host.undo.find(namespace.as_str(), id)?;
+        let path = undo.path.clone();
+        let details = json!({"path": self.shown(&path), "undo": id});
+        let note = Note::of(caller, namespace.as_str(), Action::HostWritten, details);
+        let of = namespace.to_string();
+        let act = async {
+            let undone = services.clone();
+            let id = id.to_owned();
+            let done = blocking(move || {
+                rules.undo_write(&of, &undo)?;
+                undone.host.undo.forget(&of, &id);
+                Ok(())
+            });
+            done.await?
+        };
+        services.record.around(note, act, |(), _| ()).await?;
+        Ok(path)
+    }
+
+    /// Copies a file of the host into the namespace's workspace.
+    pub async fn host_file_copy(
+        &self,
+        caller: &Caller,
+        namespace: &Namespace,
+        source: &Path,
+        destination: &WorkspacePath,
+    ) -> Result<FileFacts, RequestError> {
+        let file = self.host_file_read(caller, namespace, source).await?;
+        let workspace = self.workspace(caller, namespace, &WorkspaceRef::Namespace);
+        workspace.put_file(destination, file.bytes).await
+    }
+}
+
+/// What a secret stands in is not kept.
+fn keep(
+    services: &Arc<Services>,
+    namespace: &str,
+    undo: &ringfence_host::Undo,
+    redactor: &Redactor,
+) -> Result<Option<String>, RequestError> {
+    let is_clean = |bytes: &[u8]| *redactor.bytes(bytes) == *bytes;
+    if !is_clean(undo.before.as_deref().unwrap_or_default()) || !is_clean(&undo.after) {
+        return Ok(None);
+    }
+    // The lower half of it is random.
+    let random = u32::try_from(uuid::Uuid::now_v7().as_u128() & 0xffff_ffff).unwrap_or_default();
+    services.host.undo.keep(namespace, undo, random).map(Some)
+}

@@ -1,0 +1,122 @@
+//! The web tools. Each call is on record before anything is dialled, and again with what was reached when it has ended.
+
+use super::Engine;
+use crate::{
+    caller::Caller,
+    error::task_died,
+    record::Note,
+    web::{BrowseRequest, Done, PageRequest, SearchRequest, WebPage},
+};
+use ringfence_store::audit::{Action, Outcome};
+use ringfence_types::{ErrorCode, Namespace, RequestError};
+use ringfence_web::Searched;
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use tokio::sync::oneshot;
+
+/// What the record says of a call.
+struct WebCall {
+    caller: Caller,
+    namespace: Namespace,
+    action: Action,
+    asked: Value,
+}
+
+impl WebCall {
+    fn new(caller: &Caller, namespace: &Namespace, action: Action, asked: Value) -> Self {
+        Self {
+            caller: caller.clone(),
+            namespace: namespace.clone(),
+            action,
+            asked,
+        }
+    }
+
+    fn note(&self) -> Note<'_> {
+        Note::of(
+            &self.caller,
+            self.namespace.as_str(),
+            self.action,
+            self.asked.clone(),
+        )
+    }
+}
+
+/// Of a URL or a query that stands on record.
+const RECORDED_CHARS_MAX: usize = 500;
+
+impl Engine {
+    /// Asks the operator's search providers, in their order.
+    pub async fn web_search(&self, caller: &Caller, wanted: SearchRequest) -> Result<Searched, RequestError> {
+        let asked = json!({"query": self.recordable(&wanted.namespace, &wanted.query.text).await?});
+        let call = WebCall::new(caller, &wanted.namespace, Action::WebSearched, asked);
+        let web = self.services().web.clone();
+        self.web_call(call, async move { web.search(&wanted).await })
+            .await
+    }
+
+    /// Fetches a page as text.
+    pub async fn fetch_page(&self, caller: &Caller, wanted: PageRequest) -> Result<WebPage, RequestError> {
+        let asked = json!({"url": self.recordable(&wanted.namespace, &wanted.url).await?});
+        let call = WebCall::new(caller, &wanted.namespace, Action::WebFetched, asked);
+        let (web, by) = (self.services().web.clone(), caller.clone());
+        self.web_call(call, async move { web.page(&wanted, &by).await })
+            .await
+    }
+
+    /// Opens a page in a browser.
+    pub async fn browse_page(&self, caller: &Caller, wanted: BrowseRequest) -> Result<WebPage, RequestError> {
+        let asked = json!({"url": self.recordable(&wanted.namespace, &wanted.url).await?});
+        let call = WebCall::new(caller, &wanted.namespace, Action::WebBrowsed, asked);
+        let (web, by) = (self.services().web.clone(), caller.clone());
+        self.web_call(call, async move { web.browse(&wanted, &by).await })
+            .await
+    }
+
+    /// Puts a call on record, does its work in a task of the engine's own, and puts its end on record, also where the
+    /// caller has left: then what it has begun is dropped.
+    async fn web_call<T: Send + 'static>(
+        &self,
+        call: WebCall,
+        work: impl Future<Output = Done<T>> + Send + 'static,
+    ) -> Result<T, RequestError> {
+        self.note(call.note()).await?;
+        let (_caller, left) = oneshot::channel::<Infallible>();
+        let engine = self.clone();
+        let task = tokio::spawn(async move {
+            let done = tokio::select! {
+                done = work => done,
+                _ = left => Done {
+                    result: Err(RequestError::new(ErrorCode::Cancelled, "the call was cancelled.", "Call again.")),
+                    details: json!({}),
+                },
+            };
+            engine.note_web(call.note(), done).await
+        });
+        task.await.unwrap_or_else(|_| Err(task_died()))
+    }
+
+    /// What a caller has written, cut, and without the namespace's secrets.
+    async fn recordable(&self, namespace: &Namespace, text: &str) -> Result<String, RequestError> {
+        let redactor = self.services().secrets.redactor_of_all(namespace, &[]).await?;
+        Ok(redactor.text(text).chars().take(RECORDED_CHARS_MAX).collect())
+    }
+
+    async fn note_web<T>(&self, mut note: Note<'_>, done: Done<T>) -> Result<T, RequestError> {
+        if let (Value::Object(to), Value::Object(from)) = (&mut note.details, done.details) {
+            to.extend(from);
+        }
+        let outcome = match &done.result {
+            Ok(_) => Outcome::Ok,
+            Err(error) => {
+                note.details["code"] = json!(error.code.as_str());
+                match error.code {
+                    ErrorCode::PolicyDenied | ErrorCode::Busy => Outcome::Denied,
+                    _ => Outcome::Failed,
+                }
+            }
+        };
+        self.note(note.ended(outcome)).await?;
+        done.result
+    }
+}

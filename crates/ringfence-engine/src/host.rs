@@ -1,0 +1,87 @@
+//! The host's commands and files, for callers that the operator lets at them: the rules in force, the walls that this
+//! host has, and how many commands run.
+
+use crate::{error::busy, log_redactor::LogRedactor, settings::EngineSettings, store::blocking};
+use ringfence_host::{CallContext, Rules, Support, UndoStore};
+use ringfence_jail::cgroup::Parent;
+use ringfence_types::{ErrorCode, RequestError};
+use std::{path::PathBuf, sync::Arc, time::Duration};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
+
+/// Commands at once.
+const COMMANDS_MAX: usize = 8;
+const RETRY_MS: u64 = 1000;
+
+pub(crate) struct HostAccess {
+    rules: Option<Arc<Rules>>,
+    pub(crate) binary: PathBuf,
+    cgroups: Parent,
+    support: OnceCell<Support>,
+    pub(crate) undo: UndoStore,
+    pub(crate) redactor: LogRedactor,
+    commands: Arc<Semaphore>,
+}
+
+impl HostAccess {
+    pub(crate) fn new(settings: &EngineSettings, cgroups: Parent, redactor: LogRedactor) -> Self {
+        Self {
+            rules: settings.host.as_ref().map(|rules| {
+                let mut rules = Rules::clone(rules);
+                rules.guard(settings.guarded.iter().chain([&settings.state_dir]).cloned());
+                Arc::new(rules)
+            }),
+            binary: settings.helper.clone(),
+            cgroups,
+            support: OnceCell::new(),
+            undo: UndoStore::below(&settings.state_dir),
+            redactor,
+            commands: Arc::new(Semaphore::new(COMMANDS_MAX)),
+        }
+    }
+
+    pub(crate) fn rules(&self) -> Result<&Arc<Rules>, RequestError> {
+        self.rules.as_ref().ok_or_else(|| {
+            RequestError::new(
+                ErrorCode::PolicyDenied,
+                "this server has no access to the host.",
+                "The operator turns it on with `host.enabled: true`.",
+            )
+        })
+    }
+
+    /// Which walls commands have here. Tried once.
+    pub(crate) async fn support(&self) -> Result<&Support, RequestError> {
+        let (binary, cgroups) = (self.binary.clone(), self.cgroups.clone());
+        let probe = || blocking(move || ringfence_host::probe(&binary, &cgroups));
+        self.support.get_or_try_init(probe).await
+    }
+
+    pub(crate) fn cgroups(&self) -> &Parent {
+        &self.cgroups
+    }
+
+    pub(crate) fn permit(&self) -> Result<OwnedSemaphorePermit, RequestError> {
+        self.commands.clone().try_acquire_owned().map_err(|_| {
+            busy(
+                format!("{COMMANDS_MAX} commands of the host run already."),
+                "Try again in a second.",
+                RETRY_MS,
+            )
+        })
+    }
+
+    pub(crate) fn place<'a>(
+        &'a self,
+        support: &'a Support,
+        namespace: &'a str,
+        timeout: Duration,
+    ) -> CallContext<'a> {
+        CallContext {
+            namespace,
+            directory: None,
+            timeout,
+            support,
+            cgroups: &self.cgroups,
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! The web tools: pages, searches and a browser for agents. What they dial goes through egress, what comes back is read
+//! in workers, and the browser runs in a sandbox like any program.
+
+mod browser;
+mod page;
+
+pub use browser::BrowseRequest;
+pub use page::{PageRequest, WebPage};
+
+use crate::{
+    admission::{Demand, Queue},
+    caller::{Caller, Client, Requester},
+    egress::{Egress, WebLease},
+    error::busy,
+    policy_store::PolicyStore,
+    sandbox::Sandboxes,
+    secrets::Secrets,
+    settings::WebSettings,
+    sync::lock,
+    worker,
+};
+use ringfence_egress::{ClientLease, Destination};
+use ringfence_types::{Denial, EnvName, ErrorCode, Namespace, RequestError};
+use ringfence_web::{
+    ConnectFuture, Dial, DialError, Fetcher, KeyFuture, ParsedFuture, Provider, SearchServices, Searched,
+    Searcher, Stream, Target,
+};
+use serde_json::{Value, json};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tokio::sync::OnceCell;
+use zeroize::Zeroizing;
+
+/// The name of the worker that reads what came back.
+pub(crate) const DOCUMENT: &str = "document";
+/// Pages that are fetched and read at once.
+const PAGES_AT_ONCE: usize = 8;
+/// Of one namespace, so that others have a page, too.
+const PAGES_AT_ONCE_OF_ONE: usize = 6;
+/// Calls that wait for their turn.
+const WAITING_MAX: usize = 64;
+/// Browsers at once; each takes some hundreds of megabytes.
+const BROWSERS_AT_ONCE: usize = 2;
+const QUEUE_TIME: Duration = Duration::from_secs(5);
+const RETRY_AFTER_MS: u64 = 1000;
+const QUERY_CHARS_MAX: usize = 500;
+
+pub(crate) struct Web {
+    settings: WebSettings,
+    egress: Arc<Egress>,
+    sandboxes: Arc<Sandboxes>,
+    secrets: Arc<Secrets>,
+    policy: Arc<PolicyStore>,
+    clients: OnceCell<(Fetcher, Searcher)>,
+    pages: Mutex<page::PageCache>,
+    fetching: Queue,
+    browsing: Queue,
+    /// That of runs, whose memory browsers share.
+    runs: Queue,
+}
+
+/// What the web tools need.
+pub(crate) struct WebServices {
+    pub(crate) settings: WebSettings,
+    pub(crate) egress: Arc<Egress>,
+    pub(crate) sandboxes: Arc<Sandboxes>,
+    pub(crate) secrets: Arc<Secrets>,
+    pub(crate) policy: Arc<PolicyStore>,
+    pub(crate) runs: Queue,
+}
+
+/// A search.
+#[derive(Clone, Debug)]
+pub struct SearchRequest {
+    /// Tenant.
+    pub namespace: Namespace,
+    /// What is looked for.
+    pub query: ringfence_web::SearchQuery,
+}
+
+/// What a web tool has done, for the record.
+pub(crate) struct Done<T> {
+    pub(crate) result: Result<T, RequestError>,
+    pub(crate) details: Value,
+}
+
+impl Web {
+    pub(crate) fn new(services: WebServices) -> Self {
+        let WebServices {
+            settings,
+            egress,
+            sandboxes,
+            secrets,
+            policy,
+            runs,
+        } = services;
+        Self {
+            settings,
+            egress,
+            sandboxes,
+            secrets,
+            policy,
+            clients: OnceCell::new(),
+            pages: Mutex::default(),
+            fetching: Queue::of_places(PAGES_AT_ONCE, PAGES_AT_ONCE_OF_ONE, WAITING_MAX),
+            browsing: Queue::of_places(BROWSERS_AT_ONCE, BROWSERS_AT_ONCE - 1, WAITING_MAX),
+            runs,
+        }
+    }
+
+    async fn clients(&self) -> Result<&(Fetcher, Searcher), RequestError> {
+        let make = async || {
+            let tls = self.egress.client_config().await?;
+            Ok((Fetcher::new(tls.clone()), Searcher::new(tls)))
+        };
+        self.clients.get_or_try_init(make).await
+    }
+
+    /// Asks the operator's providers.
+    pub(crate) async fn search(&self, wanted: &SearchRequest) -> Done<Searched> {
+        let result = self.ask_providers(wanted).await;
+        let details = match &result {
+            Ok(found) => {
+                json!({"results": found.hits.len(), "tried": tried(found), "cached": found.is_cached})
+            }
+            Err(_) => json!({}),
+        };
+        Done { result, details }
+    }
+
+    async fn ask_providers(&self, wanted: &SearchRequest) -> Result<Searched, RequestError> {
+        let text = &wanted.query.text;
+        if text.trim().is_empty()
+            || text.chars().count() > QUERY_CHARS_MAX
+            || text.chars().any(char::is_control)
+        {
+            return Err(RequestError::invalid(
+                format!(
+                    "`query` is empty, holds control characters, or is longer than {QUERY_CHARS_MAX} characters."
+                ),
+                "Ask in a few words.",
+            ));
+        }
+        if self.settings.search.is_empty() {
+            return Err(RequestError::new(
+                ErrorCode::PolicyDenied,
+                "the operator has configured no search provider.",
+                "Have them name providers in `web.search`.",
+            ));
+        }
+        // A query leaves, too: who may reach no host of the web asks no provider.
+        if self.egress.web_rules(&wanted.namespace).is_empty() {
+            return Err(RequestError::new(
+                ErrorCode::PolicyDenied,
+                "this namespace may reach no host of the web.",
+                "Have the operator add a rule for it to `web.allow`.",
+            ));
+        }
+        let permit = self
+            .fetching
+            .permit(&wanted.namespace, Demand::default(), QUEUE_TIME)
+            .await;
+        let _permit = permit.map_err(|_| {
+            busy(
+                "too many pages are being fetched.",
+                "Ask again later.",
+                RETRY_AFTER_MS,
+            )
+        })?;
+        let (_, searcher) = self.clients().await?;
+        let services = Services {
+            web: self,
+            namespace: &wanted.namespace,
+        };
+        let namespace = wanted.namespace.as_str();
+        let mut found = searcher
+            .search(namespace, &wanted.query, &self.settings.search, &services)
+            .await;
+        // A provider that repeats its key does not tell it to the model.
+        let redactor = self.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
+        for hit in &mut found.hits {
+            for text in [&mut hit.title, &mut hit.url, &mut hit.snippet] {
+                *text = redactor.text(text).into_owned();
+            }
+        }
+        for detail in found
+            .attempts
+            .iter_mut()
+            .filter_map(|attempt| attempt.detail.as_mut())
+        {
+            *detail = redactor.text(detail).into_owned();
+        }
+        Ok(found)
+    }
+
+    fn provider_hosts(&self) -> Vec<Destination> {
+        let providers = self.settings.search.iter();
+        providers
+            .filter_map(|provider| destination(&provider.at).ok())
+            .collect()
+    }
+
+    /// Runs a worker over what a stranger has sent.
+    async fn read(&self, question: Vec<u8>) -> Result<Vec<u8>, String> {
+        match worker::run(&self.sandboxes, DOCUMENT, None, question).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(cause)) => Err(format!("it ended its parser ({cause:?})")),
+            Err(error) => Err(error.message.trim_end_matches('.').to_owned()),
+        }
+    }
+}
+
+/// What was asked and what came of it, in the words of results.
+pub fn tried(found: &Searched) -> Value {
+    let attempts = found.attempts.iter().map(|attempt| {
+        json!({
+            "provider": attempt.provider.as_str(), "outcome": attempt.outcome.as_str(), "detail": attempt.detail,
+            "ms": attempt.ms,
+        })
+    });
+    attempts.collect()
+}
+
+/// A caller who does not listen to what is asked on the way.
+fn requester(caller: &Caller) -> Requester {
+    Requester {
+        caller: caller.clone(),
+        execution_id: Some(uuid::Uuid::now_v7().to_string()),
+        client: Client::absent(),
+    }
+}
+
+/// Connections that egress judges, as the web crate wants them.
+struct Judged<'a>(&'a ClientLease);
+
+impl Dial for Judged<'_> {
+    fn connect<'a>(&'a self, to: &'a Target, method: &'a str) -> ConnectFuture<'a> {
+        Box::pin(connect(self.0, to, method))
+    }
+}
+
+async fn connect(lease: &ClientLease, to: &Target, method: &str) -> Result<Box<dyn Stream>, DialError> {
+    let destination = destination(to)?;
+    let connected = lease.connect(&destination, method, &to.path_and_query()).await;
+    match connected {
+        Ok(stream) => Ok(Box::new(stream)),
+        Err(Denial { rule, what, hint, .. }) => Err(DialError { rule, what, hint }),
+    }
+}
+
+fn destination(to: &Target) -> Result<Destination, DialError> {
+    Destination::read(&to.authority(), None).map_err(|error| DialError {
+        rule: "egress.name".to_owned(),
+        what: format!("`{}` {error}", to.authority()),
+        hint: "Give a host by its name.".to_owned(),
+    })
+}
+
+/// Connections to the host of one provider.
+struct ProviderDial(Result<ClientLease, DialError>);
+
+impl Dial for ProviderDial {
+    fn connect<'a>(&'a self, to: &'a Target, method: &'a str) -> ConnectFuture<'a> {
+        Box::pin(async move {
+            match &self.0 {
+                Ok(lease) => connect(lease, to, method).await,
+                Err(error) => Err(error.clone()),
+            }
+        })
+    }
+}
+
+struct Services<'a> {
+    web: &'a Web,
+    namespace: &'a Namespace,
+}
+
+impl SearchServices for Services<'_> {
+    fn dial(&self, provider: &Provider) -> Box<dyn Dial> {
+        let lease = destination(&provider.at).and_then(|to| {
+            self.web
+                .egress
+                .open_provider(self.namespace, &self.web.provider_hosts(), &to)
+                .map_err(|error| DialError {
+                    rule: "egress.limit".to_owned(),
+                    what: error.message,
+                    hint: error.hint,
+                })
+        });
+        Box::new(ProviderDial(lease))
+    }
+
+    fn key<'a>(&'a self, name: &'a str) -> KeyFuture<'a> {
+        Box::pin(async move {
+            let name = EnvName::try_from(name.to_owned()).map_err(|error| error.to_string())?;
+            let policy = self.web.policy.current();
+            if !policy
+                .secrets
+                .iter()
+                .any(|rule| rule.allows(self.namespace, &name))
+            {
+                return Err(format!(
+                    "`vault.allow` does not give {}/{}",
+                    self.namespace,
+                    name.as_str()
+                ));
+            }
+            let (namespace, wanted) = (self.namespace.clone(), vec![name]);
+            let leased = self
+                .web
+                .secrets
+                .with_vault(move |vault| vault.lease(&namespace, &wanted))
+                .await;
+            let leased = leased
+                .map_err(|error| error.message)?
+                .map_err(|error| error.to_string())?;
+            let value = leased
+                .first()
+                .map(|(_, value)| Zeroizing::new(value.expose().to_owned()));
+            value.ok_or_else(|| "it is not in the vault".to_owned())
+        })
+    }
+
+    fn parse(&self, question: Vec<u8>) -> ParsedFuture<'_> {
+        Box::pin(self.web.read(question))
+    }
+}
+
+/// What egress says of a destination, as an error of the call.
+fn denied(error: DialError) -> RequestError {
+    let code = match error.is_unreachable() {
+        true => ErrorCode::PageUnavailable,
+        false => ErrorCode::PolicyDenied,
+    };
+    let hint = match error.rule.as_str() {
+        "egress.address" => "Pages at addresses that are not public, or at addresses instead of names, are the \
+                             operator's to allow: `egress.private` names a service, `web.allow` an address or network."
+            .to_owned(),
+        _ if error.hint.is_empty() => "Try another page.".to_owned(),
+        _ => error.hint,
+    };
+    RequestError::new(code, format!("{} ({}).", error.what, error.rule), hint)
+}
+
+/// A URL that a caller gives.
+fn target(url: &str) -> Result<Target, RequestError> {
+    Target::read(url).map_err(|error| {
+        RequestError::invalid(
+            format!("`url` {error}."),
+            "Give a whole URL, as `https://example.com/page`, with spaces and non-ASCII characters encoded.",
+        )
+    })
+}
+
+impl WebLease {
+    fn dial(&self) -> Judged<'_> {
+        Judged(&self.connections)
+    }
+}

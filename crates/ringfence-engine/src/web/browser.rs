@@ -1,0 +1,349 @@
+//! A page in a real browser: Chromium in a sandbox of its own, with a fresh profile in its memory, its own network, and
+//! egress as its only route. It is driven over its standard streams, and gone when the call ends.
+
+use super::{
+    Done, Web, denied,
+    page::{self, ReadPage, WebPage},
+    requester, target,
+};
+use crate::{
+    admission::Demand,
+    backend::{self, Claimed, Sandbox},
+    caller::Caller,
+    egress,
+    error::busy,
+    policy::reach,
+    runtimes,
+    sandbox::NO_BLOBS,
+    streams::{Attached, drain},
+};
+use ringfence_egress::EgressReport;
+use ringfence_jail::{ClaimSpec, Layout, Run, wire::Order};
+use ringfence_types::{ErrorCode, Limits, Namespace, RequestError, Tier};
+use ringfence_web::{
+    AccessibilityTree, BrowserError, BrowserPage, BrowserRequest, DialError, Question, Reads, Screenshot,
+    Target, WaitUntil, browse, chromium_arguments,
+};
+use serde_json::{Value, json};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{net::unix::pipe, sync::watch, time::timeout};
+
+/// What a browser may use. Its processes are threads, mostly.
+const LIMITS: Limits = Limits {
+    memory_bytes: 1 << 30,
+    cpu_millicores: 2000,
+    timeout_ms: 0,
+    processes: 512,
+    output_bytes: 64 << 20,
+    disk_bytes: 256 << 20,
+};
+/// To start, to read the page, and to draw it.
+const MARGIN: Duration = Duration::from_secs(15);
+const TIME_MAX: Duration = Duration::from_secs(120);
+const QUEUE_TIME: Duration = Duration::from_secs(10);
+/// How long it has to be gone.
+const END_TIME: Duration = Duration::from_secs(5);
+const RETRY_AFTER_MS: u64 = 3000;
+/// Denials of one page that are told.
+const DENIALS_MAX: usize = 20;
+const STDERR_BYTES_MAX: u64 = 4096;
+const SELECTOR_CHARS_MAX: usize = 500;
+/// Chromium talks over descriptors 3 and 4; a sandbox has 0 and 1.
+const LAUNCH: &str = "exec \"$0\" \"$@\" 3<&0 4>&1 0</dev/null 1>/dev/null";
+/// The smaller first: it starts in a third of the time and takes half of the memory.
+const PROGRAMS: [&str; 4] = [
+    "chromium-headless-shell",
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+];
+
+/// A page that is to be opened in a browser.
+#[derive(Clone, Debug)]
+pub struct BrowseRequest {
+    /// Tenant.
+    pub namespace: Namespace,
+    /// `http` or `https`.
+    pub url: String,
+    /// An element that has to be there (CSS).
+    pub selector: Option<String>,
+    /// What is waited for before that.
+    pub wait_until: WaitUntil,
+    /// How long.
+    pub timeout: Duration,
+    /// Is the page drawn.
+    pub screenshot: Screenshot,
+    /// Is its accessibility tree read.
+    pub accessibility: AccessibilityTree,
+    /// Characters of text.
+    pub max_length: Option<usize>,
+}
+
+impl Web {
+    /// A page as a browser shows it.
+    pub(crate) async fn browse(&self, wanted: &BrowseRequest, caller: &Caller) -> Done<WebPage> {
+        let mut details = json!({});
+        let result = self.shown(wanted, caller, &mut details).await;
+        Done { result, details }
+    }
+
+    async fn shown(
+        &self,
+        wanted: &BrowseRequest,
+        caller: &Caller,
+        details: &mut Value,
+    ) -> Result<WebPage, RequestError> {
+        let (url, length) = (target(&wanted.url)?, page::length(wanted.max_length)?);
+        check(wanted)?;
+        if self.sandboxes.tier != Tier::Full {
+            return Err(RequestError::new(
+                ErrorCode::UnsupportedArgument,
+                "there is no browser in the tier `landlock`.",
+                "It needs a network namespace of its own: use `fetch_webpage`, or the tier `full`.",
+            ));
+        }
+        let program = self.chromium()?;
+        let crowded = || {
+            busy(
+                "too many browsers or programs run.",
+                "Ask again later.",
+                RETRY_AFTER_MS,
+            )
+        };
+        let place = self
+            .browsing
+            .permit(&wanted.namespace, Demand::default(), QUEUE_TIME)
+            .await;
+        let _place = place.map_err(|_| crowded())?;
+        let run = self
+            .runs
+            .permit(&wanted.namespace, Demand::of(&LIMITS), QUEUE_TIME)
+            .await;
+        let _run = run.map_err(|_| crowded())?;
+        let (report, opened) = self.run(wanted, &url, &program, caller).await?;
+        details["egress"] = json!(egress::recorded(&report));
+        let opened = opened.map_err(|error| failed(&error, &url, &report))?;
+        details["status"] = json!(opened.status);
+        self.present(opened, report, length).await
+    }
+
+    async fn present(
+        &self,
+        opened: BrowserPage,
+        report: EgressReport,
+        length: usize,
+    ) -> Result<WebPage, RequestError> {
+        let head = Question {
+            url: opened.url.clone(),
+            content_type: "text/html; charset=utf-8".to_owned(),
+            coding: String::new(),
+            is_cut: opened.is_cut,
+            reads: Reads::Document,
+        };
+        let (mut document, _) = self.document(&head, opened.html.as_bytes()).await?;
+        document.needs_script = false;
+        if let Some(tree) = &opened.accessibility {
+            document.text.push_str("\n\nAccessibility tree:\n\n");
+            document.text.push_str(tree);
+        }
+        if !opened.console_errors.is_empty() {
+            let errors = opened.console_errors.join("\n- ");
+            document
+                .text
+                .push_str(&format!("\n\nErrors in the console:\n\n- {errors}\n"));
+        }
+        let shown_url =
+            Target::read(&opened.url).map_or_else(|_| "about:blank".to_owned(), |url| url.to_string());
+        let read = ReadPage::new(shown_url, opened.status, document);
+        let mut shown = page::presented(&read, 0, length)?;
+        if let Some(drawn) = opened.screenshot {
+            shown.picture = crate::picture::safe(&self.sandboxes, drawn).await;
+        }
+        shown.facts["timed_out"] = json!(opened.is_timed_out);
+        shown.facts["console_errors"] = json!(opened.console_errors);
+        shown.facts["screenshot"] = json!(shown.picture.is_some());
+        // Its pages are not kept: there is no cursor into another run.
+        shown.facts["cursor"] = Value::Null;
+        shown.denials = report.denials;
+        shown.denials.truncate(DENIALS_MAX);
+        Ok(shown)
+    }
+
+    /// Runs the browser to its end, and says what its egress has reached.
+    async fn run(
+        &self,
+        wanted: &BrowseRequest,
+        url: &Target,
+        program: &Path,
+        caller: &Caller,
+    ) -> Result<(EgressReport, Result<BrowserPage, BrowserError>), RequestError> {
+        let time = wanted.timeout + MARGIN;
+        let mut started = self.start(&wanted.namespace, program, time).await?;
+        let sockets = started.take_sockets();
+        let sockets = sockets.ok_or_else(|| {
+            backend::fault(
+                "open the browser's network",
+                &std::io::ErrorKind::NotConnected.into(),
+            )
+        })?;
+        let lease = self
+            .egress
+            .open_browser(&wanted.namespace, requester(caller), sockets)?;
+        let Sandbox {
+            events,
+            stdin,
+            stdout,
+            stderr,
+            ..
+        } = started.sandbox;
+        let connect = |error| backend::fault("connect a browser", &error);
+        let to = pipe::Sender::from_owned_fd(stdin).map_err(connect)?;
+        let from = pipe::Receiver::from_owned_fd(stdout).map_err(connect)?;
+        let stderr = pipe::Receiver::from_owned_fd(stderr).map_err(connect)?;
+        let stderr = Attached(tokio::spawn(drain(stderr, STDERR_BYTES_MAX)));
+        let request = BrowserRequest {
+            url,
+            selector: wanted.selector.as_deref(),
+            wait_until: wanted.wait_until,
+            time: wanted.timeout,
+            screenshot: wanted.screenshot,
+            accessibility: wanted.accessibility,
+        };
+        let opened = timeout(time, browse(&request, from, to)).await;
+        let opened = opened.unwrap_or(Err(BrowserError::TimedOut));
+        events.order(&Order::Cancel);
+        let ended = timeout(END_TIME, events.ended()).await;
+        if !matches!(ended, Ok(Ok(_))) {
+            tracing::warn!("a browser was still ending");
+        }
+        let opened = match opened {
+            Err(BrowserError::Gone(why)) => Err(BrowserError::Gone(with_last_words(&why, stderr).await)),
+            other => other,
+        };
+        Ok((lease.report(), opened))
+    }
+
+    /// Starts it in a sandbox of its own.
+    async fn start(
+        &self,
+        namespace: &Namespace,
+        program: &Path,
+        time: Duration,
+    ) -> Result<Claimed, RequestError> {
+        let limits = Limits {
+            timeout_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+            ..LIMITS
+        };
+        let rules = self.egress.web_rules(namespace);
+        reach::check(&rules)?;
+        let plan = self.sandboxes.plan_of_browser(program, limits.clone())?;
+        let claim = self.sandboxes.native.claim(ClaimSpec {
+            code: Vec::new(),
+            files: Vec::new(),
+            run: command(program, &plan.layout),
+            workspace: None,
+            layer: None,
+            egress: reach::spec(self.sandboxes.tier, &rules),
+            limits,
+            grace_ms: 0,
+        });
+        let sandbox = self.sandboxes.native.spawn(Arc::new(plan), None)?;
+        let (_cancel, mut cancelled) = watch::channel(false);
+        let started = sandbox.claim(&claim, NO_BLOBS, &mut cancelled).await;
+        started.map_err(|failed| failed.error)
+    }
+
+    fn chromium(&self) -> Result<PathBuf, RequestError> {
+        let found = match &self.settings.browser {
+            Some(path) => path.is_file().then(|| path.clone()),
+            None => PROGRAMS
+                .iter()
+                .find_map(|name| runtimes::on_path(name, &self.sandboxes.runtimes)),
+        };
+        found.ok_or_else(|| {
+            RequestError::new(
+                ErrorCode::RuntimeUnavailable,
+                "there is no Chromium on this host.",
+                "Install `chromium-headless-shell` or `chromium`, or name one in `web.browser`; or use `fetch_webpage`.",
+            )
+        })
+    }
+}
+
+fn check(wanted: &BrowseRequest) -> Result<(), RequestError> {
+    if wanted.timeout.is_zero() || wanted.timeout > TIME_MAX {
+        return Err(RequestError::invalid(
+            format!("`timeout_ms` is not from 1 to {}.", TIME_MAX.as_millis()),
+            "Leave it out: the default is 30000.",
+        ));
+    }
+    match &wanted.selector {
+        Some(selector) if selector.is_empty() || selector.chars().count() > SELECTOR_CHARS_MAX => {
+            Err(RequestError::invalid(
+                format!("`wait_for_selector` is empty or longer than {SELECTOR_CHARS_MAX} characters."),
+                "Give a selector of CSS, as `#content`.",
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn command(program: &Path, layout: &Layout) -> Run {
+    let mut argv: Vec<String> = ["/bin/bash", "-c", LAUNCH].map(str::to_owned).into();
+    argv.push(program.display().to_string());
+    argv.extend(chromium_arguments(&layout.tmp.join("profile")));
+    Run::Exec {
+        argv,
+        environment: runtimes::environment(layout, &[]),
+        report: false,
+    }
+}
+
+async fn with_last_words(why: &str, mut stderr: Attached<Vec<u8>>) -> String {
+    let said = timeout(END_TIME, &mut stderr.0)
+        .await
+        .ok()
+        .and_then(Result::ok)
+        .unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    let line = said
+        .lines()
+        .find(|line| line.contains("FATAL"))
+        .or_else(|| said.lines().find(|line| !line.trim().is_empty()))
+        .unwrap_or_default();
+    let (line, _) = ringfence_web::clean(line);
+    format!("{why}; {}", line.chars().take(300).collect::<String>())
+}
+
+/// What was refused says more than the browser's word for it.
+fn failed(error: &BrowserError, url: &Target, report: &EgressReport) -> RequestError {
+    let denial = report
+        .denials
+        .iter()
+        .find(|denial| denial.what.contains(url.host()));
+    match (error, denial.or(report.denials.first())) {
+        (BrowserError::NotReached(_), Some(denial)) => denied(DialError {
+            rule: denial.rule.clone(),
+            what: denial.what.clone(),
+            hint: denial.hint.clone(),
+        }),
+        (BrowserError::Selector, _) => RequestError::invalid(
+            format!("`wait_for_selector`: {error}."),
+            "Give a selector of CSS.",
+        ),
+        (BrowserError::NotReached(_) | BrowserError::TimedOut, _) => RequestError::new(
+            ErrorCode::PageUnavailable,
+            format!("{error}."),
+            "Check the URL, or try `fetch_webpage`.",
+        ),
+        (BrowserError::Gone(_), _) => RequestError::new(
+            ErrorCode::PageUnavailable,
+            format!("{error}."),
+            "Try `fetch_webpage`; `ringfence web browser` on the host shows the same error.",
+        ),
+    }
+}
