@@ -62,6 +62,12 @@ pub fn init() {
     if std::env::args_os().nth(1).is_some_and(|word| word == HELPER_WORD) {
         std::process::exit(ringfence_jail::helper::run(ringfence_engine::workers()));
     }
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == ringfence_engine::HOST_CHILD_WORD)
+    {
+        std::process::exit(ringfence_engine::run_host_child());
+    }
     READINESS.get_or_init(|| match ringfence_jail::thread_count() {
         Ok(1) => Readiness::Ready,
         // Not known means that /proc is not there, and nothing of ours works without it.

@@ -66,19 +66,19 @@ pub use embed::SandboxBuilder;
 pub use embed::{Approvals, Artifacts, Sandbox, Secrets, Sessions, Snapshots, Workspace};
 pub use executable::init;
 pub use ringfence_engine::{
-    ApprovalFacts, Base, Bridged, BridgedValue, Canceller, Changed, CodeRequest, Counts, CsvQuestion,
-    Difference, DirectoryGot, DirectoryPut, Ended, Event, EventKind, Execution, FileFacts, Fixing, Hears,
-    Installed, Lay, LineState, OutputChunk, OutputStream, Package, Percentiles, QueueState, RiskFacts,
-    Runtime, SandboxInfo, SchemaChoice, SnapshotFacts, SnapshotMade, SnapshotRestored, Stats, Subscriber,
-    Warm,
+    ApprovalFacts, Base, Bridged, BridgedValue, Canceller, Changed, CodeRequest, ContainerRuntime, Counts,
+    CsvQuestion, Difference, DirectoryGot, DirectoryPut, Ended, Event, EventKind, Execution, FileFacts,
+    Fixing, Hears, Images, Installed, Lay, LineState, OutputChunk, OutputStream, Package, Percentiles,
+    QueueState, RiskFacts, Runtime, SandboxInfo, SchemaChoice, SnapshotFacts, SnapshotMade, SnapshotRestored,
+    Stats, Subscriber, Warm,
 };
 pub use ringfence_types::{
-    Analysis, Argument, Artifact, Complexity, CsvError, CsvReport, Denial, Display, EnvName, EnvValue,
-    ErrorCode, ExecuteRequest, ExecutionResult, Exit, ExitKind, InputFile, Isolation, Issue, JsonError,
-    JsonReport, Language, LayerState, Limits, LimitsRequest, Lossy, ModuleName, Namespace, Phases, Priority,
-    Profile, ProgramError, RequestError, Requirement, ResourceUsage, ScriptName, Session, SessionEnd,
-    SessionId, SessionRequest, SessionState, Severity, Summary, Tier, Truncated, Validate, Validation,
-    Verdict, WorkspaceMode, WorkspaceName, WorkspacePath, WorkspaceSource, requirements,
+    Analysis, Argument, Artifact, Backend, Complexity, CsvError, CsvReport, Denial, Display, EnvName,
+    EnvValue, ErrorCode, ExecuteRequest, ExecutionResult, Exit, ExitKind, InputFile, Isolation, Issue,
+    JsonError, JsonReport, Language, LayerState, Limits, LimitsRequest, Lossy, ModuleName, Namespace, Phases,
+    Priority, Profile, ProgramError, RequestError, Requirement, ResourceUsage, ScriptName, Session,
+    SessionEnd, SessionId, SessionRequest, SessionState, Severity, Summary, Tier, Truncated, Validate,
+    Validation, Verdict, WorkspaceMode, WorkspaceName, WorkspacePath, WorkspaceSource, requirements,
 };
 
 /// What a person is asked, and what they say.
@@ -102,5 +102,7 @@ pub mod vault {
 // For the binary and for fuzzing.
 #[doc(hidden)]
 pub use cli::main;
+#[doc(hidden)]
+pub use http::serve_fixtures;
 #[doc(hidden)]
 pub use settings::{CONFIG_BYTES_MAX, ConfigError, ConfigFile, parse_config};

@@ -66,6 +66,7 @@ fn targets(level: LogLevel) -> Targets {
     Targets::new()
         .with_default(level)
         .with_target("rmcp", level.min(LevelFilter::WARN))
+        .with_target("bollard", level.min(LevelFilter::WARN))
 }
 
 /// Makes a writer for each line.

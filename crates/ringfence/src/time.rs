@@ -45,8 +45,20 @@ pub(crate) fn length(text: &str) -> Option<SignedDuration> {
     reason = "checked to be between 0 and what fits by far"
 )]
 pub(crate) fn milliseconds(seconds: f64, most: f64) -> Option<u64> {
-    (seconds > 0.0 && seconds <= most).then(|| (seconds * 1000.0).round() as u64)
+    const LEAST: f64 = 0.001;
+    (seconds >= LEAST && seconds <= most).then(|| (seconds * 1000.0).round() as u64)
 }
+
+/// The same, or 0.
+pub(crate) fn milliseconds_or_none(seconds: f64, most: f64) -> Option<u64> {
+    match seconds == 0.0 {
+        true => Some(0),
+        false => milliseconds(seconds, most),
+    }
+}
+
+/// After so many seconds a call is answered, at the latest.
+pub(crate) const DETACH_SECONDS_MAX: f64 = 86_400.0;
 
 /// RFC 3339, to the millisecond.
 pub(crate) fn write(unix_us: i64) -> String {

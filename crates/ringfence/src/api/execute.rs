@@ -2,12 +2,12 @@
 
 use super::{
     Object, operation,
-    read::{LANGUAGES, Whole, many, words},
+    read::{BACKENDS, LANGUAGES, Whole, many, words},
     response,
 };
 use ringfence_types::{
-    Argument, EnvName, EnvValue, ExecutionResult, Language, ModuleName, Profile, SessionId, Validate,
-    WorkspacePath,
+    Argument, Backend, EnvName, EnvValue, ExecutionResult, Language, ModuleName, Profile, SessionId,
+    Validate, WorkspacePath,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -74,12 +74,13 @@ pub(crate) struct ExecuteCode {
     /// false: output is counted and not kept.
     #[schemars(extend("x-unlisted" = true))]
     pub(crate) capture_output: Option<bool>,
-    /// Only false.
+    /// true: as backend docker.
     #[schemars(extend("x-unlisted" = true))]
     pub(crate) use_container: Option<bool>,
-    /// Only native.
-    #[schemars(extend("x-unlisted" = true))]
-    pub(crate) backend: Option<String>,
+    /// What makes the sandbox, where the operator lets callers choose: native, docker, gvisor.
+    #[serde(default, deserialize_with = "words")]
+    #[schemars(with = "Option<String>", extend("enum" = BACKENDS, "x-unlisted" = true))]
+    pub(crate) backend: Option<Backend>,
 }
 operation!(ExecuteCode => Ran, "execute_code", "Run code in a sandbox", Execute, Adds);
 

@@ -7,12 +7,14 @@
 mod data;
 mod execute;
 mod files;
+mod host;
 mod observe;
 mod read;
 mod schema;
 mod sessions;
 mod snapshots;
 mod vault;
+mod web;
 
 pub(crate) use data::{ValidateCode, ValidateCsv, ValidateJson};
 pub(crate) use execute::{
@@ -20,6 +22,9 @@ pub(crate) use execute::{
     ListRuntimes, ResourceLimits, RunSandboxCode,
 };
 pub(crate) use files::{EditFile, GetFile, ListFiles, PutFile};
+pub(crate) use host::{
+    HostExec, HostFileCopy, HostFileList, HostFileRead, HostFileWrite, ListHostAccess, RequestHostAccess,
+};
 pub(crate) use observe::{
     AuditExecution, GetArtifacts, GetSandboxMetrics, InspectState, SandboxStats, SetResourceLimits,
 };
@@ -30,6 +35,7 @@ pub(crate) use snapshots::{
     CreateStateSnapshot, DeleteStateSnapshot, DiffWorkspace, ListStateSnapshots, RestoreStateSnapshot,
 };
 pub(crate) use vault::{RequestEgress, VaultDelete, VaultList};
+pub(crate) use web::{BrowserFetch, FetchWebpage, WebSearch};
 
 use crate::settings::Toolset;
 use schemars::JsonSchema;

@@ -20,6 +20,8 @@ const SEE_SCHEMA: &str = "See the tool's input schema.";
 
 /// The names of languages that are listed; others are accepted.
 pub(super) const LANGUAGES: [&str; 4] = ["python", "node", "typescript", "shell"];
+/// What makes sandboxes.
+pub(super) const BACKENDS: [&str; 3] = ["native", "docker", "gvisor"];
 /// How something ended, in the audit record.
 pub(super) const OUTCOMES: [&str; 5] = ["ok", "failed", "denied", "pending", "lost"];
 
@@ -136,6 +138,10 @@ pub(crate) trait Words: FromStr {
 
 impl Words for ringfence_types::Language {
     const WORDS: &'static [&'static str] = &LANGUAGES;
+}
+
+impl Words for ringfence_types::Backend {
+    const WORDS: &'static [&'static str] = &BACKENDS;
 }
 
 impl Words for ringfence_types::Validate {

@@ -4,10 +4,10 @@ use super::{
     ResourceLimits,
     data::any,
     operation,
-    read::{LANGUAGES, many, present, words},
+    read::{BACKENDS, LANGUAGES, many, present, words},
     response,
 };
-use ringfence_types::{EnvName, EnvValue, Language, Session, SessionId};
+use ringfence_types::{Backend, EnvName, EnvValue, Language, Session, SessionId};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
@@ -42,6 +42,10 @@ pub(crate) struct CreateSession {
     pub(crate) resource_limits: Option<ResourceLimits>,
     /// private (default), namespace, or a directory that the operator lists.
     pub(crate) workspace: Option<String>,
+    /// As that of execute_code.
+    #[serde(default, deserialize_with = "words")]
+    #[schemars(with = "Option<String>", extend("enum" = BACKENDS, "x-unlisted" = true))]
+    pub(crate) backend: Option<Backend>,
 }
 operation!(CreateSession => Created, "create_session", "Keep an interpreter alive", Sessions, Adds);
 

@@ -13,7 +13,8 @@ use std::{fs::File, io::Read as _, os::unix::fs::MetadataExt as _, path::PathBuf
 use zeroize::Zeroizing;
 
 const TOKEN_BYTES_MAX: u64 = 8 << 10;
-const OTHERS: u32 = 0o007;
+/// Who may do more than its owner should: all others, and a group that writes.
+const TOO_MANY: u32 = 0o027;
 
 #[derive(Debug, Args)]
 pub(super) struct ConnectArguments {
@@ -72,24 +73,31 @@ fn token(path: PathBuf) -> Result<Zeroizing<String>, RequestError> {
     let refused = |reason: String| {
         RequestError::invalid(
             format!("the token in {}: {reason}.", path.display()),
-            "It stands in a file that you alone may read: `chmod 600 FILE`.",
+            "It stands in a file of yours that not everyone may read: `chmod 600 FILE`.",
         )
     };
-    let read = || -> std::io::Result<(Zeroizing<String>, u32)> {
+    let read = || -> std::io::Result<Zeroizing<String>> {
         let file = File::open(&path)?;
         let about = file.metadata()?;
         if !about.is_file() {
             return Err(std::io::Error::other("it is no file"));
         }
-        let mode = about.mode();
+        let others = about.mode() & TOO_MANY;
+        if others != 0 {
+            return Err(std::io::Error::other(
+                "everyone may read it, or its group may write it",
+            ));
+        }
+        if about.uid() != 0 && about.uid() != rustix::process::geteuid().as_raw() {
+            return Err(std::io::Error::other("it belongs to another user"));
+        }
         let mut text = Zeroizing::new(String::with_capacity(256));
         file.take(TOKEN_BYTES_MAX).read_to_string(&mut text)?;
-        Ok((text, mode))
+        Ok(text)
     };
     match read() {
-        Ok((_, mode)) if mode & OTHERS != 0 => Err(refused("everyone may read it".to_owned())),
-        Ok((text, _)) if text.trim().is_empty() => Err(refused("it is empty".to_owned())),
-        Ok((text, _)) => Ok(text),
+        Ok(text) if text.trim().is_empty() => Err(refused("it is empty".to_owned())),
+        Ok(text) => Ok(text),
         Err(error) => Err(refused(error.to_string())),
     }
 }

@@ -8,9 +8,9 @@ use crate::{
     settings::{Layer, LogLevel},
 };
 use clap::Args;
-use ringfence_engine::{Engine, EngineSettings, Runtime};
+use ringfence_engine::{ContainerRuntime, Engine, EngineSettings, Runtime};
 use ringfence_jail::doctor::{LayerReport, examine};
-use ringfence_types::{ErrorCode, RequestError, Tier};
+use ringfence_types::{Backend, ErrorCode, RequestError, Tier};
 use serde_json::json;
 use std::{path::Path, process::ExitCode, time::Duration};
 
@@ -76,14 +76,21 @@ pub(super) fn doctor(context: &Context, arguments: &DoctorArguments) -> Result<E
     let floor = config.as_ref().map_or(Tier::Full, |config| config.floor);
     // First, because it forks, which a process with threads must not.
     let layers = examine(Path::new(SELF));
-    let tried = match config {
-        Ok(config) => try_tiers(&config.engine, floor)?,
+    let host = match &config {
+        Ok(config) if config.engine.host.is_some() => Some(host_walls(&config.engine)?),
+        _ => None,
+    };
+    let (tried, containers) = match config {
+        Ok(config) => (
+            try_tiers(&config.engine, floor.native())?,
+            try_containers(&config.engine)?,
+        ),
         // Without a directory for state there is no sandbox of any tier.
-        Err(error) => vec![(floor, Err(error))],
+        Err(error) => (vec![(floor.native(), Err(error))], Vec::new()),
     };
     let of_floor = tried
         .iter()
-        .find(|(tier, _)| *tier == floor)
+        .find(|(tier, _)| *tier == floor.native())
         .map(|(_, made)| made);
     let tier = tried.iter().find(|(_, made)| made.is_ok()).map(|(tier, _)| *tier);
     let (runtimes, error) = match of_floor {
@@ -95,15 +102,45 @@ pub(super) fn doctor(context: &Context, arguments: &DoctorArguments) -> Result<E
     let printed = if arguments.json {
         let document = json!({
             "layers": layers, "tier": tier, "floor": floor, "floor_met": met,
-            "error": error, "warm": runtimes,
+            "error": error, "warm": runtimes, "containers": containers, "host_walls_missing": host,
         });
         terminal.print_json(&document)
     } else {
         let mark = |mark, word: &str| terminal.mark(mark, word);
         let verdict = render_verdict(tier, floor, error, mark);
-        terminal.print(&(render(&layers, mark) + "\n" + &verdict + "\n" + &render_warm(runtimes, mark)))
+        let containers = render_containers(&containers, mark);
+        terminal.print(
+            &(render(&layers, mark)
+                + "\n"
+                + &verdict
+                + "\n"
+                + &render_warm(runtimes, mark)
+                + &containers
+                + &render_host(host.as_deref())),
+        )
     };
     ended(printed, if met { 0 } else { BELOW_FLOOR })
+}
+
+/// What commands of the host lack, where they are allowed.
+fn host_walls(settings: &EngineSettings) -> Result<Vec<String>, RequestError> {
+    live::wait(async {
+        let engine = Engine::open(settings.clone())?;
+        let missing = engine.host_walls_missing().await;
+        engine.shutdown().await;
+        missing
+    })
+}
+
+fn render_host(missing: Option<&[String]>) -> String {
+    match missing {
+        None => String::new(),
+        Some([]) => "\nCommands of the host have all their walls.\n".to_owned(),
+        Some(missing) => {
+            let lines = missing.iter().map(|wall| format!("  {wall}\n"));
+            "\nCommands of the host lack walls:\n".to_owned() + &lines.collect::<String>()
+        }
+    }
 }
 
 /// The strongest first; the weaker one where it is the floor, or where it may help.
@@ -117,6 +154,45 @@ fn try_tiers(settings: &EngineSettings, floor: Tier) -> Result<Vec<Tried>, Reque
         }
         Ok(tried)
     })
+}
+
+/// One program in a container of each backend that may be used; none: only native sandboxes may.
+fn try_containers(settings: &EngineSettings) -> Result<Vec<ContainerRuntime>, RequestError> {
+    let allowed = &settings.policy.backends.allowed;
+    if !allowed.iter().any(|backend| *backend != Backend::Native) {
+        return Ok(Vec::new());
+    }
+    live::wait(async {
+        let engine = Engine::open(settings.clone())?;
+        let tried = engine.prove_containers().await;
+        engine.shutdown().await;
+        Ok(tried)
+    })
+}
+
+/// One line for each backend of the container engine that may be used, or is kept from it by the floor.
+fn render_containers(runtimes: &[ContainerRuntime], mark: impl Fn(Style, &str) -> String) -> String {
+    let line = |runtime: &ContainerRuntime| {
+        let engine = runtime.engine.as_deref().unwrap_or("no engine");
+        let (sign, state, detail) = match &runtime.reason {
+            Some(reason) => (Style::Error, "FAILED", reason.clone()),
+            None if runtime.images_missing.is_empty() => (Style::Good, "ready", format!("engine {engine}")),
+            None => {
+                let missing = runtime.images_missing.join(", ");
+                (
+                    Style::Good,
+                    "ready",
+                    format!("engine {engine}; not there yet: {missing}"),
+                )
+            }
+        };
+        format!(
+            "{:10}  {} {detail}\n",
+            runtime.backend.as_str(),
+            mark(sign, &format!("{state:8}"))
+        )
+    };
+    runtimes.iter().map(line).collect()
 }
 
 /// Makes one sandbox, runs each interpreter in one, and makes ready what `serve` would keep ready.

@@ -143,15 +143,12 @@ pub(super) struct InspectArguments {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct LimitsArguments {
-    /// Namespace whose limits are meant
-    #[arg(long, value_name = "NAME", default_value = "default")]
-    namespace: Namespace,
+pub(super) struct LimitWords {
     /// Memory in MiB
     #[arg(long, value_name = "MIB", alias = "ram", value_parser = request::whole::<u64>)]
     ram_mb: Option<u64>,
     /// Processor cores; fractions are allowed
-    #[arg(long, value_name = "CORES", alias = "cpu", value_parser = request::number)]
+    #[arg(long, value_name = "CORES", alias = "cpu", value_parser = request::cores)]
     cpus: Option<f64>,
     /// Wall-clock limit in seconds
     #[arg(long, value_name = "SECONDS", value_parser = request::number)]
@@ -165,11 +162,33 @@ pub(super) struct LimitsArguments {
     /// Private disk in MiB
     #[arg(long, value_name = "MIB", value_parser = request::whole::<u64>)]
     disk_mb: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct LimitsArguments {
+    /// Namespace whose limits are meant
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    namespace: Namespace,
+    #[command(flatten)]
+    words: LimitWords,
     /// Give back what the operator's configuration allows
     #[arg(long, conflicts_with_all = ["ram_mb", "cpus", "timeout", "processes", "output_bytes", "disk_mb"])]
     restore: bool,
     #[command(flatten)]
     ask: Ask,
+}
+
+impl LimitWords {
+    pub(super) fn request(&self) -> Result<LimitsRequest, RequestError> {
+        Ok(LimitsRequest {
+            max_ram_mb: self.ram_mb,
+            max_cpu_cores: self.cpus,
+            timeout_ms: self.timeout.map(request::milliseconds).transpose()?,
+            max_processes: self.processes,
+            max_output_bytes: self.output_bytes,
+            max_disk_mb: self.disk_mb,
+        })
+    }
 }
 
 pub(super) fn inspect(context: &Context, arguments: InspectArguments) -> Result<ExitCode, RequestError> {
@@ -184,14 +203,7 @@ pub(super) fn limits(context: &Context, arguments: LimitsArguments) -> Result<Ex
     if arguments.restore {
         return one(context, ask, &Request::LimitsRestore { namespace });
     }
-    let limits = LimitsRequest {
-        max_ram_mb: arguments.ram_mb,
-        max_cpu_cores: arguments.cpus,
-        timeout_ms: arguments.timeout.map(request::milliseconds).transpose()?,
-        max_processes: arguments.processes,
-        max_output_bytes: arguments.output_bytes,
-        max_disk_mb: arguments.disk_mb,
-    };
+    let limits = arguments.words.request()?;
     if limits == LimitsRequest::default() {
         all(context, ask, &Request::LimitsGet { namespace })
     } else {

@@ -15,6 +15,7 @@ mod events;
 mod executions;
 mod findings;
 mod hints;
+mod host;
 mod live;
 mod manual;
 mod outcome;
@@ -29,6 +30,7 @@ mod token;
 mod validate;
 mod vault;
 mod verify;
+mod web;
 
 use crate::{
     control::Request,
@@ -96,8 +98,14 @@ enum Command {
     Limits(live::LimitsArguments),
     /// Ask whether programs of a running server may reach a host, and wait for the answer (exit code 1 if denied)
     Egress(egress::EgressArguments),
+    /// Run commands and use files of this host as an agent would, by rules; say what the rules are
+    #[command(subcommand)]
+    Host(host::HostAction),
     /// Show what programs and models ask for, and answer
     Approvals(approvals::ApprovalsArguments),
+    /// Search, fetch or browse the web as agents do
+    #[command(subcommand)]
+    Web(web::WebAction),
     /// Add, list and delete secrets
     #[command(subcommand)]
     Vault(vault::VaultAction),
@@ -154,7 +162,9 @@ pub fn main() -> ExitCode {
         Command::Inspect(arguments) => live::inspect(&context, arguments),
         Command::Limits(arguments) => live::limits(&context, arguments),
         Command::Egress(arguments) => egress::egress(&context, arguments),
+        Command::Host(action) => host::host(&context, action),
         Command::Approvals(arguments) => approvals::approvals(&context, arguments),
+        Command::Web(action) => web::web(&context, action),
         Command::Vault(action) => vault::vault(&context, action),
         Command::Audit(arguments) => audit::audit(&context, arguments),
         Command::Artifacts(arguments) => artifacts::artifacts(&context, &arguments),

@@ -189,6 +189,15 @@ pub(super) fn number(text: &str) -> Result<f64, String> {
     text.parse().map_err(|_| "it is not a number".to_owned())
 }
 
+/// `nan` and `inf` are numbers, and no limit.
+pub(super) fn cores(text: &str) -> Result<f64, String> {
+    let cores = number(text)?;
+    let is_limit = cores.is_finite() && cores > 0.0;
+    is_limit
+        .then_some(cores)
+        .ok_or_else(|| "it is not a number above 0".to_owned())
+}
+
 pub(super) fn whole<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "it is not a whole number".to_owned())
 }

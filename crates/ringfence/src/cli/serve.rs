@@ -13,14 +13,14 @@ use crate::{
 };
 use clap::Args;
 use ringfence_engine::Engine;
-use ringfence_types::{ErrorCode, RequestError, nearest::suggestion};
+use ringfence_types::{LimitsRequest, RequestError, nearest::suggestion};
 use std::{process::ExitCode, sync::Arc};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 #[derive(Debug, Args)]
 pub(super) struct ServeArguments {
-    /// How clients are connected: stdio, or http (streamable HTTP at /mcp)
+    /// How clients are connected: stdio, http (streamable HTTP at /mcp), or sse (that, and revision 2024-11-05 at /sse)
     #[arg(long, value_name = "NAME", default_value = "stdio")]
     transport: String,
     /// Where to listen, with --transport http [default: 127.0.0.1:8000]
@@ -92,7 +92,8 @@ fn layer(arguments: &ServeArguments) -> Result<Layer, RequestError> {
 
 /// Serves, with everything that follows the engine beside it.
 async fn live(config: Config, reading: Reading, log: Log, transport: Transport) -> Result<(), RequestError> {
-    let http = config.http.clone();
+    let mut http = config.http.clone();
+    http.has_sse = transport == Transport::Sse;
     let settings = config.engine.clone();
     let (policy, in_force) = watch::channel(settings.policy.clone());
     let offer = Offer {
@@ -100,6 +101,7 @@ async fn live(config: Config, reading: Reading, log: Log, transport: Transport) 
         namespaces: config.namespaces.clone(),
         text_max: config.text_max,
         calls: config.calls,
+        limits: LimitsRequest::default(),
         policy: in_force,
     };
     let listener = match config.metrics {
@@ -126,7 +128,7 @@ async fn live(config: Config, reading: Reading, log: Log, transport: Transport) 
     };
     let served = match transport {
         Transport::Stdio => mcp::serve_stdio(settings, offer, attend).await,
-        Transport::Http => http::serve(settings, offer, http, attend).await,
+        Transport::Http | Transport::Sse => http::serve(settings, offer, http, attend).await,
     };
     beside.cancel();
     if let Some(telemetry) = telemetry {
@@ -139,6 +141,7 @@ async fn live(config: Config, reading: Reading, log: Log, transport: Transport) 
 enum Transport {
     Stdio,
     Http,
+    Sse,
 }
 
 fn transport(arguments: &ServeArguments) -> Result<Transport, RequestError> {
@@ -152,22 +155,18 @@ fn transport(arguments: &ServeArguments) -> Result<Transport, RequestError> {
     let is_of_http = listen.is_some() || host.is_some() || port.is_some() || allowed_host.is_some();
     match arguments.transport.as_str() {
         "stdio" if is_of_http => Err(RequestError::invalid(
-            "--listen, --host, --port and --allowed-host are about --transport http.",
+            "--listen, --host, --port and --allowed-host are about --transport http and sse.",
             "Add `--transport http`, or leave them out.",
         )),
         "stdio" => Ok(Transport::Stdio),
         "http" => Ok(Transport::Http),
-        "sse" => Err(RequestError::new(
-            ErrorCode::UnsupportedArgument,
-            "--transport sse: the transport of revision 2024-11-05 is not in this version.",
-            "Use --transport http, which clients of later revisions speak.",
-        )),
+        "sse" => Ok(Transport::Sse),
         other => Err(RequestError::invalid(
             format!(
                 "--transport {other}: not a transport.{}",
                 suggestion(other, ["stdio", "http", "sse"])
             ),
-            "Use --transport stdio or --transport http.",
+            "Use --transport stdio, http or sse.",
         )),
     }
 }
@@ -207,10 +206,7 @@ mod tests {
             of(&["--transport", "http", "--port", "0"]).unwrap(),
             Transport::Http
         );
-        assert_eq!(
-            of(&["--transport", "sse"]).unwrap_err().code,
-            ErrorCode::UnsupportedArgument
-        );
+        assert_eq!(of(&["--transport", "sse"]).unwrap(), Transport::Sse);
         let error = of(&["--transport", "studio"]).unwrap_err();
         assert!(error.message.contains("Did you mean `stdio`?"), "{error}");
         assert!(of(&["--port", "8000"]).is_err());

@@ -1,14 +1,18 @@
 //! `ringfence token`: who may call a server over HTTP. The file of tokens is changed here, whether a server runs or
 //! not; one that runs looks at it for each request.
 
-use super::{Context, vault::ttl};
+use super::{Context, live, request, vault};
 use crate::{
     render::Rendered,
     settings::{SettingValue as _, Toolset},
-    time,
+    time::{self, DETACH_SECONDS_MAX},
 };
 use clap::{Args, Subcommand, ValueEnum};
-use ringfence_store::tokens::{PrincipalRole, TokenEntry, TokenError, Tokens};
+use ringfence_engine::{Caller, EngineSettings};
+use ringfence_store::{
+    audit::Action,
+    tokens::{PrincipalRole, TokenEntry, TokenError, Tokens},
+};
 use ringfence_types::{ErrorCode, Namespace, RequestError};
 use serde_json::{Value, json};
 use std::{process::ExitCode, time::Duration};
@@ -49,11 +53,16 @@ pub(super) struct CreateToken {
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = toolset)]
     toolsets: Vec<String>,
     /// Good for so long, as 12h or 90d [default: until it is revoked]
-    #[arg(long, value_name = "LENGTH", value_parser = ttl)]
+    #[arg(long, value_name = "LENGTH", value_parser = vault::ttl)]
     expires: Option<Duration>,
     /// Requests that it may send in a minute; 0: as many as it likes
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     rate: u32,
+    /// Seconds after which its calls are answered though their programs run on; 0: never [default: as the server says]
+    #[arg(long, value_name = "SECONDS", value_parser = request::number)]
+    detach_after: Option<f64>,
+    #[command(flatten)]
+    limits: live::LimitWords,
     /// caller: may ask for approvals; operator: may also give them, in its client's dialogue
     #[arg(long, value_name = "ROLE", default_value = "caller")]
     role: RoleWord,
@@ -79,7 +88,13 @@ pub(super) fn token(context: &Context, action: TokenAction) -> Result<ExitCode, 
             let is_json = create.shown.json;
             let entry = entry(create)?;
             let mut facts = facts(&entry);
-            let token = tokens.create(entry).map_err(refused)?;
+            let change = Change {
+                action: Action::TokenCreated,
+                details: facts.clone(),
+            };
+            let token = on_record(context, config.engine, change, || {
+                tokens.create(entry).map_err(refused)
+            })?;
             facts["token"] = json!(*token);
             let text = format!("{}\n", *token);
             if !is_json {
@@ -94,19 +109,54 @@ pub(super) fn token(context: &Context, action: TokenAction) -> Result<ExitCode, 
             context.show(shown.json, &listed(&entries))
         }
         TokenAction::Revoke { name, shown } => {
-            let existed = tokens.revoke(&name).map_err(refused)?;
-            if !existed {
+            let none = || {
                 let message = format!("`{name}` has no token.");
-                return Err(RequestError::new(
+                RequestError::new(
                     ErrorCode::NotFound,
                     message,
                     "`ringfence token list` shows who has one.",
-                ));
+                )
+            };
+            let change = Change {
+                action: Action::TokenRevoked,
+                details: json!({"name": name}),
+            };
+            // It is taken back in any case; a record that cannot be written is no reason to leave it good.
+            let revoked = tokens.revoke(&name).map_err(refused);
+            let revoked = revoked.and_then(|existed| existed.then_some(()).ok_or_else(none));
+            let is_revoked = revoked.is_ok();
+            if let Err(error) = on_record(context, config.engine, change, || revoked) {
+                if !is_revoked {
+                    return Err(error);
+                }
+                let why = format!("revoked, and not on record: {}", error.message);
+                context.terminal.dim(&why);
             }
             let (text, facts) = ("revoked\n".to_owned(), json!({"name": name, "revoked": true}));
             context.show(shown.json, &Rendered { text, facts })
         }
     }
+}
+
+struct Change {
+    action: Action,
+    details: Value,
+}
+
+/// By an engine of our own, as changes of the vault.
+fn on_record<T>(
+    context: &Context,
+    settings: EngineSettings,
+    change: Change,
+    act: impl FnOnce() -> Result<T, RequestError>,
+) -> Result<T, RequestError> {
+    vault::warn_if_unrecorded(context, &settings.record);
+    live::with_engine(settings, async |engine| {
+        let caller = Caller::new("cli");
+        engine
+            .note_token(&caller, change.action, change.details, act)
+            .await
+    })
 }
 
 fn entry(create: CreateToken) -> Result<TokenEntry, RequestError> {
@@ -134,12 +184,24 @@ fn entry(create: CreateToken) -> Result<TokenEntry, RequestError> {
         sha256: String::new(),
         toolsets: create.toolsets,
         rate_per_minute: create.rate,
+        detach_after_ms: create.detach_after.map(detach_after_ms).transpose()?,
+        limits: create.limits.request()?,
         role: match create.role {
             RoleWord::Caller => PrincipalRole::Caller,
             RoleWord::Operator => PrincipalRole::Operator,
         },
         created_unix_ms: now,
         expires_unix_ms: create.expires.map(|expires| now.saturating_add(length(expires))),
+    })
+}
+
+/// As `calls.detach_after_seconds` has it.
+fn detach_after_ms(seconds: f64) -> Result<u64, RequestError> {
+    time::milliseconds_or_none(seconds, DETACH_SECONDS_MAX).ok_or_else(|| {
+        RequestError::invalid(
+            format!("--detach-after {seconds} is neither 0 nor within 0.001..={DETACH_SECONDS_MAX}."),
+            "0 waits for the end of each program.",
+        )
     })
 }
 
@@ -164,8 +226,20 @@ fn listed(entries: &[TokenEntry]) -> Rendered {
             0 => String::new(),
             rate => format!(", {rate} requests a minute"),
         };
+        let detach = match entry.detach_after_ms {
+            None => String::new(),
+            Some(0) => ", calls are not detached".to_owned(),
+            Some(after_ms) => {
+                let after = Duration::from_millis(after_ms).as_secs_f64();
+                format!(", calls are detached after {after} s")
+            }
+        };
+        let limits = json!(entry.limits);
+        let limits = limits.as_object().into_iter().flatten();
+        let limits = limits.filter(|(_, limit)| !limit.is_null());
+        let limits: String = limits.map(|(name, limit)| format!(", {name} {limit}")).collect();
         format!(
-            "{} {role} namespaces={namespaces} toolsets={toolsets}{rate}, {expires}\n",
+            "{} {role} namespaces={namespaces} toolsets={toolsets}{rate}{detach}{limits}, {expires}\n",
             entry.name
         )
     };

@@ -173,6 +173,13 @@ fn warn_if_short(context: &Context, key: &EnvName, value: &SecretValue) {
     }
 }
 
+pub(super) fn warn_if_unrecorded(context: &Context, record: &RecordSettings) {
+    if record.audit.place == Storage::Memory {
+        let why = "not on record: the audit record is kept in a server's memory";
+        context.terminal.dim(why);
+    }
+}
+
 /// By an engine of our own: on record before and after, as a server does it.
 fn change_here(
     context: &Context,
@@ -180,10 +187,7 @@ fn change_here(
     of: &Of,
     change: impl AsyncFnOnce(&Engine, &Caller) -> Result<Rendered, RequestError>,
 ) -> Result<ExitCode, RequestError> {
-    if settings.record.audit.place == Storage::Memory {
-        let why = "not on record: the audit record is kept in a server's memory";
-        context.terminal.dim(why);
-    }
+    warn_if_unrecorded(context, &settings.record);
     let changed = live::with_engine(settings.clone(), async |engine| {
         change(engine, &Caller::new("cli")).await
     })?;

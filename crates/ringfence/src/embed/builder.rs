@@ -7,7 +7,7 @@ use crate::{
     settings::{self, Environment, Flags, Layer, LogLevel, Origin, Setting},
 };
 use ringfence_engine::{Answer, ApprovalRequest, Caller, Engine};
-use ringfence_types::{ErrorCode, LimitsRequest, Profile, RequestError, Tier};
+use ringfence_types::{Backend, ErrorCode, LimitsRequest, Profile, RequestError, Tier};
 use std::{
     path::{Path, PathBuf},
     time::Duration,
@@ -110,6 +110,16 @@ impl SandboxBuilder {
     /// The isolation of every run. Default: [`Tier::Full`], and a host that cannot give it is refused.
     pub fn floor(self, tier: Tier) -> Self {
         self.set("floor", tier.as_str())
+    }
+
+    /// What makes the sandbox of a run that names no backend. Default: [`Backend::Native`].
+    pub fn backend(self, backend: Backend) -> Self {
+        self.set("backend", backend.as_str())
+    }
+
+    /// The container engine's socket. Default: `/var/run/docker.sock`.
+    pub fn container_socket(self, path: impl AsRef<Path>) -> Self {
+        self.set_path("containers.socket", path.as_ref())
     }
 
     /// What a run gets that asks for nothing. What is absent keeps its default.

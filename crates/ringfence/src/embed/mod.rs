@@ -15,8 +15,8 @@ pub use sessions::Sessions;
 pub use workspace::{Snapshots, Workspace};
 
 use ringfence_engine::{
-    Caller, Counts, Engine, Execution, Hears, NewSecret, Runtime, SandboxInfo, Stats, Stdin, Submission,
-    Subscriber,
+    Caller, ContainerRuntime, Counts, Engine, Execution, Hears, NewSecret, Runtime, SandboxInfo, Stats,
+    Stdin, Submission, Subscriber,
 };
 use ringfence_store::{
     artifacts::Manifest,
@@ -230,6 +230,11 @@ impl Sandbox {
     /// The languages, with versions as the interpreters say them inside a sandbox.
     pub async fn runtimes(&self) -> Vec<Runtime> {
         self.engine().runtimes().await
+    }
+
+    /// The container engine's runtimes: whether they may be asked for, and work.
+    pub async fn container_runtimes(&self) -> Vec<ContainerRuntime> {
+        self.engine().container_runtimes().await
     }
 
     /// Begins to keep sandboxes ready, in the background; until they are, runs start cold.

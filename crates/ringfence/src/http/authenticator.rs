@@ -2,8 +2,8 @@
 //! revoked is refused from then on; a file that cannot be read means that no token is good.
 
 use super::{
-    oauth::{OAuth, TokenRefused},
-    principal::Principal,
+    oauth::{CALL, OAuth, TokenRefused},
+    principal::{Identity, Principal},
 };
 use crate::time;
 use hyper::{HeaderMap, header::AUTHORIZATION};
@@ -38,8 +38,8 @@ pub(super) enum Denied {
     Missing,
     /// It brings one that is not good here, or not one token.
     Invalid,
-    /// Its token is good, and may not call; these scopes it has.
-    Scope(Vec<String>),
+    /// Its token is good, and not for this: the scopes that it has, and the one that is wanted.
+    Scope { held: Vec<String>, wanted: String },
     /// Its token is good, and its bearer is unknown here.
     Unknown,
 }
@@ -76,10 +76,10 @@ impl Authenticator {
                 "Restore the file, or remove it and make the tokens again.",
             )
         };
-        if api_token.is_some_and(|token| token.len() < API_TOKEN_BYTES_MIN) {
+        if let Some(reason) = api_token.and_then(|token| wrong_with(token.expose())) {
             return Err(RequestError::new(
                 ErrorCode::InvalidConfiguration,
-                format!("SANDBOX_API_TOKEN has less than {API_TOKEN_BYTES_MIN} characters."),
+                format!("SANDBOX_API_TOKEN {reason}."),
                 "Make a long random one, as `openssl rand -hex 32` does.",
             ));
         }
@@ -108,16 +108,21 @@ impl Authenticator {
         self.is_required.load(Ordering::Relaxed)
     }
 
-    pub(super) async fn identify(&self, headers: &HeaderMap, peer: Peer) -> Result<Arc<Principal>, Denied> {
-        match (bearer(headers)?, peer) {
+    pub(super) async fn identify(&self, headers: &HeaderMap, peer: Peer) -> Result<Identity, Denied> {
+        let principal = match (bearer(headers)?, peer) {
             (Some(token), _) => match (self.of_token(token), &self.oauth) {
-                (Err(Denied::Invalid), Some(oauth)) => of_signed(oauth, token).await,
-                (known, _) => known,
+                (Err(Denied::Invalid), Some(oauth)) => return of_signed(oauth, token).await,
+                (known, _) => known?,
             },
-            (None, Peer::Socket) => Ok(self.socket.clone()),
-            (None, Peer::Network) if !self.is_required() => Ok(self.unauthenticated.clone()),
-            (None, Peer::Network) => Err(Denied::Missing),
-        }
+            (None, Peer::Socket) => self.socket.clone(),
+            (None, Peer::Network) if !self.is_required() => self.unauthenticated.clone(),
+            (None, Peer::Network) => return Err(Denied::Missing),
+        };
+        Ok(Identity {
+            principal,
+            expires_unix_ms: None,
+            scope: None,
+        })
     }
 
     /// Is it still what it was when a request of it was let in.
@@ -125,7 +130,7 @@ impl Authenticator {
         if *principal == *self.unauthenticated {
             return !self.is_required();
         }
-        // A signed token is good until it expires, which each request is judged by.
+        // A signed token is good until it expires, which each request is judged by, and each stream ends with.
         if principal.is_of_oauth() {
             return true;
         }
@@ -178,11 +183,14 @@ impl Authenticator {
     }
 }
 
-async fn of_signed(oauth: &OAuth, token: &str) -> Result<Arc<Principal>, Denied> {
-    let principal = oauth.principal(token).await.map(Arc::new);
-    principal.map_err(|refused| match refused {
+async fn of_signed(oauth: &OAuth, token: &str) -> Result<Identity, Denied> {
+    let identity = oauth.identify(token).await;
+    identity.map_err(|refused| match refused {
         TokenRefused::Invalid => Denied::Invalid,
-        TokenRefused::Scope(held) => Denied::Scope(held),
+        TokenRefused::Scope(held) => Denied::Scope {
+            held,
+            wanted: CALL.to_owned(),
+        },
         TokenRefused::Unknown => Denied::Unknown,
     })
 }
@@ -198,7 +206,26 @@ fn with_principal(entry: TokenEntry) -> Option<(TokenEntry, Arc<Principal>)> {
     }
 }
 
-/// The token of a request (RFC 6750, section 2.1), which has one at most.
+/// RFC 6750, section 2.1.
+fn is_of_tokens(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte)
+}
+
+/// Why this cannot be a token that a client sends.
+pub(super) fn wrong_with(token: &str) -> Option<String> {
+    if token.len() < API_TOKEN_BYTES_MIN {
+        return Some(format!("has less than {API_TOKEN_BYTES_MIN} characters"));
+    }
+    if token.len() > TOKEN_BYTES_MAX {
+        return Some(format!("has more than {TOKEN_BYTES_MAX} characters"));
+    }
+    let is_good = token.bytes().all(is_of_tokens);
+    (!is_good).then(|| {
+        "has characters that no request can bring: letters, digits and `-._~+/=` are good".to_owned()
+    })
+}
+
+/// The token of a request, which has one at most.
 fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Denied> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     let (Some(value), None) = (all.next(), all.next()) else {
@@ -209,11 +236,10 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Denied> {
     };
     let text = value.to_str().map_err(|_| Denied::Invalid)?;
     let (scheme, token) = text.split_once(' ').ok_or(Denied::Invalid)?;
-    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
     let token = token.trim_matches(' ');
     let is_good = scheme.eq_ignore_ascii_case("bearer")
         && (1..=TOKEN_BYTES_MAX).contains(&token.len())
-        && token.bytes().all(is_token);
+        && token.bytes().all(is_of_tokens);
     if is_good {
         Ok(Some(token))
     } else {
@@ -226,7 +252,7 @@ mod tests {
     use super::*;
     use hyper::header::HeaderValue;
     use ringfence_store::tokens::PrincipalRole;
-    use ringfence_types::Namespace;
+    use ringfence_types::{LimitsRequest, Namespace};
     use std::{fs, path::PathBuf};
 
     fn headers(values: &[&str]) -> HeaderMap {
@@ -265,7 +291,8 @@ mod tests {
         peer: Peer,
     ) -> Result<Arc<Principal>, Denied> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(authenticator.identify(&headers(values), peer))
+        let found = runtime.block_on(authenticator.identify(&headers(values), peer));
+        found.map(|identity| identity.principal)
     }
 
     struct State(PathBuf);
@@ -290,6 +317,8 @@ mod tests {
             sha256: String::new(),
             toolsets: Vec::new(),
             rate_per_minute: 0,
+            detach_after_ms: None,
+            limits: LimitsRequest::default(),
             role: PrincipalRole::Caller,
             created_unix_ms: 1,
             expires_unix_ms,
@@ -360,7 +389,16 @@ mod tests {
             let token = SecretValue::new(text.to_owned()).unwrap();
             Authenticator::open(&state.0, Some(&token), None, AtomicBool::new(false))
         };
-        assert!(open("0123456789abcde").is_err());
+        let long = "x".repeat(TOKEN_BYTES_MAX + 1);
+        for wrong in [
+            "0123456789abcde",
+            "0123456789abcdef!",
+            "0123456789 abcdef",
+            "0123456789abcdef\u{e9}",
+            &long,
+        ] {
+            assert!(open(wrong).is_err(), "{wrong}");
+        }
         let made = open("0123456789abcdef").unwrap();
         assert!(made.is_required());
         let found = identify(&made, &["Bearer 0123456789abcdef"], Peer::Network).unwrap();

@@ -1,5 +1,6 @@
 //! Answers, and what is held until the last byte of one has left.
 
+use crate::time;
 use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
 use hyper::{
     Response, StatusCode,
@@ -12,8 +13,12 @@ use std::{
     convert::Infallible,
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::{
+    sync::{OwnedSemaphorePermit, watch},
+    time::Sleep,
+};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 pub(super) type HttpResponse = Response<BoxBody<Bytes, Infallible>>;
@@ -30,6 +35,8 @@ pub(super) struct Guard {
     pub(super) memory: Option<OwnedSemaphorePermit>,
     /// Its place among the answers that a server that stops waits for.
     pub(super) answer: Option<TaskTrackerToken>,
+    /// When its credentials are good no longer, where that is known. Of a stream it is the end.
+    pub(super) expires_unix_ms: Option<u64>,
 }
 
 /// The requests of one connection.
@@ -61,12 +68,25 @@ impl Drop for Open {
 
 impl Guard {
     pub(super) fn hold(self, answer: HttpResponse) -> HttpResponse {
-        answer.map(|body| Held { body, _guard: self }.boxed())
+        let end = self.expires_unix_ms.map(|expires| {
+            let left = Duration::from_millis(expires.saturating_sub(time::now_milliseconds()));
+            Box::pin(tokio::time::sleep(left.min(FAR)))
+        });
+        let held = |body| Held {
+            body,
+            end,
+            _guard: self,
+        };
+        answer.map(|body| held(body).boxed())
     }
 }
 
+/// A client comes back before.
+const FAR: Duration = Duration::from_secs(24 * 60 * 60);
+
 struct Held {
     body: BoxBody<Bytes, Infallible>,
+    end: Option<Pin<Box<Sleep>>>,
     _guard: Guard,
 }
 
@@ -78,6 +98,11 @@ impl Body for Held {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if let Some(end) = &mut self.end
+            && end.as_mut().poll(context).is_ready()
+        {
+            return Poll::Ready(None);
+        }
         Pin::new(&mut self.body).poll_frame(context)
     }
 
@@ -107,4 +132,48 @@ pub(super) fn of(status: StatusCode, kind: &'static str, bytes: Bytes) -> HttpRe
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::StreamBody;
+    use tokio::time::Instant;
+
+    struct Endless;
+
+    impl futures_core::Stream for Endless {
+        type Item = Result<Frame<Bytes>, Infallible>;
+
+        fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_ends_when_its_credentials_are_good_no_longer() {
+        let requests = watch::channel(Requests::default()).0;
+        let hold = |expires_unix_ms| {
+            let guard = Guard {
+                _open: Open::begin(&requests),
+                _resting: Box::new(()),
+                permit: None,
+                memory: None,
+                answer: None,
+                expires_unix_ms,
+            };
+            guard.hold(Response::new(StreamBody::new(Endless).boxed()))
+        };
+        let begun = Instant::now();
+        let soon = hold(Some(time::now_milliseconds() + 60_000));
+        let past = hold(Some(0));
+        assert_eq!(requests.borrow().open, 2);
+        assert!(past.collect().await.is_ok() && begun.elapsed() < Duration::from_secs(1));
+        assert!(soon.collect().await.is_ok());
+        let took = begun.elapsed().as_secs();
+        assert!((59..=61).contains(&took), "{took}");
+        assert_eq!(requests.borrow().open, 0, "its place is free");
+        let never = tokio::time::timeout(2 * FAR, hold(None).collect());
+        assert!(never.await.is_err());
+    }
 }

@@ -170,6 +170,7 @@ where
             memory: None,
             _resting: Box::new(Resting(connection.clone())),
             answer: Some(server.answers.token()),
+            expires_unix_ms: None,
         };
         async move { Ok::<_, Infallible>(server.answer(request, &connection, guard).await) }
     });

@@ -2,24 +2,26 @@
 //! another principal is as unknown here as one that never was.
 
 use super::{
-    body::{Guard, HttpResponse, refused},
+    body::{Guard, HttpResponse, refused, text},
     principal::Principal,
     sessions::ProtocolSessions,
+    sse::{MESSAGES, SSE, SseRefused, SseSessions, SseTransport},
 };
-use crate::{
-    mcp::service::{MayNotApprove, Server, ServerFactory},
-    settings::HttpSettings,
-};
+use crate::{mcp::service::MayNotApprove, settings::HttpSettings};
 use governor::{DefaultDirectRateLimiter, Quota, clock::Clock as _};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::{
     Method, Request, StatusCode,
     body::{Body as _, Bytes, Incoming},
     header::{AUTHORIZATION, COOKIE, HeaderValue, RETRY_AFTER},
+    http::request::Parts,
 };
 use ringfence_store::tokens::PrincipalRole;
-use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use std::{sync::Arc, time::Duration};
+use rmcp::{
+    ServerHandler, ServiceExt as _,
+    transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService},
+};
+use std::{pin::Pin, sync::Arc, time::Duration};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -35,20 +37,39 @@ const VALUES_MAX: usize = 100_000;
 const BODIES_HELD_MAX: usize = 4;
 const KIB: usize = 1 << 10;
 const SESSION_ID: &str = "mcp-session-id";
-/// Origins of a browser on this host; a page of any other is refused.
-const LOCAL_ORIGINS: [&str; 6] = [
-    "http://localhost:*",
-    "http://127.0.0.1:*",
-    "http://[::1]:*",
-    "https://localhost:*",
-    "https://127.0.0.1:*",
-    "https://[::1]:*",
-];
+/// The method of a request of revision 2026-07-28, which its body must repeat.
+const METHOD: &str = "mcp-method";
+/// Its answer is a stream of notifications.
+const LISTEN: &str = "subscriptions/listen";
+
+/// The protocol, whatever stands behind it.
+trait Protocol: Send + Sync {
+    fn handle(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Pin<Box<dyn Future<Output = HttpResponse> + Send + '_>>;
+}
+
+impl<H: ServerHandler> Protocol for StreamableHttpService<H, ProtocolSessions> {
+    fn handle(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Pin<Box<dyn Future<Output = HttpResponse> + Send + '_>> {
+        Box::pin(self.handle(request))
+    }
+}
+
+/// Speaks the protocol with one client of revision 2024-11-05.
+type ServeSse = dyn Fn(SseTransport, CancellationToken) + Send + Sync;
+/// The refusal of a body that is not for its client.
+type Judge<'a> = dyn Fn(&[u8]) -> Option<HttpResponse> + Sync + 'a;
 
 pub(super) struct McpEndpoint {
     pub(super) principal: Arc<Principal>,
-    service: StreamableHttpService<Server, ProtocolSessions>,
+    protocol: Box<dyn Protocol>,
     sessions: Arc<ProtocolSessions>,
+    sse: SseSessions,
+    serve_sse: Box<ServeSse>,
     rate: Option<DefaultDirectRateLimiter>,
     bodies: Semaphore,
     body_bytes_max: usize,
@@ -61,26 +82,46 @@ pub(super) struct McpEndpoint {
 }
 
 impl McpEndpoint {
-    pub(super) fn new(principal: Arc<Principal>, factory: ServerFactory, settings: &HttpSettings) -> Self {
-        let gone = factory.gone.clone();
+    /// `make`: what answers, once for each session of the handshake revisions and for each other request.
+    pub(super) fn new<H: ServerHandler>(
+        principal: Arc<Principal>,
+        make: impl Fn() -> H + Send + Sync + 'static,
+        gone: CancellationToken,
+        settings: &HttpSettings,
+    ) -> Self {
         let sessions = Arc::new(ProtocolSessions::new(
             settings.sessions_max,
             settings.session_idle,
         ));
         let watch = sessions.clone().watch();
         tokio::spawn(gone.clone().run_until_cancelled_owned(watch));
+        let (make, of_service) = {
+            let make = Arc::new(make);
+            (make.clone(), make)
+        };
         let service = StreamableHttpService::new(
-            move || Ok(factory.make()),
+            move || Ok(of_service()),
             sessions.clone(),
             config(settings, &gone),
         );
+        let serve_sse = move |transport, end| {
+            let serving = make().serve_with_ct(transport, end);
+            tokio::spawn(async move {
+                match serving.await {
+                    Ok(running) => drop(running.waiting().await),
+                    Err(error) => tracing::debug!(%error, "a session did not begin"),
+                }
+            });
+        };
         Self {
             rate: principal
                 .rate_per_minute
                 .map(|rate| DefaultDirectRateLimiter::direct(Quota::per_minute(rate))),
             principal,
-            service,
+            protocol: Box::new(service),
             sessions,
+            sse: SseSessions::new(settings.sessions_max),
+            serve_sse: Box::new(serve_sse),
             bodies: Semaphore::new(BODIES_MAX),
             body_bytes_max: settings.body_bytes_max,
             requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
@@ -101,16 +142,37 @@ impl McpEndpoint {
         self.gone.cancel();
     }
 
-    pub(super) async fn answer(&self, request: Request<Incoming>, mut guard: Guard) -> HttpResponse {
-        let Ok(permit) = self.requests.clone().try_acquire_owned() else {
+    #[cfg(test)]
+    pub(super) fn has_ended(&self) -> bool {
+        self.gone.is_cancelled()
+    }
+
+    /// The place of one request; none: there are too many.
+    pub(super) fn begin_request(&self) -> Option<OwnedSemaphorePermit> {
+        self.requests.clone().try_acquire_owned().ok()
+    }
+
+    pub(super) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        mut guard: Guard,
+        judge: &Judge<'_>,
+    ) -> HttpResponse {
+        guard.permit = self.begin_request();
+        if guard.permit.is_none() {
             return refused(
                 StatusCode::TOO_MANY_REQUESTS,
                 "busy",
                 "this principal has too many requests on their way",
             );
-        };
-        guard.permit = Some(permit);
+        }
         let (mut parts, body) = request.into_parts();
+        // A call was let in to its end, which comes; a stream has none of its own.
+        let is_stream =
+            parts.method == Method::GET || parts.headers.get(METHOD).is_some_and(|method| method == LISTEN);
+        if !is_stream {
+            guard.expires_unix_ms = None;
+        }
         // What comes after this is shown to no one who could use it.
         parts.headers.remove(AUTHORIZATION);
         parts.headers.remove(COOKIE);
@@ -119,39 +181,29 @@ impl McpEndpoint {
         }
         let mut bytes = Bytes::new();
         if parts.method == Method::POST {
-            if let Some(answer) = self.over_rate() {
-                return answer;
-            }
-            bytes = match self.read(body).await {
-                Ok(bytes) => bytes,
+            match self.read(body, judge).await {
+                Ok((body, memory)) => (bytes, guard.memory) = (body, Some(memory)),
                 Err(answer) => return answer,
-            };
-            // Every request of revision 2026-07-28 is complete in itself; those of a session name it.
-            if !is_simple(&bytes) {
-                return refused(
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    "invalid_argument",
-                    "the body has too many values",
-                );
-            }
-            let Some(memory) = self.memory_for(&bytes) else {
-                return refused(
-                    StatusCode::TOO_MANY_REQUESTS,
-                    "busy",
-                    "the bodies of this principal take too much memory",
-                );
-            };
-            guard.memory = Some(memory);
-            let begins_session = !parts.headers.contains_key(SESSION_ID) && mentions_initialize(&bytes);
-            if begins_session && !self.sessions.make_room().await {
-                return refused(
-                    StatusCode::TOO_MANY_REQUESTS,
-                    "busy",
-                    "every protocol session of this principal has calls on their way",
-                );
             }
         } else {
             guard.answer = None;
+        }
+        let answer = match parts.uri.path() {
+            SSE => self.begin_sse(&parts.method),
+            MESSAGES => self.take_message(parts, &bytes, &mut guard),
+            _ => self.speak(parts, bytes).await,
+        };
+        guard.hold(answer)
+    }
+
+    async fn speak(&self, parts: Parts, body: Bytes) -> HttpResponse {
+        let begins_session = !parts.headers.contains_key(SESSION_ID) && mentions_initialize(&body);
+        if begins_session && !self.sessions.make_room().await {
+            return refused(
+                StatusCode::TOO_MANY_REQUESTS,
+                "busy",
+                "every protocol session of this principal has calls on their way",
+            );
         }
         let is_end = parts.method == Method::DELETE;
         if is_end && !self.sessions.knows(parts.headers.get(SESSION_ID)) {
@@ -161,13 +213,55 @@ impl McpEndpoint {
                 "there is no such protocol session",
             );
         }
-        let request = Request::from_parts(parts, Full::new(bytes));
-        let mut answer = self.service.handle(request).await;
+        let request = Request::from_parts(parts, Full::new(body));
+        let mut answer = self.protocol.handle(request).await;
         if is_end && answer.status() == StatusCode::ACCEPTED {
             // It has ended; official clients warn about an answer that says less.
             *answer.status_mut() = StatusCode::NO_CONTENT;
         }
-        guard.hold(answer)
+        answer
+    }
+
+    fn begin_sse(&self, method: &Method) -> HttpResponse {
+        if *method != Method::GET {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "Use GET.\n");
+        }
+        let end = self.gone.child_token();
+        match self.sse.begin(end.clone()) {
+            Some((answer, transport)) => {
+                (self.serve_sse)(transport, end);
+                answer
+            }
+            None => refused(
+                StatusCode::TOO_MANY_REQUESTS,
+                "busy",
+                "this principal has as many streams as it may have (`http.sessions`)",
+            ),
+        }
+    }
+
+    fn take_message(&self, parts: Parts, body: &[u8], guard: &mut Guard) -> HttpResponse {
+        if parts.method != Method::POST {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "Use POST.\n");
+        }
+        // The answer to the request says only that there will be one.
+        let held = (guard.permit.take(), guard.memory.take(), guard.answer.take());
+        match self.sse.take(parts, body, Arc::new(held)) {
+            Ok(()) => text(StatusCode::ACCEPTED, "Accepted\n"),
+            Err(SseRefused::Unknown) => {
+                refused(StatusCode::NOT_FOUND, "not_found", "there is no such session")
+            }
+            Err(SseRefused::Malformed) => refused(
+                StatusCode::BAD_REQUEST,
+                "invalid_argument",
+                "the body is no message, or has the id of a request that is open",
+            ),
+            Err(SseRefused::Busy) => refused(
+                StatusCode::TOO_MANY_REQUESTS,
+                "busy",
+                "this session has too many requests that are open, or messages that wait",
+            ),
+        }
     }
 
     fn memory_for(&self, body: &Bytes) -> Option<OwnedSemaphorePermit> {
@@ -190,7 +284,38 @@ impl McpEndpoint {
         Some(answer)
     }
 
-    async fn read(&self, body: Incoming) -> Result<Bytes, HttpResponse> {
+    /// A body that may be answered, with the memory that it takes.
+    async fn read(
+        &self,
+        body: Incoming,
+        judge: &Judge<'_>,
+    ) -> Result<(Bytes, OwnedSemaphorePermit), HttpResponse> {
+        if let Some(answer) = self.over_rate() {
+            return Err(answer);
+        }
+        let bytes = self.collect(body).await?;
+        // Every request of revision 2026-07-28 is complete in itself; those of a session name it.
+        if !is_simple(&bytes) {
+            return Err(refused(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "invalid_argument",
+                "the body has too many values",
+            ));
+        }
+        if let Some(answer) = judge(&bytes) {
+            return Err(answer);
+        }
+        let memory = self.memory_for(&bytes).ok_or_else(|| {
+            refused(
+                StatusCode::TOO_MANY_REQUESTS,
+                "busy",
+                "the bodies of this principal take too much memory",
+            )
+        })?;
+        Ok((bytes, memory))
+    }
+
+    async fn collect(&self, body: Incoming) -> Result<Bytes, HttpResponse> {
         let too_large = || {
             refused(
                 StatusCode::PAYLOAD_TOO_LARGE,
@@ -223,22 +348,11 @@ impl McpEndpoint {
 }
 
 fn config(settings: &HttpSettings, gone: &CancellationToken) -> StreamableHttpServerConfig {
-    let hosts = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned);
-    let own = settings.allowed_hosts.iter().cloned();
-    let of_host = |host: &String| {
-        let port = if host.ends_with(']') || !host.contains(':') {
-            ":*"
-        } else {
-            ""
-        };
-        [format!("http://{host}{port}"), format!("https://{host}{port}")]
-    };
-    let origins = settings.allowed_hosts.iter().flat_map(of_host);
     StreamableHttpServerConfig::default()
         .with_json_response(true)
-        .with_allowed_hosts(hosts.into_iter().chain(own))
-        .with_allowed_origins(LOCAL_ORIGINS.map(str::to_owned).into_iter().chain(origins))
-        .enforce_origin_validation()
+        // Both are looked at before the body is read.
+        .disable_allowed_hosts()
+        .disable_allowed_origins()
         .with_max_request_body_bytes(settings.body_bytes_max)
         .with_cancellation_token(gone.child_token())
 }
@@ -267,7 +381,6 @@ fn mentions_initialize(body: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
     #[test]
     fn a_body_of_many_small_values_is_not_simple() {
         assert!(is_simple(b"{}") && is_simple(b""));

@@ -7,13 +7,16 @@ mod body;
 pub(crate) mod connect;
 mod connection;
 mod endpoint;
+mod endpoints;
 mod jwks;
 mod listener;
+mod names;
 mod oauth;
 mod outgoing;
 mod principal;
 mod sessions;
 mod signature;
+mod sse;
 mod tls;
 
 use crate::{
@@ -21,40 +24,56 @@ use crate::{
         Offer,
         service::ServerFactory,
         startup::{Starting, Startup, told_to_stop},
+        toolsets_of,
     },
     settings::{HttpAuthentication, HttpSettings},
 };
-use authenticator::{Authenticator, Denied};
+use authenticator::{Authenticator, Denied, wrong_with};
 use body::{Guard, HttpResponse, refused, text};
 use connection::{Connection, ConnectionSlots, converse, handshake};
 use endpoint::McpEndpoint;
+use endpoints::Endpoints;
 use hyper::{
     Method, Request, StatusCode,
     body::Incoming,
     header::{ALLOW, HeaderValue, WWW_AUTHENTICATE},
 };
 use listener::{HttpListener, Stream};
-use oauth::OAuth;
-use principal::Principal;
+use names::{AllowedNames, NameRefused};
+use oauth::{OAuth, scope_of};
+use principal::{Identity, PartialScope, Principal};
 use ringfence_engine::{Engine, EngineSettings};
-use ringfence_store::tokens::PrincipalRole;
+use ringfence_store::vault::SecretValue;
 use ringfence_types::{ErrorCode, RequestError};
+use rmcp::ServerHandler;
+use rustix::fs::{Mode, OFlags};
+use sse::{MESSAGES, SSE};
 use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+    fs::File,
+    io::Read as _,
+    net::SocketAddr,
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 use tls::Tls;
 use tokio::{
+    sync::watch,
     task::JoinSet,
     time::{MissedTickBehavior, interval, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use zeroize::Zeroizing;
 
 /// After a connection could not be accepted, which is when descriptors have run out.
 const RECOVERY: Duration = Duration::from_secs(1);
 /// How soon the streams and calls of a principal end that is known no more. Its requests are refused at once.
 const REVOCATION: Duration = Duration::from_secs(1);
+
+const TOKEN_FILE_BYTES_MAX: usize = 16 << 10;
+/// Bits of the mode of a file of a token.
+const WRITTEN_BY_OTHERS: u32 = 0o022;
 
 /// Principals that are served at once; a rule for access tokens may make any number of them.
 const PRINCIPALS_MAX: usize = 2000;
@@ -71,15 +90,16 @@ const TOKEN_PARAMETERS: [&str; 6] = [
     "authorization",
 ];
 
-/// By the name and the role of the principal: an issuer may give one name both.
-type Endpoints = HashMap<(Arc<str>, PrincipalRole), Arc<McpEndpoint>>;
+type MakeEndpoint = dyn Fn(&Arc<Principal>) -> Result<McpEndpoint, RequestError> + Send + Sync;
 
 struct HttpServer {
     settings: HttpSettings,
-    offer: Offer,
+    names: AllowedNames,
     engine: Starting,
     authenticator: Authenticator,
-    endpoints: Mutex<Endpoints>,
+    endpoints: Endpoints,
+    /// What serves a principal.
+    make: Box<MakeEndpoint>,
     connections: ConnectionSlots,
     /// Answers on their way.
     answers: TaskTracker,
@@ -98,9 +118,9 @@ pub(crate) async fn serve(
     attend: impl FnOnce(&Engine) + Send + 'static,
 ) -> Result<(), RequestError> {
     let is_required = AtomicBool::new(settings.authentication == HttpAuthentication::Required);
-    let api_token = settings.api_token.as_deref();
+    let api_token = api_token(&settings)?;
     let oauth = settings.oauth.clone().map(OAuth::new).transpose()?;
-    let authenticator = Authenticator::open(&engine.state_dir, api_token, oauth, is_required)?;
+    let authenticator = Authenticator::open(&engine.state_dir, api_token.as_deref(), oauth, is_required)?;
     let tls = settings.tls.clone().map(Tls::open).transpose()?.map(Arc::new);
     let listeners = match settings.activated {
         0 => vec![HttpListener::bind(&settings.listen).await?],
@@ -110,43 +130,122 @@ pub(crate) async fn serve(
         check_exposure(listener, &authenticator, tls.as_ref())?;
     }
     let startup = Startup::begin(engine, attend);
-    let server = Arc::new(HttpServer {
-        connections: ConnectionSlots::new(settings.connections_max),
-        settings,
-        offer,
-        engine: startup.engine.clone(),
-        authenticator,
-        endpoints: Mutex::default(),
-        answers: TaskTracker::new(),
-        closing: CancellationToken::new(),
-        leaving: CancellationToken::new(),
-    });
-    let open = TaskTracker::new();
-    let renewing = tls.clone().map(|tls| tokio::spawn(tls.follow()));
-    let mut accepting = JoinSet::new();
-    for listener in listeners {
-        let (place, authentication) = (listener.place(), server.authenticator.is_required());
-        tracing::info!(place, path = MCP, authentication, "MCP over HTTP is answered");
-        accepting.spawn(accept(server.clone(), listener, tls.clone(), open.clone()));
-    }
-    let watching = tokio::spawn(server.clone().watch_principals());
+    let closing = CancellationToken::new();
+    let make = {
+        let (engine, closing, settings) = (startup.engine.clone(), closing.clone(), settings.clone());
+        move |principal: &Arc<Principal>| {
+            let (offer, name) = (principal.offer(&offer), Some(principal.name.clone()));
+            let mut factory = ServerFactory::new(offer, engine.clone(), name)?;
+            factory.closing = closing.clone();
+            let gone = factory.gone.clone();
+            let make = move || factory.make();
+            Ok(McpEndpoint::new(principal.clone(), make, gone, &settings))
+        }
+    };
+    let server = HttpServer::new(settings, authenticator, startup.engine.clone(), Box::new(make));
+    let server = Arc::new(HttpServer { closing, ..server });
+    let (serving, open) = begin(&server, listeners, tls);
     let outcome = tokio::select! {
         error = startup.failure() => Err(error),
         () = told_to_stop() => { server.drain().await; Ok(()) }
     };
     server.closing.cancel();
     server.leaving.cancel();
-    accepting.abort_all();
-    watching.abort();
-    if let Some(renewing) = renewing {
-        renewing.abort();
-    }
-    for (_, endpoint) in server.endpoints().drain() {
-        endpoint.end();
-    }
+    drop(serving);
+    server.endpoints.end();
     open.close();
     startup.farewell(async move { open.wait().await }).await;
     outcome
+}
+
+/// Serves another handler of the protocol by the same transport, at `address` of this host, to anyone there: the
+/// official conformance suite needs tools that no product has.
+pub async fn serve_fixtures<H: ServerHandler + Clone + Sync>(
+    address: SocketAddr,
+    state_dir: &Path,
+    handler: H,
+) -> Result<(), RequestError> {
+    let settings = HttpSettings::of_fixtures(address);
+    let authenticator = Authenticator::open(state_dir, None, None, AtomicBool::new(false))?;
+    let listener = HttpListener::bind(&settings.listen).await?;
+    check_exposure(&listener, &authenticator, None)?;
+    let of_principal = settings.clone();
+    let make = move |principal: &Arc<Principal>| {
+        let (handler, gone) = (handler.clone(), CancellationToken::new());
+        let make = move || handler.clone();
+        Ok(McpEndpoint::new(principal.clone(), make, gone, &of_principal))
+    };
+    let engine = watch::channel(None).1;
+    let server = Arc::new(HttpServer::new(settings, authenticator, engine, Box::new(make)));
+    let _serving = begin(&server, vec![listener], None);
+    told_to_stop().await;
+    Ok(())
+}
+
+/// Serves as long as the tasks are kept; the connections are tracked.
+fn begin(
+    server: &Arc<HttpServer>,
+    listeners: Vec<HttpListener>,
+    tls: Option<Arc<Tls>>,
+) -> (JoinSet<()>, TaskTracker) {
+    let (mut serving, open) = (JoinSet::new(), TaskTracker::new());
+    if let Some(tls) = tls.clone() {
+        serving.spawn(tls.follow());
+    }
+    for listener in listeners {
+        let (place, authentication) = (listener.place(), server.authenticator.is_required());
+        tracing::info!(place, path = MCP, authentication, "MCP over HTTP is answered");
+        serving.spawn(accept(server.clone(), listener, tls.clone(), open.clone()));
+    }
+    serving.spawn(server.clone().watch_principals());
+    (serving, open)
+}
+
+/// Of the environment, or of a file as container engines give secrets in.
+fn api_token(settings: &HttpSettings) -> Result<Option<Arc<SecretValue>>, RequestError> {
+    let refused = |reason: String| {
+        RequestError::new(
+            ErrorCode::InvalidConfiguration,
+            format!("`http.token_file`: {reason}."),
+            "Name a file of yours or root's that others cannot write, with a token in its first line, and leave \
+             SANDBOX_API_TOKEN out.",
+        )
+    };
+    match (&settings.token_file, &settings.api_token) {
+        (None, token) => Ok(token.clone()),
+        (Some(_), Some(_)) => Err(refused("SANDBOX_API_TOKEN is set, too".to_owned())),
+        (Some(path), None) => {
+            let text = first_line(path).map_err(|error| refused(error.to_string()))?;
+            if let Some(reason) = wrong_with(&text) {
+                return Err(refused(format!("its token {reason}")));
+            }
+            let token = SecretValue::new(text.to_string());
+            token
+                .map(|token| Some(Arc::new(token)))
+                .map_err(|error| refused(error.to_string()))
+        }
+    }
+}
+
+/// Of a file that no other user can have written. Container engines let everyone in the container read their secrets.
+fn first_line(path: &Path) -> std::io::Result<Zeroizing<String>> {
+    // An open for reading alone waits for the writer of a FIFO.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let about = file.metadata()?;
+    if !about.is_file() {
+        return Err(std::io::Error::other("it is no file"));
+    }
+    if about.mode() & WRITTEN_BY_OTHERS != 0 {
+        return Err(std::io::Error::other("others than its owner may write it"));
+    }
+    if about.uid() != 0 && about.uid() != rustix::process::geteuid().as_raw() {
+        return Err(std::io::Error::other("it belongs to another user"));
+    }
+    let mut text = Zeroizing::new(String::with_capacity(TOKEN_FILE_BYTES_MAX));
+    file.take(TOKEN_FILE_BYTES_MAX as u64).read_to_string(&mut text)?;
+    let line = text.lines().next().unwrap_or_default();
+    Ok(Zeroizing::new(line.trim().to_owned()))
 }
 
 /// Everyone who reaches a server without authentication can run programs: that is for this host alone.
@@ -205,8 +304,24 @@ async fn accept(server: Arc<HttpServer>, listener: HttpListener, tls: Option<Arc
 }
 
 impl HttpServer {
-    fn endpoints(&self) -> MutexGuard<'_, Endpoints> {
-        self.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
+    fn new(
+        settings: HttpSettings,
+        authenticator: Authenticator,
+        engine: Starting,
+        make: Box<MakeEndpoint>,
+    ) -> Self {
+        Self {
+            connections: ConnectionSlots::new(settings.connections_max),
+            names: AllowedNames::new(&settings.allowed_hosts),
+            settings,
+            engine,
+            authenticator,
+            endpoints: Endpoints::new(PRINCIPALS_MAX),
+            make,
+            answers: TaskTracker::new(),
+            closing: CancellationToken::new(),
+            leaving: CancellationToken::new(),
+        }
     }
 
     /// New calls are refused, and those on their way may end in time. A second signal ends the wait.
@@ -231,13 +346,8 @@ impl HttpServer {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            self.endpoints().retain(|_, endpoint| {
-                let is_known = self.authenticator.still_knows(&endpoint.principal);
-                if !is_known {
-                    endpoint.end();
-                }
-                is_known
-            });
+            self.endpoints
+                .retain(|principal| self.authenticator.still_knows(principal));
         }
     }
 
@@ -250,6 +360,7 @@ impl HttpServer {
         let is_read = [Method::GET, Method::HEAD].contains(request.method());
         match request.uri().path() {
             MCP => self.mcp(request, connection, guard).await,
+            SSE | MESSAGES if self.settings.has_sse => self.mcp(request, connection, guard).await,
             "/healthz" | "/readyz" if !is_read => {
                 let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "Use GET.\n");
                 answer
@@ -276,7 +387,15 @@ impl HttpServer {
         !self.closing.is_cancelled() && matches!(&*self.engine.borrow(), Some(Ok(_)))
     }
 
-    async fn mcp(&self, request: Request<Incoming>, connection: &Connection, guard: Guard) -> HttpResponse {
+    async fn mcp(
+        &self,
+        request: Request<Incoming>,
+        connection: &Connection,
+        mut guard: Guard,
+    ) -> HttpResponse {
+        if let Err(refused) = self.names.check(request.uri(), request.headers()) {
+            return unnamed(refused);
+        }
         if request.uri().query().is_some_and(has_token) {
             return refused(
                 StatusCode::BAD_REQUEST,
@@ -284,17 +403,20 @@ impl HttpServer {
                 "a token does not belong in an address, which is logged on its way: send it as `Authorization: Bearer TOKEN`",
             );
         }
-        let principal = match self
-            .authenticator
-            .identify(request.headers(), connection.peer)
-            .await
-        {
-            Ok(principal) => principal,
+        let identified = self.authenticator.identify(request.headers(), connection.peer);
+        let Identity {
+            principal,
+            expires_unix_ms,
+            scope,
+        } = match identified.await {
+            Ok(identity) => identity,
             Err(denied) => return self.denied(&denied),
         };
         self.connections.prove(connection);
-        match self.endpoint(&principal) {
-            Ok(endpoint) => endpoint.answer(request, guard).await,
+        guard.expires_unix_ms = expires_unix_ms;
+        let judge = |body: &[u8]| self.beyond(scope.as_ref()?, body);
+        match self.endpoints.of(&principal, &*self.make) {
+            Ok(endpoint) => endpoint.answer(request, guard, &judge).await,
             Err(error) => {
                 tracing::error!(%error, "a principal cannot be served");
                 refused(
@@ -304,6 +426,21 @@ impl HttpServer {
                 )
             }
         }
+    }
+
+    /// The refusal of a message that the scopes of a token are not enough for.
+    fn beyond(&self, scope: &PartialScope, body: &[u8]) -> Option<HttpResponse> {
+        let Some(needed) = toolsets_of(body) else {
+            return Some(refused(
+                StatusCode::BAD_REQUEST,
+                ErrorCode::InvalidArgument.as_str(),
+                "the body is no single message, or says something twice",
+            ));
+        };
+        let wanted = scope_of(*needed.first()?);
+        let is_enough = needed.iter().any(|one| scope.toolsets.contains(one));
+        let held = scope.held.clone();
+        (!is_enough).then(|| self.denied(&Denied::Scope { held, wanted }))
     }
 
     /// RFC 6750, section 3: a request without a token is told nothing but that it needs one, and where to get it.
@@ -324,10 +461,10 @@ impl HttpServer {
                     r#"{REALM}, error="invalid_token", error_description="The token is unknown, expired or revoked"{where_to}"#
                 ),
             ),
-            Denied::Scope(held) => (
+            Denied::Scope { held, wanted } => (
                 StatusCode::FORBIDDEN,
-                "the token may not call the tools",
-                oauth.map_or_else(String::new, |oauth| oauth.scope_challenge(held)),
+                "the scopes of the token are not enough for this",
+                oauth.map_or_else(String::new, |oauth| oauth.scope_challenge(held, wanted)),
             ),
             Denied::Unknown => (
                 StatusCode::FORBIDDEN,
@@ -341,35 +478,29 @@ impl HttpServer {
         }
         answer
     }
+}
 
-    /// That of the principal as it is now; a change of what it may do ends what it has.
-    fn endpoint(&self, principal: &Arc<Principal>) -> Result<Arc<McpEndpoint>, RequestError> {
-        let mut endpoints = self.endpoints();
-        let key = (principal.name.clone(), principal.role);
-        if let Some(endpoint) = endpoints.get(&key)
-            && *endpoint.principal == **principal
-        {
-            return Ok(endpoint.clone());
-        }
-        if endpoints.len() >= PRINCIPALS_MAX
-            && let Some(unused) = endpoints.iter().find(|(_, endpoint)| endpoint.is_unused())
-        {
-            let unused = unused.0.clone();
-            endpoints.remove(&unused);
-        }
-        if endpoints.len() >= PRINCIPALS_MAX {
-            let message = format!("{PRINCIPALS_MAX} principals are served.");
-            return Err(RequestError::new(ErrorCode::Busy, message, "Use another server."));
-        }
-        let offer = principal.offer(&self.offer);
-        let mut factory = ServerFactory::new(offer, self.engine.clone(), Some(principal.name.clone()))?;
-        factory.closing = self.closing.clone();
-        let endpoint = Arc::new(McpEndpoint::new(principal.clone(), factory, &self.settings));
-        if let Some(before) = endpoints.insert(key, endpoint.clone()) {
-            before.end();
-        }
-        Ok(endpoint)
-    }
+/// Says no more than that: a page gets nothing out of it.
+fn unnamed(refused_for: NameRefused) -> HttpResponse {
+    let (status, message) = match refused_for {
+        NameRefused::Malformed => (
+            StatusCode::BAD_REQUEST,
+            "the request does not say by which name it calls",
+        ),
+        NameRefused::Host => (
+            StatusCode::FORBIDDEN,
+            "this server is not called by that name: see `http.allowed_hosts`",
+        ),
+        NameRefused::Origin => (
+            StatusCode::FORBIDDEN,
+            "pages of that host may not call: see `http.allowed_hosts`",
+        ),
+    };
+    let code = match status {
+        StatusCode::BAD_REQUEST => ErrorCode::InvalidArgument,
+        _ => ErrorCode::PolicyDenied,
+    };
+    refused(status, code.as_str(), message)
 }
 
 fn has_token(query: &str) -> bool {

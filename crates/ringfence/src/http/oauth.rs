@@ -4,17 +4,19 @@
 
 use super::{
     jwks::{IssuerKey, Jwks},
-    principal::{OAUTH, Principal},
+    principal::{Identity, OAUTH, PartialScope, Principal},
     signature,
 };
-use crate::settings::{ClaimRule, OAuthSettings};
+use crate::settings::{ClaimRule, OAuthSettings, SettingValue as _, Toolset};
 use jsonwebtoken::{Algorithm, Validation, decode, decode_header, errors::ErrorKind};
 use ringfence_store::tokens::PrincipalRole;
 use ringfence_types::{ErrorCode, Namespace, RequestError};
 use serde_json::{Map, Value, json};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-const CALL: &str = "ringfence:call";
+pub(super) const CALL: &str = "ringfence:call";
+/// Before the name of a toolset: the scope for that alone, which the others include.
+const TOOLSET: &str = "ringfence:";
 /// It includes the other.
 const OPERATE: &str = "ringfence:operate";
 /// Clocks differ.
@@ -65,17 +67,31 @@ impl OAuth {
         })
     }
 
-    pub(super) async fn principal(&self, token: &str) -> Result<Principal, TokenRefused> {
+    pub(super) async fn identify(&self, token: &str) -> Result<Identity, TokenRefused> {
         let claims = self.claims(token).await.ok_or(TokenRefused::Invalid)?;
         let scopes = scopes(&claims);
         let has = |wanted: &str| scopes.iter().any(|scope| scope == wanted);
-        let role = match (has(OPERATE), has(CALL)) {
-            (true, _) => PrincipalRole::Operator,
-            (false, true) => PrincipalRole::Caller,
-            (false, false) => return Err(TokenRefused::Scope(scopes)),
+        let of_scope = |scope: &String| Toolset::read(scope.strip_prefix(TOOLSET)?).ok();
+        let toolsets: Vec<Toolset> = scopes.iter().filter_map(of_scope).collect();
+        let (role, is_partial) = match (has(OPERATE), has(CALL)) {
+            (true, _) => (PrincipalRole::Operator, false),
+            (false, true) => (PrincipalRole::Caller, false),
+            (false, false) if toolsets.is_empty() => return Err(TokenRefused::Scope(scopes)),
+            (false, false) => (PrincipalRole::Caller, true),
         };
         let found = self.rules.iter().find_map(|rule| of_rule(rule, &claims, role));
-        found.ok_or(TokenRefused::Unknown)
+        let principal = found.ok_or(TokenRefused::Unknown)?;
+        let expires = claims.get("exp").and_then(Value::as_f64).unwrap_or_default();
+        let expires = Duration::try_from_secs_f64(expires).unwrap_or_default();
+        let until = expires + Duration::from_secs(LEEWAY_SECONDS);
+        Ok(Identity {
+            principal: principal.into(),
+            expires_unix_ms: Some(u64::try_from(until.as_millis()).unwrap_or(u64::MAX)),
+            scope: is_partial.then_some(PartialScope {
+                toolsets,
+                held: scopes,
+            }),
+        })
     }
 
     /// Those of an access token of this issuer for this resource that is good now.
@@ -148,8 +164,8 @@ impl OAuth {
         )
     }
 
-    /// For one whose token may not call: what it needs, with what it has, because clients ask for exactly that.
-    pub(super) fn scope_challenge(&self, held: &[String]) -> String {
+    /// For one whose token is not good for this: what it needs, with what it has, because clients ask for exactly that.
+    pub(super) fn scope_challenge(&self, held: &[String], wanted: &str) -> String {
         let is_scope = |scope: &&String| {
             let is_part = |byte: u8| matches!(byte, 0x21 | 0x23..=0x5b | 0x5d..=0x7e);
             !scope.is_empty()
@@ -162,13 +178,17 @@ impl OAuth {
             .filter(is_scope)
             .take(SCOPES_SHOWN_MAX)
             .map(String::as_str);
-        let wanted: Vec<&str> = held.chain([CALL]).collect();
+        let wanted: Vec<&str> = held.chain([wanted]).collect();
         format!(
             r#"Bearer error="insufficient_scope", scope="{}", resource_metadata="{}{METADATA}/mcp""#,
             wanted.join(" "),
             self.public_url
         )
     }
+}
+
+pub(super) fn scope_of(toolset: Toolset) -> String {
+    format!("{TOOLSET}{}", toolset.json().as_str().unwrap_or_default())
 }
 
 /// `scope` as RFC 8693 has it, or `scp` as others do.
@@ -196,7 +216,9 @@ fn of_rule(rule: &ClaimRule, claims: &Map<String, Value>, role: PrincipalRole) -
         name: Arc::from(format!("{OAUTH}{}", named(&rule.name)?)),
         namespaces: namespaces.map(Arc::from),
         toolsets: (!rule.toolsets.is_empty()).then(|| rule.toolsets.clone()),
-        rate_per_minute: None,
+        rate_per_minute: rule.rate_per_minute,
+        detach_after_ms: rule.detach_after_ms,
+        limits: rule.limits.clone(),
         role,
         token: None,
     })

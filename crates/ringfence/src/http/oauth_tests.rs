@@ -1,7 +1,7 @@
 //! Access tokens of an issuer that the tests are: good ones, and every kind that is not.
 
 use super::*;
-use crate::settings::SettingValue as _;
+
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use ring::{
     hmac,
@@ -122,7 +122,7 @@ async fn a_good_token_makes_the_principal_that_the_rules_say() {
     let key = Signer::new("k1");
     let issuer = Issuer::of(&[&key]).await;
     let oauth = issuer.oauth(&["client_id=ci: ci * execute", "tenant=*: {} {},shared"]);
-    let made = oauth.principal(&key.token(|_, _| {})).await.unwrap();
+    let made = oauth.identify(&key.token(|_, _| {})).await.unwrap().principal;
     assert_eq!(&*made.name, "oauth:team-a");
     let names: Vec<&str> = made
         .namespaces
@@ -140,14 +140,14 @@ async fn a_good_token_makes_the_principal_that_the_rules_say() {
         claims["scope"] = json!("ringfence:operate");
         claims["aud"] = json!(["https://other.example.com", RESOURCE]);
     });
-    let made = oauth.principal(&token).await.unwrap();
+    let made = oauth.identify(&token).await.unwrap().principal;
     assert_eq!((&*made.name, made.role), ("oauth:ci", PrincipalRole::Operator));
-    assert!(made.namespaces.is_none() && made.toolsets.unwrap().len() == 1);
+    assert!(made.namespaces.is_none() && made.toolsets.as_ref().unwrap().len() == 1);
     assert_eq!(issuer.asked.load(Ordering::Relaxed), 1);
     for tenant in [json!("../x"), json!("a b"), json!(5), json!("")] {
         let token = key.token(|_, claims| claims["tenant"] = tenant.clone());
         assert_eq!(
-            oauth.principal(&token).await,
+            oauth.identify(&token).await,
             Err(TokenRefused::Unknown),
             "{tenant}"
         );
@@ -230,19 +230,12 @@ async fn every_other_token_is_refused() {
     let (key, foreign) = (Signer::new("k1"), Signer::new("k1"));
     let issuer = Issuer::of(&[&key]).await;
     let oauth = issuer.oauth(&["tenant=*: {} {}"]);
-    assert!(
-        oauth.principal(&key.token(|_, _| {})).await.is_ok(),
-        "the control"
-    );
+    assert!(oauth.identify(&key.token(|_, _| {})).await.is_ok(), "the control");
     for (what, token) in wrongly_signed(&key, &foreign)
         .into_iter()
         .chain(wrongly_claimed(&key))
     {
-        assert_eq!(
-            oauth.principal(&token).await,
-            Err(TokenRefused::Invalid),
-            "{what}"
-        );
+        assert_eq!(oauth.identify(&token).await, Err(TokenRefused::Invalid), "{what}");
     }
     for (scope, held) in [
         (json!("openid files:read"), vec!["openid", "files:read"]),
@@ -250,7 +243,7 @@ async fn every_other_token_is_refused() {
     ] {
         let token = key.token(|_, claims| claims["scope"] = scope);
         let held = held.into_iter().map(str::to_owned).collect();
-        assert_eq!(oauth.principal(&token).await, Err(TokenRefused::Scope(held)));
+        assert_eq!(oauth.identify(&token).await, Err(TokenRefused::Scope(held)));
     }
 }
 
@@ -259,10 +252,10 @@ async fn a_rotated_key_is_fetched_and_unknown_ones_ask_once_in_ten_seconds() {
     let (old, new) = (Signer::new("k1"), Signer::new("k2"));
     let issuer = Issuer::of(&[&old]).await;
     let oauth = issuer.oauth(&["tenant=*: {} {}"]);
-    assert!(oauth.principal(&old.token(|_, _| {})).await.is_ok());
+    assert!(oauth.identify(&old.token(|_, _| {})).await.is_ok());
     for number in 0..1000 {
         let token = new.token(|header, _| header["kid"] = json!(format!("made-up-{number}")));
-        assert_eq!(oauth.principal(&token).await, Err(TokenRefused::Invalid));
+        assert_eq!(oauth.identify(&token).await, Err(TokenRefused::Invalid));
     }
     assert_eq!(
         issuer.asked.load(Ordering::Relaxed),
@@ -273,7 +266,7 @@ async fn a_rotated_key_is_fetched_and_unknown_ones_ask_once_in_ten_seconds() {
         json!({"keys": [new.jwk(), {"kty": "strange"}, old.jwk()]}).to_string(),
     ));
     tokio::time::advance(Duration::from_secs(11)).await;
-    assert!(oauth.principal(&new.token(|_, _| {})).await.is_ok());
+    assert!(oauth.identify(&new.token(|_, _| {})).await.is_ok());
     assert_eq!(issuer.asked.load(Ordering::Relaxed), 2);
 }
 
@@ -282,17 +275,17 @@ async fn a_key_that_has_changed_under_its_id_is_fetched_again() {
     let (old, new) = (Signer::new("k1"), Signer::new("k1"));
     let issuer = Issuer::of(&[&old]).await;
     let oauth = issuer.oauth(&["tenant=*: {} {}"]);
-    assert!(oauth.principal(&old.token(|_, _| {})).await.is_ok());
+    assert!(oauth.identify(&old.token(|_, _| {})).await.is_ok());
     issuer.says(Some(json!({"keys": [new.jwk()]}).to_string()));
     assert_eq!(
-        oauth.principal(&new.token(|_, _| {})).await,
+        oauth.identify(&new.token(|_, _| {})).await,
         Err(TokenRefused::Invalid),
         "asked just before"
     );
     tokio::time::advance(Duration::from_secs(11)).await;
-    assert!(oauth.principal(&new.token(|_, _| {})).await.is_ok());
+    assert!(oauth.identify(&new.token(|_, _| {})).await.is_ok());
     assert_eq!(
-        oauth.principal(&old.token(|_, _| {})).await,
+        oauth.identify(&old.token(|_, _| {})).await,
         Err(TokenRefused::Invalid)
     );
     assert_eq!(issuer.asked.load(Ordering::Relaxed), 2);
@@ -303,17 +296,17 @@ async fn known_keys_stay_good_while_the_issuer_says_nothing_useful() {
     let key = Signer::new("k1");
     let issuer = Issuer::of(&[&key]).await;
     let oauth = issuer.oauth(&["tenant=*: {} {}"]);
-    assert!(oauth.principal(&key.token(|_, _| {})).await.is_ok());
+    assert!(oauth.identify(&key.token(|_, _| {})).await.is_ok());
     let unknown = key.token(|header, _| header["kid"] = json!("k9"));
     let huge = format!(r#"{{"keys":[],"x":"{}"}}"#, "x".repeat(1 << 20));
     for answer in [None, Some(String::new()), Some("<html>".to_owned()), Some(huge)] {
         issuer.says(answer.clone());
         tokio::time::advance(Duration::from_secs(11)).await;
         let begun = tokio::time::Instant::now();
-        assert_eq!(oauth.principal(&unknown).await, Err(TokenRefused::Invalid));
+        assert_eq!(oauth.identify(&unknown).await, Err(TokenRefused::Invalid));
         assert!(begun.elapsed() <= Duration::from_secs(6), "{answer:.20?}");
         assert!(
-            oauth.principal(&key.token(|_, _| {})).await.is_ok(),
+            oauth.identify(&key.token(|_, _| {})).await.is_ok(),
             "{answer:.20?}"
         );
     }
@@ -341,7 +334,7 @@ async fn clients_are_told_where_to_get_a_token_by_the_configuration_alone() {
     let metadata = r#"resource_metadata="https://mcp.example.com/.well-known/oauth-protected-resource/mcp""#;
     assert!(oauth.challenge().contains(metadata));
     let held = ["openid", "offline_access", "a\"b", "a\r\nb", ""].map(str::to_owned);
-    let challenge = oauth.scope_challenge(&held);
+    let challenge = oauth.scope_challenge(&held, CALL);
     assert!(
         challenge.contains(r#"scope="openid ringfence:call""#) && challenge.contains(metadata),
         "{challenge}"

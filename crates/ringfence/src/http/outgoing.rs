@@ -82,6 +82,7 @@ impl Destination {
                 let stream = UnixStream::connect(path)
                     .await
                     .map_err(|error| error.to_string())?;
+                check_peer(&stream)?;
                 self.exchange(stream, request).await
             }
             Address::Host { name, port, is_tls } => {
@@ -121,5 +122,16 @@ impl Destination {
                 Err(broken(error))
             }
         }
+    }
+}
+
+/// Anyone may have put a socket where the server's should be, and is not given programs and tokens.
+fn check_peer(stream: &UnixStream) -> Result<(), String> {
+    let peer = stream.peer_cred().map_err(|error| error.to_string())?.uid();
+    match peer == 0 || peer == rustix::process::geteuid().as_raw() {
+        true => Ok(()),
+        false => Err(format!(
+            "the server at the socket is of the user {peer}, who is neither you nor root"
+        )),
     }
 }

@@ -6,8 +6,8 @@ use crate::{
     settings::{Namespaces, OnHangUp, Toolset},
 };
 use ringfence_store::tokens::{PrincipalRole, TokenEntry};
-use ringfence_types::Namespace;
-use std::{num::NonZeroU32, sync::Arc};
+use ringfence_types::{LimitsRequest, Namespace};
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 /// Names of principals without a token of `ringfence token`: no such token can have one of them.
 const UNAUTHENTICATED: &str = "(unauthenticated)";
@@ -16,7 +16,25 @@ const SOCKET: &str = "(socket)";
 /// Before the name that a rule gives to the bearer of an access token: no such token has a name with a colon.
 pub(super) const OAUTH: &str = "oauth:";
 
-#[derive(Debug, PartialEq, Eq)]
+/// Who a request is from, and until when its credentials are good for that.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Identity {
+    pub(super) principal: Arc<Principal>,
+    /// None: until they are revoked, or expire by the file of tokens, which is watched.
+    pub(super) expires_unix_ms: Option<u64>,
+    /// None: for all that the principal may.
+    pub(super) scope: Option<PartialScope>,
+}
+
+/// Toolsets that a token is good for, of those that its principal may use.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PartialScope {
+    pub(super) toolsets: Vec<Toolset>,
+    /// All scopes of the token.
+    pub(super) held: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Principal {
     /// As the record names it.
     pub(super) name: Arc<str>,
@@ -25,6 +43,10 @@ pub(super) struct Principal {
     /// None: those of the server.
     pub(super) toolsets: Option<Vec<Toolset>>,
     pub(super) rate_per_minute: Option<NonZeroU32>,
+    /// After how long its calls are detached, 0: never. None: as the server says.
+    pub(super) detach_after_ms: Option<u64>,
+    /// The largest of its programs, where they are below the server's.
+    pub(super) limits: LimitsRequest,
     pub(super) role: PrincipalRole,
     /// The digest of its token: one that is made anew is another principal.
     pub(super) token: Option<String>,
@@ -37,6 +59,8 @@ impl Principal {
             namespaces: None,
             toolsets: None,
             rate_per_minute: None,
+            detach_after_ms: None,
+            limits: LimitsRequest::default(),
             role,
             token: None,
         }
@@ -69,6 +93,8 @@ impl Principal {
             namespaces: (!entry.namespaces.is_empty()).then(|| entry.namespaces.clone().into()),
             toolsets: (!toolsets.is_empty()).then_some(toolsets),
             rate_per_minute: NonZeroU32::new(entry.rate_per_minute),
+            detach_after_ms: entry.detach_after_ms,
+            limits: entry.limits.clone(),
             role: entry.role,
             token: Some(entry.sha256.clone()),
         })
@@ -79,8 +105,15 @@ impl Principal {
         let mut offer = of_server.clone();
         // A connection that breaks off leaves the calls of its session; what ends them is a token that is revoked.
         offer.calls.on_disconnect = OnHangUp::Cancel;
+        offer.limits = self.limits.clone();
+        if let (Some(after_ms), true) = (self.detach_after_ms, offer.calls.keep_results) {
+            offer.calls.detach_after = (after_ms > 0).then(|| Duration::from_millis(after_ms));
+        }
         if let Some(toolsets) = &self.toolsets {
             offer.toolsets.retain(|toolset| toolsets.contains(toolset));
+        } else if self.token.is_some() || self.role != PrincipalRole::Operator {
+            // The host is for principals whose token names it.
+            offer.toolsets.retain(|toolset| *toolset != Toolset::Host);
         }
         if let Some(namespaces) = &self.namespaces {
             offer.namespaces = Namespaces::Of(namespaces.clone());

@@ -2,6 +2,7 @@
 //! call in flight, and it has no limit of their number; both are kept here. An open answer keeps a session, an open
 //! stream of notifications keeps it from the limit of time only: gateways open a session for each call and leave it.
 
+use crate::mcp::service::SessionEnd;
 use futures_core::Stream;
 use hyper::header::HeaderValue;
 use rmcp::{
@@ -22,6 +23,7 @@ use std::{
     time::Duration,
 };
 use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// How often idle sessions are looked for, of the time that makes them idle.
 const LOOKS_PER_IDLE_TIME: u32 = 4;
@@ -39,6 +41,8 @@ struct Use {
     last: Instant,
     answers: usize,
     streams: usize,
+    /// Tells its calls of its end, which the library does only seconds after.
+    ended: DropGuard,
 }
 
 #[derive(Clone, Copy)]
@@ -113,6 +117,12 @@ impl ProtocolSessions {
         if let Err(error) = self.close_session(id).await {
             tracing::debug!(%error, "a protocol session did not end as it should");
         }
+    }
+
+    fn end_of(&self, id: &SessionId) -> Option<SessionEnd> {
+        let known = self.known();
+        let used = known.get(id)?;
+        Some(SessionEnd(used.ended.token().clone()))
     }
 
     fn begin(&self, id: &SessionId, kind: Kind) -> InUse {
@@ -194,8 +204,14 @@ impl SessionManager for ProtocolSessions {
             last: Instant::now(),
             answers: 0,
             streams: 0,
+            ended: CancellationToken::new().drop_guard(),
         };
-        self.known().insert(id.clone(), used);
+        let open = {
+            let mut known = self.known();
+            known.insert(id.clone(), used);
+            known.len()
+        };
+        tracing::debug!(open, "a protocol session has begun");
         Ok((id, transport))
     }
 
@@ -212,16 +228,21 @@ impl SessionManager for ProtocolSessions {
     }
 
     async fn close_session(&self, id: &SessionId) -> Result<(), Self::Error> {
-        self.known().remove(id);
+        if self.known().remove(id).is_some() {
+            tracing::debug!("a protocol session has ended");
+        }
         self.local.close_session(id).await
     }
 
     async fn create_stream(
         &self,
         id: &SessionId,
-        message: ClientJsonRpcMessage,
+        mut message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
         let in_use = self.begin(id, Kind::Call);
+        if let Some(end) = self.end_of(id) {
+            message.insert_extension(end);
+        }
         Ok(Used::new(self.local.create_stream(id, message).await?, in_use))
     }
 

@@ -1,6 +1,6 @@
 //! One call of a tool, as the tools' handlers see it.
 
-use super::{Offer, Server, progress::Reporter};
+use super::{Offer, Server, progress::Reporter, service::SessionEnd};
 use ringfence_engine::{Caller, Canceller, Engine};
 use ringfence_types::{Namespace, RequestError};
 use rmcp::{RoleServer, model::CallToolRequestParams, service::RequestContext};
@@ -95,9 +95,16 @@ impl<'a> Call<'a> {
     /// Until the caller no longer waits for this answer, and why.
     pub(super) async fn hung_up(&self) -> HangUp {
         let (call, connection) = (&self.context.ct, &self.server.gone);
+        let session = async {
+            match self.context.extensions.get::<SessionEnd>() {
+                Some(SessionEnd(session)) => session.cancelled().await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
             () = call.cancelled() => {}
             () = connection.cancelled() => {}
+            () = session => {}
         }
         // The end of a connection cancels its calls, too.
         if connection.is_cancelled() {
@@ -111,7 +118,8 @@ impl<'a> Call<'a> {
 /// Why a caller no longer waits for its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HangUp {
-    /// The client cancelled this call, or its time for it was up: the messages are the same.
+    /// The client cancelled this call or ended its protocol session, or its time for it was up: nothing tells them
+    /// apart.
     Cancelled,
     /// The client is gone.
     Disconnected,

@@ -5,7 +5,7 @@ use super::{
     call::{Call, HangUp},
     call_order::Arrival,
     elicitation::Dialogues,
-    executions, logging,
+    executions, logging, principal_limits,
     progress::{self, Reporter},
     resources,
     result_text::{self, ARTIFACTS_LISTED},
@@ -19,8 +19,8 @@ use crate::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_engine::{Canceller, Engine, Execution, ExecutionState, Picture, Submission};
 use ringfence_types::{
-    AllowedDomains, Artifact, ErrorCode, ExecuteRequest, ExecutionResult, FILES_MAX, InputFile, Language,
-    LimitsRequest, Namespace, Profile, RequestError, SessionId, Truncated, Validate, WorkspacePath,
+    AllowedDomains, Artifact, Backend, ErrorCode, ExecuteRequest, ExecutionResult, FILES_MAX, InputFile,
+    Language, LimitsRequest, Namespace, Profile, RequestError, SessionId, Truncated, Validate, WorkspacePath,
     WorkspaceSource, parse_size, requirements,
 };
 use serde_json::{Value, json};
@@ -42,13 +42,14 @@ fn request(
     offer: &Offer,
     language_of: impl FnOnce(&Namespace, &SessionId) -> Result<Language, RequestError>,
 ) -> Result<ExecuteRequest, RequestError> {
-    only_values_that_work(&given)?;
+    let backend = backend(given.backend, given.use_container)?;
     let language = match (given.language, &given.session_id) {
         (Some(named), _) => named,
         (None, Some(session)) => language_of(&namespace, session)?,
         (None, None) => Language::Python,
     };
     let mut request = ExecuteRequest::new(language, given.code);
+    request.backend = backend;
     request.namespace = namespace;
     request.session = given.session_id;
     request.files = files(given.files.unwrap_or_default())?;
@@ -100,17 +101,15 @@ fn for_short_request(hint: &mut String) {
     }
 }
 
-/// Arguments of the contract that have one true value in this version.
-fn only_values_that_work(given: &ExecuteCode) -> Result<(), RequestError> {
-    let refuse = |what: String| {
-        let message = format!("the argument `{what}` is not supported in this version.");
-        let hint = "Leave it out: every program runs in the native sandbox.";
-        Err(RequestError::new(ErrorCode::UnsupportedArgument, message, hint))
-    };
-    match &given.backend {
-        Some(backend) if backend != "native" => refuse(format!("backend = {}", backend.escape_default())),
-        _ if given.use_container == Some(true) => refuse("use_container = true".to_owned()),
-        _ => Ok(()),
+/// What makes the sandbox; none: what the operator has chosen.
+fn backend(named: Option<Backend>, use_container: Option<bool>) -> Result<Option<Backend>, RequestError> {
+    match (named, use_container) {
+        (Some(Backend::Native), Some(true)) => Err(invalid(
+            "`use_container: true` and `backend: native` exclude each other.",
+            "Leave one of them out.",
+        )),
+        (None, Some(true)) => Ok(Some(Backend::Docker)),
+        (named, _) => Ok(named),
     }
 }
 
@@ -247,10 +246,38 @@ impl Call<'_> {
             request.files.extend(artifacts);
             request.check()?;
         }
+        self.lower_limits(&mut request)?;
         if in_background {
             return Ok(self.begin(request).await);
         }
         self.execute(request, detach_after, |_| {}).await
+    }
+
+    /// Of a call in a session only the time is its own.
+    fn lower_limits(&self, request: &mut ExecuteRequest) -> Result<(), RequestError> {
+        let (namespace, caps) = (request.namespace.clone(), &self.offer().limits);
+        let wanted = std::mem::take(&mut request.limits);
+        let lowered = self.within_limits(&namespace, wanted.clone())?;
+        request.limits = match request.session {
+            Some(_) => LimitsRequest {
+                timeout_ms: lowered
+                    .timeout_ms
+                    .filter(|_| wanted.timeout_ms.is_some() || caps.timeout_ms.is_some()),
+                ..wanted
+            },
+            None => lowered,
+        };
+        Ok(())
+    }
+
+    /// What is asked for, as far as this client may have it.
+    pub(super) fn within_limits(
+        &self,
+        namespace: &Namespace,
+        wanted: LimitsRequest,
+    ) -> Result<LimitsRequest, RequestError> {
+        let (usual, _) = self.unrecorded().limits_of(namespace);
+        principal_limits::within(&self.offer().limits, wanted, &usual)
     }
 
     /// After how long the call is answered though its program runs on; none: never.
@@ -328,7 +355,8 @@ impl Call<'_> {
         given: RunSandboxCode,
         namespace: Namespace,
     ) -> Result<Answer, Refused> {
-        let request = short_request(given, namespace, self.offer())?;
+        let mut request = short_request(given, namespace, self.offer())?;
+        self.lower_limits(&mut request)?;
         let detach_after = self.offer().calls.detach_after;
         self.execute(request, detach_after, for_short_request).await
     }
@@ -354,7 +382,9 @@ impl Call<'_> {
         })?;
         let mut result = match state {
             ExecutionState::Running(progress) => {
-                return Ok(executions::so_far(&progress, [None; 2], self.offer().text_max));
+                let answer = executions::so_far(&progress, [None; 2], self.offer().text_max);
+                let line = &progress.line;
+                return Ok(self.running(answer, &line.namespace, &line.execution_id));
             }
             ExecutionState::Ended(result) => result,
         };
@@ -383,8 +413,10 @@ impl Call<'_> {
     }
 
     async fn begin(&self, request: ExecuteRequest) -> Answer {
+        let namespace = request.namespace.clone();
         let execution = self.submit(request, None).await;
-        executions::begun(execution.id())
+        let answer = executions::begun(execution.id());
+        self.running(answer, &namespace, execution.id())
     }
 
     /// In the order in which the calls have come.

@@ -5,7 +5,7 @@ use crate::{
     api::{self, conforms},
     settings::{Calls, Namespaces, OnHangUp, Toolset},
 };
-use ringfence_engine::{EgressPolicy, PackagePolicy, PolicySettings};
+use ringfence_engine::{BackendPolicy, EgressPolicy, PackagePolicy, PolicySettings};
 use ringfence_types::{
     Display, Exit, ExitKind, Isolation, Limits, Lossy, Phases, ProgramError, Requirement, ResourceUsage,
     Tier, Truncated,
@@ -19,6 +19,7 @@ fn answer(result: &ExecutionResult) -> Result<Answer, RequestError> {
     super::answer(result, [0; 2], TEXT_MAX)
 }
 
+#[expect(clippy::too_many_lines, reason = "one value with every field")]
 pub(in crate::mcp) fn offer() -> Offer {
     let defaults = Limits {
         memory_bytes: 512 << 20,
@@ -37,6 +38,12 @@ pub(in crate::mcp) fn offer() -> Offer {
         disk_bytes: 16384 << 20,
     };
     let secrets = Vec::new();
+    let nothing = || EgressPolicy {
+        secrets: Vec::new(),
+        tier: Tier::Full,
+        allow: Vec::new(),
+        on_denied: ringfence_engine::OnDenied::Deny,
+    };
     let policy = PolicySettings {
         defaults,
         caps,
@@ -50,17 +57,19 @@ pub(in crate::mcp) fn offer() -> Offer {
             known_imports: Default::default(),
             schemas: Default::default(),
         },
+        backends: BackendPolicy {
+            default: Backend::Native,
+            allowed: [Backend::Native].into(),
+            floor: Tier::Full,
+            native: Tier::Full,
+        },
         disk: ringfence_engine::DiskPolicy {
             total: u64::MAX,
             of_namespace: u64::MAX,
             free: 0,
         },
-        egress: EgressPolicy {
-            secrets: Vec::new(),
-            tier: Tier::Full,
-            allow: Vec::new(),
-            on_denied: ringfence_engine::OnDenied::Deny,
-        },
+        egress: nothing(),
+        web: nothing(),
         packages: PackagePolicy {
             enabled: true,
             allow: vec!["*".to_owned()],
@@ -70,6 +79,7 @@ pub(in crate::mcp) fn offer() -> Offer {
         },
     };
     Offer {
+        limits: LimitsRequest::default(),
         toolsets: vec![
             Toolset::Execute,
             Toolset::Sessions,
@@ -78,6 +88,7 @@ pub(in crate::mcp) fn offer() -> Offer {
             Toolset::Observe,
             Toolset::Vault,
             Toolset::Egress,
+            Toolset::Web,
         ],
         namespaces: Namespaces::CallerChooses,
         text_max: TEXT_MAX,
@@ -176,14 +187,18 @@ fn a_call_of_a_session_speaks_its_language_unless_another_is_named() {
 }
 
 #[test]
-fn what_does_not_exist_yet_is_refused_by_name() {
-    let check = |name: &str, value: Value| {
-        let error = with(name, value).unwrap_err();
-        assert_eq!(error.code, ErrorCode::UnsupportedArgument, "{name}: {error}");
-        assert!(error.message.contains(name) && !error.hint.is_empty(), "{error}");
-    };
-    check("use_container", json!(true));
-    check("backend", json!("docker"));
+fn a_container_is_asked_for_in_two_ways() {
+    let asked = |given: Value| read(given).map(|request| request.backend);
+    assert_eq!(asked(json!({"code": "1"})).unwrap(), None);
+    assert_eq!(asked(json!({"code": "1", "use_container": false})).unwrap(), None);
+    let container = asked(json!({"code": "1", "use_container": true})).unwrap();
+    assert_eq!(container, Some(Backend::Docker));
+    let gvisor = asked(json!({"code": "1", "use_container": true, "backend": "gvisor"})).unwrap();
+    assert_eq!(gvisor, Some(Backend::Gvisor));
+    let both = asked(json!({"code": "1", "use_container": true, "backend": "native"})).unwrap_err();
+    assert!(both.message.contains("use_container"), "{both}");
+    let unknown = with("backend", json!("firecracker")).unwrap_err();
+    assert!(unknown.message.contains("firecracker"), "{unknown}");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! `list_runtimes` and `get_sandbox_info`: what this server has, truthfully.
 
-use super::Answer;
+use super::{Answer, Offer};
 use crate::render::{in_words, limits_facts, limits_text};
-use ringfence_engine::{CheckSettings, Runtime, SandboxInfo};
+use ringfence_engine::{CheckSettings, ContainerRuntime, Runtime, SandboxInfo};
 use ringfence_types::Profile;
 use serde_json::{Map, Value, json};
 
@@ -12,21 +12,26 @@ pub(super) fn modules(profile: Profile, check: &CheckSettings) -> Option<Vec<Str
     Some(modules.into_iter().map(String::from).collect())
 }
 
-pub(super) fn runtimes(runtimes: &[Runtime]) -> Answer {
+/// How many sandboxes stand ready, what they take and what went wrong with one tells of others who use this server.
+const OF_SERVER: [&str; 3] = ["ready", "memory_bytes", "trouble"];
+
+pub(super) fn runtimes(runtimes: &[Runtime], offer: &Offer) -> Answer {
+    let shows_server = offer.shows_server();
     let mut text = String::new();
     for runtime in runtimes {
         let line = match (&runtime.path, &runtime.reason) {
             (Some(path), None) => {
                 let version = runtime.version.as_deref().unwrap_or("version unknown");
                 let state = match &runtime.trouble {
-                    _ if runtime.warm => format!(
+                    _ if runtime.warm && shows_server => format!(
                         "warm ({} ready, {} MiB, {} modules imported)",
                         runtime.ready,
                         runtime.memory_bytes >> 20,
                         runtime.preloaded.len()
                     ),
-                    Some(trouble) => format!("cold, because {trouble}"),
-                    None => "cold".to_owned(),
+                    _ if runtime.warm => format!("warm ({} modules imported)", runtime.preloaded.len()),
+                    Some(trouble) if shows_server => format!("cold, because {trouble}"),
+                    _ => "cold".to_owned(),
                 };
                 format!("{version} at {}, tier {}, {state}", path.display(), runtime.tier)
             }
@@ -37,10 +42,41 @@ pub(super) fn runtimes(runtimes: &[Runtime]) -> Answer {
         };
         text += &format!("{}: {line}\n", runtime.language);
     }
-    Answer::plain(text, json!({"success": true, "runtimes": runtimes}))
+    let facts = runtimes.iter().map(|runtime| {
+        let mut facts = json!(runtime);
+        if let (Value::Object(facts), false) = (&mut facts, shows_server) {
+            facts.retain(|name, _| !OF_SERVER.contains(&name.as_str()));
+        }
+        facts
+    });
+    let facts: Vec<Value> = facts.collect();
+    Answer::plain(text, json!({"success": true, "runtimes": facts}))
 }
 
-pub(super) fn sandbox(info: &SandboxInfo, check: &CheckSettings, hosts: &[String]) -> Answer {
+/// What `get_sandbox_info` is made of.
+pub(super) struct Facts<'a> {
+    pub(super) info: &'a SandboxInfo,
+    pub(super) check: &'a CheckSettings,
+    pub(super) hosts: &'a [String],
+    pub(super) containers: &'a [ContainerRuntime],
+}
+
+/// Whether there are containers, and what runs them.
+fn container_mode(containers: &[ContainerRuntime]) -> Value {
+    json!({
+        "available": containers.iter().any(|runtime| runtime.available),
+        "enabled": containers.iter().any(|runtime| runtime.allowed),
+        "runtimes": containers,
+    })
+}
+
+pub(super) fn sandbox(facts: &Facts<'_>) -> Answer {
+    let Facts {
+        info,
+        check,
+        hosts,
+        containers,
+    } = *facts;
     let offered: Vec<Profile> = check.offered().collect();
     let one = |profile: &Profile| {
         let modules = modules(*profile, check).unwrap_or_default();
@@ -52,7 +88,7 @@ pub(super) fn sandbox(info: &SandboxInfo, check: &CheckSettings, hosts: &[String
         "success": true,
         "security_profiles": profiles,
         "resource_limits": in_words(&info.defaults),
-        "container_mode": {"available": false, "enabled": false, "runtimes": []},
+        "container_mode": container_mode(containers),
         "isolation": info.isolation,
         "limits": limits_facts(&info.defaults, &info.caps),
     });
@@ -63,6 +99,10 @@ pub(super) fn sandbox(info: &SandboxInfo, check: &CheckSettings, hosts: &[String
             if layer.active { "" } else { "off, " },
             layer.detail
         );
+    }
+    for runtime in containers.iter().filter(|runtime| runtime.allowed) {
+        let state = runtime.reason.as_deref().unwrap_or("available");
+        text += &format!("backend {} (tier {}): {state}\n", runtime.backend, runtime.tier);
     }
     text += &limits_text(&info.defaults, &info.caps);
     let offered: Vec<&str> = offered.into_iter().map(Profile::as_str).collect();
@@ -81,8 +121,12 @@ pub(super) fn sandbox(info: &SandboxInfo, check: &CheckSettings, hosts: &[String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{self, conforms};
-    use ringfence_types::{Isolation, Language, LayerState, Limits, Tier};
+    use crate::{
+        api::{self, conforms},
+        mcp::execute_code::tests::offer,
+        settings::Namespaces,
+    };
+    use ringfence_types::{Isolation, Language, LayerState, Limits, Namespace, Tier};
     use std::collections::BTreeMap;
 
     fn limits() -> Limits {
@@ -119,7 +163,12 @@ mod tests {
             defaults: limits(),
             caps: limits(),
         };
-        let answer = sandbox(&info, &check, &["a.example".to_owned()]);
+        let answer = sandbox(&Facts {
+            info: &info,
+            check: &check,
+            hosts: &["a.example".to_owned()],
+            containers: &[],
+        });
         conforms::<api::GetSandboxInfo>(&answer.structured);
         for profile in Profile::ALL {
             let facts = &answer.structured["security_profiles"][profile.as_str()];
@@ -148,6 +197,7 @@ mod tests {
             path: Some("/usr/bin/python3".into()),
             version: Some("3.12.1".into()),
             backends: vec!["native".into()],
+            containers_ready: BTreeMap::new(),
             tier: "full".into(),
             warm: false,
             ready: 0,
@@ -164,7 +214,27 @@ mod tests {
             reason: Some("no node on PATH".into()),
             ..present.clone()
         };
-        let answer = runtimes(&[present, absent]);
+        let confined = Offer {
+            namespaces: Namespaces::Of(vec![Namespace::default_name()].into()),
+            ..offer()
+        };
+        let warm = Runtime {
+            warm: true,
+            ready: 3,
+            memory_bytes: 77 << 20,
+            trouble: Some("it is out of memory".into()),
+            ..present.clone()
+        };
+        for runtime in [&warm, &present] {
+            let told = runtimes(std::slice::from_ref(runtime), &confined);
+            conforms::<api::ListRuntimes>(&told.structured);
+            let all = told.text + &told.structured.to_string();
+            for word in ["ready", "77", "memory", "cold, because"] {
+                assert!(!all.contains(word), "{word}: {all}");
+            }
+        }
+        assert!(runtimes(&[warm], &offer()).text.contains("warm (3 ready, 77 MiB"));
+        let answer = runtimes(&[present, absent], &offer());
         conforms::<api::ListRuntimes>(&answer.structured);
         assert!(
             answer

@@ -46,6 +46,9 @@ fn level_of(kind: &EventKind) -> LoggingLevel {
         | EventKind::EgressRequested(_)
         | EventKind::EgressApproved(_)
         | EventKind::EgressDenied(_)
+        | EventKind::HostRequested(_)
+        | EventKind::HostApproved(_)
+        | EventKind::HostDenied(_)
         | EventKind::EgressRefused(_)
         | EventKind::ExecutionFailed(_)
         | EventKind::SnapshotRestored { .. } => LoggingLevel::Notice,

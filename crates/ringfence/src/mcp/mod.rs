@@ -12,15 +12,18 @@ mod elicitation;
 mod execute_code;
 mod executions;
 mod files;
+mod host;
 mod install_package;
 mod lines;
 mod listings;
 mod logging;
 mod observe;
+mod principal_limits;
 mod progress;
 mod prompts;
 mod request_egress;
 mod request_state;
+mod required_toolsets;
 mod resources;
 mod result_text;
 pub(crate) mod service;
@@ -28,10 +31,13 @@ mod sessions;
 mod snapshots;
 pub(crate) mod startup;
 mod stdio;
+mod tasks;
 mod tools;
 mod traceback;
 mod validate;
+mod web;
 
+pub(crate) use required_toolsets::toolsets_of;
 pub(crate) use validate::delimiter;
 
 use crate::{
@@ -44,14 +50,16 @@ use call::Call;
 use call_order::InOrder;
 use request_egress::Reply;
 use ringfence_engine::{CallEnd, Caller, Engine, EngineSettings, Picture, PolicySettings};
-use ringfence_types::{ErrorCode, RequestError};
+use ringfence_types::{ErrorCode, LimitsRequest, RequestError};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler, ServiceExt,
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, GetPromptRequestParams,
-        GetPromptResponse, Implementation, ListPromptsResult, ListResourceTemplatesResult,
-        ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams,
-        ReadResourceResponse, ReadResourceResult, ServerCapabilities, ServerConfig, SubscriptionFilter,
+        CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, ContentBlock,
+        CreateTaskResult, GetPromptRequestParams, GetPromptResponse, GetTaskParams, GetTaskResult,
+        Implementation, InitializeRequestParams, InitializeResult, ListPromptsResult,
+        ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+        ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities,
+        ServerConfig, SubscriptionFilter, TASKS_EXTENSION_ID, UpdateTaskParams,
     },
     service::{NotificationContext, RequestContext, ServerInitializeError, SubscriptionContext},
 };
@@ -71,6 +79,8 @@ pub(crate) struct Offer {
     pub(crate) namespaces: Namespaces,
     pub(crate) text_max: usize,
     pub(crate) calls: Calls,
+    /// The largest of this client's programs, where they are below the server's.
+    pub(crate) limits: LimitsRequest,
     /// What is in force, which may change.
     pub(crate) policy: watch::Receiver<PolicySettings>,
 }
@@ -173,6 +183,8 @@ pub(crate) struct Answer {
     pub(crate) structured: Value,
     pub(crate) links: Vec<ContentBlock>,
     pub(crate) pictures: Vec<Picture>,
+    /// Said instead to a client that understands it.
+    pub(crate) task: Option<Box<CreateTaskResult>>,
 }
 
 type Answered = Result<Answer, RequestError>;
@@ -191,6 +203,7 @@ impl Answer {
             structured,
             links: Vec::new(),
             pictures: Vec::new(),
+            task: None,
         }
     }
 
@@ -251,12 +264,38 @@ impl ServerHandler for Server {
             .enable_prompts()
             .enable_resources()
             .enable_tools()
-            .enable_tool_list_changed();
-        ServerConfig::new(capabilities.build())
+            .enable_tool_list_changed()
+            .enable_tasks();
+        let mut capabilities = capabilities.build();
+        // A gateway takes an empty object for no capability at all, and lists nothing.
+        if let Some(resources) = &mut capabilities.resources {
+            resources.list_changed = Some(false);
+        }
+        if let Some(prompts) = &mut capabilities.prompts {
+            prompts.list_changed = Some(false);
+        }
+        ServerConfig::new(capabilities)
             .with_server_info(
                 Implementation::new("ringfence", env!("CARGO_PKG_VERSION")).with_title("Ringfence"),
             )
             .with_instructions(INSTRUCTIONS)
+    }
+
+    /// There are no tasks in the handshake revisions.
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        context.peer.set_peer_info(request.clone());
+        let mut told = self.negotiate_initialize(&request)?;
+        if let Some(extensions) = &mut told.capabilities.extensions {
+            extensions.remove(TASKS_EXTENSION_ID);
+        }
+        told.capabilities
+            .extensions
+            .take_if(|extensions| extensions.is_empty());
+        Ok(told)
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
@@ -370,6 +409,30 @@ impl ServerHandler for Server {
             .map_err(|error| wrong_parameters(&error))
     }
 
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        self.detailed_task(&request.task_id, &context).await
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.ignore_input(&request.task_id, &context).await
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.stop_task(&request.task_id, &context).await
+    }
+
     async fn list_tools(
         &self,
         _request: Option<PaginatedRequestParams>,
@@ -400,19 +463,20 @@ impl ServerHandler for Server {
             }
         };
         let begun = Instant::now();
-        let result = match self.answer(request, row, &context).await {
-            Ok(Reply::Answer(answer)) => answer.into_result(),
+        let result: CallToolResponse = match self.answer(request, row, &context).await {
+            Ok(Reply::Answer(Answer { task: Some(task), .. })) => CallToolResponse::Task(*task),
+            Ok(Reply::Answer(answer)) => answer.into_result().into(),
             Ok(Reply::Ask(asked)) => return Ok((*asked).into()),
-            Err(Refused { error, below }) => refusal(&error, &below),
+            Err(Refused { error, below }) => refusal(&error, &below).into(),
         };
         if let Ok(engine) = self.engine().await {
-            let end = match result.is_error {
-                Some(true) => CallEnd::Refused,
+            let end = match &result {
+                CallToolResponse::Complete(result) if result.is_error == Some(true) => CallEnd::Refused,
                 _ => CallEnd::Answered,
             };
             engine.count_call(row.name, end, begun.elapsed());
         }
-        Ok(result.into())
+        Ok(result)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The toolsets `observe` and `vault`: what happened and happens in a namespace, what it may use, what it left, and the
 //! names of its secrets. There is no tool that takes or gives a secret's value.
 
-use super::{Answer, Answered, call::Call, execute_code::plain_limits, listings};
+use super::{Answer, Answered, call::Call, execute_code::plain_limits, listings, principal_limits};
 use crate::{
     api::{
         AuditExecution, GetArtifacts, GetSandboxInfo, GetSandboxMetrics, InspectState, LIMIT_NAMES,
@@ -20,19 +20,23 @@ const RECORDS_MAX: u64 = 1000;
 impl Call<'_> {
     pub(super) async fn list_runtimes(&self, _: ListRuntimes, namespace: Namespace) -> Answered {
         self.note(&namespace).await?;
-        Ok(listings::runtimes(&self.engine().runtimes().await))
+        Ok(listings::runtimes(&self.engine().runtimes().await, self.offer()))
     }
 
     pub(super) async fn sandbox_info(&self, _: GetSandboxInfo, namespace: Namespace) -> Answered {
         self.note(&namespace).await?;
         let check = self.offer().policy.borrow().check.clone();
         let mut info = self.engine().info()?;
-        (info.defaults, info.caps) = self.engine().limits_of(&namespace);
-        Ok(listings::sandbox(
-            &info,
-            &check,
-            &self.engine().hosts_of(&namespace),
-        ))
+        let (defaults, caps) = self.engine().limits_of(&namespace);
+        let own = &self.offer().limits;
+        info.defaults = principal_limits::lowered(&defaults, own);
+        info.caps = principal_limits::lowered(&caps, own);
+        Ok(listings::sandbox(&listings::Facts {
+            info: &info,
+            check: &check,
+            hosts: &self.engine().hosts_of(&namespace),
+            containers: &self.engine().container_runtimes().await,
+        }))
     }
 
     pub(super) async fn stats(&self, _: SandboxStats, namespace: Namespace) -> Answered {

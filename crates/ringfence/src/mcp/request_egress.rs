@@ -36,11 +36,14 @@ pub(super) enum Reply {
     Ask(Box<InputRequiredResult>),
 }
 
-struct EgressCall<'a> {
-    call: &'a Call<'a>,
-    domain: String,
+/// A call that waits for a person's answer.
+pub(super) struct ApprovalCall<'a> {
+    pub(super) call: &'a Call<'a>,
+    /// What is asked for, and the field that says so.
+    pub(super) what: String,
+    pub(super) field: &'static str,
     /// How long this call waits for the answer. The question waits longer.
-    patience: Duration,
+    pub(super) patience: Duration,
 }
 
 impl Call<'_> {
@@ -51,16 +54,15 @@ impl Call<'_> {
     ) -> Result<Reply, RequestError> {
         let patience = patience(given.wait_seconds.as_ref().map(|seconds| seconds.0))?;
         let wish = wish(given, namespace)?;
-        let asking = EgressCall {
+        let asking = ApprovalCall {
             call: self,
-            domain: wish.domain.clone(),
+            what: wish.domain.clone(),
+            field: "domain",
             patience,
         };
-        let (bound, pledges) = (bound(&wish, self.caller()), &self.server.pledges);
-        if let Some(sealed) = &self.request.request_state {
-            let said = self.request.input_responses.as_ref();
-            let said = said.and_then(|said| said.get(APPROVAL)).cloned();
-            return asking.resume(pledges.redeem(sealed, &bound)?, said).await;
+        let bound = bound(&wish, self.caller());
+        if let Some(told) = asking.resumed(&bound).await {
+            return told;
         }
         let asked = self.unrecorded().request_egress(self.caller(), wish).await;
         match &asked {
@@ -72,9 +74,9 @@ impl Call<'_> {
 }
 
 /// Refusals that the engine has put on record itself.
-const NOTED: [ErrorCode; 3] = [ErrorCode::Busy, ErrorCode::Cancelled, ErrorCode::AuditUnavailable];
+pub(super) const NOTED: [ErrorCode; 3] = [ErrorCode::Busy, ErrorCode::Cancelled, ErrorCode::AuditUnavailable];
 
-fn patience(seconds: Option<u64>) -> Result<Duration, RequestError> {
+pub(super) fn patience(seconds: Option<u64>) -> Result<Duration, RequestError> {
     match seconds.unwrap_or(WAIT_SECONDS_MAX) {
         seconds @ 0..=WAIT_SECONDS_MAX => Ok(Duration::from_secs(seconds)),
         seconds => Err(invalid(
@@ -121,8 +123,20 @@ fn bound(wish: &HostRequest, caller: &Caller) -> Vec<u8> {
     serde_json::to_vec(&words).unwrap_or_default()
 }
 
-impl EgressCall<'_> {
-    async fn put(&self, waiting: Waiting, bound: &[u8]) -> Result<Reply, RequestError> {
+impl ApprovalCall<'_> {
+    /// The answer that the client has brought back, if this call is its return.
+    pub(super) async fn resumed(&self, bound: &[u8]) -> Option<Result<Reply, RequestError>> {
+        let request = self.call.request;
+        let sealed = request.request_state.as_ref()?;
+        let said = request.input_responses.as_ref();
+        let said = said.and_then(|said| said.get(APPROVAL)).cloned();
+        Some(match self.call.server.pledges.redeem(sealed, bound) {
+            Ok(waiting) => self.resume(waiting, said).await,
+            Err(error) => Err(error),
+        })
+    }
+
+    pub(super) async fn put(&self, waiting: Waiting, bound: &[u8]) -> Result<Reply, RequestError> {
         // A second request for the same waits for the answer to the first.
         let dialogue = match waiting.request() {
             Some(request) if waiting.is_first() => Some((request.clone(), Dialogue::of(self.call.context))),
@@ -196,11 +210,12 @@ impl EgressCall<'_> {
 
     fn pending(&self, id: &str) -> Reply {
         let text = format!(
-            "{}: pending: not answered yet\nnext: call request_egress again with the same arguments, which tells \
+            "{}: pending: not answered yet\nnext: call {} again with the same arguments, which tells \
              the answer or waits on; the operator can answer with `ringfence approvals approve {id}`\n",
-            self.domain
+            self.what, self.call.tool
         );
-        let facts = json!({"success": true, "domain": self.domain, "approved": false, "pending": true});
+        let mut facts = json!({"success": true, "approved": false, "pending": true});
+        facts[self.field] = json!(self.what);
         Reply::Answer(Answer::plain(text, facts))
     }
 
@@ -208,13 +223,13 @@ impl EgressCall<'_> {
         let mut facts = render::decision_facts(decision);
         facts["success"] = json!(true);
         facts["pending"] = json!(false);
-        facts["domain"] = json!(self.domain);
+        facts[self.field] = json!(self.what);
         let hint = if decision.is_approved() {
             ""
         } else {
             "Do without it; asking the same again within a minute is answered the same.\n"
         };
-        let text = format!("{}: {}\n{hint}", self.domain, render::decision_words(decision));
+        let text = format!("{}: {}\n{hint}", self.what, render::decision_words(decision));
         Reply::Answer(Answer::plain(text, facts))
     }
 }

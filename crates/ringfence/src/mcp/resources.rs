@@ -122,6 +122,17 @@ pub(super) fn parse<'a>(uri: &'a str, offer: &Offer) -> Result<Wanted<'a>, Reque
     Ok(Wanted { uri, namespace, what })
 }
 
+/// One of which a resource needs.
+pub(super) fn toolsets_of(uri: &str) -> Vec<Toolset> {
+    let path = uri.split('?').next().unwrap_or(uri);
+    match path {
+        SCHEMAS => vec![Toolset::Data],
+        _ if path.starts_with(SNAPSHOTS) => vec![Toolset::Snapshots],
+        _ if path.starts_with(ARTIFACTS) => vec![Toolset::Observe, Toolset::Execute],
+        _ => vec![Toolset::Observe],
+    }
+}
+
 impl Wanted<'_> {
     /// The artifact of a namespace that this is the address of.
     pub(super) fn artifact_of(&self, own: &Namespace) -> Option<(&str, &str)> {

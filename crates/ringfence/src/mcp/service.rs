@@ -16,6 +16,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MayNotApprove;
 
+/// Stands in the extensions of a request of a protocol session, and is cancelled when that ends.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionEnd(pub(crate) CancellationToken);
+
 pub(super) fn may_approve(context: &RequestContext<RoleServer>) -> bool {
     let parts = context.extensions.get::<Parts>();
     parts.is_none_or(|parts| parts.extensions.get::<MayNotApprove>().is_none())

@@ -17,11 +17,13 @@ impl Call<'_> {
         let language = given.language.unwrap_or(Language::Python);
         let mut wish = SessionRequest::new(language);
         wish.namespace = namespace;
+        wish.backend = given.backend;
         wish.env = given.env.unwrap_or_default();
         wish.secrets = given.secrets.unwrap_or_default();
         let limits = given.resource_limits.unwrap_or_default();
         wish.limits =
             execute_code::limits_of(limits, given.timeout_seconds, given.memory_limit, self.offer())?;
+        wish.limits = self.within_limits(&wish.namespace, wish.limits)?;
         wish.packages = requirements(language, &given.packages.unwrap_or_default())?;
         wish.allowed_domains = AllowedDomains::asked(given.allowed_domains);
         let idle = given.idle_timeout_seconds;

@@ -8,5 +8,11 @@ pub(crate) fn prompts_of_the_reference() -> Vec<Prompt> {
 }
 
 pub(crate) fn tools_of_the_reference() -> Vec<Tool> {
-    tools::list(&offer())
+    let mut offer = offer();
+    offer.toolsets.push(crate::settings::Toolset::Host);
+    tools::list(&offer)
+}
+
+pub(crate) fn offer_of_the_reference() -> super::Offer {
+    offer()
 }

@@ -1,6 +1,6 @@
 //! The tools: a row for each operation with what carries it out.
 
-use super::{Answer, Offer, Refused, call::Call, request_egress::Reply};
+use super::{Answer, Offer, Refused, call::Call, principal_limits, request_egress::Reply};
 use crate::{
     api::{self, Effect, Object, Operation},
     settings::{Namespaces, Toolset},
@@ -73,6 +73,16 @@ rows! {
     VaultList => vault_list,
     VaultDelete => vault_delete,
     RequestEgress => request_egress,
+    HostExec => host_exec,
+    RequestHostAccess => request_host_access,
+    ListHostAccess => list_host_access,
+    HostFileRead => host_file_read,
+    HostFileWrite => host_file_write,
+    HostFileList => host_file_list,
+    HostFileCopy => host_file_copy,
+    WebSearch => web_search,
+    FetchWebpage => fetch_webpage,
+    BrowserFetch => browser_fetch,
 }
 
 /// A tool on offer, or the names of those that are.
@@ -80,6 +90,11 @@ pub(super) fn find(name: &str, offer: &Offer) -> Result<&'static ToolEntry, Vec<
     let offered = || ROWS.iter().filter(|row| is_offered(row, offer));
     let found = offered().find(|row| row.name == name);
     found.ok_or_else(|| offered().map(|row| row.name).collect())
+}
+
+/// Of a tool, whether it is offered or not.
+pub(super) fn toolset_of(name: &str) -> Option<Toolset> {
+    ROWS.iter().find(|row| row.name == name).map(|row| row.toolset)
 }
 
 /// Is its toolset offered; figures of the whole server are not for a caller with namespaces of its own.
@@ -120,8 +135,8 @@ fn hints(effect: Effect) -> ToolAnnotations {
 /// namespace.
 fn fit(input: &mut Map<String, Value>, offer: &Offer) {
     let policy = offer.policy.borrow();
-    let caps = crate::render::in_words(&policy.caps);
-    let usual = crate::render::in_words(&policy.defaults);
+    let of_client = |limits| crate::render::in_words(&principal_limits::lowered(limits, &offer.limits));
+    let (caps, usual) = (of_client(&policy.caps), of_client(&policy.defaults));
     let Some(Value::Object(properties)) = input.get_mut("properties") else {
         return;
     };
@@ -178,6 +193,22 @@ mod tests {
         crate::golden::compare("tools-list.json", &text);
     }
 
+    /// The tools of the host, which are not offered unless the operator says so.
+    fn of_host() -> Offer {
+        Offer {
+            toolsets: vec![Toolset::Host],
+            ..offer()
+        }
+    }
+
+    #[test]
+    fn the_list_of_tools_of_the_host_is_golden_and_cheap() {
+        let text = serde_json::to_string_pretty(&list(&of_host())).unwrap() + "\n";
+        crate::golden::compare("tools-list-host.json", &text);
+        let (_, read) = sizes(&of_host());
+        assert!(read <= 3_000, "{read} bytes for a model");
+    }
+
     /// What clients carry, and what of it a model reads: names, descriptions and inputs.
     fn sizes(offer: &Offer) -> (usize, usize) {
         let tools = list(offer);
@@ -195,7 +226,7 @@ mod tests {
     fn tools_are_cheap_to_carry() {
         let (all, read) = sizes(&offer());
         assert!(
-            all <= 30_000 && read <= 14_000,
+            all <= 32_500 && read <= 14_900,
             "{all} bytes, {read} of them for a model"
         );
         let execute = Offer {
@@ -249,7 +280,7 @@ mod tests {
             "maximum",
             "anyOf",
         ];
-        for tool in list(&offer()) {
+        for tool in list(&offer()).into_iter().chain(list(&of_host())) {
             let schema = json!(tool.input_schema);
             assert_eq!(schema["additionalProperties"], json!(false), "{}", tool.name);
             each(&schema, &tool.name, &mut |schema, at| {
@@ -289,7 +320,7 @@ mod tests {
 
     #[test]
     fn every_tool_is_described_and_hinted() {
-        for tool in list(&offer()) {
+        for tool in list(&offer()).into_iter().chain(list(&of_host())) {
             let about = tool.description.as_deref().unwrap();
             assert!(
                 about.len() >= 40 && about.ends_with('.'),
@@ -297,7 +328,15 @@ mod tests {
                 tool.name
             );
             let hints = tool.annotations.as_ref().unwrap();
-            let reaches = ["install_package", "request_egress"].contains(&tool.name.as_ref());
+            let reaches = [
+                "install_package",
+                "request_egress",
+                "request_host_access",
+                "web_search",
+                "fetch_webpage",
+                "browser_fetch",
+            ];
+            let reaches = reaches.contains(&tool.name.as_ref());
             assert_eq!(hints.open_world_hint, Some(reaches), "{}", tool.name);
         }
     }

@@ -8,8 +8,8 @@ enum Effect {
     Sets(&'static str),
     /// The same, but for the documented default of the server that is replaced, which stands for this; none: for ours.
     SetsBut(&'static str, &'static str, Option<&'static str>),
-    /// It says how something looks that is off here, as it is there by default.
-    Unused,
+    /// It sets this setting to true or false.
+    Turns(&'static str),
     /// It sets this setting, in MiB, from a size ("256m").
     SetsMebibytes(&'static str),
     /// It says whether callers may choose this profile; the second: why they may not be offered it, where that is so.
@@ -20,8 +20,6 @@ enum Effect {
     Fixed(&'static [&'static str], &'static str),
     /// A secret, which is read apart from the settings.
     Token,
-    /// No value of it is true in this version.
-    Refused(&'static str),
 }
 
 const OFF: &[&str] = &["off", "false", "no", "none", "0", "disabled", "deny"];
@@ -29,7 +27,7 @@ const ON: &[&str] = &["on", "true", "yes", "1", "enabled"];
 
 /// Every alias, in the order of the contract.
 const ALIASES: &[(&str, Effect)] = {
-    use Effect::{Fixed, Imports, Offers, Refused, Sets, SetsBut, SetsMebibytes, Token, Unused};
+    use Effect::{Fixed, Imports, Offers, Sets, SetsBut, SetsMebibytes, Token, Turns};
     &[
         (
             "SANDBOXMCP_BACKEND",
@@ -51,14 +49,8 @@ const ALIASES: &[(&str, Effect)] = {
             "SANDBOXMCP_SQLITE_PATH",
             SetsBut("audit.path", "sandboxmcp.db", None),
         ),
-        (
-            "SANDBOXMCP_HOST_ACCESS",
-            Fixed(OFF, "there is no host access in this version"),
-        ),
-        (
-            "SANDBOXMCP_IMAGE",
-            Refused("there is no container backend in this version"),
-        ),
+        ("SANDBOXMCP_HOST_ACCESS", Turns("host.enabled")),
+        ("SANDBOXMCP_IMAGE", Sets("containers.image_python")),
         ("SANDBOX_TIMEOUT", Sets("limits.timeout_seconds")),
         ("SANDBOX_MAX_OUTPUT_SIZE", Sets("limits.output_bytes")),
         (
@@ -73,11 +65,8 @@ const ALIASES: &[(&str, Effect)] = {
         ("SANDBOX_ENABLE_FILESYSTEM", Offers(Profile::Filesystem, None)),
         ("SANDBOX_ENABLE_DATA_SCIENCE", Offers(Profile::DataScience, None)),
         ("SANDBOX_ALLOWED_IMPORTS", Imports),
-        (
-            "SANDBOX_ENABLE_CONTAINER_MODE",
-            Fixed(OFF, "there is no container backend in this version"),
-        ),
-        ("SANDBOX_CONTAINER_IMAGE", Unused),
+        ("SANDBOX_ENABLE_CONTAINER_MODE", Turns("containers.enabled")),
+        ("SANDBOX_CONTAINER_IMAGE", Sets("containers.image_python")),
         ("SANDBOX_DEFAULT_MEMORY_LIMIT", SetsMebibytes("limits.ram_mb")),
         ("SANDBOX_API_TOKEN", Token),
     ]
@@ -143,7 +132,9 @@ pub(crate) fn meaning(name: &str, text: &str) -> Result<Meaning, Reason> {
             Ok(instead.map_or(Meaning::Nothing, |text| Meaning::Sets(path, text.to_owned())))
         }
         Effect::Sets(path) | Effect::SetsBut(path, ..) => Ok(Meaning::Sets(path, text.to_owned())),
-        Effect::Unused | Effect::Token => Ok(Meaning::Nothing),
+        Effect::Token => Ok(Meaning::Nothing),
+        Effect::Turns(path) if is(OFF) => Ok(Meaning::Sets(path, "false".to_owned())),
+        Effect::Turns(path) if is(ON) => Ok(Meaning::Sets(path, "true".to_owned())),
         Effect::SetsMebibytes(path) => {
             let bytes = parse_size(text).map_err(|why| refused(&why))?;
             Ok(Meaning::Sets(path, bytes.div_ceil(MEBIBYTE).to_string()))
@@ -153,7 +144,7 @@ pub(crate) fn meaning(name: &str, text: &str) -> Result<Meaning, Reason> {
         Effect::Offers(profile, _) if is(OFF) => Ok(Meaning::Offers(*profile, Offered::No)),
         Effect::Offers(profile, None) if is(ON) => Ok(Meaning::Offers(*profile, Offered::Yes)),
         Effect::Offers(_, Some(why)) if is(ON) => Err(refused(why)),
-        Effect::Offers(..) => Err(Reason {
+        Effect::Turns(_) | Effect::Offers(..) => Err(Reason {
             hint: format!("Set it to one of {}, {}.", ON.join(", "), OFF.join(", ")),
             ..refused("it says neither yes nor no")
         }),
@@ -162,7 +153,6 @@ pub(crate) fn meaning(name: &str, text: &str) -> Result<Meaning, Reason> {
             let hint = format!("Unset it, or set it to what is so: {}.", values.join(", "));
             Err(Reason { hint, ..refused(why) })
         }
-        Effect::Refused(why) => Err(refused(why)),
     }
 }
 

@@ -1,8 +1,8 @@
-//! The words of `egress.*`.
+//! The words of `egress.*` and `web.*`.
 
 use super::words::{Listed, SettingValue, choice};
 use ringfence_engine::{
-    EgressRule, HostRule, HostRuleError, IndexHost, PlaceError, SecretBinding, SecretRule,
+    EgressRule, HostRule, HostRuleError, IndexHost, PlaceError, SearchProvider, SecretBinding, SecretRule,
 };
 use ringfence_types::Namespace;
 use serde_json::{Value, json};
@@ -164,6 +164,23 @@ impl Listed for IndexHost {
     const SEPARATOR: char = ';';
 }
 
+/// `searxng=https://search.example.com/`, `brave key BRAVE_KEY`, `duckduckgo`.
+impl SettingValue for SearchProvider {
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse()
+    }
+    fn json(&self) -> Value {
+        json!(self.to_string())
+    }
+    fn schema() -> Value {
+        rule_schema()
+    }
+}
+
+impl Listed for SearchProvider {
+    const SEPARATOR: char = ';';
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,6 +211,33 @@ mod tests {
             assert!(EgressRule::read(text).is_err(), "{text}");
         }
         assert_eq!(EgressRule::read("a=b.test").unwrap().json(), json!("a=b.test"));
+    }
+
+    #[test]
+    fn a_provider_has_a_url_and_a_key_where_it_needs_them() {
+        let check = |text: &str, expect: &str| {
+            let read = SearchProvider::read(text).unwrap();
+            assert_eq!(read.json(), json!(expect), "{text}");
+            assert_eq!(SearchProvider::read(expect).unwrap(), read);
+        };
+        check("duckduckgo", "duckduckgo");
+        check("brave key BRAVE_KEY", "brave key BRAVE_KEY");
+        check("searxng=http://127.0.0.1:8888", "searxng=http://127.0.0.1:8888/");
+        check(
+            "tavily=https://proxy.test/ key T",
+            "tavily=https://proxy.test/ key T",
+        );
+        for text in [
+            "",
+            "google",
+            "searxng",
+            "brave",
+            "duckduckgo key X",
+            "searxng=file:///x",
+            "mojeek=http://u:p@x/ key K",
+        ] {
+            assert!(SearchProvider::read(text).is_err(), "{text}");
+        }
     }
 
     #[test]

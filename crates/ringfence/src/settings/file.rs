@@ -185,7 +185,11 @@ mod tests {
             assert_eq!(error.line, Some(line), "{text}: {error}");
             assert!(error.message.contains(part), "{text}: {error}");
         };
-        check("floor: none\n", 1, "`floor`: `none` is not one of full, landlock");
+        check(
+            "floor: none\n",
+            1,
+            "`floor`: `none` is not one of full, gvisor, container, landlock",
+        );
         check("floor: [full]\n", 1, "`floor` is text, not `[full]`");
         check("\nlimits:\n  ram_mb: 0\n", 3, "`ram_mb`: 0 is outside 16");
         check("limits: 5\n", 1, "`limits` is a mapping, not `5`");
@@ -223,7 +227,7 @@ mod tests {
             "`enabled` is true or false, not `3`",
         );
         check("default_backend: process\n", 1, "It is called `backend`");
-        check("toolsets: [web]\n", 1, "`web` is not one of execute, sessions");
+        check("toolsets: [wub]\n", 1, "`wub` is not one of execute, sessions");
         check("state_dir: here\n", 1, "relative");
         check("floor: full\nfloor: landlock\n", 2, "floor");
     }

@@ -8,7 +8,7 @@ use super::{
 };
 use ringfence_store::vault::SecretValue;
 use ringfence_types::RequestError;
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 /// What `ringfence serve --transport http` is told.
 #[derive(Clone, Debug)]
@@ -28,6 +28,33 @@ pub(crate) struct HttpSettings {
     pub(crate) oauth: Option<OAuthSettings>,
     /// SANDBOX_API_TOKEN.
     pub(crate) api_token: Option<Arc<SecretValue>>,
+    /// A file that has it instead.
+    pub(crate) token_file: Option<PathBuf>,
+    /// Whether clients of revision 2024-11-05 are served, too.
+    pub(crate) has_sse: bool,
+}
+
+impl HttpSettings {
+    /// Of a server at this address whose tools are a test's: the usual values, and what a test needs to be quick.
+    pub(crate) fn of_fixtures(address: SocketAddr) -> Self {
+        Self {
+            listen: HttpListen::Tcp(address),
+            activated: 0,
+            authentication: HttpAuthentication::Auto,
+            allowed_hosts: Vec::new(),
+            body_bytes_max: 32 << 20,
+            connections_max: 1024,
+            idle: Duration::from_secs(120),
+            sessions_max: 64,
+            session_idle: Duration::from_secs(1800),
+            drain: Duration::from_secs(1),
+            tls: None,
+            oauth: None,
+            api_token: None,
+            token_file: None,
+            has_sse: true,
+        }
+    }
 }
 
 pub(super) fn meaning(environment: &Environment, settings: &Effective) -> Result<HttpSettings, RequestError> {
@@ -59,6 +86,8 @@ pub(super) fn meaning(environment: &Environment, settings: &Effective) -> Result
         tls: tls(environment, settings)?,
         oauth: oauth(settings)?,
         api_token: environment.api_token()?,
+        token_file: path(environment, &settings.http_token_file)?,
+        has_sse: false,
     })
 }
 
@@ -79,12 +108,16 @@ pub(crate) struct OAuthSettings {
     pub(crate) principals: Vec<ClaimRule>,
 }
 
-fn tls(environment: &Environment, settings: &Effective) -> Result<Option<TlsFiles>, RequestError> {
-    let path = |setting: &Setting<PathOrOff>| match &setting.0 {
+fn path(environment: &Environment, setting: &Setting<PathOrOff>) -> Result<Option<PathBuf>, RequestError> {
+    match &setting.0 {
         Some(path) => expand(environment, path, &setting.origin).map(Some),
         None => Ok(None),
-    };
-    match (path(&settings.http_tls_cert)?, path(&settings.http_tls_key)?) {
+    }
+}
+
+fn tls(environment: &Environment, settings: &Effective) -> Result<Option<TlsFiles>, RequestError> {
+    let of = |setting| path(environment, setting);
+    match (of(&settings.http_tls_cert)?, of(&settings.http_tls_key)?) {
         (Some(cert), Some(key)) => Ok(Some(TlsFiles { cert, key })),
         (None, None) => Ok(None),
         _ => Err(refusal(

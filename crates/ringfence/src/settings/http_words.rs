@@ -1,10 +1,11 @@
 //! The values of settings about the HTTP server.
 
 use super::words::{HostPath, Listed, SettingValue, Toolset, choice};
+use crate::time::{self, DETACH_SECONDS_MAX};
 use hyper::Uri;
-use ringfence_types::Namespace;
+use ringfence_types::{LimitsRequest, Namespace};
 use serde_json::{Value, json};
-use std::{fmt, net::SocketAddr, path::PathBuf};
+use std::{fmt, net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
 /// The longest path of a socket (unix(7)).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -134,8 +135,8 @@ impl SettingValue for HttpUrl {
     }
 }
 
-/// Whose an access token is: `CLAIM=VALUE: NAME NAMESPACE,... [TOOLSET,...]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Whose an access token is: `CLAIM=VALUE: NAME NAMESPACE,... [TOOLSET,...] [LIMIT=NUMBER ...]`.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ClaimRule {
     pub(crate) claim: String,
     /// None: any.
@@ -146,6 +147,73 @@ pub(crate) struct ClaimRule {
     pub(crate) namespaces: Option<Vec<String>>,
     /// Empty: those of the server.
     pub(crate) toolsets: Vec<Toolset>,
+    pub(crate) rate_per_minute: Option<NonZeroU32>,
+    pub(crate) detach_after_ms: Option<u64>,
+    pub(crate) limits: LimitsRequest,
+}
+
+/// The limits of a rule, as they are written and read.
+const LIMITS: [&str; 8] = [
+    "rate",
+    "detach_after",
+    "ram_mb",
+    "cpus",
+    "timeout",
+    "processes",
+    "output_bytes",
+    "disk_mb",
+];
+
+impl ClaimRule {
+    /// False: it is no limit, or no number.
+    fn limit(&mut self, name: &str, text: &str) -> bool {
+        let whole = text.parse::<u64>().ok();
+        let seconds = text.parse::<f64>().ok();
+        let detach_after =
+            seconds.and_then(|seconds| time::milliseconds_or_none(seconds, DETACH_SECONDS_MAX));
+        let timeout = seconds.and_then(|seconds| time::milliseconds(seconds, 1e9));
+        let of_32_bits = whole.and_then(|whole| u32::try_from(whole).ok());
+        let limits = &mut self.limits;
+        match name {
+            "rate" => put(&mut self.rate_per_minute, of_32_bits.and_then(NonZeroU32::new)),
+            "detach_after" => put(&mut self.detach_after_ms, detach_after),
+            "ram_mb" => put(&mut limits.max_ram_mb, whole),
+            "cpus" => put(
+                &mut limits.max_cpu_cores,
+                text.parse()
+                    .ok()
+                    .filter(|cores: &f64| cores.is_finite() && *cores > 0.0),
+            ),
+            "timeout" => put(&mut limits.timeout_ms, timeout),
+            "processes" => put(&mut limits.max_processes, of_32_bits),
+            "output_bytes" => put(&mut limits.max_output_bytes, whole),
+            "disk_mb" => put(&mut limits.max_disk_mb, whole),
+            _ => false,
+        }
+    }
+
+    fn limit_text(&self, name: &str) -> Option<String> {
+        let whole = |limit: Option<u64>| limit.map(|limit| limit.to_string());
+        let seconds = |ms: Option<u64>| ms.map(|ms| Duration::from_millis(ms).as_secs_f64().to_string());
+        let limits = &self.limits;
+        match name {
+            "rate" => whole(self.rate_per_minute.map(|rate| rate.get().into())),
+            "detach_after" => seconds(self.detach_after_ms),
+            "ram_mb" => whole(limits.max_ram_mb),
+            "cpus" => limits.max_cpu_cores.map(|cores| cores.to_string()),
+            "timeout" => seconds(limits.timeout_ms),
+            "processes" => whole(limits.max_processes.map(u64::from)),
+            "output_bytes" => whole(limits.max_output_bytes),
+            _ => whole(limits.max_disk_mb),
+        }
+    }
+}
+
+/// Once.
+fn put<T>(place: &mut Option<T>, value: Option<T>) -> bool {
+    let is_good = place.is_none() && value.is_some();
+    *place = value;
+    is_good
 }
 
 const ANY: &str = "*";
@@ -155,31 +223,47 @@ impl SettingValue for ClaimRule {
     fn read(text: &str) -> Result<Self, String> {
         let refused = || {
             format!(
-                "`{text}` is not CLAIM=VALUE: NAME NAMESPACE,... [TOOLSET,...]; VALUE may be `*` and a name `{{}}`"
+                "`{text}` is not CLAIM=VALUE: NAME NAMESPACE,... [TOOLSET,...] [LIMIT=NUMBER ...]; VALUE may be `*`, a \
+                 name `{{}}`, and LIMIT one of {}",
+                LIMITS.join(", ")
             )
         };
         let (condition, meant) = text.split_once(": ").ok_or_else(refused)?;
         let (claim, value) = condition.trim().split_once('=').ok_or_else(refused)?;
         let mut words = meant.split_whitespace();
         let (name, namespaces) = words.next().zip(words.next()).ok_or_else(refused)?;
-        let toolsets = words
+        let (limits, others): (Vec<&str>, Vec<&str>) = words.partition(|word| word.contains('='));
+        let mut others = others.into_iter();
+        let toolsets = others
             .next()
             .map(|names| names.split(',').map(Toolset::read).collect());
         let is_name = |name: &str| Namespace::try_from(name.replace(CLAIMED, "x")).is_ok();
         let namespaces: Option<Vec<String>> =
             (namespaces != ANY).then(|| namespaces.split(',').map(str::to_owned).collect());
         let names = namespaces.iter().flatten().map(String::as_str);
-        let are_good = is_name(name) && names.into_iter().all(is_name) && words.next().is_none();
+        let are_good = is_name(name) && names.into_iter().all(is_name) && others.next().is_none();
         if !are_good || claim.is_empty() || value.is_empty() {
             return Err(refused());
         }
-        Ok(Self {
+        let mut rule = Self {
             claim: claim.to_owned(),
             value: (value != ANY).then(|| value.to_owned()),
             name: name.to_owned(),
             namespaces,
             toolsets: toolsets.transpose()?.unwrap_or_default(),
-        })
+            rate_per_minute: None,
+            detach_after_ms: None,
+            limits: LimitsRequest::default(),
+        };
+        let read = |limit: &&str| {
+            limit
+                .split_once('=')
+                .is_some_and(|(name, text)| rule.limit(name, text))
+        };
+        match limits.iter().all(read) {
+            true => Ok(rule),
+            false => Err(refused()),
+        }
     }
     fn json(&self) -> Value {
         let value = self.value.as_deref().unwrap_or(ANY);
@@ -192,8 +276,14 @@ impl SettingValue for ClaimRule {
             .iter()
             .filter_map(|one| Some(one.json().as_str()?.to_owned()));
         let toolsets = toolsets.collect::<Vec<_>>().join(",");
-        let text = format!("{}={value}: {} {namespaces} {toolsets}", self.claim, self.name);
-        json!(text.trim_end())
+        let mut text = format!("{}={value}: {} {namespaces} {toolsets}", self.claim, self.name);
+        text.truncate(text.trim_end().len());
+        for name in LIMITS {
+            if let Some(limit) = self.limit_text(name) {
+                text += &format!(" {name}={limit}");
+            }
+        }
+        json!(text)
     }
     fn schema() -> Value {
         json!({"type": "string"})
@@ -265,6 +355,8 @@ mod tests {
             "tenant=*: {} {}",
             "sub=a=b: a team-a,shared execute,sessions",
             "client_id=x: x *",
+            "client_id=x: x * rate=600 detach_after=0 ram_mb=256 cpus=0.5 timeout=1.5 processes=8",
+            "tenant=*: {} {} execute output_bytes=1000 disk_mb=64",
         ] {
             assert_eq!(
                 ClaimRule::read(text).map(|rule| rule.json()),
@@ -281,6 +373,16 @@ mod tests {
             "a=: b c",
             "a=b: c d exekute",
             "a=b: c d execute e",
+            "a=b: c d rate=0",
+            "a=b: c d rate=1 rate=1",
+            "a=b: c d speed=1",
+            "a=b: c d cpus=-1",
+            "a=b: c d cpus=nan",
+            "a=b: c d timeout=x",
+            "a=b: c d timeout=0.0004",
+            "a=b: c d detach_after=0.0004",
+            "a=b: c d detach_after=86401",
+            "a=b: c d detach_after=nan",
         ] {
             assert!(ClaimRule::read(text).is_err(), "{text}");
         }

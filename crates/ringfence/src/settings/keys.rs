@@ -8,13 +8,13 @@ use super::{
     record_words::{AuditStore, Endpoint, Listen, NamespacePriority, PackagePattern, VaultKey, VaultStore},
     shares::Shares,
     words::{
-        BackendName, Cores, HostPath, List, Location, LogLevel, ModuleName, OnHangUp, Seconds,
-        SecondsOrNever, SettingValue, Toolset, Typed, WholeNumber,
+        Cores, HostPath, ImageName, List, Location, LogLevel, ModuleName, OnHangUp, Seconds, SecondsOrNever,
+        SettingValue, Toolset, Typed, WholeNumber,
     },
 };
-use ringfence_engine::{EgressRule, IndexHost, OnFailure, SecretBinding, SecretRule};
+use ringfence_engine::{EgressRule, IndexHost, OnFailure, SearchProvider, SecretBinding, SecretRule};
 use ringfence_store::audit::Durability;
-use ringfence_types::{ModuleName as PythonModule, Profile, Tier};
+use ringfence_types::{Backend, ModuleName as PythonModule, Profile, Tier};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_saphyr::Spanned;
@@ -247,9 +247,27 @@ macro_rules! keys {
 
 keys! {
     {
-        backend: BackendName, Some("native"), "What makes the sandboxes.";
+        backend: Backend, Some("native"),
+            "What makes the sandbox of a run that names none: `native`, a container engine (`docker`), or the engine with gVisor (`gvisor`).";
         floor: Tier, Some("full"),
-            "Minimum isolation of every run; without it nothing runs. `landlock` gives up namespaces, the private root and the empty network.";
+            "Minimum isolation of every run; without it nothing runs. From strong to weak: `full`; `gvisor` and `container` let those backends be used; `landlock` gives up namespaces, the private root and the empty network.";
+    }
+    containers {
+        containers_enabled enabled: bool, Some("false"),
+            "May a caller name a `backend`, or set `use_container`; each still has to meet the floor.";
+        containers_socket socket: HostPath, Some("/var/run/docker.sock"),
+            "The socket of the container engine, Docker's or Podman's, on this host.";
+        containers_image_python image_python: ImageName, Some("python:3.11-slim"),
+            "Image in which Python runs; it has `python3`.";
+        containers_image_node image_node: ImageName, Some("node:20-slim"),
+            "Image in which JavaScript and TypeScript run; it has `node`.";
+        containers_image_shell image_shell: ImageName, Some("ubuntu:22.04"),
+            "Image in which shell scripts run; it has `bash`.";
+        containers_pull pull: bool, Some("true"), "Fetch an image that the engine does not have.";
+        containers_require_digest require_digest: bool, Some("false"),
+            "Refuse images that are not pinned, as NAME@sha256:DIGEST or as sha256:ID.";
+        containers_gvisor_runtime gvisor_runtime: ModuleName, Some("runsc"),
+            "The engine's name for gVisor, as its daemon.json has it.";
     }
     limits {
         limits_ram_mb ram_mb: Memory, Some("512"), "Default memory of a run, in MiB.";
@@ -327,6 +345,18 @@ keys! {
         egress_connection_seconds connection_seconds: Seconds, Some("3600"), "Maximum lifetime of a connection.";
         egress_idle_seconds idle_seconds: Seconds, Some("300"),
             "A connection without traffic for so long is closed.";
+    }
+    web {
+        web_allow allow: List<EgressRule>, Some(r#"["*"]"#),
+            "Hosts that the web tools may reach, in the words of `egress.allow`; `*`: every public one. What a person approves comes in addition.";
+        web_robots robots: bool, Some("true"), "Is robots.txt obeyed by `fetch_webpage`.";
+        web_timeout_seconds timeout_seconds: Seconds, Some("30"),
+            "The longest that fetching one page takes, with its redirects.";
+        web_max_mb max_mb: BodySize, Some("10"), "The most that is read of one page, as it is sent, in MiB.";
+        web_search search: List<SearchProvider>, Some(r#"["duckduckgo"]"#),
+            "Search providers, in the order in which they are asked: `searxng=URL`, `brave key NAME`, `tavily key NAME`, `mojeek key NAME`, `duckduckgo`; NAME is a secret in the vault, which `vault.allow` gives. In the variable separated by semicolons.";
+        web_browser browser: Location, Some("auto"),
+            "Chromium; `auto`: the first of chromium-headless-shell and chromium on PATH.";
     }
     warm {
         warm_ready ready: Ready, Some("2"),
@@ -446,6 +476,8 @@ keys! {
             "Where `serve --transport http` listens: ADDRESS:PORT or unix:PATH.";
         http_authentication authentication: HttpAuthentication, Some("auto"),
             "Who needs a token: with `auto` everyone as soon as there is one (`ringfence token create`, SANDBOX_API_TOKEN), and before that only this host is listened to; with `required` everyone.";
+        http_token_file token_file: PathOrOff, Some("off"),
+            "File with a token that may use everything, as SANDBOX_API_TOKEN has it: a secret of a container.";
         http_allowed_hosts allowed_hosts: List<HostName>, Some("[]"),
             "Names, as HOST or HOST:PORT, by which clients may call this server beside localhost, 127.0.0.1 and [::1]: what stands in their Host header, and in a browser's Origin.";
         http_tls_cert tls_cert: PathOrOff, Some("off"),
@@ -456,7 +488,7 @@ keys! {
         http_oauth_issuer oauth_issuer: HttpUrl, Some("off"), "Issuer of OAuth access tokens, as their `iss` says.";
         http_oauth_jwks_url oauth_jwks_url: HttpUrl, Some("off"), "Where the issuer's keys are (JWKS).";
         http_oauth_principals oauth_principals: List<ClaimRule>, Some("[]"),
-            "Principals of access tokens, the first that matches: CLAIM=VALUE: NAME NAMESPACE,... [TOOLSET,...]. VALUE may be `*`, and `{}` stands for the claim's value. In the variable separated by semicolons.";
+            "Principals of access tokens, the first that matches: CLAIM=VALUE: NAME NAMESPACE,... [TOOLSET,...] [LIMIT=NUMBER ...]. VALUE may be `*`, `{}` stands for the claim's value, and LIMIT is rate, detach_after, ram_mb, cpus, timeout, processes, output_bytes or disk_mb. In the variable separated by semicolons.";
         http_body_mb body_mb: BodySize, Some("32"), "Maximum body of a request, in MiB.";
         http_connections connections: Connections, Some("1024"), "Maximum open connections.";
         http_idle_seconds idle_seconds: WholeSeconds, Some("120"),
@@ -467,6 +499,12 @@ keys! {
             "A protocol session without a request or an open stream for so long ends.";
         http_drain_seconds drain_seconds: GraceSeconds, Some("20"),
             "After SIGTERM running calls have so long to end; new ones are refused with `busy`.";
+    }
+    host {
+        host_enabled enabled: bool, Some("false"),
+            "May callers run commands and use files of this host, by rules (toolset `host`).";
+        host_rules rules: Location, Some("auto"),
+            "File with rules, beside those that Ringfence brings along (docs/host.md); `auto`: those alone.";
     }
     namespaces {
         namespaces_caller_chooses caller_chooses: bool, Some("true"),
@@ -503,8 +541,9 @@ mod tests {
                     "workspaces" => "x=/x:ro",
                     "packages.allow" => "a*",
                     "packages.hosts" => "auto;a.test",
-                    "egress.allow" | "egress.private" => "example.com;*.example.com",
+                    "egress.allow" | "egress.private" | "web.allow" => "example.com;*.example.com",
                     "egress.secrets" => "a/K=api.example.com header x-key: Key {};a/*=b.test query key",
+                    "web.search" => "duckduckgo;searxng=https://search.example.com/;brave key K",
                     "egress.resolvers" => "9.9.9.9,127.0.0.1:5353",
                     "check.allowed_imports" => "math,os.path",
                     "check.known_imports" => "np=import numpy as np",

@@ -3,8 +3,9 @@
 use super::{
     Environment, Setting, checks,
     egress_words::OnDeniedWord,
-    expand,
+    expand, host,
     keys::{Days, Effective},
+    location,
     record_words::{AuditStore, NamespacePriority, PackagePattern, VaultKey, VaultStore},
     refusal,
     shares::{Share, Shares},
@@ -12,9 +13,10 @@ use super::{
     words::{List, Location, ModuleName, SettingValue},
 };
 use ringfence_engine::{
-    ApprovalSettings, AuditSettings, DiskPolicy, EgressLimits, EgressPolicy, EgressSettings, EngineSettings,
-    ListedWorkspace, OnDenied, PackagePolicy, PackageSettings, Personal, PolicySettings, QueueSettings, Rate,
-    RecordSettings, ResultSettings, RuntimeSettings, SessionSettings, WarmSettings,
+    ApprovalSettings, AuditSettings, BackendPolicy, BackendSettings, DiskPolicy, EgressLimits, EgressPolicy,
+    EgressSettings, EngineSettings, Images, ListedWorkspace, OnDenied, PackagePolicy, PackageSettings,
+    Personal, PolicySettings, QueueSettings, Rate, RecordSettings, ResultSettings, RuntimeSettings,
+    SessionSettings, WarmSettings, WebSettings,
 };
 use ringfence_store::{
     artifacts::Retention,
@@ -23,7 +25,7 @@ use ringfence_store::{
     snapshots::SnapshotLimits,
     vault::{FileKey, VaultSettings},
 };
-use ringfence_types::{Limits, RequestError, WorkspaceMode, WorkspaceName};
+use ringfence_types::{Backend, Limits, RequestError, Tier, WorkspaceMode, WorkspaceName};
 use std::{
     io,
     num::NonZeroU32,
@@ -47,16 +49,17 @@ pub(super) fn engine(
     settings: &Effective,
     file: Option<&Path>,
 ) -> Result<(EngineSettings, Option<String>), RequestError> {
-    let at = |setting: &Setting<Location>| at(environment, setting);
+    let at = |setting: &Setting<Location>| location(environment, setting);
     let mounts = &settings.runtimes_mounts;
     let mounts = mounts
         .iter()
         .map(|path| expand(environment, path, &mounts.origin));
     let (state_dir, warning) = state::of(environment, settings)?;
     let engine = EngineSettings {
+        host: host::rules(environment, settings)?,
         helper: PathBuf::from(crate::executable::SELF),
         guarded: trust::guarded(environment, file),
-        tier: settings.floor.value,
+        tier: settings.floor.value.native(),
         record: record(environment, settings, &state_dir)?,
         state_dir,
         packages: PackageSettings {
@@ -67,6 +70,14 @@ pub(super) fn engine(
             },
         },
         egress: egress(settings, at(&settings.egress_ca_file)?),
+        web: WebSettings {
+            robots: settings.web_robots.value,
+            timeout: settings.web_timeout_seconds.duration(),
+            bytes_max: usize::try_from(settings.web_max_mb.bytes()).unwrap_or(usize::MAX),
+            search: settings.web_search.to_vec(),
+            browser: at(&settings.web_browser)?,
+        },
+        backends: backends(environment, settings)?,
         policy: policy(environment, settings)?,
         queue: queue(settings),
         runtimes: RuntimeSettings {
@@ -99,10 +110,34 @@ pub(super) fn engine(
     Ok((engine, warning))
 }
 
-fn at(environment: &Environment, setting: &Setting<Location>) -> Result<Option<PathBuf>, RequestError> {
-    match &setting.value {
-        Location::Usual => Ok(None),
-        Location::At(path) => expand(environment, path, &setting.origin).map(Some),
+fn backends(environment: &Environment, settings: &Effective) -> Result<BackendSettings, RequestError> {
+    let socket = &settings.containers_socket;
+    Ok(BackendSettings {
+        policy: backend_policy(settings),
+        socket: expand(environment, &socket.value, &socket.origin)?,
+        gvisor: settings.containers_gvisor_runtime.as_str().to_owned(),
+        images: Images {
+            python: settings.containers_image_python.as_str().to_owned(),
+            node: settings.containers_image_node.as_str().to_owned(),
+            shell: settings.containers_image_shell.as_str().to_owned(),
+        },
+        pull: settings.containers_pull.value,
+        require_digest: settings.containers_require_digest.value,
+    })
+}
+
+/// The default is always allowed; the others where callers may choose.
+fn backend_policy(settings: &Effective) -> BackendPolicy {
+    let default = settings.backend.value;
+    let chosen = settings.containers_enabled.value;
+    let allowed = Backend::ALL
+        .into_iter()
+        .filter(|backend| chosen || *backend == default);
+    BackendPolicy {
+        default,
+        allowed: allowed.collect(),
+        floor: settings.floor.value,
+        native: settings.floor.value.native(),
     }
 }
 
@@ -177,7 +212,7 @@ fn record(
 ) -> Result<RecordSettings, RequestError> {
     let directory = state_dir.join(RECORD);
     let usual = |setting: &Setting<Location>, name: &str| {
-        Ok(at(environment, setting)?.unwrap_or_else(|| directory.join(name)))
+        Ok(location(environment, setting)?.unwrap_or_else(|| directory.join(name)))
     };
     let place = match settings.audit_store.value {
         AuditStore::Sqlite => Storage::File(usual(&settings.audit_path, "audit.db")?),
@@ -276,6 +311,10 @@ fn policy(environment: &Environment, settings: &Effective) -> Result<PolicySetti
         caps_disk_mb
     );
     let patterns = settings.packages_allow.iter();
+    let on_denied = match settings.egress_on_denied.value {
+        OnDeniedWord::Deny => OnDenied::Deny,
+        OnDeniedWord::Ask => OnDenied::Ask(settings.egress_ask_seconds.of_seconds(1)),
+    };
     Ok(PolicySettings {
         defaults,
         caps,
@@ -283,14 +322,19 @@ fn policy(environment: &Environment, settings: &Effective) -> Result<PolicySetti
         workspaces: workspaces(environment, &settings.workspaces)?,
         check: checks::check(environment, settings)?,
         egress: EgressPolicy {
-            tier: settings.floor.value,
+            tier: settings.floor.value.native(),
             allow: settings.egress_allow.to_vec(),
             secrets: settings.egress_secrets.to_vec(),
-            on_denied: match settings.egress_on_denied.value {
-                OnDeniedWord::Deny => OnDenied::Deny,
-                OnDeniedWord::Ask => OnDenied::Ask(settings.egress_ask_seconds.of_seconds(1)),
-            },
+            on_denied,
         },
+        web: EgressPolicy {
+            // The server dials itself, and a browser is made only where there is a network namespace for it.
+            tier: Tier::Full,
+            allow: settings.web_allow.to_vec(),
+            secrets: Vec::new(),
+            on_denied,
+        },
+        backends: backend_policy(settings),
         disk: DiskPolicy {
             total: settings.disk_total_mb.bytes(),
             of_namespace: settings.disk_namespace_mb.bytes(),

@@ -8,6 +8,7 @@ mod checks;
 mod egress_words;
 mod environment;
 mod file;
+mod host;
 mod http;
 mod http_words;
 pub(crate) mod keys;
@@ -43,7 +44,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
-use words::{Cores, HostPath};
+use words::{Cores, HostPath, Location};
 
 #[derive(Debug)]
 pub(crate) struct Flags {
@@ -137,7 +138,7 @@ pub(crate) fn load(environment: &Environment, flags: Flags) -> Result<Config, Re
         engine,
         calls: Calls::of(&effective)?,
         floor: effective.floor.value,
-        toolsets: effective.toolsets.to_vec(),
+        toolsets: host::toolsets(&effective)?,
         namespaces: match effective.namespaces_caller_chooses.value {
             true => Namespaces::CallerChooses,
             false => Namespaces::Fixed,
@@ -214,6 +215,14 @@ fn within_caps(mut settings: Effective) -> Result<Effective, RequestError> {
     bound!("output_bytes", limits_output_bytes, caps_output_bytes);
     bound!("disk_mb", limits_disk_mb, caps_disk_mb);
     Ok(settings)
+}
+
+/// Where it is that the operator has named; none: in its usual place.
+fn location(environment: &Environment, setting: &Setting<Location>) -> Result<Option<PathBuf>, RequestError> {
+    match &setting.value {
+        Location::Usual => Ok(None),
+        Location::At(path) => expand(environment, path, &setting.origin).map(Some),
+    }
 }
 
 fn expand(environment: &Environment, path: &HostPath, origin: &Origin) -> Result<PathBuf, RequestError> {

@@ -105,7 +105,7 @@ fn the_reference_tells_the_true_defaults() {
         let Some(text) = key.default else { continue };
         let expect = match key.path {
             "toolsets" => {
-                r#"["execute","sessions","snapshots","data","observe","vault","egress"]"#.to_owned()
+                r#"["execute","sessions","snapshots","data","observe","vault","egress","web"]"#.to_owned()
             }
             "check.profiles" => {
                 r#"["unrestricted","basic","data_science","network","filesystem","strict"]"#.to_owned()

@@ -1,7 +1,7 @@
 //! The values that a setting can have: each is read from one text form (flag, environment) and one YAML form, checked
 //! in both by the same code, and written back as JSON.
 
-use ringfence_types::{Tier, nearest::suggestion};
+use ringfence_types::{Backend, Tier, nearest::suggestion};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::{Value, json};
 use std::{fmt, marker::PhantomData, ops::Deref, time::Duration};
@@ -201,14 +201,47 @@ pub(super) fn unknown(text: &str, names: &[&str]) -> String {
 }
 
 choice! {
-    enum BackendName {
+    Backend {
         Native = "native",
+        Docker = "docker",
+        Gvisor = "gvisor",
+    }
+}
+
+/// A container image: what stands behind `docker pull`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ImageName(String);
+
+impl ImageName {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl SettingValue for ImageName {
+    fn read(text: &str) -> Result<Self, String> {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || "_.:@/-".contains(c);
+        match (1..=512).contains(&text.len())
+            && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && text.chars().all(is_part)
+        {
+            true => Ok(Self(text.to_owned())),
+            false => Err("that is not the name of a container image".to_owned()),
+        }
+    }
+    fn json(&self) -> Value {
+        json!(self.0)
+    }
+    fn schema() -> Value {
+        json!({"type": "string", "maxLength": 512, "pattern": "^[A-Za-z0-9][A-Za-z0-9_.:@/-]*$"})
     }
 }
 
 choice! {
     Tier {
         Full = "full",
+        Gvisor = "gvisor",
+        Container = "container",
         Landlock = "landlock",
     }
 }
@@ -242,6 +275,8 @@ choice! {
         Snapshots = "snapshots",
         Data = "data",
         Egress = "egress",
+        Host = "host",
+        Web = "web",
     }
 }
 
@@ -362,6 +397,7 @@ impl Listed for HostPath {
 }
 
 impl Listed for Toolset {
+    /// `host` is there where `host.enabled` is.
     const ALL: &'static [Self] = &[
         Self::Execute,
         Self::Sessions,
@@ -370,6 +406,7 @@ impl Listed for Toolset {
         Self::Observe,
         Self::Vault,
         Self::Egress,
+        Self::Web,
     ];
     const EMPTY: bool = false;
 }
@@ -478,12 +515,8 @@ mod tests {
         assert_eq!(List::<Toolset>::read("all").unwrap().0, Toolset::ALL);
         assert_eq!(List::<Toolset>::read("execute").unwrap().0, [Toolset::Execute]);
         assert!(List::<Toolset>::read("").is_err());
-        // The contract's, but not in this version.
-        assert!(
-            List::<Toolset>::read("execute,web")
-                .unwrap_err()
-                .contains("`web` is not one of execute, sessions")
-        );
+        let two = [Toolset::Execute, Toolset::Host];
+        assert_eq!(List::<Toolset>::read("execute,host").unwrap().0, two);
         assert!(
             List::<Toolset>::read("exekute")
                 .unwrap_err()

@@ -1,0 +1,277 @@
+//! `ringfence host`: what agents may do with this host, tried by a person. Commands and files go through the same
+//! rules, walls and record as those of an agent; where no rule lets a command run, the person at the terminal is asked.
+
+use super::{Context, FAILED, fault, live, request, set};
+use crate::{
+    log,
+    render::{self, Preview, Rendered},
+    settings::{Layer, LogLevel},
+    terminal::neutral,
+};
+use clap::{Args, Subcommand};
+use ringfence_engine::{
+    Answer, Caller, Engine, HostCommand, HostEnding, HostFileWrite, HostRun, HostWriting, ScopeChoice,
+};
+use ringfence_types::{ErrorCode, Namespace, RequestError, WorkspacePath};
+use std::{
+    io::{self, IsTerminal, Write},
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum HostAction {
+    /// Run a command behind the walls of its rule; on a terminal, ask where no rule lets it run
+    Exec(HostExecArguments),
+    /// Say what the rules make of a command, and what it could do, and run nothing
+    Check(CommandLine),
+    /// Print a file that the directory rules let be read
+    Read(OneFile),
+    /// Write a file from standard input, show the change, and keep what it was
+    Write(WriteFile),
+    /// List a directory that the directory rules let be listed
+    List(OneFile),
+    /// CopyFile a file into a namespace's workspace
+    Copy(CopyFile),
+    /// Show the rules and directories of a namespace
+    Access(HostFlags),
+    /// Take a write back
+    Undo(Undo),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct HostFlags {
+    /// Namespace that asks
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    namespace: Namespace,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CommandLine {
+    /// The command, as one word or several: a program and its words, without a shell
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<String>,
+    /// Where it works
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    #[command(flatten)]
+    flags: HostFlags,
+}
+
+impl CommandLine {
+    /// One word is read as a command; several are its words.
+    fn command(&self, timeout: u64) -> HostCommand {
+        let quoted = |word: &String| format!("'{}'", word.replace('\'', "'\\''"));
+        HostCommand {
+            namespace: self.flags.namespace.clone(),
+            command: match self.command.as_slice() {
+                [one] => one.clone(),
+                several => several.iter().map(quoted).collect::<Vec<_>>().join(" "),
+            },
+            directory: self.directory.clone(),
+            timeout: Duration::from_secs(timeout),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct HostExecArguments {
+    #[command(flatten)]
+    asked: CommandLine,
+    /// Seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=300))]
+    timeout: u64,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct OneFile {
+    /// Absolute path
+    path: PathBuf,
+    #[command(flatten)]
+    flags: HostFlags,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct WriteFile {
+    #[command(flatten)]
+    file: OneFile,
+    /// Show the change, and write nothing
+    #[arg(long)]
+    preview: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CopyFile {
+    /// Absolute path of a file of the host
+    source: PathBuf,
+    /// Path in the workspace
+    destination: WorkspacePath,
+    #[command(flatten)]
+    flags: HostFlags,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Undo {
+    /// The write, as its answer named it
+    id: String,
+    #[command(flatten)]
+    flags: HostFlags,
+}
+
+const TEXT_MAX: usize = 1 << 20;
+const FILE_BYTES_MAX: usize = 1 << 20;
+
+pub(super) fn host(context: &Context, action: HostAction) -> Result<ExitCode, RequestError> {
+    let mut layer = Layer::default();
+    // What the rules are can be asked before they are in force.
+    if matches!(action, HostAction::Check(_) | HostAction::Access(_)) {
+        set(&mut layer, "host.enabled", "true", "ringfence host")?;
+    }
+    let config = context.settings(layer, LogLevel::Error)?;
+    log::Log::begin(config.log);
+    let input = match &action {
+        HostAction::Write(_) => request::read_input("-".as_ref(), FILE_BYTES_MAX, "the content")?,
+        _ => Vec::new(),
+    };
+    live::wait(async {
+        let engine = Engine::open(config.engine)?;
+        log::redact_with(engine.log_redactor());
+        let done = act(context, &engine, action, input).await;
+        engine.leave();
+        done
+    })
+}
+
+async fn act(
+    context: &Context,
+    engine: &Engine,
+    action: HostAction,
+    input: Vec<u8>,
+) -> Result<ExitCode, RequestError> {
+    let caller = Caller::new("cli host");
+    let (flags, shown) = match action {
+        HostAction::Exec(exec) => return execute(context, engine, exec).await,
+        HostAction::Check(asked) => {
+            let verdict = engine.host_check(&caller, asked.command(30)).await?;
+            context.show(asked.flags.json, &render::host_verdict(&verdict))?;
+            return Ok(ExitCode::from(u8::from(!verdict.allowed)));
+        }
+        HostAction::Read(OneFile { path, flags }) => {
+            let file = engine.host_file_read(&caller, &flags.namespace, &path).await?;
+            (flags, render::host_file(&file))
+        }
+        HostAction::Write(WriteFile { file, preview }) => {
+            let (preview, writing) = match preview {
+                true => (Preview::Yes, HostWriting::Preview),
+                false => (Preview::No, HostWriting::Now),
+            };
+            let wanted = HostFileWrite {
+                path: file.path,
+                bytes: input,
+                writing,
+            };
+            let written = engine
+                .host_file_write(&caller, &file.flags.namespace, wanted)
+                .await?;
+            (file.flags, render::host_written(&written, preview))
+        }
+        HostAction::List(OneFile { path, flags }) => {
+            let listing = engine.host_file_list(&caller, &flags.namespace, &path).await?;
+            (flags, render::host_listing(&path, &listing))
+        }
+        HostAction::Copy(CopyFile {
+            source,
+            destination,
+            flags,
+        }) => {
+            let copied = engine
+                .host_file_copy(&caller, &flags.namespace, &source, &destination)
+                .await?;
+            (flags, render::host_copied(&source, &copied))
+        }
+        HostAction::Access(flags) => {
+            let list = engine.host_access(&caller, &flags.namespace).await?;
+            (flags, render::host_access(&list))
+        }
+        HostAction::Undo(Undo { id, flags }) => {
+            let path = engine.host_undo(&caller, &flags.namespace, &id).await?;
+            let facts = serde_json::json!({"path": path, "undone": id});
+            (
+                flags,
+                Rendered::new(format!("{} is what it was\n", path.display()), facts),
+            )
+        }
+    };
+    context.show(flags.json, &shown)
+}
+
+/// Runs it; where a person may let it run, the one at the terminal is asked.
+async fn execute(
+    context: &Context,
+    engine: &Engine,
+    exec: HostExecArguments,
+) -> Result<ExitCode, RequestError> {
+    let (caller, json) = (Caller::new("cli host"), exec.asked.flags.json);
+    let asked = exec.asked.command(exec.timeout);
+    let is_terminal = io::stdin().is_terminal() && io::stderr().is_terminal() && !json;
+    let ran = match engine.host_exec(&caller, asked.clone()).await {
+        Err(error) if error.code == ErrorCode::PolicyDenied && is_terminal => {
+            match approved(engine, &caller, &asked).await? {
+                true => engine.host_exec(&caller, asked).await?,
+                false => return Err(error),
+            }
+        }
+        ran => ran?,
+    };
+    if json {
+        context.show(json, &render::host_run(&ran, TEXT_MAX))?;
+    } else {
+        print(context, &ran)?;
+    }
+    Ok(ExitCode::from(match ran.ending {
+        HostEnding::Code(code) => u8::try_from(code).unwrap_or(FAILED),
+        HostEnding::Signal(signal) => 128_u8.saturating_add(u8::try_from(signal).unwrap_or(0)),
+        HostEnding::Timeout => 124,
+        HostEnding::OutOfMemory => 137,
+    }))
+}
+
+fn print(context: &Context, ran: &HostRun) -> Result<(), RequestError> {
+    let text = |bytes: &[u8]| neutral::text(&String::from_utf8_lossy(bytes));
+    context
+        .terminal
+        .print(&text(&ran.stdout))
+        .and_then(|()| io::stderr().write_all(text(&ran.stderr).as_bytes()))
+        .map_err(|error| fault("print", &error))
+}
+
+/// The question goes where all of them go, and is answered here.
+async fn approved(engine: &Engine, caller: &Caller, asked: &HostCommand) -> Result<bool, RequestError> {
+    let mut waiting = engine
+        .request_host_access(caller, asked.clone(), String::new())
+        .await?;
+    if let Some(request) = waiting.request().cloned() {
+        let question = request.lines.join("\n");
+        let line = tokio::task::spawn_blocking(move || {
+            let mut line = String::new();
+            let asked = write!(io::stderr(), "{}\nrun it once? [y/N] ", neutral::text(&question));
+            asked
+                .and_then(|()| io::stdin().read_line(&mut line))
+                .map(|_| line)
+        });
+        let line = line.await.map_err(io::Error::other).and_then(|line| line);
+        let answer = match line.map_err(|error| fault("ask", &error))?.trim() {
+            "y" | "yes" => Answer::Approve(ScopeChoice::Once),
+            _ => Answer::Deny,
+        };
+        let by = Caller::new("the terminal");
+        engine
+            .decide_approval(&by, &request.id, &request.digest(), answer)
+            .await?;
+    }
+    Ok(waiting.decided().await.is_approved())
+}

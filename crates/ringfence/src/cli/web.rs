@@ -1,0 +1,212 @@
+//! `ringfence web`: pages and searches as agents get them.
+
+use super::{Context, live};
+use crate::{
+    render::{Rendered, web},
+    terminal::neutral,
+};
+use clap::{Args, Subcommand};
+use ringfence_engine::{
+    AccessibilityTree, BrowseRequest, Caller, Engine, PageRequest, Recency, Screenshot, SearchQuery,
+    SearchRequest, WaitUntil, WebPage,
+};
+use ringfence_types::{Namespace, RequestError};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+const CALLER: &str = "cli web";
+
+#[derive(Debug, Subcommand)]
+pub(super) enum WebAction {
+    /// Ask the configured search providers
+    Search(SearchArguments),
+    /// Fetch a page, a PDF or a picture, as text
+    Fetch(FetchArguments),
+    /// Open a page in a sandboxed browser, which runs its scripts
+    Browser(BrowserArguments),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct WebOutput {
+    /// Namespace whose rules and secrets are used
+    #[arg(long, default_value = "default", value_name = "NAME")]
+    namespace: Namespace,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SearchArguments {
+    /// What to look for
+    query: String,
+    /// Most results
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=20))]
+    max_results: u8,
+    /// How old results may be: day, week, month or year
+    #[arg(long, value_name = "AGE", value_parser = recency)]
+    recency: Option<Recency>,
+    #[command(flatten)]
+    output: WebOutput,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct FetchArguments {
+    /// URL of the page
+    url: String,
+    /// Most characters of its text
+    #[arg(long, value_name = "N")]
+    max_length: Option<usize>,
+    /// Go on where an earlier answer ended
+    #[arg(long, value_name = "CURSOR")]
+    cursor: Option<String>,
+    /// Write the picture that the URL leads to into a file
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
+    #[command(flatten)]
+    output: WebOutput,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct BrowserArguments {
+    /// URL of the page
+    url: String,
+    /// Wait for an element (CSS selector)
+    #[arg(long, value_name = "SELECTOR")]
+    wait_for_selector: Option<String>,
+    /// Wait for: domcontentloaded, load or networkidle
+    #[arg(long, default_value = "networkidle", value_name = "EVENT", value_parser = wait_until)]
+    wait_until: WaitUntil,
+    /// Milliseconds to wait
+    #[arg(long, default_value_t = 30_000, value_name = "N")]
+    timeout_ms: u64,
+    /// Write a screenshot (PNG) into a file
+    #[arg(long, value_name = "FILE")]
+    screenshot: Option<PathBuf>,
+    /// Add the accessibility tree to the text
+    #[arg(long)]
+    accessibility_tree: bool,
+    /// Most characters of its text
+    #[arg(long, value_name = "N")]
+    max_length: Option<usize>,
+    #[command(flatten)]
+    output: WebOutput,
+}
+
+fn recency(text: &str) -> Result<Recency, String> {
+    text.parse()
+        .map_err(|()| format!("known: {}", Recency::WORDS.join(", ")))
+}
+
+fn wait_until(text: &str) -> Result<WaitUntil, String> {
+    text.parse()
+        .map_err(|()| format!("known: {}", WaitUntil::WORDS.join(", ")))
+}
+
+pub(super) fn web(context: &Context, action: WebAction) -> Result<ExitCode, RequestError> {
+    let config = context.begin()?;
+    let caller = Caller::new(CALLER);
+    let (json, shown) = match action {
+        WebAction::Search(arguments) => {
+            let shown = live::with_engine(config.engine, async |engine| {
+                search(engine, &caller, &arguments).await
+            })?;
+            (arguments.output.json, shown)
+        }
+        WebAction::Fetch(arguments) => {
+            let page = live::with_engine(config.engine, async |engine| {
+                fetch(engine, &caller, &arguments).await
+            })?;
+            (arguments.output.json, shown(page, arguments.picture.as_deref())?)
+        }
+        WebAction::Browser(arguments) => {
+            let page = live::with_engine(config.engine, async |engine| {
+                browse(engine, &caller, &arguments).await
+            })?;
+            (
+                arguments.output.json,
+                shown(page, arguments.screenshot.as_deref())?,
+            )
+        }
+    };
+    context.show(json, &shown)
+}
+
+async fn search(
+    engine: &Engine,
+    caller: &Caller,
+    arguments: &SearchArguments,
+) -> Result<Rendered, RequestError> {
+    let query = SearchQuery {
+        text: arguments.query.clone(),
+        results_max: usize::from(arguments.max_results),
+        recency: arguments.recency,
+    };
+    let namespace = arguments.output.namespace.clone();
+    let found = engine
+        .web_search(caller, SearchRequest { namespace, query })
+        .await?;
+    web::search(&arguments.query, &found)
+}
+
+async fn fetch(
+    engine: &Engine,
+    caller: &Caller,
+    arguments: &FetchArguments,
+) -> Result<WebPage, RequestError> {
+    let wanted = PageRequest {
+        namespace: arguments.output.namespace.clone(),
+        url: arguments.url.clone(),
+        max_length: arguments.max_length,
+        cursor: arguments.cursor.clone(),
+    };
+    engine.fetch_page(caller, wanted).await
+}
+
+async fn browse(
+    engine: &Engine,
+    caller: &Caller,
+    arguments: &BrowserArguments,
+) -> Result<WebPage, RequestError> {
+    let wanted = BrowseRequest {
+        namespace: arguments.output.namespace.clone(),
+        url: arguments.url.clone(),
+        selector: arguments.wait_for_selector.clone(),
+        wait_until: arguments.wait_until,
+        timeout: Duration::from_millis(arguments.timeout_ms),
+        screenshot: match arguments.screenshot {
+            Some(_) => Screenshot::Taken,
+            None => Screenshot::Unwanted,
+        },
+        accessibility: match arguments.accessibility_tree {
+            true => AccessibilityTree::Read,
+            false => AccessibilityTree::Unwanted,
+        },
+        max_length: arguments.max_length,
+    };
+    engine.browse_page(caller, wanted).await
+}
+
+/// The page, whose picture goes into a file.
+fn shown(page: WebPage, file: Option<&Path>) -> Result<Rendered, RequestError> {
+    let mut shown = web::page(&page);
+    if let (Some(file), Some(picture)) = (file, &page.picture) {
+        fs::write(file, &picture.bytes)
+            .map_err(|error| super::fault(&format!("write {}", file.display()), &error))?;
+        shown.text += &format!(
+            "picture: {} ({} x {})\n",
+            neutral::line(&file.display().to_string()),
+            picture.width,
+            picture.height
+        );
+        shown.facts["picture"] = serde_json::json!(file);
+    }
+    if !shown.text.ends_with('\n') {
+        shown.text.push('\n');
+    }
+    Ok(shown)
+}

@@ -1,0 +1,168 @@
+//! The endpoints of all principals. An issuer of access tokens may name any number of principals, so those that are
+//! used by no request make room.
+
+use super::{endpoint::McpEndpoint, principal::Principal};
+use ringfence_store::tokens::PrincipalRole;
+use ringfence_types::{ErrorCode, RequestError};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// By the name and the role of the principal: an issuer may give one name both.
+type Known = HashMap<(Arc<str>, PrincipalRole), Arc<McpEndpoint>>;
+
+pub(super) struct Endpoints {
+    known: Mutex<Known>,
+    max: usize,
+}
+
+impl Endpoints {
+    pub(super) fn new(max: usize) -> Self {
+        Self {
+            known: Mutex::default(),
+            max,
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// That of the principal as it is now; a change of what it may do ends what it has.
+    pub(super) fn of(
+        &self,
+        principal: &Arc<Principal>,
+        make: impl FnOnce(&Arc<Principal>) -> Result<McpEndpoint, RequestError>,
+    ) -> Result<Arc<McpEndpoint>, RequestError> {
+        let mut known = self.known();
+        let key = (principal.name.clone(), principal.role);
+        let before = known.get(&key);
+        if let Some(endpoint) = before
+            && *endpoint.principal == **principal
+        {
+            return Ok(endpoint.clone());
+        }
+        if before.is_none() && known.len() >= self.max {
+            let mut all = known.iter();
+            let unused = all.find(|(_, endpoint)| endpoint.is_unused());
+            let unused = unused.map(|(key, _)| key.clone()).ok_or_else(|| self.full())?;
+            if let Some(unused) = known.remove(&unused) {
+                unused.end();
+            }
+        }
+        let endpoint = Arc::new(make(principal)?);
+        if let Some(before) = known.insert(key, endpoint.clone()) {
+            before.end();
+        }
+        Ok(endpoint)
+    }
+
+    fn full(&self) -> RequestError {
+        let message = format!("{} principals have requests on their way.", self.max);
+        RequestError::new(
+            ErrorCode::Busy,
+            message,
+            "Call again later, or use another server.",
+        )
+    }
+
+    /// Ends those of principals that are known no more.
+    pub(super) fn retain(&self, is_known: impl Fn(&Principal) -> bool) {
+        self.known().retain(|_, endpoint| {
+            let stays = is_known(&endpoint.principal);
+            if !stays {
+                endpoint.end();
+            }
+            stays
+        });
+    }
+
+    /// Ends all of them.
+    pub(super) fn end(&self) {
+        self.retain(|_| false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        mcp::{service::ServerFactory, tests::offer_of_the_reference},
+        settings::HttpSettings,
+    };
+    use ringfence_store::tokens::{PrincipalRole, TokenEntry};
+    use ringfence_types::{LimitsRequest, Namespace};
+
+    fn principal(name: &str, role: PrincipalRole) -> Arc<Principal> {
+        let name = Namespace::try_from(name.to_owned()).unwrap();
+        let entry = TokenEntry {
+            namespaces: vec![name.clone()],
+            name,
+            sha256: String::new(),
+            toolsets: Vec::new(),
+            rate_per_minute: 0,
+            detach_after_ms: None,
+            limits: LimitsRequest::default(),
+            role,
+            created_unix_ms: 1,
+            expires_unix_ms: None,
+        };
+        Arc::new(Principal::of_token(&entry).unwrap())
+    }
+
+    fn make(principal: &Arc<Principal>) -> Result<McpEndpoint, RequestError> {
+        let engine = tokio::sync::watch::channel(None).1;
+        let factory = ServerFactory::new(principal.offer(&offer_of_the_reference()), engine, None)?;
+        let gone = factory.gone.clone();
+        Ok(McpEndpoint::new(
+            principal.clone(),
+            move || factory.make(),
+            gone,
+            &HttpSettings::of_fixtures(([127, 0, 0, 1], 0).into()),
+        ))
+    }
+
+    #[tokio::test]
+    async fn a_name_with_two_roles_has_two_endpoints_and_a_changed_principal_another() {
+        let endpoints = Endpoints::new(8);
+        let of = |principal: &Arc<Principal>| endpoints.of(principal, make).unwrap();
+        let (caller, operator) = (
+            principal("a", PrincipalRole::Caller),
+            principal("a", PrincipalRole::Operator),
+        );
+        let (of_caller, of_operator) = (of(&caller), of(&operator));
+        assert!(!Arc::ptr_eq(&of_caller, &of_operator));
+        assert!(Arc::ptr_eq(
+            &of_caller,
+            &of(&principal("a", PrincipalRole::Caller))
+        ));
+        assert!(Arc::ptr_eq(&of_operator, &of(&operator)));
+        let changed = Arc::new(Principal {
+            rate_per_minute: std::num::NonZeroU32::new(1),
+            ..Principal::clone(&caller)
+        });
+        assert!(!Arc::ptr_eq(&of_caller, &of(&changed)));
+        assert!(of_caller.has_ended() && !of_operator.has_ended());
+        endpoints.retain(|principal| principal.role == PrincipalRole::Caller);
+        assert!(of_operator.has_ended() && !of(&changed).has_ended());
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_that_no_request_uses_makes_room_and_one_that_is_used_does_not() {
+        let endpoints = Endpoints::new(2);
+        let of = |name: &str| endpoints.of(&principal(name, PrincipalRole::Caller), make);
+        let (first, second) = (of("a").unwrap(), of("b").unwrap());
+        let used = first.begin_request().unwrap();
+        let third = of("c").unwrap();
+        assert!(second.has_ended() && !first.has_ended());
+        let also_used = third.begin_request().unwrap();
+        let refused = of("b").err().unwrap();
+        assert_eq!(refused.code, ErrorCode::Busy);
+        assert!(Arc::ptr_eq(&first, &of("a").unwrap()), "who is there stays");
+        drop(used);
+        of("b").unwrap();
+        assert!(first.has_ended() && !third.has_ended());
+        drop(also_used);
+    }
+}

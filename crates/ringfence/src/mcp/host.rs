@@ -1,0 +1,142 @@
+//! The toolset `host`: commands and files of the machine, each by a rule or by a person's word.
+
+use super::{
+    Answer, Answered,
+    call::Call,
+    request_egress::{ApprovalCall, NOTED, Reply, patience},
+};
+use crate::{
+    api::{
+        HostExec, HostFileCopy, HostFileList, HostFileRead, HostFileWrite, ListHostAccess, Operation as _,
+        RequestHostAccess, invalid,
+    },
+    render,
+};
+use ringfence_engine::{HostCommand, HostFileWrite as Wanted, HostWriting, REASON_CHARS_MAX};
+use ringfence_types::{ErrorCode, Namespace, RequestError};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+const TIMEOUT_SECONDS: u64 = 30;
+
+impl Call<'_> {
+    pub(super) async fn host_exec(&self, given: HostExec, namespace: Namespace) -> Answered {
+        let seconds = given.timeout.map_or(TIMEOUT_SECONDS, |seconds| seconds.0);
+        let asked = HostCommand {
+            namespace,
+            command: given.command,
+            directory: given.directory.map(PathBuf::from),
+            timeout: Duration::from_secs(seconds),
+        };
+        let engine = self.engine();
+        let ran = tokio::select! {
+            ran = engine.host_exec(self.caller(), asked) => ran?,
+            // What runs ends with the call.
+            _ = self.hung_up() => return Err(RequestError::new(
+                ErrorCode::Cancelled,
+                "the call was cancelled before the command had ended.",
+                "The command was ended, too.",
+            )),
+        };
+        Ok(Answer::from(render::host_run(&ran, self.offer().text_max)))
+    }
+
+    pub(super) async fn request_host_access(
+        &self,
+        given: RequestHostAccess,
+        namespace: Namespace,
+    ) -> Result<Reply, RequestError> {
+        let asking = ApprovalCall {
+            call: self,
+            what: given.pattern.clone(),
+            field: "pattern",
+            patience: patience(given.wait_seconds.as_ref().map(|seconds| seconds.0))?,
+        };
+        let reason = given.reason.unwrap_or_default();
+        if reason.chars().count() > REASON_CHARS_MAX {
+            return Err(invalid(
+                format!("`reason` has more than {REASON_CHARS_MAX} characters."),
+                "A person reads it before the answer: say it shortly.",
+            ));
+        }
+        let words = (
+            RequestHostAccess::NAME,
+            namespace.as_str(),
+            &given.pattern,
+            &given.directory,
+            &reason,
+            self.caller().as_str(),
+        );
+        let bound = serde_json::to_vec(&words).unwrap_or_default();
+        if let Some(told) = asking.resumed(&bound).await {
+            return told;
+        }
+        let asked = HostCommand {
+            namespace,
+            command: given.pattern,
+            directory: given.directory.map(PathBuf::from),
+            timeout: Duration::from_secs(TIMEOUT_SECONDS),
+        };
+        let asked = self
+            .unrecorded()
+            .request_host_access(self.caller(), asked, reason)
+            .await;
+        match &asked {
+            Err(error) if !NOTED.contains(&error.code) => {}
+            _ => self.mark_noted(),
+        }
+        asking.put(asked?, &bound).await
+    }
+
+    pub(super) async fn list_host_access(&self, _: ListHostAccess, namespace: Namespace) -> Answered {
+        let list = self.engine().host_access(self.caller(), &namespace).await?;
+        Ok(Answer::from(render::host_access(&list)))
+    }
+
+    pub(super) async fn host_file_read(&self, given: HostFileRead, namespace: Namespace) -> Answered {
+        let path = Path::new(&given.path);
+        let file = self
+            .engine()
+            .host_file_read(self.caller(), &namespace, path)
+            .await?;
+        Ok(Answer::from(render::host_file(&file)))
+    }
+
+    pub(super) async fn host_file_write(&self, given: HostFileWrite, namespace: Namespace) -> Answered {
+        let preview = match given.preview {
+            Some(true) => render::Preview::Yes,
+            _ => render::Preview::No,
+        };
+        let wanted = Wanted {
+            path: PathBuf::from(given.path),
+            bytes: given.content.into_bytes(),
+            writing: match preview {
+                render::Preview::Yes => HostWriting::Preview,
+                render::Preview::No => HostWriting::Now,
+            },
+        };
+        let written = self
+            .engine()
+            .host_file_write(self.caller(), &namespace, wanted)
+            .await?;
+        Ok(Answer::from(render::host_written(&written, preview)))
+    }
+
+    pub(super) async fn host_file_list(&self, given: HostFileList, namespace: Namespace) -> Answered {
+        let path = Path::new(&given.path);
+        let listing = self
+            .engine()
+            .host_file_list(self.caller(), &namespace, path)
+            .await?;
+        Ok(Answer::from(render::host_listing(path, &listing)))
+    }
+
+    pub(super) async fn host_file_copy(&self, given: HostFileCopy, namespace: Namespace) -> Answered {
+        let source = Path::new(&given.source);
+        let engine = self.engine();
+        let copied = engine.host_file_copy(self.caller(), &namespace, source, &given.destination);
+        Ok(Answer::from(render::host_copied(source, &copied.await?)))
+    }
+}

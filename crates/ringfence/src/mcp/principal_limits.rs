@@ -1,0 +1,156 @@
+//! The largest limits of one principal, below those of the server.
+
+use ringfence_types::{ErrorCode, Limits, LimitsRequest, RequestError};
+use std::fmt::Display;
+
+/// What is asked for, with the principal's largest where the usual is more.
+pub(super) fn within(
+    caps: &LimitsRequest,
+    wanted: LimitsRequest,
+    usual: &Limits,
+) -> Result<LimitsRequest, RequestError> {
+    let usual = in_words(usual);
+    Ok(LimitsRequest {
+        max_ram_mb: one("max_ram_mb", caps.max_ram_mb, wanted.max_ram_mb, usual.max_ram_mb)?,
+        max_cpu_cores: one(
+            "max_cpu_cores",
+            caps.max_cpu_cores,
+            wanted.max_cpu_cores,
+            usual.max_cpu_cores,
+        )?,
+        timeout_ms: one(
+            "timeout (ms)",
+            caps.timeout_ms,
+            wanted.timeout_ms,
+            usual.timeout_ms,
+        )?,
+        max_processes: one(
+            "max_processes",
+            caps.max_processes,
+            wanted.max_processes,
+            usual.max_processes,
+        )?,
+        max_output_bytes: one(
+            "max_output_bytes",
+            caps.max_output_bytes,
+            wanted.max_output_bytes,
+            usual.max_output_bytes,
+        )?,
+        max_disk_mb: one(
+            "max_disk_mb",
+            caps.max_disk_mb,
+            wanted.max_disk_mb,
+            usual.max_disk_mb,
+        )?,
+    })
+}
+
+fn one<N: PartialOrd + Copy + Display>(
+    name: &str,
+    cap: Option<N>,
+    wanted: Option<N>,
+    usual: Option<N>,
+) -> Result<Option<N>, RequestError> {
+    match (cap, wanted) {
+        (Some(cap), Some(wanted)) if wanted > cap => Err(RequestError::new(
+            ErrorCode::PolicyDenied,
+            format!("{name} = {wanted} is more than the {cap} of this principal."),
+            format!("Ask for at most {cap}; the operator sets it with `ringfence token create`."),
+        )),
+        (Some(cap), None) if usual.is_some_and(|usual| usual > cap) => Ok(Some(cap)),
+        (_, wanted) => Ok(wanted),
+    }
+}
+
+/// These limits, none of them above the principal's largest.
+pub(super) fn lowered(limits: &Limits, caps: &LimitsRequest) -> Limits {
+    let mib = |mebibytes: u64| mebibytes.saturating_mul(1 << 20);
+    let mut lowered = limits.clone();
+    if let Some(cap) = caps.max_ram_mb {
+        lowered.memory_bytes = lowered.memory_bytes.min(mib(cap));
+    }
+    if let Some(cap) = caps.max_cpu_cores {
+        lowered.cpu_millicores = lowered.cpu_millicores.min(millicores(cap));
+    }
+    if let Some(cap) = caps.timeout_ms {
+        lowered.timeout_ms = lowered.timeout_ms.min(cap);
+    }
+    if let Some(cap) = caps.max_processes {
+        lowered.processes = lowered.processes.min(cap);
+    }
+    if let Some(cap) = caps.max_output_bytes {
+        lowered.output_bytes = lowered.output_bytes.min(cap);
+    }
+    if let Some(cap) = caps.max_disk_mb {
+        lowered.disk_bytes = lowered.disk_bytes.min(mib(cap));
+    }
+    lowered
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float that is no number of cores becomes the nearest that is"
+)]
+fn millicores(cores: f64) -> u32 {
+    (cores * 1000.0) as u32
+}
+
+fn in_words(limits: &Limits) -> LimitsRequest {
+    LimitsRequest {
+        max_ram_mb: Some(limits.memory_bytes >> 20),
+        max_cpu_cores: Some(f64::from(limits.cpu_millicores) / 1000.0),
+        timeout_ms: Some(limits.timeout_ms),
+        max_processes: Some(limits.processes),
+        max_output_bytes: Some(limits.output_bytes),
+        max_disk_mb: Some(limits.disk_bytes >> 20),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const USUAL: Limits = Limits {
+        memory_bytes: 512 << 20,
+        cpu_millicores: 1000,
+        timeout_ms: 60_000,
+        processes: 64,
+        output_bytes: 1_000_000,
+        disk_bytes: 512 << 20,
+    };
+
+    #[test]
+    fn a_principal_has_no_more_than_its_largest_limits_whether_it_asks_or_not() {
+        let caps = LimitsRequest {
+            max_ram_mb: Some(256),
+            max_cpu_cores: Some(0.5),
+            timeout_ms: Some(600_000),
+            ..LimitsRequest::default()
+        };
+        let silent = within(&caps, LimitsRequest::default(), &USUAL).unwrap();
+        assert_eq!((silent.max_ram_mb, silent.max_cpu_cores), (Some(256), Some(0.5)));
+        assert_eq!(
+            (silent.timeout_ms, silent.max_processes),
+            (None, None),
+            "the usual is less"
+        );
+        let less = LimitsRequest {
+            max_ram_mb: Some(64),
+            max_processes: Some(1000),
+            ..LimitsRequest::default()
+        };
+        let less = within(&caps, less, &USUAL).unwrap();
+        assert_eq!((less.max_ram_mb, less.max_processes), (Some(64), Some(1000)));
+        let more = LimitsRequest {
+            max_ram_mb: Some(257),
+            ..LimitsRequest::default()
+        };
+        let refused = within(&caps, more, &USUAL).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::PolicyDenied);
+        assert_eq!(within(&LimitsRequest::default(), less.clone(), &USUAL), Ok(less));
+        let lowered = lowered(&USUAL, &caps);
+        assert_eq!((lowered.memory_bytes, lowered.cpu_millicores), (256 << 20, 500));
+        assert_eq!((lowered.timeout_ms, lowered.processes), (60_000, 64));
+    }
+}

@@ -1,0 +1,165 @@
+//! Executions as tasks (the tasks extension of revision 2026-07-28). A call that would be answered before its program
+//! has ended is answered with a task, whose id is that of the execution: a task tells what `get_execution` tells. Only
+//! a request that itself says so is answered like this; other clients take the answer for an empty result.
+
+use super::{Answer, call::Call, refusal, service::Server};
+use crate::{
+    api::{self, Operation as _},
+    settings::Toolset,
+    time,
+};
+use ringfence_engine::{Engine, ExecutionState, ExecutionTimes};
+use ringfence_types::{ErrorCode, ExecutionResult, ExitKind, Namespace, RequestError};
+use rmcp::{
+    ErrorData, RoleServer,
+    model::{
+        CallToolRequestParams, CallToolResult, ClientCapabilities, CreateTaskResult, DetailedTask,
+        GetTaskResult, ProtocolVersion, Task, TaskPayload, TaskStatus,
+    },
+    service::RequestContext,
+};
+use serde_json::Value;
+use std::time::Duration;
+
+/// How soon a client should ask again: a tenth of the time that the program has run, within these.
+const POLL_MS: std::ops::RangeInclusive<u64> = 500..=5000;
+
+/// Does this request itself say that its client understands tasks.
+pub(super) fn are_understood(context: &RequestContext<RoleServer>) -> bool {
+    let (meta, newest) = (&context.meta, ProtocolVersion::V_2026_07_28);
+    let is_complete = meta.protocol_version().is_some_and(|version| version >= newest);
+    is_complete
+        && meta
+            .client_capabilities()
+            .is_some_and(|able| able.supports_tasks())
+}
+
+impl Call<'_> {
+    /// The answer of a program that runs on, as a task where the client understands them.
+    pub(super) fn running(&self, mut answer: Answer, namespace: &Namespace, id: &str) -> Answer {
+        if self.offer().calls.keep_results && are_understood(self.context) {
+            let times = self.unrecorded().execution_times(namespace, id).ok();
+            let task = times.map(|times| task(id, TaskStatus::Working, &times));
+            answer.task = task.map(|task| Box::new(CreateTaskResult::new(task)));
+        }
+        answer
+    }
+}
+
+impl Server {
+    pub(super) async fn detailed_task(
+        &self,
+        id: &str,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        let (engine, namespace) = self.engine_of_task(id, context).await?;
+        let request = CallToolRequestParams::new(api::GetExecution::NAME);
+        let call = Call::new(self, &engine, context, &request, api::GetExecution::NAME);
+        let state = engine
+            .execution(call.caller(), &namespace, id, Duration::ZERO)
+            .await;
+        let payload = match state {
+            Ok(ExecutionState::Running(_)) => TaskPayload::Working,
+            Ok(ExecutionState::Ended(result)) => {
+                ended(&call, &result).await.map_err(|error| internal(&error))?
+            }
+            // What the request was answered with: the program never ran.
+            Err(error) if error.execution_id.as_deref() == Some(id) => completed(&refusal(&error, ""))?,
+            Err(error) if error.code == ErrorCode::NotFound => return Err(unknown()),
+            Err(error) => return Err(internal(&error)),
+        };
+        let times = engine.execution_times(&namespace, id).map_err(|_| unknown())?;
+        let mut told = task(id, payload.status(), &times);
+        told.status_message = match &payload {
+            TaskPayload::Working => {
+                Some("The program runs; get_execution tells what it has printed.".to_owned())
+            }
+            TaskPayload::Cancelled => {
+                Some("It was stopped; get_execution tells what it had printed.".to_owned())
+            }
+            _ => None,
+        };
+        Ok(GetTaskResult::new(DetailedTask::new(told, payload)))
+    }
+
+    pub(super) async fn stop_task(
+        &self,
+        id: &str,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let (engine, namespace) = self.engine_of_task(id, context).await?;
+        let caller = self.caller(context);
+        let stopped = engine.cancel_execution(&caller, &namespace, id).await;
+        stopped.map(drop).map_err(|error| internal(&error))
+    }
+
+    /// No task of ours ever waits for input, so there is nothing that an answer could be for.
+    pub(super) async fn ignore_input(
+        &self,
+        id: &str,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.engine_of_task(id, context).await.map(drop)
+    }
+
+    /// With the namespace whose execution it is, which must be one of this client's.
+    async fn engine_of_task(
+        &self,
+        id: &str,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<(Engine, Namespace), ErrorData> {
+        if !are_understood(context) {
+            let needed = ClientCapabilities::builder().enable_tasks().build();
+            return Err(ErrorData::missing_required_client_capability(needed));
+        }
+        let engine = self.engine().await.map_err(|error| internal(&error))?;
+        let owner = engine.owner_of(id).ok();
+        let owner = owner
+            .filter(|owner| self.offer.has(Toolset::Execute) && self.offer.namespaces.has(owner.as_str()));
+        Ok((engine, owner.ok_or_else(unknown)?))
+    }
+}
+
+/// A program that has failed has been run: its task is complete.
+async fn ended(call: &Call<'_>, result: &ExecutionResult) -> Result<TaskPayload, RequestError> {
+    if result.exit.kind == ExitKind::Cancelled {
+        return Ok(TaskPayload::Cancelled);
+    }
+    let answer = call.whole(result, [0; 2]).await?;
+    completed(&answer.into_result()).map_err(|error| {
+        RequestError::new(
+            ErrorCode::SandboxFault,
+            error.message.into_owned(),
+            "Report this.",
+        )
+    })
+}
+
+fn completed(result: &CallToolResult) -> Result<TaskPayload, ErrorData> {
+    match serde_json::to_value(result) {
+        Ok(Value::Object(result)) => Ok(TaskPayload::Completed { result }),
+        _ => Err(ErrorData::internal_error("the result cannot be written.", None)),
+    }
+}
+
+fn task(id: &str, status: TaskStatus, times: &ExecutionTimes) -> Task {
+    let kept_ms = u64::try_from(times.keep.as_millis()).unwrap_or(u64::MAX);
+    let (begun, lasted) = (times.started_unix_ms, times.duration_ms);
+    let task = Task::new(
+        id,
+        status,
+        time::write_milliseconds(begun),
+        time::write_milliseconds(begun.saturating_add(lasted)),
+    );
+    task.with_ttl_ms(lasted.saturating_add(kept_ms))
+        .with_poll_interval_ms((lasted / 10).clamp(*POLL_MS.start(), *POLL_MS.end()))
+}
+
+/// Also for a task of others.
+fn unknown() -> ErrorData {
+    ErrorData::invalid_params("there is no such task, or its result is no longer kept.", None)
+}
+
+fn internal(error: &RequestError) -> ErrorData {
+    ErrorData::internal_error(error.to_string(), serde_json::to_value(error).ok())
+}

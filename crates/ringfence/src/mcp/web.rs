@@ -1,0 +1,103 @@
+//! The tools that read the web.
+
+use super::{Answer, Answered, call::Call};
+use crate::{
+    api::{BrowserFetch, FetchWebpage, WebSearch, invalid},
+    render::web,
+};
+use ringfence_engine::{
+    AccessibilityTree, BrowseRequest, PageRequest, Screenshot, SearchQuery, SearchRequest, WaitUntil, WebPage,
+};
+use ringfence_types::{Namespace, RequestError};
+use std::time::Duration;
+
+const RESULTS: u64 = 10;
+const RESULTS_MAX: u64 = 20;
+const TIMEOUT_MS: u64 = 30_000;
+
+impl Call<'_> {
+    pub(super) async fn web_search(&self, given: WebSearch, namespace: Namespace) -> Answered {
+        let query = SearchQuery {
+            text: given.query.clone(),
+            results_max: results(given.max_results.map(|number| number.0))?,
+            recency: given.recency,
+        };
+        let wanted = SearchRequest { namespace, query };
+        let found = self
+            .until_left(self.engine().web_search(self.caller(), wanted))
+            .await?;
+        Ok(web::search(&given.query, &found)?.into())
+    }
+
+    pub(super) async fn fetch_webpage(&self, given: FetchWebpage, namespace: Namespace) -> Answered {
+        let wanted = PageRequest {
+            namespace,
+            url: given.url,
+            max_length: length(given.max_length.map(|number| number.0)),
+            cursor: given.cursor,
+        };
+        let page = self
+            .until_left(self.engine().fetch_page(self.caller(), wanted))
+            .await?;
+        Ok(answer(page))
+    }
+
+    pub(super) async fn browser_fetch(&self, given: BrowserFetch, namespace: Namespace) -> Answered {
+        let wanted = BrowseRequest {
+            namespace,
+            url: given.url,
+            selector: given.wait_for_selector,
+            wait_until: given.wait_until.unwrap_or(WaitUntil::NetworkIdle),
+            timeout: Duration::from_millis(given.timeout_ms.map_or(TIMEOUT_MS, |number| number.0)),
+            screenshot: match given.screenshot {
+                Some(true) => Screenshot::Taken,
+                Some(false) | None => Screenshot::Unwanted,
+            },
+            accessibility: match given.accessibility_tree {
+                Some(true) => AccessibilityTree::Read,
+                Some(false) | None => AccessibilityTree::Unwanted,
+            },
+            max_length: length(given.max_length.map(|number| number.0)),
+        };
+        let page = self
+            .until_left(self.engine().browse_page(self.caller(), wanted))
+            .await?;
+        Ok(answer(page))
+    }
+
+    /// A caller who leaves takes the page along: what is dropped is closed.
+    async fn until_left<T>(
+        &self,
+        work: impl Future<Output = Result<T, RequestError>>,
+    ) -> Result<T, RequestError> {
+        tokio::select! {
+            done = work => done,
+            _ = self.hung_up() => Err(RequestError::new(
+                ringfence_types::ErrorCode::Cancelled,
+                "the call was cancelled.",
+                "Call again.",
+            )),
+        }
+    }
+}
+
+fn answer(page: WebPage) -> Answer {
+    let mut answer: Answer = web::page(&page).into();
+    answer.pictures.extend(page.picture);
+    answer
+}
+
+fn results(asked: Option<u64>) -> Result<usize, RequestError> {
+    match asked.unwrap_or(RESULTS) {
+        number @ 1..=RESULTS_MAX => Ok(usize::try_from(number).unwrap_or_default()),
+        _ => Err(invalid(
+            format!("`max_results` is not from 1 to {RESULTS_MAX}."),
+            "Leave it out for 10.",
+        )),
+    }
+}
+
+/// What is too long is refused by the engine.
+fn length(asked: Option<u64>) -> Option<usize> {
+    asked.map(|number| usize::try_from(number).unwrap_or(usize::MAX))
+}
