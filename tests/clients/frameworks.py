@@ -1,4 +1,5 @@
-"""What one client of Python makes of the server: `frameworks.py CLIENT -- SERVER WORDS...` prints a JSON line per cell.
+"""What one client of Python makes of the server: `frameworks.py CLIENT -- SERVER WORDS...`, or over HTTP
+`frameworks.py CLIENT -- URL TOKEN`, prints a JSON line per cell.
 
 No model is asked: converters convert, and tools are called as a model's answer would call them.
 """
@@ -23,6 +24,8 @@ HOME = tempfile.TemporaryDirectory(prefix="ringfence-client-")
 ENVIRONMENT = {"HOME": HOME.name, "PATH": os.environ["PATH"], "RINGFENCE_STATE_DIR": f"{HOME.name}/state"}
 ENVIRONMENT["RINGFENCE_LOG"] = "error"
 TOOL = "execute_code"
+IS_HTTP = SERVER[0].startswith("http")
+HEADERS = {"Authorization": f"Bearer {SERVER[1]}"} if IS_HTTP else {}
 
 #: Lists the tools as the client gives them to a model; calls one and gives what the model is given.
 List = Callable[[], Awaitable[Any]]
@@ -38,12 +41,23 @@ def text_of(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=plain)
 
 
+def official_transport() -> Any:
+    from mcp import StdioServerParameters, stdio_client
+
+    if not IS_HTTP:
+        return stdio_client(StdioServerParameters(command=SERVER[0], args=SERVER[1:], env=ENVIRONMENT))
+    import mcp.client.streamable_http as http
+
+    # The HTTP client's library has another name since 2.0.
+    library = getattr(http, "httpx2", None) or http.httpx
+    return http.streamable_http_client(SERVER[0], http_client=library.AsyncClient(headers=HEADERS, timeout=60))
+
+
 @contextlib.asynccontextmanager
 async def official() -> AsyncIterator[tuple[List, Call]]:
-    from mcp import ClientSession, StdioServerParameters, stdio_client
+    from mcp import ClientSession
 
-    parameters = StdioServerParameters(command=SERVER[0], args=SERVER[1:], env=ENVIRONMENT)
-    async with stdio_client(parameters) as (read, write), ClientSession(read, write) as session:
+    async with official_transport() as (read, write, *_), ClientSession(read, write) as session:
         await session.initialize()
 
         async def call(arguments: dict[str, Any]) -> Any:
@@ -55,10 +69,11 @@ async def official() -> AsyncIterator[tuple[List, Call]]:
 @contextlib.asynccontextmanager
 async def fastmcp() -> AsyncIterator[tuple[List, Call]]:
     from fastmcp import Client
-    from fastmcp.client.transports import StdioTransport
+    from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
 
-    transport = StdioTransport(SERVER[0], SERVER[1:], env=ENVIRONMENT)
-    async with Client(transport) as client:
+    stdio = lambda: StdioTransport(SERVER[0], SERVER[1:], env=ENVIRONMENT)  # noqa: E731
+    http = lambda: StreamableHttpTransport(SERVER[0], headers=HEADERS)  # noqa: E731
+    async with Client(http() if IS_HTTP else stdio()) as client:
 
         async def call(arguments: dict[str, Any]) -> Any:
             result = await client.call_tool(TOOL, arguments, raise_on_error=False)

@@ -142,14 +142,34 @@ class Connection:
         return cancel
 
 
+@dataclass(frozen=True)
+class Url:
+    """Where a server is, and the token for it."""
+
+    url: str
+    token: str
+
+
+def transport(server: StdioServerParameters | Url, log: TextIO) -> Any:
+    if isinstance(server, StdioServerParameters):
+        return stdio_client(server, errlog=log)
+    import mcp.client.streamable_http as http
+
+    # The HTTP client's library has another name since 2.0.
+    library = getattr(http, "httpx2", None) or http.httpx
+    client = library.AsyncClient(headers={"Authorization": f"Bearer {server.token}"}, timeout=60)
+    return http.streamable_http_client(server.url, http_client=client)
+
+
 @contextlib.asynccontextmanager
 async def connected(
-    parameters: StdioServerParameters, era: str, log: TextIO, user: Any = None
+    parameters: StdioServerParameters | Url, era: str, log: TextIO, user: Any = None
 ) -> AsyncIterator[Connection]:
-    """Starts the server and shakes hands, or not, as the era demands. `user` is asked what the server asks."""
+    """Starts the server, or connects to it, and shakes hands, or not, as the era demands. `user` is asked what the
+    server asks."""
     if VERSION.startswith("1."):
         async with (
-            stdio_client(parameters, errlog=log) as (read, write),
+            transport(parameters, log) as (read, write, *_),
             ClientSession(read, write, elicitation_callback=user) as session,
         ):
             hello = await session.initialize()
@@ -158,5 +178,5 @@ async def connected(
     from mcp import Client
 
     mode = "auto" if era == "stateless" else "legacy"
-    async with Client(stdio_client(parameters, errlog=log), mode=mode, elicitation_callback=user) as client:
+    async with Client(transport(parameters, log), mode=mode, elicitation_callback=user) as client:
         yield Connection(client, client.session, client.protocol_version)

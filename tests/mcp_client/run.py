@@ -1,11 +1,14 @@
 """Runs every story in every era that the installed client speaks; the last line has the counts.
 
     python run.py --server PATH [--server-uid 65534] [--data-python PYTHON] [--filter TEXT]
+
+Those that share a connection are told over HTTP, too, with a token.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import traceback
@@ -53,22 +56,27 @@ class Score:
             print(f"ok     {title}", flush=True)
 
 
+async def tell_shared(score: Score, era: str, server: Server, wanted: str) -> None:
+    for title, place in ((era, contextlib.nullcontext(server.parameters())), (f"{era}, HTTP", server.over_http())):
+        titled = lambda story: f"{title}: {story.__name__.replace('_', ' ')}"  # noqa: E731, B023
+        shared = [story for story in [*SHARED, *checking.SHARED] if wanted in titled(story)]
+        if not shared:
+            continue
+        try:
+            with place as where:
+                async with connected(where, era, server.log) as connection:
+                    for story in shared:
+                        await score.tell(titled(story), lambda: story(connection))  # noqa: B023
+        except Exception as error:  # noqa: BLE001 - the server ended, or never began
+            score.failed += 1
+            print(f"FAILED {title}: the connection\n{briefly(error)}", flush=True)
+
+
 async def tell_all(server: Server, wanted: str) -> Score:
     score = Score()
     for era in ERAS:
+        await tell_shared(score, era, server, wanted)
         titled = lambda story: f"{era}: {story.__name__.replace('_', ' ')}"  # noqa: E731
-        shared = [story for story in [*SHARED, *checking.SHARED] if wanted in titled(story)]
-        if shared:
-            async def together() -> None:
-                async with connected(server.parameters(), era, server.log) as connection:
-                    for story in shared:
-                        await score.tell(titled(story), lambda: story(connection))
-
-            try:
-                await together()
-            except Exception as error:  # noqa: BLE001 - the server ended, or never began
-                score.failed += 1
-                print(f"FAILED {era}: the connection\n{briefly(error)}", flush=True)
         for story in [*OWN, *approving.OWN, *detaching.OWN, *([*DATA, *checking.DATA] if server.has_data else [])]:
             if wanted in titled(story):
                 await score.tell(titled(story), lambda: story(server, era))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import socket
+import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
+from connection import Url
 from mcp import StdioServerParameters
 
 PLAIN_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -48,6 +53,27 @@ class Server:
         return StdioServerParameters(
             command=self._command, args=self._arguments, env=self._environment | more, cwd=str(self._home)
         )
+
+    @contextlib.contextmanager
+    def over_http(self) -> Iterator[Url]:
+        """The same server over HTTP, with a token for all namespaces."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            place = free.getsockname()
+        words = [self._command, *self._arguments]
+        create = [*words[:-1], "token", "create", f"client-{place[1]}", "--namespace", "*"]
+        made = subprocess.run(create, env=self._environment, check=True, capture_output=True, text=True)
+        serve = [*words, "--transport", "http", "--port", str(place[1])]
+        child = subprocess.Popen(serve, env=self._environment, cwd=self._home, stderr=self.log)
+        try:
+            for _ in range(1000):
+                with contextlib.suppress(ConnectionRefusedError), socket.create_connection(place):
+                    break
+                time.sleep(0.02)
+            yield Url(f"http://127.0.0.1:{place[1]}/mcp", made.stdout.strip())
+        finally:
+            child.terminate()
+            child.wait()
 
     def close(self) -> None:
         self.log.close()

@@ -24,6 +24,7 @@ TOOLS = {
     "audit_execution", "get_artifacts", "get_sandbox_metrics", "inspect_state", "sandbox_stats", "set_resource_limits",
     "vault_delete", "vault_list",
     "request_egress",
+    "browser_fetch", "fetch_webpage", "web_search",
     "validate_code", "validate_csv_data", "validate_json_data",
 }
 SECRET = "hunter2-of-the-official-client"
@@ -168,15 +169,16 @@ async def an_unknown_argument_is_refused_by_name(server: Connection) -> None:
     holds(error["message"], "langage")
 
 
-# claim: [TIER-3]
-async def what_this_version_lacks_is_refused_by_name(server: Connection) -> None:
+# claim: [TIER-4]
+async def a_backend_that_is_not_allowed_is_refused_by_name(server: Connection) -> None:
     wanted: dict[str, Any] = {
         "use_container": True, "backend": "docker",
     }
     for name, value in wanted.items():
         error = await refusal(server, {"code": "pass", name: value})
-        equal((name, error["code"]), (name, "unsupported_argument"))
-        holds(error["message"], name)
+        equal((name, error["code"]), (name, "policy_denied"))
+        holds(error["message"], "docker")
+        holds(error["hint"], "containers.enabled")
 
 
 # claim: [FS-6]
@@ -399,7 +401,7 @@ SHARED = [
     output_comes_while_the_program_runs,
     cancelling_kills_within_a_second,
     an_unknown_argument_is_refused_by_name,
-    what_this_version_lacks_is_refused_by_name,
+    a_backend_that_is_not_allowed_is_refused_by_name,
     bad_input_is_a_typed_error_and_the_server_lives,
     a_program_that_speaks_json_rpc_confuses_nobody,
     a_program_cannot_forge_its_end,

@@ -7,9 +7,9 @@
 //! optimised code only: tests assert them under `--release`, and growth and ratios in every build.
 
 use crate::{
-    clients,
+    backends, clients,
     command::{capture, command, count_tests, exists, show},
-    deny, fuzz,
+    conformance, deny, fuzz,
     mcp_client::{self, ServerUser},
     programs::{self, Tries},
     require,
@@ -96,7 +96,9 @@ const STEPS: &[Step] = &[
     Step { name: "leak tests", seconds: 30, is_quick: false, needs: &[BUILD], act: |w| tests(count_tests(required(w.tests(&["--test", LEAKS])))) },
     Step { name: "escape tests, as root and as uid 65534", seconds: 75, is_quick: false, needs: &[BUILD, "root"], act: |w| tests(escape(w)) },
     Step { name: "escape tests, as an ordinary user", seconds: 40, is_quick: false, needs: &[BUILD, "not root"], act: |w| tests(escape(w)) },
-    Step { name: "client libraries", seconds: 15, is_quick: false, needs: &[BUILD, "node", "npm"], act: clients },
+    Step { name: "backends: native, Docker, gVisor", seconds: 60, is_quick: false, needs: &[BUILD, "root", "dockerd", "runsc"], act: |w| check(backends::run(w, "", backends::Extent::Short)) },
+    Step { name: "client libraries", seconds: 35, is_quick: false, needs: &[BUILD, "node", "npm"], act: clients },
+    Step { name: "conformance", seconds: 60, is_quick: false, needs: &[BUILD, "npm"], act: conform },
     Step { name: "python client 1.30", seconds: 20, is_quick: false, needs: &[BUILD, "python3"], act: |w| client(w, "1.30", ServerUser::Same) },
     Step { name: "python client 2.3", seconds: 75, is_quick: false, needs: &[BUILD, "python3"], act: |w| client(w, "2.3", ServerUser::Same) },
     Step { name: "python client 2.3, server as uid 65534", seconds: 15, is_quick: false, needs: &[BUILD, "root", "python3"], act: |w| client(w, "2.3", ServerUser::Nobody) },
@@ -287,6 +289,13 @@ fn client(workspace: &Workspace, version: &str, user: ServerUser) -> Outcome {
 fn clients(workspace: &Workspace) -> Outcome {
     match clients::installed(workspace, clients::Library::Node) {
         Ok(_) => tests(clients::node(workspace)),
+        Err(reason) => not_run(&reason, &["index"], &require::list()),
+    }
+}
+
+fn conform(workspace: &Workspace) -> Outcome {
+    match conformance::installed(workspace) {
+        Ok(suite) => tests(conformance::run(workspace, &suite)),
         Err(reason) => not_run(&reason, &["index"], &require::list()),
     }
 }

@@ -4,6 +4,7 @@
 
 use crate::{
     command::{capture, command, show},
+    http_server::HttpServer,
     mcp_client,
     tally::Tally,
     workspace::Workspace,
@@ -25,12 +26,21 @@ pub enum Library {
     Python(&'static str, &'static [&'static str]),
 }
 
+/// How a client reaches the server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Transport {
+    Stdio,
+    /// With a token.
+    Http,
+}
+
 /// A row of the table.
 struct Client {
     name: &'static str,
     /// The script's word for it.
     word: &'static str,
     library: Library,
+    transport: Transport,
 }
 
 const FRAMEWORKS: Library = Library::Python(
@@ -55,18 +65,25 @@ const LANGCHAIN: Library = Library::Python(
 );
 
 #[rustfmt::skip]
-const CLIENTS: [Client; 11] = [
-    Client { name: "TypeScript 1.32", word: "sdk-1", library: Library::Node },
-    Client { name: "TypeScript 2.4", word: "sdk-2", library: Library::Node },
-    Client { name: "Inspector 2.12, --strict", word: "inspector", library: Library::Node },
-    Client { name: "Python 1.30", word: "mcp", library: Library::Official("1.30") },
-    Client { name: "Python 2.3", word: "mcp", library: Library::Official("2.3") },
-    Client { name: "fastmcp 4.1.2", word: "fastmcp", library: FRAMEWORKS },
-    Client { name: "OpenAI Agents", word: "openai-agents", library: FRAMEWORKS },
-    Client { name: "PydanticAI", word: "pydantic-ai", library: FRAMEWORKS },
-    Client { name: "LangChain, OpenAI", word: "langchain-openai", library: LANGCHAIN },
-    Client { name: "LangChain, Anthropic", word: "langchain-anthropic", library: LANGCHAIN },
-    Client { name: "LangChain, Gemini", word: "langchain-gemini", library: LANGCHAIN },
+const CLIENTS: [Client; 18] = [
+    Client { name: "TypeScript 1.32", word: "sdk-1", library: Library::Node, transport: Transport::Stdio },
+    Client { name: "TypeScript 2.4", word: "sdk-2", library: Library::Node, transport: Transport::Stdio },
+    Client { name: "Inspector 2.12, --strict", word: "inspector", library: Library::Node, transport: Transport::Stdio },
+    Client { name: "Python 1.30", word: "mcp", library: Library::Official("1.30"), transport: Transport::Stdio },
+    Client { name: "Python 2.3", word: "mcp", library: Library::Official("2.3"), transport: Transport::Stdio },
+    Client { name: "fastmcp 4.1.2", word: "fastmcp", library: FRAMEWORKS, transport: Transport::Stdio },
+    Client { name: "OpenAI Agents", word: "openai-agents", library: FRAMEWORKS, transport: Transport::Stdio },
+    Client { name: "PydanticAI", word: "pydantic-ai", library: FRAMEWORKS, transport: Transport::Stdio },
+    Client { name: "LangChain, OpenAI", word: "langchain-openai", library: LANGCHAIN, transport: Transport::Stdio },
+    Client { name: "LangChain, Anthropic", word: "langchain-anthropic", library: LANGCHAIN, transport: Transport::Stdio },
+    Client { name: "LangChain, Gemini", word: "langchain-gemini", library: LANGCHAIN, transport: Transport::Stdio },
+    Client { name: "TypeScript 1.32, HTTP", word: "sdk-1", library: Library::Node, transport: Transport::Http },
+    Client { name: "TypeScript 2.4, HTTP", word: "sdk-2", library: Library::Node, transport: Transport::Http },
+    Client { name: "Inspector 2.12, HTTP", word: "inspector", library: Library::Node, transport: Transport::Http },
+    Client { name: "Inspector, HTTP, modern", word: "inspector-modern", library: Library::Node, transport: Transport::Http },
+    Client { name: "Python 1.30, HTTP", word: "mcp", library: Library::Official("1.30"), transport: Transport::Http },
+    Client { name: "Python 2.3, HTTP", word: "mcp", library: Library::Official("2.3"), transport: Transport::Http },
+    Client { name: "fastmcp 4.1.2, HTTP", word: "fastmcp", library: FRAMEWORKS, transport: Transport::Http },
 ];
 
 /// What is done with each, as `tests/clients/calls.json` says.
@@ -106,9 +123,17 @@ fn table(workspace: &Workspace, binary: &Path, wanted: impl Fn(&Client) -> bool)
         "bytes, as the client gives them to its caller\n{:<26}{columns}",
         "client"
     );
+    let server = HttpServer::product(binary)?;
+    let token = server.token(binary, "clients")?;
     for client in CLIENTS.iter().filter(|client| wanted(client)) {
         let script = installed(workspace, client.library)?;
-        let cells = cells(&script, client.word, binary);
+        let cells = match client.transport {
+            Transport::Stdio => cells(&script, client.word, [binary, Path::new("serve")]),
+            Transport::Http => {
+                let (url, token) = (Path::new(&server.url), Path::new(&token));
+                cells(&script, client.word, [url, token])
+            }
+        };
         let mut row = format!("{:<26}", client.name);
         for name in CELLS {
             let cell = cells.iter().find(|cell| cell["cell"] == name);
@@ -149,9 +174,9 @@ fn wrong_with(cell: &Value) -> Vec<String> {
 }
 
 /// A line each; what a client that failed said stands above the table's row.
-fn cells(script: &Script, word: &str, binary: &Path) -> Vec<Value> {
+fn cells(script: &Script, word: &str, server: [&Path; 2]) -> Vec<Value> {
     let mut client = command("timeout", [SECONDS_MAX]);
-    client.args(script).args([word, "--"]).arg(binary).arg("serve");
+    client.args(script).args([word, "--"]).args(server);
     client.env("PYTHONDONTWRITEBYTECODE", "1");
     let said = capture(client).unwrap_or_else(|error| {
         println!("{error}");
@@ -167,7 +192,7 @@ pub fn installed(workspace: &Workspace, library: Library) -> Result<Script, Stri
     let scripts = workspace.root.join("tests/clients");
     let python = match library {
         Library::Node => {
-            let directory = node_directory(workspace, &scripts)?;
+            let directory = npm_directory(workspace, &scripts, "node-clients")?;
             return Ok(["node".into(), directory.join("node.mjs")]);
         }
         Library::Official(version) => mcp_client::environment(workspace, version)?,
@@ -176,15 +201,16 @@ pub fn installed(workspace: &Workspace, library: Library) -> Result<Script, Stri
     Ok([python, scripts.join("frameworks.py")])
 }
 
-/// Modules are looked for beside the script, so that is copied to where they are.
-fn node_directory(workspace: &Workspace, scripts: &Path) -> Result<PathBuf, String> {
-    let directory = workspace.target.join("node-clients");
+/// What npm installs by the lists in `scripts`. Modules are looked for beside a script, so all files there are copied to
+/// where they are.
+pub fn npm_directory(workspace: &Workspace, scripts: &Path, name: &str) -> Result<PathBuf, String> {
+    let directory = workspace.target.join(name);
     let said = |error| format!("{}: {error}", directory.display());
     let read = |name: &str| fs::read(directory.join(name)).unwrap_or_default();
     let before = read("package-lock.json");
     fs::create_dir_all(&directory).map_err(said)?;
-    for name in ["package.json", "package-lock.json", "node.mjs", "calls.json"] {
-        fs::copy(scripts.join(name), directory.join(name)).map_err(said)?;
+    for file in fs::read_dir(scripts).map_err(said)?.flatten() {
+        fs::copy(file.path(), directory.join(file.file_name())).map_err(said)?;
     }
     // npm writes this one last.
     let is_whole = directory.join("node_modules/.package-lock.json").is_file();

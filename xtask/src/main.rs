@@ -7,14 +7,19 @@
 )]
 #![expect(clippy::print_stdout, reason = "its standard output is its report")]
 
+mod backends;
 mod bench;
 mod ci;
 mod clients;
 mod command;
+mod conformance;
 mod deny;
+mod extraction;
 mod fuzz;
+mod gateway;
 mod golden;
 mod hosts;
+mod http_server;
 mod mcp_client;
 mod programs;
 mod require;
@@ -40,14 +45,23 @@ usage: cargo xtask <chore>
                                       `words`)
   tidy --bless                        lower the numbers of xtask/ratchet.json to the violations that remain
   golden [--bless]                    compare the golden files, or rewrite them
-  bench [cold|sessions|egress|redact|audit|check] [--runs N] [--json] [--write]
+  bench [cold|sessions|egress|http|redact|audit|check] [--runs N] [--json] [--write]
                                       cold starts, and calls through MCP, beside what they replace; or only sessions and
-                                      snapshots, egress, the redactor, the audit record or the checks;
+                                      snapshots, egress, HTTP, the redactor, the audit record or the checks;
                                       --write puts the tables into SPECIFICATION.md and draws docs/bench.svg
   hosts [--binary PATH] [NAME]        compare doctor with run in containers, bubblewrap, chroots and under filters; only
                                       environments whose name contains NAME
+  backends [NAME]                     the conformance suite over native sandboxes, Docker and gVisor, as a matrix; only
+                                      cases whose name contains NAME
+  backends --short                    those of CI
+  backends --kill [--runs N]          N runs for each backend under kills of server, containers and engine
+  bench backends [--runs N]           times of each backend, beside the engine's own
   clients [--binary PATH] [NAME]      client libraries and agent frameworks against the server; only those whose name
                                       contains NAME
+  conformance                         the official conformance suite of the protocol, in both eras
+  gateway [--binary PATH]             the ContextForge gateway in front of the server, with a token and with OAuth
+  extraction DIR...                   how much of the main text of labelled pages is found, for each kind of page; which
+                                      directories it reads stands in crates/ringfence-web/examples/extraction.rs
   fuzz [--long | --seconds N]         every fuzz target, with its seeds and mutations of them; or for 300 or N seconds,
                                       guided by coverage, in a build of its own
 ";
@@ -64,6 +78,10 @@ fn main() -> ExitCode {
     }
 }
 
+fn number(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| format!("{text}: not a whole number"))
+}
+
 fn run(words: &[&str]) -> Result<(), String> {
     if let [] | ["-h" | "--help" | "help"] = words {
         println!("{USAGE}");
@@ -71,7 +89,7 @@ fn run(words: &[&str]) -> Result<(), String> {
     }
     let mut workspace = Workspace::open()?;
     // What is measured or shown is what is shipped; the rest is tested as it is built in a minute.
-    if matches!(words, ["fuzz" | "golden", ..]) {
+    if matches!(words, ["backends" | "fuzz" | "golden", ..]) {
         workspace.profile = Profile::Dev;
     }
     match words {
@@ -85,9 +103,17 @@ fn run(words: &[&str]) -> Result<(), String> {
         ["bench", "cold", options @ ..] => bench::cold(&workspace, &bench::Options::parse(options)?),
         ["bench", "sessions", options @ ..] => bench::sessions(&workspace, &bench::Options::parse(options)?),
         ["bench", "egress", options @ ..] => bench::egress(&workspace, &bench::Options::parse(options)?),
+        ["bench", "http", options @ ..] => bench::http(&workspace, &bench::Options::parse(options)?),
         ["bench", "redact", options @ ..] => bench::redact(&workspace, &bench::Options::parse(options)?),
         ["bench", "check", options @ ..] => bench::check(&workspace, &bench::Options::parse(options)?),
         ["bench", "audit", options @ ..] => bench::audit(&workspace, &bench::Options::parse(options)?),
+        ["bench", "backends"] => backends::bench(&workspace, backends::RUNS),
+        ["bench", "backends", "--runs", runs] => backends::bench(&workspace, number(runs)?),
+        ["backends"] => backends::run(&workspace, "", backends::Extent::Whole),
+        ["backends", "--short"] => backends::run(&workspace, "", backends::Extent::Short),
+        ["backends", "--kill"] => backends::kill(&workspace, backends::KILLED_RUNS),
+        ["backends", "--kill", "--runs", runs] => backends::kill(&workspace, number(runs)?),
+        ["backends", name] => backends::run(&workspace, name, backends::Extent::Whole),
         ["bench", options @ ..] => bench::all(&workspace, &bench::Options::parse(options)?),
         ["hosts"] => hosts::run(&workspace, &workspace.binary(), ""),
         ["hosts", "--binary", binary] => hosts::run(&workspace, binary.as_ref(), ""),
@@ -97,6 +123,13 @@ fn run(words: &[&str]) -> Result<(), String> {
         ["clients", "--binary", binary] => clients::run(&workspace, binary.as_ref(), ""),
         ["clients", "--binary", binary, name] => clients::run(&workspace, binary.as_ref(), name),
         ["clients", name] => clients::run(&workspace, &workspace.binary(), name),
+        ["conformance"] => {
+            let suite = conformance::installed(&workspace)?;
+            conformance::run(&workspace, &suite).1
+        }
+        ["gateway"] => gateway::run(&workspace, &workspace.binary()),
+        ["gateway", "--binary", binary] => gateway::run(&workspace, binary.as_ref()),
+        ["extraction", directories @ ..] => extraction::run(&workspace, directories),
         ["fuzz"] => fuzz::run(&workspace, fuzz::Effort::Short).map(drop),
         ["fuzz", "--long"] => fuzz::run(&workspace, fuzz::Effort::Seconds(fuzz::LONG_SECONDS)).map(drop),
         ["fuzz", "--seconds", seconds] => {

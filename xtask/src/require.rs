@@ -5,7 +5,8 @@
 pub const VARIABLE: &str = "RINGFENCE_REQUIRE";
 
 /// What CI requires. `index`: pip and npm reach the index that they are configured for.
-pub const ALL: &str = "root,userns,landlock,seccomp,cgroup,python,node,bash,bwrap,pip,index";
+pub const ALL: &str =
+    "root,userns,landlock,seccomp,cgroup,python,node,bash,bwrap,pip,index,chromium,searx,dockerd,runsc";
 
 /// Is this CI.
 pub fn in_ci() -> bool {

@@ -4,10 +4,12 @@
 mod calls;
 mod cold;
 mod egress;
+mod http;
 mod parts;
 mod sessions;
 
 pub use egress::measure as egress;
+pub use http::measure as http;
 pub use parts::{audit, check, redact};
 pub use sessions::measure as sessions;
 

@@ -14,8 +14,8 @@ pub struct Budget {
 
 /// Every crate below `crates/`.
 #[rustfmt::skip]
-pub const BUDGETS: [Budget; 9] = [
-    Budget { name: "ringfence", lines: 19_600, floors: &[
+pub const BUDGETS: [Budget; 12] = [
+    Budget { name: "ringfence", lines: 22_100, floors: &[
         "artifact executable golden process_setup sentence time utf8",
         "settings",
         "api embed log metrics reload render telemetry terminal",
@@ -24,37 +24,54 @@ pub const BUDGETS: [Budget; 9] = [
         "cli",
         "reference",
     ] },
+    Budget { name: "ringfence-backend", lines: 3_700, floors: &[
+        "egress error frame run_directory",
+        "engine stream",
+        "container image layers",
+        "agent supervise",
+    ] },
     Budget { name: "ringfence-check", lines: 9_500, floors: &[
         "credentials depth domains encoding hosts keyed_hash processor_time tree unknown",
         "question registry rule verdict",
         "csv javascript json module picture python shell table value",
         "answer",
     ] },
-    Budget { name: "ringfence-egress", lines: 8_000, floors: &[
+    Budget { name: "ringfence-egress", lines: 8_400, floors: &[
         "framing name observer path token_bucket",
         "client_hello destination dialer inspection names resolve rule rules",
         "approval dial events refusal report request",
         "connection sandbox tunnel upstream wire",
-        "http inspect",
+        "client http inspect",
         "dns dns_server forward listener",
+        "forwarded",
         "idle",
         "lease",
     ] },
-    Budget { name: "ringfence-engine", lines: 16_000, floors: &[
+    Budget { name: "ringfence-engine", lines: 17_100, floors: &[
         "caller error events log_redactor metrics settings sync telemetry",
         "imports limits_met policy policy_store",
         "admission audit record secrets store",
         "backend language pool runtime runtimes streams",
+        "containers",
         "sandbox warm worker",
         "prepare",
         "changes disk disk_quota overlay workspace workspace_error workspaces",
         "approval approvals artifacts check egress packages picture",
-        "executions report session",
+        "web",
+        "executions host report session",
         "services",
         "execution",
         "api",
     ] },
-    Budget { name: "ringfence-jail", lines: 9_000, floors: &[
+    Budget { name: "ringfence-host", lines: 4_400, floors: &[
+        "kinds program secret_places spec words",
+        "directories mounts never undo",
+        "rule",
+        "files load matching",
+        "child wall",
+        "run",
+    ] },
+    Budget { name: "ringfence-jail", lines: 9_200, floors: &[
         "cgroup export_directory failure harvest layer layout pinned probe sample seccomp sweep tree visit",
         "egress quota refused worker",
         "host spec wire",
@@ -73,11 +90,17 @@ pub const BUDGETS: [Budget; 9] = [
         "artifacts audit layers",
         "snapshots",
     ] },
-    Budget { name: "ringfence-sys", lines: 3_700, floors: &[
-        "channel file forker identity landlock mount network process resource seccomp wait",
+    Budget { name: "ringfence-sys", lines: 4_200, floors: &[
+        "agent_calls channel file forker identity landlock mount network process resource seccomp wait",
     ] },
-    Budget { name: "ringfence-types", lines: 2_500, floors: &[
-        "address check isolation language limits nearest words",
+    Budget { name: "ringfence-web", lines: 3_800, floors: &[
+        "charset coding dial fence hidden kind pace pdf results robots target",
+        "cdp exchange html",
+        "browser document fetch",
+        "search",
+    ] },
+    Budget { name: "ringfence-types", lines: 2_600, floors: &[
+        "address backend check isolation language limits nearest words",
         "error result workspace",
         "domains packages",
         "session",

@@ -264,11 +264,23 @@ impl HttpClient {
 
     /// A request of revision 2026-07-28, complete in itself.
     #[track_caller]
-    pub fn ask_stateless(&mut self, method: &str, mut params: Value, name: Option<&str>) -> Value {
+    pub fn ask_stateless(&mut self, method: &str, params: Value, name: Option<&str>) -> Value {
+        self.ask_able(json!({}), method, params, name)
+    }
+
+    /// The same of a client with these capabilities.
+    #[track_caller]
+    pub fn ask_able(
+        &mut self,
+        capabilities: Value,
+        method: &str,
+        mut params: Value,
+        name: Option<&str>,
+    ) -> Value {
         self.next += 1;
         params["_meta"] = json!({
             "io.modelcontextprotocol/protocolVersion": STATELESS,
-            "io.modelcontextprotocol/clientCapabilities": {},
+            "io.modelcontextprotocol/clientCapabilities": capabilities,
             "io.modelcontextprotocol/clientInfo": {"name": "story", "version": "1"},
         });
         let message = json!({"jsonrpc": "2.0", "id": self.next, "method": method, "params": params});

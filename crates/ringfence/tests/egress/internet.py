@@ -20,7 +20,10 @@ ZONE = {
     "api.test": "93.184.216.50",
     "read.test": "93.184.216.50",
     "wrong.test": "93.184.216.50",
+    "pages.test": "93.184.216.60",
 }
+# Every name below it is there too.
+PAGES = ".pages.test"
 # Where another program listens.
 API = "93.184.216.50"
 ADDRESSES = sorted(set(ZONE.values()))
@@ -48,7 +51,7 @@ def answer(query):
         at += query[at] + 1
     name, (kind,) = ".".join(labels).lower(), struct.unpack(">H", query[at + 1 : at + 3])
     tell(dns=name, kind=kind)
-    question, known = query[12 : at + 5], ZONE.get(name)
+    question, known = query[12 : at + 5], ZONE.get(PAGES[1:] if name.endswith(PAGES) else name)
     found = known is not None and kind == 1
     flags = 0x8180 if known else 0x8183
     head = query[:2] + struct.pack(">HHHHH", flags, 1, int(found), 0, 0)
@@ -78,6 +81,11 @@ class Web(socketserver.BaseRequestHandler):
         host = next((line[5:].strip() for line in lines if line.lower().startswith("host:")), "")
         tell(request=lines[0], host=host, on=own[0])
         path = lines[0].split()[1].partition("?")[0]
+        # A whole answer, which the test has written.
+        page = Path(self.server.directory, "pages", host.partition(":")[0], path.strip("/") or "index")
+        if page.is_file():
+            self.request.sendall(page.read_bytes())
+            return
         if path == "/digest":
             status, body = "200 OK", self.digest(lines, body)
         else:

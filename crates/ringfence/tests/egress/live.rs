@@ -160,7 +160,7 @@ fn approve(world: &World) -> std::thread::JoinHandle<()> {
     })
 }
 
-fn find_id(found: &Value) -> Option<String> {
+pub(super) fn find_id(found: &Value) -> Option<String> {
     match found {
         Value::Object(fields) => fields
             .get("id")

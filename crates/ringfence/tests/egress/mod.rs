@@ -7,6 +7,7 @@ mod live;
 mod narrow;
 mod packages;
 mod secrets;
+mod web;
 #[expect(dead_code, reason = "the attacks on the way out use it, too")]
 mod world;
 

@@ -77,6 +77,13 @@ impl World {
         }
     }
 
+    /// Lets a host answer this, head and body, to requests for a path.
+    pub fn page(&self, host: &str, path: &str, answer: impl AsRef<[u8]>) {
+        let file = self.directory.join("pages").join(host).join(path);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, answer).unwrap();
+    }
+
     /// What was heard since the last time: names that were asked for, and addresses that were reached. All of it that was
     /// before this question, because the hosts answer that in its turn.
     pub fn heard(&self) -> Vec<String> {

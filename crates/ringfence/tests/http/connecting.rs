@@ -2,12 +2,14 @@
 
 use super::principals::token;
 use crate::client::{
-    HttpServer, Server, TempDir, eventually, processes_with, ringfence, said, signal, stderr_of, text_of,
+    HttpServer, NOBODY, Server, TempDir, as_nobody, assert_contains, eventually, is_root, processes_with,
+    ringfence, said, signal, stderr_of, text_of,
 };
 use rustix::process::Signal;
 use serde_json::json;
 use std::{
     fs,
+    io::{BufRead as _, BufReader},
     os::unix::fs::PermissionsExt as _,
     process::{Command, Stdio},
     time::Duration,
@@ -96,6 +98,38 @@ fn a_token_of_a_file_is_brought_along_and_one_that_others_read_is_not() {
         stderr_of(&nowhere).contains("there is no server to connect to"),
         "{nowhere:?}"
     );
+}
+
+/// claim: [HTTP-10]
+#[test]
+fn a_token_and_a_socket_of_another_user_are_not_used() {
+    if !is_root() {
+        return;
+    }
+    let scratch = TempDir::new("connect-foreign");
+    let file = scratch.file("token", "rft_x");
+    for (mode, owner) in [(0o600, NOBODY), (0o620, 0), (0o604, 0)] {
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        std::os::unix::fs::chown(&file, Some(owner), None).unwrap();
+        let refused = said(&["connect", "http://127.0.0.1:9", "--token-file", &file]);
+        assert_contains(stderr_of(&refused), ["the token in"]);
+    }
+    let place = std::env::temp_dir().join(format!("ringfence-foreign-{}", std::process::id()));
+    fs::create_dir(&place).unwrap();
+    std::os::unix::fs::chown(&place, Some(NOBODY), None).unwrap();
+    let path = place.join("http.sock").display().to_string();
+    // Answers whoever asks as a server would.
+    let script = "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.bind(sys.argv[1])\ns.listen()\nprint('up', flush=True)\nc, _ = s.accept()\nprint(len(c.recv(9)), flush=True)";
+    let mut foreign = as_nobody("python3");
+    foreign.args(["-c", script, &path]).stdout(Stdio::piped());
+    let mut foreign = foreign.spawn().unwrap();
+    let mut said_there = BufReader::new(foreign.stdout.take().unwrap()).lines();
+    assert_eq!(said_there.next().unwrap().unwrap(), "up");
+    let refused = said(&["connect", &format!("unix:{path}")]);
+    assert_contains(stderr_of(&refused), ["is of the user 65534"]);
+    assert_eq!(said_there.next().unwrap().unwrap(), "0", "it was sent nothing");
+    foreign.wait().unwrap();
+    fs::remove_dir_all(place).unwrap();
 }
 
 #[test]

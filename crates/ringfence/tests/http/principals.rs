@@ -9,6 +9,8 @@ use std::{
     fs,
     io::Read,
     net::TcpStream,
+    os::unix::fs::PermissionsExt as _,
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -69,6 +71,45 @@ fn a_token_is_shown_once_and_only_its_digest_is_kept() {
     }
     assert!(said(&["token", "revoke", "team-a"]).status.success());
     assert_contains(stdout_of(&said(&["token", "list"])), ["there are no tokens"]);
+}
+
+/// claim: [HTTP-3]
+#[test]
+fn who_got_a_token_and_lost_it_is_on_record() {
+    token(&["team-a", "--toolsets", "execute", "--role", "operator"]);
+    assert!(said(&["token", "revoke", "team-a"]).status.success());
+    assert!(!said(&["token", "revoke", "team-b"]).status.success());
+    let exported = stdout_of(&said(&["audit", "export"]));
+    let records = |action: &str| {
+        let lines = exported
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let told = lines.filter(|record| record["action"] == action).map(|record| {
+            let details = &record["details"];
+            (
+                record["outcome"].as_str().unwrap().to_owned(),
+                details["name"].as_str().unwrap().to_owned(),
+                details["role"].as_str().map(str::to_owned),
+            )
+        });
+        told.collect::<Vec<_>>()
+    };
+    let told = |outcome: &str, name: &str, role: Option<&str>| {
+        (outcome.to_owned(), name.to_owned(), role.map(str::to_owned))
+    };
+    let created = ["pending", "ok"].map(|outcome| told(outcome, "team-a", Some("operator")));
+    assert_eq!(records("token.created"), created);
+    let revoked = [
+        ("pending", "team-a"),
+        ("ok", "team-a"),
+        ("pending", "team-b"),
+        ("failed", "team-b"),
+    ];
+    assert_eq!(
+        records("token.revoked"),
+        revoked.map(|(outcome, name)| told(outcome, name, None))
+    );
+    assert!(said(&["audit", "verify"]).status.success());
 }
 
 fn each_file(below: &std::path::Path, files: &mut Vec<(String, Vec<u8>)>) {
@@ -214,6 +255,150 @@ fn a_principal_is_offered_what_its_token_says_at_its_rate() {
     assert_eq!(anywhere["stdout"], "1\n");
 }
 
+#[test]
+fn a_principal_has_its_own_limits_and_its_own_patience() {
+    let small = token(&[
+        "small",
+        "--ram-mb",
+        "64",
+        "--timeout",
+        "30",
+        "--processes",
+        "8",
+        "--detach-after",
+        "0.2",
+    ]);
+    let usual = token(&["usual"]);
+    assert_contains(
+        stdout_of(&said(&["token", "list"])),
+        [
+            "small caller namespaces=small toolsets=all, calls are detached after 0.2 s, max_processes 8, max_ram_mb 64, timeout_ms 30000,",
+        ],
+    );
+    let server = HttpServer::start(&[]);
+    let mut client = server.client_of(&small);
+    let listed = client.ask("tools/list", json!({}))["result"]["tools"].clone();
+    let execute = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|tool| tool["name"] == "execute_code");
+    assert_eq!(
+        execute.unwrap()["inputSchema"]["properties"]["timeout_seconds"]["maximum"],
+        30
+    );
+    let info = client.facts("get_sandbox_info", json!({}));
+    assert_eq!(info["resource_limits"]["max_ram_mb"], 64, "{info}");
+    let more = client.facts(
+        "execute_code",
+        json!({"code": "1", "resource_limits": {"max_ram_mb": 65}}),
+    );
+    assert_eq!(more["code"], "policy_denied", "{more}");
+    let hog = json!({"code": "x = bytearray(200 << 20)", "detach_after_seconds": 0});
+    let hog = client.facts("execute_code", hog);
+    assert_eq!(hog["success"], false, "{hog}");
+    let slow = json!({"language": "shell", "code": "sleep 1; echo done"});
+    assert_eq!(client.facts("execute_code", slow.clone())["running"], true);
+    let session = client.facts("create_session", json!({"resource_limits": {"max_processes": 9}}));
+    assert_eq!(session["code"], "policy_denied", "{session}");
+    let session = client.facts("create_session", json!({}));
+    let inside = json!({"session_id": session["session_id"], "code": "print(1)", "detach_after_seconds": 0});
+    assert_eq!(client.facts("execute_code", inside)["stdout"], "1\n");
+    let mut client = server.client_of(&usual);
+    assert_eq!(
+        client.facts("execute_code", slow)["stdout"],
+        "done\n",
+        "the control"
+    );
+    let hog = client.facts("execute_code", json!({"code": "x = bytearray(200 << 20)"}));
+    assert_eq!(hog["success"], true, "the control: {hog}");
+}
+
+#[test]
+fn a_token_may_come_by_a_file_and_by_one_way_alone() {
+    let scratch = crate::client::TempDir::new("token-file");
+    let file = scratch.file("token", "0123456789abcdef0123456789abcdef\n");
+    let serve = || {
+        let mut command = ringfence(&["serve", "--transport", "http", "--listen", "0.0.0.0:0"]);
+        command.env("RINGFENCE_HTTP_TOKEN_FILE", &file);
+        command
+    };
+    let server = HttpServer::of(serve());
+    let mut client = server.client();
+    client.place = format!("127.0.0.1:{}", server.place.rsplit(':').next().unwrap());
+    assert_eq!(client.hello(&json!({})).status, 401);
+    client.token = Some("0123456789abcdef0123456789abcdef".to_owned());
+    client.initialize();
+    drop(server);
+    let both = serve()
+        .env("SANDBOX_API_TOKEN", "0123456789abcdef0123456789abcdef")
+        .output()
+        .unwrap();
+    assert_contains(stderr_of(&both), ["SANDBOX_API_TOKEN is set, too"]);
+    let refused = |why: &str| {
+        let output = serve().output().unwrap();
+        assert!(!output.status.success());
+        assert_contains(stderr_of(&output), ["http.token_file", why]);
+    };
+    for short in ["no token", ""] {
+        fs::write(&file, short).unwrap();
+        refused("less than 16 characters");
+    }
+    fs::write(&file, "0123456789abcdef0123456789abcdef\nand a note\n").unwrap();
+    let mode = |mode| fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+    for writable in [0o620, 0o602] {
+        mode(writable);
+        refused("may write it");
+    }
+    mode(0o444);
+    drop(HttpServer::of(serve()));
+    fs::remove_file(&file).unwrap();
+    let made = Command::new("mkfifo").arg(&file).status().unwrap();
+    assert!(made.success());
+    refused("it is no file");
+}
+
+#[test]
+fn a_token_is_revoked_where_the_record_cannot_be_written() {
+    let own = token(&["own"]);
+    let server = HttpServer::start(&[]);
+    drop(server.client_of(&own));
+    let scratch = crate::client::TempDir::new("no-record");
+    let not_a_directory = scratch.file("file", "");
+    let unwritable = |words: &[&str]| {
+        let mut command = ringfence(words);
+        command.env("RINGFENCE_AUDIT_PATH", format!("{not_a_directory}/audit.db"));
+        command.output().unwrap()
+    };
+    let made = unwritable(&["token", "create", "more"]);
+    assert!(!made.status.success(), "the control: {made:?}");
+    let revoked = unwritable(&["token", "revoke", "own"]);
+    assert!(revoked.status.success(), "{revoked:?}");
+    assert_eq!(stdout_of(&revoked), "revoked\n");
+    assert_contains(stderr_of(&revoked), ["revoked, and not on record: "]);
+    let mut client = server.client();
+    client.token = Some(own);
+    assert_eq!(client.hello(&json!({})).status, 401);
+}
+
+#[test]
+fn a_limit_that_would_be_none_is_refused() {
+    for words in [
+        ["--cpus", "nan"],
+        ["--cpus", "inf"],
+        ["--cpus", "0"],
+        ["--cpus=-1", "--json"],
+        ["--timeout", "0.0004"],
+        ["--detach-after", "0.0004"],
+        ["--detach-after", "86401"],
+        ["--detach-after", "nan"],
+    ] {
+        let made = said(&["token", "create", "own", words[0], words[1]]);
+        assert!(!made.status.success(), "{words:?}: {made:?}");
+    }
+    token(&["own", "--cpus", "0.5", "--detach-after", "0.001"]);
+}
+
 /// claim: [HTTP-6]
 #[test]
 fn a_session_of_another_principal_is_as_unknown_as_one_that_never_was() {
@@ -270,4 +455,22 @@ fn only_an_operators_client_is_asked_for_approvals() {
     };
     assert!(asked("operator"), "the control");
     assert!(!asked("caller"));
+}
+
+/// claim: [HOST-7]
+#[test]
+fn a_token_has_the_host_only_if_it_names_the_toolset() {
+    let (named, silent) = (token(&["named", "--toolsets", "host"]), token(&["silent"]));
+    let operator = token(&["operator", "--role", "operator"]);
+    let mut command = ringfence(&["serve", "--transport", "http", "--listen", "127.0.0.1:0"]);
+    command.env("SANDBOXMCP_HOST_ACCESS", "on");
+    let server = HttpServer::of(command);
+    for (token, has) in [(named, true), (silent, false), (operator, false)] {
+        let mut client = server.client_of(&token);
+        let listed = client.ask("tools/list", json!({}))["result"]["tools"].clone();
+        assert_eq!(texts_of(&listed, "name").contains(&"host_exec"), has, "{listed}");
+        let wanted = json!({"name": "host_exec", "arguments": {"command": "uname"}});
+        let called = client.ask("tools/call", wanted).to_string();
+        assert_eq!(called.contains("Linux"), has, "{called}");
+    }
 }

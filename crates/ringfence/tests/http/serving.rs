@@ -24,6 +24,11 @@ fn both_eras_of_the_protocol_are_on_one_endpoint() {
         client.facts("execute_code", json!({"code": PRINT}))["stdout"],
         "42\n"
     );
+    let hello = client.hello(&json!({})).messages()[0]["result"]["capabilities"].clone();
+    for name in ["resources", "prompts"] {
+        // ContextForge takes `{}` for none of it.
+        assert_eq!(hello[name]["listChanged"], false, "{hello}");
+    }
     let discovered = client.ask_stateless("server/discover", json!({}), None);
     assert!(
         discovered["result"]["supportedVersions"]
@@ -150,6 +155,34 @@ fn a_page_of_another_host_does_not_reach_the_server() {
     }
 }
 
+/// claim: [HTTP-2]
+#[test]
+fn a_name_is_looked_at_before_the_token_and_the_body() {
+    let mut command = ringfence(&["serve", "--transport", "http", "--listen", "127.0.0.1:0"]);
+    command.env("RINGFENCE_HTTP_AUTHENTICATION", "required");
+    let server = HttpServer::of(command);
+    let client = server.client();
+    let unfinished = |headers: &str| {
+        let begun = Instant::now();
+        // Of the body nothing ever comes.
+        let head =
+            format!("POST /mcp HTTP/1.1\r\nConnection: close\r\nContent-Length: 1000\r\n{headers}\r\n\r\n");
+        let reply = client.raw(head.as_bytes());
+        assert!(begun.elapsed() < Duration::from_secs(30), "{headers}");
+        (reply.status, reply.body)
+    };
+    let (status, body) = unfinished("Host: localhost");
+    assert_eq!(status, 401, "the control: {body}");
+    let (status, body) = unfinished("Host: evil.example");
+    assert_eq!(status, 403, "{body}");
+    assert_contains(body, ["http.allowed_hosts"]);
+    assert_eq!(
+        unfinished("Host: localhost\r\nOrigin: http://evil.example").0,
+        403
+    );
+    assert_eq!(unfinished("Host: localhost\r\nHost: localhost").0, 400);
+}
+
 #[test]
 fn what_is_too_large_or_too_deep_is_refused_and_the_server_goes_on() {
     let mut command = ringfence(&["serve", "--transport", "http", "--listen", "127.0.0.1:0"]);
@@ -260,6 +293,27 @@ fn a_deleted_session_is_gone() {
     let gone = client.request("DELETE", "/mcp", &[("Mcp-Session-Id", &id)], "");
     assert_eq!(gone.status, 204, "{gone:?}");
     assert_eq!(client.ask_reply("ping", json!({})).status, 404);
+}
+
+#[test]
+fn the_program_of_a_deleted_session_ends_at_once() {
+    let server = HttpServer::start(&[]);
+    let mut client = server.client();
+    client.initialize();
+    let id = client.session.clone().unwrap();
+    let mut runner = client.clone();
+    let running = std::thread::spawn(move || {
+        let call =
+            json!({"name": "execute_code", "arguments": {"language": "shell", "code": "sleep 316.227"}});
+        runner.ask_reply("tools/call", call)
+    });
+    eventually(|| !crate::client::processes_with("316.227").is_empty());
+    let begun = Instant::now();
+    let gone = client.request("DELETE", "/mcp", &[("Mcp-Session-Id", &id)], "");
+    assert_eq!(gone.status, 204, "{gone:?}");
+    crate::client::assert_gone("316.227");
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    drop(running.join().unwrap());
 }
 
 /// claim: [HTTP-7]

@@ -119,6 +119,9 @@ impl Things {
                 json!({"domain": format!("{CANARY}.example"), "wait_seconds": 0}),
                 json!({"domain": "b.example", "session_id": session, "wait_seconds": 0}),
             ],
+            // No page and no search of the other is kept for this one, and an inner address is refused.
+            "web_search" => vec![json!({"query": CANARY})],
+            "fetch_webpage" | "browser_fetch" => vec![json!({"url": "http://127.0.0.1:1/"})],
             "list_runtimes"
             | "get_sandbox_info"
             | "list_sessions"

@@ -122,6 +122,8 @@ fn the_documents_of_oauth_come_from_the_configuration_and_not_from_host() {
         assert!(!reply.body.contains("evil"));
     }
     let reply = client.post(&spoofed, &json!({}));
+    assert!(reply.status == 403 && !reply.head.contains("evil"), "{reply:?}");
+    let reply = client.post(&spoofed[1..], &json!({}));
     let challenge = reply.header("www-authenticate").unwrap();
     assert_eq!(reply.status, 401);
     let metadata = r#"resource_metadata="https://mcp.example.com/.well-known/oauth-protected-resource/mcp""#;

@@ -167,8 +167,8 @@ fn calls_that_are_not_understood_are_on_record() {
         ("execute_code", json!({"code": 1}), "invalid_argument"),
         (
             "execute_code",
-            json!({"code": "1", "use_container": true}),
-            "unsupported_argument",
+            json!({"code": "1", "use_container": true, "backend": "native"}),
+            "invalid_argument",
         ),
         (
             "execute_code",

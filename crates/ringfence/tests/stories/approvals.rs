@@ -280,7 +280,7 @@ fn where_the_client_cannot_ask_the_operator_does_at_the_command_line() {
     let (_, refused) = told(&["approve", name, "--for", "2h"]);
     assert_contains(&refused, ["max_namespace_minutes"]);
     let (_, refused) = told(&["approve", name, "--scope", "session"]);
-    assert_contains(&refused, ["not asked for a session"]);
+    assert_contains(&refused, ["cannot be approved for the session"]);
     let (code, text) = told(&["approve", name, "--for", "30m"]);
     assert_eq!(code, Some(0), "{text}");
     assert_contains(

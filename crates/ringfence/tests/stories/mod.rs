@@ -9,6 +9,7 @@ mod display;
 mod egress;
 mod executions;
 mod files;
+mod host;
 mod hosts;
 mod jail;
 mod limits;

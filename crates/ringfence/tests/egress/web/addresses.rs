@@ -1,0 +1,413 @@
+//! Every way of writing an address that is not public, by every way in: none reaches the machine that the test runs on,
+//! and every way reaches a public host, which is the control.
+
+use super::{answer, article, fetch, leads_to, serve};
+use crate::{
+    client::{Server, text_of},
+    egress::{World, elsewhere},
+};
+use serde_json::{Value, json};
+use std::{
+    net::{SocketAddr, TcpListener, TcpStream},
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+/// As they stand after `http://`, to the end of the authority.
+const SPELLINGS: [&str; 62] = [
+    "127.0.0.1",
+    "127.1",
+    "127.0.1",
+    "0177.0.0.1",
+    "0x7f.0.0.1",
+    "0x7f.1",
+    "0x7f000001",
+    "2130706433",
+    "017700000001",
+    "127.0.0.1.",
+    "127.0.0.2",
+    "127.127.127.127",
+    "localhost",
+    "LOCALHOST",
+    "localhost.",
+    "sub.localhost",
+    "0.0.0.0",
+    "0",
+    "0x0",
+    "[::1]",
+    "[0:0:0:0:0:0:0:1]",
+    "[::]",
+    "[::ffff:127.0.0.1]",
+    "[::ffff:7f00:1]",
+    "[::127.0.0.1]",
+    "[64:ff9b::127.0.0.1]",
+    "[64:ff9b::7f00:1]",
+    "[2002:7f00:1::]",
+    "[2001:0:7f00:1::]",
+    "[fe80::1]",
+    "[fe80::1%25lo]",
+    "[fc00::1]",
+    "[fec0::1]",
+    "[fd00:ec2::254]",
+    "①②⑦.⓪.⓪.①",
+    "１２７.0.0.1",
+    "127。0。0。1",
+    "%31%32%37.0.0.1",
+    "127.0.0.1%00.good.test",
+    "127.0.0.1%2f@good.test",
+    "user@127.0.0.1",
+    "good.test@127.0.0.1",
+    "good.test:80@127.0.0.1",
+    "good.test\\@127.0.0.1",
+    "127.0.0.1\\@good.test",
+    "127.0.0.1:80#@good.test",
+    "127.0.0.1\t",
+    "169.254.169.254",
+    "0xa9fea9fe",
+    "2852039166",
+    "169.254.43518",
+    "0251.0376.0251.0376",
+    "[::ffff:169.254.169.254]",
+    "metadata.test",
+    "sneaky.test",
+    "10.7.7.7",
+    "167905031",
+    "10.0x70707",
+    "192.168.0.1",
+    "100.100.100.200",
+    "198.18.0.1",
+    "255.255.255.255",
+];
+
+/// Listeners on the loopback addresses of the machine, which nothing may reach.
+struct Canary(Arc<AtomicUsize>);
+
+impl Canary {
+    fn plant() -> Self {
+        // Addresses that spellings name and nobody has, so that a connection would be heard.
+        for address in ["192.168.0.1", "100.100.100.200"] {
+            let done = Command::new("ip")
+                .args(["address", "replace", &format!("{address}/32"), "dev", "lo"])
+                .status();
+            assert!(done.unwrap().success());
+        }
+        let heard = Arc::new(AtomicUsize::new(0));
+        let addresses = [
+            "127.0.0.1",
+            "127.0.0.2",
+            "127.127.127.127",
+            "::1",
+            "192.168.0.1",
+            "100.100.100.200",
+        ];
+        for (address, port) in addresses
+            .iter()
+            .flat_map(|address| [(address, 80), (address, 443)])
+        {
+            let listener = TcpListener::bind(SocketAddr::new(address.parse().unwrap(), port)).unwrap();
+            let counter = heard.clone();
+            std::thread::spawn(move || {
+                for stream in listener.incoming() {
+                    counter.fetch_add(1, Ordering::SeqCst);
+                    drop(stream);
+                }
+            });
+        }
+        let canary = Self(heard);
+        // The control of the canary: it hears whoever reaches it.
+        for address in ["127.0.0.1:80", "[::1]:443", "192.168.0.1:80"] {
+            drop(TcpStream::connect(address).unwrap());
+        }
+        crate::client::eventually(|| canary.0.load(Ordering::SeqCst) == 3);
+        canary.0.store(0, Ordering::SeqCst);
+        canary
+    }
+
+    /// That nobody came: neither to these nor to the private addresses of the test's internet.
+    fn is_unheard(&self, world: &World, way: &str) -> Vec<String> {
+        let heard = world.heard();
+        let private = heard
+            .iter()
+            .filter(|heard| heard.starts_with("tcp 10.") || heard.starts_with("tcp 169.254."));
+        let private: Vec<&String> = private.collect();
+        assert!(private.is_empty(), "{way}: {private:?}");
+        assert_eq!(self.0.load(Ordering::SeqCst), 0, "{way}");
+        heard
+    }
+}
+
+/// Each URL is refused, or led nowhere.
+fn all_fail(server: &mut Server, urls: impl IntoIterator<Item = String>) {
+    for url in urls {
+        let said = fetch(server, &url);
+        assert_eq!(said["isError"], true, "{url}: {said}");
+    }
+}
+
+fn reached(heard: &[String], host: &str) -> bool {
+    heard
+        .iter()
+        .any(|heard| heard.starts_with("GET ") && heard.ends_with(host))
+}
+
+/// claim: [WEB-1]
+#[test]
+fn no_spelling_of_an_inner_address_is_reached_by_a_fetch() {
+    if elsewhere("web::addresses::no_spelling_of_an_inner_address_is_reached_by_a_fetch") {
+        return;
+    }
+    let world = World::new("web-addresses");
+    let canary = Canary::plant();
+    let mut server = serve(&world);
+    let direct = SPELLINGS.iter().map(|spelling| format!("http://{spelling}/"));
+    all_fail(&mut server, direct.clone());
+    all_fail(
+        &mut server,
+        SPELLINGS
+            .iter()
+            .take(20)
+            .map(|spelling| format!("https://{spelling}/")),
+    );
+    fetch(&mut server, "http://pages.test/control");
+    assert!(reached(&canary.is_unheard(&world, "direct"), "pages.test"));
+
+    for (number, url) in direct.clone().enumerate() {
+        world.page(&format!("r{number}.pages.test"), "go", leads_to(&url));
+    }
+    world.page("r.pages.test", "go", leads_to("http://pages.test/control"));
+    all_fail(
+        &mut server,
+        (0..SPELLINGS.len()).map(|number| format!("http://r{number}.pages.test/go")),
+    );
+    fetch(&mut server, "http://r.pages.test/go");
+    let heard = canary.is_unheard(&world, "redirect");
+    assert!(
+        reached(&heard, " pages.test") && reached(&heard, "r7.pages.test"),
+        "{heard:?}"
+    );
+
+    // A PDF and a page of results whose links lead there: reading them dials nothing, and following them is refused.
+    let links: Vec<String> = direct.clone().collect();
+    let words = links
+        .iter()
+        .filter(|link| link.is_ascii() && !link.contains(['\\', '(', '\t']))
+        .cloned()
+        .collect::<Vec<_>>();
+    world.page("pages.test", "paper", answer("application/pdf", pdf(&words)));
+    let paper = fetch(&mut server, "http://pages.test/paper");
+    let paper = text_of(&paper["structuredContent"]["text"]).to_owned();
+    assert!(paper.contains("http://2130706433/"), "{paper}");
+    let found: Vec<String> = paper
+        .split_whitespace()
+        .filter(|word| word.starts_with("http://") && !word.contains("pages.test"))
+        .map(str::to_owned)
+        .collect();
+    assert!(found.len() >= 45, "{found:?}");
+    all_fail(&mut server, found);
+    assert!(reached(&canary.is_unheard(&world, "PDF"), " pages.test"));
+    println!(
+        "| {} spellings | direct, redirect, PDF | 0 reached | controls reached |",
+        SPELLINGS.len()
+    );
+}
+
+/// claim: [WEB-1]
+#[test]
+fn robots_and_results_that_lead_inside_reach_nothing() {
+    if elsewhere("web::addresses::robots_and_results_that_lead_inside_reach_nothing") {
+        return;
+    }
+    let world = World::new("web-robots-inside");
+    let canary = Canary::plant();
+    let results: Vec<Value> = SPELLINGS
+        .iter()
+        .map(|spelling| json!({"url": format!("http://{spelling}/"), "title": "t", "content": "c"}))
+        .chain([json!({"url": "http://pages.test/control", "title": "control", "content": "c"})])
+        .collect();
+    for (page, results) in results.chunks(15).enumerate() {
+        world.page(
+            &format!("s{page}.pages.test"),
+            "search",
+            answer("application/json", json!({"results": results}).to_string()),
+        );
+    }
+    let mut followed = 0;
+    for page in 0..results.len().div_ceil(15) {
+        let mut command = world.ringfence(&["serve", "--toolsets", "web"]);
+        command
+            .env(
+                "RINGFENCE_WEB_SEARCH",
+                format!("searxng=http://s{page}.pages.test/"),
+            )
+            .env("RINGFENCE_WEB_ROBOTS", "false");
+        let mut server = Server::of(command);
+        let found = server.facts("web_search", json!({"query": "x", "max_results": 20}));
+        for hit in found["results"].as_array().unwrap() {
+            let url = text_of(&hit["url"]).to_owned();
+            let said = fetch(&mut server, &url);
+            assert_eq!(
+                said["isError"] == true,
+                !url.contains("pages.test"),
+                "{url}: {said}"
+            );
+            followed += 1;
+        }
+    }
+    assert!(followed >= 25, "{followed}");
+    assert!(reached(
+        &canary.is_unheard(&world, "search result"),
+        " pages.test"
+    ));
+
+    for (number, spelling) in SPELLINGS.iter().enumerate() {
+        world.page(
+            &format!("b{number}.pages.test"),
+            "robots.txt",
+            leads_to(&format!("http://{spelling}/robots.txt")),
+        );
+    }
+    world.page(
+        "b.pages.test",
+        "robots.txt",
+        leads_to("http://pages.test/robots.txt"),
+    );
+    let mut server = Server::of(world.ringfence(&["serve", "--toolsets", "web"]));
+    for number in 0..SPELLINGS.len() {
+        fetch(&mut server, &format!("http://b{number}.pages.test/"));
+    }
+    fetch(&mut server, "http://b.pages.test/");
+    let heard = canary.is_unheard(&world, "robots");
+    assert!(
+        reached(&heard, " pages.test") && reached(&heard, "b7.pages.test"),
+        "{heard:?}"
+    );
+    println!(
+        "| {} spellings | search result, robots.txt | 0 reached | controls reached |",
+        SPELLINGS.len()
+    );
+}
+
+/// claim: [WEB-1] [WEB-6]
+#[test]
+#[expect(clippy::too_many_lines, reason = "one page with every way in")]
+fn a_page_in_the_browser_reaches_nothing_inside() {
+    if elsewhere("web::addresses::a_page_in_the_browser_reaches_nothing_inside") {
+        return;
+    }
+    if !super::browser::is_there() {
+        return;
+    }
+    let world = World::new("web-browser-inside");
+    let canary = Canary::plant();
+    let mut server = serve(&world);
+    let urls: Vec<String> = SPELLINGS
+        .iter()
+        .map(|spelling| format!("http://{spelling}/"))
+        .collect();
+    let control = "http://control.pages.test/";
+    let pages = |way: &str, body: &str| {
+        world.page(
+            &format!("{way}.pages.test"),
+            "index",
+            answer("text/html; charset=utf-8", article(way, body)),
+        );
+    };
+    let all: Vec<&str> = urls.iter().map(String::as_str).chain([control]).collect();
+    let list = json!(all);
+    pages(
+        "image",
+        &format!(
+            "<script>for (const u of {list}) {{ new Image().src = u; fetch(u).catch(() => 0); }}</script>"
+        ),
+    );
+    pages(
+        "socket",
+        &format!(
+            "<script>for (const u of {list}) {{ try {{ const s = new WebSocket(u.replace('http', 'ws')); if (u == '{control}') s.onclose = () => document.body.append(Object.assign(document.createElement('p'), {{id: 'tried'}})) }} catch {{}} }}</script>"
+        ),
+    );
+    let mut frames = String::new();
+    for (number, url) in all.iter().enumerate() {
+        let refresh = format!(
+            "<meta http-equiv=refresh content=\"0;url={}\">",
+            url.replace('"', "&quot;")
+        );
+        world.page(
+            "frame.pages.test",
+            &number.to_string(),
+            answer("text/html; charset=utf-8", refresh),
+        );
+        frames += &format!("<iframe src=http://frame.pages.test/{number}></iframe>");
+    }
+    // The last frame is the control: it is loaded once, and again when it has been led on.
+    frames += "<script>let loads = 0; const all = document.querySelectorAll('iframe'); all[all.length - 1].onload = () => {\
+               if (++loads == 2) document.body.append(Object.assign(document.createElement('p'), {id: 'tried'})) }</script>";
+    pages("refresh", &frames);
+    for way in ["image", "socket", "refresh"] {
+        let mut wanted = json!({"url": format!("http://{way}.pages.test/"), "timeout_ms": 20000});
+        if way != "image" {
+            // Chromium puts sockets off when many have failed, and frames take their time; the control is the last.
+            wanted["wait_for_selector"] = json!("#tried");
+        }
+        let said = server.call("browser_fetch", wanted);
+        assert_ne!(said["isError"], true, "{way}: {said}");
+        assert!(
+            text_of(&said["structuredContent"]["text"]).contains("The harbour"),
+            "{way}: {said}"
+        );
+        let heard = canary.is_unheard(&world, way);
+        assert!(reached(&heard, "control.pages.test"), "{way}: {heard:?}");
+    }
+    for url in [
+        "http://127.0.0.1/",
+        "http://metadata.test/",
+        "http://10.7.7.7/",
+        "http://[::1]/",
+    ] {
+        let said = server.call("browser_fetch", json!({"url": url, "timeout_ms": 10000}));
+        // Egress answers HTTP with the refusal, which then is the page.
+        assert!(
+            said["isError"] == true || said.to_string().contains("egress."),
+            "{url}: {said}"
+        );
+    }
+    canary.is_unheard(&world, "browser");
+    println!(
+        "| {} spellings | subresource, WebSocket, meta refresh | 0 reached | controls reached |",
+        SPELLINGS.len()
+    );
+}
+
+/// A PDF with a line for each text.
+fn pdf(lines: &[String]) -> String {
+    let shown: String = lines
+        .iter()
+        .map(|line| format!("({line} ) Tj 0 -9 Td "))
+        .collect();
+    let stream = format!("BT /F1 8 Tf 30 780 Td {shown}ET");
+    let objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>".to_owned(),
+        "<< /Type /Pages /Kids [4 0 R] /Count 1 >>".to_owned(),
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>".to_owned(),
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 5 0 R /Resources << /Font << /F1 3 0 R >> >> >>".to_owned(),
+        format!("<< /Length {} >>\nstream\n{stream}\nendstream", stream.len()),
+    ];
+    let mut file = "%PDF-1.4\n".to_owned();
+    let mut places = Vec::new();
+    for (index, object) in objects.iter().enumerate() {
+        places.push(file.len());
+        file += &format!("{} 0 obj\n{object}\nendobj\n", index + 1);
+    }
+    let table = file.len();
+    file += &format!("xref\n0 {}\n0000000000 65535 f \n", objects.len() + 1);
+    for place in places {
+        file += &format!("{place:010} 00000 n \n");
+    }
+    file + &format!(
+        "trailer\n<< /Size {} /Root 1 0 R >>\nstartxref\n{table}\n%%EOF\n",
+        objects.len() + 1
+    )
+}

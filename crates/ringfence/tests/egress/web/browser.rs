@@ -1,0 +1,163 @@
+//! The browser: real Chromium in a sandbox, whose pages are made by scripts.
+
+use super::{TlsHost, answer, serve};
+use crate::{
+    client::{Server, assert_contains, descendants_with, eventually, has, list_of, text_of},
+    egress::{World, elsewhere},
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::json;
+
+const PROGRAMS: [&str; 2] = ["chromium-headless-shell", "chromium"];
+
+/// Whether this host has a browser; where `RINGFENCE_REQUIRE` names `chromium`, it has to.
+pub(super) fn is_there() -> bool {
+    has("chromium", || {
+        let path = std::env::var("PATH").unwrap_or_default();
+        path.split(':').any(|dir| {
+            PROGRAMS
+                .iter()
+                .any(|name| std::path::Path::new(dir).join(name).is_file())
+        })
+    })
+}
+
+/// claim: [WEB-6]
+#[test]
+#[expect(clippy::too_many_lines, reason = "one story")]
+fn a_page_that_a_script_makes_is_read_and_drawn_and_the_browser_is_gone() {
+    if elsewhere("web::browser::a_page_that_a_script_makes_is_read_and_drawn_and_the_browser_is_gone") {
+        return;
+    }
+    if !is_there() {
+        return;
+    }
+    let world = World::new("web-browser");
+    let script = "<html lang=en><head><title>Made</title></head><body><main id=app></main><p style='position:absolute;left:-9999px'>\
+                  ORDER</p><div class=h>HIDDEN BY CLASS</div><form hidden><input name=checkVisibility></form><p class=t>TINY<b></b></p><link rel=stylesheet href=/style.css><script>\
+                  setTimeout(() => { document.getElementById('app').innerHTML = '<h1>Made by a script</h1><p id=done>' + \
+                  'The text of this page was written by a program, some time after it was loaded. '.repeat(4) + '</p>'; }, 300);\
+                  console.error('an error of the page'); alert('stop'); throw new Error('thrown');</script></body></html>";
+    world.page("good.test", "app", answer("text/html", script));
+    world.page(
+        "good.test",
+        "style.css",
+        answer("text/css", ".h { visibility: hidden } .t { font-size: 1px }"),
+    );
+    world.page(
+        "good.test",
+        "never",
+        answer(
+            "text/html",
+            "<p>waiting words</p><script>setInterval(() => fetch('/style.css'), 100)</script>",
+        ),
+    );
+    let mut server = serve(&world);
+    let plain = server.facts("fetch_webpage", json!({"url": "http://good.test/app"}));
+    assert_eq!(plain["needs_script"], true, "{plain}");
+    let wanted = json!({
+        "url": "http://good.test/app", "wait_for_selector": "#done", "screenshot": true, "accessibility_tree": true,
+    });
+    let said = server.call("browser_fetch", wanted);
+    assert_ne!(said["isError"], true, "{said}");
+    let facts = &said["structuredContent"];
+    let text = text_of(&facts["text"]);
+    assert_contains(text, ["written by a program", "- heading \"Made by a script\""]);
+    assert!(
+        !text.contains("HIDDEN BY CLASS") && !text.contains("TINY") && !text.contains("ORDER"),
+        "{text}"
+    );
+    assert_eq!(
+        (&facts["status"], &facts["title"], &facts["timed_out"]),
+        (&json!(200), &json!("Made by a script"), &json!(false))
+    );
+    assert_contains(
+        facts["console_errors"].to_string(),
+        ["an error of the page", "thrown"],
+    );
+    let picture = list_of(&said["content"])
+        .iter()
+        .find(|block| block["type"] == "image");
+    let picture = STANDARD.decode(text_of(&picture.unwrap()["data"])).unwrap();
+    assert!(
+        picture.starts_with(b"\x89PNG") && picture.len() > 2000,
+        "{}",
+        picture.len()
+    );
+    assert!(descendants_with(server.child.id(), "chromium").is_empty());
+    // What never comes to rest ends at its time, with what is there. Meanwhile the browser is seen: the control.
+    let id = server.send_call(
+        "browser_fetch",
+        json!({"url": "http://good.test/never", "timeout_ms": 4000}),
+    );
+    let pid = server.child.id();
+    eventually(|| !descendants_with(pid, "chromium").is_empty());
+    server.await_answer(id);
+    assert!(descendants_with(pid, "chromium").is_empty());
+    let never = server.facts(
+        "browser_fetch",
+        json!({"url": "http://good.test/never", "wait_for_selector": "#no", "timeout_ms": 2000}),
+    );
+    assert_eq!(never["timed_out"], true, "{never}");
+    assert_contains(text_of(&never["text"]), ["waiting words"]);
+    assert!(descendants_with(server.child.id(), "chromium").is_empty());
+    server.refuses(
+        "browser_fetch",
+        json!({"url": "http://good.test/app", "wait_for_selector": "###"}),
+        "invalid_argument",
+    );
+    for url in [
+        "file:///etc/passwd",
+        "chrome://version",
+        "view-source:http://good.test/",
+        "data:text/html,x",
+    ] {
+        server.refuses("browser_fetch", json!({"url": url}), "invalid_argument");
+    }
+}
+
+/// claim: [WEB-6]
+#[test]
+fn a_page_in_the_browser_sees_nothing_of_the_host() {
+    if elsewhere("web::browser::a_page_in_the_browser_sees_nothing_of_the_host") {
+        return;
+    }
+    if !is_there() {
+        return;
+    }
+    let world = World::new("web-browser-host");
+    world.page("good.test", "file", answer("text/html", "<p>start</p><iframe src='file:///etc/passwd'></iframe><script>location = 'file:///etc/passwd'</script>"));
+    world.page("good.test", "open", answer("text/html", "<p>start</p><script>open('file:///etc/passwd'); for (let i = 0; i < 20; i++) open('http://other.test/');</script>"));
+    world.page("good.test", "download", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/octet-stream\r\nContent-Disposition: attachment\r\nContent-Length: 3\r\n\r\nabc");
+    let mut server = serve(&world);
+    for path in ["file", "open", "download"] {
+        let said = server.call(
+            "browser_fetch",
+            json!({"url": format!("http://good.test/{path}"), "timeout_ms": 4000}),
+        );
+        assert!(!said.to_string().contains("root:"), "{path}: {said}");
+    }
+    assert!(descendants_with(server.child.id(), "chromium").is_empty());
+}
+
+/// Chromium has authorities of its own, and hides in every handshake whether it hides a name.
+#[test]
+fn a_page_over_tls_is_opened_as_far_as_its_certificate_is_believed() {
+    if elsewhere("web::browser::a_page_over_tls_is_opened_as_far_as_its_certificate_is_believed") {
+        return;
+    }
+    if !is_there() {
+        return;
+    }
+    let world = World::new("web-browser-tls");
+    let host = TlsHost::start(&world);
+    let mut server: Server = serve(&world);
+    let said = server.call(
+        "browser_fetch",
+        json!({"url": "https://api.test/", "timeout_ms": 10000}),
+    );
+    // The handshake has come to the certificate: it passed the wall of egress, which lets through what names its host.
+    assert_contains(said.to_string(), ["ERR_CERT_AUTHORITY_INVALID"]);
+    assert!(!said.to_string().contains("egress.ech"), "{said}");
+    drop(host);
+}

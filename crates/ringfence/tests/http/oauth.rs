@@ -1,0 +1,174 @@
+//! Access tokens of an issuer, from outside: what is accepted, and for how long.
+
+use crate::client::{HttpClient, HttpServer, TempDir, eventually, ringfence};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use ring::{
+    rand::SystemRandom,
+    signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _},
+};
+use serde_json::{Value, json};
+use std::{
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    time::{Duration, Instant, SystemTime},
+};
+
+const RESOURCE: &str = "https://mcp.example.com/mcp";
+const ISSUER: &str = "https://idp.example.com";
+
+/// It has one key, and its set of keys is at a port of this host.
+struct Issuer {
+    key: EcdsaKeyPair,
+    jwks_url: String,
+}
+
+impl Issuer {
+    fn start() -> Self {
+        let random = SystemRandom::new();
+        let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).unwrap();
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, document.as_ref(), &random);
+        let key = key.unwrap();
+        let point = key.public_key().as_ref();
+        let part = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+        let jwk = json!({"kty": "EC", "crv": "P-256", "alg": "ES256", "use": "sig", "kid": "k",
+            "x": part(&point[1..33]), "y": part(&point[33..])});
+        let body = json!({"keys": [jwk]}).to_string();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let jwks_url = format!("http://{}/jwks", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                drop(stream.read(&mut [0; 4096]));
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+                drop(stream.write_all((head + &body).as_bytes()));
+            }
+        });
+        Self { key, jwks_url }
+    }
+
+    /// A token with this scope that expires so many seconds from now.
+    fn token(&self, scope: &str, seconds: i64) -> String {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let expires = i64::try_from(now.as_secs()).unwrap() + seconds;
+        let claims = json!({"iss": ISSUER, "aud": RESOURCE, "sub": "s", "tenant": "team", "scope": scope, "exp": expires});
+        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let header = json!({"alg": "ES256", "typ": "at+jwt", "kid": "k"});
+        let message = format!("{}.{}", part(&header), part(&claims));
+        let signature = self.key.sign(&SystemRandom::new(), message.as_bytes()).unwrap();
+        format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref()))
+    }
+
+    fn server(&self) -> HttpServer {
+        let yaml = format!(
+            "http:\n  public_url: https://mcp.example.com\n  oauth_issuer: {ISSUER}\n  oauth_jwks_url: {}\n  oauth_principals: ['tenant=*: {{}} {{}}']\n",
+            self.jwks_url
+        );
+        let scratch = TempDir::new("oauth");
+        let config = scratch.file("config.yaml", &yaml);
+        let words = [
+            "serve",
+            "--transport",
+            "http",
+            "--listen",
+            "127.0.0.1:0",
+            "--config",
+            &config,
+        ];
+        HttpServer::of(ringfence(&words))
+    }
+}
+
+fn listen(client: &HttpClient, token: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(&client.place).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let session = client.session.as_ref().unwrap();
+    write!(
+        stream,
+        "GET /mcp HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {token}\r\nAccept: text/event-stream\r\nMcp-Session-Id: {session}\r\n\r\n"
+    )
+    .unwrap();
+    stream
+}
+
+/// claim: [HTTP-9]
+#[test]
+fn a_stream_of_an_access_token_ends_with_the_token_and_a_new_one_goes_on() {
+    let issuer = Issuer::start();
+    let server = issuer.server();
+    let long = issuer.token("ringfence:call", 300);
+    let mut client = server.client_of(&long);
+    // Ten seconds are granted to clocks that differ.
+    let short = issuer.token("ringfence:call", -6);
+    let begun = Instant::now();
+    let (mut ends, mut stays) = (listen(&client, &short), listen(&client, &long));
+    let mut text = String::new();
+    ends.read_to_string(&mut text).unwrap();
+    assert!(
+        text.starts_with("HTTP/1.1 200") && text.ends_with("0\r\n\r\n"),
+        "{text}"
+    );
+    let took = begun.elapsed();
+    assert!(
+        took > Duration::from_secs(2) && took < Duration::from_secs(15),
+        "{took:?}"
+    );
+    client.token = Some(short);
+    // Seconds of a token are whole.
+    eventually(|| client.ask_reply("ping", json!({})).status == 401);
+    client.token = Some(long);
+    assert!(
+        client.ask("ping", json!({}))["result"].is_object(),
+        "the session goes on"
+    );
+    stays.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let mut rest = Vec::new();
+    let waits = stays.read_to_end(&mut rest).unwrap_err();
+    assert_eq!(waits.kind(), std::io::ErrorKind::WouldBlock, "it is open");
+}
+
+/// claim: [HTTP-9]
+#[test]
+fn a_scope_for_a_toolset_is_good_for_no_other_and_the_challenge_names_both() {
+    let issuer = Issuer::start();
+    let server = issuer.server();
+    let mut client = server.client_of(&issuer.token("openid ringfence:execute", 300));
+    let code = json!({"code": "print(1)"});
+    assert_eq!(client.facts("execute_code", code)["stdout"], "1\n");
+    let listed = client.ask("tools/list", json!({})).to_string();
+    assert!(listed.contains("vault_list"), "what the principal may is listed");
+    let beyond = [
+        (
+            "tools/call",
+            json!({"name": "vault_list", "arguments": {}}),
+            "vault",
+        ),
+        ("resources/read", json!({"uri": "sandbox://audit"}), "observe"),
+    ];
+    for (method, params, toolset) in &beyond {
+        let refused = client.ask_reply(method, params.clone());
+        assert_eq!(refused.status, 403, "{method}: {refused:?}");
+        let challenge = refused.header("www-authenticate").unwrap();
+        let scope =
+            format!(r#"error="insufficient_scope", scope="openid ringfence:execute ringfence:{toolset}""#);
+        assert!(challenge.contains(&scope), "{challenge}");
+        assert!(challenge.contains("resource_metadata="), "{challenge}");
+    }
+    let twice =
+        r#"{"jsonrpc":"2.0","id":9,"method":"ping","method":"tools/call","params":{"name":"vault_list"}}"#;
+    let usual = [
+        ("Content-Type", "application/json"),
+        ("Accept", "application/json, text/event-stream"),
+    ];
+    let session = client.session.clone().unwrap();
+    let headers: Vec<_> = usual
+        .into_iter()
+        .chain([("Mcp-Session-Id", session.as_str())])
+        .collect();
+    assert_eq!(client.request("POST", "/mcp", &headers, twice).status, 400);
+    client.token = Some(issuer.token("openid ringfence:execute ringfence:vault", 300));
+    let (_, params, _) = &beyond[0];
+    assert_eq!(
+        client.ask_reply("tools/call", params.clone()).status,
+        200,
+        "the step up"
+    );
+}

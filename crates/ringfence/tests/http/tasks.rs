@@ -1,0 +1,162 @@
+//! Executions as tasks, in revision 2026-07-28.
+
+use super::principals::token;
+use crate::client::{HttpClient, HttpServer, assert_gone, eventually, processes_with, ringfence, text_of};
+use serde_json::{Value, json};
+
+const TASKS: &str = "io.modelcontextprotocol/tasks";
+
+/// A request that says itself that its client understands tasks.
+fn ask(client: &mut HttpClient, method: &str, params: Value) -> Value {
+    let named = ["taskId", "name"]
+        .into_iter()
+        .find_map(|name| params[name].as_str());
+    let name = named.map(str::to_owned);
+    client.ask_able(
+        json!({"extensions": {TASKS: {}}}),
+        method,
+        params,
+        name.as_deref(),
+    )
+}
+
+fn begin(client: &mut HttpClient, arguments: Value) -> String {
+    let begun = ask(
+        client,
+        "tools/call",
+        json!({"name": "execute_code", "arguments": arguments}),
+    );
+    assert_eq!(begun["result"]["resultType"], "task", "{begun}");
+    assert_eq!(begun["result"]["status"], "working", "{begun}");
+    text_of(&begun["result"]["taskId"]).to_owned()
+}
+
+/// The task when it has ended.
+fn ended(client: &mut HttpClient, id: &str) -> Value {
+    let mut task = Value::Null;
+    eventually(|| {
+        task = ask(client, "tasks/get", json!({"taskId": id}))["result"].clone();
+        task["status"] != "working"
+    });
+    assert_eq!(task["resultType"], "complete", "{task}");
+    task
+}
+
+#[test]
+fn a_call_that_outlives_its_answer_is_a_task_whose_id_is_the_executions() {
+    let server = HttpServer::start(&[]);
+    let mut client = server.client();
+    let code =
+        json!({"language": "shell", "code": "echo first; sleep 1; echo last", "detach_after_seconds": 0.2});
+    let id = begin(&mut client, code.clone());
+    let task = ended(&mut client, &id);
+    assert_eq!(task["status"], "completed", "{task}");
+    assert_eq!(
+        task["result"]["structuredContent"]["stdout"], "first\nlast\n",
+        "{task}"
+    );
+    assert_eq!(task["result"]["structuredContent"]["execution_id"], id.as_str());
+    assert!(
+        task["ttlMs"].is_u64() && task["pollIntervalMs"].is_u64(),
+        "{task}"
+    );
+    assert!(
+        text_of(&task["createdAt"]) < text_of(&task["lastUpdatedAt"]),
+        "{task}"
+    );
+    let params = json!({"name": "get_execution", "arguments": {"execution_id": id}});
+    let same = ask(&mut client, "tools/call", params)["result"].clone();
+    assert_eq!(same["structuredContent"]["stdout"], "first\nlast\n", "{same}");
+    // One that is soon over is answered as ever.
+    let params = json!({"name": "execute_code", "arguments": {"code": "print(1)"}});
+    let soon = ask(&mut client, "tools/call", params)["result"].clone();
+    assert_eq!(
+        (&soon["resultType"], &soon["structuredContent"]["stdout"]),
+        (&json!("complete"), &json!("1\n"))
+    );
+    // A client that does not say so has the answer that it can read.
+    let params = json!({"name": "execute_code", "arguments": code});
+    let plain = client.ask_stateless("tools/call", params, Some("execute_code"))["result"].clone();
+    assert_eq!(plain["structuredContent"]["running"], true, "{plain}");
+}
+
+#[test]
+fn a_program_that_fails_and_a_refusal_complete_their_tasks_and_a_cancelled_one_does_not() {
+    let server = HttpServer::start(&[]);
+    let mut client = server.client();
+    let id = begin(
+        &mut client,
+        json!({"code": "raise SystemExit(3)", "background": true}),
+    );
+    let task = ended(&mut client, &id);
+    assert_eq!(
+        (&task["status"], &task["result"]["isError"]),
+        (&json!("completed"), &json!(false)),
+        "{task}"
+    );
+    assert_eq!(task["result"]["structuredContent"]["exit_code"], 3, "{task}");
+    let id = begin(
+        &mut client,
+        json!({"code": "1", "background": true, "resource_limits": {"max_ram_mb": 999_999}}),
+    );
+    let task = ended(&mut client, &id);
+    assert_eq!(
+        (&task["status"], &task["result"]["isError"]),
+        (&json!("completed"), &json!(true)),
+        "{task}"
+    );
+    let id = begin(
+        &mut client,
+        json!({"language": "shell", "code": "sleep 447.213", "background": true}),
+    );
+    eventually(|| !processes_with("447.213").is_empty());
+    for _ in 0..2 {
+        let said = ask(&mut client, "tasks/cancel", json!({"taskId": id}));
+        assert_eq!(said["result"]["resultType"], "complete", "{said}");
+    }
+    assert_gone("447.213");
+    let task = ended(&mut client, &id);
+    assert_eq!(task["status"], "cancelled", "{task}");
+    assert!(task.get("result").is_none(), "{task}");
+}
+
+/// claim: [HTTP-6]
+#[test]
+fn a_task_of_another_principal_is_as_unknown_as_one_that_never_was() {
+    let [own, other] = ["own", "other"].map(|name| token(&[name]));
+    let mut command = ringfence(&["serve", "--transport", "http", "--listen", "127.0.0.1:0"]);
+    command.env("RINGFENCE_TOOLSETS", "execute,observe");
+    let server = HttpServer::of(command);
+    let [mut owner, mut thief] = [own, other].map(|token| {
+        let mut client = server.client();
+        client.token = Some(token);
+        client
+    });
+    let id = begin(
+        &mut owner,
+        json!({"language": "shell", "code": "sleep 5.0990; echo kept", "background": true}),
+    );
+    for method in ["tasks/get", "tasks/cancel", "tasks/update"] {
+        let mut refused = |id: &str| {
+            let params = json!({"taskId": id, "inputResponses": {}});
+            let mut error = ask(&mut thief, method, params)["error"].clone();
+            assert_eq!(error["code"], -32602, "{method}: {error}");
+            error.take()
+        };
+        assert_eq!(
+            refused(&id),
+            refused("01a20080-6a8c-73bf-a9e9-0b9a29a0b8f0"),
+            "{method}"
+        );
+    }
+    let undeclared = owner.ask_stateless("tasks/get", json!({"taskId": id}), Some(&id));
+    assert_eq!(undeclared["error"]["code"], -32021, "{undeclared}");
+    owner.initialize();
+    let of_session = owner.ask("tasks/get", json!({"taskId": id}));
+    assert!(of_session["error"].is_object(), "{of_session}");
+    owner.session = None;
+    assert_eq!(
+        ended(&mut owner, &id)["result"]["structuredContent"]["stdout"],
+        "kept\n"
+    );
+}

@@ -1,0 +1,332 @@
+//! An agent looks after the machine: by rules, and by a person's word where there is no rule.
+
+use crate::client::{
+    Server, TempDir, assert_facts, assert_says, eventually, json_of, list_of, ringfence, said, serve_with,
+    stdout_of, text_of,
+};
+use serde_json::{Value, json};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+
+/// A server with host access, a directory that it opens, and rules for `env` and `touch` none.
+fn served(directory: &TempDir) -> Server {
+    let rules = directory.0.join("host.yaml");
+    let work = directory.0.join("work");
+    fs::create_dir_all(&work).unwrap();
+    fs::write(
+        &rules,
+        format!(
+            "directories:\n  - {{path: {}, access: [read, list, write]}}\nprograms:\n  - program: id\n    why: says who\n    approvals: lasting\n    forms:\n      - rule: id\n        match: [id]\n        refuse: [id -u]\n",
+            work.display()
+        ),
+    )
+    .unwrap();
+    fs::set_permissions(&rules, fs::Permissions::from_mode(0o600)).unwrap();
+    Server::of(serve_with(&format!(
+        "host:\n  enabled: true\n  rules: {}\nwarm:\n  ready: 0\n",
+        rules.display()
+    )))
+}
+
+/// Whose own directories no other user writes.
+fn directory(name: &str) -> TempDir {
+    let directory = TempDir::new(name);
+    fs::set_permissions(&directory.0, fs::Permissions::from_mode(0o755)).unwrap();
+    directory
+}
+
+fn approve(words: &[&str]) -> Value {
+    let mut waiting = Value::Null;
+    eventually(|| {
+        let listed = json_of(&said(&["approvals", "list", "--json"]));
+        waiting = listed["servers"][0]["requests"][0].clone();
+        waiting.is_object()
+    });
+    let decided = said(&[&["approvals", "approve", text_of(&waiting["id"])], words].concat());
+    assert!(decided.status.success(), "{decided:?}");
+    waiting
+}
+
+fn in_directory(directory: &TempDir, command: &str) -> Value {
+    json!({"command": command, "directory": directory.0.join("work")})
+}
+
+/// claim: [HOST-4]
+#[test]
+fn a_command_that_a_person_approves_once_runs_once() {
+    let directory = directory("host-once");
+    let mut server = served(&directory);
+    let work = directory.0.join("work");
+    let wanted = in_directory(&directory, "tee counted");
+    // `tee` has no rule; what it leaves says how often it has run.
+    let refused = server.refuses("host_exec", wanted.clone(), "policy_denied");
+    assert_says(&refused, "hint", ["request_host_access"]);
+    assert!(!work.join("counted").exists());
+    let mut asked = wanted.clone();
+    asked["pattern"] = asked["command"].take();
+    asked.as_object_mut().unwrap().remove("command");
+    asked["reason"] = json!("to count");
+    let id = server.send_call("request_host_access", asked.clone());
+    let question = approve(&[]);
+    assert_facts(
+        &question,
+        json!({"kind": "host", "what": "tee counted", "scopes": ["once"]}),
+    );
+    let lines: Vec<&str> = list_of(&question["lines"]).iter().map(text_of).collect();
+    let lines = lines.join("\n");
+    for wanted in [
+        "command: tee counted",
+        "program: \"/usr/bin/tee\"",
+        "no rule: no rule is about the program tee",
+        "network: none",
+        "one run only",
+    ] {
+        assert!(lines.contains(wanted), "{wanted}\n{lines}");
+    }
+    let decided = server.result(id);
+    assert_facts(
+        &decided,
+        json!({"approved": true, "scope": "once", "pending": false}),
+    );
+    let ran = server.succeeds("host_exec", wanted.clone());
+    assert_facts(&ran, json!({"exit_code": 0}));
+    assert_says(&ran, "approved_by", ["cli"]);
+    assert!(work.join("counted").exists());
+    fs::remove_file(work.join("counted")).unwrap();
+    server.refuses("host_exec", wanted, "policy_denied");
+    assert!(!work.join("counted").exists(), "it has run twice");
+    let records = server.records("host.executed");
+    let outcomes: Vec<&str> = records.iter().map(|record| text_of(&record["outcome"])).collect();
+    assert_eq!(outcomes, ["denied", "ok", "pending", "denied"], "{records:?}");
+}
+
+/// claim: [HOST-4]
+#[test]
+fn an_approval_is_for_exactly_what_was_shown() {
+    let directory = directory("host-exact");
+    let mut server = served(&directory);
+    let id = server.send_call("request_host_access", json!({"pattern": "id -u 'a b'"}));
+    let question = approve(&["--for", "10m"]);
+    assert_facts(
+        &question,
+        json!({"what": "id -u \"a b\"", "scopes": ["once", "namespace"]}),
+    );
+    assert_eq!(server.result(id)["approved"], true);
+    // Other words, a directory, or another namespace are other commands.
+    for other in [
+        json!({"command": "id -u a b"}),
+        json!({"command": "id -u 'a b' c"}),
+        json!({"command": "id -u 'a b'", "directory": directory.0.join("work")}),
+        json!({"command": "id -u 'a b'", "namespace": "other"}),
+    ] {
+        server.refuses("host_exec", other, "policy_denied");
+    }
+    // This one may run as often as it likes, for the time: `id` knows no such user.
+    for _ in 0..2 {
+        assert_facts(
+            &server.succeeds("host_exec", json!({"command": "id -u 'a b'"})),
+            json!({"exit_code": 1}),
+        );
+    }
+    // What is never run is not asked about, and what a rule lets run needs no question.
+    server.refuses(
+        "request_host_access",
+        json!({"pattern": "rm -rf /"}),
+        "policy_denied",
+    );
+    server.refuses(
+        "request_host_access",
+        json!({"pattern": "env sudo id"}),
+        "policy_denied",
+    );
+    server.refuses(
+        "request_host_access",
+        json!({"pattern": "id"}),
+        "invalid_argument",
+    );
+    server.refuses("host_exec", json!({"command": "id; id"}), "invalid_argument");
+}
+
+/// claim: [HOST-7]
+#[test]
+fn the_host_is_off_until_the_operator_turns_it_on() {
+    let mut server = Server::start();
+    let listed = server.ask("tools/list", json!({}));
+    let names: Vec<&str> = list_of(&listed["result"]["tools"])
+        .iter()
+        .map(|tool| text_of(&tool["name"]))
+        .collect();
+    assert!(
+        names.contains(&"execute_code") && !names.iter().any(|name| name.contains("host")),
+        "{names:?}"
+    );
+    drop(server);
+    let mut named = ringfence(&["serve", "--toolsets", "host"]);
+    let refused = named.output().unwrap();
+    assert!(!refused.status.success());
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("host.enabled"),
+        "{refused:?}"
+    );
+    let mut command = ringfence(&["serve"]);
+    command
+        .env("SANDBOXMCP_HOST_ACCESS", "on")
+        .stderr(std::process::Stdio::null());
+    let mut server = Server::of(command);
+    assert_facts(
+        &server.succeeds("host_exec", json!({"command": "uname"})),
+        json!({"exit_code": 0, "stdout": "Linux\n", "rule": "uname"}),
+    );
+}
+
+#[test]
+fn an_agent_uses_files_of_the_host_and_a_person_takes_a_write_back() {
+    let directory = directory("host-files");
+    let mut server = served(&directory);
+    let path = directory.0.join("work/app.conf");
+    fs::write(&path, "port = 1\n").unwrap();
+    let at = |path: &Path| json!({"path": path});
+    assert_facts(
+        &server.succeeds("host_file_read", at(&path)),
+        json!({"content": "port = 1\n"}),
+    );
+    let listed = server.succeeds("host_file_list", at(path.parent().unwrap()));
+    assert_facts(
+        &listed["entries"][0],
+        json!({"name": "app.conf", "kind": "file", "size_bytes": 9}),
+    );
+    server.refuses("host_file_read", at(Path::new("/etc/passwd")), "policy_denied");
+    let preview = server.succeeds(
+        "host_file_write",
+        json!({"path": path, "content": "port = 2\n", "preview": true}),
+    );
+    assert_says(&preview, "diff", ["-port = 1\n+port = 2\n"]);
+    assert_facts(&preview, json!({"written": false, "undo_id": null}));
+    assert_eq!(fs::read_to_string(&path).unwrap(), "port = 1\n");
+    let written = server.succeeds("host_file_write", json!({"path": path, "content": "port = 2\n"}));
+    assert_eq!(fs::read_to_string(&path).unwrap(), "port = 2\n");
+    let copied = server.succeeds(
+        "host_file_copy",
+        json!({"source": path, "destination": "conf/app.conf"}),
+    );
+    assert_facts(&copied, json!({"destination": "conf/app.conf", "size_bytes": 9}));
+    assert_facts(
+        &server.succeeds("get_file", json!({"path": "conf/app.conf"})),
+        json!({"text": "port = 2\n"}),
+    );
+    // By the person, with the same rules.
+    let config = crate::client::state_dir()
+        .join("config.yaml")
+        .display()
+        .to_string();
+    let undone = said(&["host", "undo", text_of(&written["undo_id"]), "--config", &config]);
+    assert!(undone.status.success(), "{undone:?}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "port = 1\n");
+    let checked = said(&["host", "check", "--config", &config, "git", "log", "--output=x"]);
+    assert_eq!(
+        (checked.status.code(), stdout_of(&checked).contains("approval")),
+        (Some(1), true),
+        "{checked:?}"
+    );
+    let ran = said(&["host", "exec", "--config", &config, "uname"]);
+    assert_eq!(stdout_of(&ran), "Linux\n", "{ran:?}");
+}
+
+/// `docker restart web`, where there is Docker's command: asked for, approved in a terminal, sent to the daemon once.
+#[test]
+fn docker_restarts_a_container_once() {
+    let docker = Path::new("/usr/local/bin/docker").exists() || Path::new("/usr/bin/docker").exists();
+    if !docker || !crate::client::is_root() {
+        println!("not applicable: Docker's command is not here, or the test is not root");
+        return;
+    }
+    let directory = directory("host-docker");
+    let socket = directory.0.join("docker.sock");
+    let (listener, seen) = (
+        std::os::unix::net::UnixListener::bind(&socket).unwrap(),
+        directory.0.join("seen"),
+    );
+    let log = seen.clone();
+    std::thread::spawn(move || daemon(&listener, &log));
+    let rules = directory.file(
+        "docker.yaml",
+        &format!(
+            "programs:\n  - program: docker\n    why: asks\n    before: [--config, /nonexistent, --host, 'unix://{0}']\n    effect: {{socket: {0}, user: root}}\n    forms:\n      - rule: ps\n        words: [ps]\n        match: [docker ps]\n        refuse: [docker restart web]\n",
+            socket.display()
+        ),
+    );
+    let mut server = Server::of(serve_with(&format!(
+        "host: {{enabled: true, rules: {rules}}}\nwarm: {{ready: 0}}\n"
+    )));
+    let wanted = json!({"command": "docker restart web"});
+    server.refuses("host_exec", wanted.clone(), "policy_denied");
+    let id = server.send_call(
+        "request_host_access",
+        json!({"pattern": "docker restart web", "reason": "it hangs"}),
+    );
+    approve(&[]);
+    assert_eq!(server.result(id)["approved"], true);
+    let ran = server.succeeds("host_exec", wanted.clone());
+    assert_facts(&ran, json!({"exit_code": 0, "stdout": "web\n"}));
+    server.refuses("host_exec", wanted, "policy_denied");
+    let requests = fs::read_to_string(&seen).unwrap();
+    let restarts = requests
+        .lines()
+        .filter(|line| line.starts_with("POST") && line.contains("/containers/web/restart"));
+    assert_eq!(restarts.count(), 1, "{requests}");
+}
+
+/// Answers as Docker's daemon does that has restarted a container, and writes down what it was asked.
+fn daemon(listener: &std::os::unix::net::UnixListener, log: &Path) {
+    use std::io::{BufRead, BufReader, Write};
+    for stream in listener.incoming() {
+        let (stream, log) = (stream.unwrap(), log.to_owned());
+        std::thread::spawn(move || {
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let mut stream = stream;
+            loop {
+                let mut first = String::new();
+                if reader.read_line(&mut first).unwrap_or(0) == 0 {
+                    return;
+                }
+                let mut line = String::new();
+                while reader.read_line(&mut line).unwrap_or(0) > 2 {
+                    line.clear();
+                }
+                let mut file = fs::OpenOptions::new()
+                    .create(true)
+                    .append(true)
+                    .open(&log)
+                    .unwrap();
+                file.write_all(first.as_bytes()).unwrap();
+                let answer = match first.contains("_ping") {
+                    true => "HTTP/1.1 200 OK\r\nApi-Version: 1.41\r\nContent-Length: 2\r\n\r\nOK",
+                    false => "HTTP/1.1 204 No Content\r\n\r\n",
+                };
+                if stream.write_all(answer.as_bytes()).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn what_can_be_had_is_listed_and_doctor_knows_the_walls() {
+    let directory = directory("host-list");
+    let mut server = served(&directory);
+    let list = server.succeeds("list_host_access", json!({}));
+    let rules: Vec<&str> = list_of(&list["rules"])
+        .iter()
+        .map(|rule| text_of(&rule["rule"]))
+        .collect();
+    assert!(
+        rules.contains(&"git-status") && rules.contains(&"id"),
+        "{rules:?}"
+    );
+    assert_eq!(list["directories"][0]["access"], json!(["read", "list", "write"]));
+    assert_eq!(list["missing_walls"], json!([]));
+    let mut doctor: Command = ringfence(&["doctor", "--json"]);
+    doctor.env("SANDBOXMCP_HOST_ACCESS", "on");
+    let told = json_of(&doctor.output().unwrap());
+    assert_eq!(told["host_walls_missing"], json!([]), "{told}");
+}

@@ -1,0 +1,243 @@
+"""Measures what HTTP adds to a call, beside standard input and output, with clients that do nothing but write and read.
+
+    python bench_http.py --server PATH --scratch DIRECTORY [--runs 100] > samples.json
+
+Calls of both are measured in turn, so that whatever else the machine does hits both alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import selectors
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+WARM_UP = 10
+#: Between two calls, so that the next sandbox is ready, as it is for an agent, which thinks meanwhile.
+PAUSE = 0.03
+THROUGHPUT = (1, 4, 16)
+CALLS = 400
+#: Each is measured so often, in turn, and the best counts: the rest is what others did to the machine.
+ROUNDS = 3
+CONNECTIONS = 1000
+REVISION = "2026-07-28"
+META = {
+    "io.modelcontextprotocol/protocolVersion": REVISION,
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
+}
+
+
+def message(number: int, method: str, params: dict[str, Any]) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": {**params, "_meta": META}}).encode()
+
+
+PRINT = {"name": "execute_code", "arguments": {"code": "print(1)"}}
+
+
+def checked(text: bytes) -> None:
+    result = json.loads(text)["result"]
+    if result["structuredContent"].get("stdout") != "1\n":
+        raise RuntimeError(text.decode())
+
+
+class Lines:
+    """A server on pipes."""
+
+    def __init__(self, server: str, env: dict[str, str]) -> None:
+        self.server = subprocess.Popen([server, "serve"], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.number = 0
+
+    def begin(self) -> None:
+        assert self.server.stdin
+        self.number += 1
+        self.server.stdin.write(message(self.number, "tools/call", PRINT) + b"\n")
+        self.server.stdin.flush()
+
+    def end(self) -> None:
+        assert self.server.stdout
+        checked(self.server.stdout.readline())
+
+    def call(self) -> None:
+        self.begin()
+        self.end()
+
+    def throughput(self, concurrency: int) -> float:
+        begun = time.perf_counter()
+        for number in range(CALLS + concurrency):
+            if number >= concurrency:
+                self.end()
+            if number < CALLS:
+                self.begin()
+        return CALLS / (time.perf_counter() - begun)
+
+    def close(self) -> None:
+        assert self.server.stdin
+        self.server.stdin.close()
+        self.server.wait()
+
+
+class Connection:
+    """One connection that is kept, with one request at a time."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.rest = b""
+
+    def begin(self, method: str = "tools/call", params: dict[str, Any] = PRINT) -> None:
+        body = message(1, method, params)
+        name = f"Mcp-Name: {params['name']}\r\n" if "name" in params else ""
+        head = (
+            f"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nMcp-Method: {method}\r\n{name}"
+            f"Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: {REVISION}\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        self.socket.sendall(head.encode() + body)
+
+    def answer(self) -> bytes | None:
+        """The body, if all of it has come."""
+        head, separator, body = self.rest.partition(b"\r\n\r\n")
+        if not separator:
+            return None
+        lines = head.lower().split(b"\r\n")
+        length = next(int(line[15:]) for line in lines if line.startswith(b"content-length:"))
+        if len(body) < length:
+            return None
+        self.rest = body[length:]
+        return body[:length]
+
+    def read(self) -> bytes | None:
+        received = self.socket.recv(1 << 16)
+        if not received:
+            raise RuntimeError("the server has closed the connection")
+        self.rest += received
+        return self.answer()
+
+    def end(self) -> bytes:
+        while (body := self.read()) is None:
+            pass
+        return body
+
+    def call(self) -> None:
+        self.begin()
+        checked(self.end())
+
+
+class Http:
+    """A server over HTTP."""
+
+    def __init__(self, server: str, env: dict[str, str]) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        words = [server, "serve", "--transport", "http", "--port", str(self.port)]
+        self.server = subprocess.Popen(words, env=env, stderr=subprocess.DEVNULL)
+        while True:
+            try:
+                self.connection = Connection(self.port)
+                self.connection.call()
+                return
+            except ConnectionRefusedError:
+                time.sleep(0.01)
+
+    def call(self) -> None:
+        self.connection.call()
+
+    def throughput(self, concurrency: int) -> float:
+        """A connection for each call that is on its way."""
+        waiting = selectors.DefaultSelector()
+        connections = [Connection(self.port) for _ in range(concurrency)]
+        for connection in connections:
+            connection.call()
+            waiting.register(connection.socket, selectors.EVENT_READ, connection)
+        left, ended, begun = CALLS, 0, time.perf_counter()
+        for connection in connections:
+            connection.begin()
+            left -= 1
+        while ended < CALLS:
+            for key, _ in waiting.select():
+                body = key.data.read()
+                if body is None:
+                    continue
+                checked(body)
+                ended += 1
+                if left > 0:
+                    key.data.begin()
+                    left -= 1
+        took = time.perf_counter() - begun
+        for connection in connections:
+            connection.socket.close()
+        return CALLS / took
+
+    def resident_kib(self) -> float:
+        lines = Path(f"/proc/{self.server.pid}/status").read_text().splitlines()
+        return next(float(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+
+    def idle_kib(self) -> float:
+        """What each of many connections takes that has had an answer and has no request open."""
+        before = self.resident_kib()
+        idle = []
+        for _ in range(CONNECTIONS):
+            # The first request must come soon after the connection.
+            connection = Connection(self.port)
+            connection.begin("tools/list", {})
+            connection.end()
+            idle.append(connection)
+        each = (self.resident_kib() - before) / CONNECTIONS
+        self.call()
+        for connection in idle:
+            connection.socket.close()
+        return each
+
+    def close(self) -> None:
+        self.server.terminate()
+        self.server.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--server", required=True)
+    parser.add_argument("--scratch", required=True)
+    parser.add_argument("--runs", type=int, default=100)
+    arguments = parser.parse_args()
+    state = Path(arguments.scratch)
+    env = {"PATH": os.environ["PATH"], "HOME": str(state)}
+    servers = {
+        "stdio": Lines(arguments.server, {**env, "RINGFENCE_STATE_DIR": str(state / "state-stdio")}),
+        "HTTP": Http(arguments.server, {**env, "RINGFENCE_STATE_DIR": str(state / "state-http")}),
+    }
+    samples: dict[str, list[float]] = {name: [] for name in servers}
+    for turn in range(arguments.runs + WARM_UP):
+        for name, server in servers.items():
+            time.sleep(PAUSE)
+            begun = time.perf_counter()
+            server.call()
+            if turn >= WARM_UP:
+                samples[name].append(round((time.perf_counter() - begun) * 1000, 4))
+    figures = []
+    for concurrency in THROUGHPUT:
+        best = dict.fromkeys(servers, 0.0)
+        for _ in range(ROUNDS):
+            for name, server in servers.items():
+                best[name] = max(best[name], server.throughput(concurrency))
+        for name, rate in best.items():
+            figures.append({"what": f"`print(1)`, {concurrency} at once, {name}", "figure": f"{rate:.0f} calls/s"})
+        ratio = best["HTTP"] / best["stdio"]
+        figures.append({"what": f"{concurrency} at once, HTTP beside stdio", "figure": f"{ratio:.2f} x"})
+    each = servers["HTTP"].idle_kib()
+    figures.append({"what": f"each of {CONNECTIONS} idle connections", "figure": f"{each:.1f} KiB"})
+    for server in servers.values():
+        server.close()
+    lines = [
+        {"name": f"`print(1)`, {name}", "reference": None if name == "stdio" else "`print(1)`, stdio", "samples_ms": taken}
+        for name, taken in samples.items()
+    ]
+    print(json.dumps({"lines": lines, "figures": figures}))
+
+
+main()

@@ -1,0 +1,167 @@
+//! A container engine for tests: its own socket and data, no bridge, no firewall.
+
+use crate::{
+    command::{capture, command, show},
+    workspace::Workspace,
+};
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const REMOVAL: Duration = Duration::from_secs(15);
+pub const IMAGE: &str = "ringfence-test:latest";
+const DAEMON: &str = r#"{"runtimes": {"runsc": {"path": "/usr/bin/runsc", "runtimeArgs": ["--platform=ptrace", "--ignore-cgroups", "--network=none"]}}}"#;
+
+pub struct Engine {
+    pub directory: PathBuf,
+    daemon: Child,
+}
+
+impl Engine {
+    pub fn start(workspace: &Workspace) -> Result<Self, String> {
+        let directory = workspace.target.join("backends");
+        let failed = |error: std::io::Error| format!("{}: {error}", directory.display());
+        fs::create_dir_all(&directory).map_err(failed)?;
+        // A socket's path has at most 107 bytes, and runc refuses a root below a symlink.
+        let directory = directory.canonicalize().map_err(failed)?;
+        fs::write(directory.join("daemon.json"), DAEMON).map_err(failed)?;
+        let daemon = Self::begin(&directory)?;
+        let mut engine = Self { directory, daemon };
+        engine.wait()?;
+        engine.make_image()?;
+        Ok(engine)
+    }
+
+    fn begin(directory: &Path) -> Result<Child, String> {
+        let at = |name: &str| directory.join(name).display().to_string();
+        drop(fs::remove_file(at("docker.sock")));
+        let log = File::create(at("dockerd.log")).map_err(|error| format!("dockerd.log: {error}"))?;
+        let mut daemon = command("dockerd", ["--config-file", &at("daemon.json")]);
+        daemon.args(["-H", &format!("unix://{}", at("docker.sock"))]);
+        daemon.args([
+            "--data-root",
+            &at("data"),
+            "--exec-root",
+            &at("exec"),
+            "--pidfile",
+            &at("pid"),
+        ]);
+        daemon.args(["--iptables=false", "--ip6tables=false", "--bridge=none"]);
+        daemon.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        daemon
+            .spawn()
+            .map_err(|error| format!("dockerd: {error}; apt-get install docker.io runsc"))
+    }
+
+    fn wait(&mut self) -> Result<(), String> {
+        let begun = Instant::now();
+        while capture(self.docker(&["version"])).is_err() {
+            if begun.elapsed() > PATIENCE {
+                return Err(format!(
+                    "dockerd does not answer; see {}/dockerd.log",
+                    self.directory.display()
+                ));
+            }
+            // It gives up where its containerd takes too long on a busy machine.
+            if !matches!(self.daemon.try_wait(), Ok(None)) {
+                self.daemon = Self::begin(&self.directory)?;
+            }
+            sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.directory.join("docker.sock")
+    }
+
+    pub fn docker(&self, words: &[&str]) -> Command {
+        let mut docker = command(
+            "/usr/bin/docker",
+            ["-H", &format!("unix://{}", self.socket().display())],
+        );
+        docker.args(words);
+        docker
+    }
+
+    fn make_image(&self) -> Result<(), String> {
+        if capture(self.docker(&["image", "inspect", IMAGE])).is_ok() {
+            return Ok(());
+        }
+        let home = std::env::var("HOME").unwrap_or_else(|_| "/tmp".to_owned());
+        let cache = Path::new(&home).join(".cache/ringfence-test");
+        let tarball = cache.join("bookworm.tar");
+        if !tarball.exists() {
+            let root = cache.join("bookworm");
+            let at = root.display().to_string();
+            fs::create_dir_all(&cache).map_err(|error| format!("{}: {error}", cache.display()))?;
+            drop(fs::remove_dir_all(&root));
+            let packages = "--include=python3,nodejs,ca-certificates";
+            show(command(
+                "debootstrap",
+                ["--variant=minbase", packages, "bookworm", &at],
+            ))?;
+            let new = cache.join("new.tar");
+            let excluded = ["--exclude=./var/cache/apt", "--exclude=./var/lib/apt/lists"];
+            show(command(
+                "tar",
+                [
+                    "-C",
+                    &at,
+                    excluded[0],
+                    excluded[1],
+                    "-cf",
+                    &new.display().to_string(),
+                    ".",
+                ],
+            ))?;
+            fs::rename(&new, &tarball).map_err(|error| format!("{}: {error}", tarball.display()))?;
+            drop(fs::remove_dir_all(&root));
+        }
+        capture(self.docker(&["import", &tarball.display().to_string(), IMAGE])).map(drop)
+    }
+
+    /// Containers that are there, however they are, when the engine has had time to remove them.
+    pub fn left(&self) -> Result<usize, String> {
+        let begun = Instant::now();
+        loop {
+            let left = self.there()?;
+            if left == 0 || begun.elapsed() > REMOVAL {
+                return Ok(left);
+            }
+            sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// Containers that are there now, however they are.
+    pub fn there(&self) -> Result<usize, String> {
+        Ok(capture(self.docker(&["ps", "-aq"]))?.lines().count())
+    }
+
+    pub fn containers(&self) -> Vec<String> {
+        let listed = capture(self.docker(&["ps", "-q"])).unwrap_or_default();
+        listed.lines().map(str::to_owned).collect()
+    }
+
+    /// Kills the daemon at once, and starts it again.
+    pub fn kill(&mut self) -> Result<(), String> {
+        drop(self.daemon.kill());
+        drop(self.daemon.wait());
+        drop(fs::remove_file(self.directory.join("pid")));
+        self.daemon = Self::begin(&self.directory)?;
+        self.wait()
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // It ends its containers and containerd by itself when it is asked to.
+        drop(show(command("kill", [self.daemon.id().to_string()])));
+        drop(self.daemon.wait());
+    }
+}

@@ -1,0 +1,95 @@
+//! One conformance suite over all backends: what a program sees of its sandbox, whoever made it. A container engine of its
+//! own is started, with gVisor by the ptrace platform; its images are made from `debootstrap` and kept in
+//! `~/.cache/ringfence-test`. Needs root, and `apt-get install docker.io runsc debootstrap`.
+
+mod cases;
+mod engine;
+mod kills;
+mod server;
+mod speed;
+mod web;
+
+use crate::workspace::Workspace;
+use cases::{CASES, Case, Held};
+use engine::Engine;
+use server::Server;
+use std::collections::BTreeMap;
+
+/// Of a benchmark that names no other number.
+pub const RUNS: usize = 20;
+/// Of each backend, under kills.
+pub const KILLED_RUNS: usize = 500;
+
+/// In the order of the matrix.
+pub const BACKENDS: [&str; 3] = ["native", "docker", "gvisor"];
+
+/// How much of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// What CI runs.
+    Short,
+    Whole,
+}
+
+/// Runs the cases whose name holds `part`, and prints the matrix.
+pub fn run(workspace: &Workspace, part: &str, extent: Extent) -> Result<(), String> {
+    let engine = Engine::start(workspace)?;
+    let server = Server::start(&workspace.binary(), &engine, &[])?;
+    println!(
+        "{:58} {:>10} {:>10} {:>10}",
+        "case", BACKENDS[0], BACKENDS[1], BACKENDS[2]
+    );
+    let (mut counts, mut notes) = (BTreeMap::<&str, usize>::new(), Vec::new());
+    for case in CASES.iter().filter(|case| case.name.contains(part)) {
+        if extent == Extent::Short && !case.is_short {
+            continue;
+        }
+        let row: Vec<&str> = BACKENDS
+            .iter()
+            .map(|backend| {
+                let (word, note) = judge(case, &server, backend);
+                *counts.entry(word).or_default() += 1;
+                notes.extend(note.map(|note| format!("{backend}: {}: {note}", case.name)));
+                word
+            })
+            .collect();
+        println!("{:58} {:>10} {:>10} {:>10}", case.name, row[0], row[1], row[2]);
+    }
+    println!();
+    for note in &notes {
+        println!("{note}");
+    }
+    drop(server);
+    let left = engine.left()?;
+    println!("{counts:?}; containers left: {left}");
+    match (counts.get("FAILED"), counts.get("held"), left) {
+        (None, Some(_), 0) => Ok(()),
+        (None, None, _) => Err("no case was run".to_owned()),
+        (failed, ..) => Err(format!(
+            "{} case(s) failed, {left} container(s) left",
+            failed.unwrap_or(&0)
+        )),
+    }
+}
+
+fn judge(case: &Case, server: &Server, backend: &str) -> (&'static str, Option<String>) {
+    if let Some((_, why)) = case.not_in.iter().find(|(other, _)| *other == backend) {
+        return ("n.a.", Some((*why).to_owned()));
+    }
+    match (case.judge)(server, backend) {
+        Ok(Held::Yes) => ("held", None),
+        Ok(Held::NotHere(why)) => ("n.a.", Some(why)),
+        Err(why) => ("FAILED", Some(why)),
+    }
+}
+
+/// Times, beside the engine's own, in one run.
+pub fn bench(workspace: &Workspace, runs: usize) -> Result<(), String> {
+    let engine = Engine::start(workspace)?;
+    speed::measure(workspace, &engine, runs)
+}
+
+/// Runs under kills of the server, of containers and of the engine.
+pub fn kill(workspace: &Workspace, runs: usize) -> Result<(), String> {
+    kills::run(workspace, Engine::start(workspace)?, runs)
+}

@@ -1,0 +1,190 @@
+//! A server of this build, over standard input and output, and what is asked of it.
+
+use super::{
+    engine::{Engine, IMAGE},
+    web,
+};
+use crate::command::command;
+use serde_json::{Value, json};
+use std::{
+    cell::{Cell, RefCell},
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+pub struct Server {
+    child: RefCell<Child>,
+    input: RefCell<ChildStdin>,
+    output: RefCell<BufReader<ChildStdout>>,
+    asked: Cell<u64>,
+    /// The port of the web server that programs may reach as [`web::NAME`].
+    pub web: Option<u16>,
+}
+
+impl Server {
+    pub fn start(binary: &Path, engine: &Engine, variables: &[(&str, &str)]) -> Result<Self, String> {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let state = engine
+            .directory
+            .join(format!("state-{}-{number}", std::process::id()));
+        Self::with_state(binary, engine, variables, state)
+    }
+
+    pub fn with_state(
+        binary: &Path,
+        engine: &Engine,
+        variables: &[(&str, &str)],
+        state: PathBuf,
+    ) -> Result<Self, String> {
+        let mut serve = command(binary, ["serve"]);
+        let socket = engine.socket().display().to_string();
+        serve.env("RINGFENCE_STATE_DIR", &state);
+        serve
+            .env("RINGFENCE_CONTAINERS_ENABLED", "true")
+            .env("RINGFENCE_FLOOR", "container");
+        serve
+            .env("RINGFENCE_CONTAINERS_SOCKET", socket)
+            .env("RINGFENCE_CONTAINERS_PULL", "false");
+        for language in ["PYTHON", "NODE", "SHELL"] {
+            serve.env(format!("RINGFENCE_CONTAINERS_IMAGE_{language}"), IMAGE);
+        }
+        let outside = web::begin().ok();
+        if let Some(outside) = &outside {
+            let rule = format!("{}:{}", web::NAME, outside.web);
+            serve
+                .env("RINGFENCE_EGRESS_ALLOW", &rule)
+                .env("RINGFENCE_EGRESS_PRIVATE", &rule);
+            serve.env(
+                "RINGFENCE_EGRESS_RESOLVERS",
+                format!("127.0.0.1:{}", outside.names),
+            );
+        }
+        serve.envs(variables.iter().copied());
+        serve.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let log = std::fs::File::create(engine.directory.join("server.log"));
+        serve.stderr(log.map_err(|error| error.to_string())?);
+        let mut child = serve
+            .spawn()
+            .map_err(|error| format!("{}: {error}", binary.display()))?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let server = Self {
+            input: RefCell::new(input.ok_or("no input")?),
+            output: RefCell::new(BufReader::new(output.ok_or("no output")?)),
+            child: RefCell::new(child),
+            asked: Cell::new(0),
+            web: outside.as_ref().map(|outside| outside.web),
+        };
+        let client = json!({"name": "backends", "version": "1"});
+        let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client});
+        server.ask("initialize", &hello)?;
+        server.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
+        Ok(server)
+    }
+
+    fn send(&self, message: &Value) -> Result<(), String> {
+        let mut input = self.input.borrow_mut();
+        let written = writeln!(input, "{message}").and_then(|()| input.flush());
+        written.map_err(|error| format!("the server is gone: {error}"))
+    }
+
+    /// Sends a request without waiting for its answer.
+    pub fn begin(&self, tool: &str, arguments: &Value) -> Result<u64, String> {
+        self.begin_method("tools/call", &json!({"name": tool, "arguments": arguments}))
+    }
+
+    fn begin_method(&self, method: &str, parameters: &Value) -> Result<u64, String> {
+        let id = self.asked.get() + 1;
+        self.asked.set(id);
+        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": parameters}))?;
+        Ok(id)
+    }
+
+    /// The answer that comes next, to whichever request.
+    pub fn next(&self) -> Result<Value, String> {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            match self.output.borrow_mut().read_line(&mut line) {
+                Ok(0) | Err(_) => return Err("the server is gone".to_owned()),
+                Ok(_) => {}
+            }
+            let message: Value = serde_json::from_str(&line).map_err(|error| format!("{error}: {line}"))?;
+            if message.get("id").is_some() {
+                return Ok(message["result"].clone());
+            }
+        }
+    }
+
+    /// The answer to a request; those to others are dropped.
+    pub fn answer(&self, id: u64) -> Result<Value, String> {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            match self.output.borrow_mut().read_line(&mut line) {
+                Ok(0) | Err(_) => return Err("the server is gone".to_owned()),
+                Ok(_) => {}
+            }
+            let message: Value = serde_json::from_str(&line).map_err(|error| format!("{error}: {line}"))?;
+            if message["id"] == json!(id) {
+                return match message.get("error") {
+                    Some(error) => Err(error.to_string()),
+                    None => Ok(message["result"].clone()),
+                };
+            }
+        }
+    }
+
+    fn ask(&self, method: &str, parameters: &Value) -> Result<Value, String> {
+        let id = self.begin_method(method, parameters)?;
+        self.answer(id)
+    }
+
+    /// The structured content of a tool's answer, also where that is a refusal.
+    pub fn call(&self, tool: &str, arguments: &Value) -> Result<Value, String> {
+        let id = self.begin(tool, arguments)?;
+        self.result(id)
+    }
+
+    pub fn result(&self, id: u64) -> Result<Value, String> {
+        let answer = self.answer(id)?;
+        let refusal = &answer["_meta"]["io.ringfence/error"];
+        let shown = answer
+            .get("structuredContent")
+            .or(Some(refusal).filter(|it| it.is_object()));
+        Ok(shown.cloned().unwrap_or(answer))
+    }
+
+    /// Runs a program on a backend.
+    pub fn run(&self, backend: &str, language: &str, code: &str) -> Result<Value, String> {
+        self.run_with(backend, language, code, json!({}))
+    }
+
+    pub fn run_with(&self, backend: &str, language: &str, code: &str, more: Value) -> Result<Value, String> {
+        let mut arguments =
+            json!({"code": code, "language": language, "backend": backend, "validate": "off"});
+        for (name, value) in more.as_object().into_iter().flatten() {
+            arguments[name.as_str()] = value.clone();
+        }
+        self.call("execute_code", &arguments)
+    }
+
+    pub fn kill(&self) {
+        let mut child = self.child.borrow_mut();
+        drop(child.kill());
+        drop(child.wait());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It ends when its input does; the engine is asked afterwards what is left.
+        let child = self.child.get_mut();
+        if let Ok(None) = child.try_wait() {
+            drop(crate::command::show(command("kill", [child.id().to_string()])));
+        }
+        drop(child.wait());
+    }
+}

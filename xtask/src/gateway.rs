@@ -1,0 +1,30 @@
+//! The ContextForge gateway in front of the server: registered with a token and with OAuth, what it lists, what it calls,
+//! and what it leaves behind. Takes two minutes, most of it for one long job; not a step of CI.
+
+use crate::{
+    clients,
+    command::{command, show},
+    mcp_client,
+    workspace::Workspace,
+};
+use std::path::Path;
+
+/// The newest for Python 3.11.
+const GATEWAY: &str = "mcp-contextforge-gateway==1.0.7.post20260921";
+
+/// Installs the gateway and an OpenID provider below the build directory, and runs `tests/gateway/gateway.py`.
+pub fn run(workspace: &Workspace, binary: &Path) -> Result<(), String> {
+    let python = mcp_client::venv(workspace, "venv-gateway", &[GATEWAY])?;
+    let venv = python
+        .parent()
+        .and_then(Path::parent)
+        .ok_or("the environment has no directory")?;
+    let scripts = workspace.root.join("tests/gateway");
+    let provider = clients::npm_directory(workspace, &scripts, "gateway")?;
+    let mut gateway = command("python3", [scripts.join("gateway.py")]);
+    gateway.arg("--server").arg(binary);
+    gateway.arg("--gateway").arg(venv);
+    gateway.arg("--provider").arg(provider);
+    gateway.env("PYTHONDONTWRITEBYTECODE", "1");
+    show(gateway)
+}
