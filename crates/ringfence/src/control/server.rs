@@ -18,6 +18,7 @@ use tokio::{
     task::{AbortHandle, JoinSet},
     time::timeout,
 };
+use tokio_util::task::TaskTracker;
 use zeroize::Zeroizing;
 
 const CALLER: &str = "cli";
@@ -31,6 +32,15 @@ const PIECE_BYTES: usize = 1 << 20;
 pub(crate) struct Socket {
     place: SocketDir,
     attending: AbortHandle,
+    answers: TaskTracker,
+}
+
+impl Socket {
+    /// Completes when each command that asked something has its answer. Those that only watch have none to come.
+    pub(crate) async fn answered(&self) {
+        self.answers.close();
+        self.answers.wait().await;
+    }
 }
 
 impl Drop for Socket {
@@ -42,8 +52,13 @@ impl Drop for Socket {
 
 pub(crate) async fn open(state_dir: &Path, engine: Engine) -> io::Result<Socket> {
     let (place, listener) = listen(state_dir).await?;
-    let attending = tokio::spawn(attend(listener, engine)).abort_handle();
-    Ok(Socket { place, attending })
+    let answers = TaskTracker::new();
+    let attending = tokio::spawn(attend(listener, engine, answers.clone())).abort_handle();
+    Ok(Socket {
+        place,
+        attending,
+        answers,
+    })
 }
 
 /// The same for a run by itself, where a person may be asked about what its program tries. One that cannot be reached
@@ -89,7 +104,7 @@ async fn is_dead(place: &SocketDir, pid: u32) -> bool {
     connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-async fn attend(listener: UnixListener, engine: Engine) {
+async fn attend(listener: UnixListener, engine: Engine, answers: TaskTracker) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let watching = Arc::new(Semaphore::new(approvals::WATCHING_MAX));
     let mut calls = JoinSet::new();
@@ -97,9 +112,9 @@ async fn attend(listener: UnixListener, engine: Engine) {
         while calls.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((stream, _)) => {
-                let (engine, watching) = (engine.clone(), watching.clone());
+                let (engine, watching, answers) = (engine.clone(), watching.clone(), answers.clone());
                 calls.spawn(async move {
-                    if let Err(error) = serve(stream, &engine, &watching).await {
+                    if let Err(error) = serve(stream, &engine, &watching, &answers).await {
                         tracing::debug!(%error, "a control connection ended early");
                     }
                     drop(place);
@@ -113,10 +128,18 @@ async fn attend(listener: UnixListener, engine: Engine) {
     }
 }
 
-async fn serve(mut stream: UnixStream, engine: &Engine, watching: &Semaphore) -> io::Result<()> {
+async fn serve(
+    mut stream: UnixStream,
+    engine: &Engine,
+    watching: &Semaphore,
+    answers: &TaskTracker,
+) -> io::Result<()> {
     let caller = &Caller::new(CALLER);
     let to = &mut stream;
-    let answer = match accept(to).await? {
+    let request = accept(to).await?;
+    let only_watches = matches!(request, Ok(Request::Events { .. } | Request::ApprovalsWatch));
+    let _answer = (!only_watches).then(|| answers.token());
+    let answer = match request {
         Ok(Request::SessionExec { call }) => sessions::exec(engine, caller, *call, to).await,
         Ok(Request::SessionCreate { options }) => sessions::create(engine, caller, *options, to).await,
         Ok(Request::Egress { wish }) => approvals::request_egress(engine, caller, wish, to).await,

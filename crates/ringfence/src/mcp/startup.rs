@@ -81,14 +81,20 @@ impl Startup {
     /// the server is the last on record, which waits for the end of each run longer than the answers: the engine says
     /// how long.
     pub(crate) async fn farewell(self, leaving: impl Future<Output = ()>) {
-        drop(lock(&self.control).take());
+        let control = lock(&self.control).take();
         let stop = async {
             if let Some(engine) = self.engine() {
                 engine.shutdown().await;
             }
         };
         let answers = async {
-            if tokio::time::timeout(FAREWELL, leaving).await.is_err() {
+            let answered = async {
+                if let Some(control) = &control {
+                    control.answered().await;
+                }
+            };
+            let both = async { tokio::join!(leaving, answered) };
+            if tokio::time::timeout(FAREWELL, both).await.is_err() {
                 tracing::warn!("the last answers could not be delivered in time");
             }
         };
