@@ -9,7 +9,7 @@ use crate::{
 };
 use ringfence_store::audit::{Action, Outcome};
 use ringfence_types::{
-    ErrorCode, Language, Namespace, RequestError, Session as SessionFacts, SessionEnd, SessionId,
+    ErrorCode, Language, Limits, Namespace, RequestError, Session as SessionFacts, SessionEnd, SessionId,
     SessionRequest,
 };
 use serde_json::{Value, json};
@@ -29,6 +29,11 @@ impl Engine {
     /// The language of a session, for a call that names none.
     pub fn language_of(&self, namespace: &Namespace, id: &SessionId) -> Result<Language, RequestError> {
         Ok(self.services().sessions.find(namespace, id)?.language)
+    }
+
+    /// The limits that a session was made with.
+    pub fn limits_of_session(&self, namespace: &Namespace, id: &SessionId) -> Result<Limits, RequestError> {
+        Ok(self.services().sessions.find(namespace, id)?.limits.clone())
     }
 
     /// The sessions of all namespaces. For the operator alone.

@@ -158,7 +158,6 @@ impl McpEndpoint {
         mut guard: Guard,
         judge: &Judge<'_>,
     ) -> HttpResponse {
-        guard.permit = self.begin_request();
         if guard.permit.is_none() {
             return refused(
                 StatusCode::TOO_MANY_REQUESTS,

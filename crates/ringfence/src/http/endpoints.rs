@@ -8,6 +8,7 @@ use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
+use tokio::sync::OwnedSemaphorePermit;
 
 /// By the name and the role of the principal: an issuer may give one name both.
 type Known = HashMap<(Arc<str>, PrincipalRole), Arc<McpEndpoint>>;
@@ -29,13 +30,25 @@ impl Endpoints {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// That of the principal as it is now; a change of what it may do ends what it has.
-    pub(super) fn of(
+    /// That of the principal as it is now, with the place of one request, so that it is used from here on; no place:
+    /// there are too many. A change of what a principal may do ends what it has.
+    pub(super) fn begin_request(
         &self,
         principal: &Arc<Principal>,
         make: impl FnOnce(&Arc<Principal>) -> Result<McpEndpoint, RequestError>,
-    ) -> Result<Arc<McpEndpoint>, RequestError> {
+    ) -> Result<(Arc<McpEndpoint>, Option<OwnedSemaphorePermit>), RequestError> {
         let mut known = self.known();
+        let endpoint = self.of(&mut known, principal, make)?;
+        let place = endpoint.begin_request();
+        Ok((endpoint, place))
+    }
+
+    fn of(
+        &self,
+        known: &mut Known,
+        principal: &Arc<Principal>,
+        make: impl FnOnce(&Arc<Principal>) -> Result<McpEndpoint, RequestError>,
+    ) -> Result<Arc<McpEndpoint>, RequestError> {
         let key = (principal.name.clone(), principal.role);
         let before = known.get(&key);
         if let Some(endpoint) = before
@@ -126,7 +139,7 @@ mod tests {
     #[tokio::test]
     async fn a_name_with_two_roles_has_two_endpoints_and_a_changed_principal_another() {
         let endpoints = Endpoints::new(8);
-        let of = |principal: &Arc<Principal>| endpoints.of(principal, make).unwrap();
+        let of = |principal: &Arc<Principal>| endpoints.begin_request(principal, make).unwrap().0;
         let (caller, operator) = (
             principal("a", PrincipalRole::Caller),
             principal("a", PrincipalRole::Operator),
@@ -151,17 +164,16 @@ mod tests {
     #[tokio::test]
     async fn an_endpoint_that_no_request_uses_makes_room_and_one_that_is_used_does_not() {
         let endpoints = Endpoints::new(2);
-        let of = |name: &str| endpoints.of(&principal(name, PrincipalRole::Caller), make);
-        let (first, second) = (of("a").unwrap(), of("b").unwrap());
-        let used = first.begin_request().unwrap();
-        let third = of("c").unwrap();
+        let begin = |name: &str| endpoints.begin_request(&principal(name, PrincipalRole::Caller), make);
+        let (first, used) = begin("a").unwrap();
+        let second = begin("b").unwrap().0;
+        let (third, also_used) = begin("c").unwrap();
         assert!(second.has_ended() && !first.has_ended());
-        let also_used = third.begin_request().unwrap();
-        let refused = of("b").err().unwrap();
+        let refused = begin("b").err().unwrap();
         assert_eq!(refused.code, ErrorCode::Busy);
-        assert!(Arc::ptr_eq(&first, &of("a").unwrap()), "who is there stays");
+        assert!(Arc::ptr_eq(&first, &begin("a").unwrap().0), "who is there stays");
         drop(used);
-        of("b").unwrap();
+        begin("b").unwrap();
         assert!(first.has_ended() && !third.has_ended());
         drop(also_used);
     }

@@ -415,8 +415,11 @@ impl HttpServer {
         self.connections.prove(connection);
         guard.expires_unix_ms = expires_unix_ms;
         let judge = |body: &[u8]| self.beyond(scope.as_ref()?, body);
-        match self.endpoints.of(&principal, &*self.make) {
-            Ok(endpoint) => endpoint.answer(request, guard, &judge).await,
+        match self.endpoints.begin_request(&principal, &*self.make) {
+            Ok((endpoint, place)) => {
+                guard.permit = place;
+                endpoint.answer(request, guard, &judge).await
+            }
             Err(error) => {
                 tracing::error!(%error, "a principal cannot be served");
                 refused(

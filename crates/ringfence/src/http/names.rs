@@ -54,8 +54,8 @@ impl AllowedNames {
         }
         let is_allowed = |origin: &HeaderValue| self.allows_origin(origin).unwrap_or(false);
         match headers.get_all(ORIGIN).iter().all(is_allowed) {
-            true => Ok(()),
-            false => Err(NameRefused::Origin),
+            true if headers.contains_key(ORIGIN) || !is_of_another_site(headers) => Ok(()),
+            _ => Err(NameRefused::Origin),
         }
     }
 
@@ -78,6 +78,12 @@ impl AllowedNames {
         };
         self.0.iter().any(is_same)
     }
+}
+
+/// A browser says so also where it sends no Origin, as for a picture (Fetch Metadata Request Headers, W3C).
+fn is_of_another_site(headers: &HeaderMap) -> bool {
+    let is_own = |site: &HeaderValue| site == "same-origin" || site == "none";
+    !headers.get_all("sec-fetch-site").iter().all(is_own)
 }
 
 fn authority(value: &HeaderValue) -> Option<Authority> {
@@ -188,5 +194,26 @@ mod tests {
             &["http://localhost", "http://evil.example"],
             Err(NameRefused::Origin),
         );
+    }
+
+    #[test]
+    fn a_browser_that_names_no_origin_must_be_on_a_page_of_this_server() {
+        let names = AllowedNames::new(&[]);
+        let check = |pairs: &[(&str, &str)]| {
+            let pairs = [&[("host", "localhost")], pairs].concat();
+            names.check(&"/mcp".parse().unwrap(), &headers(&pairs))
+        };
+        for site in ["same-origin", "none"] {
+            assert_eq!(check(&[("sec-fetch-site", site)]), Ok(()), "{site}");
+        }
+        for site in ["cross-site", "same-site", "", "None"] {
+            assert_eq!(
+                check(&[("sec-fetch-site", site)]),
+                Err(NameRefused::Origin),
+                "{site}"
+            );
+            let origin = ("origin", "http://localhost:3000");
+            assert_eq!(check(&[("sec-fetch-site", site), origin]), Ok(()), "{site}");
+        }
     }
 }

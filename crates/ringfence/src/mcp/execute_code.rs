@@ -253,20 +253,28 @@ impl Call<'_> {
         self.execute(request, detach_after, |_| {}).await
     }
 
-    /// Of a call in a session only the time is its own.
+    /// Of a call in a session only the time is its own; the rest is what the session was made with, perhaps by another.
     fn lower_limits(&self, request: &mut ExecuteRequest) -> Result<(), RequestError> {
-        let (namespace, caps) = (request.namespace.clone(), &self.offer().limits);
         let wanted = std::mem::take(&mut request.limits);
-        let lowered = self.within_limits(&namespace, wanted.clone())?;
-        request.limits = match request.session {
-            Some(_) => LimitsRequest {
-                timeout_ms: lowered
-                    .timeout_ms
-                    .filter(|_| wanted.timeout_ms.is_some() || caps.timeout_ms.is_some()),
-                ..wanted
-            },
-            None => lowered,
+        let Some(session) = &request.session else {
+            request.limits = self.within_limits(&request.namespace, wanted)?;
+            return Ok(());
         };
+        let made_with = self.unrecorded().limits_of_session(&request.namespace, session)?;
+        let timeout_ms = wanted.timeout_ms;
+        let lowered = principal_limits::within(&self.offer().limits, wanted.clone(), &made_with)?;
+        if (LimitsRequest {
+            timeout_ms,
+            ..lowered.clone()
+        }) != wanted
+        {
+            return Err(RequestError::new(
+                ErrorCode::PolicyDenied,
+                "the session was made with larger limits than this principal may have.",
+                "Make a session of your own with create_session.",
+            ));
+        }
+        request.limits = lowered;
         Ok(())
     }
 

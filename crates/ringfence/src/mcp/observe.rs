@@ -78,6 +78,11 @@ impl Call<'_> {
         }
         self.engine().set_limits(self.caller(), &namespace, &wish).await?;
         let (defaults, caps) = self.engine().limits_of(&namespace);
+        let own = &self.offer().limits;
+        let (defaults, caps) = (
+            principal_limits::lowered(&defaults, own),
+            principal_limits::lowered(&caps, own),
+        );
         let mut shown = render::limits(&namespace, &defaults, &caps);
         shown.text = format!("the defaults of {namespace} are now\n{}", shown.text);
         Ok(Answer::from(shown))

@@ -3,7 +3,7 @@
 //! of this server, now.
 
 use super::{
-    Offer, listings,
+    Offer, listings, principal_limits,
     validate::{self, JsonText, about_code, about_csv, about_json, offered, schema_of},
 };
 use crate::{
@@ -166,7 +166,7 @@ fn generate(engine: &Engine, offer: &Offer, task: &str, profile: Profile) -> Str
         ),
     };
     let (limits, _) = engine.limits_of(&offer.namespaces.usual());
-    let limits = in_words(&limits);
+    let limits = in_words(&principal_limits::lowered(&limits, &offer.limits));
     let limits = LIMIT_NAMES.map(|name| format!("{name} {}", limits[name]));
     let forbidden = match profile {
         Profile::Unrestricted => "This profile forbids nothing by itself; the kernel is the wall.",

@@ -130,18 +130,21 @@ pub(crate) struct Row<'a> {
     pub(crate) origin: &'a Origin,
 }
 
-fn default_of<T: SettingValue>(
-    machine: Option<Setting<T>>,
+/// What has no default as text keeps that of the machine.
+fn set_default<T: SettingValue>(
+    setting: &mut Option<Setting<T>>,
     path: &str,
     text: Option<&str>,
-) -> Result<Setting<T>, String> {
-    let Some(text) = text else {
-        return machine.ok_or_else(|| format!("`{path}` has no default"));
-    };
-    let value = serde_json::from_str(text).map_or_else(|_| T::read(text), |Typed(value)| Ok(value));
-    Ok(Setting::default_of(value.map_err(|reason| {
-        format!("the default of `{path}`: {reason}")
-    })?))
+) -> Result<(), String> {
+    if let Some(text) = text {
+        let value = serde_json::from_str(text).map_or_else(|_| T::read(text), |Typed(value)| Ok(value));
+        let value = value.map_err(|reason| format!("the default of `{path}`: {reason}"))?;
+        *setting = Some(Setting::default_of(value));
+    }
+    match setting {
+        Some(_) => Ok(()),
+        None => Err(format!("`{path}` has no default")),
+    }
 }
 
 fn at<T>(path: &Arc<Path>, typed: Option<Spanned<Typed<T>>>) -> Option<Setting<T>> {
@@ -228,14 +231,21 @@ macro_rules! keys {
 
         impl Effective {
             /// The defaults of the table, and of `machine` those that depend on the machine.
-            pub(crate) fn defaults(machine: Layer) -> Result<Self, String> {
-                Ok(Self { $($field: default_of(machine.$field, $path, $default)?,)+ })
+            pub(crate) fn defaults(mut machine: Layer) -> Result<Self, String> {
+                $(set_default(&mut machine.$field, $path, $default)?;)+
+                let Layer { $($field: Some($field),)+ } = machine else {
+                    return Err("a setting has no default".to_owned());
+                };
+                Ok(Self { $($field,)+ })
             }
 
             /// A layer's values win.
             #[must_use]
-            pub(crate) fn overlaid(self, layer: Layer) -> Self {
-                Self { $($field: layer.$field.unwrap_or(self.$field),)+ }
+            pub(crate) fn overlaid(mut self, layer: Layer) -> Self {
+                $(if let Some(set) = layer.$field {
+                    self.$field = set;
+                })+
+                self
             }
 
             pub(crate) fn rows(&self) -> Vec<Row<'_>> {

@@ -43,7 +43,7 @@ pub fn state_dir() -> PathBuf {
 /// How often a condition is looked at: what is waited for needs the processors more.
 const LOOK: Duration = Duration::from_millis(2);
 /// What takes longer, on a machine that is busy with others, does not come.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Does it become true in time.
 pub fn within(patience: Duration, mut condition: impl FnMut() -> bool) -> bool {

@@ -1,5 +1,6 @@
 //! A server on pipes, spoken to in plain JSON-RPC.
 
+use super::host::PATIENCE;
 use super::{facts_of, list_of, ringfence, serve_with, show_refusal, state_dir, text_of, within};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
@@ -275,10 +276,10 @@ impl Server {
         self.stdin = None;
     }
 
-    /// Hangs up, and sees it end soon.
+    /// Hangs up, and sees it end.
     #[track_caller]
     pub fn leaves(&mut self) {
-        self.leaves_within(Duration::from_secs(3));
+        self.leaves_within(PATIENCE);
     }
 
     #[track_caller]

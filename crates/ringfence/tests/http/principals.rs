@@ -268,7 +268,7 @@ fn a_principal_has_its_own_limits_and_its_own_patience() {
         "--detach-after",
         "0.2",
     ]);
-    let usual = token(&["usual"]);
+    let usual = token(&["usual", "--namespace", "small"]);
     assert_contains(
         stdout_of(&said(&["token", "list"])),
         [
@@ -304,7 +304,23 @@ fn a_principal_has_its_own_limits_and_its_own_patience() {
     let session = client.facts("create_session", json!({}));
     let inside = json!({"session_id": session["session_id"], "code": "print(1)", "detach_after_seconds": 0});
     assert_eq!(client.facts("execute_code", inside)["stdout"], "1\n");
+    let shown = client.facts("set_resource_limits", json!({"max_output_bytes": 1_000_000}));
+    assert_eq!(shown["limits"]["defaults"]["max_ram_mb"], 64, "{shown}");
+    let prompt = client.ask(
+        "prompts/get",
+        json!({"name": "generate_secure_script", "arguments": {"task": "x"}}),
+    );
+    assert_contains(&prompt.to_string(), ["max_ram_mb 64"]);
     let mut client = server.client_of(&usual);
+    let session = client.facts("create_session", json!({"namespace": "small"}));
+    let inside = json!({"namespace": "small", "session_id": session["session_id"], "code": "1"});
+    assert_eq!(
+        client.facts("execute_code", inside.clone())["success"],
+        true,
+        "the control"
+    );
+    let refused = server.client_of(&small).facts("execute_code", inside);
+    assert_eq!(refused["code"], "policy_denied", "{refused}");
     assert_eq!(
         client.facts("execute_code", slow)["stdout"],
         "done\n",
