@@ -10,6 +10,7 @@ use crate::{
 use serde_json::Value;
 use std::{
     collections::BTreeSet,
+    num::NonZero,
     path::PathBuf,
     process::{Command, Stdio},
     time::Duration,
@@ -61,6 +62,8 @@ pub fn run(
         Ok(programs) => programs,
         Err(reason) => return (total, Err(reason)),
     };
+    // Most tests wait: for a time limit, or for a program of theirs.
+    let threads = 2 * std::thread::available_parallelism().map_or(1, NonZero::get);
     let mut broken = Vec::new();
     for (at, program) in programs.iter().enumerate() {
         let (number, name, path) = (at + 1, &program.name, program.path.display());
@@ -68,6 +71,7 @@ pub fn run(
         let start = |tests: &[String]| {
             let mut command = Command::new(&program.path);
             command.args(tests).env(crate::require::VARIABLE, required);
+            command.env("RUST_TEST_THREADS", threads.to_string());
             if !tests.is_empty() {
                 command.arg("--exact");
             }

@@ -59,14 +59,14 @@ static READINESS: OnceLock<Readiness> = OnceLock::new();
 ///
 /// When it comes too late, nothing happens here, and [`SandboxBuilder::build`](crate::SandboxBuilder::build) says so.
 pub fn init() {
-    if std::env::args_os().nth(1).is_some_and(|word| word == HELPER_WORD) {
-        std::process::exit(ringfence_jail::helper::run(ringfence_engine::workers()));
-    }
-    if std::env::args_os()
-        .nth(1)
-        .is_some_and(|word| word == ringfence_engine::HOST_CHILD_WORD)
-    {
-        std::process::exit(ringfence_engine::run_host_child());
+    match std::env::args_os().nth(1) {
+        Some(word) if word == HELPER_WORD => {
+            std::process::exit(ringfence_jail::helper::run(ringfence_engine::workers()))
+        }
+        Some(word) if word == ringfence_engine::HOST_CHILD_WORD => {
+            std::process::exit(ringfence_engine::run_host_child())
+        }
+        _ => {}
     }
     READINESS.get_or_init(|| match ringfence_jail::thread_count() {
         Ok(1) => Readiness::Ready,

@@ -71,8 +71,8 @@ const TABLE: &[Allowed] = &[
     // the files
     Allowed { name: "ringfence",
         house: &["ringfence-engine", "ringfence-jail", "ringfence-store", "ringfence-types"],
-        others: &["base64", "clap", "clap_complete", "clap_mangen", "futures-core", "governor", "http-body-util", "hyper", "hyper-util", "jiff", "jsonwebtoken", "opentelemetry*", "prost",
-            "ring", "rmcp", "rustix", "rustls", "rustls-native-certs", "schemars", "serde", "serde-saphyr", "serde_json", "serde_path_to_error", "tokio", "tokio-rustls", "tokio-util", "tracing", "tracing-subscriber",
+        others: &["base64", "clap", "clap_complete", "clap_mangen", "futures-core", "governor", "http-body-util", "hyper", "hyper-util", "jiff", "jsonwebtoken", "opentelemetry*", "percent-encoding", "prost",
+            "ring", "rmcp", "rustix", "rustls", "rustls-native-certs", "schemars", "serde", "serde-saphyr", "serde_json", "serde_path_to_error", "similar", "tokio", "tokio-rustls", "tokio-util", "tracing", "tracing-subscriber",
             "unicode-width", "zeroize"],
         tests: &["flate2", "proptest", "rcgen", "rusqlite"] },
     Allowed { name: "ringfence-fuzz",

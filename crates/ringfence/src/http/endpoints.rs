@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use crate::{
         mcp::{service::ServerFactory, tests::offer_of_the_reference},
-        settings::HttpSettings,
+        settings,
     };
     use ringfence_store::tokens::{PrincipalRole, TokenEntry};
     use ringfence_types::{LimitsRequest, Namespace};
@@ -132,7 +132,7 @@ mod tests {
             principal.clone(),
             move || factory.make(),
             gone,
-            &HttpSettings::of_fixtures(([127, 0, 0, 1], 0).into()),
+            &settings::usual()?.http,
         ))
     }
 

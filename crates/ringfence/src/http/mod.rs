@@ -26,7 +26,7 @@ use crate::{
         startup::{Starting, Startup, told_to_stop},
         toolsets_of,
     },
-    settings::{HttpAuthentication, HttpSettings},
+    settings::{self, HttpAuthentication, HttpListen, HttpSettings},
 };
 use authenticator::{Authenticator, Denied, wrong_with};
 use body::{Guard, HttpResponse, refused, text};
@@ -165,7 +165,12 @@ pub async fn serve_fixtures<H: ServerHandler + Clone + Sync>(
     state_dir: &Path,
     handler: H,
 ) -> Result<(), RequestError> {
-    let settings = HttpSettings::of_fixtures(address);
+    let settings = HttpSettings {
+        listen: HttpListen::Tcp(address),
+        drain: Duration::from_secs(1),
+        has_sse: true,
+        ..settings::usual()?.http
+    };
     let authenticator = Authenticator::open(state_dir, None, None, AtomicBool::new(false))?;
     let listener = HttpListener::bind(&settings.listen).await?;
     check_exposure(&listener, &authenticator, None)?;

@@ -10,39 +10,19 @@ pub(super) fn within(
     usual: &Limits,
 ) -> Result<LimitsRequest, RequestError> {
     let usual = in_words(usual);
-    Ok(LimitsRequest {
-        max_ram_mb: one("max_ram_mb", caps.max_ram_mb, wanted.max_ram_mb, usual.max_ram_mb)?,
-        max_cpu_cores: one(
-            "max_cpu_cores",
-            caps.max_cpu_cores,
-            wanted.max_cpu_cores,
-            usual.max_cpu_cores,
-        )?,
-        timeout_ms: one(
-            "timeout (ms)",
-            caps.timeout_ms,
-            wanted.timeout_ms,
-            usual.timeout_ms,
-        )?,
-        max_processes: one(
-            "max_processes",
-            caps.max_processes,
-            wanted.max_processes,
-            usual.max_processes,
-        )?,
-        max_output_bytes: one(
-            "max_output_bytes",
-            caps.max_output_bytes,
-            wanted.max_output_bytes,
-            usual.max_output_bytes,
-        )?,
-        max_disk_mb: one(
-            "max_disk_mb",
-            caps.max_disk_mb,
-            wanted.max_disk_mb,
-            usual.max_disk_mb,
-        )?,
-    })
+    macro_rules! each {
+        ($($limit:ident),+) => {
+            LimitsRequest { $($limit: one(stringify!($limit), caps.$limit, wanted.$limit, usual.$limit)?),+ }
+        };
+    }
+    Ok(each!(
+        max_ram_mb,
+        max_cpu_cores,
+        timeout_ms,
+        max_processes,
+        max_output_bytes,
+        max_disk_mb
+    ))
 }
 
 fn one<N: PartialOrd + Copy + Display>(
@@ -65,26 +45,20 @@ fn one<N: PartialOrd + Copy + Display>(
 /// These limits, none of them above the principal's largest.
 pub(super) fn lowered(limits: &Limits, caps: &LimitsRequest) -> Limits {
     let mib = |mebibytes: u64| mebibytes.saturating_mul(1 << 20);
-    let mut lowered = limits.clone();
-    if let Some(cap) = caps.max_ram_mb {
-        lowered.memory_bytes = lowered.memory_bytes.min(mib(cap));
+    let least = |limit: u64, cap: Option<u64>| limit.min(cap.unwrap_or(u64::MAX));
+    Limits {
+        memory_bytes: least(limits.memory_bytes, caps.max_ram_mb.map(mib)),
+        cpu_millicores: limits
+            .cpu_millicores
+            .min(caps.max_cpu_cores.map_or(u32::MAX, millicores)),
+        timeout_ms: least(limits.timeout_ms, caps.timeout_ms),
+        processes: limits
+            .processes
+            .min(caps.max_processes.unwrap_or(limits.processes)),
+        output_bytes: least(limits.output_bytes, caps.max_output_bytes),
+        disk_bytes: least(limits.disk_bytes, caps.max_disk_mb.map(mib)),
+        ..limits.clone()
     }
-    if let Some(cap) = caps.max_cpu_cores {
-        lowered.cpu_millicores = lowered.cpu_millicores.min(millicores(cap));
-    }
-    if let Some(cap) = caps.timeout_ms {
-        lowered.timeout_ms = lowered.timeout_ms.min(cap);
-    }
-    if let Some(cap) = caps.max_processes {
-        lowered.processes = lowered.processes.min(cap);
-    }
-    if let Some(cap) = caps.max_output_bytes {
-        lowered.output_bytes = lowered.output_bytes.min(cap);
-    }
-    if let Some(cap) = caps.max_disk_mb {
-        lowered.disk_bytes = lowered.disk_bytes.min(mib(cap));
-    }
-    lowered
 }
 
 #[expect(

@@ -8,7 +8,7 @@ use super::{
 };
 use ringfence_store::vault::SecretValue;
 use ringfence_types::RequestError;
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 /// What `ringfence serve --transport http` is told.
 #[derive(Clone, Debug)]
@@ -32,29 +32,6 @@ pub(crate) struct HttpSettings {
     pub(crate) token_file: Option<PathBuf>,
     /// Whether clients of revision 2024-11-05 are served, too.
     pub(crate) has_sse: bool,
-}
-
-impl HttpSettings {
-    /// Of a server at this address whose tools are a test's: the usual values, and what a test needs to be quick.
-    pub(crate) fn of_fixtures(address: SocketAddr) -> Self {
-        Self {
-            listen: HttpListen::Tcp(address),
-            activated: 0,
-            authentication: HttpAuthentication::Auto,
-            allowed_hosts: Vec::new(),
-            body_bytes_max: 32 << 20,
-            connections_max: 1024,
-            idle: Duration::from_secs(120),
-            sessions_max: 64,
-            session_idle: Duration::from_secs(1800),
-            drain: Duration::from_secs(1),
-            tls: None,
-            oauth: None,
-            api_token: None,
-            token_file: None,
-            has_sse: true,
-        }
-    }
 }
 
 pub(super) fn meaning(environment: &Environment, settings: &Effective) -> Result<HttpSettings, RequestError> {

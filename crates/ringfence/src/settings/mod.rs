@@ -120,6 +120,16 @@ pub(crate) struct Config {
 
 const MEBIBYTE: u64 = 1 << 20;
 
+/// What holds where nothing is set.
+pub(crate) fn usual() -> Result<Config, RequestError> {
+    let flags = Flags {
+        config: None,
+        layer: Layer::default(),
+        log: LogLevel::Warn,
+    };
+    load(&Environment::default(), flags)
+}
+
 pub(crate) fn load(environment: &Environment, flags: Flags) -> Result<Config, RequestError> {
     let (file, typed) = read_file(environment, flags.config)?;
     let from_file = match &file {

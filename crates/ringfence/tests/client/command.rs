@@ -5,13 +5,22 @@ use serde_json::Value;
 use std::{
     fs,
     io::{ErrorKind, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::atomic::{AtomicUsize, Ordering},
 };
 
 pub fn binary() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_ringfence"))
+}
+
+/// A program at another place, as a link where that can be made. This process writes no program that it starts: a
+/// child of another thread may have it open for writing then, and it is busy (ETXTBSY, execve(2)).
+pub fn link_program(program: &Path, to: &Path) {
+    if fs::hard_link(program, to).is_err() {
+        let copied = Command::new("cp").arg(program).arg(to).status().unwrap();
+        assert!(copied.success(), "{copied}");
+    }
 }
 
 /// `ringfence` with these words, an environment of nothing but a path, and this test's state directory.

@@ -1,6 +1,6 @@
 //! The host around a story: its state directory, its processes, its users, and what it can do.
 
-use super::{Server, binary};
+use super::{Server, binary, link_program};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::{
     ffi::OsStr,
@@ -200,7 +200,7 @@ impl Nobody {
         let place = std::env::temp_dir().join(format!("ringfence-nobody-{own}"));
         drop(fs::remove_dir_all(&place));
         fs::create_dir_all(&place).unwrap();
-        fs::copy(binary(), place.join("ringfence")).unwrap();
+        link_program(&binary(), &place.join("ringfence"));
         fs::write(place.join("config.yaml"), yaml).unwrap();
         std::os::unix::fs::chown(&place, Some(NOBODY), Some(NOBODY)).unwrap();
         Some(Self(place))

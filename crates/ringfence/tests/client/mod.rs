@@ -9,8 +9,8 @@ mod server;
 mod terminal;
 
 pub use command::{
-    TempDir, below, binary, feed, json_of, ringfence, run_code, run_json, said, serve_with, start, stderr_of,
-    stdout_of, succeeded,
+    TempDir, below, binary, feed, json_of, link_program, ringfence, run_code, run_json, said, serve_with,
+    start, stderr_of, stdout_of, succeeded,
 };
 pub use facts::{
     assert_contains, assert_facts, assert_facts_of, assert_says, facts_of, list_of, show_refusal, text_of,

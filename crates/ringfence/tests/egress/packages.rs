@@ -2,7 +2,7 @@
 //! state directory that Ringfence then has where there is no network at all.
 
 use super::world::{STATE, User, ringfence_of};
-use crate::client::{TempDir, asks_for, binary, stdout_of};
+use crate::client::{TempDir, asks_for, binary, link_program, stdout_of};
 use std::{path::PathBuf, process::Command};
 
 const WANTED: [&str; 2] = ["requests", "httpx"];
@@ -26,7 +26,7 @@ impl Packages {
         };
         let copy = made.directory.0.join("ringfence");
         if user == User::Nobody {
-            std::fs::copy(binary(), &copy).unwrap();
+            link_program(&binary(), &copy);
         }
         for package in WANTED {
             let script = made

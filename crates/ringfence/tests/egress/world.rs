@@ -1,6 +1,6 @@
 //! The internet of a test, and what it has heard.
 
-use crate::client::{NOBODY, as_nobody, binary, ringfence as plain_ringfence};
+use crate::client::{NOBODY, as_nobody, binary, link_program, ringfence as plain_ringfence};
 use serde_json::Value;
 use std::{
     io::{BufRead, BufReader, Write},
@@ -40,7 +40,7 @@ impl World {
         std::fs::create_dir_all(&directory).unwrap();
         if user == User::Nobody {
             // Who cannot look into the directory of the build.
-            std::fs::copy(binary(), directory.join("ringfence")).unwrap();
+            link_program(&binary(), &directory.join("ringfence"));
         }
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/egress/internet.py");
         let mut hosts = Command::new("python3")

@@ -1,6 +1,6 @@
 //! Forks of a template of Node.js, which Node.js knows nothing of: what they draw, how they end, and what they have.
 
-use crate::client::{Server, TempDir, eventually, list_of};
+use crate::client::{Server, TempDir, eventually, link_program, list_of};
 use serde_json::{Value, json};
 use std::{collections::HashSet, fs};
 
@@ -101,7 +101,7 @@ fn a_module_that_is_loaded_ahead_leaves_its_forks_nothing_of_the_template() {
     let home = TempDir::new("node-ahead");
     fs::create_dir_all(home.0.join("bin")).unwrap();
     let node = fs::canonicalize("/usr/bin/node").unwrap();
-    fs::copy(&node, home.0.join("bin/node")).unwrap();
+    link_program(&node, &home.0.join("bin/node"));
     home.file(
         "lib/node/ahead.js",
         "const fs = require('fs'), crypto = require('crypto');\n\

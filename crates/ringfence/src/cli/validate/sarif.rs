@@ -1,13 +1,22 @@
 //! The same as SARIF 2.1.0 (OASIS, Static Analysis Results Interchange Format): what code hosts and editors read.
 
 use super::{Checked, Report};
-use crate::{render::diagnostics, sentence::sentence};
+use crate::sentence::sentence;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use ringfence_engine::check_rules;
 use ringfence_types::{CsvReport, Issue, JsonError, Language, Severity, Validation};
 use serde_json::{Value, json};
 
 const SCHEMA: &str =
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
+
+/// What stands in the path of a reference as it is.
+const PATH: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'/');
 
 pub(super) fn of(looked: &[Checked]) -> Value {
     let (mut artifacts, mut results, mut unread) = (Vec::new(), Vec::new(), Vec::new());
@@ -168,7 +177,11 @@ impl Change {
             old.split_inclusive('\n').collect(),
             new.split_inclusive('\n').collect(),
         );
-        let (head, tail) = diagnostics::common(&old, &new);
+        let same = |pair: &(&&str, &&str)| pair.0 == pair.1;
+        let head = old.iter().zip(&new).take_while(same).count();
+        let rest = old.len().min(new.len()) - head;
+        let ends = old.iter().rev().zip(new.iter().rev());
+        let tail = ends.take(rest).take_while(same).count();
         Self {
             start: position(&old, head),
             end: position(&old, old.len() - tail),
@@ -196,19 +209,8 @@ fn uri(path: &str) -> String {
     if path == "<stdin>" {
         return "stdin".to_owned();
     }
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
-    let mut uri = if path.starts_with('/') {
-        "file://".to_owned()
-    } else {
-        String::new()
-    };
-    for byte in path.bytes() {
-        match byte {
-            byte if plain(byte) => uri.push(char::from(byte)),
-            byte => uri += &format!("%{byte:02X}"),
-        }
-    }
-    uri
+    let scheme = if path.starts_with('/') { "file://" } else { "" };
+    format!("{scheme}{}", utf8_percent_encode(path, PATH))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 mod difference;
 mod line;
 
-pub(crate) use difference::{common, difference};
+pub(crate) use difference::difference;
 
 use crate::{sentence::counted, terminal::neutral};
 use ringfence_types::{CsvReport, ISSUES_MAX, Issue, JsonReport, Severity, Validation, Verdict};

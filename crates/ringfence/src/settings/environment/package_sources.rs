@@ -3,6 +3,7 @@
 //! not.
 
 use super::Environment;
+use percent_encoding::percent_decode_str;
 use ringfence_engine::PackageSources;
 use std::{
     collections::BTreeMap,
@@ -301,29 +302,11 @@ fn secrets_of(name: &str, value: &str) -> Vec<Zeroizing<String>> {
         secrets.push(Zeroizing::new(user.to_owned()));
         for part in user.split(':').skip(usize::from(user.contains(':'))) {
             secrets.push(Zeroizing::new(part.to_owned()));
-            secrets.push(Zeroizing::new(percent_decoded(part)));
+            let decoded = percent_decode_str(part).decode_utf8_lossy();
+            secrets.push(Zeroizing::new(decoded.into_owned()));
         }
     }
     secrets
-}
-
-fn percent_decoded(text: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..2).and_then(|two| std::str::from_utf8(two).ok());
-        match digits.and_then(|two| u8::from_str_radix(two, 16).ok()) {
-            Some(byte) if *first == b'%' => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]
