@@ -3,8 +3,9 @@
 //! reason, and is a failure where `RINGFENCE_REQUIRE` asks for it.
 //!
 //! All dependencies are built once: every step that runs something uses the one development build, of the same packages
-//! and so of the same features. Clippy needs them a second time, checked and not built. Bounds in milliseconds hold for
-//! optimised code only: tests assert them under `--release`, and growth and ratios in every build.
+//! and so of the same features, and Clippy's lints are found in it. What steps install is installed beside the build, whose
+//! last crates use one processor. Bounds in milliseconds hold for optimised code only: tests assert them under `--release`,
+//! and growth and ratios in every build.
 
 use crate::{
     backends, clients,
@@ -17,8 +18,10 @@ use crate::{
     tidy,
     workspace::{Profile, Workspace},
 };
+use serde_json::Value;
 use std::{
     process::Command,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -103,9 +106,21 @@ const STEPS: &[Step] = &[
     Step { name: "python client 2.3", seconds: 75, is_quick: false, needs: &[BUILD, "python3"], act: |w| client(w, "2.3", ServerUser::Same) },
     Step { name: "python client 2.3, server as uid 65534", seconds: 15, is_quick: false, needs: &[BUILD, "root", "python3"], act: |w| client(w, "2.3", ServerUser::Nobody) },
     Step { name: "fuzz", seconds: 25, is_quick: false, needs: &[BUILD], act: fuzz_all },
-    Step { name: "clippy", seconds: 105, is_quick: false, needs: &[], act: |w| check(show(w.cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))) },
-    Step { name: "cargo deny", seconds: 100, is_quick: false, needs: &[], act: |w| check(deny::check(w)) },
+    Step { name: "clippy", seconds: 10, is_quick: false, needs: &[BUILD], act: |w| check(lints(w)) },
+    Step { name: "cargo deny", seconds: 5, is_quick: false, needs: &[], act: |w| check(deny::check(w)) },
     Step { name: "nothing changed in the checkout", seconds: 0, is_quick: false, needs: &["ci"], act: |w| check(unchanged(w)) },
+];
+
+type Install = fn(&Workspace) -> Result<(), String>;
+
+/// What steps install, by their names. One that cannot be installed is reported by its step, which tries again.
+#[rustfmt::skip]
+const INSTALLED: &[(&str, Install)] = &[
+    ("client libraries", |w| clients::installed(w, clients::Library::Node).map(drop)),
+    ("conformance", |w| conformance::installed(w).map(drop)),
+    ("python client 1.30", |w| mcp_client::environment(w, "1.30").map(drop)),
+    ("python client 2.3", |w| mcp_client::environment(w, "2.3").and(mcp_client::data_environment(w)).map(drop)),
+    ("cargo deny", |w| deny::find_or_install(w).map(drop)),
 ];
 
 /// How a step ended of which a test failed once.
@@ -140,7 +155,12 @@ pub fn run(mut workspace: Workspace, wanted: Wanted<'_>) -> Result<(), String> {
             clock(usual)
         );
         let begun = Instant::now();
-        let outcome = attempt(step, &workspace, &ended);
+        let outcome = thread::scope(|scope| {
+            if step.name == BUILD {
+                scope.spawn(|| install(&workspace, &steps));
+            }
+            attempt(step, &workspace, &ended)
+        });
         let took = begun.elapsed();
         let seconds = took.as_secs_f64();
         match &outcome {
@@ -151,6 +171,31 @@ pub fn run(mut workspace: Workspace, wanted: Wanted<'_>) -> Result<(), String> {
         ended.push((step, outcome, took));
     }
     summarise(&ended)
+}
+
+fn install(workspace: &Workspace, steps: &[&Step]) {
+    for (name, install) in INSTALLED {
+        if steps.iter().any(|step| step.name == *name)
+            && let Err(reason) = install(workspace)
+        {
+            println!("not installed yet: {reason}");
+        }
+    }
+}
+
+/// Clippy's warnings of all targets: cargo repeats those of what is built.
+fn lints(workspace: &Workspace) -> Result<(), String> {
+    let said = capture(workspace.tests(&["--all-targets", "--no-run", "--message-format", "json"]))?;
+    let messages = said
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let messages = messages.filter(|line| line["reason"] == "compiler-message");
+    let rendered = messages.filter_map(|line| line["message"]["rendered"].as_str().map(str::to_owned));
+    let warnings = rendered.inspect(|warning| print!("{warning}")).count();
+    match warnings {
+        0 => Ok(()),
+        _ => Err(format!("{warnings} warning(s)")),
+    }
 }
 
 /// Minutes and seconds.

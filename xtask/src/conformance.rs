@@ -7,7 +7,7 @@ use crate::{
     command::{command, show},
     http_server::HttpServer,
     tally::Tally,
-    workspace::{Profile, Workspace},
+    workspace::Workspace,
 };
 use std::{ffi::OsStr, path::PathBuf, process::Stdio};
 
@@ -59,10 +59,7 @@ pub fn run(workspace: &Workspace, suite: &Suite) -> (Tally, Result<(), String>) 
 }
 
 fn run_all(workspace: &Workspace, suite: &Suite, tally: &mut Tally) -> Result<(), String> {
-    let mut build = vec!["build", "--workspace", "--locked", "--example", "conformance"];
-    let is_release = workspace.profile == Profile::Release;
-    build.extend(is_release.then_some("--release"));
-    show(workspace.cargo(&build))?;
+    show(workspace.built("build", &["--example", "conformance"]))?;
     let binary = workspace.binary();
     let examples = binary.with_file_name("examples");
     let fixtures = HttpServer::start("fixtures", |address, state| {

@@ -28,7 +28,8 @@ pub fn check(workspace: &Workspace) -> Result<(), String> {
     show(deny)
 }
 
-fn find_or_install(workspace: &Workspace) -> Result<PathBuf, String> {
+/// The tool, built once.
+pub fn find_or_install(workspace: &Workspace) -> Result<PathBuf, String> {
     if exists(TOOL) {
         return Ok(PathBuf::from(TOOL));
     }

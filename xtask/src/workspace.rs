@@ -76,10 +76,17 @@ impl Workspace {
         cargo
     }
 
-    /// `cargo test` with these words, always of the same packages: others would have other features of some
-    /// dependencies, and everything that stands on those would be built once more.
+    /// `cargo test` with these words; see [`Workspace::built`].
     pub fn tests(&self, words: &[&str]) -> Command {
-        let mut cargo = self.cargo(&["test", "--workspace", "--locked"]);
+        self.built("test", words)
+    }
+
+    /// Cargo's `verb`, always for the same packages and by the same compiler: others would have other features of some
+    /// dependencies, and everything that stands on those would be built once more. The compiler is Clippy's, which
+    /// looks for its lints in what it compiles; `cargo clippy` would read all dependencies a second time.
+    pub fn built(&self, verb: &str, words: &[&str]) -> Command {
+        let mut cargo = self.cargo(&[verb, "--workspace", "--locked"]);
+        cargo.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
         if self.profile == Profile::Release {
             cargo.arg("--release");
         }

@@ -57,7 +57,6 @@ pub(super) fn lowered(limits: &Limits, caps: &LimitsRequest) -> Limits {
             .min(caps.max_processes.unwrap_or(limits.processes)),
         output_bytes: least(limits.output_bytes, caps.max_output_bytes),
         disk_bytes: least(limits.disk_bytes, caps.max_disk_mb.map(mib)),
-        ..limits.clone()
     }
 }
 
