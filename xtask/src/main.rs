@@ -54,7 +54,9 @@ usage: cargo xtask <chore>
   backends [NAME]                     the conformance suite over native sandboxes, Docker and gVisor, as a matrix; only
                                       cases whose name contains NAME
   backends --short                    those of CI
-  backends --kill [--runs N]          N runs for each backend under kills of server, containers and engine
+  backends --kill                     runs of each backend under kills of server, containers and engine: 12, or as many as
+                                      RINGFENCE_KILLED_RUNS says
+  backends --fault                    an engine that hangs, is gone or full; containers that are not ours
   bench backends [--runs N]           times of each backend, beside the engine's own
   clients [--binary PATH] [NAME]      client libraries and agent frameworks against the server; only those whose name
                                       contains NAME
@@ -111,8 +113,8 @@ fn run(words: &[&str]) -> Result<(), String> {
         ["bench", "backends", "--runs", runs] => backends::bench(&workspace, number(runs)?),
         ["backends"] => backends::run(&workspace, "", backends::Extent::Whole),
         ["backends", "--short"] => backends::run(&workspace, "", backends::Extent::Short),
-        ["backends", "--kill"] => backends::kill(&workspace, backends::KILLED_RUNS),
-        ["backends", "--kill", "--runs", runs] => backends::kill(&workspace, number(runs)?),
+        ["backends", "--kill"] => backends::kill(&workspace),
+        ["backends", "--fault"] => backends::fault(&workspace),
         ["backends", name] => backends::run(&workspace, name, backends::Extent::Whole),
         ["bench", options @ ..] => bench::all(&workspace, &bench::Options::parse(options)?),
         ["hosts"] => hosts::run(&workspace, &workspace.binary(), ""),

@@ -10,11 +10,14 @@ use bollard::{
 };
 use ringfence_jail::seccomp::profile_of_containers;
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     fs, io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 use tokio::{sync::watch, time::timeout};
@@ -23,8 +26,13 @@ use tokio::{sync::watch, time::timeout};
 pub(crate) const ANSWER: Duration = Duration::from_secs(10);
 /// How long what is known of the engine is taken as true.
 const FACTS_AGE: Duration = Duration::from_secs(10);
-/// Between attempts to remove what could not be removed.
+/// How long it is believed that it does not answer.
+const FAILURE_AGE: Duration = Duration::from_secs(1);
+/// Between two looks at what is left, and between those at an engine that does not answer.
 const AGAIN: Duration = Duration::from_secs(5);
+const AGAIN_MAX: Duration = Duration::from_secs(60);
+/// Looks in a row that have to find nothing: what was asked of an engine that hung is done when it wakes.
+const LOOKS: u32 = 3;
 /// The agent, linked with everything that it needs.
 const AGENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent"));
 
@@ -107,18 +115,20 @@ impl EngineFacts {
     }
 }
 
+type Described = Result<Arc<EngineFacts>, EngineError>;
+
 pub struct ContainerEngine {
     pub(crate) docker: Docker,
     pub(crate) settings: ContainerSettings,
     pub(crate) agent: PathBuf,
     /// The filter as a file, which Podman reads.
     pub(crate) seccomp: PathBuf,
-    facts: tokio::sync::Mutex<Option<(Instant, Arc<EngineFacts>)>>,
+    facts: tokio::sync::Mutex<Option<(Instant, Described)>>,
     pub(crate) images: Mutex<HashMap<String, (Instant, Arc<ImageFacts>)>>,
     /// Containers that are still there.
     living: watch::Sender<usize>,
-    /// Those that could not be removed.
-    leftover: Mutex<HashSet<String>>,
+    /// Whether a task looks for what is left.
+    is_cleaning: AtomicBool,
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -138,7 +148,7 @@ impl ContainerEngine {
             facts: tokio::sync::Mutex::default(),
             images: Mutex::default(),
             living: watch::Sender::new(0),
-            leftover: Mutex::default(),
+            is_cleaning: AtomicBool::new(false),
         })
     }
 
@@ -165,24 +175,35 @@ impl ContainerEngine {
         }
     }
 
-    /// What it says of itself, now or a moment ago.
-    pub async fn facts(&self) -> Result<Arc<EngineFacts>, EngineError> {
+    /// What it says of itself, now or a moment ago. Those who ask meanwhile get the same answer or error: an engine
+    /// that hangs costs each of them [`ANSWER`], and not the time of those before it.
+    pub async fn facts(&self) -> Described {
+        let asked = Instant::now();
         let mut known = self.facts.lock().await;
-        if let Some((_, facts)) = known.as_ref().filter(|(when, _)| when.elapsed() < FACTS_AGE) {
-            return Ok(facts.clone());
+        if let Some((when, facts)) = known.as_ref() {
+            let age = if facts.is_ok() { FACTS_AGE } else { FAILURE_AGE };
+            if *when >= asked || when.elapsed() < age {
+                return facts.clone();
+            }
         }
-        *known = None;
-        // An older engine knows fewer versions of its interface.
-        let negotiate = self.docker.clone().negotiate_version();
-        self.ask("say its version", negotiate).await?;
-        let version = self.ask("say its version", self.docker.version()).await?;
+        let facts = self.describe().await.map(Arc::new);
+        *known = Some((Instant::now(), facts.clone()));
+        facts
+    }
+
+    async fn describe(&self) -> Result<EngineFacts, EngineError> {
+        let described = async {
+            // An older engine knows fewer versions of its interface.
+            let docker = self.docker.clone().negotiate_version().await?;
+            Ok((docker.version().await?, docker.info().await?))
+        };
+        let (version, info) = self.ask("describe itself", described).await?;
         let components = version.components.unwrap_or_default();
         let is_podman = components.iter().any(|part| part.name.starts_with("Podman"));
-        let info = self.ask("describe itself", self.docker.info()).await?;
         let options = info.security_options.unwrap_or_default();
         let has = |name: &str| options.iter().any(|option| option.contains(name));
         let runtimes = info.runtimes.unwrap_or_default().into_iter();
-        let facts = Arc::new(EngineFacts {
+        Ok(EngineFacts {
             version: info.server_version.unwrap_or_default(),
             runtimes: runtimes
                 .map(|(name, runtime)| (name, runtime.runtime_args.unwrap_or_default()))
@@ -195,9 +216,7 @@ impl ContainerEngine {
             limits_memory: info.memory_limit.unwrap_or(false),
             limits_processes: info.pids_limit.unwrap_or(false),
             limits_processors: info.cpu_cfs_quota.unwrap_or(false),
-        });
-        *known = Some((Instant::now(), facts.clone()));
-        Ok(facts)
+        })
     }
 
     /// The facts, where it can also run containers so.
@@ -227,32 +246,36 @@ impl ContainerEngine {
 
     /// Removes a container with everything in it. That it is gone already is as good.
     pub(crate) async fn remove(self: &Arc<Self>, name: &str) {
-        if self.try_remove(name).await.is_ok() {
-            return;
-        }
-        let is_first = {
-            let mut leftover = lock(&self.leftover);
-            leftover.insert(name.to_owned()) && leftover.len() == 1
-        };
-        if is_first {
-            tokio::spawn(self.clone().remove_leftover());
+        if let Err(error) = self.try_remove(name).await {
+            tracing::warn!(%error, name, "a container is still there");
+            self.clean();
         }
     }
 
-    async fn remove_leftover(self: Arc<Self>) {
-        loop {
-            let names: Vec<String> = lock(&self.leftover).iter().cloned().collect();
-            if names.is_empty() {
-                return;
-            }
-            tokio::time::sleep(AGAIN).await;
-            for name in names {
-                match self.try_remove(&name).await {
-                    Ok(()) => drop(lock(&self.leftover).remove(&name)),
-                    Err(error) => tracing::warn!(%error, name, "a container is still there"),
+    /// Removes what has our label and no holder that lives, in the background, until nothing is left.
+    pub fn clean(self: &Arc<Self>) {
+        if !self.is_cleaning.swap(true, Ordering::AcqRel) {
+            tokio::spawn(self.clone().clean_all());
+        }
+    }
+
+    async fn clean_all(self: Arc<Self>) {
+        let (mut looks, mut pause) = (0, AGAIN);
+        while looks < LOOKS {
+            match self.sweep().await {
+                Ok(Swept { gone: 0, held_up: 0 }) => (looks, pause) = (looks + 1, AGAIN),
+                Ok(Swept { gone, held_up: 0 }) => {
+                    tracing::info!(containers = gone, "removed what was left");
+                    (looks, pause) = (0, AGAIN);
+                }
+                failed => {
+                    tracing::debug!(?failed, "containers may be left");
+                    (looks, pause) = (0, (pause * 2).min(AGAIN_MAX));
                 }
             }
+            tokio::time::sleep(pause).await;
         }
+        self.is_cleaning.store(false, Ordering::Release);
     }
 
     async fn try_remove(&self, name: &str) -> Result<(), EngineError> {
@@ -273,8 +296,8 @@ impl ContainerEngine {
         }
     }
 
-    /// Removes the containers that an earlier server with this state directory has left, and no others.
-    pub async fn sweep(self: &Arc<Self>) -> Result<usize, EngineError> {
+    /// Removes the containers of servers with this state directory that let go of them, and no others.
+    async fn sweep(&self) -> Result<Swept, EngineError> {
         let ours = format!("{}={}", STATE_LABEL, self.settings.state_dir.display());
         let filters = HashMap::from([("label", vec![ours])]);
         let options = ListContainersOptionsBuilder::new()
@@ -284,7 +307,7 @@ impl ContainerEngine {
         let found = self
             .ask("list containers", self.docker.list_containers(Some(options)))
             .await?;
-        let mut swept = 0;
+        let mut swept = Swept::default();
         for container in found {
             let labels = container.labels.unwrap_or_default();
             let directory = labels.get(DIRECTORY_LABEL).map(PathBuf::from);
@@ -292,16 +315,23 @@ impl ContainerEngine {
             let is_held = directory.is_some_and(|directory| run_directory::is_held(&directory));
             if let (Some(id), false) = (container.id, is_held) {
                 match self.try_remove(&id).await {
-                    Ok(()) => swept += 1,
-                    Err(error) => tracing::warn!(%error, id, "a container is still there"),
+                    Ok(()) => swept.gone += 1,
+                    Err(error) => {
+                        tracing::warn!(%error, id, "a container is still there");
+                        swept.held_up += 1;
+                    }
                 }
             }
         }
-        if swept > 0 {
-            tracing::info!(containers = swept, "removed what an earlier server left");
-        }
         Ok(swept)
     }
+}
+
+/// Containers that a look has found, and could remove or not.
+#[derive(Debug, Default)]
+struct Swept {
+    gone: usize,
+    held_up: usize,
 }
 
 /// Writes a file where the engine can read it. Its name has a digest of it: another version does not replace one that

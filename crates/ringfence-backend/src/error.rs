@@ -1,9 +1,14 @@
 //! What can be wrong with a container engine, as callers see it.
 
 use bollard::errors::Error;
+use ringfence_jail::wire::Failure;
 use ringfence_types::{ErrorCode, RequestError};
 use std::fmt;
 
+/// The step of a failure that is the engine's; its detail is a whole sentence.
+pub const ENGINE_STEP: &str = "container engine";
+/// The number of such a failure where the engine does not answer, or has not what is needed (`ECONNREFUSED`).
+const UNAVAILABLE_ERRNO: i32 = 111;
 /// Of what an engine says of a failure.
 const WHY_CHARS_MAX: usize = 400;
 
@@ -39,6 +44,19 @@ impl EngineError {
                 socket: socket.to_owned(),
                 why: innermost(other),
             },
+        }
+    }
+
+    /// As the supervisor of a container tells it.
+    pub(crate) fn failure(&self) -> Failure {
+        let errno = match self {
+            Self::Refused { .. } => 0,
+            _ => UNAVAILABLE_ERRNO,
+        };
+        Failure {
+            step: ENGINE_STEP.to_owned(),
+            errno,
+            detail: self.to_string(),
         }
     }
 

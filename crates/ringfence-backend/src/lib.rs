@@ -26,7 +26,6 @@ mod supervise;
 pub use container::ContainerSpec;
 pub use egress::{Arrival, Arrivals, NAMES_FROM};
 pub use engine::{ContainerEngine, ContainerSettings, EngineFacts, ImageFacts, Runner};
-pub use error::EngineError;
+pub use error::{ENGINE_STEP, EngineError};
 pub use frame::ListenerKind;
 pub use run_directory::User;
-pub use supervise::ENGINE_STEP;

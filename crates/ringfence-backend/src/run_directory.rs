@@ -1,6 +1,6 @@
 //! The directory of one container on the host: what is mounted into it. A lock says that its server lives.
 
-use ringfence_jail::ExportDirectory;
+use ringfence_jail::{ExportDirectory, remove_tree};
 use std::{
     fs::{self, DirBuilder, File},
     io::{self, Write},
@@ -133,7 +133,7 @@ fn own_already(given: io::Result<()>) -> io::Result<()> {
 impl Drop for RunDirectory {
     fn drop(&mut self) {
         // What cannot be removed now is removed by the next start's sweep.
-        drop(fs::remove_dir_all(&self.path));
+        drop(remove_tree(&self.path));
     }
 }
 

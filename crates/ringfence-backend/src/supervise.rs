@@ -42,8 +42,6 @@ use tokio::{
     time::{Instant, interval, sleep_until, timeout},
 };
 
-/// The step of a failure that is the engine's; its detail is a whole sentence.
-pub const ENGINE_STEP: &str = "container engine";
 /// From the wish for a container to the first word of its agent.
 const START: Duration = Duration::from_secs(30);
 /// How often the agent hears that its server lives; it gives up after several without.
@@ -118,24 +116,23 @@ struct Made {
 
 impl Supervisor {
     async fn run(mut self) {
-        match self.make().await {
+        let directory = match self.make().await {
             Ok(made) => {
                 let directory = made.directory.clone();
                 self.supervise(made).await;
                 self.engine.remove(&self.name).await;
-                drop(directory);
+                Some(directory)
             }
             Err((error, directory)) => {
-                let failure = Failure {
-                    step: ENGINE_STEP.to_owned(),
-                    errno: 0,
-                    detail: error.to_string(),
-                };
-                self.say(&Event::Failed(failure), &[]);
+                self.say(&Event::Failed(error.failure()), &[]);
                 self.engine.remove(&self.name).await;
-                drop(directory);
+                // An engine that hangs may have been told to make it, and do so when it wakes.
+                self.engine.clean();
+                directory
             }
-        }
+        };
+        // A program may have left it full.
+        drop(tokio::task::spawn_blocking(move || drop(directory)).await);
         self.engine.ended();
     }
 

@@ -531,8 +531,12 @@ pub(crate) fn refused(failure: &Failure) -> RequestError {
         );
     }
     if failure.step == ENGINE_STEP {
+        let code = match failure.errno {
+            0 => ErrorCode::SandboxFault,
+            _ => ErrorCode::RuntimeUnavailable,
+        };
         return RequestError::new(
-            ErrorCode::SandboxFault,
+            code,
             format!("{}.", failure.detail),
             "`ringfence doctor` looks at the container engine; native sandboxes do not need it.",
         );

@@ -19,7 +19,7 @@ use serde::Serialize;
 use std::{
     collections::{BTreeMap, HashSet},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, Once},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -79,7 +79,6 @@ pub(crate) struct Containers {
     pub(crate) settings: BackendSettings,
     warm: WarmSettings,
     pools: Mutex<Vec<ContainerPool>>,
-    swept: Once,
     stuck: Counter,
 }
 
@@ -122,7 +121,6 @@ impl Containers {
             settings: settings.clone(),
             warm: warm.clone(),
             pools: Mutex::default(),
-            swept: Once::new(),
             stuck: native.stuck.clone(),
         }
     }
@@ -147,7 +145,6 @@ impl Containers {
         let engine = self.engine()?;
         let runner = runner(backend);
         let facts = engine.ready(runner).await.map_err(|error| error.refusal())?;
-        self.sweep_once();
         let image = engine.image(self.settings.images.of(language)).await;
         let image = image.map_err(|error| error.refusal())?;
         let (interpreter, ahead) = match language {
@@ -273,6 +270,7 @@ impl Containers {
                 pool.ready.clear();
                 continue;
             }
+            pool.ready.retain(|(sandbox, _)| sandbox.waits());
             let rests = pool.failed.is_some_and(|when| when.elapsed() < BACK_OFF);
             let missing = self.warm.ready.saturating_sub(pool.ready.len() + pool.making);
             for _ in 0..missing.min(MAKING_MAX.saturating_sub(pool.making)) {
@@ -298,22 +296,11 @@ impl Containers {
         of_language.map(count).collect()
     }
 
-    /// Once, in the background: what an earlier server has left.
-    fn sweep_once(&self) {
-        let Ok(engine) = &self.engine else { return };
-        self.swept.call_once(|| {
-            let engine = engine.clone();
-            tokio::spawn(async move {
-                if let Err(error) = engine.sweep().await {
-                    tracing::warn!(%error, "containers of an earlier server may be there");
-                }
-            });
-        });
-    }
-
-    /// Looks for what an earlier server has left, if there may be any.
+    /// Looks for what an earlier server has left, if there may be any, in the background.
     pub(crate) fn begin(&self) {
-        self.sweep_once();
+        if let Ok(engine) = &self.engine {
+            engine.clean();
+        }
     }
 
     /// Lets every container go that stands ready, and waits until all are gone.

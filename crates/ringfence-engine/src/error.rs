@@ -9,6 +9,15 @@ pub(crate) fn busy(message: impl Into<String>, hint: impl Into<String>, retry_af
     busy
 }
 
+/// While something was done for it that is slow.
+pub(crate) fn cancelled(meanwhile: &str) -> RequestError {
+    RequestError::new(
+        ErrorCode::Cancelled,
+        format!("the request was cancelled while {meanwhile}."),
+        "Send it again when it is wanted.",
+    )
+}
+
 pub(crate) fn stopping() -> RequestError {
     RequestError::new(ErrorCode::Cancelled, "the server is stopping.", "Start it again.")
 }

@@ -52,6 +52,7 @@ pub use pinned::Pinned;
 pub use plan::{Claim, Plan, PlanError};
 pub use quota::{Count, Known, Quota, Space, files_max};
 pub use refused::Refused;
+pub use ringfence_sys::file::remove_tree;
 pub use sample::directory_bytes;
 pub use spec::{ClaimSpec, Forker, HostWorkspace, JailSpec, Part, Program, Run, Written};
 pub use sweep::{RUNS, sweep};

@@ -111,12 +111,20 @@ pub(crate) fn is_running(proc: &OwnedFd, pids: &[PathBuf]) -> bool {
         .any(|pid| after_name(proc, pid).starts_with(['R', 'D']))
 }
 
-/// Bytes of all files below a directory, links not followed, as far as they can be seen.
+/// More than any limit.
+const TOO_DEEP_BYTES: u64 = 1 << 50;
+
+/// Bytes of all files below a directory, links not followed, as far as they can be seen. A program can make directories
+/// deeper than a path may be long; what is in them stands for [`TOO_DEEP_BYTES`].
 pub fn directory_bytes(directory: &Path) -> u64 {
     let mut waiting = vec![directory.to_owned()];
     let (mut bytes, mut seen) = (0, 0);
     while let Some(directory) = waiting.pop() {
-        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let listed = fs::read_dir(directory);
+        if matches!(&listed, Err(error) if error.kind() == std::io::ErrorKind::InvalidFilename) {
+            return TOO_DEEP_BYTES;
+        }
+        for entry in listed.into_iter().flatten().flatten() {
             let Ok(metadata) = entry.metadata() else { continue };
             bytes += INODE_BYTES + std::os::unix::fs::MetadataExt::blocks(&metadata) * 512;
             seen += 1;

@@ -57,7 +57,7 @@ fn remove_if_abandoned(directory: &Path) -> io::Result<Abandoned> {
     if made.elapsed().is_ok_and(|age| age < NEW) {
         return Ok(Abandoned::New);
     }
-    fs::remove_dir_all(directory)?;
+    ringfence_sys::file::remove_tree(directory)?;
     Ok(Abandoned::Gone)
 }
 
@@ -105,6 +105,6 @@ impl RunDirectory {
 impl Drop for RunDirectory {
     fn drop(&mut self) {
         // What cannot be removed now is removed by the next start's sweep.
-        drop(fs::remove_dir_all(&self.path));
+        drop(ringfence_sys::file::remove_tree(&self.path));
     }
 }

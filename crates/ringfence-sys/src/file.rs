@@ -372,3 +372,120 @@ pub fn open_listing_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<Own
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(fs::openat2(base, path, flags, Mode::empty(), INSIDE)?)
 }
+
+/// Removes a directory with all that a program has left in it, however deep that is and whatever its modes are; no link
+/// is followed. A directory that is not empty is first moved up beside the others, so that neither the stack nor the
+/// open descriptors grow with the depth. Nothing else may change the tree meanwhile.
+pub fn remove_tree(path: &Path) -> io::Result<()> {
+    let root = open_to_empty(fs::CWD, path)?;
+    let (mut is_empty, mut moved) = (false, 0_u64);
+    while !is_empty {
+        is_empty = true;
+        for entry in fs::Dir::read_from(&root)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") || is_removed(root.as_fd(), name)? {
+                continue;
+            }
+            is_empty = false;
+            let directory = open_to_empty(root.as_fd(), name)?;
+            for below in fs::Dir::read_from(&directory)? {
+                let below = below?;
+                let below = below.file_name();
+                if !matches!(below.to_bytes(), b"." | b"..") && !is_removed(directory.as_fd(), below)? {
+                    drop(open_to_empty(directory.as_fd(), below)?);
+                    move_up(directory.as_fd(), below, root.as_fd(), &mut moved)?;
+                }
+            }
+        }
+    }
+    drop(root);
+    Ok(fs::unlinkat(fs::CWD, path, AtFlags::REMOVEDIR)?)
+}
+
+/// A directory whose entries its owner may remove, and which may be moved.
+fn open_to_empty(base: BorrowedFd<'_>, name: impl rustix::path::Arg + Copy) -> io::Result<OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let handle = fs::openat(base, name, flags | OFlags::PATH, Mode::empty())?;
+    open_up(handle.as_fd())?;
+    Ok(fs::openat(base, name, flags | OFlags::RDONLY, Mode::empty())?)
+}
+
+/// Removes what is no directory, or an empty one; false: something is in it.
+fn is_removed(base: BorrowedFd<'_>, name: &std::ffi::CStr) -> io::Result<bool> {
+    use rustix::io::Errno;
+    let removed = match fs::unlinkat(base, name, AtFlags::empty()) {
+        Err(Errno::ISDIR) => fs::unlinkat(base, name, AtFlags::REMOVEDIR),
+        removed => removed,
+    };
+    match removed {
+        Ok(()) | Err(Errno::NOENT) => Ok(true),
+        Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Gives it the next name that is free there.
+fn move_up(
+    from: BorrowedFd<'_>,
+    name: &std::ffi::CStr,
+    to: BorrowedFd<'_>,
+    moved: &mut u64,
+) -> io::Result<()> {
+    loop {
+        *moved += 1;
+        let free = format!("moved-{moved}");
+        match fs::renameat_with(from, name, to, free, fs::RenameFlags::NOREPLACE) {
+            Err(rustix::io::Errno::EXIST) => {}
+            renamed => return Ok(renamed?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    /// `std::fs::remove_dir_all` calls itself for each level, and ends the process here.
+    #[test]
+    fn a_tree_is_removed_however_deep_it_is_and_whatever_its_modes_are() {
+        const DEPTH: usize = 5_000;
+        let base = std::env::temp_dir().join(format!("ringfence-remove-tree-{}", std::process::id()));
+        let (tree, elsewhere) = (base.join("tree"), base.join("elsewhere"));
+        for directory in ["tree/shut/below", "tree/moved-1", "elsewhere"] {
+            std::fs::create_dir_all(base.join(directory)).unwrap();
+        }
+        for file in ["tree/shut/below/file", "tree/moved-2", "elsewhere/kept"] {
+            std::fs::write(base.join(file), "x").unwrap();
+        }
+        symlink(&elsewhere, tree.join("shut/link")).unwrap();
+        for shut in ["tree/shut/below", "tree/shut"] {
+            std::fs::set_permissions(base.join(shut), std::fs::Permissions::from_mode(0o0)).unwrap();
+        }
+        let mut deepest = open_listing(fs::CWD, &tree).unwrap();
+        for _ in 0..DEPTH {
+            make_directory(deepest.as_fd(), Path::new("d"), 0o700).unwrap();
+            deepest = open_listing(deepest.as_fd(), Path::new("d")).unwrap();
+        }
+        make_file(deepest.as_fd(), Path::new("file"), 0o600).unwrap();
+        drop(deepest);
+        let remover = std::thread::Builder::new().stack_size(256 << 10);
+        let removed = remover.spawn(move || remove_tree(&tree)).unwrap().join().unwrap();
+        removed.unwrap();
+        assert!(elsewhere.join("kept").exists(), "a link was followed");
+        assert!(!base.join("tree").exists());
+        remove_tree(&base).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_directory_is_not_removed_as_one() {
+        let base = std::env::temp_dir().join(format!("ringfence-remove-link-{}", std::process::id()));
+        std::fs::create_dir_all(base.join("there")).unwrap();
+        symlink(base.join("there"), base.join("link")).unwrap();
+        assert!(remove_tree(&base.join("link")).is_err());
+        assert!(remove_tree(&base.join("absent")).is_err());
+        assert!(base.join("there").exists());
+        remove_tree(&base).unwrap();
+    }
+}

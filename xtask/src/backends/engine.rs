@@ -150,18 +150,77 @@ impl Engine {
 
     /// Kills the daemon at once, and starts it again.
     pub fn kill(&mut self) -> Result<(), String> {
+        self.end();
+        self.begin_again()
+    }
+
+    /// Kills the daemon at once.
+    pub fn end(&mut self) {
         drop(self.daemon.kill());
         drop(self.daemon.wait());
         drop(fs::remove_file(self.directory.join("pid")));
+    }
+
+    pub fn begin_again(&mut self) -> Result<(), String> {
         self.daemon = Self::begin(&self.directory)?;
         self.wait()
+    }
+
+    /// The daemon does nothing any more, with its socket open.
+    pub fn hang(&self) -> Result<(), String> {
+        self.signal("STOP")
+    }
+
+    /// It does again what it is asked, if it hangs.
+    pub fn go_on(&self) {
+        drop(self.signal("CONT"));
+    }
+
+    fn signal(&self, name: &str) -> Result<(), String> {
+        show(command("kill", ["-s", name, &self.daemon.id().to_string()]))
+    }
+
+    /// Whether it has this container, however that is.
+    pub fn has(&self, id: &str) -> bool {
+        capture(self.docker(&["container", "inspect", id])).is_ok()
+    }
+
+    /// A container that no server has made, with these words.
+    pub fn stranger(&self, words: &[&str]) -> Result<String, String> {
+        let run = [
+            &["run", "-d", "--network=none"],
+            words,
+            &[IMAGE, "sleep", "100000"],
+        ]
+        .concat();
+        Ok(capture(self.docker(&run))?.trim().to_owned())
+    }
+
+    /// A container as a server with this state directory makes them, with this directory of the host.
+    pub fn ours(&self, state: &Path, directory: &Path) -> Result<String, String> {
+        let label = |name: &str, value: &Path| format!("--label=dev.ringfence.{name}={}", value.display());
+        self.stranger(&[&label("state", state), &label("directory", directory)])
+    }
+
+    /// What was started for containers, and has outlived their engine.
+    fn end_shims(&self) {
+        let socket = self.directory.join("exec").display().to_string();
+        for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let line = fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();
+            let is_shim = line.contains("containerd-shim") && line.contains(&socket);
+            if let (true, Some(pid)) = (is_shim, process.file_name().to_str()) {
+                drop(show(command("kill", ["-s", "KILL", pid])));
+            }
+        }
     }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
         // It ends its containers and containerd by itself when it is asked to.
-        drop(show(command("kill", [self.daemon.id().to_string()])));
+        self.go_on();
+        drop(self.signal("TERM"));
         drop(self.daemon.wait());
+        self.end_shims();
     }
 }

@@ -3,81 +3,192 @@
 use super::{BACKENDS, engine::Engine, server::Server};
 use crate::{command::capture, workspace::Workspace};
 use serde_json::{Value, json};
-use std::{fs, thread::sleep, time::Duration};
+use std::{
+    fs,
+    path::PathBuf,
+    thread::sleep,
+    time::{Duration, Instant},
+};
 
-/// Between kills.
-const EACH: usize = 25;
-/// How long the next start has for what the last one left.
-const SWEEPS: u32 = 150;
+/// Of each backend, unless the variable asks for more.
+pub const RUNS: usize = 12;
+pub const RUNS_VARIABLE: &str = "RINGFENCE_KILLED_RUNS";
+/// Kills of one backend, when there are many runs.
+const KILLS: usize = 20;
+/// How long a program takes to begin, and the engine to remove what is left.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Answers that one kill may cost: of the program that runs, and of containers that stood ready.
+const REFUSED_BY_ONE: usize = 3;
 
-pub fn run(workspace: &Workspace, mut engine: Engine, runs: usize) -> Result<(), String> {
-    let binary = workspace.binary();
+/// What is killed, in turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Victim {
+    Server,
+    Containers,
+    Engine,
+}
+
+const VICTIMS: [Victim; 3] = [Victim::Server, Victim::Containers, Victim::Engine];
+
+struct Kills<'a> {
+    workspace: &'a Workspace,
+    engine: Engine,
+    state: PathBuf,
+    /// A container that is not ours, and has to stay.
+    stranger: String,
+    server: Server,
+    right: usize,
+    refused: usize,
+    kills: usize,
+}
+
+pub fn run(workspace: &Workspace, engine: Engine, runs: usize) -> Result<(), String> {
     let state = engine
         .directory
         .join(format!("state-kills-{}", std::process::id()));
-    // Somebody else's, which has to stay.
-    let stranger = stranger(&engine)?;
-    let mut server = Server::with_state(&binary, &engine, &[], state.clone())?;
-    let (mut right, mut refused, mut kills) = (0, 0, 0);
+    let stranger = engine.stranger(&["--restart=always"])?;
+    let server = Server::with_state(&workspace.binary(), &engine, &[], state.clone())?;
+    let mut kills = Kills {
+        workspace,
+        engine,
+        state,
+        stranger,
+        server,
+        right: 0,
+        refused: 0,
+        kills: 0,
+    };
     for backend in BACKENDS {
+        kills.backend(backend, runs)?;
+    }
+    kills.end()
+}
+
+impl Kills<'_> {
+    fn backend(&mut self, backend: &str, runs: usize) -> Result<(), String> {
+        let each = (runs / KILLS).max(RUNS / VICTIMS.len());
+        let (right, kills) = (self.right, self.kills);
         for number in 0..runs {
-            if number % EACH == EACH - 1 {
-                kills += 1;
-                match (number / EACH) % 3 {
-                    0 => {
-                        drop(server.begin("execute_code", &sleeping(backend)));
-                        sleep(Duration::from_millis(700));
-                        server.kill();
-                        server = Server::with_state(&binary, &engine, &[], state.clone())?;
-                    }
-                    1 => {
-                        for container in engine.containers() {
-                            if container != stranger[..container.len()] {
-                                drop(capture(engine.docker(&["kill", &container])));
-                            }
-                        }
-                    }
-                    _ => {
-                        engine.kill()?;
-                        drop(capture(engine.docker(&["start", &stranger])));
-                    }
-                }
+            if number % each == each - 1 {
+                self.kill(VICTIMS[(number / each) % VICTIMS.len()], backend)?;
             }
             let code = format!("print({number} * 2)");
-            match judge(&server.run(backend, "python", &code)?, number) {
-                Answer::Right => right += 1,
-                Answer::Refused => refused += 1,
+            match judge(&self.server.run(backend, "python", &code)?, number) {
+                Answer::Right => self.right += 1,
+                Answer::Refused => self.refused += 1,
                 Answer::Wrong(seen) => return Err(format!("{backend}, run {number}: {seen}")),
             }
         }
-    }
-    drop(server);
-    // One more start sweeps what the last kill may have left.
-    let server = Server::with_state(&binary, &engine, &[], state.clone())?;
-    server.run("docker", "python", "1")?;
-    drop(server);
-    // The stranger's stays.
-    for _ in 0..SWEEPS {
-        if engine.there()? <= 1 {
-            break;
+        let refused = runs - (self.right - right);
+        let most = match backend {
+            "native" => 0,
+            _ => REFUSED_BY_ONE * (self.kills - kills),
+        };
+        println!("{backend}: {runs} runs, {refused} refused or ended by a kill");
+        match refused <= most {
+            true => Ok(()),
+            false => Err(format!("{backend}: {refused} of {runs} refused; at most {most}")),
         }
-        sleep(Duration::from_millis(100));
     }
-    let left = engine.there()?.saturating_sub(1);
-    let is_there = engine
-        .containers()
-        .iter()
-        .any(|id| stranger.starts_with(id.as_str()));
-    let directories = fs::read_dir(state.join("runs")).map_or(0, |entries| entries.count());
-    drop(capture(engine.docker(&["rm", "-f", &stranger])));
-    println!("{right} right, {refused} refused or ended by a kill, 0 wrong, in {kills} kills");
-    println!(
-        "containers left: {left}; directories left: {directories}; a stranger's container: {}",
-        if is_there { "there" } else { "GONE" }
-    );
-    match (left, directories, is_there) {
-        (0, 0, true) => Ok(()),
-        _ => Err("something is left, or a stranger's is gone".to_owned()),
+
+    /// Kills it while a program runs.
+    fn kill(&mut self, victim: Victim, backend: &str) -> Result<(), String> {
+        self.kills += 1;
+        let run = self.begun(backend)?;
+        match victim {
+            Victim::Server => {
+                self.server.kill();
+                let (binary, state) = (self.workspace.binary(), self.state.clone());
+                self.server = Server::with_state(&binary, &self.engine, &[], state)?;
+                return Ok(());
+            }
+            Victim::Containers => {
+                for container in self.engine.containers() {
+                    if !self.stranger.starts_with(&container) {
+                        // Those that end meanwhile are as good.
+                        drop(capture(self.engine.docker(&["kill", &container])));
+                    }
+                }
+            }
+            Victim::Engine => {
+                self.engine.kill()?;
+                drop(capture(self.engine.docker(&["start", &self.stranger])));
+            }
+        }
+        self.has_met(&run, backend)
+    }
+
+    /// A program of this backend that runs until it is ended.
+    fn begun(&self, backend: &str) -> Result<Value, String> {
+        let code = "import time\nprint('begun', flush=True)\ntime.sleep(600)";
+        let more = json!({"background": true, "timeout_seconds": 120});
+        let run = self.server.run_with(backend, "python", code, more)?["execution_id"].clone();
+        let begun = Instant::now();
+        loop {
+            let seen = self.server.call("get_execution", &json!({"execution_id": run}))?;
+            if seen.to_string().contains("begun\\n") {
+                return Ok(run);
+            }
+            if begun.elapsed() > PATIENCE || seen["code"].is_string() {
+                return Err(format!("{backend}: a program does not begin: {seen}"));
+            }
+            sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// A container's program has ended by the kill; a native one has not noticed.
+    fn has_met(&self, run: &Value, backend: &str) -> Result<(), String> {
+        let wait = |seconds: u64| {
+            let wanted = json!({"execution_id": run, "wait_seconds": seconds});
+            self.server.call("get_execution", &wanted)
+        };
+        if backend != "native" {
+            let seen = wait(25)?;
+            let is_ended = seen["exit"]["kind"] == "signal" || seen["code"].is_string();
+            return match seen["success"] != true && is_ended {
+                true => Ok(()),
+                false => Err(format!("{backend}: a killed container's program: {seen}")),
+            };
+        }
+        let seen = wait(0)?;
+        self.server
+            .call("cancel_execution", &json!({"execution_id": run}))?;
+        let ended = wait(25)?;
+        match seen["exit"].is_null() && ended["exit"]["kind"] == "cancelled" {
+            true => Ok(()),
+            false => Err(format!("a native program was ended by a kill: {seen}, {ended}")),
+        }
+    }
+
+    /// What is left when the last server has ended.
+    fn end(self) -> Result<(), String> {
+        drop(self.server);
+        let begun = Instant::now();
+        let left = || {
+            let directories = fs::read_dir(self.state.join("runs")).map_or(0, |entries| entries.count());
+            Ok::<_, String>((self.engine.there()?.saturating_sub(1), directories))
+        };
+        while left()? != (0, 0) && begun.elapsed() < PATIENCE {
+            sleep(Duration::from_millis(200));
+        }
+        let (containers, directories) = left()?;
+        let mut running = self.engine.containers().into_iter();
+        let stranger = match running.any(|id| self.stranger.starts_with(&id)) {
+            true => "there",
+            false => "GONE",
+        };
+        drop(capture(self.engine.docker(&["rm", "-f", &self.stranger])));
+        println!(
+            "{} right, {} refused or ended by a kill, 0 wrong, in {} kills",
+            self.right, self.refused, self.kills
+        );
+        println!(
+            "containers left: {containers}; directories left: {directories}; a stranger's container: {stranger}"
+        );
+        match (containers, directories, stranger) {
+            (0, 0, "there") => Ok(()),
+            _ => Err("something is left, or a stranger's is gone".to_owned()),
+        }
     }
 }
 
@@ -99,23 +210,4 @@ fn judge(result: &Value, number: usize) -> Answer {
     } else {
         Answer::Wrong(result.clone())
     }
-}
-
-fn sleeping(backend: &str) -> Value {
-    json!({"code": "import time\ntime.sleep(30)", "backend": backend, "validate": "off"})
-}
-
-/// A container that is not ours.
-fn stranger(engine: &Engine) -> Result<String, String> {
-    let words = [
-        "run",
-        "-d",
-        "--network=none",
-        "--restart=always",
-        super::engine::IMAGE,
-        "sleep",
-        "100000",
-    ];
-    let id = capture(engine.docker(&words))?;
-    Ok(id.trim().to_owned())
 }

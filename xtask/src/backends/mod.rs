@@ -4,6 +4,7 @@
 
 mod cases;
 mod engine;
+mod faults;
 mod kills;
 mod server;
 mod speed;
@@ -17,8 +18,6 @@ use std::collections::BTreeMap;
 
 /// Of a benchmark that names no other number.
 pub const RUNS: usize = 20;
-/// Of each backend, under kills.
-pub const KILLED_RUNS: usize = 500;
 
 /// In the order of the matrix.
 pub const BACKENDS: [&str; 3] = ["native", "docker", "gvisor"];
@@ -89,7 +88,16 @@ pub fn bench(workspace: &Workspace, runs: usize) -> Result<(), String> {
     speed::measure(workspace, &engine, runs)
 }
 
-/// Runs under kills of the server, of containers and of the engine.
-pub fn kill(workspace: &Workspace, runs: usize) -> Result<(), String> {
+/// Runs under kills of the server, of containers and of the engine; as many as the variable says, else a few.
+pub fn kill(workspace: &Workspace) -> Result<(), String> {
+    let runs = match std::env::var(kills::RUNS_VARIABLE) {
+        Ok(runs) => crate::number(&runs)?,
+        Err(_) => kills::RUNS,
+    };
     kills::run(workspace, Engine::start(workspace)?, runs)
+}
+
+/// An engine that hangs, is gone or full, and containers that are not ours.
+pub fn fault(workspace: &Workspace) -> Result<(), String> {
+    faults::run(workspace, &mut Engine::start(workspace)?)
 }

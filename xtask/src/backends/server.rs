@@ -8,17 +8,29 @@ use crate::command::command;
 use serde_json::{Value, json};
 use std::{
     cell::{Cell, RefCell},
+    collections::HashMap,
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        atomic::{AtomicU32, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Duration,
 };
+
+/// How long one answer may take.
+const PATIENCE: Duration = Duration::from_secs(90);
 
 pub struct Server {
     child: RefCell<Child>,
     input: RefCell<ChildStdin>,
-    output: RefCell<BufReader<ChildStdout>>,
+    /// What it says, a message to a line.
+    output: mpsc::Receiver<Value>,
     asked: Cell<u64>,
+    /// Answers that came before somebody asked for them.
+    early: RefCell<HashMap<u64, Value>>,
     /// The port of the web server that programs may reach as [`web::NAME`].
     pub web: Option<u16>,
 }
@@ -72,9 +84,10 @@ impl Server {
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let server = Self {
             input: RefCell::new(input.ok_or("no input")?),
-            output: RefCell::new(BufReader::new(output.ok_or("no output")?)),
+            output: read(output.ok_or("no output")?),
             child: RefCell::new(child),
             asked: Cell::new(0),
+            early: RefCell::default(),
             web: outside.as_ref().map(|outside| outside.web),
         };
         let client = json!({"name": "backends", "version": "1"});
@@ -104,36 +117,40 @@ impl Server {
 
     /// The answer that comes next, to whichever request.
     pub fn next(&self) -> Result<Value, String> {
-        let mut line = String::new();
+        self.message(|message| message.get("id").is_some())
+            .map(|message| message["result"].clone())
+    }
+
+    /// The next message like this; others are dropped.
+    fn message(&self, is_wanted: impl Fn(&Value) -> bool) -> Result<Value, String> {
         loop {
-            line.clear();
-            match self.output.borrow_mut().read_line(&mut line) {
-                Ok(0) | Err(_) => return Err("the server is gone".to_owned()),
+            match self.output.recv_timeout(PATIENCE) {
+                Ok(message) if is_wanted(&message) => return Ok(message),
                 Ok(_) => {}
-            }
-            let message: Value = serde_json::from_str(&line).map_err(|error| format!("{error}: {line}"))?;
-            if message.get("id").is_some() {
-                return Ok(message["result"].clone());
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    return Err(format!("no answer within {} s", PATIENCE.as_secs()));
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Err("the server is gone".to_owned()),
             }
         }
     }
 
-    /// The answer to a request; those to others are dropped.
+    /// The answer to a request, now or when it comes; others wait for those who ask for them.
     pub fn answer(&self, id: u64) -> Result<Value, String> {
-        let mut line = String::new();
-        loop {
-            line.clear();
-            match self.output.borrow_mut().read_line(&mut line) {
-                Ok(0) | Err(_) => return Err("the server is gone".to_owned()),
-                Ok(_) => {}
-            }
-            let message: Value = serde_json::from_str(&line).map_err(|error| format!("{error}: {line}"))?;
-            if message["id"] == json!(id) {
-                return match message.get("error") {
-                    Some(error) => Err(error.to_string()),
-                    None => Ok(message["result"].clone()),
-                };
-            }
+        let mut early = self.early.borrow_mut();
+        let message = match early.remove(&id) {
+            Some(message) => message,
+            None => loop {
+                let message = self.message(|message| message.get("id").is_some())?;
+                match message["id"].as_u64() {
+                    Some(other) if other != id => drop(early.insert(other, message)),
+                    _ => break message,
+                }
+            },
+        };
+        match message.get("error") {
+            Some(error) => Err(error.to_string()),
+            None => Ok(message["result"].clone()),
         }
     }
 
@@ -176,6 +193,22 @@ impl Server {
         drop(child.kill());
         drop(child.wait());
     }
+}
+
+/// Messages as they come, until the server is gone or says what is none.
+fn read(output: ChildStdout) -> mpsc::Receiver<Value> {
+    let (to, messages) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            let Ok(message) = serde_json::from_str(&line) else {
+                return;
+            };
+            if to.send(message).is_err() {
+                return;
+            }
+        }
+    });
+    messages
 }
 
 impl Drop for Server {

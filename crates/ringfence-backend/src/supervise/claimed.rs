@@ -148,11 +148,7 @@ impl Supervised<'_> {
             .docker
             .update_container(&self.supervisor.name, container::limits(now));
         let updated = engine.ask("limit a container", update).await;
-        updated.map_err(|error| Failure {
-            step: super::ENGINE_STEP.to_owned(),
-            errno: 0,
-            detail: error.to_string(),
-        })
+        updated.map_err(|error| error.failure())
     }
 
     fn has_cgroups(&self) -> bool {

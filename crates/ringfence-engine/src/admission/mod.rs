@@ -14,7 +14,7 @@ use governor::{
     DefaultKeyedRateLimiter, Quota, RateLimiter,
     clock::{Clock, DefaultClock},
 };
-use ringfence_types::{ErrorCode, Limits, Namespace, Priority, RequestError};
+use ringfence_types::{Limits, Namespace, Priority, RequestError};
 use serde::Serialize;
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -277,11 +277,7 @@ impl Queue {
     ) -> Result<Permit, RequestError> {
         tokio::select! {
             admitted = self.admit(namespace, demand) => admitted,
-            () = client.cancelled() => Err(RequestError::new(
-                ErrorCode::Cancelled,
-                "the request was cancelled while it waited.",
-                "Send it again when it is wanted.",
-            )),
+            () = client.cancelled() => Err(error::cancelled("it waited")),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Turns, weights and what is refused.
 
 use super::*;
+use ringfence_types::ErrorCode;
 use std::{
     collections::BTreeMap,
     num::NonZeroU32,

@@ -9,6 +9,7 @@ use crate::{
     backend::{ClaimError, Claimed, Running, Sandbox, SandboxDirs},
     containers::{ContainerKind, Containers},
     egress::{self, EgressLease, LeaseOwner},
+    error,
     language::{self, Prepared},
     overlay::{self, ChangeOrigin, HeldChanges, Lower, OverlayLayers},
     policy::{self, Grant},
@@ -171,9 +172,15 @@ impl Choice {
         let containers = &context.services.sandboxes.containers;
         let request = grant.request();
         let usual = context.services.policy.current().defaults.clone();
-        let kind = containers.kind(backend, request.language, &usual).await?;
+        let kind = tokio::select! {
+            kind = containers.kind(backend, request.language, &usual) => kind?,
+            // An image may take minutes to be fetched.
+            () = context.client.cancelled() => return Err(error::cancelled("its container was prepared")),
+        };
         let starts_ahead =
             sandbox::can_start_ahead(request, &leased.secrets, Some(language::TemplateOf::Node));
+        // A container's own disks, which are in memory, have the size that they were made with.
+        let starts_ahead = starts_ahead && grant.limits().disk_bytes == usual.disk_bytes;
         let taken = starts_ahead.then(|| containers.take(request, &kind)).flatten();
         let ready = taken.map(|sandbox| ReadySandbox {
             sandbox,

@@ -12,6 +12,7 @@ use crate::{
     caller::{Client, OutputChunk, Requester, Stdin},
     disk::Disk,
     egress::{self, Egress},
+    error,
     events::{Bus, EventKind},
     policy::reach,
     record::{Note, Record},
@@ -57,6 +58,7 @@ const FAILURE_LASTS: Duration = Duration::from_secs(10);
 const FAILURES_MAX: usize = 256;
 /// The most packages that stand in one record.
 const NOTED_MAX: usize = 100;
+const INSTALLING: &str = "its packages were installed";
 const MEBIBYTE: u64 = 1 << 20;
 /// What an installer takes beside the packages themselves.
 const INSTALLER_BYTES: u64 = 512 * MEBIBYTE;
@@ -139,14 +141,6 @@ fn fault(error: &LayerError) -> RequestError {
     }
 }
 
-fn cancelled() -> RequestError {
-    RequestError::new(
-        ErrorCode::Cancelled,
-        "the request was cancelled while its packages were installed.",
-        "Send it again when it is wanted.",
-    )
-}
-
 fn shown(package: &Package) -> String {
     format!("{} {}", package.name, package.version)
 }
@@ -206,7 +200,7 @@ fn judge(
         |message: String, hint: &str| Err(RequestError::new(ErrorCode::PackageUnavailable, message, hint));
     match (ending.cause, ending.status) {
         (Cause::Program, Some(0)) => Ok(()),
-        (Cause::Cancelled, _) => Err(cancelled()),
+        (Cause::Cancelled, _) => Err(error::cancelled(INSTALLING)),
         (Cause::Timeout, _) => unavailable(
             format!("installing took more than {} seconds.", policy.timeout.as_secs()),
             "Ask for less, or have the operator raise `packages.timeout_seconds`; what was slow may be the index.",
@@ -269,7 +263,7 @@ impl Packages {
                 return self.make(wish, &policy, making).await;
             }
             if *wish.by.client.cancelled.borrow() {
-                return Err(cancelled());
+                return Err(error::cancelled(INSTALLING));
             }
             if Instant::now() > until {
                 return Err(RequestError::new(
@@ -446,7 +440,7 @@ impl Packages {
             .permit(wish.namespace, Demand::default(), policy.timeout);
         tokio::select! {
             permit = permit => permit.map_err(|_| crowded()),
-            () = wish.by.client.cancelled() => Err(cancelled()),
+            () = wish.by.client.cancelled() => Err(error::cancelled(INSTALLING)),
         }
     }
 
