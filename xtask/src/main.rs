@@ -57,6 +57,7 @@ usage: cargo xtask <chore>
   backends --kill                     runs of each backend under kills of server, containers and engine: 12, or as many as
                                       RINGFENCE_KILLED_RUNS says
   backends --fault                    an engine that hangs, is gone or full; containers that are not ours
+  image                               the image of packaging/Dockerfile, built and called, with its options and with none
   bench backends [--runs N]           times of each backend, beside the engine's own
   clients [--binary PATH] [NAME]      client libraries and agent frameworks against the server; only those whose name
                                       contains NAME
@@ -91,7 +92,7 @@ fn run(words: &[&str]) -> Result<(), String> {
     }
     let mut workspace = Workspace::open()?;
     // What is measured or shown is what is shipped; the rest is tested as it is built in a minute.
-    if matches!(words, ["backends" | "fuzz" | "golden", ..]) {
+    if matches!(words, ["backends" | "image" | "fuzz" | "golden", ..]) {
         workspace.profile = Profile::Dev;
     }
     match words {
@@ -109,6 +110,7 @@ fn run(words: &[&str]) -> Result<(), String> {
         ["bench", "redact", options @ ..] => bench::redact(&workspace, &bench::Options::parse(options)?),
         ["bench", "check", options @ ..] => bench::check(&workspace, &bench::Options::parse(options)?),
         ["bench", "audit", options @ ..] => bench::audit(&workspace, &bench::Options::parse(options)?),
+        ["image"] => backends::image::run(&workspace),
         ["bench", "backends"] => backends::bench(&workspace, backends::RUNS),
         ["bench", "backends", "--runs", runs] => backends::bench(&workspace, number(runs)?),
         ["backends"] => backends::run(&workspace, "", backends::Extent::Whole),

@@ -5,6 +5,7 @@
 mod cases;
 mod engine;
 mod faults;
+pub mod image;
 mod kills;
 mod server;
 mod speed;

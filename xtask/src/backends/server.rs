@@ -11,7 +11,7 @@ use std::{
     collections::HashMap,
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, ChildStdout, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::{
         atomic::{AtomicU32, Ordering},
         mpsc,
@@ -75,12 +75,19 @@ impl Server {
             );
         }
         serve.envs(variables.iter().copied());
-        serve.stdin(Stdio::piped()).stdout(Stdio::piped());
         let log = std::fs::File::create(engine.directory.join("server.log"));
         serve.stderr(log.map_err(|error| error.to_string())?);
-        let mut child = serve
+        let mut server = Self::of(serve)?;
+        server.web = outside.as_ref().map(|outside| outside.web);
+        Ok(server)
+    }
+
+    /// What this command starts, which speaks the protocol on its standard input and output.
+    pub fn of(mut command: Command) -> Result<Self, String> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command
             .spawn()
-            .map_err(|error| format!("{}: {error}", binary.display()))?;
+            .map_err(|error| format!("{}: {error}", command.get_program().display()))?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let server = Self {
             input: RefCell::new(input.ok_or("no input")?),
@@ -88,7 +95,7 @@ impl Server {
             child: RefCell::new(child),
             asked: Cell::new(0),
             early: RefCell::default(),
-            web: outside.as_ref().map(|outside| outside.web),
+            web: None,
         };
         let client = json!({"name": "backends", "version": "1"});
         let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client});
