@@ -49,8 +49,8 @@ def checked(text: bytes) -> None:
 class Lines:
     """A server on pipes."""
 
-    def __init__(self, server: str, env: dict[str, str]) -> None:
-        self.server = subprocess.Popen([server, "serve"], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    def __init__(self, words: list[str], env: dict[str, str]) -> None:
+        self.server = subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self.number = 0
 
     def begin(self) -> None:
@@ -180,6 +180,10 @@ class Http:
 
     def idle_kib(self) -> float:
         """What each of many connections takes that has had an answer and has no request open."""
+        # What answers take for a while is no connection's.
+        for _ in range(WARM_UP):
+            self.connection.begin("tools/list", {})
+            self.connection.end()
         before = self.resident_kib()
         idle = []
         for _ in range(CONNECTIONS):
@@ -199,6 +203,73 @@ class Http:
         self.server.wait()
 
 
+def pss_mib(processes: list[int]) -> float:
+    """What these and all that they have started take of the memory, shared pages by halves (proc_pid_smaps(5))."""
+    parents: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents.setdefault(int(stat.read_text().rpartition(")")[2].split()[1]), []).append(int(stat.parent.name))
+        except OSError:
+            pass
+    total, waiting = 0.0, list(processes)
+    while waiting:
+        process = waiting.pop()
+        waiting += parents.get(process, [])
+        try:
+            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue
+        total += next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
+    return total / 1024
+
+
+def settled_mib(processes: list[int]) -> float:
+    """The same, when it grows no more: sandboxes stand ready."""
+    deadline, before = time.monotonic() + 60, 0.0
+    while time.monotonic() < deadline:
+        time.sleep(1)
+        now = pss_mib(processes)
+        if abs(now - before) < 1:
+            return now
+        before = now
+    raise RuntimeError("the memory of the servers still changes after a minute")
+
+
+CLIENTS = 3
+
+
+def clients(words: list[str], envs: list[dict[str, str]], daemons: list[int]) -> tuple[float, float]:
+    """So many clients one after the other: how long the last waits for its first result, and what all take."""
+    begun, lines = 0.0, []
+    for env in envs:
+        begun = time.perf_counter()
+        lines.append(Lines(words, env))
+        lines[-1].call()
+    last = (time.perf_counter() - begun) * 1000
+    taken = settled_mib([*daemons, *(line.server.pid for line in lines)])
+    for line in lines:
+        line.close()
+    return last, taken
+
+
+def shared(server: str, env: dict[str, str], state: Path) -> list[dict[str, str]]:
+    """Clients that share a daemon by `connect`, beside clients with a server each."""
+    envs = [{**env, "RINGFENCE_STATE_DIR": str(state / f"state-{number}")} for number in range(CLIENTS)]
+    alone = clients([server, "serve"], envs, [])
+    place = f"unix:{state / 'daemon.sock'}"
+    daemon_env = {**env, "RINGFENCE_STATE_DIR": str(state / "state-daemon")}
+    daemon = subprocess.Popen([server, "serve", "--transport", "http", "--listen", place], env=daemon_env, stderr=subprocess.DEVNULL)
+    while not (state / "daemon.sock").exists():
+        time.sleep(0.01)
+    together = clients([server, "connect", place], [env] * CLIENTS, [daemon.pid])
+    daemon.terminate()
+    daemon.wait()
+    return [
+        {"what": f"{CLIENTS} clients, {how}", "figure": f"first result of the last after {last:.0f} ms, {taken:.0f} MiB in all"}
+        for how, (last, taken) in {"a server each": alone, "one daemon, `connect`": together}.items()
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--server", required=True)
@@ -208,7 +279,7 @@ def main() -> None:
     state = Path(arguments.scratch)
     env = {"PATH": os.environ["PATH"], "HOME": str(state)}
     servers = {
-        "stdio": Lines(arguments.server, {**env, "RINGFENCE_STATE_DIR": str(state / "state-stdio")}),
+        "stdio": Lines([arguments.server, "serve"], {**env, "RINGFENCE_STATE_DIR": str(state / "state-stdio")}),
         "HTTP": Http(arguments.server, {**env, "RINGFENCE_STATE_DIR": str(state / "state-http")}),
     }
     samples: dict[str, list[float]] = {name: [] for name in servers}
@@ -233,6 +304,7 @@ def main() -> None:
     figures.append({"what": f"each of {CONNECTIONS} idle connections", "figure": f"{each:.1f} KiB"})
     for server in servers.values():
         server.close()
+    figures += shared(arguments.server, env, state)
     lines = [
         {"name": f"`print(1)`, {name}", "reference": None if name == "stdio" else "`print(1)`, stdio", "samples_ms": taken}
         for name, taken in samples.items()
