@@ -86,7 +86,9 @@ impl Workspace {
     /// looks for its lints in what it compiles; `cargo clippy` would read all dependencies a second time.
     pub fn built(&self, verb: &str, words: &[&str]) -> Command {
         let mut cargo = self.cargo(&[verb, "--workspace", "--locked"]);
-        cargo.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
+        // Beside the cargo that started us, as `cargo clippy` looks for it.
+        let beside = Path::new(cargo.get_program()).with_file_name("clippy-driver");
+        cargo.env("RUSTC_WORKSPACE_WRAPPER", beside);
         if self.profile == Profile::Release {
             cargo.arg("--release");
         }
