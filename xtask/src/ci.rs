@@ -98,7 +98,7 @@ const STEPS: &[Step] = &[
     Step { name: "escape tests, as an ordinary user", seconds: 40, is_quick: false, needs: &[BUILD, "not root"], act: |w| tests(escape(w)) },
     Step { name: "backends: native, Docker, gVisor", seconds: 60, is_quick: false, needs: &[BUILD, "root", "dockerd", "runsc"], act: |w| check(backends::run(w, "", backends::Extent::Short)) },
     Step { name: "backends: kills", seconds: 60, is_quick: false, needs: &[BUILD, "root", "dockerd", "runsc"], act: |w| check(backends::kill(w)) },
-    Step { name: "backends: faults", seconds: 120, is_quick: false, needs: &[BUILD, "root", "dockerd", "runsc"], act: |w| check(backends::fault(w)) },
+    Step { name: "backends: faults", seconds: 120, is_quick: false, needs: &[BUILD, "root", "dockerd", "runsc"], act: |w| check(backends::fault(w, "")) },
     Step { name: "client libraries", seconds: 35, is_quick: false, needs: &[BUILD, "node", "npm"], act: clients },
     Step { name: "conformance", seconds: 60, is_quick: false, needs: &[BUILD, "npm"], act: conform },
     Step { name: "python client 1.30", seconds: 20, is_quick: false, needs: &[BUILD, "python3"], act: |w| client(w, "1.30", ServerUser::Same) },

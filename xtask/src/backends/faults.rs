@@ -20,7 +20,7 @@ use std::{
 /// How long a refusal may take: the engine has ten seconds for an answer.
 const REFUSAL: Duration = Duration::from_secs(14);
 /// And an answer of a native sandbox meanwhile.
-const NATIVE: Duration = Duration::from_secs(5);
+const NATIVE: Duration = Duration::from_secs(8);
 /// How long the engine has for removing what is left.
 const PATIENCE: Duration = Duration::from_secs(40);
 /// Requests at once to an engine that hangs.
@@ -39,9 +39,11 @@ const STORIES: &[(&str, Story)] = &[
     ("floors", floors),
 ];
 
-pub fn run(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
-    let mut failed = 0;
-    for (name, story) in STORIES {
+/// Those whose name holds `part`.
+pub fn run(workspace: &Workspace, engine: &mut Engine, part: &str) -> Result<(), String> {
+    let (mut failed, mut count) = (0, 0);
+    for (name, story) in STORIES.iter().filter(|(name, _)| name.contains(part)) {
+        count += 1;
         let begun = Instant::now();
         let told = story(workspace, engine);
         engine.go_on();
@@ -55,8 +57,8 @@ pub fn run(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
         }
     }
     match failed {
-        0 => Ok(()),
-        failed => Err(format!("{failed} of {} stories failed", STORIES.len())),
+        0 if count > 0 => Ok(()),
+        failed => Err(format!("{failed} of {count} stories failed")),
     }
 }
 

@@ -98,6 +98,6 @@ pub fn kill(workspace: &Workspace) -> Result<(), String> {
 }
 
 /// An engine that hangs, is gone or full, and containers that are not ours.
-pub fn fault(workspace: &Workspace) -> Result<(), String> {
-    faults::run(workspace, &mut Engine::start(workspace)?)
+pub fn fault(workspace: &Workspace, part: &str) -> Result<(), String> {
+    faults::run(workspace, &mut Engine::start(workspace)?, part)
 }
