@@ -34,6 +34,10 @@ impl Engine {
         let mut engine = Self { directory, daemon };
         engine.wait()?;
         engine.make_image()?;
+        // Of a run that was broken off.
+        for container in capture(engine.docker(&["ps", "-aq"]))?.lines() {
+            capture(engine.docker(&["rm", "-f", container]))?;
+        }
         Ok(engine)
     }
 
@@ -159,6 +163,11 @@ impl Engine {
         drop(self.daemon.kill());
         drop(self.daemon.wait());
         drop(fs::remove_file(self.directory.join("pid")));
+        // Its containerd; a number that another process has meanwhile would be taken for it.
+        self.end_all("containerd.toml");
+        drop(fs::remove_file(
+            self.directory.join("exec/containerd/containerd.pid"),
+        ));
     }
 
     pub fn begin_again(&mut self) -> Result<(), String> {
@@ -202,13 +211,13 @@ impl Engine {
         self.stranger(&[&label("state", state), &label("directory", directory)])
     }
 
-    /// What was started for containers, and has outlived their engine.
-    fn end_shims(&self) {
-        let socket = self.directory.join("exec").display().to_string();
+    /// What this engine has started, and has outlived it: processes with this word and its directory in their command.
+    fn end_all(&self, word: &str) {
+        let own = self.directory.join("exec").display().to_string();
         for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
             let line = fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();
-            let is_shim = line.contains("containerd-shim") && line.contains(&socket);
-            if let (true, Some(pid)) = (is_shim, process.file_name().to_str()) {
+            let is_its_own = line.contains(word) && line.contains(&own);
+            if let (true, Some(pid)) = (is_its_own, process.file_name().to_str()) {
                 drop(show(command("kill", ["-s", "KILL", pid])));
             }
         }
@@ -221,6 +230,6 @@ impl Drop for Engine {
         self.go_on();
         drop(self.signal("TERM"));
         drop(self.daemon.wait());
-        self.end_shims();
+        self.end_all("containerd-shim");
     }
 }
