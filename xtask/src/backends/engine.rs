@@ -1,5 +1,6 @@
 //! A container engine for tests: its own socket and data, no bridge, no firewall.
 
+use super::web::Tls;
 use crate::{
     command::{capture, command, show},
     workspace::Workspace,
@@ -8,6 +9,7 @@ use std::{
     fs::{self, File},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::Arc,
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -20,6 +22,8 @@ const DAEMON: &str = r#"{"runtimes": {"runsc": {"path": "/usr/bin/runsc", "runti
 pub struct Engine {
     pub directory: PathBuf,
     daemon: Child,
+    /// A host that programs reach by TLS, where one was begun.
+    pub tls: Option<Arc<Tls>>,
 }
 
 impl Engine {
@@ -31,7 +35,11 @@ impl Engine {
         let directory = directory.canonicalize().map_err(failed)?;
         fs::write(directory.join("daemon.json"), DAEMON).map_err(failed)?;
         let daemon = Self::begin(&directory)?;
-        let mut engine = Self { directory, daemon };
+        let mut engine = Self {
+            directory,
+            daemon,
+            tls: None,
+        };
         engine.wait()?;
         engine.make_image()?;
         // Of a run that was broken off.
@@ -93,17 +101,22 @@ impl Engine {
         docker
     }
 
+    /// The image's files, which are kept.
+    pub fn tarball() -> PathBuf {
+        let home = std::env::var("HOME").unwrap_or_else(|_| "/tmp".to_owned());
+        Path::new(&home).join(".cache/ringfence-test/bookworm.tar")
+    }
+
     fn make_image(&self) -> Result<(), String> {
         if capture(self.docker(&["image", "inspect", IMAGE])).is_ok() {
             return Ok(());
         }
-        let home = std::env::var("HOME").unwrap_or_else(|_| "/tmp".to_owned());
-        let cache = Path::new(&home).join(".cache/ringfence-test");
-        let tarball = cache.join("bookworm.tar");
+        let tarball = Self::tarball();
         if !tarball.exists() {
+            let cache = tarball.parent().unwrap_or(Path::new("/"));
             let root = cache.join("bookworm");
             let at = root.display().to_string();
-            fs::create_dir_all(&cache).map_err(|error| format!("{}: {error}", cache.display()))?;
+            fs::create_dir_all(cache).map_err(|error| format!("{}: {error}", cache.display()))?;
             drop(fs::remove_dir_all(&root));
             let packages = "--include=python3,nodejs,ca-certificates";
             show(command(

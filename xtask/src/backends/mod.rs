@@ -14,7 +14,8 @@ use crate::workspace::Workspace;
 use cases::{CASES, Case, Held};
 use engine::Engine;
 use server::Server;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
+use web::Tls;
 
 /// Of a benchmark that names no other number.
 pub const RUNS: usize = 20;
@@ -32,7 +33,8 @@ pub enum Extent {
 
 /// Runs the cases whose name holds `part`, and prints the matrix.
 pub fn run(workspace: &Workspace, part: &str, extent: Extent) -> Result<(), String> {
-    let engine = Engine::start(workspace)?;
+    let mut engine = Engine::start(workspace)?;
+    engine.tls = Some(Arc::new(Tls::begin(&workspace.root, &engine.directory)?));
     let server = Server::start(&workspace.binary(), &engine, &[])?;
     println!(
         "{:58} {:>10} {:>10} {:>10}",
