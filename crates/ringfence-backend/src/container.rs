@@ -207,3 +207,59 @@ pub(crate) fn limits(now: &Limits) -> bollard::models::ContainerUpdateBody {
         ..Default::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ContainerSettings, User};
+
+    /// What the engine is told of the runtime where its default is this one.
+    fn runtime(runner: Runner, default_runtime: &str) -> Option<String> {
+        let state_dir = std::env::temp_dir().join(format!("ringfence-walls-{}", uuid::Uuid::now_v7()));
+        let settings = ContainerSettings {
+            socket: "/dev/null".into(),
+            gvisor: "runsc".to_owned(),
+            pull: false,
+            require_digest: false,
+            state_dir: state_dir.clone(),
+            user: User::Fixed { uid: 1, gid: 1 },
+        };
+        let engine = ContainerEngine::new(settings).unwrap();
+        let spec = ContainerSpec {
+            runner,
+            image: "sha256:1".to_owned(),
+            program: Program::Claimed,
+            limits: Limits {
+                memory_bytes: 512 << 20,
+                cpu_millicores: 1000,
+                timeout_ms: 1000,
+                processes: 16,
+                output_bytes: 1 << 20,
+                disk_bytes: 64 << 20,
+            },
+        };
+        let own = std::fs::metadata("/proc/self").unwrap();
+        use std::os::unix::fs::MetadataExt;
+        let ids = Ids {
+            uid: own.uid(),
+            gid: own.gid(),
+        };
+        let directory = RunDirectory::create(&state_dir.join("runs"), "one", ids, "").unwrap();
+        let mut facts = EngineFacts::default();
+        facts.default_runtime = default_runtime.to_owned();
+        let walls = walls(&engine, &facts, &spec, &directory);
+        drop(directory);
+        std::fs::remove_dir_all(state_dir).unwrap();
+        assert_eq!(walls.network_mode.as_deref(), Some("none"));
+        assert_eq!(walls.readonly_rootfs, Some(true));
+        walls.runtime
+    }
+
+    #[test]
+    fn the_engines_default_runtime_decides_no_backend() {
+        assert_eq!(runtime(Runner::Kernel, "runc"), None);
+        assert_eq!(runtime(Runner::Kernel, "runsc").as_deref(), Some("runc"));
+        assert_eq!(runtime(Runner::Gvisor, "runc").as_deref(), Some("runsc"));
+        assert_eq!(runtime(Runner::Gvisor, "runsc").as_deref(), Some("runsc"));
+    }
+}
