@@ -201,7 +201,8 @@ fn gone(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
     )?;
     native_goes_on(&server)?;
     server.kill();
-    // The next one begins before the engine does, and removes what is left all the same.
+    drop(fs::remove_file(engine.socket()));
+    // The next one begins before the engine does, without a socket, and removes what is left all the same.
     let server = start(engine)?;
     refused(
         &server.run("gvisor", "python", "print(1)")?,
