@@ -312,7 +312,7 @@ impl Containers {
 
     /// Lets every container go that stands ready, and waits until all are gone.
     pub(crate) async fn close(&self) {
-        lock(&self.pools).clear();
+        self.let_go();
         if let Some(engine) = self.engine.get() {
             engine.emptied().await;
         }
@@ -337,6 +337,7 @@ impl Containers {
     /// What there is, for `list_runtimes`, `get_sandbox_info` and `doctor`.
     pub(crate) async fn runtimes(&self) -> Vec<ContainerRuntime> {
         let mut runtimes = Vec::new();
+        let said = |error: RequestError| format!("{} {}", error.message, error.hint);
         for backend in [Backend::Docker, Backend::Gvisor] {
             let allowed = self.settings.policy.allows(backend);
             let mut runtime = ContainerRuntime {
@@ -345,9 +346,7 @@ impl Containers {
                 allowed: allowed.is_ok(),
                 available: false,
                 engine: None,
-                reason: allowed
-                    .err()
-                    .map(|error| format!("{} {}", error.message, error.hint)),
+                reason: allowed.err().map(said),
                 images: self.settings.images.clone(),
                 images_missing: Vec::new(),
             };
@@ -365,9 +364,7 @@ impl Containers {
                         runtime.engine = Some(facts.version.clone());
                         runtime.images_missing = self.missing(engine).await;
                     }
-                    Err(error) => {
-                        runtime.reason = Some(format!("{} {}", error.message, error.hint));
-                    }
+                    Err(error) => runtime.reason = Some(said(error)),
                 }
             }
             runtimes.push(runtime);
