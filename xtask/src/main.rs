@@ -56,7 +56,8 @@ usage: cargo xtask <chore>
   backends --short                    those of CI
   backends --kill                     runs of each backend under kills of server, containers and engine: 12, or as many as
                                       RINGFENCE_KILLED_RUNS says
-  backends --fault                    an engine that hangs, is gone or full; containers that are not ours
+  backends --fault [PART]             an engine that hangs, is gone or full; containers that are not ours; only stories
+                                      whose name contains PART
   image                               the image of packaging/Dockerfile, built and called, with its options and with none
   bench backends [--runs N]           times of each backend, beside the engine's own
   clients [--binary PATH] [NAME]      client libraries and agent frameworks against the server; only those whose name
@@ -116,7 +117,8 @@ fn run(words: &[&str]) -> Result<(), String> {
         ["backends"] => backends::run(&workspace, "", backends::Extent::Whole),
         ["backends", "--short"] => backends::run(&workspace, "", backends::Extent::Short),
         ["backends", "--kill"] => backends::kill(&workspace),
-        ["backends", "--fault"] => backends::fault(&workspace),
+        ["backends", "--fault"] => backends::fault(&workspace, ""),
+        ["backends", "--fault", part] => backends::fault(&workspace, part),
         ["backends", name] => backends::run(&workspace, name, backends::Extent::Whole),
         ["bench", options @ ..] => bench::all(&workspace, &bench::Options::parse(options)?),
         ["hosts"] => hosts::run(&workspace, &workspace.binary(), ""),

@@ -2,6 +2,7 @@
 
 use crate::{
     engine::{ContainerEngine, DIRECTORY_LABEL, EngineFacts, Runner, STATE_LABEL},
+    error::EngineError,
     run_directory::{CODE, Ids, OUTPUT, RESOLVER, RunDirectory, WORKSPACE},
 };
 use bollard::models::{
@@ -19,6 +20,8 @@ const OWN_PROCESSES: i64 = 4;
 /// gVisor lets processes of one user open each other's descriptors, so that a program could speak in the agent's place.
 /// There the agent is gVisor's root with these, and the program another user without any.
 const AGENT_CAPABILITIES: [&str; 5] = ["KILL", "SETGID", "SETPCAP", "SETUID", "SYS_RESOURCE"];
+/// Of all containers with one uid of the host together.
+const PROCESSES_OF_ONE_USER: i64 = 16_384;
 /// Pages of /dev/shm.
 const SHARED_MEMORY_BYTES: i64 = 64 << 20;
 
@@ -32,6 +35,20 @@ pub struct ContainerSpec {
     pub program: Program,
     /// What it may use, until a claim says otherwise.
     pub limits: Limits,
+}
+
+impl ContainerEngine {
+    /// Whether the engine has taken gVisor for it: one that does not know the word leaves it out.
+    pub(crate) async fn check_gvisor(&self, container: &str) -> Result<(), EngineError> {
+        let inspect = self.docker.inspect_container(container, None);
+        let made = self.ask("inspect a container", inspect).await?;
+        let used = made.host_config.and_then(|host| host.runtime).unwrap_or_default();
+        let runtime = self.settings.gvisor.clone();
+        match used == runtime {
+            true => Ok(()),
+            false => Err(EngineError::OtherRuntime { runtime, used }),
+        }
+    }
 }
 
 /// Everything that the engine is told.
@@ -114,7 +131,8 @@ fn walls(
         // An ordinary user's own id, where the engine is that user's, so that files are theirs.
         userns_mode: (facts.is_rootless && facts.is_podman()).then(|| "keep-id".to_owned()),
         runtime: match spec.runner {
-            Runner::Kernel => None,
+            // Where gVisor is the engine's default, it is still not what was asked for.
+            Runner::Kernel => (facts.default_runtime == engine.settings.gvisor).then(|| "runc".to_owned()),
             Runner::Gvisor => Some(engine.settings.gvisor.clone()),
         },
         log_config: Some(HostConfigLogConfig {
@@ -131,6 +149,8 @@ fn walls(
             ulimit("memlock", 8 << 20),
             ulimit("msgqueue", 819_200),
             ulimit("nofile", 1024),
+            // Podman's own default is more than a host with limits lets it set.
+            ulimit("nproc", PROCESSES_OF_ONE_USER),
             ulimit("stack", 8 << 20),
         ]),
         shm_size: Some(SHARED_MEMORY_BYTES),
@@ -185,5 +205,61 @@ pub(crate) fn limits(now: &Limits) -> bollard::models::ContainerUpdateBody {
         nano_cpus: Some(i64::from(now.cpu_millicores) * 1_000_000),
         pids_limit: Some(i64::from(now.processes) + OWN_PROCESSES),
         ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ContainerSettings, User};
+
+    /// What the engine is told of the runtime where its default is this one.
+    fn runtime(runner: Runner, default_runtime: &str) -> Option<String> {
+        let state_dir = std::env::temp_dir().join(format!("ringfence-walls-{}", uuid::Uuid::now_v7()));
+        let settings = ContainerSettings {
+            socket: "/dev/null".into(),
+            gvisor: "runsc".to_owned(),
+            pull: false,
+            require_digest: false,
+            state_dir: state_dir.clone(),
+            user: User::Fixed { uid: 1, gid: 1 },
+        };
+        let engine = ContainerEngine::new(settings).unwrap();
+        let spec = ContainerSpec {
+            runner,
+            image: "sha256:1".to_owned(),
+            program: Program::Claimed,
+            limits: Limits {
+                memory_bytes: 512 << 20,
+                cpu_millicores: 1000,
+                timeout_ms: 1000,
+                processes: 16,
+                output_bytes: 1 << 20,
+                disk_bytes: 64 << 20,
+            },
+        };
+        let own = std::fs::metadata("/proc/self").unwrap();
+        use std::os::unix::fs::MetadataExt;
+        let ids = Ids {
+            uid: own.uid(),
+            gid: own.gid(),
+        };
+        let directory = RunDirectory::create(&state_dir.join("runs"), "one", ids, "").unwrap();
+        let mut facts = EngineFacts::default();
+        facts.default_runtime = default_runtime.to_owned();
+        let walls = walls(&engine, &facts, &spec, &directory);
+        drop(directory);
+        std::fs::remove_dir_all(state_dir).unwrap();
+        assert_eq!(walls.network_mode.as_deref(), Some("none"));
+        assert_eq!(walls.readonly_rootfs, Some(true));
+        walls.runtime
+    }
+
+    #[test]
+    fn the_engines_default_runtime_decides_no_backend() {
+        assert_eq!(runtime(Runner::Kernel, "runc"), None);
+        assert_eq!(runtime(Runner::Kernel, "runsc").as_deref(), Some("runc"));
+        assert_eq!(runtime(Runner::Gvisor, "runc").as_deref(), Some("runsc"));
+        assert_eq!(runtime(Runner::Gvisor, "runsc").as_deref(), Some("runsc"));
     }
 }

@@ -227,6 +227,10 @@ impl ContainerEngine {
             Runner::Gvisor if !facts.runtimes.contains_key(name) => Err(EngineError::NoRuntime {
                 runtime: name.clone(),
             }),
+            Runner::Gvisor if facts.is_podman => Err(EngineError::OtherRuntime {
+                runtime: name.clone(),
+                used: facts.default_runtime.clone(),
+            }),
             _ => Ok(facts),
         }
     }

@@ -19,6 +19,8 @@ pub enum EngineError {
     Unreachable { socket: String, why: String },
     /// It does not know the runtime.
     NoRuntime { runtime: String },
+    /// It knows the runtime, and makes containers with another.
+    OtherRuntime { runtime: String, used: String },
     /// It does not have the image, and cannot get it.
     NoImage { image: String, why: String },
     /// The operator wants images by digest, and this one is not.
@@ -78,6 +80,9 @@ impl EngineError {
             Self::NoRuntime { runtime } => format!(
                 "Install it, and name it in the engine's daemon.json: {{\"runtimes\": {{\"{runtime}\": {{\"path\": \"/usr/bin/{runtime}\"}}}}}}."
             ),
+            Self::OtherRuntime { .. } => {
+                "Podman's socket takes no runtime for one container: gVisor needs Docker's engine.".to_owned()
+            }
             Self::NoImage { image, .. } => {
                 format!("`docker pull {image}`, or name another image in `containers.images`.")
             }
@@ -107,6 +112,12 @@ impl fmt::Display for EngineError {
                 write!(to, "the container engine at {socket} does not answer: {why}")
             }
             Self::NoRuntime { runtime } => write!(to, "the container engine has no runtime `{runtime}`"),
+            Self::OtherRuntime { runtime, used } => {
+                write!(
+                    to,
+                    "the container engine uses the runtime `{used}` where `{runtime}` is asked for"
+                )
+            }
             Self::NoImage { image, why } => write!(to, "the container engine has no image {image}: {why}"),
             Self::NotPinned { image } => write!(to, "the image {image} is not pinned by a digest"),
             Self::Refused { step, why } => write!(to, "the container engine could not {step}: {why}"),

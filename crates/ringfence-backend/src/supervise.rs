@@ -7,7 +7,7 @@ mod claimed;
 use crate::{
     container::{self, ContainerSpec},
     egress::{self, Arrival, Arrivals},
-    engine::{ContainerEngine, EngineFacts},
+    engine::{ContainerEngine, EngineFacts, Runner},
     error::EngineError,
     frame::{self, Decoder, Frame, Kind, ListenerKind, Used},
     run_directory::RunDirectory,
@@ -183,6 +183,9 @@ impl Supervisor {
                 engine.docker.create_container(Some(named), body),
             )
             .await?;
+        if self.spec.runner == Runner::Gvisor {
+            engine.check_gvisor(&self.name).await?;
+        }
         let options = AttachContainerOptionsBuilder::new()
             .stdin(true)
             .stdout(true)

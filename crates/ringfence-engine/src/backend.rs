@@ -150,17 +150,17 @@ impl Native {
             .place(plan, template)
             .map_err(|error| fault("start a sandbox", &error));
         if let Some(dead) = helper.replace(next) {
-            self.bury(dead);
+            self.bury(Some(dead));
         }
         placed
     }
 
-    /// Its supervisors have been killed with it, and their sandboxes with them; the kernel takes a while, and then
-    /// there are their cgroups and directories.
-    fn bury(&self, dead: Helper) {
+    /// Supervisors have been killed with their helper, or with an earlier server, and their sandboxes with them; the
+    /// kernel takes a while, and then there are their cgroups and directories.
+    pub(crate) fn bury(&self, dead: Option<Helper>) {
         let (cgroups, state_dir) = (self.host.cgroups.clone(), self.state_dir.clone());
         std::thread::spawn(move || {
-            if let Err(error) = dead.stop() {
+            if let Some(Err(error)) = dead.map(Helper::stop) {
                 tracing::warn!(%error, "waiting for a helper that has ended");
             }
             for turn in 0..SWEEPS {
@@ -170,7 +170,7 @@ impl Native {
                     return;
                 }
             }
-            tracing::warn!("a helper has ended, and cgroups of its sandboxes still hold processes");
+            tracing::warn!("what killed sandboxes have left is still held");
         });
     }
 

@@ -19,7 +19,7 @@ use serde::Serialize;
 use std::{
     collections::{BTreeMap, HashSet},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -75,7 +75,10 @@ struct ContainerPool {
 }
 
 pub(crate) struct Containers {
-    engine: Result<Arc<ContainerEngine>, String>,
+    /// Made when its socket is there.
+    engine: OnceLock<Arc<ContainerEngine>>,
+    /// None: no request may ask for a container.
+    wanted: Option<ContainerSettings>,
     pub(crate) settings: BackendSettings,
     warm: WarmSettings,
     pools: Mutex<Vec<ContainerPool>>,
@@ -103,21 +106,17 @@ impl Containers {
             .allowed
             .iter()
             .any(|backend| *backend != Backend::Native);
-        let engine = match is_wanted {
-            true => ContainerEngine::new(ContainerSettings {
-                socket: settings.socket.clone(),
-                gvisor: settings.gvisor.clone(),
-                pull: settings.pull,
-                require_digest: settings.require_digest,
-                state_dir: state_dir.to_owned(),
-                user,
-            })
-            .map(Arc::new)
-            .map_err(|error| error.to_string()),
-            false => Err("no container backend is allowed here".to_owned()),
-        };
+        let wanted = is_wanted.then(|| ContainerSettings {
+            socket: settings.socket.clone(),
+            gvisor: settings.gvisor.clone(),
+            pull: settings.pull,
+            require_digest: settings.require_digest,
+            state_dir: state_dir.to_owned(),
+            user,
+        });
         Self {
-            engine,
+            engine: OnceLock::new(),
+            wanted,
             settings: settings.clone(),
             warm: warm.clone(),
             pools: Mutex::default(),
@@ -126,13 +125,23 @@ impl Containers {
     }
 
     fn engine(&self) -> Result<&Arc<ContainerEngine>, RequestError> {
-        self.engine.as_ref().map_err(|why| {
+        if let Some(engine) = self.engine.get() {
+            return Ok(engine);
+        }
+        let made = match &self.wanted {
+            Some(wanted) => ContainerEngine::new(wanted.clone()).map_err(|error| error.to_string()),
+            None => Err("no container backend is allowed here".to_owned()),
+        };
+        let made = made.map_err(|why| {
             RequestError::new(
                 ErrorCode::RuntimeUnavailable,
                 format!("containers cannot be used: {why}."),
                 "Correct `containers.socket`, and see that the state directory can be written.",
             )
-        })
+        })?;
+        let engine = self.engine.get_or_init(|| Arc::new(made));
+        engine.clean();
+        Ok(engine)
     }
 
     /// What a request needs: the engine is there, and has the image.
@@ -257,9 +266,9 @@ impl Containers {
     }
 
     pub(crate) fn isolation(&self, side: &ContainerSide, limits: &Limits) -> Isolation {
-        match &self.engine {
-            Ok(engine) => engine.isolation(&side.facts, side.runner, limits),
-            Err(_) => Isolation::new(side.runner.tier(), Default::default()),
+        match self.engine.get() {
+            Some(engine) => engine.isolation(&side.facts, side.runner, limits),
+            None => Isolation::new(side.runner.tier(), Default::default()),
         }
     }
 
@@ -298,15 +307,13 @@ impl Containers {
 
     /// Looks for what an earlier server has left, if there may be any, in the background.
     pub(crate) fn begin(&self) {
-        if let Ok(engine) = &self.engine {
-            engine.clean();
-        }
+        drop(self.engine());
     }
 
     /// Lets every container go that stands ready, and waits until all are gone.
     pub(crate) async fn close(&self) {
-        lock(&self.pools).clear();
-        if let Ok(engine) = &self.engine {
+        self.let_go();
+        if let Some(engine) = self.engine.get() {
             engine.emptied().await;
         }
     }
@@ -330,6 +337,7 @@ impl Containers {
     /// What there is, for `list_runtimes`, `get_sandbox_info` and `doctor`.
     pub(crate) async fn runtimes(&self) -> Vec<ContainerRuntime> {
         let mut runtimes = Vec::new();
+        let said = |error: RequestError| format!("{} {}", error.message, error.hint);
         for backend in [Backend::Docker, Backend::Gvisor] {
             let allowed = self.settings.policy.allows(backend);
             let mut runtime = ContainerRuntime {
@@ -338,23 +346,25 @@ impl Containers {
                 allowed: allowed.is_ok(),
                 available: false,
                 engine: None,
-                reason: allowed
-                    .err()
-                    .map(|error| format!("{} {}", error.message, error.hint)),
+                reason: allowed.err().map(said),
                 images: self.settings.images.clone(),
                 images_missing: Vec::new(),
             };
-            if let (Ok(engine), true) = (&self.engine, runtime.allowed) {
-                match engine.ready(runner(backend)).await {
-                    Ok(facts) => {
+            if runtime.allowed {
+                let ready = async {
+                    let engine = self.engine()?;
+                    let facts = engine.ready(runner(backend)).await;
+                    facts
+                        .map(|facts| (engine, facts))
+                        .map_err(|error| error.refusal())
+                };
+                match ready.await {
+                    Ok((engine, facts)) => {
                         runtime.available = true;
                         runtime.engine = Some(facts.version.clone());
                         runtime.images_missing = self.missing(engine).await;
                     }
-                    Err(error) => {
-                        let error = error.refusal();
-                        runtime.reason = Some(format!("{} {}", error.message, error.hint));
-                    }
+                    Err(error) => runtime.reason = Some(said(error)),
                 }
             }
             runtimes.push(runtime);

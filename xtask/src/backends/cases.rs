@@ -1,6 +1,6 @@
 //! The cases. Each runs on every backend; where one cannot, its row says why.
 
-use super::server::Server;
+use super::{server::Server, web::SECRET};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -153,6 +153,24 @@ pub const CASES: &[Case] = cases! {
         let r = s.run_with(b, "python", code, json!({"resource_limits": {"max_disk_mb": 32}, "timeout_seconds": 30}))?;
         expect!(r["success"] == false && r["exit"]["kind"] != "timeout", &json!([r["exit"], r["error"]]))
     };
+    whole "a disk past its limit, deeper than a path may be long" => |s, b| {
+        let code = "import os, time\nos.chdir('/workspace')\nfor i in range(60):\n    os.mkdir('d' * 200); os.chdir('d' * 200)\nfor i in range(40):\n    with open(str(i), 'wb') as f: f.write(b'x' * (4 << 20))\ntime.sleep(20)";
+        let r = s.run_with(b, "python", code, json!({"resource_limits": {"max_disk_mb": 32}, "timeout_seconds": 30}))?;
+        expect!(r["success"] == false && r["exit"]["kind"] != "timeout", &json!([r["exit"], r["error"]]))
+    };
+    whole "a disk past its limit, in /tmp" => |s, b| {
+        let code = "for i in range(10):\n    with open(f'/tmp/{i}', 'wb') as f: f.write(b'x' * (10 << 20))";
+        let r = s.run_with(b, "python", code, json!({"resource_limits": {"max_disk_mb": 16}, "timeout_seconds": 30}))?;
+        expect!(r["success"] == false && r["exit"]["kind"] != "timeout", &json!([r["exit"], r["error"]]))
+    };
+    whole "a tree of many levels ends nothing but its run" => |s, b| {
+        // Landlock looks at each directory above; natively many levels take their square.
+        let levels = if b == "docker" { 20_000 } else { 2_000 };
+        let code = format!("import os\nos.chdir('/workspace')\nfor i in range({levels}):\n    os.mkdir('d'); os.chdir('d')");
+        let r = s.run_with(b, "python", &code, json!({"timeout_seconds": 20}))?;
+        let next = s.run(b, "python", "print('next')")?;
+        expect!(r["exit"].is_object() && next["stdout"] == "next\n", &json!([r["exit"], next["stdout"]]))
+    };
     whole "processors are shared out" not in "gvisor": "runsc runs with --ignore-cgroups here" => |s, b| {
         // Two processes that spin for two seconds want four of the processors, and get one.
         let code = "import time, os\nt = time.time()\npid = os.fork()\nwhile time.time() - t < 2: pass\nif pid: os.waitpid(pid, 0)";
@@ -238,6 +256,17 @@ pub const CASES: &[Case] = cases! {
         let code = format!("import socket\ns = socket.socket(); s.settimeout(3)\ntry:\n    s.connect(('127.0.0.1', {port}))\n    s.sendall(b'GET / HTTP/1.0\\r\\n\\r\\n')\n    print(s.recv(100))\nexcept OSError: print('shut')");
         let r = s.run(b, "python", &code)?;
         expect!(!text(&r, "stdout").contains("hello"), &r)
+    };
+    short "egress: TLS is read for a path, and a secret stays outside" => |s, b| {
+        let tls = s.tls.as_ref().ok_or("no host speaks TLS")?;
+        let p = tls.port;
+        let code = format!("import os, urllib.request, urllib.error\ndef get(url, **heads):\n    try:\n        with urllib.request.urlopen(urllib.request.Request(url, headers=heads), timeout=20) as r: return r.status, r.read().decode()\n    except urllib.error.HTTPError as e: return e.code, ''\nprint(os.environ['TOKEN'])\nprint(get('https://api.test:{p}/v1', Authorization='Bearer ' + os.environ['TOKEN']))\nprint(get('https://read.test:{p}/seen')[0], get('https://read.test:{p}/other')[0])");
+        let r = s.run_with(b, "python", &code, json!({"secrets": ["TOKEN"], "timeout_seconds": 60}))?;
+        let heard = tls.heard(2);
+        let said = text(&r, "stdout");
+        let is_spoken = heard.len() == 2 && heard[0].contains(&format!("Bearer {SECRET}")) && heard[1].contains("/seen");
+        let is_kept = said.starts_with("ringfence_secret_") && said.ends_with("200 403\n") && !r.to_string().contains(SECRET);
+        expect!(is_spoken && is_kept, &json!([r["stdout"], r["stderr"], r["error"], r["denials"], heard]))
     };
     short "escape: no capability, no new privileges, a filter, no root" => |s, b| {
         let r = s.run(b, "shell", "id -u; grep -E '^(Cap(Inh|Prm|Eff|Bnd|Amb)|NoNewPrivs|Seccomp):' /proc/self/status")?;

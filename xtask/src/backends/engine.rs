@@ -1,5 +1,6 @@
 //! A container engine for tests: its own socket and data, no bridge, no firewall.
 
+use super::web::Tls;
 use crate::{
     command::{capture, command, show},
     workspace::Workspace,
@@ -8,6 +9,7 @@ use std::{
     fs::{self, File},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::Arc,
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -20,6 +22,8 @@ const DAEMON: &str = r#"{"runtimes": {"runsc": {"path": "/usr/bin/runsc", "runti
 pub struct Engine {
     pub directory: PathBuf,
     daemon: Child,
+    /// A host that programs reach by TLS, where one was begun.
+    pub tls: Option<Arc<Tls>>,
 }
 
 impl Engine {
@@ -31,9 +35,17 @@ impl Engine {
         let directory = directory.canonicalize().map_err(failed)?;
         fs::write(directory.join("daemon.json"), DAEMON).map_err(failed)?;
         let daemon = Self::begin(&directory)?;
-        let mut engine = Self { directory, daemon };
+        let mut engine = Self {
+            directory,
+            daemon,
+            tls: None,
+        };
         engine.wait()?;
         engine.make_image()?;
+        // Of a run that was broken off.
+        for container in capture(engine.docker(&["ps", "-aq"]))?.lines() {
+            capture(engine.docker(&["rm", "-f", container]))?;
+        }
         Ok(engine)
     }
 
@@ -89,17 +101,22 @@ impl Engine {
         docker
     }
 
+    /// The image's files, which are kept.
+    pub fn tarball() -> PathBuf {
+        let home = std::env::var("HOME").unwrap_or_else(|_| "/tmp".to_owned());
+        Path::new(&home).join(".cache/ringfence-test/bookworm.tar")
+    }
+
     fn make_image(&self) -> Result<(), String> {
         if capture(self.docker(&["image", "inspect", IMAGE])).is_ok() {
             return Ok(());
         }
-        let home = std::env::var("HOME").unwrap_or_else(|_| "/tmp".to_owned());
-        let cache = Path::new(&home).join(".cache/ringfence-test");
-        let tarball = cache.join("bookworm.tar");
+        let tarball = Self::tarball();
         if !tarball.exists() {
+            let cache = tarball.parent().unwrap_or(Path::new("/"));
             let root = cache.join("bookworm");
             let at = root.display().to_string();
-            fs::create_dir_all(&cache).map_err(|error| format!("{}: {error}", cache.display()))?;
+            fs::create_dir_all(cache).map_err(|error| format!("{}: {error}", cache.display()))?;
             drop(fs::remove_dir_all(&root));
             let packages = "--include=python3,nodejs,ca-certificates";
             show(command(
@@ -159,6 +176,11 @@ impl Engine {
         drop(self.daemon.kill());
         drop(self.daemon.wait());
         drop(fs::remove_file(self.directory.join("pid")));
+        // Its containerd; a number that another process has meanwhile would be taken for it.
+        self.end_all("containerd.toml");
+        drop(fs::remove_file(
+            self.directory.join("exec/containerd/containerd.pid"),
+        ));
     }
 
     pub fn begin_again(&mut self) -> Result<(), String> {
@@ -202,13 +224,13 @@ impl Engine {
         self.stranger(&[&label("state", state), &label("directory", directory)])
     }
 
-    /// What was started for containers, and has outlived their engine.
-    fn end_shims(&self) {
-        let socket = self.directory.join("exec").display().to_string();
+    /// What this engine has started, and has outlived it: processes with this word and its directory in their command.
+    fn end_all(&self, word: &str) {
+        let own = self.directory.join("exec").display().to_string();
         for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
             let line = fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();
-            let is_shim = line.contains("containerd-shim") && line.contains(&socket);
-            if let (true, Some(pid)) = (is_shim, process.file_name().to_str()) {
+            let is_its_own = line.contains(word) && line.contains(&own);
+            if let (true, Some(pid)) = (is_its_own, process.file_name().to_str()) {
                 drop(show(command("kill", ["-s", "KILL", pid])));
             }
         }
@@ -221,6 +243,6 @@ impl Drop for Engine {
         self.go_on();
         drop(self.signal("TERM"));
         drop(self.daemon.wait());
-        self.end_shims();
+        self.end_all("containerd-shim");
     }
 }

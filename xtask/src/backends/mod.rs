@@ -15,7 +15,8 @@ use crate::workspace::Workspace;
 use cases::{CASES, Case, Held};
 use engine::Engine;
 use server::Server;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
+use web::Tls;
 
 /// Of a benchmark that names no other number.
 pub const RUNS: usize = 20;
@@ -33,7 +34,8 @@ pub enum Extent {
 
 /// Runs the cases whose name holds `part`, and prints the matrix.
 pub fn run(workspace: &Workspace, part: &str, extent: Extent) -> Result<(), String> {
-    let engine = Engine::start(workspace)?;
+    let mut engine = Engine::start(workspace)?;
+    engine.tls = Some(Arc::new(Tls::begin(&workspace.root, &engine.directory)?));
     let server = Server::start(&workspace.binary(), &engine, &[])?;
     println!(
         "{:58} {:>10} {:>10} {:>10}",
@@ -99,6 +101,6 @@ pub fn kill(workspace: &Workspace) -> Result<(), String> {
 }
 
 /// An engine that hangs, is gone or full, and containers that are not ours.
-pub fn fault(workspace: &Workspace) -> Result<(), String> {
-    faults::run(workspace, &mut Engine::start(workspace)?)
+pub fn fault(workspace: &Workspace, part: &str) -> Result<(), String> {
+    faults::run(workspace, &mut Engine::start(workspace)?, part)
 }

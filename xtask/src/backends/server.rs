@@ -2,6 +2,7 @@
 
 use super::{
     engine::{Engine, IMAGE},
+    kills::RUNS_VARIABLE,
     web,
 };
 use crate::command::command;
@@ -13,6 +14,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::{
+        Arc,
         atomic::{AtomicU32, Ordering},
         mpsc,
     },
@@ -33,6 +35,8 @@ pub struct Server {
     early: RefCell<HashMap<u64, Value>>,
     /// The port of the web server that programs may reach as [`web::NAME`].
     pub web: Option<u16>,
+    /// The engine's.
+    pub tls: Option<Arc<web::Tls>>,
 }
 
 impl Server {
@@ -53,6 +57,8 @@ impl Server {
     ) -> Result<Self, String> {
         let mut serve = command(binary, ["serve"]);
         let socket = engine.socket().display().to_string();
+        // It is ours; a server takes no variable that it does not know.
+        serve.env_remove(RUNS_VARIABLE);
         serve.env("RINGFENCE_STATE_DIR", &state);
         serve
             .env("RINGFENCE_CONTAINERS_ENABLED", "true")
@@ -66,9 +72,15 @@ impl Server {
         let outside = web::begin().ok();
         if let Some(outside) = &outside {
             let rule = format!("{}:{}", web::NAME, outside.web);
+            let (mut allowed, mut private) = (rule.clone(), rule);
+            if let Some(tls) = &engine.tls {
+                allowed += &tls.allowed();
+                private += &tls.private();
+                serve.envs(tls.variables());
+            }
             serve
-                .env("RINGFENCE_EGRESS_ALLOW", &rule)
-                .env("RINGFENCE_EGRESS_PRIVATE", &rule);
+                .env("RINGFENCE_EGRESS_ALLOW", &allowed)
+                .env("RINGFENCE_EGRESS_PRIVATE", &private);
             serve.env(
                 "RINGFENCE_EGRESS_RESOLVERS",
                 format!("127.0.0.1:{}", outside.names),
@@ -78,6 +90,7 @@ impl Server {
         let log = std::fs::File::create(engine.directory.join("server.log"));
         serve.stderr(log.map_err(|error| error.to_string())?);
         let mut server = Self::of(serve)?;
+        server.tls = engine.tls.clone();
         server.web = outside.as_ref().map(|outside| outside.web);
         Ok(server)
     }
@@ -95,6 +108,7 @@ impl Server {
             child: RefCell::new(child),
             asked: Cell::new(0),
             early: RefCell::default(),
+            tls: None,
             web: None,
         };
         let client = json!({"name": "backends", "version": "1"});

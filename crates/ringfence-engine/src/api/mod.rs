@@ -110,6 +110,9 @@ impl Engine {
         if swept.cgroups + swept.directories > 0 {
             tracing::info!(?swept, "removed what an earlier server left");
         }
+        if swept.held > 0 {
+            native.bury(None);
+        }
         let services = services(settings, native, id, opened);
         services.begin_record()?;
         Ok(Self {

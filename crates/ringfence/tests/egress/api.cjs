@@ -1,7 +1,7 @@
 // A host that asks who calls: HTTP/1.1 and HTTP/2 over TLS on one port. It answers with what it was sent, in several
 // renderings, and tells each request as a line of JSON on standard output.
 const fs = require('node:fs'), http2 = require('node:http2'), zlib = require('node:zlib');
-const [address, directory] = process.argv.slice(2);
+const [address, directory, port] = process.argv.slice(2); // port: 443; 0: a free one, which it tells
 const options = {
   allowHTTP1: true,
   maxSessionMemory: 1000, // of MB: who asks for much at once gets it
@@ -35,4 +35,4 @@ const server = http2.createSecureServer(options, (request, response) => {
     }));
   });
 });
-server.listen(443, address, () => console.log('"ready"'));
+server.listen(Number(port ?? 443), address, () => console.log(port ? server.address().port : '"ready"'));
