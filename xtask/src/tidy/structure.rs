@@ -280,6 +280,9 @@ impl<'ast> Visit<'ast> for Reader {
         syn::visit::visit_item(self, item);
     }
 
+    /// What another language declares has the arguments that it has.
+    fn visit_item_foreign_mod(&mut self, _: &'ast syn::ItemForeignMod) {}
+
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let words: Vec<String> = path
             .segments
@@ -372,7 +375,8 @@ mod tests {
             ),
             file(
                 "crates/ringfence-types/src/b.rs",
-                "pub(crate) enum X {} fn g(a: u8, b: u8, c: u8, d: u8, e: u8, f: u8) {} struct Y;",
+                "pub(crate) enum X {} fn g(a: u8, b: u8, c: u8, d: u8, e: u8, f: u8) {} struct Y; \
+                 unsafe extern \"C\" { fn h(a: u8, b: u8, c: u8, d: u8, e: u8, f: u8); }",
             ),
         ]);
         assert_eq!(rules(&found), [TWICE, ARGUMENTS, ARGUMENTS]);

@@ -64,7 +64,7 @@ pub(crate) struct Cli {
 enum Command {
     /// Run a script in a sandbox: its output streams, its exit code is ours
     Run(Box<run::RunArguments>),
-    /// Look at code, JSON or tables without running anything (exit code 1 if rejected, 2 for a wrong command line)
+    /// Check code, JSON or tables without running anything (exit code 1 if rejected, 2 for a wrong command line)
     Validate(Box<validate::ValidateArguments>),
     /// Serve the tools to an MCP client
     Serve(serve::ServeArguments),
@@ -96,7 +96,7 @@ enum Command {
     Inspect(live::InspectArguments),
     /// Show or narrow what a namespace may use
     Limits(live::LimitsArguments),
-    /// Ask whether programs of a running server may reach a host, and wait for the answer (exit code 1 if denied)
+    /// Ask whether programs of a running server may reach a host; wait for the answer (exit code 1 if denied)
     Egress(egress::EgressArguments),
     /// Run commands and use files of this host as an agent would, by rules; say what the rules are
     #[command(subcommand)]
