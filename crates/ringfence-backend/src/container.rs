@@ -114,7 +114,7 @@ fn walls(
         privileged: Some(false),
         security_opt: Some(vec![
             "no-new-privileges=true".to_owned(),
-            match facts.is_podman() {
+            match facts.is_podman {
                 true => format!("seccomp={}", engine.seccomp.display()),
                 false => format!("seccomp={}", seccomp::profile_of_containers()),
             },
@@ -129,7 +129,7 @@ fn walls(
         ipc_mode: Some("private".to_owned()),
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
         // An ordinary user's own id, where the engine is that user's, so that files are theirs.
-        userns_mode: (facts.is_rootless && facts.is_podman()).then(|| "keep-id".to_owned()),
+        userns_mode: (facts.is_rootless && facts.is_podman).then(|| "keep-id".to_owned()),
         runtime: match spec.runner {
             // Where gVisor is the engine's default, it is still not what was asked for.
             Runner::Kernel => (facts.default_runtime == engine.settings.gvisor).then(|| "runc".to_owned()),
@@ -213,8 +213,8 @@ mod tests {
     use super::*;
     use crate::{ContainerSettings, User};
 
-    /// What the engine is told of the runtime where its default is this one.
-    fn runtime(runner: Runner, default_runtime: &str) -> Option<String> {
+    /// What an engine of this kind is told.
+    fn told(runner: Runner, facts: &EngineFacts) -> HostConfig {
         let state_dir = std::env::temp_dir().join(format!("ringfence-walls-{}", uuid::Uuid::now_v7()));
         let settings = ContainerSettings {
             socket: "/dev/null".into(),
@@ -245,21 +245,50 @@ mod tests {
             gid: own.gid(),
         };
         let directory = RunDirectory::create(&state_dir.join("runs"), "one", ids, "").unwrap();
-        let mut facts = EngineFacts::default();
-        facts.default_runtime = default_runtime.to_owned();
-        let walls = walls(&engine, &facts, &spec, &directory);
+        let walls = walls(&engine, facts, &spec, &directory);
         drop(directory);
         std::fs::remove_dir_all(state_dir).unwrap();
         assert_eq!(walls.network_mode.as_deref(), Some("none"));
         assert_eq!(walls.readonly_rootfs, Some(true));
-        walls.runtime
+        walls
     }
 
     #[test]
     fn the_engines_default_runtime_decides_no_backend() {
+        let runtime = |runner, default_runtime: &str| {
+            let default_runtime = default_runtime.to_owned();
+            told(
+                runner,
+                &EngineFacts {
+                    default_runtime,
+                    ..EngineFacts::default()
+                },
+            )
+            .runtime
+        };
         assert_eq!(runtime(Runner::Kernel, "runc"), None);
         assert_eq!(runtime(Runner::Kernel, "runsc").as_deref(), Some("runc"));
         assert_eq!(runtime(Runner::Gvisor, "runc").as_deref(), Some("runsc"));
         assert_eq!(runtime(Runner::Gvisor, "runsc").as_deref(), Some("runsc"));
+    }
+    #[test]
+    fn an_engine_that_ignores_limits_is_given_none() {
+        let mut facts = EngineFacts {
+            is_podman: true,
+            is_rootless: true,
+            ..EngineFacts::default()
+        };
+        let limited = told(Runner::Kernel, &facts);
+        assert_eq!(
+            (limited.memory, limited.pids_limit),
+            (Some(512 << 20), Some(16 + OWN_PROCESSES))
+        );
+        assert_eq!(limited.userns_mode.as_deref(), Some("keep-id"));
+        facts.ignores_limits = true;
+        let ignored = told(Runner::Kernel, &facts);
+        assert_eq!(
+            (ignored.memory, ignored.nano_cpus, ignored.pids_limit),
+            (None, None, None)
+        );
     }
 }

@@ -6,13 +6,14 @@ use crate::{
 };
 use bollard::{
     API_DEFAULT_VERSION, Docker,
+    models::SystemInfoCgroupVersionEnum as CgroupVersion,
     query_parameters::{ListContainersOptionsBuilder, RemoveContainerOptionsBuilder},
 };
 use ringfence_jail::seccomp::profile_of_containers;
 use std::{
     collections::HashMap,
     fs, io,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
@@ -84,7 +85,9 @@ pub struct EngineFacts {
     /// Whether its containers are in a user namespace: it remaps them, or is an ordinary user's.
     pub remaps_users: bool,
     pub is_rootless: bool,
-    is_podman: bool,
+    pub(crate) is_podman: bool,
+    /// Podman of an ordinary user takes limits and sets none where cgroups are of version 1.
+    pub(crate) ignores_limits: bool,
     pub has_seccomp: bool,
     pub limits_memory: bool,
     pub limits_processes: bool,
@@ -92,11 +95,6 @@ pub struct EngineFacts {
 }
 
 impl EngineFacts {
-    /// Whether it is Podman that answers.
-    pub fn is_podman(&self) -> bool {
-        self.is_podman
-    }
-
     /// Whether cgroups hold a container of this runner: gVisor may be told to leave them alone.
     pub fn has_cgroups(&self, runner: Runner, settings: &ContainerSettings) -> bool {
         let name = match runner {
@@ -104,11 +102,10 @@ impl EngineFacts {
             Runner::Gvisor => &settings.gvisor,
         };
         let arguments = self.runtimes.get(name);
-        !arguments.is_some_and(|all| all.iter().any(|one| one.starts_with("--ignore-cgroups")))
+        let left_alone = |all: &Vec<String>| all.iter().any(|one| one.starts_with("--ignore-cgroups"));
+        !self.ignores_limits && !arguments.is_some_and(left_alone)
     }
-}
 
-impl EngineFacts {
     /// Whether a cgroup counts the memory of such a container; else the agent samples it.
     pub fn counts_memory(&self, runner: Runner, settings: &ContainerSettings) -> bool {
         self.limits_memory && self.has_cgroups(runner, settings)
@@ -203,15 +200,19 @@ impl ContainerEngine {
         let options = info.security_options.unwrap_or_default();
         let has = |name: &str| options.iter().any(|option| option.contains(name));
         let runtimes = info.runtimes.unwrap_or_default().into_iter();
+        // Older Podman does not say it; its socket is its user's.
+        let is_others = || fs::metadata(&self.settings.socket).is_ok_and(|socket| socket.uid() != 0);
+        let is_rootless = has("name=rootless") || is_podman && is_others();
         Ok(EngineFacts {
             version: info.server_version.unwrap_or_default(),
             runtimes: runtimes
                 .map(|(name, runtime)| (name, runtime.runtime_args.unwrap_or_default()))
                 .collect(),
             default_runtime: info.default_runtime.unwrap_or_default(),
-            remaps_users: has("name=userns") || has("name=rootless"),
-            is_rootless: has("name=rootless"),
+            remaps_users: has("name=userns") || is_rootless,
+            is_rootless,
             is_podman,
+            ignores_limits: is_rootless && info.cgroup_version == Some(CgroupVersion::_1),
             has_seccomp: has("name=seccomp"),
             limits_memory: info.memory_limit.unwrap_or(false),
             limits_processes: info.pids_limit.unwrap_or(false),
