@@ -9,7 +9,7 @@ use crate::{
     undo::Undo,
     words::escaped,
 };
-use ringfence_types::{ErrorCode, RequestError};
+use ringfence_types::{ErrorCode, RequestError, unified_diff};
 use rustix::{
     fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid},
     io::Errno,
@@ -21,12 +21,15 @@ use std::{
     os::fd::{AsFd, AsRawFd, OwnedFd},
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
 };
 
 /// Bytes of one file that is read or written.
 pub(crate) const FILE_BYTES_MAX: u64 = 1 << 20;
 const ENTRIES_MAX: usize = 2000;
 const DIFF_BYTES_MAX: usize = 16 << 10;
+/// Beyond it the difference is everything old and everything new.
+const DIFF_TIME: Duration = Duration::from_millis(500);
 
 /// A file that was read.
 #[derive(Debug)]
@@ -425,20 +428,11 @@ fn diff(before: &[u8], after: &[u8], path: &Path) -> String {
         return counted(before, after);
     };
     let name = path.display().to_string();
-    let text = similar::TextDiff::from_lines(old, new);
-    let mut diff = text
-        .unified_diff()
-        .context_radius(3)
-        .header(&name, &name)
-        .to_string();
-    if diff.len() > DIFF_BYTES_MAX {
-        let end = (0..=DIFF_BYTES_MAX)
-            .rev()
-            .find(|at| diff.is_char_boundary(*at))
-            .unwrap_or(0);
-        let left = diff.len() - end;
-        diff.truncate(end);
-        diff.push_str(&format!("\n[{left} bytes of the change are not shown]\n"));
-    }
-    diff
+    unified_diff(
+        [&name, &name],
+        [old, new],
+        Instant::now() + DIFF_TIME,
+        DIFF_BYTES_MAX,
+    )
+    .0
 }

@@ -5,6 +5,7 @@
 mod address;
 mod backend;
 mod check;
+mod difference;
 mod domains;
 mod error;
 mod isolation;
@@ -24,6 +25,7 @@ pub use check::{
     Analysis, Complexity, CsvError, CsvReport, ERRORS_MAX, IMPORTS_MAX, ISSUES_MAX, Issue, JsonError,
     JsonReport, ModuleName, Profile, Rules, Severity, Summary, UnknownWord, Validate, Validation, Verdict,
 };
+pub use difference::unified_diff;
 pub use domains::{AllowedDomains, DOMAINS_MAX};
 pub use error::{ErrorCode, RequestError};
 pub use isolation::{Isolation, LayerState, Tier};

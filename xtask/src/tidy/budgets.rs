@@ -100,7 +100,7 @@ pub const BUDGETS: [Budget; 12] = [
         "search",
     ] },
     Budget { name: "ringfence-types", lines: 2_600, floors: &[
-        "address backend check isolation language limits nearest words",
+        "address backend check difference isolation language limits nearest words",
         "error result workspace",
         "domains packages",
         "session",

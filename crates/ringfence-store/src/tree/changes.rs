@@ -3,10 +3,10 @@
 use super::{
     Bounds, EntryKind, Node, TreeError, beneath,
     risks::{self, Facts, Risk},
-    text,
     walk::walk,
 };
 use crate::digest::{self, to_hex};
+use ringfence_types::unified_diff;
 use sha2::{Digest, Sha256};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,6 +20,11 @@ use std::{
 const TEXT_TIME: Duration = Duration::from_secs(3);
 /// Enough to tell a program by its first bytes.
 const HEAD_BYTES: usize = 64;
+/// Instead of a difference.
+const BINARY: &str = "binary content differs\n";
+const TOO_LARGE: &str = "content differs; it is too long to be shown\n";
+/// When others have taken all the room.
+const NOT_SHOWN: &str = "content differs; there is too much in all to be shown\n";
 
 /// One of two trees: a live one, or a description of one with a way to its contents.
 pub struct Side<'a> {
@@ -281,9 +286,16 @@ fn diff(path: &Path, old: &Content, new: &Content, deadline: Instant, left: &mut
         (Err(why), _) | (_, Err(why)) => return (why.to_owned(), false),
     };
     if *left == 0 {
-        return (text::NOT_SHOWN.to_owned(), true);
+        return (NOT_SHOWN.to_owned(), true);
     }
-    let (diff, cut) = text::unified(path, sides.0, sides.1, deadline, *left);
+    let name = |side: &str, text: Option<&str>| match text {
+        // As Rust prints it, so that a name with a line break does not look like two.
+        Some(_) => format!("{side}/{}", path.to_string_lossy().escape_debug()),
+        None => "/dev/null".to_owned(),
+    };
+    let names = [name("a", sides.0), name("b", sides.1)];
+    let [old, new] = [sides.0, sides.1].map(Option::unwrap_or_default);
+    let (diff, cut) = unified_diff(names.each_ref().map(String::as_str), [old, new], deadline, *left);
     *left = left.saturating_sub(diff.len());
     (diff, cut)
 }
@@ -315,9 +327,9 @@ impl Content {
     fn text(&self) -> Result<Option<&str>, &'static str> {
         match self.state {
             State::Unread => Ok(None),
-            State::Cut => Err(text::TOO_LARGE),
-            State::Whole if self.bytes.contains(&0) => Err(text::BINARY),
-            State::Whole => str::from_utf8(&self.bytes).map(Some).map_err(|_| text::BINARY),
+            State::Cut => Err(TOO_LARGE),
+            State::Whole if self.bytes.contains(&0) => Err(BINARY),
+            State::Whole => str::from_utf8(&self.bytes).map(Some).map_err(|_| BINARY),
         }
     }
 }
@@ -361,6 +373,23 @@ mod tests {
     }
 
     #[test]
+    fn a_name_cannot_forge_a_header() {
+        let content = |text: &str| Content {
+            bytes: text.into(),
+            state: State::Whole,
+            sha256: None,
+        };
+        let deadline = Instant::now() + TEXT_TIME;
+        let path = Path::new("d/f\n.txt");
+        let shown = |old: Content| diff(path, &old, &content("a\n"), deadline, &mut 1000).0;
+        assert_eq!(
+            shown(content("b\n")),
+            "--- a/d/f\\n.txt\n+++ b/d/f\\n.txt\n@@ -1 +1 @@\n-b\n+a\n"
+        );
+        assert!(shown(Content::default()).starts_with("--- /dev/null\n+++ b/"));
+    }
+
+    #[test]
     fn trees_differ_by_content_mode_target_and_kind_but_not_by_time() {
         let (old, new) = (Scratch::new(), Scratch::new());
         for place in [&old, &new] {
@@ -396,14 +425,14 @@ mod tests {
             ]
         );
         let diff = |index: usize| changes[index].diff.as_deref();
-        assert_eq!(diff(0), Some(text::BINARY));
+        assert_eq!(diff(0), Some(BINARY));
         assert_eq!(
             diff(1),
             Some("--- a/content\n+++ b/content\n@@ -1 +1 @@\n-one\n+two\n")
         );
         assert!(diff(2).unwrap().contains("-bye"));
         assert_eq!((diff(4), diff(6)), (None, None));
-        assert_eq!(diff(5), Some(text::TOO_LARGE));
+        assert_eq!(diff(5), Some(TOO_LARGE));
         assert_eq!(changes[4].risks[0].rule, "link.outside");
         assert_eq!(changes[6].risks[0].rule, "executable");
     }
@@ -458,7 +487,7 @@ mod tests {
         let live = Side::live(place.root(), WALK).unwrap();
         let changes = compare(&described, &live, BOUNDS).unwrap().list;
         assert_eq!(said(&changes), ["Changed changed", "Deleted gone"]);
-        let is_told = |change: &Change| change.diff.as_deref() == Some(text::TOO_LARGE);
+        let is_told = |change: &Change| change.diff.as_deref() == Some(TOO_LARGE);
         assert!(changes.iter().all(is_told), "{changes:?}");
     }
 
@@ -483,7 +512,7 @@ mod tests {
             .map(String::len)
             .sum();
         assert!(shown < 5000, "{shown}");
-        assert!(changes.list[39].diff.as_deref() == Some(text::NOT_SHOWN));
+        assert!(changes.list[39].diff.as_deref() == Some(NOT_SHOWN));
         let few = CompareBounds {
             read_bytes: 1000,
             ..BOUNDS
@@ -529,7 +558,7 @@ mod tests {
         }
         let changes = between(&old, &new);
         assert!(!find(&changes, ".envrc").1);
-        assert_eq!(find(&changes, "Makefile"), (text::NOT_SHOWN.to_owned(), true));
+        assert_eq!(find(&changes, "Makefile"), (NOT_SHOWN.to_owned(), true));
     }
 
     #[test]

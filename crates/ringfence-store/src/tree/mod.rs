@@ -17,7 +17,6 @@ pub mod overlay;
 mod owner;
 mod risks;
 mod staging;
-mod text;
 mod walk;
 
 pub use archive::{PackLimits, Packed, pack};

@@ -2,7 +2,8 @@
 
 use super::{Style, StyledText};
 use crate::terminal::neutral;
-use similar::TextDiff;
+use ringfence_types::unified_diff;
+use std::time::{Duration, Instant};
 
 const LINES_MAX: usize = 400;
 const LINE_CHARS_MAX: usize = 500;
@@ -11,8 +12,8 @@ const LINE_CHARS_MAX: usize = 500;
 pub(crate) fn difference(name: &str, old: &str, new: &str) -> StyledText {
     let name = neutral::line(name);
     let fixed = format!("{name} (fixed)");
-    let diff = TextDiff::from_lines(old, new);
-    let text = diff.unified_diff().header(&name, &fixed).to_string();
+    let deadline = Instant::now() + Duration::from_secs(3);
+    let (text, _) = unified_diff([&name, &fixed], [old, new], deadline, LINES_MAX * LINE_CHARS_MAX);
     let mut painting = StyledText::default();
     for line in text.split_terminator('\n').take(LINES_MAX) {
         let style = match line.as_bytes().first() {
