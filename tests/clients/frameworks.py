@@ -15,11 +15,15 @@ import sys
 import tempfile
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 CLIENT, SERVER = sys.argv[1], sys.argv[3:]
-CALLS = json.loads(Path(__file__).with_name("calls.json").read_text())
+CALLS = json.loads(Path(os.environ.get("RINGFENCE_CALLS", Path(__file__).with_name("calls.json"))).read_text())
+#: When the clients give up that have no such time of their own.
+PATIENCE = 60
 HOME = tempfile.TemporaryDirectory(prefix="ringfence-client-")
 ENVIRONMENT = {"HOME": HOME.name, "PATH": os.environ["PATH"], "RINGFENCE_STATE_DIR": f"{HOME.name}/state"}
 ENVIRONMENT["RINGFENCE_LOG"] = "error"
@@ -57,7 +61,9 @@ def official_transport() -> Any:
 async def official() -> AsyncIterator[tuple[List, Call]]:
     from mcp import ClientSession
 
-    async with official_transport() as (read, write, *_), ClientSession(read, write) as session:
+    # Its unit has changed with version 2.
+    patience = PATIENCE if version("mcp").startswith("2.") else timedelta(seconds=PATIENCE)
+    async with official_transport() as (read, write, *_), ClientSession(read, write, patience) as session:
         await session.initialize()
 
         async def call(arguments: dict[str, Any]) -> Any:
@@ -73,7 +79,7 @@ async def fastmcp() -> AsyncIterator[tuple[List, Call]]:
 
     stdio = lambda: StdioTransport(SERVER[0], SERVER[1:], env=ENVIRONMENT)  # noqa: E731
     http = lambda: StreamableHttpTransport(SERVER[0], headers=HEADERS)  # noqa: E731
-    async with Client(http() if IS_HTTP else stdio()) as client:
+    async with Client(http() if IS_HTTP else stdio(), timeout=PATIENCE) as client:
 
         async def call(arguments: dict[str, Any]) -> Any:
             result = await client.call_tool(TOOL, arguments, raise_on_error=False)

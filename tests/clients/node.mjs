@@ -7,7 +7,7 @@ import { join } from "node:path";
 
 const [, , client, , command, ...args] = process.argv;
 const isHttp = command.startsWith("http");
-const calls = JSON.parse(readFileSync(new URL("calls.json", import.meta.url)));
+const calls = JSON.parse(readFileSync(process.env.RINGFENCE_CALLS ?? new URL("calls.json", import.meta.url)));
 const home = mkdtempSync(join(tmpdir(), "ringfence-client-"));
 const env = { HOME: home, PATH: process.env.PATH, RINGFENCE_STATE_DIR: join(home, "state"), RINGFENCE_LOG: "error" };
 const name = "execute_code";

@@ -10,7 +10,7 @@
 use crate::{
     backends, clients,
     command::{capture, command, count_tests, exists, show},
-    conformance, deny, fuzz,
+    conformance, deny, fuzz, http_clients,
     mcp_client::{self, ServerUser},
     programs::{self, Tries},
     require,
@@ -104,6 +104,7 @@ const STEPS: &[Step] = &[
     Step { name: "backends: faults", seconds: 60, is_quick: false, needs: &[BUILD, "root", "dockerd", "runsc"], act: |w| check(backends::fault(w, "")) },
     Step { name: "image", seconds: 30, is_quick: false, needs: &[BUILD, "root", "dockerd", "curl"], act: |w| check(backends::image::run(w)) },
     Step { name: "client libraries", seconds: 35, is_quick: false, needs: &[BUILD, "node", "npm"], act: clients },
+    Step { name: "OAuth", seconds: 45, is_quick: false, needs: &[BUILD, "node", "npm", "python3"], act: |w| tests(http_clients::oauth(w, &w.binary())) },
     Step { name: "conformance", seconds: 60, is_quick: false, needs: &[BUILD, "npm"], act: conform },
     Step { name: "python client 1.30", seconds: 20, is_quick: false, needs: &[BUILD, "python3"], act: |w| client(w, "1.30", ServerUser::Same) },
     Step { name: "python client 2.3", seconds: 75, is_quick: false, needs: &[BUILD, "python3"], act: |w| client(w, "2.3", ServerUser::Same) },
@@ -120,6 +121,7 @@ type Install = fn(&Workspace) -> Result<(), String>;
 #[rustfmt::skip]
 const INSTALLED: &[(&str, Install)] = &[
     ("client libraries", |w| clients::installed(w, clients::Library::Node).map(drop)),
+    ("OAuth", |w| http_clients::provider(w).map(drop)),
     ("conformance", |w| conformance::installed(w).map(drop)),
     ("python client 1.30", |w| mcp_client::environment(w, "1.30").map(drop)),
     ("python client 2.3", |w| mcp_client::environment(w, "2.3").and(mcp_client::data_environment(w)).map(drop)),

@@ -35,11 +35,11 @@ enum Transport {
 }
 
 /// A row of the table.
-struct Client {
-    name: &'static str,
+pub struct Client {
+    pub name: &'static str,
     /// The script's word for it.
-    word: &'static str,
-    library: Library,
+    pub word: &'static str,
+    pub library: Library,
     transport: Transport,
 }
 
@@ -93,6 +93,14 @@ const SECONDS_MAX: &str = "120";
 
 /// A program and its script, for one library.
 type Script = [PathBuf; 2];
+
+/// Those that call over HTTP and answer a call as soon as the server does: with tasks, one waits for the end.
+pub fn over_http() -> impl Iterator<Item = &'static Client> {
+    let waits = |client: &&Client| client.word == "inspector-modern";
+    CLIENTS
+        .iter()
+        .filter(move |client| client.transport == Transport::Http && !waits(client))
+}
 
 /// Prints the table of the clients whose name holds `part`; an error or a warning anywhere is a failure.
 pub fn run(workspace: &Workspace, binary: &Path, part: &str) -> Result<(), String> {

@@ -2,9 +2,8 @@
 //! and what it leaves behind. Takes two minutes, most of it for one long job; not a step of CI.
 
 use crate::{
-    clients,
     command::{command, show},
-    mcp_client,
+    http_clients, mcp_client,
     workspace::Workspace,
 };
 use std::path::Path;
@@ -19,12 +18,10 @@ pub fn run(workspace: &Workspace, binary: &Path) -> Result<(), String> {
         .parent()
         .and_then(Path::parent)
         .ok_or("the environment has no directory")?;
-    let scripts = workspace.root.join("tests/gateway");
-    let provider = clients::npm_directory(workspace, &scripts, "gateway")?;
-    let mut gateway = command("python3", [scripts.join("gateway.py")]);
+    let mut gateway = command("python3", [workspace.root.join("tests/gateway/gateway.py")]);
     gateway.arg("--server").arg(binary);
     gateway.arg("--gateway").arg(venv);
-    gateway.arg("--provider").arg(provider);
+    gateway.arg("--provider").arg(http_clients::provider(workspace)?);
     gateway.env("PYTHONDONTWRITEBYTECODE", "1");
     show(gateway)
 }

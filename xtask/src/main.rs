@@ -19,6 +19,7 @@ mod fuzz;
 mod gateway;
 mod golden;
 mod hosts;
+mod http_clients;
 mod http_server;
 mod mcp_client;
 mod programs;
@@ -63,6 +64,9 @@ usage: cargo xtask <chore>
   clients [--binary PATH] [NAME]      client libraries and agent frameworks against the server; only those whose name
                                       contains NAME
   conformance                         the official conformance suite of the protocol, in both eras
+  oauth [--binary PATH]               clients with OAuth, by a real provider
+  long-calls [--seconds N]            calls that take longer than clients wait, and jobs of N seconds (600) whose client
+                                      dies, by the release build
   gateway [--binary PATH]             the ContextForge gateway in front of the server, with a token and with OAuth
   extraction DIR...                   how much of the main text of labelled pages is found, for each kind of page; which
                                       directories it reads stands in crates/ringfence-web/examples/extraction.rs
@@ -132,6 +136,14 @@ fn run(words: &[&str]) -> Result<(), String> {
         ["conformance"] => {
             let suite = conformance::installed(&workspace)?;
             conformance::run(&workspace, &suite).1
+        }
+        ["oauth"] => http_clients::oauth(&workspace, &workspace.binary()).1,
+        ["oauth", "--binary", binary] => http_clients::oauth(&workspace, binary.as_ref()).1,
+        ["long-calls"] => {
+            http_clients::long_calls(&workspace, &workspace.binary(), http_clients::JOB_SECONDS)
+        }
+        ["long-calls", "--seconds", seconds] => {
+            http_clients::long_calls(&workspace, &workspace.binary(), seconds)
         }
         ["gateway"] => gateway::run(&workspace, &workspace.binary()),
         ["gateway", "--binary", binary] => gateway::run(&workspace, binary.as_ref()),

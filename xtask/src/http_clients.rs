@@ -1,0 +1,70 @@
+//! Real clients over HTTP beyond single calls: OAuth with a real provider, and work that outlives a call and a client.
+
+use crate::{
+    clients::{self, Library},
+    command::{command, count_tests},
+    mcp_client,
+    tally::Tally,
+    workspace::Workspace,
+};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// Of the jobs whose client dies.
+pub const JOB_SECONDS: &str = "600";
+
+/// What the provider is made of, with its interpreter.
+pub fn provider(workspace: &Workspace) -> Result<PathBuf, String> {
+    clients::npm_directory(workspace, &workspace.root.join("tests/gateway"), "gateway")
+}
+
+/// Client credentials, a code with PKCE, more scopes when they are needed; which tokens are refused; the metadata.
+pub fn oauth(workspace: &Workspace, binary: &Path) -> (Tally, Result<(), String>) {
+    told(script(workspace, "oauth.py", binary).and_then(|mut oauth| {
+        oauth.arg("--provider").arg(provider(workspace)?);
+        for version in ["1.30", "2.3"] {
+            let python = mcp_client::environment(workspace, version)?;
+            oauth
+                .arg("--python")
+                .arg(format!("{version}={}", python.display()));
+        }
+        Ok(oauth)
+    }))
+}
+
+/// Takes as long as the jobs, and two minutes at least; not a step of CI.
+pub fn long_calls(workspace: &Workspace, binary: &Path, seconds: &str) -> Result<(), String> {
+    told(script(workspace, "long_calls.py", binary).and_then(|mut calls| {
+        calls.args(["--seconds", seconds]);
+        for client in clients::over_http() {
+            let [program, _] = clients::installed(workspace, client.library)?;
+            let python = match client.library {
+                Library::Node => String::new(),
+                _ => program.display().to_string(),
+            };
+            calls
+                .arg("--client")
+                .arg(format!("{}={}={python}", client.name, client.word));
+        }
+        Ok(calls)
+    }))
+    .1
+}
+
+/// A script of `tests/gateway`, told what all of them need.
+fn script(workspace: &Workspace, name: &str, binary: &Path) -> Result<Command, String> {
+    let node = clients::npm_directory(workspace, &workspace.root.join("tests/clients"), "node-clients")?;
+    let mut script = command("python3", [workspace.root.join("tests/gateway").join(name)]);
+    script.arg("--server").arg(binary).arg("--node").arg(node);
+    script.env("PYTHONDONTWRITEBYTECODE", "1");
+    Ok(script)
+}
+
+fn told(script: Result<Command, String>) -> (Tally, Result<(), String>) {
+    match script {
+        Ok(script) => count_tests(script),
+        Err(reason) => (Tally::default(), Err(reason)),
+    }
+}
