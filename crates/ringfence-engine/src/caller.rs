@@ -34,7 +34,6 @@ impl Caller {
         Self(Origin::Engine)
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         match &self.0 {
             Origin::Engine => "ringfence",
@@ -45,9 +44,7 @@ impl Caller {
 
 /// One request with what is not plain data.
 pub struct Submission {
-    /// What to run.
     pub request: ExecuteRequest,
-    /// Where its standard input comes from.
     pub stdin: Stdin,
     /// True: [`crate::Execution::next_output`] offers the output as it comes. The program waits for a slow reader.
     pub live: bool,
@@ -56,7 +53,6 @@ pub struct Submission {
     pub holds_changes: bool,
     /// Copy artifacts into this directory (created when absent).
     pub artifacts_to: Option<PathBuf>,
-    /// Who asks.
     pub caller: Caller,
 }
 

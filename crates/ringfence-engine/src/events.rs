@@ -36,114 +36,108 @@ pub struct Event {
     pub kind: EventKind,
 }
 
-/// Every event that this version has. The names are the contract's.
-#[derive(Clone, Debug, Serialize)]
-#[serde(tag = "event")]
-pub enum EventKind {
+/// Each event with its name, which is said once: as it is written, and as `name` tells it.
+macro_rules! events {
+    ($($(#[$about:meta])* $name:literal => $variant:ident $({ $($fields:tt)* })? $(($facts:ty))?,)+) => {
+        /// Every event that this version has. The names are the contract's.
+        #[derive(Clone, Debug, Serialize)]
+        #[serde(tag = "event")]
+        pub enum EventKind {
+            $($(#[$about])* #[serde(rename = $name)] $variant $({ $($fields)* })? $(($facts))?,)+
+        }
+
+        impl EventKind {
+            /// The name, as it is written.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$variant { .. } => $name,)+
+                }
+            }
+        }
+    };
+}
+
+events! {
     /// A program is about to start.
-    #[serde(rename = "execution.started")]
-    ExecutionStarted {
+    "execution.started" => ExecutionStarted {
         /// Its language.
         language: Language,
     },
     /// It ended by itself, with success.
-    #[serde(rename = "execution.completed")]
-    ExecutionCompleted(Ended),
+    "execution.completed" => ExecutionCompleted(Ended),
     /// It ended in any other way but by the clock, or was refused.
-    #[serde(rename = "execution.failed")]
-    ExecutionFailed(Ended),
+    "execution.failed" => ExecutionFailed(Ended),
     /// Its time was up.
-    #[serde(rename = "execution.timeout")]
-    ExecutionTimeout(Ended),
+    "execution.timeout" => ExecutionTimeout(Ended),
     /// It printed something. Told only while somebody listens.
-    #[serde(rename = "execution.output")]
-    ExecutionOutput {
+    "execution.output" => ExecutionOutput {
         /// `stdout` or `stderr`.
         stream: &'static str,
         /// Redacted; what is not UTF-8 is U+FFFD.
         text: String,
     },
     /// It passed a limit.
-    #[serde(rename = "resource.exceeded")]
-    ResourceExceeded {
+    "resource.exceeded" => ResourceExceeded {
         /// `memory`, `timeout`, `disk`, `cpu`, `file_size`.
         limit: String,
     },
     /// A session was made.
-    #[serde(rename = "session.created")]
-    SessionCreated {
+    "session.created" => SessionCreated {
         /// Its name.
         session_id: String,
         /// Whose interpreter it is.
         language: Language,
     },
     /// A session has ended.
-    #[serde(rename = "session.killed")]
-    SessionKilled {
+    "session.killed" => SessionKilled {
         /// Its name.
         session_id: String,
         /// Why.
         reason: &'static str,
     },
     /// Secrets were given to it.
-    #[serde(rename = "vault.accessed")]
-    VaultAccessed {
+    "vault.accessed" => VaultAccessed {
         /// Their names.
         secrets: Vec<String>,
     },
     /// Packages were installed, for this request and every later one.
-    #[serde(rename = "package.installed")]
-    PackageInstalled {
+    "package.installed" => PackageInstalled {
         /// Their language.
         language: Language,
         /// Names and versions, with those that came with what was asked for.
         packages: Vec<String>,
     },
     /// It reached a host.
-    #[serde(rename = "egress.connected")]
-    EgressConnected(EgressFacts),
+    "egress.connected" => EgressConnected(EgressFacts),
     /// A connection of it has ended.
-    #[serde(rename = "egress.closed")]
-    EgressClosed(EgressFacts),
+    "egress.closed" => EgressClosed(EgressFacts),
     /// It sent a request that could be read.
-    #[serde(rename = "egress.request")]
-    EgressRequest(EgressFacts),
+    "egress.request" => EgressRequest(EgressFacts),
     /// It was refused a host.
-    #[serde(rename = "egress.refused")]
-    EgressRefused(EgressFacts),
+    "egress.refused" => EgressRefused(EgressFacts),
     /// Events of hosts were dropped: there were too many at once.
-    #[serde(rename = "egress.untold")]
-    EgressUntold {
+    "egress.untold" => EgressUntold {
         /// How many.
         count: u64,
     },
     /// A person is asked.
-    #[serde(rename = "approval.requested")]
-    ApprovalRequested(ApprovalFacts),
+    "approval.requested" => ApprovalRequested(ApprovalFacts),
     /// The answer, or that there was none.
-    #[serde(rename = "approval.decided")]
-    ApprovalDecided(ApprovalFacts),
+    "approval.decided" => ApprovalDecided(ApprovalFacts),
     /// A person is asked whether programs may reach a host.
-    #[serde(rename = "egress.requested")]
-    EgressRequested(ApprovalFacts),
+    "egress.requested" => EgressRequested(ApprovalFacts),
     /// They may.
-    #[serde(rename = "egress.approved")]
-    EgressApproved(ApprovalFacts),
+    "egress.approved" => EgressApproved(ApprovalFacts),
     /// They may not.
-    #[serde(rename = "egress.denied")]
-    EgressDenied(ApprovalFacts),
+    "egress.denied" => EgressDenied(ApprovalFacts),
     /// A command of the host is asked for: by a caller, or of a person.
-    #[serde(rename = "host.requested")]
-    HostRequested(ApprovalFacts),
+    "host.requested" => HostRequested(ApprovalFacts),
     /// It may run, by a rule or a person.
-    #[serde(rename = "host.approved")]
-    HostApproved(ApprovalFacts),
+    "host.approved" => HostApproved(ApprovalFacts),
     /// It may not.
-    #[serde(rename = "host.denied")]
-    HostDenied(ApprovalFacts),
+    "host.denied" => HostDenied(ApprovalFacts),
     /// A file that it left was kept and signed.
-    #[serde(rename = "artifact.signed")]
-    ArtifactSigned {
+    "artifact.signed" => ArtifactSigned {
         /// Redacted.
         name: String,
         /// Lower-case hex.
@@ -152,22 +146,19 @@ pub enum EventKind {
         size_bytes: u64,
     },
     /// A workspace was saved.
-    #[serde(rename = "snapshot.created")]
-    SnapshotCreated {
+    "snapshot.created" => SnapshotCreated {
         /// Its name.
         snapshot_id: String,
         /// Size of what was saved.
         size_bytes: u64,
     },
     /// A saved workspace took the place of what was there.
-    #[serde(rename = "snapshot.restored")]
-    SnapshotRestored {
+    "snapshot.restored" => SnapshotRestored {
         /// Its name.
         snapshot_id: String,
     },
     /// The queue is nearly full, or somebody was turned away.
-    #[serde(rename = "queue.backpressure")]
-    QueueBackpressure {
+    "queue.backpressure" => QueueBackpressure {
         /// Requests that wait.
         waiting: usize,
         /// The most that may.
@@ -260,39 +251,6 @@ pub struct Ended {
 }
 
 impl EventKind {
-    /// The name, as it is written.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::ExecutionStarted { .. } => "execution.started",
-            Self::ExecutionCompleted(_) => "execution.completed",
-            Self::ExecutionFailed(_) => "execution.failed",
-            Self::ExecutionTimeout(_) => "execution.timeout",
-            Self::ExecutionOutput { .. } => "execution.output",
-            Self::ResourceExceeded { .. } => "resource.exceeded",
-            Self::SessionCreated { .. } => "session.created",
-            Self::SessionKilled { .. } => "session.killed",
-            Self::VaultAccessed { .. } => "vault.accessed",
-            Self::PackageInstalled { .. } => "package.installed",
-            Self::ApprovalRequested(_) => "approval.requested",
-            Self::ApprovalDecided(_) => "approval.decided",
-            Self::EgressRequested(_) => "egress.requested",
-            Self::EgressApproved(_) => "egress.approved",
-            Self::EgressDenied(_) => "egress.denied",
-            Self::HostRequested(_) => "host.requested",
-            Self::HostApproved(_) => "host.approved",
-            Self::HostDenied(_) => "host.denied",
-            Self::ArtifactSigned { .. } => "artifact.signed",
-            Self::SnapshotCreated { .. } => "snapshot.created",
-            Self::SnapshotRestored { .. } => "snapshot.restored",
-            Self::QueueBackpressure { .. } => "queue.backpressure",
-            Self::EgressConnected(_) => "egress.connected",
-            Self::EgressClosed(_) => "egress.closed",
-            Self::EgressRequest(_) => "egress.request",
-            Self::EgressRefused(_) => "egress.refused",
-            Self::EgressUntold { .. } => "egress.untold",
-        }
-    }
-
     fn is_output(&self) -> bool {
         matches!(self, Self::ExecutionOutput { .. })
     }

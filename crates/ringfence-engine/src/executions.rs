@@ -33,15 +33,11 @@ const STREAM_SHARE: usize = 8;
 /// What an execution is and what became of it, in a line.
 #[derive(Clone, Debug, Serialize)]
 pub struct ExecutionLine {
-    /// Its id.
     pub execution_id: String,
-    /// Whose it is.
     pub namespace: Namespace,
-    /// The session that it ran in.
     pub session_id: Option<String>,
     /// When it was accepted.
     pub started_unix_ms: u64,
-    /// Language of the program.
     pub language: Language,
     /// First line of the program, at most 80 characters.
     pub first_line: String,
@@ -49,7 +45,6 @@ pub struct ExecutionLine {
     pub verdict: &'static str,
     /// So far, where it runs.
     pub duration_ms: u64,
-    /// Files that it left.
     pub artifacts: usize,
 }
 
@@ -76,7 +71,6 @@ pub struct ExecutionTimes {
 /// A program that runs.
 #[derive(Debug)]
 pub struct Progress {
-    /// What is known of it.
     pub line: ExecutionLine,
     /// So far, without the request's secrets; at most 1 MiB.
     pub stdout: String,
@@ -89,7 +83,6 @@ pub struct Progress {
 pub struct Cancelled {
     /// It ran.
     pub cancelled: bool,
-    /// There is such an execution.
     pub existed: bool,
 }
 

@@ -1,5 +1,9 @@
 //! One request from start to finish. The only crate that knows the order of the steps; `execution` has them.
 #![forbid(unsafe_code)]
+#![expect(
+    missing_docs,
+    reason = "an inner crate: a name that says it all has no comment"
+)]
 
 mod admission;
 mod api;

@@ -18,7 +18,6 @@ const INPUT_BYTES_MAX: usize = 32 << 20;
 pub struct Picture {
     /// `image/png` or `image/jpeg`.
     pub mime: String,
-    /// The file.
     pub bytes: Vec<u8>,
     /// In pixels, at most 1568.
     pub width: u32,

@@ -40,21 +40,13 @@ pub struct EngineSettings {
     pub state_dir: PathBuf,
     /// What makes sandboxes beside this host.
     pub backends: BackendSettings,
-    /// What a request may have.
     pub policy: PolicySettings,
-    /// How many run and wait.
     pub queue: QueueSettings,
-    /// Where interpreters are.
     pub runtimes: RuntimeSettings,
-    /// What stands ready.
     pub warm: WarmSettings,
-    /// How many sessions there may be.
     pub sessions: SessionSettings,
-    /// How long results are kept.
     pub results: ResultSettings,
-    /// Where packages come from.
     pub packages: PackageSettings,
-    /// How programs get out.
     pub egress: EgressSettings,
     /// Pages and searches.
     pub web: WebSettings,
@@ -71,13 +63,9 @@ pub struct EngineSettings {
 pub struct RecordSettings {
     /// A directory of this user alone; made when needed. Signing key and artifacts lie in it.
     pub directory: PathBuf,
-    /// The audit record.
     pub audit: AuditSettings,
-    /// Where secrets come from.
     pub vault: VaultSettings,
-    /// How long artifacts are kept.
     pub retention: Retention,
-    /// What snapshots may take.
     pub snapshots: SnapshotLimits,
     /// Whether e-mail addresses, telephone, card and social security numbers are taken out of what leaves.
     pub personal: Personal,
@@ -89,12 +77,10 @@ impl RecordSettings {
         self.directory.join("signing.key")
     }
 
-    /// The store of snapshots.
     pub fn snapshots(&self) -> PathBuf {
         self.directory.join("snapshots")
     }
 
-    /// The store of artifacts.
     pub fn artifacts(&self) -> PathBuf {
         self.directory.join("artifacts")
     }
@@ -103,13 +89,10 @@ impl RecordSettings {
 /// The audit record.
 #[derive(Clone, Debug)]
 pub struct AuditSettings {
-    /// Where it is.
     pub place: Storage,
-    /// What it survives.
     pub durability: Durability,
     /// What happens when it cannot be written.
     pub on_failure: OnFailure,
-    /// How much of it is kept.
     pub keep: Keep,
 }
 
@@ -129,7 +112,6 @@ pub struct PolicySettings {
     pub defaults: Limits,
     /// The most that any request gets; asking for more is refused, not clamped in silence.
     pub caps: Limits,
-    /// Which namespace may have which secret.
     pub secrets: Vec<SecretRule>,
     /// Directories of the host that callers may name as their workspace.
     pub workspaces: Vec<ListedWorkspace>,
@@ -137,13 +119,11 @@ pub struct PolicySettings {
     pub packages: PackagePolicy,
     /// What is asked of code and data.
     pub check: CheckSettings,
-    /// Which hosts programs may reach.
     pub egress: EgressPolicy,
     /// Which hosts the web tools may reach.
     pub web: EgressPolicy,
     /// How much of the host's disk is filled.
     pub disk: DiskPolicy,
-    /// What may make a request's sandbox.
     pub backends: BackendPolicy,
 }
 
@@ -154,7 +134,6 @@ pub struct BackendPolicy {
     pub default: Backend,
     /// Those that requests may name.
     pub allowed: BTreeSet<Backend>,
-    /// The weakest tier that is accepted.
     pub floor: Tier,
     /// That of native sandboxes.
     pub native: Tier,
@@ -190,11 +169,8 @@ impl BackendPolicy {
 /// The container engine, and what of it is used.
 #[derive(Clone, Debug)]
 pub struct BackendSettings {
-    /// Who may have what of it.
     pub policy: BackendPolicy,
-    /// The engine's socket.
     pub socket: PathBuf,
-    /// The engine's name for gVisor.
     pub gvisor: String,
     /// Of each language.
     pub images: Images,
@@ -229,7 +205,6 @@ impl Images {
 /// How much of the disk below the state directory is filled, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskPolicy {
-    /// Everything that the server keeps there.
     pub total: u64,
     /// Workspace and snapshots of one namespace.
     pub of_namespace: u64,
@@ -264,9 +239,7 @@ impl EgressPolicy {
 /// Where a secret leaves, instead of being handed to programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretBinding {
-    /// Which.
     pub of: SecretRule,
-    /// Where.
     pub place: SecretPlace,
 }
 
@@ -284,12 +257,10 @@ pub enum OnDenied {
 pub struct EgressRule {
     /// A namespace, or a beginning followed by `*`.
     pub namespace: String,
-    /// What it lets them reach.
     pub rule: Rule,
 }
 
 impl EgressRule {
-    /// Whether it is for this namespace.
     pub fn is_for(&self, namespace: &Namespace) -> bool {
         matches(&self.namespace, namespace.as_str())
     }
@@ -304,7 +275,6 @@ pub struct EgressSettings {
     pub private: Vec<Rule>,
     /// A file of certificates (PEM) that are believed beside those of the host.
     pub ca_file: Option<PathBuf>,
-    /// How much goes through.
     pub limits: EgressLimits,
 }
 
@@ -348,14 +318,12 @@ pub struct ListedWorkspace {
     pub name: WorkspaceName,
     /// Canonical path.
     pub directory: PathBuf,
-    /// How programs see it.
     pub mode: WorkspaceMode,
     /// Namespaces that may have it, or beginnings followed by `*`.
     pub namespaces: Vec<String>,
 }
 
 impl ListedWorkspace {
-    /// Whether this namespace may have it.
     pub fn is_for(&self, namespace: &Namespace) -> bool {
         self.namespaces
             .iter()
@@ -374,7 +342,6 @@ fn matches(pattern: &str, text: &str) -> bool {
 /// Which packages there may be, and what it may take to install them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackagePolicy {
-    /// Whether there are any.
     pub enabled: bool,
     /// Names, or beginnings followed by `*`. What a package needs itself is not held against them.
     pub allow: Vec<String>,
@@ -448,7 +415,6 @@ pub struct QueueSettings {
     pub memory_bytes: u64,
     /// Requests waiting at once, all namespaces together.
     pub waiting: usize,
-    /// The longest that one waits.
     pub patience: Duration,
     /// Namespaces that are served more or less often than others.
     pub priorities: BTreeMap<Namespace, Priority>,
@@ -470,7 +436,6 @@ pub struct Rate {
 pub struct RuntimeSettings {
     /// Interpreter, or a virtual environment's directory.
     pub python: Option<PathBuf>,
-    /// Interpreter.
     pub node: Option<PathBuf>,
     /// bash.
     pub shell: Option<PathBuf>,
@@ -492,9 +457,7 @@ pub struct ApprovalSettings {
 /// What the engine has to be told about packages.
 #[derive(Clone, Debug)]
 pub struct PackageSettings {
-    /// Where they come from.
     pub sources: PackageSources,
-    /// How long layers are kept.
     pub kept: LayersKept,
 }
 
@@ -512,7 +475,6 @@ pub struct ResultSettings {
 pub struct SessionSettings {
     /// Sessions of all namespaces.
     pub max: usize,
-    /// Sessions of one namespace.
     pub per_namespace: usize,
     /// Without a call, where the caller says nothing.
     pub idle: Duration,

@@ -74,9 +74,7 @@ pub(crate) struct WebServices {
 /// A search.
 #[derive(Clone, Debug)]
 pub struct SearchRequest {
-    /// Tenant.
     pub namespace: Namespace,
-    /// What is looked for.
     pub query: ringfence_web::SearchQuery,
 }
 

@@ -27,10 +27,6 @@ impl<W> Hashing<W> {
         }
     }
 
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     pub(crate) fn finish(self) -> (W, Hashed) {
         let hashed = Hashed {
             sha256: self.hash.finalize().into(),

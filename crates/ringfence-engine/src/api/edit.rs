@@ -19,7 +19,6 @@ const LINE_CHARS_MAX: usize = 120;
 pub struct Edit {
     /// What is there, exactly.
     pub old: String,
-    /// What takes its place.
     pub new: String,
     /// Wherever it is, rather than in the one place where it is.
     pub all: bool,
@@ -28,7 +27,6 @@ pub struct Edit {
 /// What became of it.
 #[derive(Clone, Debug)]
 pub struct Edited {
-    /// Number of places.
     pub replaced: usize,
     /// SHA-256 of the file as it is now, lower-case hex.
     pub sha256: String,

@@ -35,13 +35,11 @@ const SHOWN_CHARS_MAX: usize = 200;
 /// A command of the host.
 #[derive(Clone, Debug)]
 pub struct HostCommand {
-    /// Whose.
     pub namespace: Namespace,
     /// A program and its words.
     pub command: String,
     /// Where it works; none: nowhere.
     pub directory: Option<PathBuf>,
-    /// How long its caller waits.
     pub timeout: Duration,
 }
 
@@ -56,9 +54,7 @@ pub struct HostVerdict {
     pub rule: Option<String>,
     /// Why, or why not.
     pub why: String,
-    /// Whether a person may approve it.
     pub may_be_approved: bool,
-    /// Where its program is.
     pub program: Option<PathBuf>,
     /// The words that the program gets.
     pub arguments: Vec<String>,
@@ -71,21 +67,16 @@ pub struct HostVerdict {
 pub struct HostRun {
     /// By this rule; none: by approval.
     pub rule: Option<String>,
-    /// Who approved it.
     pub approved_by: Option<String>,
-    /// Where its program is.
     pub program: PathBuf,
-    /// How it ended.
     pub ending: Ending,
     /// What it printed, as far as it was kept.
     pub stdout: Vec<u8>,
-    /// What it complained about.
     pub stderr: Vec<u8>,
     /// All that it printed.
     pub stdout_bytes: u64,
     /// All that it complained about.
     pub stderr_bytes: u64,
-    /// From its start to its end.
     pub duration: Duration,
 }
 
@@ -98,7 +89,6 @@ pub struct HostAccessList {
     pub directories: Vec<(PathBuf, Vec<&'static str>)>,
     /// What was approved for this caller: words, scope, milliseconds left.
     pub approved: Vec<(String, Scope, u64)>,
-    /// Walls that this host lacks.
     pub missing: Vec<&'static str>,
 }
 

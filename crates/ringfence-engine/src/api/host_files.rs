@@ -22,20 +22,16 @@ use std::{
 /// A file of the host. Its content is redacted.
 #[derive(Clone, Debug)]
 pub struct HostFile {
-    /// Where it is.
     pub path: PathBuf,
-    /// What it holds.
     pub bytes: Vec<u8>,
     /// Whether something was taken out.
     pub redacted: bool,
-    /// Permissions.
     pub mode: u32,
 }
 
 /// What lies in a directory of the host.
 #[derive(Clone, Debug)]
 pub struct HostListing {
-    /// Its entries, by name.
     pub entries: Vec<FileEntry>,
     /// There are more than were listed.
     pub is_cut: bool,
@@ -44,9 +40,7 @@ pub struct HostListing {
 /// A file that was written, or would be.
 #[derive(Clone, Debug)]
 pub struct HostWritten {
-    /// Where it is.
     pub path: PathBuf,
-    /// What changes.
     pub diff: String,
     /// By which it is taken back; none: it was only shown, or cannot be kept.
     pub undo_id: Option<String>,
@@ -57,16 +51,13 @@ pub struct HostWritten {
 /// A file of the host that is to be written.
 #[derive(Clone, Debug)]
 pub struct HostFileWrite {
-    /// Which.
     pub path: PathBuf,
-    /// What it is to hold.
     pub bytes: Vec<u8>,
     /// Now, or only shown.
     pub writing: Writing,
 }
 
 impl Engine {
-    /// Reads a file of the host.
     pub async fn host_file_read(
         &self,
         caller: &Caller,
@@ -98,7 +89,6 @@ impl Engine {
         self.services().host.redactor.text(&path.to_string_lossy())
     }
 
-    /// Lists a directory of the host.
     pub async fn host_file_list(
         &self,
         caller: &Caller,
@@ -172,7 +162,6 @@ impl Engine {
         self.services().record.around(note, act, done).await
     }
 
-    /// Takes a write back.
     pub async fn host_undo(
         &self,
         caller: &Caller,

@@ -75,13 +75,10 @@ pub struct Warm {
 /// A namespace at this moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Inspection {
-    /// Tenant.
     pub namespace: String,
     /// Its requests that are on their way.
     pub running: Vec<RunningNow>,
-    /// Requests in the queue.
     pub waiting: usize,
-    /// Its sessions.
     pub sessions: Vec<Session>,
     /// Limits of a request that asks for none.
     pub defaults: Limits,
@@ -91,7 +88,6 @@ pub struct Inspection {
     pub is_narrowed: bool,
     /// Hosts that somebody has approved for all of it, as rules.
     pub approved: Vec<String>,
-    /// Names of its secrets.
     pub secrets: Vec<String>,
     /// What happened in it lately, oldest first.
     pub recent: Vec<Arc<Event>>,
@@ -100,7 +96,6 @@ pub struct Inspection {
 /// A secret to keep.
 #[derive(Debug)]
 pub struct NewSecret {
-    /// Its text.
     pub value: SecretValue,
     /// How long; none: until it is deleted.
     pub ttl: Option<Duration>,
@@ -109,9 +104,7 @@ pub struct NewSecret {
 /// A request on its way.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunningNow {
-    /// Its execution.
     pub execution_id: String,
-    /// Language of the program.
     pub language: Language,
     /// Since it was accepted.
     pub for_ms: u64,
@@ -122,9 +115,7 @@ pub struct RunningNow {
 pub struct Reload {
     /// Limits, caps, and who may have which secret.
     pub policy: PolicySettings,
-    /// Bounds of the queue.
     pub queue: QueueSettings,
-    /// How long artifacts are kept.
     pub retention: Retention,
     /// The names of the settings that differ.
     pub changed: Vec<String>,
@@ -149,7 +140,6 @@ impl Engine {
         }
     }
 
-    /// What was counted since the start.
     pub fn counts(&self) -> Counts {
         self.services().telemetry.metrics.counts()
     }
@@ -177,7 +167,6 @@ impl Engine {
         services.telemetry.metrics.text(&present)
     }
 
-    /// A namespace at this moment.
     pub fn inspect(&self, namespace: &Namespace) -> Result<Inspection, RequestError> {
         let services = self.services();
         let running: Vec<RunningNow> = services
@@ -309,7 +298,6 @@ impl Engine {
         Ok(())
     }
 
-    /// The names of a namespace's secrets.
     pub async fn secrets(
         &self,
         caller: &Caller,

@@ -24,11 +24,8 @@ const LINES_WAITING: usize = 16;
 /// Who wants which packages.
 #[derive(Clone, Debug)]
 pub struct PackageRequest {
-    /// Who asks.
     pub caller: Caller,
-    /// Tenant.
     pub namespace: Namespace,
-    /// For programs of this language.
     pub language: Language,
     /// Which; see [`ringfence_types::requirements`].
     pub packages: BTreeSet<Requirement>,
@@ -149,7 +146,6 @@ impl Installation {
         self.notices.recv().await
     }
 
-    /// A handle that stops it.
     pub fn canceller(&self) -> Canceller {
         self.canceller.clone()
     }

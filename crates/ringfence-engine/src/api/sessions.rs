@@ -15,7 +15,6 @@ use ringfence_types::{
 use serde_json::{Value, json};
 
 impl Engine {
-    /// The sessions of a namespace.
     pub async fn sessions(
         &self,
         caller: &Caller,
@@ -119,7 +118,6 @@ impl Engine {
         create_session(self.services(), caller, asked).await
     }
 
-    /// Gives a session a variable.
     pub async fn bridge(
         &self,
         caller: &Caller,

@@ -262,13 +262,8 @@ impl Engine {
             .await?;
         let redactor = self.services().secrets.redactor_of_all(namespace, &[]).await?;
         let of = namespace.clone();
-        let text = self.with_snapshots(move |store| {
-            let mut text = Vec::new();
-            store.export(id, &of, EXPORT_BYTES_MAX, &mut text)?;
-            Ok(text)
-        });
-        let text = text.await?;
-        let mut document: Value = serde_json::from_slice(&text).map_err(|error| fault(error.to_string()))?;
+        let exported = self.with_snapshots(move |store| store.export(id, &of, EXPORT_BYTES_MAX));
+        let mut document = exported.await?;
         clean(&mut document, &redactor);
         Ok(document.to_string())
     }

@@ -102,7 +102,6 @@ impl Engine {
         Ok(found)
     }
 
-    /// What is found of JSON text.
     pub async fn validate_json(
         &self,
         caller: &Caller,

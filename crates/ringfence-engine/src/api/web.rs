@@ -55,7 +55,6 @@ impl Engine {
             .await
     }
 
-    /// Fetches a page as text.
     pub async fn fetch_page(&self, caller: &Caller, wanted: PageRequest) -> Result<WebPage, RequestError> {
         let asked = json!({"url": self.recordable(&wanted.namespace, &wanted.url).await?});
         let call = WebCall::new(caller, &wanted.namespace, Action::WebFetched, asked);
@@ -64,7 +63,6 @@ impl Engine {
             .await
     }
 
-    /// Opens a page in a browser.
     pub async fn browse_page(&self, caller: &Caller, wanted: BrowseRequest) -> Result<WebPage, RequestError> {
         let asked = json!({"url": self.recordable(&wanted.namespace, &wanted.url).await?});
         let call = WebCall::new(caller, &wanted.namespace, Action::WebBrowsed, asked);

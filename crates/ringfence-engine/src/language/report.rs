@@ -9,13 +9,10 @@ use serde::Deserialize;
 pub struct ProgramReport {
     /// Value of the last expression, where it is JSON.
     pub result: Option<serde_json::Value>,
-    /// Its repr.
     pub result_repr: Option<String>,
     /// What it wants shown. Its artifacts may not exist.
     pub display: Vec<Display>,
-    /// Names that the program defined.
     pub variables: Vec<String>,
-    /// The error that ended it.
     pub error: Option<ProgramError>,
     /// Modules that it was refused, in the order of its asking; at most 100.
     pub security_events: Vec<Blocked>,

@@ -40,7 +40,6 @@ pub enum BridgedValue {
 /// Where a value goes.
 #[derive(Clone, Debug)]
 pub struct BridgeTarget<'a> {
-    /// The session that gets it.
     pub session: &'a SessionId,
     /// The variable's name there; none: the name that it had.
     pub name: Option<EnvName>,

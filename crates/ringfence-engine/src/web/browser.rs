@@ -65,7 +65,6 @@ const PROGRAMS: [&str; 4] = [
 /// A page that is to be opened in a browser.
 #[derive(Clone, Debug)]
 pub struct BrowseRequest {
-    /// Tenant.
     pub namespace: Namespace,
     /// `http` or `https`.
     pub url: String,
@@ -73,11 +72,8 @@ pub struct BrowseRequest {
     pub selector: Option<String>,
     /// What is waited for before that.
     pub wait_until: WaitUntil,
-    /// How long.
     pub timeout: Duration,
-    /// Is the page drawn.
     pub screenshot: Screenshot,
-    /// Is its accessibility tree read.
     pub accessibility: AccessibilityTree,
     /// Characters of text.
     pub max_length: Option<usize>,

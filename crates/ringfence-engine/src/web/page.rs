@@ -35,7 +35,6 @@ const CURSOR_HASH_CHARS: usize = 12;
 /// A page that is asked for.
 #[derive(Clone, Debug)]
 pub struct PageRequest {
-    /// Tenant.
     pub namespace: Namespace,
     /// `http` or `https`.
     pub url: String,
@@ -54,7 +53,6 @@ pub struct WebPage {
     pub text: String,
     /// A picture, drawn anew.
     pub picture: Option<Picture>,
-    /// What was refused on the way.
     pub denials: Vec<Denial>,
 }
 

@@ -68,7 +68,7 @@ pub enum ArtifactError {
     /// Hand the content in again.
     #[error("the content of {0:?} is no longer in the store")]
     Gone(String),
-    /// More was written than the bound, or a write failed before.
+    /// A write failed before.
     #[error("the artifact was not written to its end")]
     Incomplete,
     #[error("the artifact has more than {bytes_max} bytes")]
@@ -132,7 +132,6 @@ impl ArtifactStore {
         Ok(Incoming {
             draft: Hashing::new(self.layout.blobs.draft()?),
             layout: Arc::clone(&self.layout),
-            bytes_max: u64::MAX,
             whole: true,
         })
     }
@@ -349,18 +348,10 @@ impl ArtifactStore {
 pub struct Incoming {
     draft: Hashing<Draft>,
     layout: Arc<ArtifactsDir>,
-    bytes_max: u64,
     whole: bool,
 }
 
 impl Incoming {
-    /// Refuses the write that would make it longer than this.
-    #[must_use]
-    pub fn bounded(mut self, bytes_max: u64) -> Self {
-        self.bytes_max = bytes_max;
-        self
-    }
-
     /// Puts the content in place. The same content, if it is there and intact, is kept. After a failed write:
     /// [`ArtifactError::Incomplete`].
     pub fn finish(self) -> Result<Content, ArtifactError> {
@@ -379,12 +370,6 @@ impl Incoming {
 
 impl Write for Incoming {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let longer = self.draft.bytes().saturating_add(bytes.len() as u64);
-        if longer > self.bytes_max {
-            self.whole = false;
-            let what = format!("an artifact of more than {} bytes", self.bytes_max);
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
-        }
         let written = self.draft.write(bytes);
         if let Err(error) = &written {
             self.whole &= error.kind() == io::ErrorKind::Interrupted;

@@ -442,20 +442,3 @@ fn an_id_is_used_once() {
     assert_eq!(read(&store, "one").unwrap().unwrap(), b"words");
     assert_eq!(fs::read_dir(scratch.path.join("incoming")).unwrap().count(), 0);
 }
-
-#[test]
-fn what_goes_beyond_the_bound_is_never_a_content() {
-    let scratch = Scratch::new();
-    let store = scratch.store();
-    let mut exact = store.receive().unwrap().bounded(5);
-    exact.write_all(b"wor").unwrap();
-    exact.write_all(b"ds").unwrap();
-    drop(exact.finish().unwrap());
-    let mut longer = store.receive().unwrap().bounded(5);
-    longer.write_all(b"more").unwrap();
-    let error = longer.write_all(b"ov").unwrap_err();
-    assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
-    longer.write_all(b"r").unwrap();
-    assert!(matches!(longer.finish(), Err(ArtifactError::Incomplete)));
-    assert!(!scratch.blob(b"morer").exists());
-}

@@ -1,4 +1,4 @@
-//! A snapshot as one JSON text, in the form that callers know: text as text, everything else as base64.
+//! A snapshot as one JSON document, in the form that callers know: text as text, everything else as base64.
 
 use super::{FileContent, Snapshot, SnapshotEntry, SnapshotError, SnapshotId, SnapshotKind, SnapshotStore};
 use crate::{
@@ -8,11 +8,7 @@ use crate::{
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use ringfence_types::Namespace;
 use serde_json::{Map, Value, json};
-use std::{
-    io::{self, Write},
-    os::unix::ffi::OsStrExt,
-    path::Path,
-};
+use std::{os::unix::ffi::OsStrExt, path::Path};
 
 impl SnapshotStore {
     /// The content of a file, each chunk checked. Errors: `NoFile`, `TooLarge`, `Damaged`; `NotFound` when the snapshot
@@ -29,21 +25,20 @@ impl SnapshotStore {
         content(&mut PackReader::new(&place.packs, &index), file, path, bytes_max)
     }
 
-    /// The whole snapshot as one JSON text, a file at a time. Contents are UTF-8 text (`content`) or base64
-    /// (`content_b64`). More than `bytes_max` bytes of content are refused before anything is written.
+    /// The whole snapshot as one document. Contents are UTF-8 text (`content`) or base64 (`content_b64`). More than
+    /// `bytes_max` bytes of content are refused before any is read.
     pub fn export(
         &self,
         id: SnapshotId,
         namespace: &Namespace,
         bytes_max: u64,
-        writer: impl Write,
-    ) -> Result<(), SnapshotError> {
+    ) -> Result<Value, SnapshotError> {
         let place = self.place(id, namespace)?;
         let _lock = place.lock_shared()?;
         let snapshot = self.find(&place, id)?;
         let index = Index::read(&place.packs)?;
         let mut reader = PackReader::new(&place.packs, &index);
-        export(&mut reader, &snapshot, bytes_max, writer)
+        export(&mut reader, &snapshot, bytes_max)
     }
 }
 
@@ -116,65 +111,40 @@ pub(super) fn each_piece(
 ///  "other_names": [{"path_b64", "kind", ...}]}
 /// ```
 /// Names that are no UTF-8 are in `other_names`, so that no two entries have one key.
-fn export(
-    reader: &mut PackReader<'_>,
-    snapshot: &Snapshot,
-    bytes_max: u64,
-    mut writer: impl Write,
-) -> Result<(), SnapshotError> {
+fn export(reader: &mut PackReader<'_>, snapshot: &Snapshot, bytes_max: u64) -> Result<Value, SnapshotError> {
     let sizes = snapshot.files().map(|(_, content)| content.size);
     if sizes.fold(0, u64::saturating_add) > bytes_max {
         return Err(SnapshotError::too_large("the snapshot", bytes_max));
     }
-    let out = &mut writer;
-    let head = json!({
+    let (mut files, mut directories, mut links) = (Map::new(), Map::new(), Map::new());
+    let mut other_names = Vec::new();
+    for entry in &snapshot.entries {
+        let mut fields = describe(reader, entry)?;
+        let (kind, named) = match entry.kind {
+            SnapshotKind::File(_) => ("file", &mut files),
+            SnapshotKind::Directory => ("directory", &mut directories),
+            SnapshotKind::Link(_) => ("link", &mut links),
+        };
+        if let Some(name) = entry.path.to_str() {
+            named.insert(name.to_owned(), fields.into());
+        } else {
+            let path = BASE64.encode(entry.path.as_os_str().as_bytes());
+            fields.insert("path_b64".to_owned(), path.into());
+            fields.insert("kind".to_owned(), kind.into());
+            other_names.push(fields);
+        }
+    }
+    Ok(json!({
         "id": snapshot.id.to_string(),
         "namespace": snapshot.namespace.as_str(),
         "description": snapshot.description,
         "created_unix_ms": snapshot.created_unix_ms,
         "source": snapshot.source,
-    });
-    let head = head.to_string();
-    // The object goes on below.
-    write(out, head.strip_suffix('}').unwrap_or(&head))?;
-    for (key, kind) in [("files", "file"), ("directories", "directory"), ("links", "link")] {
-        write(out, &format!(",\"{key}\":{{"))?;
-        let entries = snapshot.entries.iter();
-        let of_kind = entries.filter(|entry| kind_name(&entry.kind) == kind);
-        let named = of_kind.filter_map(|entry| entry.path.to_str().map(|name| (name, entry)));
-        for (number, (name, entry)) in named.enumerate() {
-            let comma = if number > 0 { "," } else { "" };
-            let value = Value::Object(describe(reader, entry)?);
-            write(out, &format!("{comma}{}:{value}", Value::from(name)))?;
-        }
-        write(out, "}")?;
-    }
-    write(out, ",\"other_names\":[")?;
-    let entries = snapshot.entries.iter();
-    let unnamed = entries.filter(|entry| entry.path.to_str().is_none());
-    for (number, entry) in unnamed.enumerate() {
-        let comma = if number > 0 { "," } else { "" };
-        let mut fields = describe(reader, entry)?;
-        let path = BASE64.encode(entry.path.as_os_str().as_bytes());
-        fields.insert("path_b64".to_owned(), path.into());
-        fields.insert("kind".to_owned(), kind_name(&entry.kind).into());
-        write(out, &format!("{comma}{}", Value::Object(fields)))?;
-    }
-    write(out, "]}")?;
-    writer.flush().map_err(SnapshotError::io("write", "the export"))
-}
-
-fn kind_name(kind: &SnapshotKind) -> &'static str {
-    match kind {
-        SnapshotKind::File(_) => "file",
-        SnapshotKind::Directory => "directory",
-        SnapshotKind::Link(_) => "link",
-    }
-}
-
-fn write(writer: &mut impl Write, text: &str) -> Result<(), SnapshotError> {
-    let written: io::Result<()> = writer.write_all(text.as_bytes());
-    written.map_err(SnapshotError::io("write", "the export"))
+        "files": files,
+        "directories": directories,
+        "links": links,
+        "other_names": other_names,
+    }))
 }
 
 fn describe(reader: &mut PackReader<'_>, entry: &SnapshotEntry) -> Result<Map<String, Value>, SnapshotError> {

@@ -1,4 +1,4 @@
-//! Single files of a workspace, for a caller outside: put, get, list, remove.
+//! Single files of a workspace, for a caller outside: put, get, list.
 
 use super::{
     Bounds, EntryKind, TreeEntry, TreeError, beneath,
@@ -7,7 +7,7 @@ use super::{
     walk,
 };
 use ringfence_types::WorkspacePath;
-use rustix::fs::{AtFlags, FileType, RenameFlags};
+use rustix::fs::RenameFlags;
 use std::{
     fs::File,
     io::Read,
@@ -49,7 +49,7 @@ pub struct ListBounds {
 
 /// Writes a file, whole or not at all, in place of a regular file or of nothing; the directories it needs are made.
 /// Of the mode only [`MODES`] are taken; without one it is `0644`. Errors: `TooLarge`, `Refused` for whatever else is
-/// in its place or on the way. Root does it as the owner of `root`, here and in [`remove`].
+/// in its place or on the way. Root does it as the owner of `root`.
 pub fn put(
     root: BorrowedFd<'_>,
     path: &WorkspacePath,
@@ -109,20 +109,6 @@ fn file_at(root: BorrowedFd<'_>, path: &Path) -> Option<TreeEntry> {
     Some(TreeEntry::new(path.to_owned(), EntryKind::File, &stat))
 }
 
-/// Removes a file, a link, or an empty directory. Of a link, the link goes.
-pub fn remove(root: BorrowedFd<'_>, path: &WorkspacePath) -> Result<(), TreeError> {
-    let path = Path::new(path.as_str());
-    let _acting = AsOwner::of(root)?;
-    let (directory, name) = beneath::open_parent(root, path, None)?;
-    let there = beneath::look(directory.as_fd(), name).map_err(TreeError::of("look at", path))?;
-    let stat = there.ok_or_else(|| TreeError::NotFound(path.into()))?;
-    let flags = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => AtFlags::REMOVEDIR,
-        _ => AtFlags::empty(),
-    };
-    rustix::fs::unlinkat(&directory, name, flags).map_err(TreeError::of("remove", path))
-}
-
 /// All of an open file, unless it is more.
 pub(super) fn read(file: File, path: &Path, bytes_max: u64) -> Result<Vec<u8>, TreeError> {
     let mut bytes = Vec::new();
@@ -170,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_put_with_its_directories_read_back_and_removed() {
+    fn a_file_is_put_with_its_directories_and_read_back() {
         let place = Scratch::new();
         put(place.root(), &at("a/b/c"), b"one", Some(0o6755), 3).unwrap();
         put(place.root(), &at("a/b/c"), b"two", Some(0o6755), 3).unwrap();
@@ -187,13 +173,6 @@ mod tests {
         ));
         let refused = put(place.root(), &at("d"), b"four", None, 3);
         assert!(matches!(refused, Err(TreeError::TooLarge { .. })));
-        assert!(remove(place.root(), &at("a")).is_err(), "a full directory stays");
-        remove(place.root(), &at("a/b/c")).unwrap();
-        remove(place.root(), &at("a/b")).unwrap();
-        assert!(matches!(
-            remove(place.root(), &at("a/b")),
-            Err(TreeError::NotFound(_))
-        ));
     }
 
     #[test]
@@ -221,13 +200,10 @@ mod tests {
             );
             assert!(get(place.root(), &at(path), 99).is_err(), "{path}");
         }
-        remove(place.root(), &at("link")).unwrap();
-        remove(place.root(), &at("hard")).unwrap();
-        assert!(remove(place.root(), &at("out/canary")).is_err());
         assert_eq!(fs::read_to_string(place.outside("canary")).unwrap(), "canary");
         assert_eq!(
             fs::read_dir(place.path("")).unwrap().count(),
-            3,
+            5,
             "no draft is left"
         );
     }

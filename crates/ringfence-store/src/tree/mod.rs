@@ -24,7 +24,7 @@ pub use beneath::{NO_FILE, open_file};
 pub(crate) use beneath::{here, open_handle, open_listing, open_parent, open_regular};
 pub use changes::{Change, ChangeKind, Changes, CompareBounds, OpenContent, Side, compare};
 pub use error::TreeError;
-pub use files::{Got, ListBounds, ListedFile, MODES, get, list, put, remove};
+pub use files::{Got, ListBounds, ListedFile, MODES, get, list, put};
 pub use lower_state::{CHANGED_MEANWHILE, LowerState};
 pub use node::Node;
 pub(crate) use owner::AsOwner;

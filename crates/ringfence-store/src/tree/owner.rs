@@ -56,7 +56,7 @@ mod tests {
     use super::super::{
         Bounds, PackLimits,
         archive::{Limits, unpack},
-        get, pack, put, remove,
+        get, pack, put,
         tests::fixture::Scratch,
     };
     use std::{
@@ -145,7 +145,6 @@ mod tests {
             let made = fs::metadata(format!("{memory}/{made}")).unwrap();
             assert_eq!((made.uid(), made.gid()), (USER, USER));
         }
-        remove(root.as_fd(), &path).unwrap();
         assert!(rustix::process::geteuid().is_root(), "the thread is root again");
         assert_eq!(rustix::process::getegid(), rustix::process::getgid());
     }

@@ -68,7 +68,7 @@ pub(super) fn of(facts: &Facts<'_>) -> Vec<Risk> {
             true => rule.place.holds_directory(&names),
             false => rule.place.holds(&names),
         })
-        .map(|rule| rule.risk)
+        .map(|found| risk(&found.rule, &found.sentence))
         .collect();
     if facts.path.ancestors().any(|above| facts.bare.contains(above)) {
         risks.insert(BARE);

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     api::{ExecuteCode, FileInput, ResourceLimits, RunSandboxCode, invalid},
     settings::{OnHangUp, span},
-    time,
+    time::{self, DETACH_SECONDS_MAX},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_engine::{Canceller, Engine, Execution, ExecutionState, Picture, Submission};
@@ -29,8 +29,6 @@ use tokio::time::sleep_until;
 
 /// Of a call of `run_sandbox_code` that says nothing.
 const SHORT_TIMEOUT_MS: u64 = 10_000;
-/// As `calls.detach_after_seconds` has it.
-const DETACH_SECONDS_MAX: f64 = 86_400.0;
 
 const MEBIBYTE: u64 = 1 << 20;
 

@@ -3,16 +3,16 @@
 use super::{
     Answer, Answered,
     call::Call,
-    request_egress::{ApprovalCall, NOTED, Reply, patience},
+    request_egress::{ApprovalCall, NOTED, Reply, patience, reason_of},
 };
 use crate::{
     api::{
         HostExec, HostFileCopy, HostFileList, HostFileRead, HostFileWrite, ListHostAccess, Operation as _,
-        RequestHostAccess, invalid,
+        RequestHostAccess,
     },
     render,
 };
-use ringfence_engine::{HostCommand, HostFileWrite as Wanted, HostWriting, REASON_CHARS_MAX};
+use ringfence_engine::{HostCommand, HostFileWrite as Wanted, HostWriting};
 use ringfence_types::{ErrorCode, Namespace, RequestError};
 use std::{
     path::{Path, PathBuf},
@@ -54,13 +54,7 @@ impl Call<'_> {
             field: "pattern",
             patience: patience(given.wait_seconds.as_ref().map(|seconds| seconds.0))?,
         };
-        let reason = given.reason.unwrap_or_default();
-        if reason.chars().count() > REASON_CHARS_MAX {
-            return Err(invalid(
-                format!("`reason` has more than {REASON_CHARS_MAX} characters."),
-                "A person reads it before the answer: say it shortly.",
-            ));
-        }
+        let reason = reason_of(given.reason)?;
         let words = (
             RequestHostAccess::NAME,
             namespace.as_str(),

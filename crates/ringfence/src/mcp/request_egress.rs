@@ -88,19 +88,24 @@ pub(super) fn patience(seconds: Option<u64>) -> Result<Duration, RequestError> {
 
 fn wish(given: api::RequestEgress, namespace: Namespace) -> Result<HostRequest, RequestError> {
     egress_rule(&given.domain)?;
-    let reason = given.reason.unwrap_or_default();
+    Ok(HostRequest {
+        namespace,
+        session: given.session_id,
+        domain: given.domain,
+        reason: reason_of(given.reason)?,
+    })
+}
+
+/// Why it is asked for; a person reads it.
+pub(super) fn reason_of(given: Option<String>) -> Result<String, RequestError> {
+    let reason = given.unwrap_or_default();
     if reason.chars().count() > REASON_CHARS_MAX {
         return Err(invalid(
             format!("`reason` has more than {REASON_CHARS_MAX} characters."),
             "A person reads it before the answer: say it shortly.",
         ));
     }
-    Ok(HostRequest {
-        namespace,
-        session: given.session_id,
-        domain: given.domain,
-        reason,
-    })
+    Ok(reason)
 }
 
 /// What a sealed state is good for: the same question of the same caller, and nothing else.

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
 
 const DNS_PORT: u16 = 53;
-const RULE_CHARS_MAX: usize = 1024;
 
 choice! {
     enum OnDeniedWord {
@@ -37,9 +36,6 @@ impl SettingValue for EgressRule {
             namespace => json!(format!("{namespace}={rule}")),
         }
     }
-    fn schema() -> Value {
-        rule_schema()
-    }
 }
 
 /// A namespace's name, or a beginning followed by `*`. A host never stands before `=`, and a path does not begin a
@@ -53,10 +49,6 @@ fn read_rule(text: &str) -> Result<HostRule, String> {
     text.parse().map_err(|error: HostRuleError| {
         format!("`{}` is no rule: {error}; {}", text.escape_debug(), error.hint())
     })
-}
-
-fn rule_schema() -> Value {
-    json!({"type": "string", "minLength": 1, "maxLength": RULE_CHARS_MAX})
 }
 
 impl Listed for EgressRule {
@@ -78,9 +70,6 @@ impl SettingValue for SecretBinding {
     fn json(&self) -> Value {
         let Self { of, place } = self;
         json!(format!("{}/{}={place}", of.namespace, of.key))
-    }
-    fn schema() -> Value {
-        rule_schema()
     }
 }
 
@@ -104,9 +93,6 @@ impl SettingValue for PrivateHost {
     }
     fn json(&self) -> Value {
         json!(self.0.to_string())
-    }
-    fn schema() -> Value {
-        rule_schema()
     }
 }
 
@@ -155,9 +141,6 @@ impl SettingValue for IndexHost {
             Self::Named(rule) => json!(rule.to_string()),
         }
     }
-    fn schema() -> Value {
-        rule_schema()
-    }
 }
 
 impl Listed for IndexHost {
@@ -171,9 +154,6 @@ impl SettingValue for SearchProvider {
     }
     fn json(&self) -> Value {
         json!(self.to_string())
-    }
-    fn schema() -> Value {
-        rule_schema()
     }
 }
 

@@ -15,8 +15,10 @@ pub(crate) trait SettingValue: Sized + Clone {
     }
     /// As it is shown, and as a file would say it.
     fn json(&self) -> Value;
-    /// What a file may say.
-    fn schema() -> Value;
+    /// What a file may say. A rule of any kind is a text of bounded length.
+    fn schema() -> Value {
+        json!({"type": "string", "minLength": 1, "maxLength": 1024})
+    }
 }
 
 /// A value as a file says it.

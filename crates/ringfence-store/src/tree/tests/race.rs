@@ -4,7 +4,7 @@
 use crate::tree::{
     Bounds, CompareBounds, EntryKind, ListBounds, ListedFile, Side,
     archive::{Limits, unpack},
-    compare, get, list, put, remove,
+    compare, get, list, put,
     tests::fixture::Scratch,
 };
 use ringfence_types::WorkspacePath;
@@ -24,7 +24,7 @@ fn swap(place: &Scratch, stop: &AtomicBool, swaps: &AtomicU64) {
     let pairs = [("swapped", "trap"), ("inner/file", "inner/trap")];
     while !stop.load(Ordering::Relaxed) {
         for (one, other) in pairs {
-            // The other thread may have removed one of the two; it puts it again.
+            // The other thread may not have put one of the two yet.
             let swapped = renameat_with(
                 CWD,
                 place.path(one),
@@ -80,7 +80,6 @@ fn work(place: &Scratch, round: u64, seen: &mut Seen) {
             }
             Err(_) => false,
         },
-        5 => remove(place.root(), &paths[0]).is_ok(),
         _ => match get(place.root(), path, 100) {
             Ok(got) => {
                 seen.canaries += u64::from(got.bytes != b"inside");
