@@ -12,6 +12,7 @@ mod check_shell;
 mod check_typescript;
 mod code;
 mod config_file;
+mod document;
 mod egress_client_hello;
 mod egress_dns;
 mod egress_http_head;
@@ -28,7 +29,7 @@ use std::sync::LazyLock;
 /// What takes an input.
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 16] = [
+const TARGETS: [(&str, Target); 17] = [
     ("archive", archive::run),
     ("check_csv", check_csv::run),
     ("check_javascript", check_javascript::run),
@@ -37,6 +38,7 @@ const TARGETS: [(&str, Target); 16] = [
     ("check_shell", check_shell::run),
     ("check_typescript", check_typescript::run),
     ("config_file", config_file::run),
+    ("document", document::run),
     ("egress_client_hello", egress_client_hello::run),
     ("egress_dns", egress_dns::run),
     ("egress_http_head", egress_http_head::run),

@@ -77,7 +77,7 @@ const TABLE: &[Allowed] = &[
         tests: &["flate2", "proptest", "rcgen", "rusqlite", "textwrap"] },
     Allowed { name: "ringfence-fuzz",
         house: &["ringfence", "ringfence-check", "ringfence-egress", "ringfence-engine", "ringfence-jail", "ringfence-redact",
-            "ringfence-store", "ringfence-types"],
+            "ringfence-store", "ringfence-types", "ringfence-web"],
         others: &["libfuzzer-sys", "serde", "serde_json"],
         tests: &[] },
     Allowed { name: "xtask", house: &[], others: &["proc-macro2", "serde_json", "syn"], tests: &[] },
