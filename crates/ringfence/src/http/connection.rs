@@ -172,7 +172,8 @@ where
             answer: Some(server.answers.token()),
             expires_unix_ms: None,
         };
-        async move { Ok::<_, Infallible>(server.answer(request, &connection, guard).await) }
+        // On the heap while it lasts: the library keeps room for one with every connection.
+        Box::pin(async move { Ok::<_, Infallible>(server.answer(request, &connection, guard).await) })
     });
     let builder = builder(server.settings.idle);
     let mut conversation = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
