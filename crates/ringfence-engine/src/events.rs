@@ -258,7 +258,7 @@ impl EventKind {
 
 impl Drop for Subscriber {
     fn drop(&mut self) {
-        if self.hears == Hears::Everything {
+        if self.output.is_some() {
             self.output_wanted.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -272,6 +272,8 @@ pub(crate) struct Bus {
 
 struct Shared {
     sender: broadcast::Sender<Arc<Event>>,
+    /// A queue of its own, so that one program's output pushes nothing else out.
+    output: broadcast::Sender<Arc<Event>>,
     recent: Mutex<VecDeque<Arc<Event>>>,
     numbers: AtomicU64,
     /// Subscribers who want to hear of output.
@@ -289,9 +291,9 @@ pub enum Hears {
 
 /// Hears what happens from now on.
 pub struct Subscriber {
-    receiver: broadcast::Receiver<Arc<Event>>,
-    missed: u64,
-    hears: Hears,
+    others: Queue,
+    /// Of one that hears of output.
+    output: Option<Queue>,
     /// Not the whole bus: holding that would keep its channel open.
     output_wanted: Arc<AtomicUsize>,
 }
@@ -301,6 +303,7 @@ impl Bus {
         Self {
             shared: Arc::new(Shared {
                 sender: broadcast::channel(WAITING_MAX).0,
+                output: broadcast::channel(WAITING_MAX).0,
                 recent: Mutex::new(VecDeque::with_capacity(RECENT_MAX)),
                 numbers: AtomicU64::new(1),
                 output_wanted: Arc::default(),
@@ -317,13 +320,15 @@ impl Bus {
             execution_id: execution_id.map(str::to_owned),
             kind,
         });
-        if !event.kind.is_output() {
-            if recent.len() == RECENT_MAX {
-                recent.pop_front();
-            }
-            recent.push_back(event.clone());
-        }
         // Under the lock, so that events are sent in the order of their numbers. There may be no subscriber.
+        if event.kind.is_output() {
+            drop(self.shared.output.send(event));
+            return;
+        }
+        if recent.len() == RECENT_MAX {
+            recent.pop_front();
+        }
+        recent.push_back(event.clone());
         drop(self.shared.sender.send(event));
     }
 
@@ -333,13 +338,13 @@ impl Bus {
     }
 
     pub(crate) fn subscribe(&self, hears: Hears) -> Subscriber {
-        if hears == Hears::Everything {
+        let output = (hears == Hears::Everything).then(|| {
             self.shared.output_wanted.fetch_add(1, Ordering::Relaxed);
-        }
+            Queue::of(&self.shared.output)
+        });
         Subscriber {
-            receiver: self.shared.sender.subscribe(),
-            missed: 0,
-            hears,
+            others: Queue::of(&self.shared.sender),
+            output,
             output_wanted: self.shared.output_wanted.clone(),
         }
     }
@@ -354,18 +359,80 @@ impl Subscriber {
     /// The next event; `None` when the engine is gone.
     pub async fn next(&mut self) -> Option<Arc<Event>> {
         loop {
-            match self.receiver.recv().await {
-                Ok(event) if self.hears == Hears::AllButOutput && event.kind.is_output() => {}
-                Ok(event) => return Some(event),
-                Err(broadcast::error::RecvError::Lagged(missed)) => self.missed += missed,
-                Err(broadcast::error::RecvError::Closed) => return None,
+            let other = self.others.first();
+            let is_open = match self.output.as_mut() {
+                None if other.is_some() => return self.others.next.take(),
+                None => self.others.wait().await,
+                // Output that is older than `other` was sent before it, and is found here.
+                Some(output) => match output.first() {
+                    None if other.is_some() => return self.others.next.take(),
+                    None => tokio::select! {
+                        is_open = output.wait() => is_open,
+                        is_open = self.others.wait() => is_open,
+                    },
+                    Some(number) if self.others.first().is_none_or(|other| number < other) => {
+                        return output.next.take();
+                    }
+                    Some(_) => return self.others.next.take(),
+                },
+            };
+            if !is_open {
+                return None;
             }
         }
     }
 
-    /// How many were lost since the last question, because this subscriber was too slow.
+    /// How many were lost since the last question, output left out, because this subscriber was too slow.
     pub fn missed(&mut self) -> u64 {
-        std::mem::take(&mut self.missed)
+        std::mem::take(&mut self.others.missed)
+    }
+
+    /// The same of output.
+    pub fn missed_output(&mut self) -> u64 {
+        self.output
+            .as_mut()
+            .map_or(0, |output| std::mem::take(&mut output.missed))
+    }
+}
+
+/// Events that wait for one subscriber.
+struct Queue {
+    receiver: broadcast::Receiver<Arc<Event>>,
+    next: Option<Arc<Event>>,
+    missed: u64,
+}
+
+impl Queue {
+    fn of(sender: &broadcast::Sender<Arc<Event>>) -> Self {
+        Self {
+            receiver: sender.subscribe(),
+            next: None,
+            missed: 0,
+        }
+    }
+
+    /// The number of the first that is there.
+    fn first(&mut self) -> Option<u64> {
+        while self.next.is_none() {
+            match self.receiver.try_recv() {
+                Ok(event) => self.next = Some(event),
+                Err(broadcast::error::TryRecvError::Lagged(missed)) => self.missed += missed,
+                Err(_) => break,
+            }
+        }
+        self.next.as_ref().map(|event| event.number)
+    }
+
+    /// Until there is one; false: there will be none.
+    async fn wait(&mut self) -> bool {
+        while self.next.is_none() {
+            match self.receiver.recv().await {
+                Ok(event) => self.next = Some(event),
+                Err(broadcast::error::RecvError::Lagged(missed)) => self.missed += missed,
+                Err(broadcast::error::RecvError::Closed) => return false,
+            }
+        }
+        true
     }
 }
 
@@ -395,20 +462,51 @@ mod tests {
         assert_eq!((slow.missed(), slow.missed()), (10, 0));
     }
 
+    fn printed() -> EventKind {
+        EventKind::ExecutionOutput {
+            stream: "stdout",
+            text: "much".to_owned(),
+        }
+    }
+
+    #[tokio::test]
+    async fn output_pushes_nothing_else_out_and_comes_in_its_order() {
+        let bus = Bus::new();
+        let (mut slow, mut others) = (
+            bus.subscribe(Hears::Everything),
+            bus.subscribe(Hears::AllButOutput),
+        );
+        bus.publish("default", None, started());
+        for _ in 0..WAITING_MAX + 10 {
+            bus.publish("default", None, printed());
+        }
+        bus.publish("default", None, started());
+        let last = WAITING_MAX as u64 + 12;
+        let mut heard = vec![
+            others.next().await.unwrap().number,
+            others.next().await.unwrap().number,
+        ];
+        assert_eq!(heard, [1, last]);
+        heard.clear();
+        while heard.last() != Some(&last) {
+            heard.push(slow.next().await.unwrap().number);
+        }
+        let expect: Vec<u64> = [1].into_iter().chain(12..=last).collect();
+        assert_eq!(heard, expect);
+        assert_eq!(
+            (slow.missed(), slow.missed_output(), slow.missed_output()),
+            (0, 10, 0)
+        );
+        drop(bus);
+        assert!(slow.next().await.is_none() && others.next().await.is_none());
+    }
+
     #[test]
     fn what_is_remembered_is_bounded_and_leaves_output_out() {
         let bus = Bus::new();
         for _ in 0..RECENT_MAX + 5 {
             bus.publish("default", Some("x"), started());
-            let text = "much".to_owned();
-            bus.publish(
-                "default",
-                Some("x"),
-                EventKind::ExecutionOutput {
-                    stream: "stdout",
-                    text,
-                },
-            );
+            bus.publish("default", Some("x"), printed());
         }
         let recent = bus.recent();
         assert_eq!(recent.len(), RECENT_MAX);

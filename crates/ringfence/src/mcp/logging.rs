@@ -101,10 +101,16 @@ pub(super) async fn forward_heard(
 ) {
     let takes = |level| severity(level) >= severity(least);
     while let Some(event) = events.next().await {
-        let missed = events.missed();
-        if missed > 0 && takes(LoggingLevel::Warning) {
-            let lost = json!({"event": "events.missed", "count": missed});
-            if !send(&peer, LoggingLevel::Warning, lost).await {
+        // Output that is lost here is in the result all the same.
+        let lost = [
+            (events.missed(), LoggingLevel::Warning),
+            (events.missed_output(), LoggingLevel::Debug),
+        ];
+        for (count, level) in lost
+            .into_iter()
+            .filter(|(count, level)| *count > 0 && takes(*level))
+        {
+            if !send(&peer, level, json!({"event": "events.missed", "count": count})).await {
                 return;
             }
         }
