@@ -15,6 +15,7 @@ use crate::client::{Server, eventually, list_of, lives, state_dir, status_of, wi
 use std::{
     collections::HashSet,
     fs,
+    os::unix::ffi::OsStrExt as _,
     path::Path,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
@@ -40,6 +41,13 @@ struct Counts {
 
 fn count(server: u32) -> Counts {
     let entries = |path: &str| fs::read_dir(path).map_or(0, |entries| entries.flatten().count());
+    // Others of this machine have files there, too; all that we make has our name.
+    let named = |path: &str| {
+        let entries = fs::read_dir(path).into_iter().flatten().flatten();
+        entries
+            .filter(|entry| entry.file_name().as_bytes().starts_with(b"ringfence"))
+            .count()
+    };
     let ours = living().into_iter().filter(|pid| {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         name.starts_with("ringfence-super") || name.starts_with("ringfence-init")
@@ -52,10 +60,7 @@ fn count(server: u32) -> Counts {
         namespaces: namespaces(),
         descriptors: entries(&format!("/proc/{server}/fd")),
         helper_descriptors: helper.iter().map(|pid| entries(&format!("/proc/{pid}/fd"))).sum(),
-        directories: ["/tmp", "/dev/shm", "/run"]
-            .into_iter()
-            .map(entries)
-            .sum::<usize>()
+        directories: ["/tmp", "/dev/shm", "/run"].into_iter().map(named).sum::<usize>()
             + entries(&state_dir().join("runs").display().to_string()),
     }
 }
