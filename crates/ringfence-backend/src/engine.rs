@@ -13,7 +13,7 @@ use ringfence_jail::seccomp::profile_of_containers;
 use std::{
     collections::HashMap,
     fs, io,
-    os::unix::fs::{MetadataExt, PermissionsExt},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
@@ -21,7 +21,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use tokio::{sync::watch, time::timeout};
+use tokio::{net::UnixStream, sync::watch, time::timeout};
 
 /// How long the engine may take for one answer; beyond it, it is as good as gone.
 pub(crate) const ANSWER: Duration = Duration::from_secs(10);
@@ -192,17 +192,17 @@ impl ContainerEngine {
         let described = async {
             // An older engine knows fewer versions of its interface.
             let docker = self.docker.clone().negotiate_version().await?;
-            Ok((docker.version().await?, docker.info().await?))
+            let peer = UnixStream::connect(&self.settings.socket).await?.peer_cred()?;
+            Ok((docker.version().await?, docker.info().await?, peer.uid()))
         };
-        let (version, info) = self.ask("describe itself", described).await?;
+        let (version, info, uid) = self.ask("describe itself", described).await?;
         let components = version.components.unwrap_or_default();
         let is_podman = components.iter().any(|part| part.name.starts_with("Podman"));
         let options = info.security_options.unwrap_or_default();
         let has = |name: &str| options.iter().any(|option| option.contains(name));
         let runtimes = info.runtimes.unwrap_or_default().into_iter();
-        // Older Podman does not say it; its socket is its user's.
-        let is_others = || fs::metadata(&self.settings.socket).is_ok_and(|socket| socket.uid() != 0);
-        let is_rootless = has("name=rootless") || is_podman && is_others();
+        // Podman 4.3 does not say so; the kernel says who listens at its socket.
+        let is_rootless = has("name=rootless") || is_podman && uid != 0;
         Ok(EngineFacts {
             version: info.server_version.unwrap_or_default(),
             runtimes: runtimes
