@@ -169,7 +169,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="ringfence-long-") as directory:
         home, port = pathlib.Path(directory), free_port()
         served = Served(arguments.server, home, port)
-        # Before a server without tokens would let everybody in.
+        # With a token there from its start, the server lets nobody in without one.
         served.token()
         words = [arguments.server, "serve", "--transport", "http", "--listen", f"127.0.0.1:{port}"]
         with running(words, home / "server.log", served.env, f"http://127.0.0.1:{port}/readyz"):
