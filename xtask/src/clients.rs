@@ -94,7 +94,7 @@ const SECONDS_MAX: &str = "120";
 /// A program and its script, for one library.
 type Script = [PathBuf; 2];
 
-/// Those that call over HTTP and answer a call as soon as the server does: with tasks, one waits for the end.
+/// Those that call over HTTP, but for the one that declares tasks and waits for their end.
 pub fn over_http() -> impl Iterator<Item = &'static Client> {
     let waits = |client: &&Client| client.word == "inspector-modern";
     CLIENTS

@@ -34,7 +34,9 @@ use std::process::ExitCode;
 use workspace::{Profile, Workspace};
 
 const USAGE: &str = "\
-usage: cargo xtask <chore>
+usage: cargo xtask [--release] <chore>
+
+--release runs backends and image with the release build, too.
 
   ci [--quick] [--release] [--once] [--only PART]
                                       every step of CI, in its order; --quick leaves out the long ones, --release uses the
@@ -97,9 +99,14 @@ fn run(words: &[&str]) -> Result<(), String> {
     }
     let mut workspace = Workspace::open()?;
     // What is measured or shown is what is shipped; the rest is tested as it is built in a minute.
-    if matches!(words, ["backends" | "image" | "fuzz" | "golden", ..]) {
-        workspace.profile = Profile::Dev;
-    }
+    let words = match words {
+        ["--release", rest @ ..] => rest,
+        ["backends" | "image" | "fuzz" | "golden", ..] => {
+            workspace.profile = Profile::Dev;
+            words
+        }
+        _ => words,
+    };
     match words {
         ["ci", options @ ..] => ci::run(workspace, ci::Wanted::parse(options)?),
         ["tidy"] => tidy::run(&workspace),
