@@ -92,21 +92,24 @@ fn number(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| format!("{text}: not a whole number"))
 }
 
+/// By which build the chore is done, and its words. What is measured or shown is what is shipped; the rest is tested as
+/// it is built in a minute.
+fn built<'a, 'w>(words: &'a [&'w str]) -> (Profile, &'a [&'w str]) {
+    match words {
+        ["--release", chore @ ..] => (Profile::Release, chore),
+        ["backends" | "image" | "fuzz" | "golden", ..] => (Profile::Dev, words),
+        _ => (Profile::Release, words),
+    }
+}
+
 fn run(words: &[&str]) -> Result<(), String> {
     if let [] | ["-h" | "--help" | "help"] = words {
         println!("{USAGE}");
         return Ok(());
     }
     let mut workspace = Workspace::open()?;
-    // What is measured or shown is what is shipped; the rest is tested as it is built in a minute.
-    let words = match words {
-        ["--release", rest @ ..] => rest,
-        ["backends" | "image" | "fuzz" | "golden", ..] => {
-            workspace.profile = Profile::Dev;
-            words
-        }
-        _ => words,
-    };
+    let (profile, words) = built(words);
+    workspace.profile = profile;
     match words {
         ["ci", options @ ..] => ci::run(workspace, ci::Wanted::parse(options)?),
         ["tidy"] => tidy::run(&workspace),
