@@ -102,6 +102,7 @@ const STEPS: &[Step] = &[
     Step { name: "backends: native, Docker, gVisor", seconds: 30, is_quick: false, needs: &[BUILD, "root", "dockerd", "runsc"], act: |w| check(backends::run(w, "", backends::Extent::Short)) },
     Step { name: "backends: kills", seconds: 45, is_quick: false, needs: &[BUILD, "root", "dockerd", "runsc"], act: |w| check(backends::kill(w)) },
     Step { name: "backends: faults", seconds: 60, is_quick: false, needs: &[BUILD, "root", "dockerd", "runsc"], act: |w| check(backends::fault(w, "")) },
+    Step { name: "docker restart, approved in a terminal", seconds: 15, is_quick: false, needs: &[BUILD, "root", "dockerd", "python3"], act: |w| tests(backends::restart(w)) },
     Step { name: "image", seconds: 30, is_quick: false, needs: &[BUILD, "root", "dockerd", "curl"], act: |w| check(backends::image::run(w)) },
     Step { name: "client libraries", seconds: 35, is_quick: false, needs: &[BUILD, "node", "npm"], act: clients },
     Step { name: "OAuth", seconds: 45, is_quick: false, needs: &[BUILD, "node", "npm", "python3"], act: |w| tests(http_clients::oauth(w, &w.binary())) },

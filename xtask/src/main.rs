@@ -61,6 +61,7 @@ usage: cargo xtask [--release] <chore>
                                       RINGFENCE_KILLED_RUNS says
   backends --fault [PART]             an engine that hangs, is gone or full; containers that are not ours; only stories
                                       whose name contains PART
+  backends --restart                  `docker restart web` on the host, approved in a terminal, through a client
   image                               the image of packaging/Dockerfile, built and called, with its options and with none
   bench backends [--runs N]           times of each backend, beside the engine's own
   clients [--binary PATH] [NAME]      client libraries and agent frameworks against the server; only those whose name
@@ -133,6 +134,7 @@ fn run(words: &[&str]) -> Result<(), String> {
         ["backends", "--kill"] => backends::kill(&workspace),
         ["backends", "--fault"] => backends::fault(&workspace, ""),
         ["backends", "--fault", part] => backends::fault(&workspace, part),
+        ["backends", "--restart"] => backends::restart(&workspace).1,
         ["backends", name] => backends::run(&workspace, name, backends::Extent::Whole),
         ["bench", options @ ..] => bench::all(&workspace, &bench::Options::parse(options)?),
         ["hosts"] => hosts::run(&workspace, &workspace.binary(), ""),

@@ -11,7 +11,12 @@ mod server;
 mod speed;
 mod web;
 
-use crate::workspace::Workspace;
+use crate::{
+    command::{command, count_tests},
+    mcp_client,
+    tally::Tally,
+    workspace::Workspace,
+};
 use cases::{CASES, Case, Held};
 use engine::Engine;
 use server::Server;
@@ -103,4 +108,24 @@ pub fn kill(workspace: &Workspace) -> Result<(), String> {
 /// An engine that hangs, is gone or full, and containers that are not ours.
 pub fn fault(workspace: &Workspace, part: &str) -> Result<(), String> {
     faults::run(workspace, &mut Engine::start(workspace)?, part)
+}
+
+/// `docker restart web` for an agent: the real engine and client, the official client of the protocol, a person's answer
+/// in a terminal.
+pub fn restart(workspace: &Workspace) -> (Tally, Result<(), String>) {
+    let story = || {
+        let engine = Engine::start(workspace)?;
+        // A program that is pid 1 ends by no signal that it does not handle, but by this one.
+        engine.stranger(&["--name=web", "--stop-signal=KILL"])?;
+        let python = mcp_client::environment(workspace, "2.3")?;
+        let mut story = command(python, [workspace.root.join("tests/mcp_client/restarting.py")]);
+        story.arg("--server").arg(workspace.binary());
+        story.arg("--socket").arg(engine.socket());
+        story.env("PYTHONDONTWRITEBYTECODE", "1");
+        Ok((engine, story))
+    };
+    match story() {
+        Ok((_engine, story)) => count_tests(story),
+        Err(reason) => (Tally::default(), Err(reason)),
+    }
 }

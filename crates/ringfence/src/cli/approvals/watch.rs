@@ -255,20 +255,22 @@ impl Prompter {
 }
 
 fn prompt(request: &ApprovalRequest) -> String {
-    let session = if request.scopes.contains(&Scope::Session) {
-        ", s: for the session"
-    } else {
-        ""
-    };
-    format!("allow it? [y: once{session}, a: for the whole namespace, N: no] ")
+    let wider = [
+        (Scope::Session, ", s: for the session"),
+        (Scope::Namespace, ", a: for the whole namespace"),
+    ];
+    let offered = wider.iter().filter(|(scope, _)| request.scopes.contains(scope));
+    let words: String = offered.map(|(_, words)| *words).collect();
+    format!("allow it? [y: once{words}, N: no] ")
 }
 
 /// None: it is no answer, and the question is put again.
 fn understood(line: &str, request: &ApprovalRequest) -> Option<Answer> {
+    let has = |scope| request.scopes.contains(&scope);
     let wish = match line.trim().to_ascii_lowercase().as_str() {
         "y" | "yes" | "once" => ScopeChoice::Once,
-        "s" | "session" if request.scopes.contains(&Scope::Session) => ScopeChoice::Session,
-        "a" | "all" | "namespace" => ScopeChoice::Namespace(None),
+        "s" | "session" if has(Scope::Session) => ScopeChoice::Session,
+        "a" | "all" | "namespace" if has(Scope::Namespace) => ScopeChoice::Namespace(None),
         "" | "n" | "no" | "deny" => return Some(Answer::Deny),
         _ => return None,
     };
