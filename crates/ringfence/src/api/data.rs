@@ -37,7 +37,7 @@ pub(crate) struct ValidateJson {
     #[serde(deserialize_with = "present")]
     #[schemars(extend("type" = "string"))]
     pub(crate) data: Option<Value>,
-    /// Registered name (config, user, dataset or the operator's), or a JSON Schema as text.
+    /// A registered name (config, user, dataset) or a JSON Schema as text.
     #[schemars(extend("type" = "string"))]
     pub(crate) schema_name_or_dict: Value,
 }
@@ -59,14 +59,12 @@ pub(super) fn any() -> Value {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ValidateCsv {
-    /// The table with its header.
     pub(crate) csv_content: String,
     #[serde(default, deserialize_with = "many")]
     pub(crate) required_headers: Option<Vec<String>>,
     /// By column: string, integer, float, boolean, date, datetime, email, url or uuid; or {type, required, min, max,
     /// pattern, enum, unique}.
     pub(crate) type_constraints: Option<Object>,
-    /// Default: detected.
     pub(crate) delimiter: Option<String>,
 }
 operation!(ValidateCsv => CsvReport, "validate_csv_data", "Check a table", Data, Reads);

@@ -120,8 +120,7 @@ pub(crate) struct ResourceLimits {
     pub(crate) max_disk_mb: Option<Whole>,
 }
 
-/// Run Python without os, subprocess etc. on the namespace's kept files; execute_code with workspace "namespace" runs
-/// anything.
+/// Run Python without os, subprocess etc. on the namespace's kept files; prefer execute_code.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunSandboxCode {
@@ -168,8 +167,7 @@ response!(Cancelled {
     existed: bool
 });
 
-/// Install packages from PyPI or npm ahead: a program has them when its execute_code names them in packages, a
-/// session given by session_id at once.
+/// Install packages from PyPI or npm, into a session or ahead of an execute_code that names them.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct InstallPackage {

@@ -5,12 +5,10 @@ use ringfence_types::SessionId;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Write one file into the namespace's workspace, or a session's. Programs without a session see it with workspace
-/// "namespace" in execute_code.
+/// Write one file into the namespace's workspace (see workspace of execute_code), or a session's.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PutFile {
-    /// Such as data/in.csv.
     pub(crate) path: Option<String>,
     pub(crate) text: Option<String>,
     /// Instead of text.
@@ -36,7 +34,7 @@ pub(crate) struct EditFile {
     pub(crate) path: String,
     pub(crate) old: String,
     pub(crate) new: String,
-    /// Wherever it is.
+    /// Everywhere.
     pub(crate) all: Option<bool>,
     #[schemars(with = "Option<String>")]
     pub(crate) session_id: Option<SessionId>,

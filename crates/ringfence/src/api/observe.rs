@@ -21,7 +21,7 @@ operation!(GetArtifacts => Artifacts, "get_artifacts", "List an execution's file
 
 response!(Artifacts { execution_id: String, artifacts: Vec<Object>, manifest: Object });
 
-/// Set the default limits of this namespace's programs, within the operator's caps. The answer tells both.
+/// Set the default limits of this namespace's programs, within the operator's caps.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(transparent)]
@@ -33,8 +33,7 @@ response!(LimitsNow {
     limits: Object
 });
 
-/// Show this server's load now: programs running and waiting, ready sandboxes, memory. Use it when calls are slow or
-/// refused as busy.
+/// Show this server's load: programs running and waiting, ready sandboxes, memory.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SandboxStats {}
@@ -54,7 +53,7 @@ response!(Stats {
     memory_bytes: u64,
 });
 
-/// Count what this server did since its start: executions by language and outcome, durations, refusals, limits met.
+/// Count what this server did since its start: executions, durations, refusals, limits met.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GetSandboxMetrics {}
@@ -75,7 +74,7 @@ response!(Metrics {
     artifacts: u64,
 });
 
-/// Describe this namespace: running requests, sessions, limits, approved hosts, names of secrets, recent events.
+/// Describe this namespace: requests, sessions, limits, approved hosts, names of secrets, events.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct InspectState {}
@@ -93,17 +92,17 @@ response!(State {
     recent_events: Vec<Object>,
 });
 
-/// Read this namespace's signed audit record, newest first: what was run, by whom, with what outcome, and refusals.
+/// Read this namespace's signed audit record, newest first: what was run or refused, by whom, with what outcome.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AuditExecution {
-    /// Default 50, at most 1000.
+    /// At most 1000.
     pub(crate) limit: Option<Whole>,
     /// Also caller, details and hash.
     pub(crate) detail: Option<bool>,
-    /// Such as execution.failed or execution.
+    /// Such as execution.failed.
     pub(crate) action: Option<String>,
-    /// Such as 2026-01-31T12:00:00Z or 2h.
+    /// A time (RFC 3339), or 2h.
     pub(crate) since: Option<String>,
     #[serde(default, deserialize_with = "words")]
     #[schemars(with = "Option<String>", extend("enum" = OUTCOMES))]

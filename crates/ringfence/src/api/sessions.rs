@@ -13,15 +13,14 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Start an interpreter that keeps variables, imports and files between calls of execute_code with its session_id. Use
-/// it for work in several steps. It ends when it is idle for too long; a call that times out does not end it.
+/// Start an interpreter that keeps variables, imports and files between calls of execute_code with its session_id. A
+/// call that times out does not end it; being idle for too long does.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CreateSession {
     #[serde(default, deserialize_with = "words")]
     #[schemars(with = "Option<String>", extend("enum" = LANGUAGES))]
     pub(crate) language: Option<Language>,
-    /// Of each call that names none.
     #[serde(alias = "timeout", alias = "timeout_sec")]
     pub(crate) timeout_seconds: Option<f64>,
     #[serde(alias = "idle_timeout")]
@@ -31,7 +30,6 @@ pub(crate) struct CreateSession {
     #[serde(alias = "env_vars")]
     #[schemars(with = "Option<BTreeMap<String, String>>", extend("x-unlisted" = true))]
     pub(crate) env: Option<BTreeMap<EnvName, EnvValue>>,
-    /// Names of secrets in the vault.
     #[serde(default, deserialize_with = "many")]
     #[schemars(with = "Option<Vec<String>>")]
     pub(crate) secrets: Option<BTreeSet<EnvName>>,
@@ -40,7 +38,7 @@ pub(crate) struct CreateSession {
     #[schemars(extend("x-unlisted" = true))]
     pub(crate) memory_limit: Option<String>,
     pub(crate) resource_limits: Option<ResourceLimits>,
-    /// private (default), namespace, or a directory that the operator lists.
+    /// As that of execute_code.
     pub(crate) workspace: Option<String>,
     /// As that of execute_code.
     #[serde(default, deserialize_with = "words")]
@@ -91,13 +89,11 @@ response!(Interrupted { interrupted: bool });
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BridgeData {
-    /// Any JSON value.
     #[serde(default, deserialize_with = "present")]
     #[schemars(extend("anyOf" = any()))]
     pub(crate) data: Option<Value>,
     #[schemars(with = "Option<String>")]
     pub(crate) from_session: Option<SessionId>,
-    /// Of the variable.
     #[schemars(with = "Option<String>")]
     pub(crate) name: Option<EnvName>,
     /// Its name in to_session, if another.

@@ -63,7 +63,7 @@ operation!(DeleteStateSnapshot => Deleted, "delete_state_snapshot", "Delete a sa
 
 response!(Deleted { snapshot_id: String });
 
-/// Show what changed in a workspace since a snapshot, with diffs, and flags on files that the host may later run.
+/// Show what changed in a workspace since a snapshot, with diffs; files that the host may later run are flagged.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DiffWorkspace {

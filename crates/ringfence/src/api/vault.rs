@@ -5,8 +5,8 @@ use ringfence_types::{EnvName, SessionId};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// List the names of this namespace's secrets, never their values. A program gets one by naming it in secrets of
-/// execute_code; a person adds one with the command `ringfence vault add`.
+/// List the names of this namespace's secrets, never their values. To use one, name it in secrets of execute_code; a
+/// person adds one with `ringfence vault add`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct VaultList {}
@@ -25,18 +25,16 @@ operation!(VaultDelete => Forgotten, "vault_delete", "Delete a secret", Vault, R
 
 response!(Forgotten { existed: bool });
 
-/// Ask a person to let programs reach a host. Waits for the answer; if pending, call again. A denial holds a minute:
-/// work around it.
+/// Ask a person to let programs reach a host. If the answer is pending, call again; if it is no, work around it.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RequestEgress {
-    /// As example.com or example.com:8443.
+    /// Such as example.com:8443.
     #[serde(alias = "host")]
     pub(crate) domain: String,
     /// One sentence for the person.
     #[serde(alias = "justification")]
     pub(crate) reason: Option<String>,
-    /// A session that is to reach it.
     #[schemars(with = "Option<String>")]
     pub(crate) session_id: Option<SessionId>,
     /// At most 50.

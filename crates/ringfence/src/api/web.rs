@@ -22,7 +22,7 @@ impl Words for WaitUntil {
 #[serde(deny_unknown_fields)]
 pub(crate) struct WebSearch {
     pub(crate) query: String,
-    /// At most 20; default 10.
+    /// At most 20.
     pub(crate) max_results: Option<Whole>,
     #[serde(default, deserialize_with = "words")]
     #[schemars(with = "Option<String>", extend("enum" = Recency::WORDS))]
@@ -81,7 +81,6 @@ response!(Page {
 #[serde(deny_unknown_fields)]
 pub(crate) struct BrowserFetch {
     pub(crate) url: String,
-    /// CSS selector.
     pub(crate) wait_for_selector: Option<String>,
     /// Default 30000.
     pub(crate) timeout_ms: Option<Whole>,

@@ -14,18 +14,17 @@ pub(crate) fn conforms<T: Operation>(answer: &Value) {
 fn check(schema: &Value, value: &Value, at: &str) {
     for (word, rule) in schema.as_object().unwrap() {
         match (word.as_str(), rule) {
-            ("$schema" | "additionalProperties", _) => {}
+            ("$schema", _) => {}
             ("type", Value::String(kind)) => assert!(is(kind, value), "{at} is not {kind}: {value}"),
             ("anyOf", Value::Array(kinds)) => {
                 let mut kinds = kinds.iter().filter_map(|kind| kind["type"].as_str());
                 assert!(kinds.any(|kind| is(kind, value)), "{at}: {value}");
             }
             ("properties", Value::Object(properties)) => {
-                let is_closed = schema.get("additionalProperties").is_some();
                 for (name, value) in value.as_object().unwrap() {
                     match properties.get(name) {
                         Some(schema) => check(schema, value, &format!("{at}.{name}")),
-                        None => assert!(!is_closed, "{at}.{name} is not in the schema"),
+                        None => panic!("{at}.{name} is not in the schema"),
                     }
                 }
             }
