@@ -48,7 +48,7 @@ pub(crate) fn parse<T: DeserializeOwned + JsonSchema>(mut arguments: Object) -> 
     let read = serde_path_to_error::deserialize(Value::Object(arguments));
     read.map_err(|error| {
         let path = error.path().to_string();
-        refused::<T>(&path, &error.into_inner().to_string())
+        refused(&path, &error.into_inner().to_string(), super::schema::about::<T>)
     })
 }
 
@@ -59,8 +59,8 @@ fn at<T>(name: &str, read: Result<T, serde_json::Error>) -> Result<T, RequestErr
     })
 }
 
-/// `path` is `.` for the request itself; `said` are serde's words.
-fn refused<T: JsonSchema>(path: &str, said: &str) -> RequestError {
+/// `path` is `.` for the request itself; `said` are serde's words; `about` knows what the schema says of an argument.
+fn refused(path: &str, said: &str, about: fn(&str) -> Option<String>) -> RequestError {
     let shown = shown(path);
     if said.starts_with("unknown field") {
         // The last words: those before may be a stranger's.
@@ -83,7 +83,7 @@ fn refused<T: JsonSchema>(path: &str, said: &str) -> RequestError {
         } else {
             format!("{shown}.{name}")
         };
-        let hint = super::schema::about::<T>(&path).unwrap_or_else(|| SEE_SCHEMA.to_owned());
+        let hint = about(&path).unwrap_or_else(|| SEE_SCHEMA.to_owned());
         return invalid(format!("`{path}` is missing."), hint);
     }
     if let Some(name) = quoted(said, "duplicate field") {
@@ -92,7 +92,7 @@ fn refused<T: JsonSchema>(path: &str, said: &str) -> RequestError {
             "Give it once.",
         );
     }
-    let hint = super::schema::about::<T>(path).unwrap_or_else(|| SEE_SCHEMA.to_owned());
+    let hint = about(path).unwrap_or_else(|| SEE_SCHEMA.to_owned());
     invalid(wrong(&shown, said), hint)
 }
 

@@ -21,7 +21,11 @@ fn schema_of<T: JsonSchema>(settings: SchemaSettings) -> Value {
 
 /// The description of an operation, and what it takes.
 pub(crate) fn listed_input<T: Operation>() -> (String, Map<String, Value>) {
-    let Value::Object(mut schema) = schema_of::<T>(SchemaSettings::draft2020_12()) else {
+    listed(schema_of::<T>(SchemaSettings::draft2020_12()))
+}
+
+fn listed(schema: Value) -> (String, Map<String, Value>) {
+    let Value::Object(mut schema) = schema else {
         return Default::default();
     };
     let about = match schema.remove("description") {
@@ -40,7 +44,10 @@ pub(crate) fn listed_input<T: Operation>() -> (String, Map<String, Value>) {
 /// each time, so it is shallow and, where it is long, of the draft that is checked fastest. It is not closed: a client
 /// that has an older list goes on.
 pub(crate) fn output<T: JsonSchema>() -> Map<String, Value> {
-    let full = schema_of::<T>(SchemaSettings::draft07().for_serialize());
+    shallow(&schema_of::<T>(SchemaSettings::draft07().for_serialize()))
+}
+
+fn shallow(full: &Value) -> Map<String, Value> {
     if full.get("properties").is_none() {
         return Map::from_iter([("type".to_owned(), json!("object"))]);
     }
