@@ -72,19 +72,62 @@ async def official() -> AsyncIterator[tuple[List, Call]]:
         yield session.list_tools, call
 
 
+#: Ends when it is cancelled.
+ENDLESS = "import time\nprint('first', flush=True)\nwhile True: time.sleep(0.02)"
+#: What a client does beside calls, and what is expected of it.
+FEATURES: dict[str, tuple[Callable[[], Awaitable[Any]], list[str]]] = {}
+
+
 @contextlib.asynccontextmanager
 async def fastmcp() -> AsyncIterator[tuple[List, Call]]:
     from fastmcp import Client
+    from fastmcp.client.elicitation import ElicitResult
     from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
 
     stdio = lambda: StdioTransport(SERVER[0], SERVER[1:], env=ENVIRONMENT)  # noqa: E731
     http = lambda: StreamableHttpTransport(SERVER[0], headers=HEADERS)  # noqa: E731
-    async with Client(http() if IS_HTTP else stdio(), timeout=PATIENCE) as client:
+    questions: list[str] = []
+
+    async def answer(message: str, *_: Any) -> Any:
+        questions.append(message)
+        return ElicitResult(action="accept", content={"decision": "once"})
+
+    async with Client(http() if IS_HTTP else stdio(), timeout=PATIENCE, elicitation_handler=answer) as client:
 
         async def call(arguments: dict[str, Any]) -> Any:
             result = await client.call_tool(TOOL, arguments, raise_on_error=False)
             return {"content": result.content, "data": result.data, "structured": result.structured_content}
 
+        async def facts(name: str, **arguments: Any) -> dict[str, Any]:
+            return (await client.call_tool(name, arguments)).structured_content
+
+        async def cancelled() -> Any:
+            heard: list[str] = []
+            first = asyncio.Event()
+
+            async def listen(_progress: float, _total: float | None, message: str | None) -> None:
+                heard.append(message or "")
+                if "first" in heard[-1]:
+                    first.set()
+
+            task = asyncio.create_task(client.call_tool(TOOL, {"code": ENDLESS}, progress_handler=listen))
+            await asyncio.wait_for(first.wait(), PATIENCE)
+            task.cancel()
+            await asyncio.wait([task])
+            # The server hears of it by a message of its own.
+            for _ in range(100):
+                (latest,) = (await facts("list_executions", limit=1))["executions"]
+                if latest["verdict"] != "running":
+                    return [heard, latest["verdict"]]
+            raise RuntimeError("the program still runs")
+
+        async def asked() -> Any:
+            told = await facts("request_egress", domain="docs.example.com", reason="to read")
+            return [f"approved: {told['approved']}", questions]
+
+        FEATURES["resource"] = (lambda: client.read_resource("sandbox://status"), ["queue"])
+        FEATURES["progress, cancel"] = (cancelled, ["first", "cancelled"])
+        FEATURES["question"] = (asked, ["approved: True", "docs.example.com"])
         yield client.list_tools, call
 
 
@@ -208,8 +251,15 @@ async def main() -> None:
     connected = {"fastmcp": fastmcp, "openai-agents": openai_agents, "pydantic-ai": pydantic_ai, "mcp": official}
     async with connected.get(CLIENT, langchain)() as (tools, call):
         await cell("list", tools, [TOOL, "get_execution"])
-        for name, (arguments, expected) in CALLS.items():
-            await cell(name, lambda arguments=arguments: call(arguments), expected)
+        for name, (given, expected) in CALLS.items():
+            several = given if isinstance(given, list) else [given]
+
+            async def all_of(several: list[dict[str, Any]] = several) -> Any:
+                return [await call(arguments) for arguments in several]
+
+            await cell(name, all_of, expected)
+        for name, (act, expected) in FEATURES.items():
+            await cell(name, act, expected)
 
 
 logging.setLogRecordFactory(record)

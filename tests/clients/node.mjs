@@ -30,13 +30,56 @@ async function cell(cell, act, expected) {
   console.log(JSON.stringify({ cell, outcome, bytes: Buffer.byteLength(text), warnings: warned }));
 }
 
-async function connected(Client, Stdio, Http) {
-  const session = new Client({ name: "clients", version: "1" });
+// Ends when it is cancelled.
+const ENDLESS = "import time\nprint('first', flush=True)\nwhile True: time.sleep(0.02)";
+
+// `on` tells a client what to do with a question; `tool` calls one with options.
+async function connected(Client, Stdio, Http, on, tool) {
+  const session = new Client({ name: "clients", version: "1" }, { capabilities: { elicitation: {} } });
+  const questions = [];
+  on(session, ({ params }) => {
+    questions.push(params.message);
+    return { action: "accept", content: { decision: "once" } };
+  });
   const requestInit = { headers: { authorization: `Bearer ${args[0]}` } };
   const transport = isHttp ? new Http(new URL(command), { requestInit }) : new Stdio({ command, args, env });
   await session.connect(transport);
   const call = (given) => session.callTool({ name, arguments: given });
-  return { list: () => session.listTools(), call, close: () => session.close() };
+  const facts = async (name, given, options) =>
+    (await tool(session, { name, arguments: given }, options)).structuredContent;
+
+  async function cancelled() {
+    const stop = new AbortController();
+    const heard = [];
+    const onprogress = ({ message }) => {
+      heard.push(message);
+      if (message?.includes("first")) stop.abort();
+    };
+    const ended = await facts(name, { code: ENDLESS }, { onprogress, signal: stop.signal }).then(
+      () => "answered",
+      () => "given up",
+    );
+    // The server hears of it by a message of its own.
+    for (let tries = 0; tries < 100; tries++) {
+      const { executions } = await facts("list_executions", { limit: 1 });
+      if (executions[0].verdict !== "running") return { heard, ended, verdict: executions[0].verdict };
+    }
+    throw new Error("the program still runs");
+  }
+
+  async function asked() {
+    const { approved } = await facts("request_egress", { domain: "docs.example.com", reason: "to read" });
+    return { approved: `approved: ${approved}`, questions };
+  }
+
+  return {
+    list: () => session.listTools(),
+    call,
+    resources: () => session.readResource({ uri: "sandbox://status" }),
+    cancelled,
+    asked,
+    close: () => session.close(),
+  };
 }
 
 // Each command starts a server of its own, or is a client of its own.
@@ -61,6 +104,7 @@ function inspector(...era) {
       const pairs = Object.entries(given).flatMap(([key, value]) => ["--tool-arg", `${key}=${value}`]);
       return run("--method", "tools/call", "--tool-name", name, ...pairs);
     },
+    resources: () => run("--method", "resources/read", "--uri", "sandbox://status"),
     close: () => {},
   };
 }
@@ -72,17 +116,30 @@ async function connect() {
     const { Client } = await import("@modelcontextprotocol/sdk/client/index.js");
     const { StdioClientTransport } = await import("@modelcontextprotocol/sdk/client/stdio.js");
     const { StreamableHTTPClientTransport } = await import("@modelcontextprotocol/sdk/client/streamableHttp.js");
-    return connected(Client, StdioClientTransport, StreamableHTTPClientTransport);
+    const { ElicitRequestSchema } = await import("@modelcontextprotocol/sdk/types.js");
+    const on = (session, answer) => session.setRequestHandler(ElicitRequestSchema, answer);
+    const tool = (session, params, options) => session.callTool(params, undefined, options);
+    return connected(Client, StdioClientTransport, StreamableHTTPClientTransport, on, tool);
   }
   const { Client, StreamableHTTPClientTransport } = await import("@modelcontextprotocol/client");
   const { StdioClientTransport } = await import("@modelcontextprotocol/client/stdio");
-  return connected(Client, StdioClientTransport, StreamableHTTPClientTransport);
+  const on = (session, answer) => session.setRequestHandler("elicitation/create", answer);
+  const tool = (session, params, options) => session.callTool(params, options);
+  return connected(Client, StdioClientTransport, StreamableHTTPClientTransport, on, tool);
 }
 
 const session = await connect();
 await cell("list", session.list, [name, "get_execution"]);
 for (const [title, [given, expected]] of Object.entries(calls)) {
-  await cell(title, () => session.call(given), expected);
+  const all = async () => {
+    const answers = [];
+    for (const one of [given].flat()) answers.push(await session.call(one));
+    return answers;
+  };
+  await cell(title, all, expected);
 }
+if (session.resources) await cell("resource", session.resources, ["queue"]);
+if (session.cancelled) await cell("progress, cancel", session.cancelled, ["first", "given up", "cancelled"]);
+if (session.asked) await cell("question", session.asked, ["approved: true", "docs.example.com"]);
 await session.close();
 rmSync(home, { recursive: true });

@@ -1,5 +1,5 @@
-//! Real clients and agent frameworks against the real server: what each has of the list of tools, a result, a refusal, a
-//! failing program and long output. A script of `tests/clients` per language prints a line for each; here is the table.
+//! Real clients and agent frameworks against the real server: what each has of the list of tools, results, a refusal, a
+//! failing program and long output, and of resources, progress, cancelling and questions where it has these. A script of `tests/clients` per language prints a line for each; here is the table.
 //! No model is asked.
 
 use crate::{
@@ -87,7 +87,21 @@ const CLIENTS: [Client; 18] = [
 ];
 
 /// What is done with each, as `tests/clients/calls.json` says.
-const CELLS: [&str; 5] = ["list", "call", "refusal", "failure", "long output"];
+const CELLS: [&str; 6] = ["list", "call", "languages", "refusal", "failure", "long output"];
+const RESOURCE: &str = "resource";
+/// What else a client does beside calls. The stories of `tests/mcp_client` have that of the official client for Python.
+const FEATURES: [&str; 3] = [RESOURCE, "progress, cancel", "question"];
+
+impl Client {
+    /// Has it something to do for this column.
+    fn does(&self, cell: &str) -> bool {
+        match self.word {
+            "sdk-1" | "sdk-2" | "fastmcp" => true,
+            "inspector" | "inspector-modern" => cell == RESOURCE || CELLS.contains(&cell),
+            _ => CELLS.contains(&cell),
+        }
+    }
+}
 /// Of one client with all its calls.
 const SECONDS_MAX: &str = "120";
 
@@ -126,7 +140,8 @@ pub fn node(workspace: &Workspace) -> (Tally, Result<(), String>) {
 
 fn table(workspace: &Workspace, binary: &Path, wanted: impl Fn(&Client) -> bool) -> Result<Tally, String> {
     let (mut tally, mut notes) = (Tally::default(), Vec::new());
-    let columns = CELLS.map(|cell| format!("{cell:>13}")).concat();
+    let names = || CELLS.into_iter().chain(FEATURES);
+    let columns: String = names().map(|cell| format!("{cell:>18}")).collect();
     println!(
         "bytes, as the client gives them to its caller\n{:<26}{columns}",
         "client"
@@ -143,7 +158,11 @@ fn table(workspace: &Workspace, binary: &Path, wanted: impl Fn(&Client) -> bool)
             }
         };
         let mut row = format!("{:<26}", client.name);
-        for name in CELLS {
+        for name in names() {
+            if !client.does(name) {
+                row += &format!("{:>18}", "-");
+                continue;
+            }
             let cell = cells.iter().find(|cell| cell["cell"] == name);
             let wrong = cell.map_or_else(|| vec!["no answer".to_owned()], wrong_with);
             tally.add(Tally {
@@ -155,7 +174,7 @@ fn table(workspace: &Workspace, binary: &Path, wanted: impl Fn(&Client) -> bool)
                 Some(cell) if wrong.is_empty() => cell["bytes"].to_string(),
                 _ => "FAILED".to_owned(),
             };
-            row += &format!("{shown:>13}");
+            row += &format!("{shown:>18}");
             notes.extend(
                 wrong
                     .into_iter()

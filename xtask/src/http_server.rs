@@ -63,9 +63,10 @@ impl HttpServer {
         })
     }
 
-    /// Makes a token that is good here.
+    /// Makes a token of a person's client, for all namespaces.
     pub fn token(&self, binary: &Path, name: &str) -> Result<String, String> {
-        let mut create = command(binary, ["token", "create", name]);
+        let person = ["--role", "operator", "--namespace", "*"];
+        let mut create = command(binary, [&["token", "create", name], &person[..]].concat());
         create.env("RINGFENCE_STATE_DIR", &self.state);
         capture(create).map(|token| token.trim().to_owned())
     }
