@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import mcp.types
-from connection import connected
+from connection import Url, connected
+from mcp import StdioServerParameters
 from server import Server
 from stories import equal, holds
 
@@ -32,14 +33,23 @@ class User:
 
 
 async def a_user_is_asked_and_says_yes_or_no(server: Server, era: str) -> None:
+    await asked(server.parameters(), server, era)
+
+
+async def an_operator_is_asked_over_http(server: Server, era: str) -> None:
+    with server.over_http() as url:
+        await asked(url, server, era)
+
+
+async def asked(where: StdioServerParameters | Url, server: Server, era: str) -> None:
     user = User(("accept", {"decision": "namespace"}), ("decline", None), ("accept", {"decision": "deny"}), ("cancel", None))
-    async with connected(server.parameters(), era, server.log, user) as connection:
+    async with connected(where, era, server.log, user) as connection:
         asked = {"domain": "docs.example.com", "reason": "to read\nthem"}
         answer = await connection.call("request_egress", asked)
         assert answer.structured is not None and not answer.is_error, answer.texts
         equal(answer.structured["approved"], True)
         equal(answer.structured["scope"], "namespace")
-        holds(answer.structured["decided_by"], "a person, asked by mcp ")
+        holds(answer.structured["decided_by"], "a person, asked by ")
         holds(user.seen[0], "\n  host: docs.example.com\n  ports: 80, 443\n")
         holds(user.seen[0], 'reason: "to read\\u{a}them"')
         equal(user.offered[0], ["deny", "once", "namespace"])
@@ -129,5 +139,6 @@ connection.recv(100).decode()
 OWN = [
     a_program_that_is_refused_asks_and_its_connection_goes_on,
     a_user_is_asked_and_says_yes_or_no,
+    an_operator_is_asked_over_http,
     a_user_who_is_asked_for_a_session_can_choose_it,
 ]

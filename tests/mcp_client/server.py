@@ -56,12 +56,12 @@ class Server:
 
     @contextlib.contextmanager
     def over_http(self) -> Iterator[Url]:
-        """The same server over HTTP, with a token for all namespaces."""
+        """The same server over HTTP, with a person's token for all namespaces."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             place = free.getsockname()
         words = [self._command, *self._arguments]
-        create = [*words[:-1], "token", "create", f"client-{place[1]}", "--namespace", "*"]
+        create = [*words[:-1], "token", "create", f"client-{place[1]}", "--namespace", "*", "--role", "operator"]
         made = subprocess.run(create, env=self._environment, check=True, capture_output=True, text=True)
         serve = [*words, "--transport", "http", "--port", str(place[1])]
         child = subprocess.Popen(serve, env=self._environment, cwd=self._home, stderr=self.log)
