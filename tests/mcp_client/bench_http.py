@@ -55,25 +55,25 @@ class Lines:
         self.server = subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self.number = 0
 
-    def begin(self) -> None:
+    def begin(self, params: dict[str, Any] = PRINT) -> None:
         assert self.server.stdin
         self.number += 1
-        self.server.stdin.write(message(self.number, "tools/call", PRINT) + b"\n")
+        self.server.stdin.write(message(self.number, "tools/call", params) + b"\n")
         self.server.stdin.flush()
 
-    def end(self) -> None:
+    def answer(self) -> bytes:
         assert self.server.stdout
-        checked(self.server.stdout.readline())
+        return self.server.stdout.readline()
 
     def call(self) -> None:
         self.begin()
-        self.end()
+        checked(self.answer())
 
     def throughput(self, concurrency: int) -> float:
         begun = time.perf_counter()
         for number in range(CALLS + concurrency):
             if number >= concurrency:
-                self.end()
+                checked(self.answer())
             if number < CALLS:
                 self.begin()
         return CALLS / (time.perf_counter() - begun)

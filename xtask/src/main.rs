@@ -48,9 +48,9 @@ usage: cargo xtask [--release] <chore>
                                       `words`)
   tidy --bless                        lower the numbers of xtask/ratchet.json to the violations that remain
   golden [--bless]                    compare the golden files, or rewrite them
-  bench [cold|sessions|egress|http|redact|audit|check] [--runs N] [--json] [--write]
+  bench [cold|sessions|egress|http|web|redact|audit|check] [--runs N] [--json] [--write]
                                       cold starts, and calls through MCP, beside what they replace; or only sessions and
-                                      snapshots, egress, HTTP, the redactor, the audit record or the checks;
+                                      snapshots, egress, HTTP, the web tools, the redactor, the audit record or the checks;
                                       --write puts the tables into SPECIFICATION.md and draws docs/bench.svg
   hosts [--binary PATH] [NAME]        compare doctor with run in containers, bubblewrap, chroots and under filters; only
                                       environments whose name contains NAME
@@ -122,7 +122,9 @@ fn run(words: &[&str]) -> Result<(), String> {
         ["bench", "cold", options @ ..] => bench::cold(&workspace, &bench::Options::parse(options)?),
         ["bench", "sessions", options @ ..] => bench::sessions(&workspace, &bench::Options::parse(options)?),
         ["bench", "egress", options @ ..] => bench::egress(&workspace, &bench::Options::parse(options)?),
-        ["bench", "http", options @ ..] => bench::http(&workspace, &bench::Options::parse(options)?),
+        ["bench", name @ ("http" | "web"), options @ ..] => {
+            bench::script(&workspace, name, &bench::Options::parse(options)?)
+        }
         ["bench", "redact", options @ ..] => bench::redact(&workspace, &bench::Options::parse(options)?),
         ["bench", "check", options @ ..] => bench::check(&workspace, &bench::Options::parse(options)?),
         ["bench", "audit", options @ ..] => bench::audit(&workspace, &bench::Options::parse(options)?),

@@ -4,13 +4,13 @@
 mod calls;
 mod cold;
 mod egress;
-mod http;
 mod parts;
+mod script;
 mod sessions;
 
 pub use egress::measure as egress;
-pub use http::measure as http;
 pub use parts::{audit, check, redact};
+pub use script::measure as script;
 pub use sessions::measure as sessions;
 
 use crate::{command::show, stats::Samples, workspace::Workspace};
