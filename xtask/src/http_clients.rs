@@ -53,6 +53,14 @@ pub fn long_calls(workspace: &Workspace, binary: &Path, seconds: &str) -> Result
     .1
 }
 
+/// Calls of one client while others flood the server, by the build that is shipped: times are what is shown.
+pub fn floods(workspace: &Workspace, binary: &Path) -> Result<(), String> {
+    let mut floods = command("python3", [workspace.root.join("tests/gateway/floods.py")]);
+    floods.arg("--server").arg(binary);
+    floods.env("PYTHONDONTWRITEBYTECODE", "1");
+    count_tests(floods).1
+}
+
 /// A script of `tests/gateway`, told what all of them need.
 fn script(workspace: &Workspace, name: &str, binary: &Path) -> Result<Command, String> {
     let node = clients::npm_directory(workspace, &workspace.root.join("tests/clients"), "node-clients")?;

@@ -70,6 +70,7 @@ usage: cargo xtask [--release] <chore>
   oauth [--binary PATH]               clients with OAuth, by a real provider
   long-calls [--seconds N]            calls that take longer than clients wait, and jobs of N seconds (600) whose client
                                       dies, by the release build
+  floods                              calls of one client while others flood the server over HTTP
   gateway [--binary PATH]             the ContextForge gateway in front of the server, with a token and with OAuth
   extraction DIR...                   how much of the main text of labelled pages is found, for each kind of page; which
                                       directories it reads stands in crates/ringfence-web/examples/extraction.rs
@@ -159,6 +160,7 @@ fn run(words: &[&str]) -> Result<(), String> {
         ["long-calls", "--seconds", seconds] => {
             http_clients::long_calls(&workspace, &workspace.binary(), seconds)
         }
+        ["floods"] => http_clients::floods(&workspace, &workspace.binary()),
         ["gateway"] => gateway::run(&workspace, &workspace.binary()),
         ["gateway", "--binary", binary] => gateway::run(&workspace, binary.as_ref()),
         ["extraction", directories @ ..] => extraction::run(&workspace, directories),

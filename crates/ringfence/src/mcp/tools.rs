@@ -18,9 +18,9 @@ type Replying<'a> = Pin<Box<dyn Future<Output = Result<Reply, Refused>> + Send +
 pub(super) struct ToolEntry {
     pub(super) name: &'static str,
     toolset: Toolset,
-    tool: fn(&Offer) -> Tool,
+    /// As it is for every server.
+    tool: Tool,
     pub(super) handle: for<'a> fn(&'a Call<'a>, Object) -> Replying<'a>,
-    output: Arc<Map<String, Value>>,
 }
 
 macro_rules! rows {
@@ -28,12 +28,11 @@ macro_rules! rows {
         static ROWS: LazyLock<Vec<ToolEntry>> = LazyLock::new(|| vec![$(ToolEntry {
             name: api::$request::NAME,
             toolset: api::$request::TOOLSET,
-            tool: tool::<api::$request>,
+            tool: tool::<api::$request>(),
             handle: |call, arguments| Box::pin(async move {
                 let (request, namespace) = api::read::<api::$request>(arguments, &call.offer().namespaces)?;
                 Ok(call.$handler(request, namespace).await?.into())
             }),
-            output: Arc::new(api::output::<<api::$request as Operation>::Response>()),
         }),*]);
     };
 }
@@ -111,16 +110,20 @@ pub(super) fn list(offer: &Offer) -> Vec<Tool> {
             .collect::<Vec<_>>()
     };
     let rows = offer.toolsets.iter().flat_map(of);
-    rows.map(|row| (row.tool)(offer).with_raw_output_schema(Arc::clone(&row.output)))
-        .collect()
+    rows.map(|row| {
+        let mut tool = row.tool.clone();
+        fit(Arc::make_mut(&mut tool.input_schema), offer);
+        tool
+    })
+    .collect()
 }
 
-fn tool<T: Operation>(offer: &Offer) -> Tool {
-    let (about, mut input) = api::listed_input::<T>();
-    fit(&mut input, offer);
+fn tool<T: Operation>() -> Tool {
+    let (about, input) = api::listed_input::<T>();
     Tool::new(T::NAME, about, input)
         .with_title(T::TITLE)
         .with_annotations(hints(T::EFFECT))
+        .with_raw_output_schema(Arc::new(api::output::<T::Response>()))
 }
 
 /// Of a tool that only reads, whether it destroys or may be repeated has no meaning (MCP, `ToolAnnotations`).
