@@ -2,12 +2,14 @@
 
 use super::{
     effects::{Effect, SPEAKS, effect},
-    resolve::{DECODERS, Known},
+    resolve::Known,
     rules,
     visit::Visit,
 };
 use crate::{
-    credentials, shell,
+    credentials,
+    lists::LISTS,
+    shell,
     unknown::{UNKNOWN, shown},
 };
 use oxc_ast::ast::{Argument, Expression, MemberExpression};
@@ -50,7 +52,7 @@ impl<'a> Visit<'_, 'a> {
             return self.called(span, target, None);
         }
         self.act(span, path, arguments);
-        if DECODERS.contains(&path) {
+        if LISTS.decoders.contains(path) {
             self.decoders.push(span);
         }
     }

@@ -8,7 +8,7 @@ mod place;
 
 use super::{
     names::{Kind, NameRead, Names, Resolution, Watch},
-    profile::STANDARD_LIBRARY,
+    profile::is_standard,
     resolve::{Meaning, Meanings},
     spine::spine_of,
     well_known::{self, ATTRIBUTES_MAX, Usage},
@@ -174,7 +174,7 @@ fn may_catch<'a>(kind: &'a Expr, names: &Names<'a>, resolver: &Meanings<'a, '_>)
         Meaning::Path(path) => {
             let (module, name) = path.rsplit_once('.').unwrap_or_default();
             let root = module.split('.').next().unwrap_or_default();
-            !STANDARD_LIBRARY.contains(&root) || CATCHING.contains(&name)
+            !is_standard(root) || CATCHING.contains(&name)
         }
         // To ask for it fails by itself, and no error about a name is one of the program's own kinds.
         _ => {

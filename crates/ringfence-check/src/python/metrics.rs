@@ -1,6 +1,7 @@
 //! What a module consists of: functions, classes, imports, decisions, and the hosts that it names.
 
 use crate::domains;
+use crate::lists::LISTS;
 use ringfence_types::Analysis;
 use ruff_python_ast::{
     Expr, ExprBinOp, ExprCall, ExprFString, FStringPart, InterpolatedStringElement, Operator, Pattern, Stmt,
@@ -13,13 +14,6 @@ use std::{
 
 /// The most imports that are listed.
 const IMPORTS_MAX: usize = 1000;
-/// Calls whose first argument is a host, or an address, or a URL.
-#[rustfmt::skip]
-const HOST_CALLS: &[&str] = &[
-    "HTTPConnection", "HTTPSConnection", "FTP", "FTP_TLS", "SMTP", "SMTP_SSL", "LMTP", "POP3", "POP3_SSL", "IMAP4",
-    "IMAP4_SSL", "Telnet", "NNTP", "NNTP_SSL", "getaddrinfo", "gethostbyname", "gethostbyname_ex", "gethostbyaddr",
-    "open_connection", "create_connection", "urlopen", "Redis", "StrictRedis", "MongoClient",
-];
 /// Calls that get a pair of host and port, and in which place.
 #[rustfmt::skip]
 const PAIR_CALLS: &[(&str, usize)] = &[
@@ -154,7 +148,7 @@ impl Metrics {
         let is_client =
             CLIENT_CALLS.contains(&name) && module.is_some_and(|module| CLIENT_MODULES.contains(&module));
         if let Some(first) = call.arguments.args.first()
-            && (is_client || HOST_CALLS.contains(&name) || name == "connect" && is_login(call))
+            && (is_client || LISTS.host_calls.contains(&name) || name == "connect" && is_login(call))
         {
             self.address(first);
         }

@@ -1,6 +1,5 @@
 //! Python, by the parser of ruff.
 
-mod builtin_names;
 mod findings;
 mod fix;
 mod metrics;

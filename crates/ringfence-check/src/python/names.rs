@@ -6,11 +6,8 @@ mod compile;
 
 pub(super) use bind::name_of_pattern;
 
-use super::{
-    builtin_names::{is_builtin, is_of_a_class},
-    syntax::finding,
-};
-use crate::rule::Finding;
+use super::syntax::finding;
+use crate::{lists::LISTS, rule::Finding};
 use bind::Binder;
 use ruff_python_ast::{Expr, ModModule, PythonVersion};
 use ruff_text_size::TextRange;
@@ -345,12 +342,12 @@ impl<'a> Names<'a> {
                     return answer(uncertain, Resolution::Binding(found));
                 }
                 uncertain = uncertain.or(Some(Resolution::Binding(found)));
-            } else if is_class && is_of_a_class(read.name) {
+            } else if is_class && matches!(read.name, "__module__" | "__qualname__") {
                 return answer(uncertain, Resolution::Builtin);
             }
             crossed_function |= scope.kind != ScopeKind::TypeParameters;
         }
-        let otherwise = match is_builtin(read.name) {
+        let otherwise = match LISTS.builtins.contains(read.name) {
             true => Resolution::Builtin,
             false => Resolution::Unresolved,
         };

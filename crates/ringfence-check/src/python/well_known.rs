@@ -4,7 +4,7 @@
 
 mod table;
 
-use super::profile::STANDARD_LIBRARY;
+use super::profile;
 use ringfence_types::ModuleName;
 use ruff_python_ast::Stmt;
 use std::{
@@ -236,7 +236,7 @@ pub(super) fn is_standard(statement: &str) -> bool {
     imported(statement).into_iter().all(|(module, name)| {
         let root = module.split('.').next().unwrap_or_default();
         let mut names = [Some(root), name].into_iter().flatten();
-        STANDARD_LIBRARY.contains(&root) && !names.any(|name| NOT_EVERYWHERE.contains(&name))
+        profile::is_standard(root) && !names.any(|name| NOT_EVERYWHERE.contains(&name))
     })
 }
 

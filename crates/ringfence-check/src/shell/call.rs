@@ -1,6 +1,7 @@
 //! Which programs a command really starts: `sudo env X=1 timeout 5 sh -c '…'` starts a shell with a text.
 
 use super::value::{Field, is_known};
+use crate::lists::LISTS;
 use crate::unknown::{UNKNOWN, shown};
 use std::ops::Range;
 
@@ -282,20 +283,14 @@ fn joined(fields: &[Field], language: Runner) -> Option<Run> {
 
 /// Programs that read a script from their input, if nothing else is said.
 pub(super) fn is_shell(name: &str) -> bool {
-    #[rustfmt::skip]
-    const SHELLS: &[&str] = &[
-        "sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish", "csh", "tcsh", "hush",
-    ];
-    SHELLS.contains(&name)
+    LISTS.shells.contains(&name)
 }
 
 /// The same of other languages.
 pub(super) fn is_interpreter(name: &str) -> bool {
-    #[rustfmt::skip]
-    const INTERPRETERS: &[&str] = &[
-        "python", "pypy", "perl", "ruby", "php", "node", "nodejs", "deno", "bun", "lua", "tclsh",
-    ];
-    INTERPRETERS.contains(&name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.'))
+    LISTS
+        .interpreters
+        .contains(&name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.'))
 }
 
 fn started_by(call: Call, started: &mut Started, finds: u32) {

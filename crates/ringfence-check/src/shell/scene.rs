@@ -5,6 +5,7 @@ use super::{
     syntax::{Command, Part, Script, ShellWord},
     value::Values,
 };
+use crate::lists::LISTS;
 use crate::rule::{Finding, Rule};
 use ringfence_types::Severity;
 use std::{
@@ -159,18 +160,10 @@ impl<'s> Scene<'s> {
 
 /// Fetches from the network.
 pub(super) fn downloads(call: &Call) -> bool {
-    #[rustfmt::skip]
-    const DOWNLOADERS: &[&str] = &[
-        "curl", "wget", "fetch", "aria2c", "lynx", "http", "https", "axel", "GET", "lwp-request", "ftp", "tftp",
-    ];
-    DOWNLOADERS.contains(&call.name.as_str())
+    LISTS.downloaders.contains(&call.name.as_str())
 }
 
 /// Joins its input and output to a connection.
 pub(super) fn connects(call: &Call) -> bool {
-    #[rustfmt::skip]
-    const CONNECTORS: &[&str] = &[
-        "nc", "ncat", "netcat", "nc.openbsd", "nc.traditional", "socat", "telnet", "pwncat",
-    ];
-    CONNECTORS.contains(&call.name.as_str())
+    LISTS.connectors.contains(&call.name.as_str())
 }

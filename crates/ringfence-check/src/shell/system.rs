@@ -2,6 +2,7 @@
 //! programs to rules.
 
 use super::{call::Call, rules, scene::Reporter};
+use crate::lists::LISTS;
 use crate::{
     rule::Rule,
     unknown::{UNKNOWN, shown},
@@ -226,11 +227,6 @@ fn opens_host(call: &Call) -> bool {
 }
 
 const HISTORY_SIZES: &[&str] = &["HISTFILE", "HISTSIZE", "HISTFILESIZE"];
-#[rustfmt::skip]
-const LOADERS: &[&str] = &[
-    "LD_PRELOAD", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", "BASH_ENV", "PROMPT_COMMAND", "PYTHONSTARTUP", "PERL5OPT",
-    "RUBYOPT", "NODE_OPTIONS", "GIT_SSH_COMMAND", "LD_LIBRARY_PATH",
-];
 
 /// `LD_PRELOAD=…` and the like.
 pub(super) fn assigned(out: &mut Reporter<'_>, name: &str, value: &str) {
@@ -238,7 +234,7 @@ pub(super) fn assigned(out: &mut Reporter<'_>, name: &str, value: &str) {
     if HISTORY_SIZES.contains(&name) && matches!(value, "" | "/dev/null" | "0") {
         out.tell(&rules::HISTORY, format!("{written} stops the history"));
     }
-    if value.is_empty() || !LOADERS.contains(&name) {
+    if value.is_empty() || !LISTS.loaders.contains(&name) {
         return;
     }
     // Build scripts put their own libraries first; what is loaded is what the program asks for.

@@ -2,6 +2,7 @@
 //! `yaml.load(text)`, `exec(zlib.decompress(blob))`.
 
 use super::{Step, Walk, attributes};
+use crate::lists::LISTS;
 use crate::{
     python::{findings::Weight, module_attributes::is_grave, resolve::Meaning, spine::spine_of},
     registry::python::{
@@ -19,20 +20,6 @@ use ruff_text_size::{Ranged, TextRange};
 const UNPACKING_DEPTH_MAX: u32 = 8;
 /// Of the text of a finding.
 const SHOWN_CHARS_MAX: usize = 80;
-#[rustfmt::skip]
-const UNPACKERS: &[&str] = &[
-    "base64.b64decode", "base64.b32decode", "base64.b16decode", "base64.b85decode", "base64.a85decode",
-    "base64.urlsafe_b64decode", "base64.standard_b64decode", "base64.decodebytes", "binascii.unhexlify",
-    "binascii.a2b_hex", "binascii.a2b_base64", "builtins.bytes.fromhex", "builtins.bytearray.fromhex",
-    "codecs.decode", "codecs.encode", "zlib.decompress", "gzip.decompress", "bz2.decompress", "lzma.decompress",
-    "marshal.loads", "pickle.loads",
-];
-/// Functions that hand a command to a shell.
-#[rustfmt::skip]
-const SHELLS: &[&str] = &[
-    "os.system", "os.popen", "posix.system", "subprocess.getoutput", "subprocess.getstatusoutput",
-    "asyncio.create_subprocess_shell", "asyncio.subprocess.create_subprocess_shell",
-];
 
 /// A call of a function that takes the name of an attribute.
 #[derive(Clone, Copy)]
@@ -105,7 +92,7 @@ impl<'a> Walk<'a, '_, '_> {
             "functools.wraps" => self.copied(path, arguments, range, 0),
             "dataclasses.make_dataclass" => self.dataclass(arguments, range),
             "shutil.rmtree" | "os.removedirs" => self.tree_deleted(path, arguments, range),
-            _ if SHELLS.contains(&path) || path.starts_with("subprocess.") => {
+            _ if LISTS.shell_calls.contains(&path) || path.starts_with("subprocess.") => {
                 self.command(path, arguments, range);
             }
             _ if path.starts_with("typing.") && self.profile == Profile::Strict => {
@@ -182,7 +169,7 @@ impl<'a> Walk<'a, '_, '_> {
         let calls = spine.iter().filter_map(|part| part.as_call_expr());
         calls.into_iter().find_map(|call| {
             let function = self.resolver.of(&call.func);
-            match function.as_path().filter(|path| UNPACKERS.contains(path)) {
+            match function.as_path().filter(|path| LISTS.unpackers.contains(path)) {
                 Some(path) => Some(path.to_owned()),
                 None => self.unpacked_by(call.arguments.args.first()?, depth + 1),
             }
@@ -319,7 +306,7 @@ impl<'a> Walk<'a, '_, '_> {
 
     /// `os.system('...')`, `subprocess.run([...])`: read as a shell reads it.
     fn command(&mut self, path: &str, arguments: &'a Arguments, range: TextRange) {
-        let by_shell = SHELLS.contains(&path) || self.shell(path, arguments);
+        let by_shell = LISTS.shell_calls.contains(&path) || self.shell(path, arguments);
         let given = given(arguments, &["args", "command", "cmd"]);
         let command = given.and_then(|given| match by_shell {
             true => self.resolver.text(given).map(str::to_owned),

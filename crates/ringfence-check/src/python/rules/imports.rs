@@ -1,6 +1,7 @@
 //! Which modules a profile lets a program reach, whichever way it goes: by an import, by a text, or as an attribute of
 //! another module.
 
+use crate::lists::LISTS;
 use crate::{
     CodeQuestion,
     python::profile,
@@ -72,8 +73,7 @@ impl<'q> Imports<'q> {
     /// Can it be a file beside the code.
     fn may_be_own(&self, path: &str) -> bool {
         let root = path.split('.').next().unwrap_or(path);
-        let is_known = profile::STANDARD_LIBRARY.contains(&root)
-            || Profile::ALL.iter().any(|profile| has(*profile, root));
+        let is_known = profile::is_standard(root) || Profile::ALL.iter().any(|profile| has(*profile, root));
         self.has_workspace && !root.is_empty() && !is_known
     }
 
@@ -152,18 +152,10 @@ fn not_listed(what: &str) -> String {
     }
 }
 
-/// Packages of the standard library: what stands in them may be a module, too.
-#[rustfmt::skip]
-const PACKAGES: &[&str] = &[
-    "asyncio", "collections", "compression", "concurrent", "ctypes", "curses", "dbm", "distutils", "email",
-    "encodings", "html", "http", "importlib", "json", "lib2to3", "logging", "multiprocessing", "sqlite3", "tkinter",
-    "unittest", "urllib", "wsgiref", "xml", "xmlrpc", "zoneinfo",
-];
-
 /// The module that has to be allowed for something in it: `os` for `os.environ`.
 fn module_of(path: &str) -> &str {
     let root = path.split('.').next().unwrap_or(path);
-    let is_module = profile::STANDARD_LIBRARY.contains(&root) && !PACKAGES.contains(&root);
+    let is_module = profile::is_standard(root) && !LISTS.packages.contains(&root);
     let within = path == "os.path" || path.starts_with("os.path.");
     match (is_module, within) {
         (true, true) => "os.path",

@@ -1,6 +1,6 @@
 //! Letters that are not what they look like: Cyrillic and Greek ones in the place of Latin ones (Unicode TR 39).
 
-use crate::python::{builtin_names::is_builtin, profile::STANDARD_LIBRARY};
+use crate::{lists::LISTS, python::profile::is_standard};
 
 /// The same letter to the eye.
 #[rustfmt::skip]
@@ -45,7 +45,7 @@ pub(super) fn reads_as(name: &str) -> Option<String> {
     }
     let similar = |letter: char| look_up(SIMILAR, letter).unwrap_or(letter);
     let known: String = plain.chars().map(similar).collect();
-    let misleads = is_builtin(&known) || STANDARD_LIBRARY.contains(&known.as_str());
+    let misleads = LISTS.builtins.contains(known.as_str()) || is_standard(&known);
     misleads.then_some(known)
 }
 

@@ -1,23 +1,8 @@
 //! Private names of the library: which are documented, which lead far, and which mean something to its classes.
 
 use super::attributes::is_dunder;
-use crate::python::profile::{BASIC, DATA_SCIENCE, NETWORK, STANDARD_LIBRARY};
-
-/// Documented, in spite of the underscore. In alphabetical order.
-#[rustfmt::skip]
-const PUBLIC: &[&str] = &[
-    "_add_alias_", "_add_value_alias_", "_asdict", "_field_defaults", "_fields", "_generate_next_value_",
-    "_ignore_", "_make", "_member_map_", "_member_names_", "_missing_", "_name_", "_order_", "_replace",
-    "_value2member_map_", "_value_",
-];
-
-/// Private names that lead far and that only the library has a use for, even if a program binds the same name.
-/// In alphabetical order.
-#[rustfmt::skip]
-const FAR: &[&str] = &[
-    "_close_and_return_root", "_convert_", "_find_new_", "_get_command_stdout", "_load_system_functions",
-    "_old_targets", "_recreate_cm", "_set_new_attribute", "_vformat",
-];
+use crate::lists::LISTS;
+use crate::python::profile::{BASIC, DATA_SCIENCE, NETWORK, is_standard};
 
 /// Private names of classes of the library that mean something to them, so that a class made of one may not bind them
 /// as its own.
@@ -67,7 +52,7 @@ const OF_EXIT_STACK: &[&str] = &[
 
 /// Whether only the library has a use for a name.
 pub(super) fn leads_far(name: &str) -> bool {
-    name.starts_with('_') && FAR.binary_search(&name).is_ok()
+    name.starts_with('_') && LISTS.far_private.contains(&name)
 }
 
 /// The private names that a class of the library has.
@@ -85,7 +70,7 @@ pub(super) fn is_of_a_library(path: &str) -> bool {
 pub(super) fn is_from_a_library(path: &str) -> bool {
     let root = path.split(['.', '(']).next().unwrap_or(path);
     let of = |names: &[&str]| names.iter().any(|name| name.split('.').next() == Some(root));
-    STANDARD_LIBRARY.contains(&root) || of(DATA_SCIENCE) || of(NETWORK)
+    is_standard(root) || of(DATA_SCIENCE) || of(NETWORK)
 }
 
 /// Is it of a module that `strict` has.
@@ -105,17 +90,12 @@ pub(super) fn is_private(name: &str) -> bool {
     };
     !rest.bytes().all(|byte| byte == b'_' || byte.is_ascii_digit())
         && !is_dunder(name)
-        && PUBLIC.binary_search(&name).is_err()
+        && !LISTS.documented.contains(&name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_tables_are_sorted_so_that_they_can_be_searched() {
-        assert!(PUBLIC.is_sorted() && FAR.is_sorted());
-    }
 
     #[test]
     fn a_private_name_has_an_underscore_and_is_not_documented() {

@@ -7,12 +7,13 @@ use super::{
         self as private, is_from_a_library, is_of_a_basic_module, is_of_a_library, is_private, leads_far,
     },
 };
+use crate::lists::LISTS;
 use crate::{
     CodeQuestion,
     python::{
         findings::Weight,
         names::Names,
-        profile::{BASIC, STANDARD_LIBRARY},
+        profile::{BASIC, is_standard},
         resolve::Meaning,
     },
     registry::python::{BUILTINS_WRITE, FORMAT_ATTRIBUTE, PRIVATE_ATTRIBUTE, REFLECTION},
@@ -24,11 +25,6 @@ use std::collections::HashSet;
 
 /// The attributes that a pattern reads by their places, `case A(x)`. As hidden texts they are a way to any attribute.
 const MATCH_ARGS: &str = "__match_args__";
-/// What `functools.WRAPPER_ASSIGNMENTS` and `WRAPPER_UPDATES` have. In alphabetical order.
-#[rustfmt::skip]
-const COPIED: &[&str] = &[
-    "__annotations__", "__dict__", "__doc__", "__module__", "__name__", "__qualname__", "__type_params__",
-];
 
 /// What the walk keeps for it. An attribute that the program binds somewhere, as `self._x = 1`, in the body of a class
 /// or in `__slots__`, is its own; so what depends on that is judged at the end.
@@ -280,7 +276,7 @@ impl<'a> Walk<'a, '_, '_> {
         }
         let wrapped = arguments.find_argument_value("wrapped", from);
         if let Some(Meaning::Path(module)) = wrapped.map(|wrapped| self.resolver.of(wrapped))
-            && (STANDARD_LIBRARY.contains(&&*module) || BASIC.contains(&&*module))
+            && (is_standard(&module) || BASIC.contains(&&*module))
         {
             let what = format!("`{path}` copies the names of the module `{module}`");
             self.say(&REFLECTION, Weight::STRICT_ERROR, range, what);
@@ -291,7 +287,7 @@ impl<'a> Walk<'a, '_, '_> {
         let is_usual = |expr| {
             self.resolver
                 .text(expr)
-                .is_some_and(|name| COPIED.contains(&name))
+                .is_some_and(|name| LISTS.copied.contains(&name))
         };
         match (self.elements(names), self.resolver.of(names).as_path()) {
             (Some(elements), _) => elements.iter().all(is_usual),

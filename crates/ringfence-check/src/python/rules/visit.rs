@@ -1,6 +1,7 @@
 //! Where the walk goes, and what is asked at each place.
 
 use super::{Step, Walk, attributes, attributes::Of, calls::holds_modules, is_super};
+use crate::lists::LISTS;
 use crate::{
     python::{
         findings::Weight,
@@ -18,17 +19,11 @@ use ruff_python_ast::{
 };
 use ruff_text_size::{Ranged, TextRange};
 
-/// Functions of which the arguments decide; what is called is not told by itself.
-#[rustfmt::skip]
-const JUDGED_BY_CALL: &[&str] = &[
-    "getattr", "setattr", "delattr", "hasattr", "open", "io.open", "codecs.open", "io.FileIO",
-    "operator.attrgetter", "operator.methodcaller", "inspect.getattr_static", "str.format", "str.format_map",
-    "functools.update_wrapper", "functools.wraps",
-];
-
 fn is_judged_by_call(path: &str, next: Option<&Expr>) -> bool {
     next.is_some_and(Expr::is_call_expr)
-        && JUDGED_BY_CALL.contains(&path.strip_prefix("builtins.").unwrap_or(path))
+        && LISTS
+            .judged_by_call
+            .contains(&path.strip_prefix("builtins.").unwrap_or(path))
 }
 
 impl<'a> Walk<'a, '_, '_> {

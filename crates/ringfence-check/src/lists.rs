@@ -1,0 +1,118 @@
+//! Names that rules go by. They are data, in a file of their own that is read once.
+
+use serde::Deserialize;
+use std::{collections::HashSet, sync::LazyLock};
+
+/// In no order.
+pub(crate) type Names = HashSet<&'static str>;
+
+/// That they can be read is a test's business: without them there would be no findings.
+pub(crate) static LISTS: LazyLock<Lists> =
+    LazyLock::new(|| serde_json::from_str(include_str!("lists.json")).unwrap_or_default());
+
+/// By what they are of.
+#[derive(Default, Deserialize)]
+#[serde(bound(deserialize = "'de: 'static"), deny_unknown_fields)]
+pub(crate) struct Lists {
+    /// Parts of paths where nothing but secrets is; `/` at the end: everything below.
+    pub(crate) secrets: Vec<&'static str>,
+    /// Files that an ordinary program may read as its own.
+    pub(crate) perhaps_secrets: Vec<&'static str>,
+    /// Where secrets lie among other things.
+    pub(crate) around_secrets: Vec<&'static str>,
+    /// Schemes whose URLs name a host.
+    pub(crate) schemes: Names,
+    /// Endings of files that are no top-level domains: what has one where a host could stand is a file.
+    pub(crate) file_endings: Names,
+    /// What every Python module has without binding it: CPython 3.8 to 3.14 on Linux, `site`, the import system.
+    pub(crate) builtins: Names,
+    /// Modules by which a program gets at more than its own data, unless parts of ordinary packages are called so.
+    pub(crate) grave_modules: Names,
+    /// Calls whose first argument is a host, or an address, or a URL.
+    pub(crate) host_calls: Names,
+    /// Top-level modules of CPython 3.8 to 3.14.
+    pub(crate) standard_library: Names,
+    /// Names with two underscores on either side that ordinary programs read.
+    pub(crate) ordinary_attributes: Names,
+    /// What a method may further call of the class above, as `super().__init_subclass__()`.
+    pub(crate) attributes_of_super: Names,
+    /// Names that ordinary programs assign to an attribute.
+    pub(crate) attributes_to_set: Names,
+    /// Names that few programs have a use for, and that lead far.
+    pub(crate) far_attributes: Names,
+    /// Attributes of frames, tracebacks, generators and code.
+    pub(crate) frame_attributes: Names,
+    /// Functions that make bytes of encoded or compressed ones.
+    pub(crate) unpackers: Names,
+    /// Functions that hand a command to a shell.
+    pub(crate) shell_calls: Names,
+    /// Functions that only compute.
+    pub(crate) computing: Names,
+    /// Packages of the standard library: what stands in them may be a module, too.
+    pub(crate) packages: Names,
+    /// Documented, in spite of the underscore.
+    pub(crate) documented: Names,
+    /// Private names that only the library has a use for, even if a program binds the same name.
+    pub(crate) far_private: Names,
+    /// What `functools.WRAPPER_ASSIGNMENTS` and `WRAPPER_UPDATES` have.
+    pub(crate) copied: Names,
+    /// Functions of which the arguments decide; what is called is not told by itself.
+    pub(crate) judged_by_call: Names,
+    /// Options of `find` with which it does not find everything.
+    pub(crate) narrowing: Names,
+    /// Files that decide who gets in and what runs there.
+    pub(crate) staying: Names,
+    /// Directories of such files.
+    pub(crate) staying_below: Vec<&'static str>,
+    /// Such files in a home.
+    pub(crate) staying_at_home: Vec<&'static str>,
+    /// Programs that name a secret without printing it.
+    pub(crate) keep_secrets: Names,
+    /// What joins code of another language to a connection.
+    pub(crate) connecting: Vec<&'static str>,
+    /// What starts a program in it.
+    pub(crate) starting: Vec<&'static str>,
+    /// What only starts itself in it.
+    pub(crate) forking: Vec<&'static str>,
+    /// What downloads in it.
+    pub(crate) fetching: Vec<&'static str>,
+    /// Names in the root whose loss is the loss of the system.
+    pub(crate) system_directories: Names,
+    /// The same one level down.
+    pub(crate) system_below: Names,
+    /// Beginnings of the names of disks and memory below `/dev`.
+    pub(crate) disks: Vec<&'static str>,
+    /// Programs that fetch from the network.
+    pub(crate) downloaders: Names,
+    /// Programs that join their input and output to a connection.
+    pub(crate) connectors: Names,
+    /// Shells.
+    pub(crate) shells: Names,
+    /// Interpreters of other languages, without their versions.
+    pub(crate) interpreters: Names,
+    /// Variables that decide what other programs load.
+    pub(crate) loaders: Names,
+    /// Words of JavaScript after which an expression or a statement goes on one level down.
+    pub(crate) nesting_words: Names,
+    /// Methods of JavaScript that make a text of a text or a list.
+    pub(crate) text_methods: Names,
+    /// Functions of JavaScript that make a text of what is encoded.
+    pub(crate) decoders: Names,
+    /// Functions and classes of JavaScript: their `constructor` is `Function`.
+    pub(crate) functions: Names,
+    /// Of the modules that come with Node.js those that rules know.
+    pub(crate) node_modules: Names,
+    /// Classes of JavaScript whose prototype every program's own values have.
+    pub(crate) shared_classes: Names,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_can_be_read() {
+        let lists: Lists = serde_json::from_str(include_str!("lists.json")).unwrap();
+        assert!(lists.builtins.contains("eval") && lists.standard_library.len() > 300);
+    }
+}
