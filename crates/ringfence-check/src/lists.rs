@@ -1,7 +1,10 @@
 //! Names that rules go by. They are data, in a file of their own that is read once.
 
 use serde::Deserialize;
-use std::{collections::HashSet, sync::LazyLock};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::LazyLock,
+};
 
 /// In no order.
 pub(crate) type Names = HashSet<&'static str>;
@@ -104,6 +107,10 @@ pub(crate) struct Lists {
     pub(crate) node_modules: Names,
     /// Classes of JavaScript whose prototype every program's own values have.
     pub(crate) shared_classes: Names,
+    /// Private names of Python's classes that mean something to them: a class made of one may not bind them as its own.
+    pub(crate) private_of: HashMap<&'static str, Vec<&'static str>>,
+    /// Under which names modules of the standard library hold others, besides those that are grave in any package.
+    pub(crate) held_modules: HashMap<&'static str, &'static str>,
 }
 
 #[cfg(test)]

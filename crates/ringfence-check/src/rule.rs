@@ -1,21 +1,34 @@
 //! What a rule is, and what a check finds by rules.
 
 use ringfence_types::{Analysis, Severity};
+use serde::{Deserialize, Deserializer};
 use std::ops::Range;
 
 /// Something that code should not do without a reason.
-#[derive(Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Rule {
     /// `python.dynamic_execution`.
     pub id: &'static str,
     /// How bad it is by itself; a profile may make it an error.
     pub severity: Severity,
+    /// Under the profile `strict` some of its findings are errors.
+    #[serde(default)]
+    pub(crate) is_strict: bool,
     /// What is looked for, in a few words.
+    #[serde(deserialize_with = "kept")]
     pub title: &'static str,
     /// Why it matters, in one sentence.
+    #[serde(deserialize_with = "kept")]
     pub why: &'static str,
     /// What to do instead.
+    #[serde(deserialize_with = "kept")]
     pub hint: &'static str,
+}
+
+/// A text that may have escapes in the file, which is read once.
+fn kept<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'static str, D::Error> {
+    String::deserialize(deserializer).map(|text| &*text.leak())
 }
 
 /// One place where a rule holds.

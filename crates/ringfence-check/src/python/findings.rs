@@ -2,6 +2,7 @@
 
 use crate::rule::{Finding, LeftOut};
 use ringfence_types::{Profile, Severity};
+use serde::Deserialize;
 use std::{
     cmp::Reverse,
     collections::HashSet,
@@ -76,35 +77,37 @@ impl Findings {
 }
 
 /// How bad a finding is: as a rule, and under the profile `strict`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Weight {
-    /// None: ordinary programs do it all the time, so nothing is said.
-    pub(super) usual: Option<Severity>,
-    pub(super) strict: Option<Severity>,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Weight {
+    /// Ordinary, and nothing under `strict`.
+    Usual,
+    /// Ordinary where the profile is not `strict`.
+    Noted,
+    /// Ordinary, but a way around the rules.
+    Suspect,
+    /// Few ordinary programs do it.
+    Warned,
+    /// Few ordinary programs do it, and it is a way around the rules.
+    Grave,
+    /// Only `strict` speaks of it.
+    StrictWarning,
+    /// Only `strict` forbids it.
+    StrictError,
 }
 
 impl Weight {
-    /// Ordinary where the profile is not `strict`.
-    pub(super) const NOTED: Self = Self::of(Some(Severity::Info), Some(Severity::Warning));
-    /// Ordinary, but a way around the rules.
-    pub(super) const SUSPECT: Self = Self::of(Some(Severity::Info), Some(Severity::Error));
-    /// Few ordinary programs do it.
-    pub(super) const WARNED: Self = Self::of(Some(Severity::Warning), Some(Severity::Warning));
-    /// Few ordinary programs do it, and it is a way around the rules.
-    pub(super) const GRAVE: Self = Self::of(Some(Severity::Warning), Some(Severity::Error));
-    /// Only `strict` speaks of it.
-    pub(super) const STRICT_WARNING: Self = Self::of(None, Some(Severity::Warning));
-    /// Only `strict` forbids it.
-    pub(super) const STRICT_ERROR: Self = Self::of(None, Some(Severity::Error));
-
-    pub(super) const fn of(usual: Option<Severity>, strict: Option<Severity>) -> Self {
-        Self { usual, strict }
-    }
-
     pub(super) fn under(self, profile: Profile) -> Option<Severity> {
-        match profile {
-            Profile::Strict => self.strict,
-            _ => self.usual,
+        let is_strict = profile == Profile::Strict;
+        match self {
+            Self::Usual => (!is_strict).then_some(Severity::Info),
+            Self::Noted if !is_strict => Some(Severity::Info),
+            Self::Suspect if !is_strict => Some(Severity::Info),
+            Self::Noted | Self::Warned => Some(Severity::Warning),
+            Self::Grave if !is_strict => Some(Severity::Warning),
+            Self::Suspect | Self::Grave => Some(Severity::Error),
+            Self::StrictWarning => is_strict.then_some(Severity::Warning),
+            Self::StrictError => is_strict.then_some(Severity::Error),
         }
     }
 }

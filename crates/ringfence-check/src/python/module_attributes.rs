@@ -4,15 +4,6 @@
 use super::profile::is_standard;
 use crate::lists::LISTS;
 
-/// Under which names modules of the standard library hold others, besides those that are grave in any package. What may
-/// be imported by every profile, or gives no more than a profile has, is left out.
-#[rustfmt::skip]
-const HELD: &[(&str, &str)] = &[
-    ("ast", "ast"), ("atexit", "atexit"), ("bltns", "builtins"), ("dis", "dis"), ("http", "http"), ("io", "io"),
-    ("ntpath", "ntpath"), ("posixpath", "posixpath"), ("posixsubprocess", "_posixsubprocess"), ("select", "select"),
-    ("selectors", "selectors"), ("signal", "signal"), ("ssl", "ssl"), ("thread", "_thread"),
-];
-
 /// The name, if it is such a module.
 pub(crate) fn is_grave(name: &str) -> Option<&'static str> {
     LISTS.grave_modules.get(name).copied()
@@ -33,8 +24,7 @@ pub(crate) fn module_at(module: &str, attribute: &str) -> Option<&'static str> {
     let name = attribute.trim_start_matches('_');
     let root = module.split('.').next().unwrap_or(module);
     let may_hold = last.trim_start_matches('_') != name && is_standard(root);
-    let held = || HELD.iter().find(|(known, _)| may_hold && *known == name);
-    is_grave(name).or_else(|| held().map(|(_, module)| *module))
+    is_grave(name).or_else(|| LISTS.held_modules.get(name).filter(|_| may_hold).copied())
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ use imports::Imports;
 use ringfence_types::{Profile, Severity};
 use ruff_python_ast::{Expr, ModModule, visitor::Visitor};
 use ruff_text_size::TextRange;
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::LazyLock};
 use strict::Strict;
 
 /// Of the text of a finding.
@@ -39,12 +39,12 @@ const QUOTE_CHARS_MAX: usize = 80;
 const COMMAND_BYTES_MAX: usize = 64 * 1024;
 
 /// The same where it is no more than worth knowing.
-static REFLECTION_NOTED: Rule = Rule {
+static REFLECTION_NOTED: LazyLock<Rule> = LazyLock::new(|| Rule {
     severity: Severity::Info,
     why: "it is fine for objects of one's own",
     hint: "Use attributes where they are known; `isinstance` and `type(x).__name__` need no such name.",
-    ..REFLECTION
-};
+    ..REFLECTION.clone()
+});
 
 /// The state of the walk.
 struct Walk<'a, 's, 'q> {
@@ -100,7 +100,7 @@ pub(crate) fn check<'a>(
     walk.conclude_strict();
     if walk.resolver.has_given_up() {
         let what = "names are followed in too many steps".to_owned();
-        walk.say(&INTRICATE, Weight::SUSPECT, TextRange::default(), what);
+        walk.say(&INTRICATE, Weight::Suspect, TextRange::default(), what);
     }
     (walk.told, walk.metrics)
 }

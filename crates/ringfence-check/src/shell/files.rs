@@ -158,29 +158,26 @@ pub(super) fn redirected(out: &mut Reporter<'_>, redirection: &Redirection<'_>, 
     }
 }
 
-/// Below these, a file that is written to changes the machine.
-static GUARDED: &[(&str, &Rule)] = &[
-    ("/proc/sysrq-trigger", &rules::POWER),
-    ("/proc/sys/", &rules::SYSTEM_SETTINGS),
-    ("/sys/", &rules::SYSTEM_SETTINGS),
-    ("/etc/cron", &rules::SCHEDULE),
-    ("/var/spool/cron", &rules::SCHEDULE),
-    ("/etc/systemd/", &rules::SCHEDULE),
-];
+/// The rule of a file that changes the machine when it is written to.
+fn guarded(path: &str) -> Option<&'static Rule> {
+    let below = |places: &[&str]| places.iter().any(|place| path.starts_with(place));
+    if path.starts_with("/proc/sysrq-trigger") {
+        Some(&rules::POWER)
+    } else if below(&["/proc/sys/", "/sys/"]) || matches!(path, "/etc/hosts" | "/etc/resolv.conf") {
+        Some(&rules::SYSTEM_SETTINGS)
+    } else if below(&["/etc/cron", "/var/spool/cron", "/etc/systemd/"]) {
+        Some(&rules::SCHEDULE)
+    } else {
+        None
+    }
+}
 
 fn written<'p>(out: &mut Reporter<'_>, paths: impl IntoIterator<Item = &'p str>, writes: Writes) {
     for path in paths {
-        let guarded = match path {
-            "/etc/hosts" | "/etc/resolv.conf" => Some(&rules::SYSTEM_SETTINGS),
-            _ => GUARDED
-                .iter()
-                .find(|(start, _)| path.starts_with(start))
-                .map(|(_, rule)| *rule),
-        };
         let shown = shown(path);
         if place::is_disk(path) {
             out.tell(&rules::DEVICE_WRITE, format!("`{shown}` is written to"));
-        } else if let Some(rule) = guarded {
+        } else if let Some(rule) = guarded(path) {
             out.tell(rule, format!("`{shown}` is written to"));
         } else if is_trace(path) && writes == Writes::Over {
             out.tell(&rules::HISTORY, format!("`{shown}` is overwritten"));

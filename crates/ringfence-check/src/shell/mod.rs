@@ -31,7 +31,7 @@ pub(crate) use place::loses_much;
 use crate::{
     domains,
     registry::shell as rules,
-    rule::{Checked, Finding},
+    rule::{Checked, Finding, Rule},
     unknown::{UNKNOWN, shown},
 };
 use call::{Call, Run, Runner, Started, is_interpreter, is_shell};
@@ -206,7 +206,7 @@ impl Check {
         if !scene.starts(last, |call| is_shell(&call.name) && network::reads_script(call)) {
             return;
         }
-        let told = [
+        let told: [&Rule; 3] = [
             &rules::DOWNLOAD_AND_RUN,
             &rules::ENCODED_RUN,
             &rules::REVERSE_SHELL,
@@ -253,7 +253,7 @@ impl Check {
 
     /// For `eval`, a part of it is enough; elsewhere, what runs, and not with which arguments.
     fn is_made_at_run_time(&self, scene: &Scene<'_>, command: &Command<'_>, run: &Run) -> bool {
-        let told = [&rules::DOWNLOAD_AND_RUN, &rules::ENCODED_RUN];
+        let told: [&Rule; 2] = [&rules::DOWNLOAD_AND_RUN, &rules::ENCODED_RUN];
         !is_known(&run.text)
             && !self.report.has(scene, &command.range, &told)
             && match run.language {

@@ -34,7 +34,7 @@ pub(super) fn judge(name: &str, context: ExprContext, of: Of) -> Option<Said> {
     if LISTS.frame_attributes.contains(&name) {
         return Some(Said {
             rule: &FRAMES,
-            weight: Weight::GRAVE,
+            weight: Weight::Grave,
             does: "leads to the frames of running code",
         });
     }
@@ -52,7 +52,7 @@ pub(super) fn judge(name: &str, context: ExprContext, of: Of) -> Option<Said> {
     }
     Some(Said {
         rule: &REFLECTION,
-        weight: Weight::SUSPECT,
+        weight: Weight::Suspect,
         does: "changes how an object behaves from outside",
     })
 }
@@ -70,13 +70,13 @@ fn judge_read(name: &str, of: Of) -> Option<Said> {
     if matches!(name, "__annotations__" | "__args__") {
         return Some(Said {
             rule: &REFLECTION,
-            weight: Weight::STRICT_ERROR,
+            weight: Weight::StrictError,
             does: "leads to texts that are evaluated as types",
         });
     }
     Some(Said {
         rule: &REFLECTION,
-        weight: Weight::SUSPECT,
+        weight: Weight::Suspect,
         does: match name {
             "__dict__" => "is an object's own dictionary",
             "__class__" => "is the class of an object",
@@ -89,7 +89,7 @@ fn judge_read(name: &str, of: Of) -> Option<Said> {
 fn far() -> Said {
     Said {
         rule: &REFLECTION,
-        weight: Weight::GRAVE,
+        weight: Weight::Grave,
         does: "leads to the interpreter's own structures",
     }
 }
@@ -101,7 +101,7 @@ pub(super) fn judge_text(text: &str) -> Option<Said> {
     }
     let said = judge(text, ExprContext::Load, Of::Anything)?;
     Some(Said {
-        weight: Weight::STRICT_ERROR,
+        weight: Weight::StrictError,
         does: "names a part of the interpreter's own structures",
         ..said
     })

@@ -5,9 +5,10 @@ use super::{Step, Walk, attributes};
 use crate::lists::LISTS;
 use crate::{
     python::{findings::Weight, module_attributes::is_grave, resolve::Meaning, spine::spine_of},
+    registry::profile as profile_rules,
     registry::python::{
-        DYNAMIC_EXECUTION, FILE_ACCESS, FILE_DELETION, FORMAT_ATTRIBUTE, OBFUSCATED_CODE, PROFILE_IMPORT,
-        PROFILE_MODULE_ATTRIBUTE, REFLECTION, SHELL_TRUE, UNSAFE_LOAD,
+        DYNAMIC_EXECUTION, FILE_ACCESS, FILE_DELETION, FORMAT_ATTRIBUTE, OBFUSCATED_CODE, REFLECTION,
+        SHELL_TRUE, UNSAFE_LOAD,
     },
     rule::Finding,
     shell,
@@ -61,7 +62,7 @@ impl<'a> Walk<'a, '_, '_> {
                 if self.imports.are_restricted() && name.and_then(|name| self.resolver.text(name)).is_none() {
                     let what = "`__import__` is given a name that is not a constant".to_owned();
                     let hint = "Name the module in an `import` statement.";
-                    self.refuse(&PROFILE_IMPORT, range, what, hint);
+                    self.refuse(&profile_rules::IMPORT, range, what, hint);
                 }
             }
             _ => {}
@@ -80,7 +81,7 @@ impl<'a> Walk<'a, '_, '_> {
             "inspect.getattr_static" => self.attribute_by_name("getattr_static", arguments, range, 1),
             "builtins.type.__setattr__" => self.attribute_by_name("__setattr__", arguments, range, 1),
             "builtins.str.format" | "builtins.str.format_map" => match arguments.args.first() {
-                Some(text) if !text.is_string_literal_expr() => self.template(text, range, Weight::SUSPECT),
+                Some(text) if !text.is_string_literal_expr() => self.template(text, range, Weight::Suspect),
                 _ => {}
             },
             "yaml.load" | "yaml.load_all" => self.yaml(path, arguments, range),
@@ -126,16 +127,16 @@ impl<'a> Walk<'a, '_, '_> {
         if self.is_own_class(of) {
             self.format_used(attribute.attr.as_str(), of, range);
         } else if attribute.attr.as_str() == "format_map" || !arguments.is_empty() && !of.is_f_string_expr() {
-            self.template(of, range, Weight::STRICT_WARNING);
+            self.template(of, range, Weight::StrictWarning);
         } else if self.is_computed(of) {
-            self.unknown_format(range, Weight::STRICT_ERROR);
+            self.unknown_format(range, Weight::StrictError);
         }
     }
 
     fn template(&mut self, text: &'a Expr, range: TextRange, weight: Weight) {
         match self.resolver.of(text) {
             Meaning::Text(text) => self.format(text, range),
-            _ if self.is_computed(text) => self.unknown_format(range, Weight::STRICT_ERROR),
+            _ if self.is_computed(text) => self.unknown_format(range, Weight::StrictError),
             Meaning::Unknown => self.unknown_format(range, weight),
             _ => {}
         }
@@ -153,10 +154,10 @@ impl<'a> Walk<'a, '_, '_> {
         };
         if let Some(by) = self.unpacked_by(code, 0) {
             let what = format!("`{name}` runs what `{by}` unpacks");
-            self.say(&OBFUSCATED_CODE, Weight::GRAVE, code.range(), what);
+            self.say(&OBFUSCATED_CODE, Weight::Grave, code.range(), what);
         } else if !code.is_name_expr() && !code.is_string_literal_expr() && self.is_computed(code) {
             let what = format!("`{name}` runs a text that is put together from pieces");
-            self.say(&OBFUSCATED_CODE, Weight::GRAVE, code.range(), what);
+            self.say(&OBFUSCATED_CODE, Weight::Grave, code.range(), what);
         }
     }
 
@@ -179,7 +180,7 @@ impl<'a> Walk<'a, '_, '_> {
     fn attribute_by_name(&mut self, function: &str, arguments: &'a Arguments, range: TextRange, at: usize) {
         let Meaning::Text(name) = self.resolver.argument(arguments, at) else {
             let what = format!("`{function}` with a name that is no constant reads or sets any attribute");
-            self.say(&REFLECTION, Weight::STRICT_ERROR, range, what);
+            self.say(&REFLECTION, Weight::StrictError, range, what);
             if !self.is_strict() {
                 self.item_computed(arguments.args.get(at), range);
             }
@@ -218,9 +219,9 @@ impl<'a> Walk<'a, '_, '_> {
         }
         match (function, name) {
             ("methodcaller", "format" | "format_map") | ("attrgetter", "format_map") => {
-                self.unknown_format(range, Weight::STRICT_ERROR);
+                self.unknown_format(range, Weight::StrictError);
             }
-            ("attrgetter", "format") => self.unknown_format(range, Weight::STRICT_WARNING),
+            ("attrgetter", "format") => self.unknown_format(range, Weight::StrictWarning),
             ("hasattr", _) => {}
             _ => self.private_attribute(name, of, range),
         }
@@ -255,7 +256,12 @@ impl<'a> Walk<'a, '_, '_> {
         if self.imports.are_restricted() && self.is_computed(name) {
             let name = self.quote(name.range());
             let what = format!("`{name}` is a name that is computed from constants");
-            self.refuse(&PROFILE_MODULE_ATTRIBUTE, range, what, "Write the name as it is.");
+            self.refuse(
+                &profile_rules::MODULE_ATTRIBUTE,
+                range,
+                what,
+                "Write the name as it is.",
+            );
         }
     }
 
@@ -265,9 +271,9 @@ impl<'a> Walk<'a, '_, '_> {
         };
         let Some(path) = self.resolver.text(file) else {
             let (weight, name) = match self.is_strict() && self.is_computed(file) {
-                true => (Weight::STRICT_ERROR, "computed from constants"),
+                true => (Weight::StrictError, "computed from constants"),
                 // Under `strict` one outside of the workspace is refused when it is opened.
-                false => (Weight::of(Some(Severity::Info), None), "no constant"),
+                false => (Weight::Usual, "no constant"),
             };
             if !file.is_number_literal_expr() {
                 let what = format!("a file is opened by a name that is {name}");
@@ -277,7 +283,7 @@ impl<'a> Walk<'a, '_, '_> {
         };
         let what = format!("`{}` is opened", shown(path));
         match is_outside(path) {
-            true => self.say(&FILE_ACCESS, Weight::SUSPECT, range, what),
+            true => self.say(&FILE_ACCESS, Weight::Suspect, range, what),
             false => self.told.add(Finding {
                 hint: Some("Nothing: such files are the sandbox's own.".to_owned()),
                 ..Finding::new(&FILE_ACCESS, range.to_std_range(), what)
@@ -299,7 +305,7 @@ impl<'a> Walk<'a, '_, '_> {
         };
         if !off {
             let what = format!("`{path}` gives its command to a shell");
-            self.say(&SHELL_TRUE, Weight::GRAVE, keyword.range(), what);
+            self.say(&SHELL_TRUE, Weight::Grave, keyword.range(), what);
         }
         !off
     }
@@ -351,7 +357,7 @@ impl<'a> Walk<'a, '_, '_> {
         let safe = ["SafeLoader", "CSafeLoader", "BaseLoader", "CBaseLoader"];
         if !name.is_some_and(|name| safe.contains(&name)) {
             let what = format!("`{path}` without `SafeLoader` makes any object that the text names");
-            self.say(&UNSAFE_LOAD, Weight::GRAVE, range, what);
+            self.say(&UNSAFE_LOAD, Weight::Grave, range, what);
         }
     }
 
@@ -368,7 +374,7 @@ impl<'a> Walk<'a, '_, '_> {
         };
         if !is_safe {
             let what = format!("`{path}` runs code that the data names");
-            self.say(&UNSAFE_LOAD, Weight::GRAVE, range, what);
+            self.say(&UNSAFE_LOAD, Weight::Grave, range, what);
         }
     }
 
@@ -384,7 +390,7 @@ impl<'a> Walk<'a, '_, '_> {
         };
         if !fields.is_some_and(|fields| !fields.is_empty() && fields.iter().all(is_name)) {
             let what = "`make_dataclass` makes code of names that are no constants".to_owned();
-            self.say(&DYNAMIC_EXECUTION, Weight::SUSPECT, range, what);
+            self.say(&DYNAMIC_EXECUTION, Weight::Suspect, range, what);
         }
     }
 }

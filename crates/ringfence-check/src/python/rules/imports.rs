@@ -5,7 +5,7 @@ use crate::lists::LISTS;
 use crate::{
     CodeQuestion,
     python::profile,
-    registry::python::PROFILE_IMPORT,
+    registry::profile as profile_rules,
     rule::{Finding, Rule},
 };
 use ringfence_types::{ModuleName, Profile, Severity};
@@ -113,7 +113,7 @@ impl<'q> Imports<'q> {
         };
         Finding {
             range: import.range.to_std_range(),
-            rule: &PROFILE_IMPORT,
+            rule: &profile_rules::IMPORT,
             severity: Severity::Error,
             what: format!("`{written}` is relative, and a program is one file in no package"),
             hint: Some(hint),
@@ -220,7 +220,12 @@ mod tests {
         let imports = Imports::of(&asked);
         let hint = |module: &str| {
             imports
-                .refused(&PROFILE_IMPORT, module, String::new(), TextRange::default())
+                .refused(
+                    &profile_rules::IMPORT,
+                    module,
+                    String::new(),
+                    TextRange::default(),
+                )
                 .hint
                 .unwrap()
         };

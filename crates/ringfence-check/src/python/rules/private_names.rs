@@ -4,52 +4,6 @@ use super::attributes::is_dunder;
 use crate::lists::LISTS;
 use crate::python::profile::{BASIC, DATA_SCIENCE, NETWORK, is_standard};
 
-/// Private names of classes of the library that mean something to them, so that a class made of one may not bind them
-/// as its own.
-#[rustfmt::skip]
-const OF_CLASSES: &[(&str, &[&str])] = &[
-    ("configparser.ConfigParser", OF_CONFIG_PARSER),
-    ("configparser.RawConfigParser", OF_CONFIG_PARSER),
-    ("contextlib.AsyncExitStack", OF_EXIT_STACK),
-    ("contextlib.ExitStack", OF_EXIT_STACK),
-    ("contextlib.chdir", &["_old_cwd"]),
-    ("contextlib.redirect_stderr", &["_stream"]),
-    ("contextlib.redirect_stdout", &["_stream"]),
-    ("contextlib.suppress", &["_exceptions"]),
-    ("enum.EnumMeta", OF_ENUM),
-    ("enum.EnumType", OF_ENUM),
-    ("enum.Enum", OF_ENUM),
-    ("enum.Flag", OF_ENUM),
-    ("enum.IntEnum", OF_ENUM),
-    ("enum.IntFlag", OF_ENUM),
-    ("enum.StrEnum", OF_ENUM),
-    ("functools.partialmethod", &["_make_unbound_method"]),
-    ("functools.singledispatchmethod", &["_method_cache"]),
-    ("html.parser.HTMLParser", &[
-        "_decl_otherchars", "_parse_doctype_attlist", "_parse_doctype_element", "_parse_doctype_entity",
-        "_parse_doctype_notation", "_parse_doctype_subset", "_scan_name",
-    ]),
-    ("random.Random", &["_randbelow", "_randbelow_with_getrandbits", "_randbelow_without_getrandbits"]),
-    ("string.Template", &["_invalid"]),
-    ("typing.Generic", &["_is_protocol"]),
-    ("typing.Protocol", &["_is_protocol", "_is_runtime_protocol"]),
-];
-
-#[rustfmt::skip]
-const OF_CONFIG_PARSER: &[&str] = &[
-    "_converters", "_dict", "_get_conv", "_interpolation", "_proxies", "_read", "_sections", "_unify_values",
-];
-#[rustfmt::skip]
-const OF_ENUM: &[&str] = &[
-    "_check_for_existing_members_", "_create_", "_find_data_repr_", "_find_data_type_", "_get_mixins_",
-    "_member_type_", "_new_member_", "_use_args_", "_value_repr_",
-];
-#[rustfmt::skip]
-const OF_EXIT_STACK: &[&str] = &[
-    "_create_async_cb_wrapper", "_create_async_exit_wrapper", "_create_cb_wrapper", "_create_exit_wrapper",
-    "_exit_callbacks", "_push_async_cm_exit", "_push_cm_exit", "_push_exit_callback",
-];
-
 /// Whether only the library has a use for a name.
 pub(super) fn leads_far(name: &str) -> bool {
     name.starts_with('_') && LISTS.far_private.contains(&name)
@@ -57,8 +11,7 @@ pub(super) fn leads_far(name: &str) -> bool {
 
 /// The private names that a class of the library has.
 pub(super) fn names_of(path: &str) -> impl Iterator<Item = &'static str> {
-    let known = OF_CLASSES.iter().find(|(class, _)| *class == path);
-    known.into_iter().flat_map(|(_, names)| names.iter().copied())
+    LISTS.private_of.get(path).into_iter().flatten().copied()
 }
 
 /// Is a thing, by its way from a module, one of a library. What a call gives may be the program's: `copy.copy(self)`.

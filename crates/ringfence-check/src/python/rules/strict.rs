@@ -175,22 +175,22 @@ impl<'a> Walk<'a, '_, '_> {
             }
             _ if leads_far(name) => {
                 let what = format!("`{name}` takes the place of a private part of the standard library");
-                return self.say(&PRIVATE_ATTRIBUTE, Weight::STRICT_ERROR, range, what);
+                return self.say(&PRIVATE_ATTRIBUTE, Weight::StrictError, range, what);
             }
             _ => return,
         };
-        self.say(&REFLECTION, Weight::STRICT_ERROR, range, what);
+        self.say(&REFLECTION, Weight::StrictError, range, what);
     }
 
     /// A text: it may be on its way to `type` or `getattr`.
     pub(super) fn strict_text(&mut self, text: &str, range: TextRange) {
         if leads_far(text) {
             let what = format!("`'{text}'` names a private part of the standard library");
-            self.say(&PRIVATE_ATTRIBUTE, Weight::STRICT_ERROR, range, what);
+            self.say(&PRIVATE_ATTRIBUTE, Weight::StrictError, range, what);
         }
         if text == MATCH_ARGS {
             let what = format!("`'{text}'` sets what a pattern reads");
-            self.say(&REFLECTION, Weight::STRICT_ERROR, range, what);
+            self.say(&REFLECTION, Weight::StrictError, range, what);
         }
     }
 
@@ -213,7 +213,7 @@ impl<'a> Walk<'a, '_, '_> {
                     .push((&PRIVATE_ATTRIBUTE, name.to_owned(), range));
             }
         };
-        self.say(&PRIVATE_ATTRIBUTE, Weight::STRICT_ERROR, range, what);
+        self.say(&PRIVATE_ATTRIBUTE, Weight::StrictError, range, what);
     }
 
     /// `import package._module`.
@@ -229,7 +229,7 @@ impl<'a> Walk<'a, '_, '_> {
         let Some(path) = of.as_path() else { return };
         if is_of_a_basic_module(path) && !self.imports.is_own(path) {
             let what = format!("`{}` changes a name of `{path}`", self.quote(range));
-            self.say(&BUILTINS_WRITE, Weight::STRICT_ERROR, range, what);
+            self.say(&BUILTINS_WRITE, Weight::StrictError, range, what);
         }
     }
 
@@ -237,7 +237,7 @@ impl<'a> Walk<'a, '_, '_> {
     pub(super) fn format_used(&mut self, name: &str, of: &'a Expr, range: TextRange) {
         let is_text = name == "format_map" || is_super(of) || self.is_text(of);
         match is_text {
-            true => self.unknown_format(range, Weight::STRICT_ERROR),
+            true => self.unknown_format(range, Weight::StrictError),
             false => self.strict.used.push((&FORMAT_ATTRIBUTE, name.to_owned(), range)),
         }
     }
@@ -253,7 +253,7 @@ impl<'a> Walk<'a, '_, '_> {
                 continue;
             }
             if matches!(of, Meaning::Builtin(_)) {
-                self.unknown_format(range, Weight::STRICT_ERROR);
+                self.unknown_format(range, Weight::StrictError);
             } else if self.is_own_class(&pattern.cls) {
                 self.format_used(name, &pattern.cls, range);
             }
@@ -272,14 +272,14 @@ impl<'a> Walk<'a, '_, '_> {
             .filter_map(|(name, at)| arguments.find_argument_value(name, at));
         if is_open || !lists.all(|names| self.are_usual(names)) {
             let what = format!("`{path}` copies attributes other than the usual ones");
-            self.say(&REFLECTION, Weight::STRICT_ERROR, range, what);
+            self.say(&REFLECTION, Weight::StrictError, range, what);
         }
         let wrapped = arguments.find_argument_value("wrapped", from);
         if let Some(Meaning::Path(module)) = wrapped.map(|wrapped| self.resolver.of(wrapped))
             && (is_standard(&module) || BASIC.contains(&&*module))
         {
             let what = format!("`{path}` copies the names of the module `{module}`");
-            self.say(&REFLECTION, Weight::STRICT_ERROR, range, what);
+            self.say(&REFLECTION, Weight::StrictError, range, what);
         }
     }
 
@@ -307,11 +307,11 @@ impl<'a> Walk<'a, '_, '_> {
             let own = [Some(name.as_str()), unmangled];
             let own = own.into_iter().flatten().any(|name| strict.own.contains(name));
             if rule.id == FORMAT_ATTRIBUTE.id && !own {
-                self.unknown_format(range, Weight::STRICT_ERROR);
+                self.unknown_format(range, Weight::StrictError);
             } else if strict.inherited.contains(name.as_str()) || !own && !strict.unseen {
                 let what =
                     format!("`{name}` is a private attribute of something that is not the program's own");
-                self.say(rule, Weight::STRICT_ERROR, range, what);
+                self.say(rule, Weight::StrictError, range, what);
             }
         }
         for range in strict.patterns {
@@ -319,7 +319,7 @@ impl<'a> Walk<'a, '_, '_> {
                 let (pattern, made) = (self.quote(range), self.quote(made));
                 let what =
                     format!("`{pattern}` reads attributes by their places, and `{made}` may give it any");
-                self.say(&REFLECTION, Weight::STRICT_ERROR, range, what);
+                self.say(&REFLECTION, Weight::StrictError, range, what);
             }
         }
     }

@@ -29,13 +29,13 @@ impl<'a> Walk<'a, '_, '_> {
         let written = self.written(range);
         let (weight, what) = if name.is_ascii() && !written.is_ascii() && is_plain(written) {
             let what = format!("`{written}` is `{name}` to the interpreter");
-            return self.say(&OBFUSCATED_NAME, Weight::GRAVE, range, what);
+            return self.say(&OBFUSCATED_NAME, Weight::Grave, range, what);
         } else if let Some(plain) = reads_as(name) {
             let what = format!("`{name}` has letters of another alphabet and reads as `{plain}`");
-            (Weight::GRAVE, what)
+            (Weight::Grave, what)
         } else if is_unreadable(name) {
             (
-                Weight::WARNED,
+                Weight::Warned,
                 format!("the letters of `{name}` cannot be told apart"),
             )
         } else {
@@ -49,14 +49,14 @@ impl<'a> Walk<'a, '_, '_> {
     pub(super) fn secret_place(&mut self, text: &str, range: TextRange) {
         if let Some(place) = secret_place(text) {
             let what = format!("`{place}` is a place where secrets are kept");
-            self.say(&CREDENTIAL_PATH, Weight::WARNED, range, what);
+            self.say(&CREDENTIAL_PATH, Weight::Warned, range, what);
         }
     }
 
     pub(super) fn format(&mut self, text: &str, range: TextRange) {
         if let Some(name) = format_attribute(text) {
             let what = format!("a format string reads the attribute `{name}`");
-            self.say(&FORMAT_ATTRIBUTE, Weight::GRAVE, range, what);
+            self.say(&FORMAT_ATTRIBUTE, Weight::Grave, range, what);
         }
     }
 }
@@ -111,7 +111,7 @@ fn is_unreadable(name: &str) -> bool {
 /// Characters that embed, override or isolate a direction, wherever they stand: the text is shown in another order than
 /// it is read (CVE-2021-42574).
 pub(crate) fn check_direction(code: &str, rules: &Rules) -> Vec<Finding> {
-    let Some(severity) = Weight::GRAVE.under(rules.profile).filter(|_| !code.is_ascii()) else {
+    let Some(severity) = Weight::Grave.under(rules.profile).filter(|_| !code.is_ascii()) else {
         return Vec::new();
     };
     let turns = |letter: char| matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -141,7 +141,7 @@ pub(crate) fn check_encoding(code: &str, rules: &Rules) -> Option<Finding> {
             let normal = name.to_ascii_lowercase().replace('_', "-");
             let severity = match rules.restrict() {
                 true => Severity::Error,
-                false => Weight::GRAVE.under(rules.profile)?,
+                false => Weight::Grave.under(rules.profile)?,
             };
             let what = format!("the code says that it is written in `{name}`");
             let finding = Finding {

@@ -98,7 +98,7 @@ impl<'a> Walk<'a, '_, '_> {
         };
         if let Some(beyond) = beyond {
             let what = format!("the text of a type holds {beyond}, and reading the type runs it");
-            self.say(&DYNAMIC_EXECUTION, Weight::STRICT_ERROR, expr.range(), what);
+            self.say(&DYNAMIC_EXECUTION, Weight::StrictError, expr.range(), what);
         }
     }
 
@@ -136,7 +136,7 @@ impl<'a> Walk<'a, '_, '_> {
                 let written = self.quote(expr.range());
                 let what =
                     format!("`{written}` is no type that is written out, and `register` evaluates texts");
-                self.say(&DYNAMIC_EXECUTION, Weight::STRICT_ERROR, expr.range(), what);
+                self.say(&DYNAMIC_EXECUTION, Weight::StrictError, expr.range(), what);
             }
         }
     }

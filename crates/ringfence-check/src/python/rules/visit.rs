@@ -72,13 +72,13 @@ impl<'a> Walk<'a, '_, '_> {
         if name.ctx != ExprContext::Load {
             if is_builtins {
                 let what = "`__builtins__` is set".to_owned();
-                self.say(&BUILTINS_WRITE, Weight::GRAVE, name.range, what);
+                self.say(&BUILTINS_WRITE, Weight::Grave, name.range, what);
             }
             return Meaning::Unknown;
         }
         if is_builtins {
             let what = "`__builtins__` holds everything that the interpreter has by itself".to_owned();
-            self.say(&REFLECTION, Weight::GRAVE, name.range, what);
+            self.say(&REFLECTION, Weight::Grave, name.range, what);
         }
         let meaning = self.resolver.of_innermost(expr);
         let (path, group) = match &meaning {
@@ -170,7 +170,7 @@ impl<'a> Walk<'a, '_, '_> {
     fn changed(&mut self, range: TextRange, what: &str) {
         if !what.is_empty() {
             let what = format!("`{}` {what}", self.quote(range));
-            self.say(&BUILTINS_WRITE, Weight::GRAVE, range, what);
+            self.say(&BUILTINS_WRITE, Weight::Grave, range, what);
         }
     }
 
