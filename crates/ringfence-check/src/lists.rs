@@ -7,7 +7,7 @@ use std::{
 };
 
 /// In no order.
-pub(crate) type Names = HashSet<&'static str>;
+pub(crate) type NameSet = HashSet<&'static str>;
 
 /// That they can be read is a test's business: without them there would be no findings.
 pub(crate) static LISTS: LazyLock<Lists> =
@@ -24,53 +24,53 @@ pub(crate) struct Lists {
     /// Where secrets lie among other things.
     pub(crate) around_secrets: Vec<&'static str>,
     /// Schemes whose URLs name a host.
-    pub(crate) schemes: Names,
+    pub(crate) schemes: NameSet,
     /// Endings of files that are no top-level domains: what has one where a host could stand is a file.
-    pub(crate) file_endings: Names,
+    pub(crate) file_endings: NameSet,
     /// What every Python module has without binding it: CPython 3.8 to 3.14 on Linux, `site`, the import system.
-    pub(crate) builtins: Names,
+    pub(crate) builtins: NameSet,
     /// Modules by which a program gets at more than its own data, unless parts of ordinary packages are called so.
-    pub(crate) grave_modules: Names,
+    pub(crate) grave_modules: NameSet,
     /// Calls whose first argument is a host, or an address, or a URL.
-    pub(crate) host_calls: Names,
+    pub(crate) host_calls: NameSet,
     /// Top-level modules of CPython 3.8 to 3.14.
-    pub(crate) standard_library: Names,
+    pub(crate) standard_library: NameSet,
     /// Names with two underscores on either side that ordinary programs read.
-    pub(crate) ordinary_attributes: Names,
+    pub(crate) ordinary_attributes: NameSet,
     /// What a method may further call of the class above, as `super().__init_subclass__()`.
-    pub(crate) attributes_of_super: Names,
+    pub(crate) attributes_of_super: NameSet,
     /// Names that ordinary programs assign to an attribute.
-    pub(crate) attributes_to_set: Names,
+    pub(crate) attributes_to_set: NameSet,
     /// Names that few programs have a use for, and that lead far.
-    pub(crate) far_attributes: Names,
+    pub(crate) far_attributes: NameSet,
     /// Attributes of frames, tracebacks, generators and code.
-    pub(crate) frame_attributes: Names,
+    pub(crate) frame_attributes: NameSet,
     /// Functions that make bytes of encoded or compressed ones.
-    pub(crate) unpackers: Names,
+    pub(crate) unpackers: NameSet,
     /// Functions that hand a command to a shell.
-    pub(crate) shell_calls: Names,
+    pub(crate) shell_calls: NameSet,
     /// Functions that only compute.
-    pub(crate) computing: Names,
+    pub(crate) computing: NameSet,
     /// Packages of the standard library: what stands in them may be a module, too.
-    pub(crate) packages: Names,
+    pub(crate) packages: NameSet,
     /// Documented, in spite of the underscore.
-    pub(crate) documented: Names,
+    pub(crate) documented: NameSet,
     /// Private names that only the library has a use for, even if a program binds the same name.
-    pub(crate) far_private: Names,
+    pub(crate) far_private: NameSet,
     /// What `functools.WRAPPER_ASSIGNMENTS` and `WRAPPER_UPDATES` have.
-    pub(crate) copied: Names,
+    pub(crate) copied: NameSet,
     /// Functions of which the arguments decide; what is called is not told by itself.
-    pub(crate) judged_by_call: Names,
+    pub(crate) judged_by_call: NameSet,
     /// Options of `find` with which it does not find everything.
-    pub(crate) narrowing: Names,
+    pub(crate) narrowing: NameSet,
     /// Files that decide who gets in and what runs there.
-    pub(crate) staying: Names,
+    pub(crate) staying: NameSet,
     /// Directories of such files.
     pub(crate) staying_below: Vec<&'static str>,
     /// Such files in a home.
     pub(crate) staying_at_home: Vec<&'static str>,
     /// Programs that name a secret without printing it.
-    pub(crate) keep_secrets: Names,
+    pub(crate) keep_secrets: NameSet,
     /// What joins code of another language to a connection.
     pub(crate) connecting: Vec<&'static str>,
     /// What starts a program in it.
@@ -80,33 +80,33 @@ pub(crate) struct Lists {
     /// What downloads in it.
     pub(crate) fetching: Vec<&'static str>,
     /// Names in the root whose loss is the loss of the system.
-    pub(crate) system_directories: Names,
+    pub(crate) system_directories: NameSet,
     /// The same one level down.
-    pub(crate) system_below: Names,
+    pub(crate) system_below: NameSet,
     /// Beginnings of the names of disks and memory below `/dev`.
     pub(crate) disks: Vec<&'static str>,
     /// Programs that fetch from the network.
-    pub(crate) downloaders: Names,
+    pub(crate) downloaders: NameSet,
     /// Programs that join their input and output to a connection.
-    pub(crate) connectors: Names,
+    pub(crate) connectors: NameSet,
     /// Shells.
-    pub(crate) shells: Names,
+    pub(crate) shells: NameSet,
     /// Interpreters of other languages, without their versions.
-    pub(crate) interpreters: Names,
+    pub(crate) interpreters: NameSet,
     /// Variables that decide what other programs load.
-    pub(crate) loaders: Names,
+    pub(crate) loaders: NameSet,
     /// Words of JavaScript after which an expression or a statement goes on one level down.
-    pub(crate) nesting_words: Names,
+    pub(crate) nesting_words: NameSet,
     /// Methods of JavaScript that make a text of a text or a list.
-    pub(crate) text_methods: Names,
+    pub(crate) text_methods: NameSet,
     /// Functions of JavaScript that make a text of what is encoded.
-    pub(crate) decoders: Names,
+    pub(crate) decoders: NameSet,
     /// Functions and classes of JavaScript: their `constructor` is `Function`.
-    pub(crate) functions: Names,
+    pub(crate) functions: NameSet,
     /// Of the modules that come with Node.js those that rules know.
-    pub(crate) node_modules: Names,
+    pub(crate) node_modules: NameSet,
     /// Classes of JavaScript whose prototype every program's own values have.
-    pub(crate) shared_classes: Names,
+    pub(crate) shared_classes: NameSet,
     /// Private names of Python's classes that mean something to them: a class made of one may not bind them as its own.
     pub(crate) private_of: HashMap<&'static str, Vec<&'static str>>,
     /// Under which names modules of the standard library hold others, besides those that are grave in any package.

@@ -1,6 +1,5 @@
 //! Python, by the parser of ruff.
 
-mod findings;
 mod fix;
 mod metrics;
 mod mistakes;
@@ -13,6 +12,7 @@ mod rules;
 mod spine;
 mod syntax;
 mod table;
+mod weight;
 mod well_known;
 
 use crate::{
@@ -20,12 +20,12 @@ use crate::{
     registry::python as registry,
     rule::{Checked, Finding, Rule},
 };
-use findings::Findings;
 use names::Names;
 use nesting::{Height, TooDeep};
 use ringfence_types::Severity;
 use ruff_python_ast::{ModModule, PySourceType, PythonVersion};
 use ruff_python_parser::{ParseOptions, Parsed, parse_unchecked};
+use syntax::ERRORS_MAX;
 
 pub use well_known::check_known_import;
 
@@ -42,27 +42,25 @@ pub(crate) fn check(code: &str, asked: &CodeQuestion) -> Checked {
     let Some(parsed) = parse(code, version) else {
         return refused(0, &registry::SYNTAX, "the text is no module");
     };
-    let mut told = Findings::new();
+    let mut told = rules::check_direction(code, &asked.rules);
     told.extend(rules::check_encoding(code, &asked.rules));
-    told.extend(rules::check_direction(code, &asked.rules));
     if parsed.has_syntax_errors() {
         let newer = syntax::newer(parsed.unsupported_syntax_errors());
         // The process that answers ends with the answer: trees with errors are never dropped.
         let errors = mistakes::explain(code, parsed);
-        syntax::tell(errors.into_iter().chain(newer), &mut told);
+        told.extend(errors.into_iter().chain(newer).take(ERRORS_MAX));
         return concluded(told, Checked::default());
     }
     let module = parsed.syntax();
     let compiled = (height <= HEIGHT_MAX).then_some(version);
     let (names, refused) = Names::compiled(module, code, compiled);
-    syntax::tell(refused, &mut told);
-    let missing = match told.has_errors() {
+    told.extend(refused.into_iter().take(ERRORS_MAX));
+    let missing = match told.iter().any(|finding| finding.severity == Severity::Error) {
         true => fix::Missing::default(),
         false => fix::look(code, &parsed, &names, asked),
     };
     let (mut told, metrics) = rules::check(code, module, &names, asked, told);
     told.extend(missing.findings);
-    told.count(missing.left_out);
     let checked = Checked {
         analysis: metrics.conclude(),
         fix: missing.fix,
@@ -71,13 +69,12 @@ pub(crate) fn check(code: &str, asked: &CodeQuestion) -> Checked {
     concluded(told, checked)
 }
 
-fn concluded(found: Findings, checked: Checked) -> Checked {
-    let (findings, left_out) = found.all();
-    Checked {
-        findings,
-        left_out,
-        ..checked
-    }
+/// Each finding once: a text may be looked at in more than one way.
+fn concluded(mut findings: Vec<Finding>, checked: Checked) -> Checked {
+    let key = |finding: &Finding| (finding.range.start, finding.range.end, finding.rule.id);
+    findings.sort_by(|one, other| (key(one), &one.what).cmp(&(key(other), &other.what)));
+    findings.dedup_by(|one, other| key(one) == key(other) && one.what == other.what);
+    Checked { findings, ..checked }
 }
 
 /// By the grammar of the interpreter that will read it.

@@ -15,11 +15,11 @@ mod visit;
 pub(crate) use texts::{check_direction, check_encoding};
 
 use super::{
-    findings::{Findings, Weight},
     metrics::Metrics,
     names::{Binding, Kind, Names},
     resolve::{Meaning, Meanings},
     table::Group,
+    weight::Weight,
 };
 use crate::{
     CodeQuestion,
@@ -53,7 +53,7 @@ struct Walk<'a, 's, 'q> {
     imports: Imports<'q>,
     names: &'s Names<'a>,
     resolver: Meanings<'a, 's>,
-    told: Findings,
+    told: Vec<Finding>,
     metrics: Metrics,
     /// Calls in whose arguments the walk is.
     in_call: u32,
@@ -80,8 +80,8 @@ pub(crate) fn check<'a>(
     module: &'a ModModule,
     names: &Names<'a>,
     asked: &CodeQuestion,
-    told: Findings,
-) -> (Findings, Metrics) {
+    told: Vec<Finding>,
+) -> (Vec<Finding>, Metrics) {
     let profile = asked.rules.profile;
     let mut walk = Walk {
         code,
@@ -111,7 +111,7 @@ impl<'a> Walk<'a, '_, '_> {
         if let Some(severity) = weight.under(self.profile) {
             let noted = rule.id == REFLECTION.id && severity == Severity::Info;
             let rule = if noted { &REFLECTION_NOTED } else { rule };
-            self.told.add(Finding {
+            self.told.push(Finding {
                 severity,
                 ..Finding::new(rule, range.to_std_range(), what)
             });
@@ -129,7 +129,7 @@ impl<'a> Walk<'a, '_, '_> {
 
     /// What is refused whatever the profile makes of its rule.
     fn refuse(&mut self, rule: &'static Rule, range: TextRange, what: String, hint: &str) {
-        self.told.add(Finding {
+        self.told.push(Finding {
             range: range.to_std_range(),
             rule,
             severity: Severity::Error,

@@ -1,6 +1,6 @@
 //! What has consequences beyond the program's own data, by the full name of each thing.
 
-use super::findings::Weight;
+use super::weight::Weight;
 use crate::rule::Rule;
 use serde::Deserialize;
 use std::{collections::HashMap, sync::LazyLock};

@@ -3,7 +3,7 @@
 //! all its uses together, and where they disagree, or fit two imports, nothing is decided.
 
 use super::profile;
-use crate::lists::Names;
+use crate::lists::NameSet;
 use ringfence_types::ModuleName;
 use ruff_python_ast::Stmt;
 use serde::Deserialize;
@@ -49,7 +49,7 @@ struct Known {
     /// Methods by which a class is told from the module of the same name. Names that both have are the module's.
     datetime_class: Vec<&'static str>,
     /// New, or left out where there is no screen.
-    not_everywhere: Names,
+    not_everywhere: NameSet,
 }
 
 #[derive(Deserialize)]

@@ -3,7 +3,8 @@
 use super::value::{Field, is_known};
 use crate::lists::LISTS;
 use crate::unknown::{UNKNOWN, shown};
-use std::ops::Range;
+use serde::Deserialize;
+use std::{ops::Range, sync::LazyLock};
 
 /// Programs that start programs that start programs.
 const STEPS_MAX: usize = 32;
@@ -132,6 +133,8 @@ impl Started {
 }
 
 /// A program that runs the command in its arguments.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Wrapper {
     names: &'static str,
     /// Options with a value: letters and words.
@@ -140,34 +143,8 @@ struct Wrapper {
     operands: usize,
 }
 
-const fn wrapper(names: &'static str, valued: &'static str, operands: usize) -> Wrapper {
-    Wrapper {
-        names,
-        valued,
-        operands,
-    }
-}
-
-#[rustfmt::skip]
-const WRAPPERS: &[Wrapper] = &[
-    wrapper("sudo", "u g h p C r t U R T D user group host prompt chdir chroot role type", 0),
-    wrapper("doas", "u C", 0),
-    wrapper("env", "u C unset chdir", 0),
-    wrapper("nohup setsid builtin busybox toybox unbuffer caffeinate proxychains torsocks command", "", 0),
-    wrapper("unshare firejail setarch", "", 0),
-    wrapper("exec", "a", 0),
-    wrapper("nice watch", "n adjustment interval", 0),
-    wrapper("ionice", "c n class classdata", 0),
-    wrapper("timeout", "k s signal kill-after", 1),
-    wrapper("stdbuf", "i o e input output error", 0),
-    wrapper("strace ltrace", "e o p s u E a O S P I b X", 0),
-    wrapper("chroot taskset chrt", "userspec groups", 1),
-    wrapper("nsenter", "t S G target setuid setgid", 0),
-    wrapper("flock", "w E timeout conflict-exit-code", 1),
-    wrapper("time coproc", "f o format output", 0),
-    wrapper("parallel", "j I a S jobs", 0),
-    wrapper("xargs", "I n P L d s a E replace max-args max-procs max-lines delimiter arg-file eof", 0),
-];
+static WRAPPERS: LazyLock<Vec<Wrapper>> =
+    LazyLock::new(|| serde_json::from_str(include_str!("wrappers.json")).unwrap_or_default());
 
 fn is_among(words: &str, word: &str) -> bool {
     words.split(' ').any(|one| one == word)

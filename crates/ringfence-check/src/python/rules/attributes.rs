@@ -2,7 +2,7 @@
 
 use crate::lists::LISTS;
 use crate::{
-    python::findings::Weight,
+    python::weight::Weight,
     registry::python::{FRAMES, REFLECTION},
     rule::Rule,
 };

@@ -4,7 +4,7 @@
 use super::{Step, Walk, attributes};
 use crate::lists::LISTS;
 use crate::{
-    python::{findings::Weight, module_attributes::is_grave, resolve::Meaning, spine::spine_of},
+    python::{module_attributes::is_grave, resolve::Meaning, spine::spine_of, weight::Weight},
     registry::profile as profile_rules,
     registry::python::{
         DYNAMIC_EXECUTION, FILE_ACCESS, FILE_DELETION, FORMAT_ATTRIBUTE, OBFUSCATED_CODE, REFLECTION,
@@ -284,7 +284,7 @@ impl<'a> Walk<'a, '_, '_> {
         let what = format!("`{}` is opened", shown(path));
         match is_outside(path) {
             true => self.say(&FILE_ACCESS, Weight::Suspect, range, what),
-            false => self.told.add(Finding {
+            false => self.told.push(Finding {
                 hint: Some("Nothing: such files are the sandbox's own.".to_owned()),
                 ..Finding::new(&FILE_ACCESS, range.to_std_range(), what)
             }),
@@ -326,7 +326,7 @@ impl<'a> Walk<'a, '_, '_> {
             let id = found.rule.id;
             if found.severity > Severity::Info && !id.ends_with(".syntax") && !id.ends_with(".unparsed") {
                 found.range = range.to_std_range();
-                self.told.add(found);
+                self.told.push(found);
             }
         }
     }

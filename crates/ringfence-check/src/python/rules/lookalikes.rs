@@ -3,13 +3,13 @@
 use crate::{lists::LISTS, python::profile::is_standard};
 
 /// The same letter to the eye.
-const SAME: (&str, &str) = (
+const SAME: [&str; 2] = [
     "аеорсухѕіјһԁԛԝӏАВЕКМНОРСТХЅІЈҮԌԚԜοΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
     "aeopcyxsijhdqwlABEKMHOPCTXSIJYGQWoABEZHIKMNOPTYX",
-);
+];
 
 /// Letters of formulas, which only mislead in a word that everybody knows.
-const SIMILAR: (&str, &str) = ("αγικνρτυχ", "ayikvptux");
+const SIMILAR: [&str; 2] = ["αγικνρτυχ", "ayikvptux"];
 
 /// A name that reads as another: how it reads.
 pub(super) fn reads_as(name: &str) -> Option<String> {
@@ -43,7 +43,7 @@ fn same(letter: char) -> char {
     look_up(SAME, letter).unwrap_or(letter)
 }
 
-fn look_up((odd, plain): (&str, &str), letter: char) -> Option<char> {
+fn look_up([odd, plain]: [&str; 2], letter: char) -> Option<char> {
     plain.chars().nth(odd.chars().position(|one| one == letter)?)
 }
 

@@ -15,7 +15,7 @@ use ruff_text_size::{Ranged, TextRange};
 impl<'a> Walk<'a, '_, '_> {
     fn refuse_module(&mut self, path: &str, range: TextRange, what: String) {
         let finding = self.imports.refused(&profile_rules::IMPORT, path, what, range);
-        self.told.add(finding);
+        self.told.push(finding);
     }
 
     /// A module that is not allowed, reached without importing it.
@@ -28,7 +28,7 @@ impl<'a> Walk<'a, '_, '_> {
         let finding = self
             .imports
             .refused(&profile_rules::MODULE_ATTRIBUTE, path, what, range);
-        self.told.add(finding);
+        self.told.push(finding);
     }
 
     /// A name that denotes something by its way from a module.
@@ -96,7 +96,7 @@ impl<'a> Walk<'a, '_, '_> {
             });
             if !local {
                 let written = self.quote(import.range);
-                self.told.add(Imports::relative(&written, import));
+                self.told.push(Imports::relative(&written, import));
             }
             return;
         }
@@ -143,7 +143,7 @@ impl<'a> Walk<'a, '_, '_> {
             let finding = self
                 .imports
                 .refused(&profile_rules::MODULE_ATTRIBUTE, denoted, what, alias.range);
-            self.told.add(finding);
+            self.told.push(finding);
         }
     }
 }

@@ -11,10 +11,10 @@ use crate::lists::LISTS;
 use crate::{
     CodeQuestion,
     python::{
-        findings::Weight,
         names::Names,
         profile::{BASIC, is_standard},
         resolve::Meaning,
+        weight::Weight,
     },
     registry::python::{BUILTINS_WRITE, FORMAT_ATTRIBUTE, PRIVATE_ATTRIBUTE, REFLECTION},
     rule::Rule,

@@ -4,7 +4,7 @@
 use super::{Walk, lookalikes::reads_as};
 use crate::{
     credentials,
-    python::findings::Weight,
+    python::weight::Weight,
     registry::python::{BIDIRECTIONAL_TEXT, CREDENTIAL_PATH, ENCODING, FORMAT_ATTRIBUTE, OBFUSCATED_NAME},
     rule::Finding,
 };

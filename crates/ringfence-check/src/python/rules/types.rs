@@ -3,7 +3,7 @@
 
 use super::Walk;
 use crate::{
-    python::{findings::Weight, names::Kind, nesting, resolve::Meaning},
+    python::{names::Kind, nesting, resolve::Meaning, weight::Weight},
     registry::python::DYNAMIC_EXECUTION,
 };
 use ruff_python_ast::{self as ast, Arguments, Expr, Operator};

@@ -4,11 +4,11 @@ use super::{Step, Walk, attributes, attributes::Of, calls::holds_modules, is_sup
 use crate::lists::LISTS;
 use crate::{
     python::{
-        findings::Weight,
         names::name_of_pattern,
         resolve::Meaning,
         spine::{spine_of, walk_right},
         table,
+        weight::Weight,
     },
     registry::python::{BUILTINS_WRITE, REFLECTION},
 };
