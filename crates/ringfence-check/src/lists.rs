@@ -39,17 +39,13 @@ pub(crate) struct Lists {
     pub(crate) ordinary_attributes: NameSet,
     /// What a method may further call of the class above, as `super().__init_subclass__()`.
     pub(crate) attributes_of_super: NameSet,
-    /// Names that ordinary programs assign to an attribute.
     pub(crate) attributes_to_set: NameSet,
     /// Names that few programs have a use for, and that lead far.
     pub(crate) far_attributes: NameSet,
-    /// Attributes of frames, tracebacks, generators and code.
     pub(crate) frame_attributes: NameSet,
     /// Functions that make bytes of encoded or compressed ones.
     pub(crate) unpackers: NameSet,
-    /// Functions that hand a command to a shell.
     pub(crate) shell_calls: NameSet,
-    /// Functions that only compute.
     pub(crate) computing: NameSet,
     /// Packages of the standard library: what stands in them may be a module, too.
     pub(crate) packages: NameSet,
@@ -61,13 +57,10 @@ pub(crate) struct Lists {
     pub(crate) copied: NameSet,
     /// Functions of which the arguments decide; what is called is not told by itself.
     pub(crate) judged_by_call: NameSet,
-    /// Options of `find` with which it does not find everything.
     pub(crate) narrowing: NameSet,
     /// Files that decide who gets in and what runs there.
     pub(crate) staying: NameSet,
-    /// Directories of such files.
     pub(crate) staying_below: Vec<&'static str>,
-    /// Such files in a home.
     pub(crate) staying_at_home: Vec<&'static str>,
     /// Programs that name a secret without printing it.
     pub(crate) keep_secrets: NameSet,
@@ -75,9 +68,7 @@ pub(crate) struct Lists {
     pub(crate) connecting: Vec<&'static str>,
     /// What starts a program in it.
     pub(crate) starting: Vec<&'static str>,
-    /// What only starts itself in it.
     pub(crate) forking: Vec<&'static str>,
-    /// What downloads in it.
     pub(crate) fetching: Vec<&'static str>,
     /// Names in the root whose loss is the loss of the system.
     pub(crate) system_directories: NameSet,
@@ -85,13 +76,10 @@ pub(crate) struct Lists {
     pub(crate) system_below: NameSet,
     /// Beginnings of the names of disks and memory below `/dev`.
     pub(crate) disks: Vec<&'static str>,
-    /// Programs that fetch from the network.
     pub(crate) downloaders: NameSet,
     /// Programs that join their input and output to a connection.
     pub(crate) connectors: NameSet,
-    /// Shells.
     pub(crate) shells: NameSet,
-    /// Interpreters of other languages, without their versions.
     pub(crate) interpreters: NameSet,
     /// Variables that decide what other programs load.
     pub(crate) loaders: NameSet,
@@ -107,6 +95,21 @@ pub(crate) struct Lists {
     pub(crate) node_modules: NameSet,
     /// Classes of JavaScript whose prototype every program's own values have.
     pub(crate) shared_classes: NameSet,
+    /// Attributes that are the names of a module or the modules of a process, or give names to the module around.
+    pub(crate) namespaces: NameSet,
+    /// Managers that swallow the errors they are given.
+    pub(crate) swallowing: NameSet,
+    /// They end the program, so that nothing that follows in the text is certain to run.
+    pub(crate) ending: NameSet,
+    /// Modules whose functions of the names below get a URL first.
+    pub(crate) client_modules: NameSet,
+    pub(crate) client_calls: NameSet,
+    /// With one of these, what `connect` gets first is a host and no file.
+    pub(crate) login_words: NameSet,
+    /// Encodings under which a text means what it says.
+    pub(crate) plain_encodings: NameSet,
+    /// What takes a command in other languages; a bracket or a text follows.
+    pub(crate) starters: Vec<&'static str>,
     /// Private names of Python's classes that mean something to them: a class made of one may not bind them as its own.
     pub(crate) private_of: HashMap<&'static str, Vec<&'static str>>,
     /// Under which names modules of the standard library hold others, besides those that are grave in any package.

@@ -126,7 +126,6 @@ fn summary(issues: &[Issue], errors_total: usize, warnings_total: usize) -> Summ
     }
 }
 
-/// Where each line begins.
 struct Lines<'a> {
     code: &'a str,
     starts: Vec<usize>,

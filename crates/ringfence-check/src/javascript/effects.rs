@@ -11,11 +11,8 @@ use std::{collections::HashMap, sync::LazyLock};
 pub(super) enum Effect {
     /// What its name and this sentence say.
     Tell(&'static Rule, Severity, &'static str),
-    /// Runs a text.
     Execute,
-    /// Starts a program.
     Start,
-    /// Loads a module.
     Load,
     /// Runs a function later, or a text.
     Later,
@@ -28,11 +25,9 @@ pub(super) enum Effect {
     Remove,
     /// Removes with everything in it.
     Empty,
-    /// Changes an object.
     Change,
     /// Makes an object of a text.
     Parse,
-    /// Nothing that a rule knows.
     Nothing,
 }
 

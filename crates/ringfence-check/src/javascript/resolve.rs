@@ -30,7 +30,6 @@ const LIST_MAX: usize = 1024;
 /// Assignments of a name that are followed.
 const VALUES_MAX: usize = 4;
 
-/// What an expression is.
 #[derive(Clone)]
 pub(super) enum Known<'a> {
     Unknown,
@@ -365,7 +364,6 @@ impl<'p, 'a> Resolver<'p, 'a> {
         }
     }
 
-    /// The name of the property that is reached for.
     pub(super) fn property(&self, member: &'a MemberExpression<'a>) -> Option<Rc<str>> {
         match member {
             MemberExpression::ComputedMemberExpression(member) => {
@@ -413,7 +411,6 @@ impl<'p, 'a> Resolver<'p, 'a> {
         named.next().map(|one| &one.value)
     }
 
-    /// The value of an option in an object literal.
     pub(super) fn option(&self, object: &'a Expression<'a>, name: &str) -> Option<&'a Expression<'a>> {
         match self.know(object) {
             Known::Object(object) => self.option_of(object, name),

@@ -20,11 +20,6 @@ const PAIR_CALLS: &[(&str, usize)] = &[
     ("connect", 0), ("connect_ex", 0), ("create_connection", 0), ("get_server_certificate", 0), ("sendto", 1),
     ("sendto", 2),
 ];
-/// Modules whose functions of these names get a URL first.
-const CLIENT_MODULES: &[&str] = &["requests", "httpx", "aiohttp", "urllib3"];
-const CLIENT_CALLS: &[&str] = &["get", "post", "put", "patch", "delete", "head", "options"];
-/// With one of these, what `connect` gets first is a host; without, it may be the name of a file (`sqlite3.connect`).
-const LOGIN_WORDS: &[&str] = &["port", "username", "user", "password", "pkey", "key_filename"];
 
 /// What the walk over a module counts. Lines and characters are counted elsewhere.
 #[derive(Debug, Default)]
@@ -145,8 +140,8 @@ impl Metrics {
             .and_then(|path| path.rsplit_once('.'))
             .map(|(module, _)| module);
         let module = module.or(receiver.map(|name| name.id.as_str()));
-        let is_client =
-            CLIENT_CALLS.contains(&name) && module.is_some_and(|module| CLIENT_MODULES.contains(&module));
+        let is_client = LISTS.client_calls.contains(&name)
+            && module.is_some_and(|module| LISTS.client_modules.contains(&module));
         if let Some(first) = call.arguments.args.first()
             && (is_client || LISTS.host_calls.contains(&name) || name == "connect" && is_login(call))
         {
@@ -181,7 +176,9 @@ fn is_login(call: &ExprCall) -> bool {
         .args
         .get(1)
         .is_some_and(Expr::is_number_literal_expr)
-        || words.into_iter().any(|word| LOGIN_WORDS.contains(&word.as_str()))
+        || words
+            .into_iter()
+            .any(|word| LISTS.login_words.contains(&word.as_str()))
 }
 
 fn text_of(expression: &Expr) -> Option<Cow<'_, str>> {

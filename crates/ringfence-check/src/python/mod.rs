@@ -21,7 +21,7 @@ use crate::{
     rule::{Checked, Finding, Rule},
 };
 use names::Names;
-use nesting::{Height, TooDeep};
+use nesting::Height;
 use ringfence_types::Severity;
 use ruff_python_ast::{ModModule, PySourceType, PythonVersion};
 use ruff_python_parser::{ParseOptions, Parsed, parse_unchecked};
@@ -34,13 +34,12 @@ const HEIGHT_MAX: Height = Height(1500);
 
 /// Everything that is found of a text.
 pub(crate) fn check(code: &str, asked: &CodeQuestion) -> Checked {
-    let height = match nesting::look(code) {
-        Ok(height) => height,
-        Err(TooDeep(at)) => return refused(at, &registry::NESTING, "here it is one level too many"),
+    let Some(height) = nesting::look(code) else {
+        return refused(&registry::NESTING, "brackets, blocks or operators in each other");
     };
     let version = asked.python.map_or(PythonVersion::latest(), PythonVersion::from);
     let Some(parsed) = parse(code, version) else {
-        return refused(0, &registry::SYNTAX, "the text is no module");
+        return refused(&registry::SYNTAX, "the text is no module");
     };
     let mut told = rules::check_direction(code, &asked.rules);
     told.extend(rules::check_encoding(code, &asked.rules));
@@ -84,10 +83,10 @@ fn parse(code: &str, version: PythonVersion) -> Option<Parsed<ModModule>> {
 }
 
 /// What cannot be read any further is an error.
-fn refused(at: usize, rule: &'static Rule, what: &str) -> Checked {
+fn refused(rule: &'static Rule, what: &str) -> Checked {
     let finding = Finding {
         severity: Severity::Error,
-        ..Finding::new(rule, at.saturating_sub(1)..at, what)
+        ..Finding::new(rule, 0..0, what)
     };
     Checked {
         findings: vec![finding],

@@ -24,7 +24,6 @@ const BINDS_BY_TEXT: &[&str] = &["exec", "eval", "globals", "vars", "locals", "_
 enum ScopeKind {
     Module,
     Class,
-    /// Whether it is asynchronous.
     Function(bool),
     Lambda,
     Comprehension(Runs),
@@ -32,7 +31,6 @@ enum ScopeKind {
     TypeParameters,
 }
 
-/// How a comprehension runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Runs {
     Now,
@@ -64,7 +62,6 @@ pub(crate) enum Kind<'a> {
     Value(&'a Expr),
     Function,
     Class,
-    /// With its default.
     Parameter(Option<&'a Expr>),
     /// `for`, `with`, unpacking, `except`, `del`, patterns, `+=`, a relative import.
     Other,

@@ -19,17 +19,9 @@ pub const DATA_SCIENCE: &[&str] = &[
     "numpy", "pandas", "scipy", "matplotlib", "seaborn", "sklearn", "statsmodels", "plotly", "sympy",
 ];
 /// What `network` adds.
+#[rustfmt::skip]
 pub const NETWORK: &[&str] = &[
-    "httpx",
-    "requests",
-    "urllib.request",
-    // What a request fails with; `urllib.request` brings it.
-    "urllib.error",
-    "aiohttp",
-    "websocket",
-    "ftplib",
-    "smtplib",
-    "email",
+    "httpx", "requests", "urllib.request", "urllib.error", "aiohttp", "websocket", "ftplib", "smtplib", "email",
 ];
 /// What `filesystem` adds.
 pub const FILESYSTEM: &[&str] = &[

@@ -25,6 +25,7 @@ use crate::{
     CodeQuestion,
     registry::python::{INTRICATE, REFLECTION},
     rule::{Finding, Rule},
+    unknown::cut,
 };
 use imports::Imports;
 use ringfence_types::{Profile, Severity};
@@ -146,11 +147,7 @@ impl<'a> Walk<'a, '_, '_> {
     fn quote(&self, range: TextRange) -> String {
         let words = self.written(range).split_whitespace();
         let words: Vec<&str> = words.take(QUOTE_CHARS_MAX).collect();
-        let line = words.join(" ");
-        match line.char_indices().nth(QUOTE_CHARS_MAX) {
-            Some((end, _)) => format!("{}…", &line[..end]),
-            None => line,
-        }
+        cut(&words.join(" "), QUOTE_CHARS_MAX)
     }
 
     /// "`s` is `os.system`", or "`os.system`" where that is what is written.

@@ -6,19 +6,16 @@ use crate::unknown::{UNKNOWN, shown};
 use serde::Deserialize;
 use std::{ops::Range, sync::LazyLock};
 
-/// Programs that start programs that start programs.
 const STEPS_MAX: usize = 32;
 /// `find -exec find -exec …`
 const FINDS_MAX: u32 = 4;
 /// Arguments that a finding shows.
 const SHOWN_MAX: usize = 6;
 
-/// A program with its arguments.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     /// Without its directory.
     pub(super) name: String,
-    /// As it is written.
     pub(super) path: String,
     pub(super) arguments: Vec<Field>,
     pub(super) means: Means,
@@ -56,7 +53,6 @@ pub(super) enum Runner {
     Interpreter,
 }
 
-/// What a command starts.
 #[derive(Debug, Default)]
 pub(super) struct Started {
     pub(super) calls: Vec<Call>,
@@ -111,7 +107,6 @@ impl Call {
         None
     }
 
-    /// As a finding shows it.
     pub(super) fn shown(&self) -> String {
         if let Some(written) = &self.written {
             return written.clone();
@@ -139,7 +134,6 @@ struct Wrapper {
     names: &'static str,
     /// Options with a value: letters and words.
     valued: &'static str,
-    /// Arguments before the command.
     operands: usize,
 }
 
@@ -150,7 +144,6 @@ fn is_among(words: &str, word: &str) -> bool {
     words.split(' ').any(|one| one == word)
 }
 
-/// From the words of a command.
 pub(super) fn started(fields: Vec<Field>) -> Started {
     started_within(fields, FINDS_MAX)
 }

@@ -36,6 +36,7 @@ use crate::{
 };
 use call::{Call, Run, Runner, Started, is_interpreter, is_shell};
 use network::Fetched;
+use ringfence_types::Severity;
 use scene::{Origin, Report, Scene, connects, downloads};
 use std::ops::Range;
 use syntax::{Command, Part, Pipeline, Quoted, Redirection, Role, Script, ShellWord};
@@ -68,6 +69,22 @@ pub(crate) fn check(code: &str) -> Checked {
     checked.analysis.imports = check.report.imports.into_iter().collect();
     checked.analysis.domains = check.report.hosts.into_iter().collect();
     checked
+}
+
+/// What is found of a command in a program of another language; that it cannot be read says nothing there.
+pub(crate) fn findings_of(command: &str) -> impl Iterator<Item = Finding> {
+    let found = check(command).findings.into_iter();
+    found.filter(|found| {
+        found.severity > Severity::Info && ![rules::SYNTAX.id, rules::UNPARSED.id].contains(&found.rule.id)
+    })
+}
+
+/// Words as a shell takes them as they are.
+pub(crate) fn quoted<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
+    let quoted = words
+        .into_iter()
+        .map(|word| format!("'{}'", word.replace('\'', "'\\''")));
+    quoted.collect::<Vec<String>>().join(" ")
 }
 
 #[derive(Default)]

@@ -77,7 +77,6 @@ fn decodes(call: &Call) -> bool {
     }
 }
 
-/// It reads its script from its input.
 pub(super) fn reads_script(call: &Call) -> bool {
     let operands = call.operands();
     let inputs = ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
@@ -122,7 +121,6 @@ pub(super) fn piped(out: &mut Reporter<'_>, pipeline: &Pipeline) {
     }
 }
 
-/// It prints the environment or a secret.
 fn tells_secret(call: &Call) -> bool {
     let names_secret = |text: &str| credentials::kept_at(text.trim_start_matches('@')).is_some();
     match call.name.as_str() {

@@ -18,7 +18,6 @@ enum When {
     Always,
     /// With no arguments.
     Alone,
-    /// With some.
     Given,
     /// With one of the options: letters and words.
     With(&'static str, Vec<&'static str>),
@@ -27,9 +26,7 @@ enum When {
     First(Vec<&'static str>),
     /// One of the operands is one of these.
     Any(Vec<&'static str>),
-    /// None is.
     NotAny(Vec<&'static str>),
-    /// More operands than these.
     More(usize),
     /// An operand has a sign of equality.
     Assigns,

@@ -12,16 +12,14 @@ use crate::{
     },
     rule::Finding,
     shell,
+    unknown::shown,
 };
-use ringfence_types::{Profile, Severity};
+use ringfence_types::Profile;
 use ruff_python_ast::{self as ast, Arguments, Expr, ExprContext, Number};
 use ruff_text_size::{Ranged, TextRange};
 
 /// Unpacking of code is looked for so many calls deep.
 const UNPACKING_DEPTH_MAX: u32 = 8;
-/// Of the text of a finding.
-const SHOWN_CHARS_MAX: usize = 80;
-
 /// A call of a function that takes the name of an attribute.
 #[derive(Clone, Copy)]
 struct ByName<'f> {
@@ -316,26 +314,20 @@ impl<'a> Walk<'a, '_, '_> {
         let given = given(arguments, &["args", "command", "cmd"]);
         let command = given.and_then(|given| match by_shell {
             true => self.resolver.text(given).map(str::to_owned),
-            false => self.quoted(self.elements(given)?),
+            false => {
+                let words = self.elements(given)?.iter().map(|word| self.resolver.text(word));
+                Some(shell::quoted(words.collect::<Option<Vec<_>>>()?))
+            }
         });
         let Some(command) = command.filter(|command| command.len() <= self.command_bytes) else {
             return;
         };
         self.command_bytes -= command.len();
-        for mut found in shell::check(&command).findings {
-            let id = found.rule.id;
-            if found.severity > Severity::Info && !id.ends_with(".syntax") && !id.ends_with(".unparsed") {
-                found.range = range.to_std_range();
-                self.told.push(found);
-            }
-        }
-    }
-
-    /// Each in quotes, so that a shell takes it as it is.
-    fn quoted(&self, words: &'a [Expr]) -> Option<String> {
-        let texts = words.iter().map(|word| self.resolver.text(word));
-        let quoted = texts.map(|text| Some(format!("'{}'", text?.replace('\'', "'\\''"))));
-        Some(quoted.collect::<Option<Vec<_>>>()?.join(" "))
+        self.told
+            .extend(shell::findings_of(&command).map(|found| Finding {
+                range: range.to_std_range(),
+                ..found
+            }));
     }
 
     /// `shutil.rmtree('/')`.
@@ -404,10 +396,6 @@ pub(super) fn holds_modules(path: &str) -> bool {
 fn given<'a>(arguments: &'a Arguments, names: &[&str]) -> Option<&'a Expr> {
     let mut given = names.iter().map(|name| arguments.find_argument_value(name, 0));
     given.find_map(|given| given)
-}
-
-fn shown(text: &str) -> String {
-    text.chars().take(SHOWN_CHARS_MAX).collect()
 }
 
 /// Neither in the workspace nor among temporary files.

@@ -14,7 +14,6 @@ use ruff_python_ast::{
 
 /// Parts of an expression that are looked at.
 const PARTS_MAX: u32 = 1000;
-/// The same of modules.
 const DECODERS: &[&str] = &["base64", "binascii", "codecs", "zlib"];
 
 impl<'a> Walk<'a, '_, '_> {

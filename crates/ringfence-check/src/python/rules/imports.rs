@@ -22,7 +22,6 @@ pub(super) enum Allowed {
     No,
 }
 
-/// What may be imported.
 pub(super) struct Imports<'q> {
     profile: Profile,
     /// With the local ones; none: all there are.
@@ -45,7 +44,6 @@ impl<'q> Imports<'q> {
         }
     }
 
-    /// Is there a list at all.
     pub(super) fn are_restricted(&self) -> bool {
         self.names.is_some()
     }
@@ -77,7 +75,6 @@ impl<'q> Imports<'q> {
         self.has_workspace && !root.is_empty() && !is_known
     }
 
-    /// Does it come with the code.
     pub(super) fn is_local(&self, module: &str) -> bool {
         let root = module.split('.').next().unwrap_or(module);
         self.names.is_none() || self.local.contains(root) || self.local.contains(module)

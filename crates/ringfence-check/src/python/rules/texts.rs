@@ -2,6 +2,7 @@
 //! others, characters that turn text around, a coding line.
 
 use super::{Walk, lookalikes::reads_as};
+use crate::lists::LISTS;
 use crate::{
     credentials,
     python::weight::Weight,
@@ -15,12 +16,6 @@ use ruff_text_size::TextRange;
 const PATH_BYTES_MAX: usize = 4096;
 /// Names in letters that look alike, of one text.
 const UNREADABLE_MAX: usize = 20;
-/// Encodings under which a text means what it says.
-#[rustfmt::skip]
-const PLAIN: &[&str] = &[
-    "utf-8", "utf8", "utf-8-sig", "u8", "ascii", "us-ascii", "latin-1", "latin1", "iso-8859-1", "iso8859-1",
-    "iso-latin-1",
-];
 
 impl<'a> Walk<'a, '_, '_> {
     /// A name as it is written: is it what it looks like.
@@ -148,7 +143,7 @@ pub(crate) fn check_encoding(code: &str, rules: &Rules) -> Option<Finding> {
                 severity,
                 ..Finding::new(&ENCODING, at..at + line.trim_end().len(), what)
             };
-            return Some(finding).filter(|_| !PLAIN.contains(&normal.as_str()));
+            return Some(finding).filter(|_| !LISTS.plain_encodings.contains(&normal.as_str()));
         }
         at += line.len();
     }
