@@ -26,8 +26,7 @@ fn code_answer(asked: &CodeQuestion, code: &str) -> Answer {
     };
     let checked = match asked.language {
         Language::Python => python::check(code, asked),
-        Language::Node => javascript::check(code, javascript::Dialect::JavaScript, setting),
-        Language::Typescript => javascript::check(code, javascript::Dialect::TypeScript, setting),
+        Language::Node | Language::Typescript => javascript::check(code, asked.language, setting),
         Language::Shell => shell::check(code),
     };
     Answer::Code(Box::new(verdict::conclude(code, checked)))
@@ -47,12 +46,8 @@ pub fn answer_frame(head: &[u8], body: &[u8]) -> Vec<u8> {
 
 /// Makes once what every question needs, in the process whose forks answer them.
 pub fn warm_up() {
-    for language in [
-        Language::Python,
-        Language::Node,
-        Language::Typescript,
-        Language::Shell,
-    ] {
+    use Language::{Node, Python, Shell, Typescript};
+    for language in [Python, Node, Typescript, Shell] {
         let question = Question::Code(CodeQuestion {
             language,
             rules: Rules::unrestricted(),

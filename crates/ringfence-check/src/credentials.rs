@@ -1,5 +1,7 @@
 //! Places where people and machines keep what lets them in: keys, passwords, tokens.
 
+use crate::lists::LISTS;
+
 /// Is it certain, or does an ordinary program read its own file of this name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Secret {
@@ -9,29 +11,13 @@ pub(crate) enum Secret {
     Perhaps,
 }
 
-/// Parts of paths; `/` at the end: everything below.
-#[rustfmt::skip]
-const CERTAIN: &[&str] = &[
-    ".ssh/id_rsa", ".ssh/id_dsa", ".ssh/id_ecdsa", ".ssh/id_ed25519", ".ssh/identity", "/etc/shadow",
-    "/etc/gshadow", "/etc/sudoers", "/etc/master.passwd", ".aws/credentials", ".azure/accessTokens.json",
-    ".azure/msal_token_cache", ".config/gcloud/credentials", ".config/gcloud/access_tokens",
-    ".config/gcloud/application_default", ".config/gh/hosts.yml", ".docker/config.json", ".kube/config",
-    ".git-credentials", ".netrc", ".pgpass", ".my.cnf", ".gnupg/", ".password-store/", ".vault-token",
-    ".mozilla/firefox/", ".config/google-chrome/", ".bitcoin/wallet", "/etc/kubernetes/admin.conf",
-    "/var/run/secrets/", "/run/secrets/kubernetes.io", "/etc/krb5.keytab", "169.254.169.254/",
-];
-const PERHAPS: &[&str] = &[".env", ".npmrc", ".pypirc", ".htpasswd"];
-/// Around them: where secrets lie among other things.
-#[rustfmt::skip]
-const AROUND: &[&str] = &[
-    ".ssh", ".azure", ".aws/config", ".bash_history", ".config/gcloud", "application_default_credentials.json",
-    "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "login.keychain", "master.key", "proc/self/environ",
-    "proc/1/environ", "proc/self/mem", "run/secrets",
-];
-
 /// All of these places, without what begins and ends their paths.
 pub(crate) fn places() -> impl Iterator<Item = &'static str> {
-    let all = CERTAIN.iter().chain(PERHAPS).chain(AROUND);
+    let all = LISTS
+        .secrets
+        .iter()
+        .chain(&LISTS.perhaps_secrets)
+        .chain(&LISTS.around_secrets);
     all.map(|place| place.trim_matches('/'))
 }
 
@@ -41,7 +27,7 @@ pub(crate) fn kept_at(path: &str) -> Option<Secret> {
     if path.len() > 512 || path.contains('\n') || !path.contains(['.', '/']) {
         return None;
     }
-    let certain = CERTAIN.iter().any(|place| has_place(path, place));
+    let certain = LISTS.secrets.iter().any(|place| has_place(path, place));
     // A copy of a whole directory includes its keys.
     let whole = [".ssh", ".aws", ".gnupg", ".kube"];
     let home = ["~/", "/root/", "/home/"]; // tidy: machine path, because it is where secrets lie
@@ -60,8 +46,9 @@ pub(crate) fn kept_at(path: &str) -> Option<Secret> {
                 .is_some_and(|rest| rest.starts_with('.'))
     };
     let example = [".example", ".sample", ".template", ".dist"];
-    (PERHAPS.iter().any(|secret| known(secret)) && !example.iter().any(|ending| name.ends_with(ending)))
-        .then_some(Secret::Perhaps)
+    (LISTS.perhaps_secrets.iter().any(|secret| known(secret))
+        && !example.iter().any(|ending| name.ends_with(ending)))
+    .then_some(Secret::Perhaps)
 }
 
 /// The place as whole names: not `my.netrc.txt`, but `.netrc` below anything, and `/etc/shadow-`.

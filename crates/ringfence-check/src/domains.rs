@@ -2,6 +2,7 @@
 //! a person check. Where two readers of a URL disagree about its host (a backslash, a line end inside of it),
 //! both hosts are told.
 
+use crate::lists::LISTS;
 use std::{
     collections::BTreeSet,
     net::{Ipv4Addr, Ipv6Addr},
@@ -10,14 +11,6 @@ use std::{
 /// The most hosts that are told of one piece of code.
 pub(crate) const HOSTS_MAX: usize = 1000;
 
-/// Schemes whose URLs name a host.
-#[rustfmt::skip]
-const SCHEMES: &[&str] = &[
-    "http", "https", "ws", "wss", "ftp", "ftps", "sftp", "ssh", "git", "git+ssh", "git+http", "git+https",
-    "ssh+git", "svn", "svn+ssh", "rsync", "telnet", "ldap", "ldaps", "smtp", "smtps", "imap", "imaps", "pop3",
-    "tcp", "udp", "tls", "redis", "rediss", "postgres", "postgresql", "mysql", "mongodb", "mongodb+srv", "amqp",
-    "amqps", "mqtt", "mqtts", "nats", "socks4", "socks4a", "socks5", "socks5h", "rtsp", "rtmp", "gopher",
-];
 /// Of these, readers forgive missing slashes: `https:example.com`.
 const WEB_SCHEMES: &[&str] = &["http", "https", "ws", "wss", "ftp"];
 const SCHEME_BYTES_MAX: usize = 16;
@@ -26,14 +19,6 @@ const BROKEN_BYTES_MAX: usize = 4096;
 /// DNS, RFC 1035.
 const HOST_CHARS_MAX: usize = 253;
 const LABEL_CHARS_MAX: usize = 63;
-/// Endings of files that are no top-level domains: what has one where a host could stand is a file.
-const FILE_ENDINGS: &[&str] = &[
-    "json", "txt", "csv", "tsv", "html", "htm", "xml", "yaml", "yml", "toml", "ini", "cfg", "conf", "log",
-    "tmp", "lock", "tar", "gz", "tgz", "bz2", "xz", "whl", "deb", "rpm", "exe", "dll", "png", "jpg", "jpeg",
-    "gif", "svg", "pdf", "db", "sqlite", "sqlite3", "bin", "dat", "pem", "key", "crt", "cer", "ipynb",
-    "parquet", "pkl", "npy", "npz", "js", "mjs", "cjs", "jsx", "ts", "tsx", "css", "cpp", "hpp", "java",
-    "go", "rb", "php", "pyc", "sock",
-];
 
 /// Hosts of the URLs that stand anywhere in a text, and of `git@host:path` when it is the whole text.
 pub(crate) fn of(text: &str, into: &mut BTreeSet<String>) {
@@ -151,7 +136,7 @@ fn has_scheme(text: &str, colon: usize) -> bool {
         .rsplit(|letter: char| !letter.is_ascii_alphabetic())
         .next()
         .unwrap_or_default();
-    SCHEMES.contains(&run.as_str()) || SCHEMES.contains(&last_word)
+    LISTS.schemes.contains(&run.as_str()) || LISTS.schemes.contains(&last_word)
 }
 
 /// Readers of URLs drop tabs and line ends inside of one: `https://exa\nmple.com/`. Only for a text that is one URL.
@@ -165,7 +150,7 @@ fn joined_lines(text: &str) -> Option<String> {
     let colon = joined.find(':')?;
     let whole = joined
         .get(..colon)
-        .is_some_and(|scheme| SCHEMES.contains(&scheme.to_ascii_lowercase().as_str()));
+        .is_some_and(|scheme| LISTS.schemes.contains(&scheme.to_ascii_lowercase().as_str()));
     (whole && joined.matches("://").count() == 1).then_some(joined)
 }
 
@@ -270,7 +255,7 @@ fn normal(name: &str) -> Option<String> {
 fn looks_like_a_file(host: &str, written: &str) -> bool {
     let labels: Vec<&str> = host.split('.').collect();
     let last = labels.last().copied().unwrap_or_default();
-    let ending = FILE_ENDINGS.contains(&last) || (labels.len() == 2 && last == "py");
+    let ending = LISTS.file_endings.contains(&last) || (labels.len() == 2 && last == "py");
     labels.len() > 1 && ending && !written.contains([':', '@'])
 }
 

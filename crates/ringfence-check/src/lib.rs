@@ -8,6 +8,7 @@ mod credentials;
 mod domains;
 mod javascript;
 mod keyed_hash;
+mod lists;
 mod module;
 mod picture;
 #[cfg(test)]

@@ -20,12 +20,8 @@ const DECODED_BYTES_MAX: u64 = 256 << 20;
 const PNG_BYTES_MAX: usize = 1 << 20;
 const JPEG_QUALITY: u8 = 85;
 
-const FORMATS: [ImageFormat; 4] = [
-    ImageFormat::Png,
-    ImageFormat::Jpeg,
-    ImageFormat::Gif,
-    ImageFormat::WebP,
-];
+#[rustfmt::skip]
+const FORMATS: [ImageFormat; 4] = [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::Gif, ImageFormat::WebP];
 
 /// The worker: a PNG, JPEG, GIF or WebP in; out a line of JSON and the first frame, as PNG or JPEG.
 pub fn picture(input: &[u8]) -> Vec<u8> {

@@ -1,21 +1,34 @@
 //! What a rule is, and what a check finds by rules.
 
 use ringfence_types::{Analysis, Severity};
+use serde::{Deserialize, Deserializer};
 use std::ops::Range;
 
 /// Something that code should not do without a reason.
-#[derive(Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Rule {
     /// `python.dynamic_execution`.
     pub id: &'static str,
     /// How bad it is by itself; a profile may make it an error.
     pub severity: Severity,
+    /// Under the profile `strict` some of its findings are errors.
+    #[serde(default)]
+    pub(crate) is_strict: bool,
     /// What is looked for, in a few words.
+    #[serde(deserialize_with = "kept")]
     pub title: &'static str,
     /// Why it matters, in one sentence.
+    #[serde(deserialize_with = "kept")]
     pub why: &'static str,
     /// What to do instead.
+    #[serde(deserialize_with = "kept")]
     pub hint: &'static str,
+}
+
+/// A text that may have escapes in the file, which is read once.
+fn kept<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'static str, D::Error> {
+    String::deserialize(deserializer).map(|text| &*text.leak())
 }
 
 /// One place where a rule holds.
@@ -45,42 +58,6 @@ impl Finding {
     }
 }
 
-/// Findings that are counted and not kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LeftOut {
-    pub(crate) errors: usize,
-    pub(crate) warnings: usize,
-    pub(crate) notes: usize,
-}
-
-impl LeftOut {
-    pub(crate) fn of(self, severity: Severity) -> usize {
-        match severity {
-            Severity::Error => self.errors,
-            Severity::Warning => self.warnings,
-            Severity::Info => self.notes,
-        }
-    }
-
-    pub(crate) fn total(self) -> usize {
-        self.errors + self.warnings + self.notes
-    }
-
-    pub(crate) fn add(&mut self, severity: Severity, more: usize) {
-        match severity {
-            Severity::Error => self.errors += more,
-            Severity::Warning => self.warnings += more,
-            Severity::Info => self.notes += more,
-        }
-    }
-
-    pub(crate) fn join(&mut self, other: Self) {
-        self.errors += other.errors;
-        self.warnings += other.warnings;
-        self.notes += other.notes;
-    }
-}
-
 /// Imports that are missing, and the code with them.
 #[derive(Clone, Debug)]
 pub(crate) struct Fix {
@@ -92,8 +69,6 @@ pub(crate) struct Fix {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Checked {
     pub(crate) findings: Vec<Finding>,
-    /// Beside them; of each kind none that is graver than what is kept.
-    pub(crate) left_out: LeftOut,
     /// But for counts of lines and characters, and for the word for the complexity.
     pub(crate) analysis: Analysis,
     pub(crate) fix: Option<Fix>,

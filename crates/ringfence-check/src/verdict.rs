@@ -11,20 +11,19 @@ use std::cmp::Reverse;
 pub(crate) fn conclude(code: &str, checked: Checked) -> CodeAnswer {
     let Checked {
         mut findings,
-        left_out,
         mut analysis,
         fix,
     } = checked;
     let by_position = |finding: &Finding| (finding.range.start, finding.range.end, finding.rule.id);
     findings.sort_by_key(by_position);
-    let issues_total = u32::try_from(findings.len() + left_out.total()).unwrap_or(u32::MAX);
-    let count = |severity| {
-        let kept = findings.iter().filter(|finding| finding.severity == severity);
-        kept.count() + left_out.of(severity)
+    let issues_total = u32::try_from(findings.len()).unwrap_or(u32::MAX);
+    let of = |severity| {
+        findings
+            .iter()
+            .filter(move |finding| finding.severity == severity)
     };
-    let (errors_total, warnings_total) = (count(Severity::Error), count(Severity::Warning));
+    let (errors_total, warnings_total) = (of(Severity::Error).count(), of(Severity::Warning).count());
     let recommendations = recommendations(&findings);
-    // What is left out is never more severe than what is listed, so the list is enough to judge by.
     findings.sort_by_key(|finding| Reverse(finding.severity));
     findings.truncate(ISSUES_MAX);
     findings.sort_by_key(by_position);
@@ -127,7 +126,6 @@ fn summary(issues: &[Issue], errors_total: usize, warnings_total: usize) -> Summ
     }
 }
 
-/// Where each line begins.
 struct Lines<'a> {
     code: &'a str,
     starts: Vec<usize>,

@@ -123,7 +123,7 @@ pub(crate) fn of_files<'a>(paths: impl Iterator<Item = &'a str>) -> BTreeSet<Str
     let names = paths.filter_map(|path| {
         let stem = path.strip_suffix(".py")?;
         let name = stem.split_once('/').map_or(stem, |(first, _)| first);
-        let is_standard = profile::STANDARD_LIBRARY.contains(&name);
+        let is_standard = profile::is_standard(name);
         (!is_standard && ModuleName::from_str(name).is_ok()).then(|| name.to_owned())
     });
     names.collect()

@@ -31,7 +31,7 @@ pub const BUDGETS: [Budget; 12] = [
         "agent supervise",
     ] },
     Budget { name: "ringfence-check", lines: 9_500, floors: &[
-        "credentials depth domains encoding hosts keyed_hash processor_time tree unknown",
+        "credentials depth domains encoding hosts keyed_hash lists processor_time tree unknown",
         "question registry rule verdict",
         "csv javascript json module picture python shell table value",
         "answer",

@@ -2,12 +2,14 @@
 
 use super::{
     effects::{Effect, SPEAKS, effect},
-    resolve::{DECODERS, Known},
+    resolve::Known,
     rules,
     visit::Visit,
 };
 use crate::{
-    credentials, shell,
+    credentials,
+    lists::LISTS,
+    shell,
     unknown::{UNKNOWN, shown},
 };
 use oxc_ast::ast::{Argument, Expression, MemberExpression};
@@ -50,7 +52,7 @@ impl<'a> Visit<'_, 'a> {
             return self.called(span, target, None);
         }
         self.act(span, path, arguments);
-        if DECODERS.contains(&path) {
+        if LISTS.decoders.contains(path) {
             self.decoders.push(span);
         }
     }
@@ -114,13 +116,11 @@ impl<'a> Visit<'_, 'a> {
         expression.map_or(Known::Unknown, |expression| self.resolver.know(expression))
     }
 
-    /// Is an option other than `false`.
     fn is_asked(&self, options: Option<&'a Expression<'a>>, name: &str) -> bool {
         let option = options.and_then(|options| self.resolver.option(options, name));
         option.is_some_and(|value| self.written(value.span()) != "false")
     }
 
-    /// A text is run.
     fn executed(&mut self, span: Span, name: &str, arguments: Arguments<'a>) {
         self.add(span, &rules::DYNAMIC_EXECUTION, format!("`{name}` runs a text"));
         for argument in arguments
@@ -161,10 +161,8 @@ impl<'a> Visit<'_, 'a> {
         let program = self.know(argument(arguments, 0));
         let command = match (&program, self.know(argument(arguments, 1))) {
             (Known::Text(program), Known::List(words)) if !matches!(name, "exec" | "execSync") => {
-                let quoted = |word: &Known<'_>| {
-                    format!(" '{}'", word.text().unwrap_or("\u{FFFD}").replace('\'', "'\\''"))
-                };
-                format!("'{program}'{}", words.iter().map(quoted).collect::<String>())
+                let words = words.iter().map(|word| word.text().unwrap_or("\u{FFFD}"));
+                shell::quoted(std::iter::once(&**program).chain(words))
             }
             (Known::Text(program), _) => program.to_string(),
             _ => String::new(),
@@ -186,11 +184,8 @@ impl<'a> Visit<'_, 'a> {
         if let "sh" | "/bin/sh" | "bash" | "/bin/bash" | "cmd.exe" = bare.trim().trim_end_matches(" -i") {
             self.shell = Some(span);
         }
-        for finding in shell::check(&command).findings {
-            let is_read = !finding.rule.id.ends_with(".syntax") && !finding.rule.id.ends_with(".unparsed");
-            if finding.severity > Info && is_read {
-                self.add_as(span, finding.rule, finding.severity, finding.what);
-            }
+        for finding in shell::findings_of(&command) {
+            self.add_as(span, finding.rule, finding.severity, finding.what);
         }
     }
 

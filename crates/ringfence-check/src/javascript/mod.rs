@@ -16,17 +16,8 @@ use crate::{
     registry::javascript as rules,
     rule::{Checked, Finding},
 };
+use ringfence_types::Language;
 
-/// Which language.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dialect {
-    /// As Node.js runs it: no JSX.
-    JavaScript,
-    /// With JSX, if it has any.
-    TypeScript,
-}
-
-/// Where it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setting {
     /// By itself: a script, or else a module.
@@ -35,10 +26,9 @@ pub(crate) enum Setting {
     Call,
 }
 
-/// What is found of a program.
-pub(crate) fn check(code: &str, dialect: Dialect, setting: Setting) -> Checked {
+pub(crate) fn check(code: &str, language: Language, setting: Setting) -> Checked {
     let mut checked = match nesting::is_deep(code) {
-        false => parse::read(code, dialect, setting),
+        false => parse::read(code, language, setting),
         // A parser that recurses goes down with it.
         true => {
             let what = "the program is nested too deeply to be read";

@@ -1,24 +1,11 @@
 //! How things of the language and of Node.js are called, whatever way leads to them:
 //! `globalThis.process.mainModule.require` is `require`.
 
+use crate::lists::LISTS;
 use crate::unknown::UNKNOWN;
 use std::rc::Rc;
 
-/// Functions and classes of the language: their `constructor` is `Function`.
-const FUNCTIONS: &str = "eval require Object Array String Number Boolean Symbol RegExp Date Promise Map Set WeakMap Error \
-    TypeError Proxy Buffer setTimeout setInterval setImmediate queueMicrotask parseInt parseFloat isNaN fetch URL BigInt Function \
-    structuredClone atob btoa alert Uint8Array";
-/// Of the modules that come with Node.js those that rules know.
-const MODULES: &str = "buffer child_process cluster dgram dns dns/promises fs fs/promises http http2 https inspector \
-    inspector/promises module net os path path/posix process repl tls util v8 vm wasi worker_threads";
-/// Classes whose prototype every program's own values have.
-const CLASSES: &str = "Object Function AsyncFunction GeneratorFunction Array String Number Boolean BigInt Symbol RegExp Date \
-    Promise Map Set WeakMap WeakSet WeakRef Proxy Iterator ArrayBuffer SharedArrayBuffer DataView Buffer URL";
 const PATH_BYTES_MAX: usize = 256;
-
-fn lists(list: &str, name: &str) -> bool {
-    list.split_ascii_whitespace().any(|one| one == name)
-}
 
 /// `global` is `globalThis`.
 pub(super) fn global(name: &str) -> &str {
@@ -30,13 +17,13 @@ pub(super) fn global(name: &str) -> &str {
 
 /// A global name that says nothing: `window`.
 pub(super) fn is_plain(path: &str) -> bool {
-    !path.contains([':', '.']) && !lists(FUNCTIONS, path)
+    !path.contains([':', '.']) && !LISTS.functions.contains(path)
 }
 
 /// What `require(name)` is.
 pub(super) fn module(name: &str) -> String {
     let bare = name.strip_prefix("node:").unwrap_or(name);
-    match lists(MODULES, bare) {
+    match LISTS.node_modules.contains(bare) {
         true if bare == "process" => bare.to_owned(),
         true => format!("node:{bare}"),
         false => format!("npm:{name}"),
@@ -44,7 +31,7 @@ pub(super) fn module(name: &str) -> String {
 }
 
 pub(super) fn is_shared_class(path: &str) -> bool {
-    lists(CLASSES, path)
+    LISTS.shared_classes.contains(path)
         || path.ends_with("Error") && path.starts_with(char::is_uppercase) && !path.contains('.')
         || path.ends_with("Array") && matches!(path.as_bytes(), [b'I' | b'U' | b'F' | b'B', ..])
 }
@@ -71,7 +58,7 @@ pub(super) fn joined(path: &str, name: &str) -> Rc<str> {
 }
 
 fn is_function(path: &str) -> bool {
-    lists(FUNCTIONS, path)
+    LISTS.functions.contains(path)
         || path.contains('.') && path.starts_with("node:")
         || path.ends_with(".constructor")
 }

@@ -2,17 +2,13 @@
 //! without brackets (`!!!a`, `a.b.c`, `a => b => c`, `if (a) if (b)`). What stands in texts and comments counts, too,
 //! so that nothing can hide there; it is a guess, and a parser that dies nevertheless costs one answer.
 
+use crate::lists::LISTS;
 use regex::Regex;
 use std::sync::LazyLock;
 
 /// Programs written by people stay far below.
 const DEPTH_MAX: usize = 1000;
 
-/// Words after which an expression or a statement goes on one level down.
-const WORDS: &[&str] = &[
-    "if", "else", "for", "while", "do", "with", "typeof", "void", "delete", "await", "new", "yield", "async",
-    "function", "class",
-];
 /// What stands in brackets behind them is not the end of a statement.
 const HEADERS: &[&str] = &["if", "for", "while", "with"];
 
@@ -124,7 +120,7 @@ impl Depth {
                 self.here += usize::from(!is_one);
                 self.may_end = false;
             }
-            _ if WORDS.contains(&token) => {
+            _ if LISTS.nesting_words.contains(&token) => {
                 self.here += 1;
                 self.may_end = false;
             }

@@ -2,7 +2,7 @@
 //! labels and words where they may not stand.
 
 use super::{
-    Dialect, Setting, rules,
+    Setting, rules,
     visit::{range, visit},
 };
 use crate::rule::{Checked, Finding};
@@ -14,6 +14,7 @@ use oxc_parser::{ParseOptions, Parser, ParserReturn};
 use oxc_semantic::{AstNodes, SemanticBuilder};
 use oxc_span::{GetSpan, SourceType};
 use oxc_transformer::{TransformOptions, Transformer};
+use ringfence_types::Language;
 use std::{borrow::Cow, ops::Range, path::Path};
 
 /// For what recurses; a thread's own would do for a quarter of what is allowed.
@@ -24,12 +25,12 @@ const FUNCTION_BEGIN: &str = "(async () => {";
 const FUNCTION_END: &str = "\n})";
 
 /// What is found of a program, with what is broken in it.
-pub(super) fn read(code: &str, dialect: Dialect, setting: Setting) -> Checked {
+pub(super) fn read(code: &str, language: Language, setting: Setting) -> Checked {
     stacker::grow(STACK_BYTES, || {
         let Attempt {
             objection,
             mut checked,
-        } = attempts(code, dialect, setting);
+        } = attempts(code, language, setting);
         let broken = objection.map(|(range, what)| Finding::new(&rules::SYNTAX, range, what));
         checked.findings.extend(broken);
         checked
@@ -46,10 +47,10 @@ struct Attempt {
 
 type Objection = (Range<usize>, String);
 
-fn attempts(code: &str, dialect: Dialect, setting: Setting) -> Attempt {
+fn attempts(code: &str, language: Language, setting: Setting) -> Attempt {
     let start = |attempt: &Attempt| attempt.objection.as_ref().map_or(0, |(range, _)| range.start);
     let mut farthest: Option<Attempt> = None;
-    for kind in kinds(code, dialect, setting) {
+    for kind in kinds(code, language, setting) {
         let attempt = attempt(code, kind, setting);
         let Some((_, what)) = &attempt.objection else {
             return attempt;
@@ -69,17 +70,17 @@ fn attempts(code: &str, dialect: Dialect, setting: Setting) -> Attempt {
 }
 
 /// The ways in which a text may be run. A program is sound if it is so in one of them.
-fn kinds(code: &str, dialect: Dialect, setting: Setting) -> Vec<SourceType> {
+fn kinds(code: &str, language: Language, setting: Setting) -> Vec<SourceType> {
     let module = SourceType::ts().with_module(true);
-    match (dialect, setting) {
-        (Dialect::JavaScript, Setting::Program) => vec![SourceType::cjs(), SourceType::mjs()],
-        (Dialect::JavaScript, Setting::Call) => {
+    match (language, setting) {
+        (Language::Node, Setting::Program) => vec![SourceType::cjs(), SourceType::mjs()],
+        (Language::Node, Setting::Call) => {
             vec![SourceType::script(), SourceType::mjs(), SourceType::cjs()]
         }
-        (Dialect::TypeScript, _) if code.contains("</") || code.contains("/>") => {
+        _ if code.contains("</") || code.contains("/>") => {
             vec![module, module.with_jsx(true)]
         }
-        (Dialect::TypeScript, _) => vec![module],
+        _ => vec![module],
     }
 }
 
@@ -146,7 +147,7 @@ fn runs_without_types<'a>(allocator: &'a Allocator, program: &mut Program<'a>, s
     let plain = Codegen::new().build(program).code;
     let attempt = match setting {
         Setting::Program => attempt(&plain, SourceType::mjs(), setting),
-        Setting::Call => attempts(&plain, Dialect::JavaScript, setting),
+        Setting::Call => attempts(&plain, Language::Node, setting),
     };
     attempt.objection.is_none()
 }
@@ -232,22 +233,22 @@ mod tests {
     use ringfence_types::Severity;
 
     #[track_caller]
-    fn refused(dialect: Dialect, setting: Setting, codes: &[&str]) {
+    fn refused(language: Language, setting: Setting, codes: &[&str]) {
         for code in codes {
-            assert!(broken(code, dialect, setting).is_some(), "{code}");
+            assert!(broken(code, language, setting).is_some(), "{code}");
         }
     }
 
     #[track_caller]
-    fn taken(dialect: Dialect, setting: Setting, codes: &[&str]) {
+    fn taken(language: Language, setting: Setting, codes: &[&str]) {
         for code in codes {
-            let found = broken(code, dialect, setting);
+            let found = broken(code, language, setting);
             assert!(found.is_none(), "{code}: {found:?}");
         }
     }
 
-    fn broken(code: &str, dialect: Dialect, setting: Setting) -> Option<(Range<usize>, String)> {
-        let findings = check(code, dialect, setting).findings;
+    fn broken(code: &str, language: Language, setting: Setting) -> Option<(Range<usize>, String)> {
+        let findings = check(code, language, setting).findings;
         let found = findings
             .into_iter()
             .find(|finding| finding.rule.id == "javascript.syntax");
@@ -274,12 +275,12 @@ mod tests {
             "class A { get x() {} set x(v) {} }", "{ function f() {} function f() {} }",
         ];
         for setting in [Setting::Program, Setting::Call] {
-            taken(Dialect::JavaScript, setting, take);
-            refused(Dialect::JavaScript, setting, refuse);
+            taken(Language::Node, setting, take);
+            refused(Language::Node, setting, refuse);
         }
         let (place, what) = broken(
             "const a = 1;\nconst a = 2;",
-            Dialect::JavaScript,
+            Language::Node,
             Setting::Program,
         )
         .unwrap();
@@ -303,10 +304,10 @@ mod tests {
             "f(() => { for (;;) { if (x) break; else continue; } })",
             "f(() => { a: { break a; } switch (x) { default: break; } })",
         ];
-        for dialect in [Dialect::JavaScript, Dialect::TypeScript] {
+        for language in [Language::Node, Language::Typescript] {
             for setting in [Setting::Program, Setting::Call] {
-                refused(dialect, setting, refuse);
-                taken(dialect, setting, take);
+                refused(language, setting, refuse);
+                taken(language, setting, take);
             }
         }
     }
@@ -325,12 +326,12 @@ mod tests {
             "arguments = 1;", "var yield = 1;", "var static;", "if (a) function f() {}",
         ];
         for code in strict(codes) {
-            refused(Dialect::JavaScript, Setting::Program, &[&code]);
+            refused(Language::Node, Setting::Program, &[&code]);
         }
-        taken(Dialect::JavaScript, Setting::Program, codes);
-        taken(Dialect::JavaScript, Setting::Call, codes);
+        taken(Language::Node, Setting::Program, codes);
+        taken(Language::Node, Setting::Call, codes);
         taken(
-            Dialect::JavaScript,
+            Language::Node,
             Setting::Program,
             &[
                 "'use strict'; delete x.y; x = 0o10; x = '\\0'; (a, b) => 1;", "yield = 2", "var let = 1",
@@ -342,7 +343,7 @@ mod tests {
     #[test]
     fn what_may_stand_at_the_top_depends_on_how_it_runs() {
         let check = |code: &str, program: bool, call: bool| {
-            let sound = |setting| broken(code, Dialect::JavaScript, setting).is_none();
+            let sound = |setting| broken(code, Language::Node, setting).is_none();
             assert_eq!(sound(Setting::Program), program, "a program: {code}");
             assert_eq!(sound(Setting::Call), call, "a call: {code}");
         };
@@ -370,7 +371,7 @@ mod tests {
     #[rustfmt::skip]
     #[test]
     fn of_types_only_what_node_hears_is_told() {
-        let dialect = Dialect::TypeScript;
+        let language = Language::Typescript;
         let refuse: &[&str] = &[
             "let a: number = 1; let a: string = '';", "const a = 1 as number; class a<T> {}", "with (a) {}",
             "delete x;", "return 1;", "function f(): void { await g(); }", "class A { const x = 1 }",
@@ -385,22 +386,22 @@ mod tests {
             "const b = { a: 1 } satisfies A;",
         ];
         for setting in [Setting::Program, Setting::Call] {
-            taken(dialect, setting, take);
+            taken(language, setting, take);
         }
-        refused(dialect, Setting::Program, refuse);
-        let (_, what) = broken("class A { const x = 1 }", dialect, Setting::Program).unwrap();
+        refused(language, Setting::Program, refuse);
+        let (_, what) = broken("class A { const x = 1 }", language, Setting::Program).unwrap();
         assert!(!what.ends_with('.'), "{what}");
     }
 
     #[test]
     fn what_only_one_parser_understands_is_a_note() {
-        for (code, dialect) in [
-            ("const f = () => { g() }\n[...a].forEach(f)", Dialect::JavaScript),
-            ("const f = () => {}\n(1, g)()", Dialect::JavaScript),
-            ("yield = 2", Dialect::JavaScript),
-            ("class D<in out T> {}", Dialect::TypeScript),
+        for (code, language) in [
+            ("const f = () => { g() }\n[...a].forEach(f)", Language::Node),
+            ("const f = () => {}\n(1, g)()", Language::Node),
+            ("yield = 2", Language::Node),
+            ("class D<in out T> {}", Language::Typescript),
         ] {
-            let worse = check(code, dialect, Setting::Program)
+            let worse = check(code, language, Setting::Program)
                 .findings
                 .into_iter()
                 .find(|finding| finding.severity > Severity::Info);
@@ -413,12 +414,12 @@ mod tests {
         for (piece, times) in [(".a", 900), ("+ 'a'", 900), (" && a", 900), ("()", 450)] {
             let code = format!("x{}; break;", piece.repeat(times));
             assert!(
-                broken(&code, Dialect::JavaScript, Setting::Program).is_some(),
+                broken(&code, Language::Node, Setting::Program).is_some(),
                 "{piece}"
             );
             let code = format!("x{}; break;", piece.repeat(50 * times));
             assert!(
-                broken(&code, Dialect::JavaScript, Setting::Program).is_none(),
+                broken(&code, Language::Node, Setting::Program).is_none(),
                 "{piece}"
             );
         }

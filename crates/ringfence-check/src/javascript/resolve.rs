@@ -3,6 +3,7 @@
 //! `oxc_semantic`.
 
 use super::names::{global, is_plain, joined, module};
+use crate::lists::LISTS;
 use crate::unknown::UNKNOWN;
 use oxc_ast::{
     AstKind,
@@ -29,7 +30,6 @@ const LIST_MAX: usize = 1024;
 /// Assignments of a name that are followed.
 const VALUES_MAX: usize = 4;
 
-/// What an expression is.
 #[derive(Clone)]
 pub(super) enum Known<'a> {
     Unknown,
@@ -364,7 +364,6 @@ impl<'p, 'a> Resolver<'p, 'a> {
         }
     }
 
-    /// The name of the property that is reached for.
     pub(super) fn property(&self, member: &'a MemberExpression<'a>) -> Option<Rc<str>> {
         match member {
             MemberExpression::ComputedMemberExpression(member) => {
@@ -412,7 +411,6 @@ impl<'p, 'a> Resolver<'p, 'a> {
         named.next().map(|one| &one.value)
     }
 
-    /// The value of an option in an object literal.
     pub(super) fn option(&self, object: &'a Expression<'a>, name: &str) -> Option<&'a Expression<'a>> {
         match self.know(object) {
             Known::Object(object) => self.option_of(object, name),
@@ -429,7 +427,7 @@ impl<'p, 'a> Resolver<'p, 'a> {
         expression.is_some_and(|expression| match self.expression(expression) {
             Known::Text(text) => !text.contains(UNKNOWN),
             Known::List(_) | Known::Computed => true,
-            Known::Path(path) => DECODERS.contains(&&*path),
+            Known::Path(path) => LISTS.decoders.contains(&&*path),
             _ => expression.is_literal(),
         })
     }
@@ -459,7 +457,7 @@ impl<'p, 'a> Resolver<'p, 'a> {
                     return Known::join(all.iter().cloned(), between);
                 }
                 (Known::Text(_) | Known::List(_) | Known::Computed, method)
-                    if CHANGES.contains(&method) && is_constant() =>
+                    if LISTS.text_methods.contains(&method) && is_constant() =>
                 {
                     return Known::Computed;
                 }
@@ -485,26 +483,13 @@ impl<'p, 'a> Resolver<'p, 'a> {
             },
             "Reflect.get" => self.member_named(&next(), &next()),
             "node:path.join" | "node:path.resolve" | "node:path/posix.join" => Known::join(arguments, "/"),
-            path if DECODERS.contains(&path) && is_constant() => Known::Computed,
+            path if LISTS.decoders.contains(&path) && is_constant() => Known::Computed,
             "node:os.homedir" => Known::of_text("~"),
             "node:os.tmpdir" => Known::of_text("/tmp"),
             path => path.strip_suffix(".bind").map_or(Known::Unknown, Known::of_path),
         }
     }
 }
-
-/// Methods that make a text of a text or a list.
-#[rustfmt::skip]
-const CHANGES: &[&str] = &[
-    "at", "charAt", "concat", "join", "map", "padEnd", "padStart", "repeat", "replace", "replaceAll", "reverse", "slice", "split",
-    "substr", "substring", "toLowerCase", "toString", "toUpperCase", "trim",
-];
-/// Functions that make a text of what is encoded.
-#[rustfmt::skip]
-pub(super) const DECODERS: &[&str] = &[
-    "Buffer.from", "String.fromCharCode", "String.fromCodePoint", "atob", "decodeURI", "decodeURIComponent",
-    "node:buffer.Buffer.from", "unescape",
-];
 
 /// `(function () { return this })()`
 fn returns_this(callee: &Expression<'_>) -> bool {

@@ -3,15 +3,15 @@
 
 mod hostile;
 
-use super::Dialect;
 use crate::rule::Checked;
+use ringfence_types::Language;
 use ringfence_types::Severity::{self, Error, Info, Warning};
 
-fn look(code: &str, dialect: Dialect) -> Checked {
+fn look(code: &str, dialect: Language) -> Checked {
     super::check(code, dialect, super::Setting::Program)
 }
 
-fn told_in(code: &str, dialect: Dialect) -> Vec<(&'static str, Severity)> {
+fn told_in(code: &str, dialect: Language) -> Vec<(&'static str, Severity)> {
     let checked = look(code, dialect);
     let mut told: Vec<_> = checked
         .findings
@@ -32,7 +32,7 @@ fn told_in(code: &str, dialect: Dialect) -> Vec<(&'static str, Severity)> {
 #[track_caller]
 fn found(rule: &str, severity: Severity, codes: &[&str]) {
     for code in codes {
-        let told = told_in(code, Dialect::JavaScript);
+        let told = told_in(code, Language::Node);
         assert!(told.contains(&(rule, severity)), "{code}\n{told:?}");
     }
 }
@@ -41,7 +41,7 @@ fn found(rule: &str, severity: Severity, codes: &[&str]) {
 #[track_caller]
 fn at_most(severity: Severity, codes: &[&str]) {
     for code in codes {
-        for dialect in [Dialect::JavaScript, Dialect::TypeScript] {
+        for dialect in [Language::Node, Language::Typescript] {
             let told = told_in(code, dialect);
             assert!(
                 told.iter().all(|(_, found)| *found <= severity),
@@ -55,7 +55,7 @@ fn at_most(severity: Severity, codes: &[&str]) {
 #[track_caller]
 fn at_most_in_a_script(severity: Severity, codes: &[&str]) {
     for code in codes {
-        let told = told_in(code, Dialect::JavaScript);
+        let told = told_in(code, Language::Node);
         assert!(
             told.iter().all(|(_, found)| *found <= severity),
             "{code}\n{told:?}"
@@ -66,7 +66,7 @@ fn at_most_in_a_script(severity: Severity, codes: &[&str]) {
 #[track_caller]
 fn at_most_in_typescript(severity: Severity, codes: &[&str]) {
     for code in codes {
-        let told = told_in(code, Dialect::TypeScript);
+        let told = told_in(code, Language::Typescript);
         assert!(
             told.iter().all(|(_, found)| *found <= severity),
             "{code}\n{told:?}"
@@ -388,7 +388,7 @@ fn a_broken_program_is_an_error_at_its_place() {
         ("for (;;", 7),
         ("import {a from 'b'", 10),
     ] {
-        let checked = look(code, Dialect::JavaScript);
+        let checked = look(code, Language::Node);
         let finding = checked
             .findings
             .iter()
@@ -406,7 +406,7 @@ fn a_broken_program_is_an_error_at_its_place() {
         "let a: number = ;", "interface {", "enum A { B = }", "type A = ", "const a: = 1",
     ] {
         assert!(
-            told_in(code, Dialect::TypeScript).contains(&("syntax", Error)),
+            told_in(code, Language::Typescript).contains(&("syntax", Error)),
             "{code}"
         );
     }
@@ -416,7 +416,7 @@ fn a_broken_program_is_an_error_at_its_place() {
 fn rules_see_what_stands_around_what_the_language_forbids() {
     let told = told_in(
         "let a; let a;\nrequire('child_process').exec('ls');\n",
-        Dialect::JavaScript,
+        Language::Node,
     );
     assert!(
         told.contains(&("syntax", Error)) && told.contains(&("child_process", Warning)),
@@ -432,7 +432,7 @@ fn counts_are_those_of_the_program() {
          function f() {}\nconst g = () => {};\nclass A { m() {} get x() { return 1 } }\nconst B = class {};\n\
          if (a) {} else if (b) {}\nfor (const x of y) {}\nwhile (a && b || c) {}\nswitch (x) { case 1: case 2: default: }\n\
          try {} catch {}\nz = a ? b : c ?? d;\nfetch('https://api.example.com/v1');\nrequire('net').connect({host: 'db.example.org', port: 1});\n",
-        Dialect::JavaScript,
+        Language::Node,
     );
     assert_eq!(
         checked.analysis.imports,
@@ -520,7 +520,7 @@ fn what_is_computed_from_constants_is_refused() {
 #[rustfmt::skip]
 #[test]
 fn findings_are_sentences() {
-    let what = |code: &str| look(code, Dialect::JavaScript).findings[0].what.clone();
+    let what = |code: &str| look(code, Language::Node).findings[0].what.clone();
     assert_eq!(what("fetch(x)"), "`fetch` speaks to other hosts");
     assert_eq!(what("process.exit(1)"), "`process.exit` ends the program");
     for code in [
@@ -528,7 +528,7 @@ fn findings_are_sentences() {
         "require('./' + x)", "new WebSocket(x)", "require('http').get(x)",
         "const {Worker} = require('worker_threads'); new Worker('./a.js')",
     ] {
-        for finding in look(code, Dialect::JavaScript).findings {
+        for finding in look(code, Language::Node).findings {
             assert!(
                 finding.what.contains(' ') && !finding.what.ends_with(['`', '.'])
                     || finding.what.contains("loads `"),
@@ -555,7 +555,7 @@ fn names_that_strict_code_cannot_have_are_names_in_a_script() {
 #[test]
 fn ends_of_lines_that_hide_code_are_told() {
     let is_told = |code: &str| {
-        let found = look(code, Dialect::JavaScript).findings;
+        let found = look(code, Language::Node).findings;
         found
             .iter()
             .any(|finding| finding.rule.id == "javascript.line_end")

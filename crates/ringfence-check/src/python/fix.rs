@@ -8,7 +8,7 @@ mod place;
 
 use super::{
     names::{Kind, NameRead, Names, Resolution, Watch},
-    profile::STANDARD_LIBRARY,
+    profile::is_standard,
     resolve::{Meaning, Meanings},
     spine::spine_of,
     well_known::{self, ATTRIBUTES_MAX, Usage},
@@ -16,7 +16,7 @@ use super::{
 use crate::{
     CodeQuestion, Patch,
     registry::python::UNDEFINED_NAME,
-    rule::{Finding, Fix, LeftOut},
+    rule::{Finding, Fix},
 };
 use ringfence_types::Severity;
 use ruff_python_ast::{Expr, ModModule};
@@ -28,6 +28,7 @@ use std::{
 };
 
 const PATCHES_MAX: usize = 100;
+/// The rest is said by the first of them.
 const NAMES_MAX: usize = 200;
 /// More uses of one name tell nothing new.
 const USES_MAX: usize = 1000;
@@ -38,7 +39,6 @@ const CATCHING: &[&str] = &["NameError", "Exception", "BaseException"];
 #[derive(Debug, Default)]
 pub(super) struct Missing {
     pub(super) findings: Vec<Finding>,
-    pub(super) left_out: LeftOut,
     pub(super) fix: Option<Fix>,
 }
 
@@ -93,16 +93,9 @@ pub(super) fn look(
     let mut findings: Vec<Finding> = told
         .filter_map(|(name, wanted)| finding(name, wanted, known.get(name), asked))
         .collect();
-    let mut left_out = LeftOut::default();
     findings.sort_by_key(|finding| Reverse(finding.severity));
-    for finding in findings.drain(NAMES_MAX.min(findings.len())..) {
-        left_out.add(finding.severity, 1);
-    }
-    Missing {
-        findings,
-        left_out,
-        fix,
-    }
+    findings.truncate(NAMES_MAX);
+    Missing { findings, fix }
 }
 
 fn wanted<'a>(names: &Names<'a>) -> BTreeMap<&'a str, Wanted<'a>> {
@@ -174,7 +167,7 @@ fn may_catch<'a>(kind: &'a Expr, names: &Names<'a>, resolver: &Meanings<'a, '_>)
         Meaning::Path(path) => {
             let (module, name) = path.rsplit_once('.').unwrap_or_default();
             let root = module.split('.').next().unwrap_or_default();
-            !STANDARD_LIBRARY.contains(&root) || CATCHING.contains(&name)
+            !is_standard(root) || CATCHING.contains(&name)
         }
         // To ask for it fails by itself, and no error about a name is one of the program's own kinds.
         _ => {

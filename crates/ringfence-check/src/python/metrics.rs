@@ -1,6 +1,7 @@
 //! What a module consists of: functions, classes, imports, decisions, and the hosts that it names.
 
 use crate::domains;
+use crate::lists::LISTS;
 use ringfence_types::Analysis;
 use ruff_python_ast::{
     Expr, ExprBinOp, ExprCall, ExprFString, FStringPart, InterpolatedStringElement, Operator, Pattern, Stmt,
@@ -13,24 +14,12 @@ use std::{
 
 /// The most imports that are listed.
 const IMPORTS_MAX: usize = 1000;
-/// Calls whose first argument is a host, or an address, or a URL.
-#[rustfmt::skip]
-const HOST_CALLS: &[&str] = &[
-    "HTTPConnection", "HTTPSConnection", "FTP", "FTP_TLS", "SMTP", "SMTP_SSL", "LMTP", "POP3", "POP3_SSL", "IMAP4",
-    "IMAP4_SSL", "Telnet", "NNTP", "NNTP_SSL", "getaddrinfo", "gethostbyname", "gethostbyname_ex", "gethostbyaddr",
-    "open_connection", "create_connection", "urlopen", "Redis", "StrictRedis", "MongoClient",
-];
 /// Calls that get a pair of host and port, and in which place.
 #[rustfmt::skip]
 const PAIR_CALLS: &[(&str, usize)] = &[
     ("connect", 0), ("connect_ex", 0), ("create_connection", 0), ("get_server_certificate", 0), ("sendto", 1),
     ("sendto", 2),
 ];
-/// Modules whose functions of these names get a URL first.
-const CLIENT_MODULES: &[&str] = &["requests", "httpx", "aiohttp", "urllib3"];
-const CLIENT_CALLS: &[&str] = &["get", "post", "put", "patch", "delete", "head", "options"];
-/// With one of these, what `connect` gets first is a host; without, it may be the name of a file (`sqlite3.connect`).
-const LOGIN_WORDS: &[&str] = &["port", "username", "user", "password", "pkey", "key_filename"];
 
 /// What the walk over a module counts. Lines and characters are counted elsewhere.
 #[derive(Debug, Default)]
@@ -151,10 +140,10 @@ impl Metrics {
             .and_then(|path| path.rsplit_once('.'))
             .map(|(module, _)| module);
         let module = module.or(receiver.map(|name| name.id.as_str()));
-        let is_client =
-            CLIENT_CALLS.contains(&name) && module.is_some_and(|module| CLIENT_MODULES.contains(&module));
+        let is_client = LISTS.client_calls.contains(&name)
+            && module.is_some_and(|module| LISTS.client_modules.contains(&module));
         if let Some(first) = call.arguments.args.first()
-            && (is_client || HOST_CALLS.contains(&name) || name == "connect" && is_login(call))
+            && (is_client || LISTS.host_calls.contains(&name) || name == "connect" && is_login(call))
         {
             self.address(first);
         }
@@ -187,7 +176,9 @@ fn is_login(call: &ExprCall) -> bool {
         .args
         .get(1)
         .is_some_and(Expr::is_number_literal_expr)
-        || words.into_iter().any(|word| LOGIN_WORDS.contains(&word.as_str()))
+        || words
+            .into_iter()
+            .any(|word| LISTS.login_words.contains(&word.as_str()))
 }
 
 fn text_of(expression: &Expr) -> Option<Cow<'_, str>> {

@@ -8,22 +8,24 @@ use ruff_python_parser::{LexicalErrorType, ParseError, ParseErrorType, Parsed};
 use ruff_text_size::{Ranged, TextLen, TextRange, TextSize};
 use std::collections::BTreeSet;
 
+/// Errors that are looked at.
+const BROKEN_MAX: usize = 200;
 const FENCE: &str = "```";
 const QUOTES: &[char] = &['“', '”', '„', '‘', '’', '‚'];
 
 /// What is told of a text that the parser refused.
 pub(super) fn explain(text: &str, parsed: Parsed<ModModule>) -> Vec<Finding> {
-    let lines = Lines::of(text);
     let mut broken = parsed
         .errors()
         .iter()
-        .map(|error| trimmed(text, lines.around(error.location.start())));
+        .take(BROKEN_MAX)
+        .map(|error| line_at(text, error.location.start()));
     let found = match broken.find(|line| text[*line].starts_with(FENCE)) {
         Some(fence) => {
             let hint = "Send the code without the fences (```).";
             vec![hinted(fence, "a line of Markdown".to_owned(), hint)]
         }
-        None => of_lines(text, &parsed, &lines),
+        None => of_lines(text, &parsed),
     };
     // A tree that the parser mended may be deeper than its brackets say, and to drop it recurses.
     std::mem::forget(parsed);
@@ -31,19 +33,19 @@ pub(super) fn explain(text: &str, parsed: Parsed<ModModule>) -> Vec<Finding> {
 }
 
 /// The first error of each line; none behind a bracket that is never closed.
-fn of_lines(text: &str, parsed: &Parsed<ModModule>, lines: &Lines<'_>) -> Vec<Finding> {
+fn of_lines(text: &str, parsed: &Parsed<ModModule>) -> Vec<Finding> {
     let open = never_closed(parsed);
     let mut known = BTreeSet::new();
     let mut found = Vec::new();
-    for error in parsed.errors() {
+    for error in parsed.errors().iter().take(BROKEN_MAX) {
         let start = error.location.start();
-        let line = lines.around(start);
+        let line = line_at(text, start);
         let follows = open.is_some_and(|open| start >= open.start());
         // That the text ends is said where nothing else is wrong.
         if follows || is_end(error) && parsed.errors().len() > 1 || !known.insert(line.start()) {
             continue;
         }
-        let mistake = mistake(text, trimmed(text, line), start);
+        let mistake = mistake(text, line, start);
         found.push(mistake.unwrap_or_else(|| finding(error.location, error.error.to_string())));
     }
     if let Some(open) = open {
@@ -81,29 +83,15 @@ fn never_closed(parsed: &Parsed<ModModule>) -> Option<TextRange> {
     open.pop().map(|(_, range)| range)
 }
 
-struct Lines<'a>(&'a str, Vec<TextSize>);
-
-impl<'a> Lines<'a> {
-    fn of(text: &'a str) -> Self {
-        let after = text
-            .match_indices('\n')
-            .filter_map(|(at, _)| TextSize::try_from(at + 1).ok());
-        Self(text, std::iter::once(TextSize::default()).chain(after).collect())
-    }
-
-    /// The line in which an offset is, with its end.
-    fn around(&self, at: TextSize) -> TextRange {
-        let next = self.1.partition_point(|start| *start <= at);
-        let start = self.1[next.saturating_sub(1)];
-        let end = self.1.get(next).copied();
-        TextRange::new(start, end.unwrap_or(self.0.text_len()))
-    }
-}
-
-fn trimmed(text: &str, range: TextRange) -> TextRange {
-    let shown = &text[range];
-    let start = range.start() + shown.text_len() - shown.trim_start().text_len();
-    TextRange::at(start, shown.trim().text_len())
+/// The line in which an offset is, without the blanks around it.
+fn line_at(text: &str, at: TextSize) -> TextRange {
+    let (before, after) = text.split_at(at.to_usize());
+    let start = before.rfind('\n').map_or(0, |end| end + 1);
+    let end = after.find('\n').map_or(text.len(), |end| at.to_usize() + end);
+    let line = &text[start..end];
+    let start = start + line.len() - line.trim_start().len();
+    let size = |bytes: usize| TextSize::try_from(bytes).unwrap_or_default();
+    TextRange::at(size(start), line.trim().text_len())
 }
 
 fn hinted(range: TextRange, what: String, hint: &str) -> Finding {
@@ -151,11 +139,8 @@ fn is_command(line: &str) -> bool {
 /// What follows `print` is a value.
 fn is_printed(rest: &str) -> bool {
     let value = rest.trim_start();
-    let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
-    let first = value
-        .split(|letter| !is_letter(letter))
-        .next()
-        .unwrap_or_default();
+    let mut words = value.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
     let operators = ["if", "else", "in", "is", "and", "or", "not", ""];
-    value.starts_with(['"', '\'', '`']) || value.len() < rest.len() && !operators.contains(&first)
+    value.starts_with(['"', '\'', '`'])
+        || value.len() < rest.len() && words.next().is_some_and(|first| !operators.contains(&first))
 }

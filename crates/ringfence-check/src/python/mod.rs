@@ -1,7 +1,5 @@
 //! Python, by the parser of ruff.
 
-mod builtin_names;
-mod findings;
 mod fix;
 mod metrics;
 mod mistakes;
@@ -14,6 +12,7 @@ mod rules;
 mod spine;
 mod syntax;
 mod table;
+mod weight;
 mod well_known;
 
 use crate::{
@@ -21,12 +20,12 @@ use crate::{
     registry::python as registry,
     rule::{Checked, Finding, Rule},
 };
-use findings::Findings;
 use names::Names;
-use nesting::{Height, TooDeep};
+use nesting::Height;
 use ringfence_types::Severity;
 use ruff_python_ast::{ModModule, PySourceType, PythonVersion};
 use ruff_python_parser::{ParseOptions, Parsed, parse_unchecked};
+use syntax::ERRORS_MAX;
 
 pub use well_known::check_known_import;
 
@@ -35,35 +34,32 @@ const HEIGHT_MAX: Height = Height(1500);
 
 /// Everything that is found of a text.
 pub(crate) fn check(code: &str, asked: &CodeQuestion) -> Checked {
-    let height = match nesting::look(code) {
-        Ok(height) => height,
-        Err(TooDeep(at)) => return refused(at, &registry::NESTING, "here it is one level too many"),
+    let Some(height) = nesting::look(code) else {
+        return refused(&registry::NESTING, "brackets, blocks or operators in each other");
     };
     let version = asked.python.map_or(PythonVersion::latest(), PythonVersion::from);
     let Some(parsed) = parse(code, version) else {
-        return refused(0, &registry::SYNTAX, "the text is no module");
+        return refused(&registry::SYNTAX, "the text is no module");
     };
-    let mut told = Findings::new();
+    let mut told = rules::check_direction(code, &asked.rules);
     told.extend(rules::check_encoding(code, &asked.rules));
-    told.extend(rules::check_direction(code, &asked.rules));
     if parsed.has_syntax_errors() {
         let newer = syntax::newer(parsed.unsupported_syntax_errors());
         // The process that answers ends with the answer: trees with errors are never dropped.
         let errors = mistakes::explain(code, parsed);
-        syntax::tell(errors.into_iter().chain(newer), &mut told);
+        told.extend(errors.into_iter().chain(newer).take(ERRORS_MAX));
         return concluded(told, Checked::default());
     }
     let module = parsed.syntax();
     let compiled = (height <= HEIGHT_MAX).then_some(version);
     let (names, refused) = Names::compiled(module, code, compiled);
-    syntax::tell(refused, &mut told);
-    let missing = match told.has_errors() {
+    told.extend(refused.into_iter().take(ERRORS_MAX));
+    let missing = match told.iter().any(|finding| finding.severity == Severity::Error) {
         true => fix::Missing::default(),
         false => fix::look(code, &parsed, &names, asked),
     };
     let (mut told, metrics) = rules::check(code, module, &names, asked, told);
     told.extend(missing.findings);
-    told.count(missing.left_out);
     let checked = Checked {
         analysis: metrics.conclude(),
         fix: missing.fix,
@@ -72,13 +68,12 @@ pub(crate) fn check(code: &str, asked: &CodeQuestion) -> Checked {
     concluded(told, checked)
 }
 
-fn concluded(found: Findings, checked: Checked) -> Checked {
-    let (findings, left_out) = found.all();
-    Checked {
-        findings,
-        left_out,
-        ..checked
-    }
+/// Each finding once: a text may be looked at in more than one way.
+fn concluded(mut findings: Vec<Finding>, checked: Checked) -> Checked {
+    let key = |finding: &Finding| (finding.range.start, finding.range.end, finding.rule.id);
+    findings.sort_by(|one, other| (key(one), &one.what).cmp(&(key(other), &other.what)));
+    findings.dedup_by(|one, other| key(one) == key(other) && one.what == other.what);
+    Checked { findings, ..checked }
 }
 
 /// By the grammar of the interpreter that will read it.
@@ -88,10 +83,10 @@ fn parse(code: &str, version: PythonVersion) -> Option<Parsed<ModModule>> {
 }
 
 /// What cannot be read any further is an error.
-fn refused(at: usize, rule: &'static Rule, what: &str) -> Checked {
+fn refused(rule: &'static Rule, what: &str) -> Checked {
     let finding = Finding {
         severity: Severity::Error,
-        ..Finding::new(rule, at.saturating_sub(1)..at, what)
+        ..Finding::new(rule, 0..0, what)
     };
     Checked {
         findings: vec![finding],

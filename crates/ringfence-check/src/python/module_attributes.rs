@@ -1,31 +1,12 @@
 //! Which modules one reaches as an attribute of another: `uuid.os` is `os`. What a module imports at its top is an
 //! attribute of it, so a list of modules that may be imported means little without this one.
 
-use super::profile::STANDARD_LIBRARY;
-
-/// Under which names modules of the standard library hold others, besides those that are grave in any package. What may
-/// be imported by every profile, or gives no more than a profile has, is left out.
-#[rustfmt::skip]
-const HELD: &[(&str, &str)] = &[
-    ("ast", "ast"), ("atexit", "atexit"), ("bltns", "builtins"), ("dis", "dis"), ("http", "http"), ("io", "io"),
-    ("ntpath", "ntpath"), ("posixpath", "posixpath"), ("posixsubprocess", "_posixsubprocess"), ("select", "select"),
-    ("selectors", "selectors"), ("signal", "signal"), ("ssl", "ssl"), ("thread", "_thread"),
-];
-
-/// Modules by which a program gets at more than its own data, in alphabetical order. Only those whose names are not
-/// those of parts of ordinary packages (`numpy.array`, `scipy.signal`, `HTTPError.code` and `pandas.io` are no modules
-/// of the standard library).
-#[rustfmt::skip]
-const GRAVE: &[&str] = &[
-    "asyncio", "builtins", "cffi", "codecs", "codeop", "ctypes", "fcntl", "gc", "importlib", "inspect", "linecache",
-    "marshal", "mmap", "multiprocessing", "os", "pathlib", "pdb", "pickle", "pkgutil", "posix", "pty", "runpy",
-    "shutil", "socket", "subprocess", "sys", "sysconfig", "tempfile", "threading", "tracemalloc", "zipimport",
-];
+use super::profile::is_standard;
+use crate::lists::LISTS;
 
 /// The name, if it is such a module.
 pub(crate) fn is_grave(name: &str) -> Option<&'static str> {
-    let at = GRAVE.binary_search(&name).ok()?;
-    GRAVE.get(at).copied()
+    LISTS.grave_modules.get(name).copied()
 }
 
 /// The module that an attribute of a module is. One that is called as a grave module is taken for it, in whatever
@@ -42,9 +23,8 @@ pub(crate) fn module_at(module: &str, attribute: &str) -> Option<&'static str> {
     }
     let name = attribute.trim_start_matches('_');
     let root = module.split('.').next().unwrap_or(module);
-    let may_hold = last.trim_start_matches('_') != name && STANDARD_LIBRARY.contains(&root);
-    let held = || HELD.iter().find(|(known, _)| may_hold && *known == name);
-    is_grave(name).or_else(|| held().map(|(_, module)| *module))
+    let may_hold = last.trim_start_matches('_') != name && is_standard(root);
+    is_grave(name).or_else(|| LISTS.held_modules.get(name).filter(|_| may_hold).copied())
 }
 
 #[cfg(test)]
@@ -73,8 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_sorted_so_that_it_can_be_searched() {
-        assert!(GRAVE.is_sorted());
+    fn a_grave_module_is_known_by_its_name() {
         assert_eq!(is_grave("os"), Some("os"));
         assert_eq!(is_grave("math"), None);
     }

@@ -6,11 +6,8 @@ mod compile;
 
 pub(super) use bind::name_of_pattern;
 
-use super::{
-    builtin_names::{is_builtin, is_of_a_class},
-    syntax::finding,
-};
-use crate::rule::Finding;
+use super::syntax::finding;
+use crate::{lists::LISTS, rule::Finding};
 use bind::Binder;
 use ruff_python_ast::{Expr, ModModule, PythonVersion};
 use ruff_text_size::TextRange;
@@ -27,7 +24,6 @@ const BINDS_BY_TEXT: &[&str] = &["exec", "eval", "globals", "vars", "locals", "_
 enum ScopeKind {
     Module,
     Class,
-    /// Whether it is asynchronous.
     Function(bool),
     Lambda,
     Comprehension(Runs),
@@ -35,7 +31,6 @@ enum ScopeKind {
     TypeParameters,
 }
 
-/// How a comprehension runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Runs {
     Now,
@@ -67,7 +62,6 @@ pub(crate) enum Kind<'a> {
     Value(&'a Expr),
     Function,
     Class,
-    /// With its default.
     Parameter(Option<&'a Expr>),
     /// `for`, `with`, unpacking, `except`, `del`, patterns, `+=`, a relative import.
     Other,
@@ -345,12 +339,12 @@ impl<'a> Names<'a> {
                     return answer(uncertain, Resolution::Binding(found));
                 }
                 uncertain = uncertain.or(Some(Resolution::Binding(found)));
-            } else if is_class && is_of_a_class(read.name) {
+            } else if is_class && matches!(read.name, "__module__" | "__qualname__") {
                 return answer(uncertain, Resolution::Builtin);
             }
             crossed_function |= scope.kind != ScopeKind::TypeParameters;
         }
-        let otherwise = match is_builtin(read.name) {
+        let otherwise = match LISTS.builtins.contains(read.name) {
             true => Resolution::Builtin,
             false => Resolution::Unresolved,
         };

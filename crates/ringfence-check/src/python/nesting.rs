@@ -20,35 +20,8 @@ const HEIGHT_MAX: u32 = 10_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Height(pub(crate) u32);
 
-/// Where it became too deep: the byte after the token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooDeep(pub(crate) usize);
-
-/// An upper bound on the height of the tree of a text, or the place at which it is too high.
-pub(crate) fn look(code: &str) -> Result<Height, TooDeep> {
-    height_of(code).ok_or_else(|| TooDeep(shortest_too_deep(code)))
-}
-
-/// The lexer does not tell where it is, so the place is found by halving.
-fn shortest_too_deep(code: &str) -> usize {
-    let (mut accepted, mut refused) = (0, code.len());
-    while accepted + 1 < refused {
-        let mut middle = usize::midpoint(accepted, refused);
-        while !code.is_char_boundary(middle) {
-            middle += 1;
-        }
-        if middle >= refused {
-            break;
-        }
-        match code.get(..middle).and_then(height_of) {
-            Some(_) => accepted = middle,
-            None => refused = middle,
-        }
-    }
-    refused
-}
-
-fn height_of(code: &str) -> Option<Height> {
+/// An upper bound on the height of the tree of a text; none: it is too high.
+pub(crate) fn look(code: &str) -> Option<Height> {
     let mut lexer = lexer::lex(code, Mode::Module);
     let mut look = Look::default();
     loop {
@@ -67,7 +40,6 @@ fn height_of(code: &str) -> Option<Height> {
 /// What is open between one bracket and the next, and how high it has become.
 #[derive(Clone, Copy, Default)]
 struct Level {
-    /// Levels around this bracket.
     around: u32,
     /// The highest of the expressions that are finished here.
     finished: u32,
@@ -106,7 +78,6 @@ impl Level {
 
 #[derive(Default)]
 struct Look {
-    /// Around the innermost bracket.
     outer: Vec<Level>,
     level: Level,
     blocks: u32,
@@ -212,7 +183,7 @@ mod tests {
     use super::*;
 
     fn height(code: &str) -> Option<u32> {
-        look(code).ok().map(|height| height.0)
+        look(code).map(|height| height.0)
     }
 
     #[test]
@@ -261,11 +232,5 @@ mod tests {
             code = format!("({code})+{sum}");
         }
         assert_eq!(height(&code), None);
-    }
-
-    #[test]
-    fn the_place_is_where_one_level_too_many_begins() {
-        let code = format!("x = 'ä'\ny = {}", "(".repeat(5000));
-        assert_eq!(look(&code), Err(TooDeep("x = 'ä'\ny = ".len() + 201)));
     }
 }

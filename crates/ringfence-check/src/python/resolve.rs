@@ -3,12 +3,12 @@
 //! refuse it where it matters.
 
 use super::{
-    builtin_names::builtin,
     module_attributes::{is_grave, module_at},
     names::{Kind, NameRead, Names, Resolution, Star},
     spine::spine_of,
     table,
 };
+use crate::lists::LISTS;
 use ruff_python_ast::{Arguments, Expr, ExprName};
 use std::{
     cell::{Cell, RefCell},
@@ -220,7 +220,7 @@ impl<'a, 's> Meanings<'a, 's> {
     /// An attribute by whatever way.
     pub(crate) fn attribute(&self, left: &Meaning<'a>, name: &str) -> Meaning<'a> {
         match left {
-            Meaning::Path(path) if &**path == "builtins" => match builtin(name) {
+            Meaning::Path(path) if &**path == "builtins" => match LISTS.builtins.get(name) {
                 Some(known) => of_builtin(known),
                 None => join(path, name),
             },
@@ -240,7 +240,7 @@ impl<'a, 's> Meanings<'a, 's> {
     fn item(&self, left: &Meaning<'a>, key: &str) -> Meaning<'a> {
         let path = left.as_path().unwrap_or_default();
         match (path, path.strip_suffix(".__dict__")) {
-            (OWN_NAMES, _) => match (self.names.of_module(key), builtin(key)) {
+            (OWN_NAMES, _) => match (self.names.of_module(key), LISTS.builtins.get(key)) {
                 (Some(id), _) => self.of_binding(id),
                 (None, Some(known)) => of_builtin(known),
                 (None, None) => Meaning::Unknown,

@@ -15,22 +15,23 @@ mod visit;
 pub(crate) use texts::{check_direction, check_encoding};
 
 use super::{
-    findings::{Findings, Weight},
     metrics::Metrics,
     names::{Binding, Kind, Names},
     resolve::{Meaning, Meanings},
     table::Group,
+    weight::Weight,
 };
 use crate::{
     CodeQuestion,
     registry::python::{INTRICATE, REFLECTION},
     rule::{Finding, Rule},
+    unknown::cut,
 };
 use imports::Imports;
 use ringfence_types::{Profile, Severity};
 use ruff_python_ast::{Expr, ModModule, visitor::Visitor};
 use ruff_text_size::TextRange;
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::LazyLock};
 use strict::Strict;
 
 /// Of the text of a finding.
@@ -39,12 +40,12 @@ const QUOTE_CHARS_MAX: usize = 80;
 const COMMAND_BYTES_MAX: usize = 64 * 1024;
 
 /// The same where it is no more than worth knowing.
-static REFLECTION_NOTED: Rule = Rule {
+static REFLECTION_NOTED: LazyLock<Rule> = LazyLock::new(|| Rule {
     severity: Severity::Info,
     why: "it is fine for objects of one's own",
     hint: "Use attributes where they are known; `isinstance` and `type(x).__name__` need no such name.",
-    ..REFLECTION
-};
+    ..REFLECTION.clone()
+});
 
 /// The state of the walk.
 struct Walk<'a, 's, 'q> {
@@ -53,7 +54,7 @@ struct Walk<'a, 's, 'q> {
     imports: Imports<'q>,
     names: &'s Names<'a>,
     resolver: Meanings<'a, 's>,
-    told: Findings,
+    told: Vec<Finding>,
     metrics: Metrics,
     /// Calls in whose arguments the walk is.
     in_call: u32,
@@ -80,8 +81,8 @@ pub(crate) fn check<'a>(
     module: &'a ModModule,
     names: &Names<'a>,
     asked: &CodeQuestion,
-    told: Findings,
-) -> (Findings, Metrics) {
+    told: Vec<Finding>,
+) -> (Vec<Finding>, Metrics) {
     let profile = asked.rules.profile;
     let mut walk = Walk {
         code,
@@ -100,7 +101,7 @@ pub(crate) fn check<'a>(
     walk.conclude_strict();
     if walk.resolver.has_given_up() {
         let what = "names are followed in too many steps".to_owned();
-        walk.say(&INTRICATE, Weight::SUSPECT, TextRange::default(), what);
+        walk.say(&INTRICATE, Weight::Suspect, TextRange::default(), what);
     }
     (walk.told, walk.metrics)
 }
@@ -111,7 +112,7 @@ impl<'a> Walk<'a, '_, '_> {
         if let Some(severity) = weight.under(self.profile) {
             let noted = rule.id == REFLECTION.id && severity == Severity::Info;
             let rule = if noted { &REFLECTION_NOTED } else { rule };
-            self.told.add(Finding {
+            self.told.push(Finding {
                 severity,
                 ..Finding::new(rule, range.to_std_range(), what)
             });
@@ -129,7 +130,7 @@ impl<'a> Walk<'a, '_, '_> {
 
     /// What is refused whatever the profile makes of its rule.
     fn refuse(&mut self, rule: &'static Rule, range: TextRange, what: String, hint: &str) {
-        self.told.add(Finding {
+        self.told.push(Finding {
             range: range.to_std_range(),
             rule,
             severity: Severity::Error,
@@ -146,11 +147,7 @@ impl<'a> Walk<'a, '_, '_> {
     fn quote(&self, range: TextRange) -> String {
         let words = self.written(range).split_whitespace();
         let words: Vec<&str> = words.take(QUOTE_CHARS_MAX).collect();
-        let line = words.join(" ");
-        match line.char_indices().nth(QUOTE_CHARS_MAX) {
-            Some((end, _)) => format!("{}…", &line[..end]),
-            None => line,
-        }
+        cut(&words.join(" "), QUOTE_CHARS_MAX)
     }
 
     /// "`s` is `os.system`", or "`os.system`" where that is what is written.

@@ -1,15 +1,11 @@
 //! Errors of syntax as findings.
 
-use super::findings::Findings;
-use crate::{
-    registry::python::SYNTAX,
-    rule::{Finding, LeftOut},
-};
+use crate::{registry::python::SYNTAX, rule::Finding};
 use ruff_python_parser::UnsupportedSyntaxError;
 use ruff_text_size::TextRange;
 
-/// So many are told of one text.
-const ERRORS_MAX: usize = 20;
+/// So many are told of one text: more say nothing new.
+pub(super) const ERRORS_MAX: usize = 20;
 
 /// What an older interpreter does not read.
 pub(super) fn newer(unsupported: &[UnsupportedSyntaxError]) -> Vec<Finding> {
@@ -18,16 +14,6 @@ pub(super) fn newer(unsupported: &[UnsupportedSyntaxError]) -> Vec<Finding> {
         ..finding(error.range, error.to_string())
     });
     newer.collect()
-}
-
-/// The first of them; the others are counted.
-pub(super) fn tell(findings: impl IntoIterator<Item = Finding>, told: &mut Findings) {
-    let mut findings = findings.into_iter();
-    told.extend(findings.by_ref().take(ERRORS_MAX));
-    told.count(LeftOut {
-        errors: findings.count(),
-        ..LeftOut::default()
-    });
 }
 
 pub(super) fn finding(range: TextRange, what: String) -> Finding {

@@ -2,17 +2,14 @@
 //! wants the class and `datetime.timedelta()` the module, `queue.append()` is somebody's list. So a name is decided by
 //! all its uses together, and where they disagree, or fit two imports, nothing is decided.
 
-mod table;
-
-use super::profile::STANDARD_LIBRARY;
+use super::profile;
+use crate::lists::NameSet;
 use ringfence_types::ModuleName;
 use ruff_python_ast::Stmt;
+use serde::Deserialize;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::LazyLock,
-};
-use table::{
-    ALIASES, CALLED, DATETIME_CLASS, MODULES, NAMES, OTHER_MODULES, PACKAGES, Plain, WORDS, of_modules,
 };
 
 /// Of an operator's own import.
@@ -30,6 +27,42 @@ pub(super) enum Usage<'a> {
 /// So many attributes tell which part of a package is meant.
 pub(super) const ATTRIBUTES_MAX: usize = 3;
 
+/// Names by the module that they come from.
+type ByModule = BTreeMap<&'static str, Vec<&'static str>>;
+
+/// What programs use as if everybody had imported it.
+#[derive(Default, Deserialize)]
+#[serde(bound(deserialize = "'de: 'static"), deny_unknown_fields)]
+struct Known {
+    /// Modules under their own names, of which any attribute may be used.
+    modules: Vec<&'static str>,
+    /// Modules whose names are ordinary words: `queue.Queue` is one, `queue.append` is somebody's list.
+    words: ByModule,
+    /// Packages of which parts have to be imported by themselves.
+    packages: BTreeMap<&'static str, Package>,
+    /// Modules under the short names that their own documentation uses.
+    aliases: BTreeMap<&'static str, &'static str>,
+    /// Names that mean one thing wherever they stand.
+    names: ByModule,
+    /// Functions whose names are ordinary words: only where every use is a call, or a decorator.
+    called: ByModule,
+    /// Methods by which a class is told from the module of the same name. Names that both have are the module's.
+    datetime_class: Vec<&'static str>,
+    /// New, or left out where there is no screen.
+    not_everywhere: NameSet,
+}
+
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'static"), deny_unknown_fields)]
+struct Package {
+    /// What it has without its parts; none: whatever is asked for.
+    plain: Option<Vec<&'static str>>,
+    parts: Vec<&'static str>,
+}
+
+static KNOWN: LazyLock<Known> =
+    LazyLock::new(|| serde_json::from_str(include_str!("well_known.json")).unwrap_or_default());
+
 /// An import that a name may stand for.
 struct Meaning {
     statement: String,
@@ -42,57 +75,45 @@ enum Fits {
     Called,
     /// A module, of which any attribute is read.
     Module,
-    /// A module whose name is an ordinary word, or a class: one of these attributes is read.
+    /// A module whose name is an ordinary word: one of these attributes is read.
     Attributes(&'static [&'static str]),
     /// The class, not the module of the same name.
     Datetime,
-    Package(&'static str, Plain, &'static [&'static str]),
+    Package(&'static str, &'static Package),
 }
-
-/// By module, what makes a use of its name a use of the module.
-static ATTRIBUTES: LazyLock<HashMap<&str, Vec<&str>>> = LazyLock::new(|| {
-    let mut known: HashMap<&str, Vec<&str>> = HashMap::new();
-    of_modules(WORDS).for_each(|(module, name)| known.entry(module).or_default().push(name));
-    known
-});
 
 static TABLE: LazyLock<HashMap<&str, Vec<Meaning>>> = LazyLock::new(|| {
     let mut table: HashMap<&str, Vec<Meaning>> = HashMap::new();
     let mut add = |name, statement, fits| table.entry(name).or_default().push(Meaning { statement, fits });
-    for module in MODULES.iter().chain(OTHER_MODULES) {
+    for module in &KNOWN.modules {
         add(*module, format!("import {module}"), Fits::Module);
     }
-    for (module, known) in ATTRIBUTES.iter() {
+    for (module, known) in &KNOWN.words {
         add(*module, format!("import {module}"), Fits::Attributes(known));
     }
-    for (package, plain, parts) in PACKAGES {
-        add(
-            *package,
-            format!("import {package}"),
-            Fits::Package(package, *plain, parts),
-        );
+    for (name, package) in &KNOWN.packages {
+        add(*name, format!("import {name}"), Fits::Package(name, package));
     }
-    for (name, module) in ALIASES
-        .split_ascii_whitespace()
-        .filter_map(|pair| pair.split_once('='))
-    {
-        add(name, format!("import {module} as {name}"), Fits::Module);
+    for (name, module) in &KNOWN.aliases {
+        add(*name, format!("import {module} as {name}"), Fits::Module);
     }
-    for (module, name) in of_modules(NAMES) {
+    let each =
+        |(module, names): (&'static &str, &'static Vec<&str>)| names.iter().map(move |name| (module, *name));
+    for (module, name) in KNOWN.names.iter().flat_map(each) {
         add(name, format!("from {module} import {name}"), Fits::All);
     }
-    for (module, name) in of_modules(CALLED) {
+    for (module, name) in KNOWN.called.iter().flat_map(each) {
         add(name, format!("from {module} import {name}"), Fits::Called);
     }
+    let class = "from datetime import datetime".to_owned();
     add(
-        "datetime",
-        "from datetime import datetime".to_owned(),
-        Fits::Datetime,
+        "dt",
+        format!("{class} as dt"),
+        Fits::Attributes(&KNOWN.datetime_class),
     );
-    let class = "from datetime import datetime as dt".to_owned();
-    add("dt", class, Fits::Attributes(DATETIME_CLASS));
-    let module = Fits::Attributes(&ATTRIBUTES["datetime"]);
-    add("dt", "import datetime as dt".to_owned(), module);
+    add("datetime", class, Fits::Datetime);
+    let module = KNOWN.words.get("datetime").map_or(&[][..], Vec::as_slice);
+    add("dt", "import datetime as dt".to_owned(), Fits::Attributes(module));
     table
 });
 
@@ -125,10 +146,12 @@ impl Meaning {
             Fits::Module => is_module(uses, |_| true),
             Fits::Attributes(known) => is_module(uses, |first| known.contains(&first)),
             Fits::Datetime => uses.iter().all(|used| match used {
-                Usage::Attributes(chain) => chain.first().is_some_and(|first| DATETIME_CLASS.contains(first)),
+                Usage::Attributes(chain) => chain
+                    .first()
+                    .is_some_and(|first| KNOWN.datetime_class.contains(first)),
                 Usage::Called | Usage::Bare => true,
             }),
-            Fits::Package(package, plain, parts) => return parts_of(package, plain, parts, uses),
+            Fits::Package(name, package) => return parts_of(name, package, uses),
         };
         fits.then(|| self.statement.clone())
     }
@@ -145,7 +168,7 @@ fn is_module(uses: &[Usage<'_>], known: impl Fn(&str) -> bool) -> bool {
 }
 
 /// `import urllib.parse, urllib.request`: one statement, because it binds one name.
-fn parts_of(package: &str, plain: Plain, parts: &[&str], uses: &[Usage<'_>]) -> Option<String> {
+fn parts_of(name: &str, package: &Package, uses: &[Usage<'_>]) -> Option<String> {
     let mut needed = BTreeSet::new();
     for used in uses {
         let Usage::Attributes(chain) = used else {
@@ -154,19 +177,16 @@ fn parts_of(package: &str, plain: Plain, parts: &[&str], uses: &[Usage<'_>]) -> 
         let named = |part: &&&str| {
             part.split('.').zip(chain).filter(|(a, b)| a == *b).count() == part.split('.').count()
         };
-        match parts.iter().find(named) {
-            Some(part) => drop(needed.insert(*part)),
-            None => match plain {
-                Plain::All => {}
-                Plain::Only(known) if chain.first().is_some_and(|first| known.contains(first)) => {}
-                Plain::Only(_) => return None,
-            },
+        match (package.parts.iter().find(named), &package.plain) {
+            (Some(part), _) => drop(needed.insert(*part)),
+            (None, Some(plain)) if !chain.first().is_some_and(|first| plain.contains(first)) => return None,
+            (None, _) => {}
         }
     }
     if needed.is_empty() {
-        return (!uses.is_empty()).then(|| format!("import {package}"));
+        return (!uses.is_empty()).then(|| format!("import {name}"));
     }
-    let modules: Vec<String> = needed.iter().map(|part| format!("{package}.{part}")).collect();
+    let modules: Vec<String> = needed.iter().map(|part| format!("{name}.{part}")).collect();
     Some(format!("import {}", modules.join(", ")))
 }
 
@@ -224,19 +244,12 @@ pub(super) fn imported(statement: &str) -> Vec<(&str, Option<&str>)> {
     }
 }
 
-/// Not every interpreter has them: they are new, or are left out where there is no screen.
-#[rustfmt::skip]
-const NOT_EVERYWHERE: &[&str] = &[
-    "Annotated", "ParamSpec", "StrEnum", "TypeAlias", "curses", "graphlib", "pairwise", "tkinter", "turtle",
-    "zoneinfo",
-];
-
 /// Whether every interpreter has what the statement imports.
 pub(super) fn is_standard(statement: &str) -> bool {
     imported(statement).into_iter().all(|(module, name)| {
         let root = module.split('.').next().unwrap_or_default();
         let mut names = [Some(root), name].into_iter().flatten();
-        STANDARD_LIBRARY.contains(&root) && !names.any(|name| NOT_EVERYWHERE.contains(&name))
+        profile::is_standard(root) && !names.any(|name| KNOWN.not_everywhere.contains(name))
     })
 }
 

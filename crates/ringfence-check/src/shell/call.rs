@@ -1,22 +1,21 @@
 //! Which programs a command really starts: `sudo env X=1 timeout 5 sh -c '…'` starts a shell with a text.
 
 use super::value::{Field, is_known};
+use crate::lists::LISTS;
 use crate::unknown::{UNKNOWN, shown};
-use std::ops::Range;
+use serde::Deserialize;
+use std::{ops::Range, sync::LazyLock};
 
-/// Programs that start programs that start programs.
 const STEPS_MAX: usize = 32;
 /// `find -exec find -exec …`
 const FINDS_MAX: u32 = 4;
 /// Arguments that a finding shows.
 const SHOWN_MAX: usize = 6;
 
-/// A program with its arguments.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     /// Without its directory.
     pub(super) name: String,
-    /// As it is written.
     pub(super) path: String,
     pub(super) arguments: Vec<Field>,
     pub(super) means: Means,
@@ -54,7 +53,6 @@ pub(super) enum Runner {
     Interpreter,
 }
 
-/// What a command starts.
 #[derive(Debug, Default)]
 pub(super) struct Started {
     pub(super) calls: Vec<Call>,
@@ -109,7 +107,6 @@ impl Call {
         None
     }
 
-    /// As a finding shows it.
     pub(super) fn shown(&self) -> String {
         if let Some(written) = &self.written {
             return written.clone();
@@ -131,48 +128,22 @@ impl Started {
 }
 
 /// A program that runs the command in its arguments.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Wrapper {
     names: &'static str,
     /// Options with a value: letters and words.
     valued: &'static str,
-    /// Arguments before the command.
     operands: usize,
 }
 
-const fn wrapper(names: &'static str, valued: &'static str, operands: usize) -> Wrapper {
-    Wrapper {
-        names,
-        valued,
-        operands,
-    }
-}
-
-#[rustfmt::skip]
-const WRAPPERS: &[Wrapper] = &[
-    wrapper("sudo", "u g h p C r t U R T D user group host prompt chdir chroot role type", 0),
-    wrapper("doas", "u C", 0),
-    wrapper("env", "u C unset chdir", 0),
-    wrapper("nohup setsid builtin busybox toybox unbuffer caffeinate proxychains torsocks command", "", 0),
-    wrapper("unshare firejail setarch", "", 0),
-    wrapper("exec", "a", 0),
-    wrapper("nice watch", "n adjustment interval", 0),
-    wrapper("ionice", "c n class classdata", 0),
-    wrapper("timeout", "k s signal kill-after", 1),
-    wrapper("stdbuf", "i o e input output error", 0),
-    wrapper("strace ltrace", "e o p s u E a O S P I b X", 0),
-    wrapper("chroot taskset chrt", "userspec groups", 1),
-    wrapper("nsenter", "t S G target setuid setgid", 0),
-    wrapper("flock", "w E timeout conflict-exit-code", 1),
-    wrapper("time coproc", "f o format output", 0),
-    wrapper("parallel", "j I a S jobs", 0),
-    wrapper("xargs", "I n P L d s a E replace max-args max-procs max-lines delimiter arg-file eof", 0),
-];
+static WRAPPERS: LazyLock<Vec<Wrapper>> =
+    LazyLock::new(|| serde_json::from_str(include_str!("wrappers.json")).unwrap_or_default());
 
 fn is_among(words: &str, word: &str) -> bool {
     words.split(' ').any(|one| one == word)
 }
 
-/// From the words of a command.
 pub(super) fn started(fields: Vec<Field>) -> Started {
     started_within(fields, FINDS_MAX)
 }
@@ -282,20 +253,14 @@ fn joined(fields: &[Field], language: Runner) -> Option<Run> {
 
 /// Programs that read a script from their input, if nothing else is said.
 pub(super) fn is_shell(name: &str) -> bool {
-    #[rustfmt::skip]
-    const SHELLS: &[&str] = &[
-        "sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish", "csh", "tcsh", "hush",
-    ];
-    SHELLS.contains(&name)
+    LISTS.shells.contains(&name)
 }
 
 /// The same of other languages.
 pub(super) fn is_interpreter(name: &str) -> bool {
-    #[rustfmt::skip]
-    const INTERPRETERS: &[&str] = &[
-        "python", "pypy", "perl", "ruby", "php", "node", "nodejs", "deno", "bun", "lua", "tclsh",
-    ];
-    INTERPRETERS.contains(&name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.'))
+    LISTS
+        .interpreters
+        .contains(&name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.'))
 }
 
 fn started_by(call: Call, started: &mut Started, finds: u32) {

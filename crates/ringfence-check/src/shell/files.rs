@@ -8,6 +8,7 @@ use super::{
     scene::Reporter,
     syntax::Redirection,
 };
+use crate::lists::LISTS;
 use crate::{
     credentials::{self, Secret},
     rule::Rule,
@@ -117,12 +118,6 @@ fn removal(out: &mut Reporter<'_>, command: usize, call: &Call) {
     }
 }
 
-/// Options of `find` with which it does not find everything.
-#[rustfmt::skip]
-const NARROWING: &[&str] = &[
-    "-name", "-iname", "-path", "-regex", "-mtime", "-newer", "-size", "-user", "-empty", "-mmin", "-perm",
-];
-
 /// `find / -delete`, `find / -exec rm {} +`
 fn found_and_removed(out: &mut Reporter<'_>, command: usize, call: &Call) {
     let removes = |inner: &Call| inner.means == Means::Find && inner.name == "rm";
@@ -133,7 +128,7 @@ fn found_and_removed(out: &mut Reporter<'_>, command: usize, call: &Call) {
     let directory = out.scene.directory(command);
     let mut starts = call.texts().take_while(|text| !text.starts_with(['-', '(', '!']));
     let wide = starts.any(|path| place::of(path, directory).is_some());
-    let narrowed = call.texts().any(|text| NARROWING.contains(&text));
+    let narrowed = call.texts().any(|text| LISTS.narrowing.contains(&text));
     let what = format!("`{}` removes what it finds", call.shown());
     match (wide, narrowed) {
         (true, false) => out.tell(&rules::REMOVE_ROOT, what),
@@ -163,29 +158,26 @@ pub(super) fn redirected(out: &mut Reporter<'_>, redirection: &Redirection<'_>, 
     }
 }
 
-/// Below these, a file that is written to changes the machine.
-static GUARDED: &[(&str, &Rule)] = &[
-    ("/proc/sysrq-trigger", &rules::POWER),
-    ("/proc/sys/", &rules::SYSTEM_SETTINGS),
-    ("/sys/", &rules::SYSTEM_SETTINGS),
-    ("/etc/cron", &rules::SCHEDULE),
-    ("/var/spool/cron", &rules::SCHEDULE),
-    ("/etc/systemd/", &rules::SCHEDULE),
-];
+/// The rule of a file that changes the machine when it is written to.
+fn guarded(path: &str) -> Option<&'static Rule> {
+    let below = |places: &[&str]| places.iter().any(|place| path.starts_with(place));
+    if path.starts_with("/proc/sysrq-trigger") {
+        Some(&rules::POWER)
+    } else if below(&["/proc/sys/", "/sys/"]) || matches!(path, "/etc/hosts" | "/etc/resolv.conf") {
+        Some(&rules::SYSTEM_SETTINGS)
+    } else if below(&["/etc/cron", "/var/spool/cron", "/etc/systemd/"]) {
+        Some(&rules::SCHEDULE)
+    } else {
+        None
+    }
+}
 
 fn written<'p>(out: &mut Reporter<'_>, paths: impl IntoIterator<Item = &'p str>, writes: Writes) {
     for path in paths {
-        let guarded = match path {
-            "/etc/hosts" | "/etc/resolv.conf" => Some(&rules::SYSTEM_SETTINGS),
-            _ => GUARDED
-                .iter()
-                .find(|(start, _)| path.starts_with(start))
-                .map(|(_, rule)| *rule),
-        };
         let shown = shown(path);
         if place::is_disk(path) {
             out.tell(&rules::DEVICE_WRITE, format!("`{shown}` is written to"));
-        } else if let Some(rule) = guarded {
+        } else if let Some(rule) = guarded(path) {
             out.tell(rule, format!("`{shown}` is written to"));
         } else if is_trace(path) && writes == Writes::Over {
             out.tell(&rules::HISTORY, format!("`{shown}` is overwritten"));
@@ -199,34 +191,17 @@ fn is_trace(path: &str) -> bool {
     path.ends_with("_history") || path.starts_with("/var/log/") || path == "/var/run/utmp"
 }
 
-/// Files that decide who gets in and what runs there.
-#[rustfmt::skip]
-const STAYING: &[&str] = &[
-    "/etc/passwd", "/etc/shadow", "/etc/group", "/etc/gshadow", "/etc/profile", "/etc/bash.bashrc", "/etc/environment",
-    "/etc/ld.so.preload", "/etc/rc.local", "/etc/sudoers", "/etc/crontab", "/etc/inittab", "/etc/zshenv",
-];
-#[rustfmt::skip]
-const STAYING_BELOW: &[&str] = &[
-    "/etc/sudoers.d/", "/etc/profile.d/", "/etc/init.d/", "/etc/pam.d/", "/etc/ssh/", "/etc/ld.so.conf.d/",
-];
-/// In a home.
-#[rustfmt::skip]
-const STAYING_AT_HOME: &[&str] = &[
-    ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile", ".zshrc", ".zprofile", ".zshenv", ".zlogin",
-    ".inputrc", ".xinitrc", ".vimrc", ".ssh/authorized_keys", ".ssh/rc", ".ssh/config", ".config/fish/config.fish",
-];
-
 fn stays(path: &str) -> bool {
     let in_home = path.starts_with(['~', '/', UNKNOWN]) || path.starts_with(".ssh/");
     let ends = |name: &&str| {
         let rest = path.strip_suffix(*name);
         rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
     };
-    STAYING.contains(&path)
-        || STAYING_BELOW.iter().any(|below| path.starts_with(below))
+    LISTS.staying.contains(&path)
+        || LISTS.staying_below.iter().any(|below| path.starts_with(below))
         || path.contains("/.config/autostart/")
         || path.contains("/.config/systemd/user/")
-        || in_home && STAYING_AT_HOME.iter().any(ends)
+        || in_home && LISTS.staying_at_home.iter().any(ends)
 }
 
 fn formatted(out: &mut Reporter<'_>, call: &Call) {

@@ -31,11 +31,12 @@ pub(crate) use place::loses_much;
 use crate::{
     domains,
     registry::shell as rules,
-    rule::{Checked, Finding},
+    rule::{Checked, Finding, Rule},
     unknown::{UNKNOWN, shown},
 };
 use call::{Call, Run, Runner, Started, is_interpreter, is_shell};
 use network::Fetched;
+use ringfence_types::Severity;
 use scene::{Origin, Report, Scene, connects, downloads};
 use std::ops::Range;
 use syntax::{Command, Part, Pipeline, Quoted, Redirection, Role, Script, ShellWord};
@@ -68,6 +69,22 @@ pub(crate) fn check(code: &str) -> Checked {
     checked.analysis.imports = check.report.imports.into_iter().collect();
     checked.analysis.domains = check.report.hosts.into_iter().collect();
     checked
+}
+
+/// What is found of a command in a program of another language; that it cannot be read says nothing there.
+pub(crate) fn findings_of(command: &str) -> impl Iterator<Item = Finding> {
+    let found = check(command).findings.into_iter();
+    found.filter(|found| {
+        found.severity > Severity::Info && ![rules::SYNTAX.id, rules::UNPARSED.id].contains(&found.rule.id)
+    })
+}
+
+/// Words as a shell takes them as they are.
+pub(crate) fn quoted<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
+    let quoted = words
+        .into_iter()
+        .map(|word| format!("'{}'", word.replace('\'', "'\\''")));
+    quoted.collect::<Vec<String>>().join(" ")
 }
 
 #[derive(Default)]
@@ -206,7 +223,7 @@ impl Check {
         if !scene.starts(last, |call| is_shell(&call.name) && network::reads_script(call)) {
             return;
         }
-        let told = [
+        let told: [&Rule; 3] = [
             &rules::DOWNLOAD_AND_RUN,
             &rules::ENCODED_RUN,
             &rules::REVERSE_SHELL,
@@ -253,7 +270,7 @@ impl Check {
 
     /// For `eval`, a part of it is enough; elsewhere, what runs, and not with which arguments.
     fn is_made_at_run_time(&self, scene: &Scene<'_>, command: &Command<'_>, run: &Run) -> bool {
-        let told = [&rules::DOWNLOAD_AND_RUN, &rules::ENCODED_RUN];
+        let told: [&Rule; 2] = [&rules::DOWNLOAD_AND_RUN, &rules::ENCODED_RUN];
         !is_known(&run.text)
             && !self.report.has(scene, &command.range, &told)
             && match run.language {

@@ -6,6 +6,7 @@ use super::{
     scene::{Reporter, Scene, connects, downloads},
     syntax::{Command, Part, Pipeline, Redirection, ShellWord},
 };
+use crate::lists::LISTS;
 use crate::{
     credentials::{self, Secret},
     unknown::{UNKNOWN, shown},
@@ -76,7 +77,6 @@ fn decodes(call: &Call) -> bool {
     }
 }
 
-/// It reads its script from its input.
 pub(super) fn reads_script(call: &Call) -> bool {
     let operands = call.operands();
     let inputs = ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
@@ -121,7 +121,6 @@ pub(super) fn piped(out: &mut Reporter<'_>, pipeline: &Pipeline) {
     }
 }
 
-/// It prints the environment or a secret.
 fn tells_secret(call: &Call) -> bool {
     let names_secret = |text: &str| credentials::kept_at(text.trim_start_matches('@')).is_some();
     match call.name.as_str() {
@@ -134,16 +133,9 @@ fn tells_secret(call: &Call) -> bool {
     }
 }
 
-/// Programs that name a secret without printing it.
-#[rustfmt::skip]
-const KEEP_SECRETS: &[&str] = &[
-    "ssh", "scp", "sftp", "ssh-keygen", "ssh-add", "ssh-copy-id", "chmod", "chown", "mkdir", "touch", "echo",
-    "printf", "test", "[", "export", "rm", "ls", "stat", "git", "cd", "ansible", "rsync", "alias",
-];
-
 pub(super) fn look(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call, fetched: &Fetched) {
     fetched_and_run(out, command, call, fetched);
-    if !KEEP_SECRETS.contains(&call.name.as_str()) {
+    if !LISTS.keep_secrets.contains(&call.name.as_str()) {
         let is_secret = |text: &str| credentials::kept_at(text) == Some(Secret::Certain);
         let names_secret =
             |text: &&str| is_secret(text) || text.rsplit(['@', '=']).next().is_some_and(is_secret);
@@ -254,43 +246,18 @@ pub(super) fn redirected(out: &mut Reporter<'_>, command: usize, target: &str) {
     out.tell_as(&rules::NETWORK, Info, what);
 }
 
-/// What joins code of another language to a connection.
-#[rustfmt::skip]
-const CONNECTING: &[&str] = &[
-    "socket", "Socket", "TCPSocket", "fsockopen", "/inet/tcp/", "net.connect", "createConnection", "require('net')",
-];
-
-/// What starts a program in it.
-#[rustfmt::skip]
-const STARTING: &[&str] = &[
-    "dup2", "exec", "spawn", "/bin/sh", "/bin/bash", "subprocess", "pty", "system", "popen", "child_process",
-    "passthru", "getline",
-];
-
-/// What only starts itself in it.
-#[rustfmt::skip]
-const FORKING: &[&str] = &[
-    "fork while", "while fork", "while(fork", "while True:os.fork()", "while 1:os.fork()",
-];
-
-/// What downloads in it.
-#[rustfmt::skip]
-const FETCHING: &[&str] = &[
-    "urlopen", "requests.get", "LWP::Simple", "open-uri", "file_get_contents('http", "file_get_contents(\"http",
-];
-
 /// Code of other languages on the command line.
 pub(super) fn one_liner(out: &mut Reporter<'_>, code: &str) {
     // To load the module is not to connect.
-    let code = code.replace("use Socket;", "");
+    let code = code.replace("use Socket;", "").replace('"', "'");
     let has = |any: &[&str]| any.iter().any(|word| code.contains(word));
-    if has(CONNECTING) && has(STARTING) {
+    if has(&LISTS.connecting) && has(&LISTS.starting) {
         return out.tell(&rules::REVERSE_SHELL, "a program is joined to a connection");
     }
-    if has(FORKING) || has(&["os.fork()"]) && has(&["while True", "while 1"]) {
+    if has(&LISTS.forking) || has(&["os.fork()"]) && has(&["while True", "while 1"]) {
         return out.tell(&rules::FORK_BOMB, "a program that only starts itself");
     }
-    if has(FETCHING) && has(&["exec(", "eval(", "eval ", "system("]) {
+    if has(&LISTS.fetching) && has(&["exec(", "eval(", "eval ", "system("]) {
         out.tell(&rules::DOWNLOAD_AND_RUN, "what is downloaded is run");
     }
 }

@@ -1,5 +1,6 @@
 //! Where a path leads, as far as its text tells.
 
+use crate::lists::LISTS;
 use crate::unknown::UNKNOWN;
 
 /// What is lost with much else: the system, a part of it, a whole home, or what is above the working directory that
@@ -15,17 +16,6 @@ pub(super) enum Location {
     /// `..`, `../*`
     Above,
 }
-
-#[rustfmt::skip]
-const SYSTEM: &[&str] = &[
-    "bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "media", "mnt", "opt", "proc", "root", "run",
-    "sbin", "srv", "sys", "usr", "var", "Users", "Library", "Applications", "System",
-];
-#[rustfmt::skip]
-const SYSTEM_BELOW: &[&str] = &[
-    "usr/bin", "usr/lib", "usr/lib64", "usr/sbin", "usr/share", "usr/local", "var/lib", "lib/modules", "var/log",
-    "var/spool", "etc/ssh", "etc/ssl", "boot/efi",
-];
 
 /// Of a path in a program of another language.
 pub(crate) fn loses_much(path: &str) -> bool {
@@ -70,8 +60,10 @@ fn below_root(names: &[&str]) -> Option<Location> {
         ["home" | "Users", _] => Some(Location::Home),
         [name] if name.contains(UNKNOWN) => None,
         // `/b*`, `/?tc`
-        [name] if SYSTEM.contains(name) || name.contains(['*', '?', '[']) => Some(Location::System),
-        [first, second] if SYSTEM_BELOW.contains(&format!("{first}/{second}").as_str()) => {
+        [name] if LISTS.system_directories.contains(name) || name.contains(['*', '?', '[']) => {
+            Some(Location::System)
+        }
+        [first, second] if LISTS.system_below.contains(&format!("{first}/{second}").as_str()) => {
             Some(Location::System)
         }
         _ => None,
@@ -85,14 +77,10 @@ fn is_everything(name: &str) -> bool {
 
 /// A disk, or memory; not `/dev/null`, terminals and the like.
 pub(super) fn is_disk(path: &str) -> bool {
-    const DISKS: &[&str] = &[
-        "sd", "hd", "vd", "xvd", "nvme", "mmcblk", "disk", "rdisk", "mapper/", "md", "dm-", "loop", "sr",
-        "mtd", "mem", "kmem", "port", "nbd", "block/",
-    ];
     let Some(name) = path.strip_prefix("/dev/") else {
         return false;
     };
-    DISKS.iter().any(|disk| name.starts_with(disk))
+    LISTS.disks.iter().any(|disk| name.starts_with(disk))
 }
 
 #[cfg(test)]

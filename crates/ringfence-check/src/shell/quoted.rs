@@ -1,23 +1,19 @@
 //! Commands in the code of other languages: `perl -e 'system("…")'`. Only those that are written out are found; that is
 //! what they are looked for.
+use crate::lists::LISTS;
 
 /// Of one piece of code.
 const COMMANDS_MAX: usize = 32;
 /// Of one command.
 const LETTERS_MAX: usize = 4096;
-/// What takes a command; a bracket or a text follows.
-#[rustfmt::skip]
-const STARTERS: &[&str] = &[
-    "system", "exec", "popen", "execSync", "spawnSync", "spawn", "shell_exec", "passthru", "getoutput",
-    "check_output", "check_call", "subprocess.call", "subprocess.run", "Popen", "qx", "%x",
-];
 
 /// The commands, as a shell would be given them.
 pub(super) fn commands_in(code: &str) -> Vec<String> {
     let mut commands = Vec::new();
     for (at, _) in code.match_indices(|c: char| c.is_ascii_alphabetic() || c == '%') {
         let begins = !code[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
-        let starter = STARTERS
+        let starter = LISTS
+            .starters
             .iter()
             .filter(|name| begins && code[at..].starts_with(**name))
             .max_by_key(|name| name.len());
@@ -57,13 +53,7 @@ fn command_after(rest: &str, name: &str) -> Option<String> {
     match words.as_slice() {
         [] => None,
         [one] => Some((*one).to_owned()),
-        many => {
-            let quoted: Vec<String> = many
-                .iter()
-                .map(|word| format!("'{}'", word.replace('\'', "'\\''")))
-                .collect();
-            Some(quoted.join(" "))
-        }
+        many => Some(super::quoted(many.iter().copied())),
     }
 }
 

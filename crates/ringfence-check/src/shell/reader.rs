@@ -84,7 +84,6 @@ pub(super) fn fault(range: Range<usize>, what: impl Into<String>) -> Fault {
     }
 }
 
-/// The place in the text.
 impl<'a> Reader<'a> {
     pub(super) fn byte(&self) -> Option<u8> {
         self.byte_at(0)
@@ -152,7 +151,6 @@ impl<'a> Reader<'a> {
         };
     }
 
-    /// Blanks and continued lines.
     pub(super) fn skip_blanks(&mut self) {
         loop {
             match self.byte() {
@@ -207,7 +205,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What joins commands.
 impl<'a> Reader<'a> {
     /// Goes down one level, or refuses to.
     pub(super) fn within<T>(&mut self, read: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {

@@ -5,6 +5,7 @@ use super::{
     syntax::{Command, Part, Script, ShellWord},
     value::Values,
 };
+use crate::lists::LISTS;
 use crate::rule::{Finding, Rule};
 use ringfence_types::Severity;
 use std::{
@@ -18,9 +19,7 @@ const COMMANDS_BACK_MAX: usize = 50;
 /// Where the bytes of a text are in the code.
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
-    /// From this byte on.
     At(usize),
-    /// Somewhere in there.
     Within(Range<usize>),
 }
 
@@ -48,7 +47,6 @@ pub(super) struct Scene<'s> {
     pub(super) origin: &'s Origin,
     pub(super) script: &'s Script<'s>,
     pub(super) values: &'s Values<'s>,
-    /// By command.
     pub(super) started: &'s [Started],
     /// See [`super::emptied::guard`].
     pub(super) guard: Option<usize>,
@@ -74,7 +72,6 @@ impl Reporter<'_> {
         });
     }
 
-    /// With what to do about it.
     pub(super) fn tell_with_hint(
         &mut self,
         rule: &'static Rule,
@@ -116,7 +113,6 @@ impl Report {
 }
 
 impl<'s> Scene<'s> {
-    /// What the script says there.
     pub(super) fn said(&self, range: &Range<usize>) -> String {
         said(self.text.get(range.clone()).unwrap_or_default())
     }
@@ -157,20 +153,10 @@ impl<'s> Scene<'s> {
     }
 }
 
-/// Fetches from the network.
 pub(super) fn downloads(call: &Call) -> bool {
-    #[rustfmt::skip]
-    const DOWNLOADERS: &[&str] = &[
-        "curl", "wget", "fetch", "aria2c", "lynx", "http", "https", "axel", "GET", "lwp-request", "ftp", "tftp",
-    ];
-    DOWNLOADERS.contains(&call.name.as_str())
+    LISTS.downloaders.contains(&call.name.as_str())
 }
 
-/// Joins its input and output to a connection.
 pub(super) fn connects(call: &Call) -> bool {
-    #[rustfmt::skip]
-    const CONNECTORS: &[&str] = &[
-        "nc", "ncat", "netcat", "nc.openbsd", "nc.traditional", "socat", "telnet", "pwncat",
-    ];
-    CONNECTORS.contains(&call.name.as_str())
+    LISTS.connectors.contains(&call.name.as_str())
 }

@@ -3,7 +3,6 @@
 
 use std::{borrow::Cow, ops::Range};
 
-/// A script that was read.
 #[derive(Debug, Default)]
 pub(super) struct Script<'a> {
     pub(super) commands: Vec<Command<'a>>,
@@ -45,7 +44,6 @@ impl<'a> Command<'a> {
     }
 }
 
-/// What the words are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// A command's name and arguments.
@@ -110,7 +108,6 @@ pub(super) enum Part<'a> {
     },
     /// `$(…)`, `<(…)` or `>(…)`, as a range of commands.
     Output(Range<usize>),
-    /// Something that is computed.
     Unknown,
 }
 
@@ -138,7 +135,6 @@ pub(super) struct Function<'a> {
     pub(super) commands: Range<usize>,
 }
 
-/// Where reading went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) range: Range<usize>,

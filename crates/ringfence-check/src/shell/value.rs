@@ -15,18 +15,8 @@ const VALUE_BYTES_MAX: usize = 4096;
 const EXPANDED_BYTES_MAX: usize = 1024 * 1024;
 
 /// Commands that set the variables they name.
-const SETTERS: [&str; 8] = [
-    "read",
-    "mapfile",
-    "readarray",
-    "getopts",
-    "printf",
-    "unset",
-    "let",
-    "local",
-];
+const SETTERS: &str = "read mapfile readarray getopts printf unset let local";
 
-/// One word after expansion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Field {
     pub(super) text: String,
@@ -87,7 +77,7 @@ impl<'o> Values<'o> {
     fn set_by(&mut self, command: &Command<'_>) {
         let texts: Vec<String> = match (command.role, command.words.first().map(literal)) {
             (Role::Loop, _) => command.words.iter().map(literal).collect(),
-            (Role::Simple, Some(name)) if SETTERS.contains(&name.as_str()) => {
+            (Role::Simple, Some(name)) if SETTERS.split(' ').any(|setter| setter == name) => {
                 command.words.iter().skip(1).map(literal).collect()
             }
             _ => return,

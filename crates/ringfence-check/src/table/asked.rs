@@ -9,7 +9,6 @@ use regex::bytes::{Regex, RegexBuilder};
 use ringfence_types::nearest;
 use serde_json::{Map, Value};
 
-/// Columns with constraints.
 const COLUMNS_MAX: usize = 1000;
 /// Compiled patterns, together and each.
 const PATTERNS_BYTES_MAX: usize = 64 << 20;

@@ -21,7 +21,6 @@ use std::{cmp::Ordering, collections::HashSet};
 /// Of what an answer repeats.
 const EXPECTED_CHARS_MAX: usize = 200;
 
-/// Of one column.
 #[derive(Debug)]
 pub(super) struct Constraint {
     pub(super) kind: &'static ColumnType,
@@ -122,7 +121,6 @@ impl Measure {
     }
 }
 
-/// What is wrong with a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FieldFault {
     Missing,

@@ -6,7 +6,6 @@ use ringfence_types::{CsvError, ISSUES_MAX};
 /// Of a field in an answer.
 const VALUE_CHARS_MAX: usize = 200;
 
-/// The errors so far.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     pub(super) listed: Vec<CsvError>,

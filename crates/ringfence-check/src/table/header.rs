@@ -5,7 +5,6 @@ use crate::{CsvQuestion, question::Unusable, unknown::cut};
 use csv::{ByteRecord, ReaderBuilder};
 use std::{cmp::Reverse, collections::HashMap};
 
-/// Of a table.
 const COLUMNS_MAX: usize = 10_000;
 const HEADER_BYTES_MAX: usize = 1 << 20;
 const NAME_CHARS_MAX: usize = 200;
@@ -59,7 +58,6 @@ fn merit(sample: &[u8], delimiter: u8, asked: &CsvQuestion) -> [usize; 3] {
     }
 }
 
-/// Names of columns.
 #[derive(Debug, Default)]
 pub(super) struct Header {
     /// As they stand there.
@@ -101,7 +99,6 @@ impl Header {
         self.positions.get(name.trim()).copied()
     }
 
-    /// For an answer.
     pub(super) fn shown(&self, column: usize) -> Option<String> {
         self.names.get(column).map(|name| cut(name, NAME_CHARS_MAX))
     }

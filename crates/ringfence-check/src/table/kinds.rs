@@ -4,7 +4,6 @@ use super::dates;
 use regex::bytes::Regex;
 use std::{net::Ipv6Addr, sync::LazyLock};
 
-/// One of them.
 #[derive(Debug)]
 pub(super) struct ColumnType {
     /// As it is asked for.

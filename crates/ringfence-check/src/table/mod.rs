@@ -26,7 +26,6 @@ mod unique;
 use crate::{CsvQuestion, question::Unusable};
 use ringfence_types::CsvReport;
 
-/// Of a table.
 const TABLE_BYTES_MAX: usize = 256 << 20;
 
 /// What a table is, held against what is asked of it.

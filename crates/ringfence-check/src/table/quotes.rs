@@ -34,7 +34,6 @@ pub(super) fn look(row: &[u8], delimiter: u8) -> Option<Misquoted> {
 
 #[derive(Clone, Copy)]
 enum State {
-    /// Of a field.
     Start,
     Plain,
     Quoted,

@@ -168,7 +168,6 @@ impl Table<'_> {
         }
     }
 
-    /// How many there are.
     fn check_rows(
         &mut self,
         header: &Header,

@@ -4,7 +4,7 @@
 
 use jsonschema::Draft;
 use regex::{Captures, Regex};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::{borrow::Cow, sync::LazyLock};
 
 /// The schema with these letters escaped. None: there are none, or it is of a newer draft, whose patterns have the
@@ -21,34 +21,27 @@ pub(super) fn escaped(schema: &Value) -> Option<Value> {
 /// As deep a recursion as the schema, which is bounded.
 fn in_schema(schema: &Value) -> Value {
     match schema {
-        Value::Object(members) => Value::Object(
-            members
-                .iter()
-                .map(|(keyword, value)| (keyword.clone(), in_keyword(keyword, value)))
-                .collect(),
-        ),
+        Value::Object(members) => members
+            .iter()
+            .map(|(keyword, value)| in_keyword(keyword, value))
+            .collect(),
         Value::Array(schemas) => schemas.iter().map(in_schema).collect(),
         other => other.clone(),
     }
 }
 
-fn in_keyword(keyword: &str, value: &Value) -> Value {
-    match (keyword, value) {
-        ("pattern", Value::String(pattern)) => Value::String(in_pattern(pattern).into_owned()),
-        ("patternProperties", Value::Object(schemas)) => by_name(schemas, in_pattern),
-        ("properties" | "definitions" | "$defs" | "dependencies", Value::Object(schemas)) => {
-            by_name(schemas, Cow::Borrowed)
+fn in_keyword(keyword: &str, value: &Value) -> (String, Value) {
+    let value = match (keyword, value) {
+        ("pattern", Value::String(pattern)) => in_pattern(pattern).into(),
+        ("patternProperties", Value::Object(schemas)) => {
+            let each = |(name, schema): (&String, &Value)| (in_pattern(name).into_owned(), in_schema(schema));
+            schemas.iter().map(each).collect()
         }
         // What stands there is data.
         ("enum" | "const" | "default" | "examples", value) => value.clone(),
         (_, value) => in_schema(value),
-    }
-}
-
-/// Schemas whose names are none of the schema language's.
-fn by_name<'a>(schemas: &'a Map<String, Value>, rename: impl Fn(&'a str) -> Cow<'a, str>) -> Value {
-    let each = |(name, schema): (&'a String, &Value)| (rename(name).into_owned(), in_schema(schema));
-    Value::Object(schemas.iter().map(each).collect())
+    };
+    (keyword.to_owned(), value)
 }
 
 fn in_pattern(pattern: &str) -> Cow<'_, str> {

@@ -23,7 +23,6 @@ const LINK_STACK_BYTES: usize = 256;
 /// What a validation is of.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Extent {
-    /// Of the text.
     pub(super) bytes: usize,
     /// Of the longest path into it. Every error keeps its own.
     pub(super) path_bytes: usize,
@@ -92,7 +91,6 @@ pub(super) fn step() {
     steps(1);
 }
 
-/// So many are.
 pub(super) fn steps(count: u64) {
     let mut left = LEFT.get();
     if left.steps < count {

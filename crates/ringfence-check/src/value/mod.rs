@@ -76,7 +76,7 @@ pub(crate) fn check(asked: &JsonQuestion, body: &[u8]) -> Result<JsonReport, Unu
                 },
             ),
             Err(error) => {
-                let (keyword, what) = objection(text, &error);
+                let (keyword, what) = objection(&error);
                 Ok(unreadable(asked, keyword, what))
             }
         }
@@ -128,31 +128,16 @@ fn read_utf8(body: &[u8]) -> Result<&str, String> {
 }
 
 /// The keyword and the sentence of what keeps a text from having a value.
-fn objection(text: &str, error: &serde_json::Error) -> (&'static str, String) {
+fn objection(error: &serde_json::Error) -> (&'static str, String) {
     let told = error.to_string();
-    let lines: usize = text
-        .split_inclusive('\n')
-        .take(error.line().saturating_sub(1))
-        .map(str::len)
-        .sum();
-    let at = lines + error.column();
-    if told.starts_with("recursion limit") {
-        let place = place(text, at.saturating_sub(1));
-        return (
+    match told.split(' ').next() {
+        Some("number") => ("number", format!("A number is larger than any double: {told}.")),
+        Some("recursion") => (
             "syntax",
-            format!("The text is nested deeper than {DEPTH_MAX} levels at {place}."),
-        );
+            format!("The text is nested deeper than {DEPTH_MAX} levels: {told}."),
+        ),
+        _ => ("syntax", format!("The text is no JSON: {told}.")),
     }
-    if told.starts_with("number out of range") {
-        let before = text.get(..at).unwrap_or_default();
-        let is_part = |sign: char| sign.is_ascii_digit() || matches!(sign, '+' | '-' | '.' | 'e' | 'E');
-        let place = place(text, before.trim_end_matches(is_part).len());
-        return (
-            "number",
-            format!("The number at {place} is larger than any double."),
-        );
-    }
-    ("syntax", format!("The text is no JSON: {told}."))
 }
 
 /// No value came of the text: one error, at its root.

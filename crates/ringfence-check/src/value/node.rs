@@ -18,10 +18,8 @@ use std::{
     slice::Iter,
 };
 
-/// The representation.
 pub(super) struct Metered;
 
-/// One value of it.
 #[derive(Clone, Copy)]
 pub(super) struct Item<'a>(pub(super) &'a Tree<'a>);
 

@@ -5,10 +5,7 @@ use super::{
     excerpt,
     tree::{Document, Flaw, Tree},
 };
-use jsonschema::{
-    ValidationError,
-    error::{TypeKind, ValidationErrorKind},
-};
+use jsonschema::{ValidationError, error::ValidationErrorKind};
 use ringfence_types::{ISSUES_MAX, JsonError, JsonReport};
 use serde_json::Value;
 use std::cmp::Ordering;
@@ -23,7 +20,6 @@ pub(super) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// What is wrong.
     fn tree(&self, error: &ValidationError<'_>) -> &Tree<'_> {
         let path = error.instance_path().as_str();
         self.document.tree.at(path).unwrap_or(&Tree::Null)
@@ -152,37 +148,11 @@ fn sentence(context: &Context<'_>, error: &ValidationError<'_>) -> String {
     error.masked_with(shown).to_string()
 }
 
-/// What the keyword says.
 fn expected(context: &Context<'_>, error: &ValidationError<'_>) -> Value {
     match error.kind() {
-        ValidationErrorKind::Type { kind } => match kind {
-            TypeKind::Single(word) => word.as_str().into(),
-            TypeKind::Multiple(words) => words.iter().map(|word| Value::from(word.as_str())).collect(),
-        },
         ValidationErrorKind::Required { property } => property.clone(),
-        ValidationErrorKind::Enum { options } => options.as_ref().clone(),
-        ValidationErrorKind::Constant { expected_value } => expected_value.as_ref().clone(),
-        ValidationErrorKind::Pattern { pattern } => pattern.as_str().into(),
-        ValidationErrorKind::Format { format } => format.as_str().into(),
-        ValidationErrorKind::Minimum { limit }
-        | ValidationErrorKind::Maximum { limit }
-        | ValidationErrorKind::ExclusiveMinimum { limit }
-        | ValidationErrorKind::ExclusiveMaximum { limit } => limit.clone(),
-        ValidationErrorKind::MinLength { limit }
-        | ValidationErrorKind::MaxLength { limit }
-        | ValidationErrorKind::MinItems { limit }
-        | ValidationErrorKind::MaxItems { limit }
-        | ValidationErrorKind::MinProperties { limit }
-        | ValidationErrorKind::MaxProperties { limit } => (*limit).into(),
-        ValidationErrorKind::MultipleOf { multiple_of } => (*multiple_of).into(),
-        ValidationErrorKind::AdditionalProperties { .. }
-        | ValidationErrorKind::UnevaluatedItems { .. }
-        | ValidationErrorKind::UnevaluatedProperties { .. }
-        | ValidationErrorKind::FalseSchema => false.into(),
         ValidationErrorKind::AdditionalItems { limit } => (*limit).into(),
-        ValidationErrorKind::UniqueItems => true.into(),
         ValidationErrorKind::PropertyNames { error } => expected(context, error),
-        ValidationErrorKind::Not { schema } => schema.clone(),
         _ => {
             let at = context.schema.pointer(error.schema_path().as_str());
             at.cloned().unwrap_or(Value::Null)

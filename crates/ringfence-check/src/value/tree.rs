@@ -62,7 +62,6 @@ impl Tree<'_> {
         }
     }
 
-    /// For an answer.
     pub(super) fn excerpt(&self) -> Value {
         excerpt::of(self, self.as_text())
     }
@@ -87,13 +86,11 @@ impl Serialize for Tree<'_> {
 /// What is wrong with a text whatever a schema says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Flaw<'a> {
-    /// JSON Pointer.
     pub(super) path: Location,
     /// As a number is written that would become another one. None: an earlier member of the object has this name.
     pub(super) rounded: Option<&'a str>,
 }
 
-/// What a text says.
 #[derive(Debug)]
 pub(super) struct Document<'a> {
     pub(super) tree: Tree<'a>,
@@ -136,7 +133,6 @@ struct Reading<'a> {
     numbers: usize,
     /// Those that are still to come.
     rounded: std::vec::IntoIter<Rounded<'a>>,
-    /// But for the tree.
     document: Document<'a>,
     kept_bytes: usize,
 }

@@ -1,6 +1,6 @@
 //! Programs that were made to hurt: each ends in time, whatever is said of it.
 
-use super::{Dialect, look};
+use super::{Language, look};
 
 #[test]
 fn hostile_programs_end_in_time() {
@@ -48,8 +48,8 @@ fn hostile_programs_end_in_time() {
         "\\u{110000} '\\u{fffffff}' `\\u`",
     ] {
         let started = crate::processor_time::processor_time();
-        look(code, Dialect::JavaScript);
-        look(code, Dialect::TypeScript);
+        look(code, Language::Node);
+        look(code, Language::Typescript);
         let took = crate::processor_time::processor_time() - started;
         // Debug builds are some twenty times slower.
         assert!(

@@ -5,6 +5,7 @@ use super::{
     Binding, Circumstances, Declared, Kind, MODULE, NameRead, Names, Resolution, Runs, Scope, ScopeKind,
     Star, Watch,
 };
+use crate::lists::LISTS;
 use crate::{
     python::spine::{spine_of, walk_right},
     rule::Finding,
@@ -18,18 +19,6 @@ use ruff_python_ast::{
 use ruff_python_parser::semantic_errors::SemanticSyntaxChecker;
 use ruff_text_size::{Ranged, TextRange};
 use std::{cell::RefCell, collections::HashMap};
-
-/// Attributes that are the names of a module or the modules of a process, or, of the module `enum`, give the members of
-/// a class to the module around it.
-#[rustfmt::skip]
-const NAMESPACES: &[&str] = &[
-    "__dict__", "__globals__", "__builtins__", "f_globals", "f_locals", "f_builtins", "modules", "global_enum",
-    "_convert_", "_convert",
-];
-/// Managers that swallow the errors they are given.
-const SWALLOWING: &[&str] = &["suppress", "raises", "assertRaises", "assertRaisesRegex"];
-/// They end the program, so that nothing that follows in the text is certain to run.
-const ENDS: &[&str] = &["exit", "quit", "_exit", "abort", "SystemExit"];
 
 pub(super) struct Binder<'a> {
     pub(super) names: Names<'a>,
@@ -153,7 +142,6 @@ impl<'a> Binder<'a> {
         }
     }
 
-    /// Whatever the scope declares.
     fn bind_at(&mut self, scope: usize, name: &'a str, kind: Kind<'a>, sure: Option<u32>) {
         let next = self.names.bindings.len();
         let id = *self.names.index.entry((scope, name)).or_insert(next);
@@ -181,8 +169,8 @@ impl<'a> Binder<'a> {
 
     /// A name or an attribute.
     fn mention(&mut self, name: &str) {
-        self.names.binds_by_text |= NAMESPACES.contains(&name);
-        self.may_have_ended |= ENDS.contains(&name);
+        self.names.binds_by_text |= LISTS.namespaces.contains(&name);
+        self.may_have_ended |= LISTS.ending.contains(&name);
     }
 
     fn name(&mut self, name: &'a ast::ExprName, whole: &'a Expr) {
@@ -630,7 +618,7 @@ fn watch_of(manager: &ast::ExprCall) -> Watch<'_> {
         Expr::Attribute(attribute) => attribute.attr.as_str(),
         func => func.as_name_expr().map_or("", |name| name.id.as_str()),
     };
-    match SWALLOWING.contains(&name) {
+    match LISTS.swallowing.contains(&name) {
         true => Watch::Handler(&manager.arguments.args),
         false => Watch::Manager(&manager.func),
     }

@@ -2,38 +2,24 @@
 //! `yaml.load(text)`, `exec(zlib.decompress(blob))`.
 
 use super::{Step, Walk, attributes};
+use crate::lists::LISTS;
 use crate::{
-    python::{findings::Weight, module_attributes::is_grave, resolve::Meaning, spine::spine_of},
+    python::{module_attributes::is_grave, resolve::Meaning, spine::spine_of, weight::Weight},
+    registry::profile as profile_rules,
     registry::python::{
-        DYNAMIC_EXECUTION, FILE_ACCESS, FILE_DELETION, FORMAT_ATTRIBUTE, OBFUSCATED_CODE, PROFILE_IMPORT,
-        PROFILE_MODULE_ATTRIBUTE, REFLECTION, SHELL_TRUE, UNSAFE_LOAD,
+        DYNAMIC_EXECUTION, FILE_ACCESS, FILE_DELETION, FORMAT_ATTRIBUTE, OBFUSCATED_CODE, REFLECTION,
+        SHELL_TRUE, UNSAFE_LOAD,
     },
     rule::Finding,
     shell,
+    unknown::shown,
 };
-use ringfence_types::{Profile, Severity};
+use ringfence_types::Profile;
 use ruff_python_ast::{self as ast, Arguments, Expr, ExprContext, Number};
 use ruff_text_size::{Ranged, TextRange};
 
 /// Unpacking of code is looked for so many calls deep.
 const UNPACKING_DEPTH_MAX: u32 = 8;
-/// Of the text of a finding.
-const SHOWN_CHARS_MAX: usize = 80;
-#[rustfmt::skip]
-const UNPACKERS: &[&str] = &[
-    "base64.b64decode", "base64.b32decode", "base64.b16decode", "base64.b85decode", "base64.a85decode",
-    "base64.urlsafe_b64decode", "base64.standard_b64decode", "base64.decodebytes", "binascii.unhexlify",
-    "binascii.a2b_hex", "binascii.a2b_base64", "builtins.bytes.fromhex", "builtins.bytearray.fromhex",
-    "codecs.decode", "codecs.encode", "zlib.decompress", "gzip.decompress", "bz2.decompress", "lzma.decompress",
-    "marshal.loads", "pickle.loads",
-];
-/// Functions that hand a command to a shell.
-#[rustfmt::skip]
-const SHELLS: &[&str] = &[
-    "os.system", "os.popen", "posix.system", "subprocess.getoutput", "subprocess.getstatusoutput",
-    "asyncio.create_subprocess_shell", "asyncio.subprocess.create_subprocess_shell",
-];
-
 /// A call of a function that takes the name of an attribute.
 #[derive(Clone, Copy)]
 struct ByName<'f> {
@@ -74,7 +60,7 @@ impl<'a> Walk<'a, '_, '_> {
                 if self.imports.are_restricted() && name.and_then(|name| self.resolver.text(name)).is_none() {
                     let what = "`__import__` is given a name that is not a constant".to_owned();
                     let hint = "Name the module in an `import` statement.";
-                    self.refuse(&PROFILE_IMPORT, range, what, hint);
+                    self.refuse(&profile_rules::IMPORT, range, what, hint);
                 }
             }
             _ => {}
@@ -93,7 +79,7 @@ impl<'a> Walk<'a, '_, '_> {
             "inspect.getattr_static" => self.attribute_by_name("getattr_static", arguments, range, 1),
             "builtins.type.__setattr__" => self.attribute_by_name("__setattr__", arguments, range, 1),
             "builtins.str.format" | "builtins.str.format_map" => match arguments.args.first() {
-                Some(text) if !text.is_string_literal_expr() => self.template(text, range, Weight::SUSPECT),
+                Some(text) if !text.is_string_literal_expr() => self.template(text, range, Weight::Suspect),
                 _ => {}
             },
             "yaml.load" | "yaml.load_all" => self.yaml(path, arguments, range),
@@ -105,7 +91,7 @@ impl<'a> Walk<'a, '_, '_> {
             "functools.wraps" => self.copied(path, arguments, range, 0),
             "dataclasses.make_dataclass" => self.dataclass(arguments, range),
             "shutil.rmtree" | "os.removedirs" => self.tree_deleted(path, arguments, range),
-            _ if SHELLS.contains(&path) || path.starts_with("subprocess.") => {
+            _ if LISTS.shell_calls.contains(&path) || path.starts_with("subprocess.") => {
                 self.command(path, arguments, range);
             }
             _ if path.starts_with("typing.") && self.profile == Profile::Strict => {
@@ -139,16 +125,16 @@ impl<'a> Walk<'a, '_, '_> {
         if self.is_own_class(of) {
             self.format_used(attribute.attr.as_str(), of, range);
         } else if attribute.attr.as_str() == "format_map" || !arguments.is_empty() && !of.is_f_string_expr() {
-            self.template(of, range, Weight::STRICT_WARNING);
+            self.template(of, range, Weight::StrictWarning);
         } else if self.is_computed(of) {
-            self.unknown_format(range, Weight::STRICT_ERROR);
+            self.unknown_format(range, Weight::StrictError);
         }
     }
 
     fn template(&mut self, text: &'a Expr, range: TextRange, weight: Weight) {
         match self.resolver.of(text) {
             Meaning::Text(text) => self.format(text, range),
-            _ if self.is_computed(text) => self.unknown_format(range, Weight::STRICT_ERROR),
+            _ if self.is_computed(text) => self.unknown_format(range, Weight::StrictError),
             Meaning::Unknown => self.unknown_format(range, weight),
             _ => {}
         }
@@ -166,10 +152,10 @@ impl<'a> Walk<'a, '_, '_> {
         };
         if let Some(by) = self.unpacked_by(code, 0) {
             let what = format!("`{name}` runs what `{by}` unpacks");
-            self.say(&OBFUSCATED_CODE, Weight::GRAVE, code.range(), what);
+            self.say(&OBFUSCATED_CODE, Weight::Grave, code.range(), what);
         } else if !code.is_name_expr() && !code.is_string_literal_expr() && self.is_computed(code) {
             let what = format!("`{name}` runs a text that is put together from pieces");
-            self.say(&OBFUSCATED_CODE, Weight::GRAVE, code.range(), what);
+            self.say(&OBFUSCATED_CODE, Weight::Grave, code.range(), what);
         }
     }
 
@@ -182,7 +168,7 @@ impl<'a> Walk<'a, '_, '_> {
         let calls = spine.iter().filter_map(|part| part.as_call_expr());
         calls.into_iter().find_map(|call| {
             let function = self.resolver.of(&call.func);
-            match function.as_path().filter(|path| UNPACKERS.contains(path)) {
+            match function.as_path().filter(|path| LISTS.unpackers.contains(path)) {
                 Some(path) => Some(path.to_owned()),
                 None => self.unpacked_by(call.arguments.args.first()?, depth + 1),
             }
@@ -192,7 +178,7 @@ impl<'a> Walk<'a, '_, '_> {
     fn attribute_by_name(&mut self, function: &str, arguments: &'a Arguments, range: TextRange, at: usize) {
         let Meaning::Text(name) = self.resolver.argument(arguments, at) else {
             let what = format!("`{function}` with a name that is no constant reads or sets any attribute");
-            self.say(&REFLECTION, Weight::STRICT_ERROR, range, what);
+            self.say(&REFLECTION, Weight::StrictError, range, what);
             if !self.is_strict() {
                 self.item_computed(arguments.args.get(at), range);
             }
@@ -231,9 +217,9 @@ impl<'a> Walk<'a, '_, '_> {
         }
         match (function, name) {
             ("methodcaller", "format" | "format_map") | ("attrgetter", "format_map") => {
-                self.unknown_format(range, Weight::STRICT_ERROR);
+                self.unknown_format(range, Weight::StrictError);
             }
-            ("attrgetter", "format") => self.unknown_format(range, Weight::STRICT_WARNING),
+            ("attrgetter", "format") => self.unknown_format(range, Weight::StrictWarning),
             ("hasattr", _) => {}
             _ => self.private_attribute(name, of, range),
         }
@@ -268,7 +254,12 @@ impl<'a> Walk<'a, '_, '_> {
         if self.imports.are_restricted() && self.is_computed(name) {
             let name = self.quote(name.range());
             let what = format!("`{name}` is a name that is computed from constants");
-            self.refuse(&PROFILE_MODULE_ATTRIBUTE, range, what, "Write the name as it is.");
+            self.refuse(
+                &profile_rules::MODULE_ATTRIBUTE,
+                range,
+                what,
+                "Write the name as it is.",
+            );
         }
     }
 
@@ -278,9 +269,9 @@ impl<'a> Walk<'a, '_, '_> {
         };
         let Some(path) = self.resolver.text(file) else {
             let (weight, name) = match self.is_strict() && self.is_computed(file) {
-                true => (Weight::STRICT_ERROR, "computed from constants"),
+                true => (Weight::StrictError, "computed from constants"),
                 // Under `strict` one outside of the workspace is refused when it is opened.
-                false => (Weight::of(Some(Severity::Info), None), "no constant"),
+                false => (Weight::Usual, "no constant"),
             };
             if !file.is_number_literal_expr() {
                 let what = format!("a file is opened by a name that is {name}");
@@ -290,8 +281,8 @@ impl<'a> Walk<'a, '_, '_> {
         };
         let what = format!("`{}` is opened", shown(path));
         match is_outside(path) {
-            true => self.say(&FILE_ACCESS, Weight::SUSPECT, range, what),
-            false => self.told.add(Finding {
+            true => self.say(&FILE_ACCESS, Weight::Suspect, range, what),
+            false => self.told.push(Finding {
                 hint: Some("Nothing: such files are the sandbox's own.".to_owned()),
                 ..Finding::new(&FILE_ACCESS, range.to_std_range(), what)
             }),
@@ -312,37 +303,31 @@ impl<'a> Walk<'a, '_, '_> {
         };
         if !off {
             let what = format!("`{path}` gives its command to a shell");
-            self.say(&SHELL_TRUE, Weight::GRAVE, keyword.range(), what);
+            self.say(&SHELL_TRUE, Weight::Grave, keyword.range(), what);
         }
         !off
     }
 
     /// `os.system('...')`, `subprocess.run([...])`: read as a shell reads it.
     fn command(&mut self, path: &str, arguments: &'a Arguments, range: TextRange) {
-        let by_shell = SHELLS.contains(&path) || self.shell(path, arguments);
+        let by_shell = LISTS.shell_calls.contains(&path) || self.shell(path, arguments);
         let given = given(arguments, &["args", "command", "cmd"]);
         let command = given.and_then(|given| match by_shell {
             true => self.resolver.text(given).map(str::to_owned),
-            false => self.quoted(self.elements(given)?),
+            false => {
+                let words = self.elements(given)?.iter().map(|word| self.resolver.text(word));
+                Some(shell::quoted(words.collect::<Option<Vec<_>>>()?))
+            }
         });
         let Some(command) = command.filter(|command| command.len() <= self.command_bytes) else {
             return;
         };
         self.command_bytes -= command.len();
-        for mut found in shell::check(&command).findings {
-            let id = found.rule.id;
-            if found.severity > Severity::Info && !id.ends_with(".syntax") && !id.ends_with(".unparsed") {
-                found.range = range.to_std_range();
-                self.told.add(found);
-            }
-        }
-    }
-
-    /// Each in quotes, so that a shell takes it as it is.
-    fn quoted(&self, words: &'a [Expr]) -> Option<String> {
-        let texts = words.iter().map(|word| self.resolver.text(word));
-        let quoted = texts.map(|text| Some(format!("'{}'", text?.replace('\'', "'\\''"))));
-        Some(quoted.collect::<Option<Vec<_>>>()?.join(" "))
+        self.told
+            .extend(shell::findings_of(&command).map(|found| Finding {
+                range: range.to_std_range(),
+                ..found
+            }));
     }
 
     /// `shutil.rmtree('/')`.
@@ -364,7 +349,7 @@ impl<'a> Walk<'a, '_, '_> {
         let safe = ["SafeLoader", "CSafeLoader", "BaseLoader", "CBaseLoader"];
         if !name.is_some_and(|name| safe.contains(&name)) {
             let what = format!("`{path}` without `SafeLoader` makes any object that the text names");
-            self.say(&UNSAFE_LOAD, Weight::GRAVE, range, what);
+            self.say(&UNSAFE_LOAD, Weight::Grave, range, what);
         }
     }
 
@@ -381,7 +366,7 @@ impl<'a> Walk<'a, '_, '_> {
         };
         if !is_safe {
             let what = format!("`{path}` runs code that the data names");
-            self.say(&UNSAFE_LOAD, Weight::GRAVE, range, what);
+            self.say(&UNSAFE_LOAD, Weight::Grave, range, what);
         }
     }
 
@@ -397,7 +382,7 @@ impl<'a> Walk<'a, '_, '_> {
         };
         if !fields.is_some_and(|fields| !fields.is_empty() && fields.iter().all(is_name)) {
             let what = "`make_dataclass` makes code of names that are no constants".to_owned();
-            self.say(&DYNAMIC_EXECUTION, Weight::SUSPECT, range, what);
+            self.say(&DYNAMIC_EXECUTION, Weight::Suspect, range, what);
         }
     }
 }
@@ -411,10 +396,6 @@ pub(super) fn holds_modules(path: &str) -> bool {
 fn given<'a>(arguments: &'a Arguments, names: &[&str]) -> Option<&'a Expr> {
     let mut given = names.iter().map(|name| arguments.find_argument_value(name, 0));
     given.find_map(|given| given)
-}
-
-fn shown(text: &str) -> String {
-    text.chars().take(SHOWN_CHARS_MAX).collect()
 }
 
 /// Neither in the workspace nor among temporary files.

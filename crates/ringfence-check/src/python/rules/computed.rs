@@ -2,6 +2,7 @@
 //! here; one where a name or a path is asked for is hidden, and is refused where the plain one would be.
 
 use super::Walk;
+use crate::lists::LISTS;
 use crate::python::{
     names::{Kind, Resolution},
     spine::{spine_of, walk_right},
@@ -13,13 +14,6 @@ use ruff_python_ast::{
 
 /// Parts of an expression that are looked at.
 const PARTS_MAX: u32 = 1000;
-/// Functions that only compute.
-#[rustfmt::skip]
-const COMPUTE: &[&str] = &[
-    "ascii", "bytearray", "bytes", "chr", "enumerate", "filter", "format", "hex", "int", "len", "list", "map", "max",
-    "min", "oct", "ord", "range", "repr", "reversed", "round", "slice", "sorted", "str", "sum", "tuple", "zip",
-];
-/// The same of modules.
 const DECODERS: &[&str] = &["base64", "binascii", "codecs", "zlib"];
 
 impl<'a> Walk<'a, '_, '_> {
@@ -53,7 +47,7 @@ impl<'a> Computed<'_, 'a, '_, '_> {
         };
         let binding = names.binding_at(name.range);
         self.is_constant &= match (read.resolution, binding.and_then(|binding| binding.only_kind())) {
-            (Resolution::Builtin, _) => COMPUTE.contains(&word),
+            (Resolution::Builtin, _) => LISTS.computing.contains(&word),
             (_, Some(Kind::Value(value))) => return self.visit_expr(value),
             (_, Some(Kind::Import(module, _))) => DECODERS.contains(module),
             _ => binding.is_some_and(|binding| names.is_of_comprehension(binding)),

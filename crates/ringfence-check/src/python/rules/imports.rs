@@ -1,10 +1,11 @@
 //! Which modules a profile lets a program reach, whichever way it goes: by an import, by a text, or as an attribute of
 //! another module.
 
+use crate::lists::LISTS;
 use crate::{
     CodeQuestion,
     python::profile,
-    registry::python::PROFILE_IMPORT,
+    registry::profile as profile_rules,
     rule::{Finding, Rule},
 };
 use ringfence_types::{ModuleName, Profile, Severity};
@@ -21,7 +22,6 @@ pub(super) enum Allowed {
     No,
 }
 
-/// What may be imported.
 pub(super) struct Imports<'q> {
     profile: Profile,
     /// With the local ones; none: all there are.
@@ -44,7 +44,6 @@ impl<'q> Imports<'q> {
         }
     }
 
-    /// Is there a list at all.
     pub(super) fn are_restricted(&self) -> bool {
         self.names.is_some()
     }
@@ -72,12 +71,10 @@ impl<'q> Imports<'q> {
     /// Can it be a file beside the code.
     fn may_be_own(&self, path: &str) -> bool {
         let root = path.split('.').next().unwrap_or(path);
-        let is_known = profile::STANDARD_LIBRARY.contains(&root)
-            || Profile::ALL.iter().any(|profile| has(*profile, root));
+        let is_known = profile::is_standard(root) || Profile::ALL.iter().any(|profile| has(*profile, root));
         self.has_workspace && !root.is_empty() && !is_known
     }
 
-    /// Does it come with the code.
     pub(super) fn is_local(&self, module: &str) -> bool {
         let root = module.split('.').next().unwrap_or(module);
         self.names.is_none() || self.local.contains(root) || self.local.contains(module)
@@ -113,7 +110,7 @@ impl<'q> Imports<'q> {
         };
         Finding {
             range: import.range.to_std_range(),
-            rule: &PROFILE_IMPORT,
+            rule: &profile_rules::IMPORT,
             severity: Severity::Error,
             what: format!("`{written}` is relative, and a program is one file in no package"),
             hint: Some(hint),
@@ -152,18 +149,10 @@ fn not_listed(what: &str) -> String {
     }
 }
 
-/// Packages of the standard library: what stands in them may be a module, too.
-#[rustfmt::skip]
-const PACKAGES: &[&str] = &[
-    "asyncio", "collections", "compression", "concurrent", "ctypes", "curses", "dbm", "distutils", "email",
-    "encodings", "html", "http", "importlib", "json", "lib2to3", "logging", "multiprocessing", "sqlite3", "tkinter",
-    "unittest", "urllib", "wsgiref", "xml", "xmlrpc", "zoneinfo",
-];
-
 /// The module that has to be allowed for something in it: `os` for `os.environ`.
 fn module_of(path: &str) -> &str {
     let root = path.split('.').next().unwrap_or(path);
-    let is_module = profile::STANDARD_LIBRARY.contains(&root) && !PACKAGES.contains(&root);
+    let is_module = profile::is_standard(root) && !LISTS.packages.contains(&root);
     let within = path == "os.path" || path.starts_with("os.path.");
     match (is_module, within) {
         (true, true) => "os.path",
@@ -228,7 +217,12 @@ mod tests {
         let imports = Imports::of(&asked);
         let hint = |module: &str| {
             imports
-                .refused(&PROFILE_IMPORT, module, String::new(), TextRange::default())
+                .refused(
+                    &profile_rules::IMPORT,
+                    module,
+                    String::new(),
+                    TextRange::default(),
+                )
                 .hint
                 .unwrap()
         };

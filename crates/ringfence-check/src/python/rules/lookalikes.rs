@@ -1,25 +1,15 @@
 //! Letters that are not what they look like: Cyrillic and Greek ones in the place of Latin ones (Unicode TR 39).
 
-use crate::python::{builtin_names::is_builtin, profile::STANDARD_LIBRARY};
+use crate::{lists::LISTS, python::profile::is_standard};
 
 /// The same letter to the eye.
-#[rustfmt::skip]
-const SAME: &[(char, char)] = &[
-    // Cyrillic.
-    ('а', 'a'), ('е', 'e'), ('о', 'o'), ('р', 'p'), ('с', 'c'), ('у', 'y'), ('х', 'x'), ('ѕ', 's'), ('і', 'i'),
-    ('ј', 'j'), ('һ', 'h'), ('ԁ', 'd'), ('ԛ', 'q'), ('ԝ', 'w'), ('ӏ', 'l'), ('А', 'A'), ('В', 'B'), ('Е', 'E'),
-    ('К', 'K'), ('М', 'M'), ('Н', 'H'), ('О', 'O'), ('Р', 'P'), ('С', 'C'), ('Т', 'T'), ('Х', 'X'), ('Ѕ', 'S'),
-    ('І', 'I'), ('Ј', 'J'), ('Ү', 'Y'), ('Ԍ', 'G'), ('Ԛ', 'Q'), ('Ԝ', 'W'),
-    // Greek.
-    ('ο', 'o'), ('Α', 'A'), ('Β', 'B'), ('Ε', 'E'), ('Ζ', 'Z'), ('Η', 'H'), ('Ι', 'I'), ('Κ', 'K'), ('Μ', 'M'),
-    ('Ν', 'N'), ('Ο', 'O'), ('Ρ', 'P'), ('Τ', 'T'), ('Υ', 'Y'), ('Χ', 'X'),
+const SAME: [&str; 2] = [
+    "аеорсухѕіјһԁԛԝӏАВЕКМНОРСТХЅІЈҮԌԚԜοΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
+    "aeopcyxsijhdqwlABEKMHOPCTXSIJYGQWoABEZHIKMNOPTYX",
 ];
 
 /// Letters of formulas, which only mislead in a word that everybody knows.
-#[rustfmt::skip]
-const SIMILAR: &[(char, char)] = &[
-    ('α', 'a'), ('γ', 'y'), ('ι', 'i'), ('κ', 'k'), ('ν', 'v'), ('ρ', 'p'), ('τ', 't'), ('υ', 'u'), ('χ', 'x'),
-];
+const SIMILAR: [&str; 2] = ["αγικνρτυχ", "ayikvptux"];
 
 /// A name that reads as another: how it reads.
 pub(super) fn reads_as(name: &str) -> Option<String> {
@@ -45,7 +35,7 @@ pub(super) fn reads_as(name: &str) -> Option<String> {
     }
     let similar = |letter: char| look_up(SIMILAR, letter).unwrap_or(letter);
     let known: String = plain.chars().map(similar).collect();
-    let misleads = is_builtin(&known) || STANDARD_LIBRARY.contains(&known.as_str());
+    let misleads = LISTS.builtins.contains(known.as_str()) || is_standard(&known);
     misleads.then_some(known)
 }
 
@@ -53,9 +43,8 @@ fn same(letter: char) -> char {
     look_up(SAME, letter).unwrap_or(letter)
 }
 
-fn look_up(table: &[(char, char)], letter: char) -> Option<char> {
-    let found = table.iter().find(|(one, _)| *one == letter);
-    found.map(|(_, other)| *other)
+fn look_up([odd, plain]: [&str; 2], letter: char) -> Option<char> {
+    plain.chars().nth(odd.chars().position(|one| one == letter)?)
 }
 
 #[cfg(test)]

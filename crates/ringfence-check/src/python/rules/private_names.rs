@@ -1,79 +1,17 @@
 //! Private names of the library: which are documented, which lead far, and which mean something to its classes.
 
 use super::attributes::is_dunder;
-use crate::python::profile::{BASIC, DATA_SCIENCE, NETWORK, STANDARD_LIBRARY};
-
-/// Documented, in spite of the underscore. In alphabetical order.
-#[rustfmt::skip]
-const PUBLIC: &[&str] = &[
-    "_add_alias_", "_add_value_alias_", "_asdict", "_field_defaults", "_fields", "_generate_next_value_",
-    "_ignore_", "_make", "_member_map_", "_member_names_", "_missing_", "_name_", "_order_", "_replace",
-    "_value2member_map_", "_value_",
-];
-
-/// Private names that lead far and that only the library has a use for, even if a program binds the same name.
-/// In alphabetical order.
-#[rustfmt::skip]
-const FAR: &[&str] = &[
-    "_close_and_return_root", "_convert_", "_find_new_", "_get_command_stdout", "_load_system_functions",
-    "_old_targets", "_recreate_cm", "_set_new_attribute", "_vformat",
-];
-
-/// Private names of classes of the library that mean something to them, so that a class made of one may not bind them
-/// as its own.
-#[rustfmt::skip]
-const OF_CLASSES: &[(&str, &[&str])] = &[
-    ("configparser.ConfigParser", OF_CONFIG_PARSER),
-    ("configparser.RawConfigParser", OF_CONFIG_PARSER),
-    ("contextlib.AsyncExitStack", OF_EXIT_STACK),
-    ("contextlib.ExitStack", OF_EXIT_STACK),
-    ("contextlib.chdir", &["_old_cwd"]),
-    ("contextlib.redirect_stderr", &["_stream"]),
-    ("contextlib.redirect_stdout", &["_stream"]),
-    ("contextlib.suppress", &["_exceptions"]),
-    ("enum.EnumMeta", OF_ENUM),
-    ("enum.EnumType", OF_ENUM),
-    ("enum.Enum", OF_ENUM),
-    ("enum.Flag", OF_ENUM),
-    ("enum.IntEnum", OF_ENUM),
-    ("enum.IntFlag", OF_ENUM),
-    ("enum.StrEnum", OF_ENUM),
-    ("functools.partialmethod", &["_make_unbound_method"]),
-    ("functools.singledispatchmethod", &["_method_cache"]),
-    ("html.parser.HTMLParser", &[
-        "_decl_otherchars", "_parse_doctype_attlist", "_parse_doctype_element", "_parse_doctype_entity",
-        "_parse_doctype_notation", "_parse_doctype_subset", "_scan_name",
-    ]),
-    ("random.Random", &["_randbelow", "_randbelow_with_getrandbits", "_randbelow_without_getrandbits"]),
-    ("string.Template", &["_invalid"]),
-    ("typing.Generic", &["_is_protocol"]),
-    ("typing.Protocol", &["_is_protocol", "_is_runtime_protocol"]),
-];
-
-#[rustfmt::skip]
-const OF_CONFIG_PARSER: &[&str] = &[
-    "_converters", "_dict", "_get_conv", "_interpolation", "_proxies", "_read", "_sections", "_unify_values",
-];
-#[rustfmt::skip]
-const OF_ENUM: &[&str] = &[
-    "_check_for_existing_members_", "_create_", "_find_data_repr_", "_find_data_type_", "_get_mixins_",
-    "_member_type_", "_new_member_", "_use_args_", "_value_repr_",
-];
-#[rustfmt::skip]
-const OF_EXIT_STACK: &[&str] = &[
-    "_create_async_cb_wrapper", "_create_async_exit_wrapper", "_create_cb_wrapper", "_create_exit_wrapper",
-    "_exit_callbacks", "_push_async_cm_exit", "_push_cm_exit", "_push_exit_callback",
-];
+use crate::lists::LISTS;
+use crate::python::profile::{BASIC, DATA_SCIENCE, NETWORK, is_standard};
 
 /// Whether only the library has a use for a name.
 pub(super) fn leads_far(name: &str) -> bool {
-    name.starts_with('_') && FAR.binary_search(&name).is_ok()
+    name.starts_with('_') && LISTS.far_private.contains(&name)
 }
 
 /// The private names that a class of the library has.
 pub(super) fn names_of(path: &str) -> impl Iterator<Item = &'static str> {
-    let known = OF_CLASSES.iter().find(|(class, _)| *class == path);
-    known.into_iter().flat_map(|(_, names)| names.iter().copied())
+    LISTS.private_of.get(path).into_iter().flatten().copied()
 }
 
 /// Is a thing, by its way from a module, one of a library. What a call gives may be the program's: `copy.copy(self)`.
@@ -85,7 +23,7 @@ pub(super) fn is_of_a_library(path: &str) -> bool {
 pub(super) fn is_from_a_library(path: &str) -> bool {
     let root = path.split(['.', '(']).next().unwrap_or(path);
     let of = |names: &[&str]| names.iter().any(|name| name.split('.').next() == Some(root));
-    STANDARD_LIBRARY.contains(&root) || of(DATA_SCIENCE) || of(NETWORK)
+    is_standard(root) || of(DATA_SCIENCE) || of(NETWORK)
 }
 
 /// Is it of a module that `strict` has.
@@ -105,17 +43,12 @@ pub(super) fn is_private(name: &str) -> bool {
     };
     !rest.bytes().all(|byte| byte == b'_' || byte.is_ascii_digit())
         && !is_dunder(name)
-        && PUBLIC.binary_search(&name).is_err()
+        && !LISTS.documented.contains(&name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_tables_are_sorted_so_that_they_can_be_searched() {
-        assert!(PUBLIC.is_sorted() && FAR.is_sorted());
-    }
 
     #[test]
     fn a_private_name_has_an_underscore_and_is_not_documented() {

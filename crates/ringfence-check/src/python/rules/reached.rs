@@ -7,15 +7,15 @@ use super::{
 };
 use crate::{
     python::{resolve::Meaning, table},
-    registry::python::{PROFILE_IMPORT, PROFILE_MODULE_ATTRIBUTE},
+    registry::profile as profile_rules,
 };
 use ruff_python_ast::{Alias, Expr, ExprContext, ExprName, Identifier, StmtImport, StmtImportFrom};
 use ruff_text_size::{Ranged, TextRange};
 
 impl<'a> Walk<'a, '_, '_> {
     fn refuse_module(&mut self, path: &str, range: TextRange, what: String) {
-        let finding = self.imports.refused(&PROFILE_IMPORT, path, what, range);
-        self.told.add(finding);
+        let finding = self.imports.refused(&profile_rules::IMPORT, path, what, range);
+        self.told.push(finding);
     }
 
     /// A module that is not allowed, reached without importing it.
@@ -25,8 +25,10 @@ impl<'a> Walk<'a, '_, '_> {
             true => format!("`{path}` is reached as an attribute"),
             false => format!("`{written}` is `{path}`, which is not allowed"),
         };
-        let finding = self.imports.refused(&PROFILE_MODULE_ATTRIBUTE, path, what, range);
-        self.told.add(finding);
+        let finding = self
+            .imports
+            .refused(&profile_rules::MODULE_ATTRIBUTE, path, what, range);
+        self.told.push(finding);
     }
 
     /// A name that denotes something by its way from a module.
@@ -44,7 +46,7 @@ impl<'a> Walk<'a, '_, '_> {
     }
 
     pub(super) fn part_reaches(&mut self, step: &Step<'a, '_>, path: &str, told: &mut Option<&'static str>) {
-        let known = *told == Some(PROFILE_MODULE_ATTRIBUTE.id) || path.starts_with("builtins.");
+        let known = *told == Some(profile_rules::MODULE_ATTRIBUTE.id) || path.starts_with("builtins.");
         if known || path.contains('(') {
             return;
         }
@@ -60,7 +62,7 @@ impl<'a> Walk<'a, '_, '_> {
         if !reached {
             return;
         }
-        *told = Some(PROFILE_MODULE_ATTRIBUTE.id);
+        *told = Some(profile_rules::MODULE_ATTRIBUTE.id);
         let by_text = match step.of {
             Meaning::Builtin(name) => *name == "__import__",
             Meaning::Path(path) => path.starts_with("importlib."),
@@ -94,7 +96,7 @@ impl<'a> Walk<'a, '_, '_> {
             });
             if !local {
                 let written = self.quote(import.range);
-                self.told.add(Imports::relative(&written, import));
+                self.told.push(Imports::relative(&written, import));
             }
             return;
         }
@@ -140,8 +142,8 @@ impl<'a> Walk<'a, '_, '_> {
             let what = format!("`{name}` of `{module}` is `{denoted}`, which is not allowed");
             let finding = self
                 .imports
-                .refused(&PROFILE_MODULE_ATTRIBUTE, denoted, what, alias.range);
-            self.told.add(finding);
+                .refused(&profile_rules::MODULE_ATTRIBUTE, denoted, what, alias.range);
+            self.told.push(finding);
         }
     }
 }

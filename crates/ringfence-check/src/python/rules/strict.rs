@@ -7,13 +7,14 @@ use super::{
         self as private, is_from_a_library, is_of_a_basic_module, is_of_a_library, is_private, leads_far,
     },
 };
+use crate::lists::LISTS;
 use crate::{
     CodeQuestion,
     python::{
-        findings::Weight,
         names::Names,
-        profile::{BASIC, STANDARD_LIBRARY},
+        profile::{BASIC, is_standard},
         resolve::Meaning,
+        weight::Weight,
     },
     registry::python::{BUILTINS_WRITE, FORMAT_ATTRIBUTE, PRIVATE_ATTRIBUTE, REFLECTION},
     rule::Rule,
@@ -24,11 +25,6 @@ use std::collections::HashSet;
 
 /// The attributes that a pattern reads by their places, `case A(x)`. As hidden texts they are a way to any attribute.
 const MATCH_ARGS: &str = "__match_args__";
-/// What `functools.WRAPPER_ASSIGNMENTS` and `WRAPPER_UPDATES` have. In alphabetical order.
-#[rustfmt::skip]
-const COPIED: &[&str] = &[
-    "__annotations__", "__dict__", "__doc__", "__module__", "__name__", "__qualname__", "__type_params__",
-];
 
 /// What the walk keeps for it. An attribute that the program binds somewhere, as `self._x = 1`, in the body of a class
 /// or in `__slots__`, is its own; so what depends on that is judged at the end.
@@ -179,22 +175,22 @@ impl<'a> Walk<'a, '_, '_> {
             }
             _ if leads_far(name) => {
                 let what = format!("`{name}` takes the place of a private part of the standard library");
-                return self.say(&PRIVATE_ATTRIBUTE, Weight::STRICT_ERROR, range, what);
+                return self.say(&PRIVATE_ATTRIBUTE, Weight::StrictError, range, what);
             }
             _ => return,
         };
-        self.say(&REFLECTION, Weight::STRICT_ERROR, range, what);
+        self.say(&REFLECTION, Weight::StrictError, range, what);
     }
 
     /// A text: it may be on its way to `type` or `getattr`.
     pub(super) fn strict_text(&mut self, text: &str, range: TextRange) {
         if leads_far(text) {
             let what = format!("`'{text}'` names a private part of the standard library");
-            self.say(&PRIVATE_ATTRIBUTE, Weight::STRICT_ERROR, range, what);
+            self.say(&PRIVATE_ATTRIBUTE, Weight::StrictError, range, what);
         }
         if text == MATCH_ARGS {
             let what = format!("`'{text}'` sets what a pattern reads");
-            self.say(&REFLECTION, Weight::STRICT_ERROR, range, what);
+            self.say(&REFLECTION, Weight::StrictError, range, what);
         }
     }
 
@@ -217,7 +213,7 @@ impl<'a> Walk<'a, '_, '_> {
                     .push((&PRIVATE_ATTRIBUTE, name.to_owned(), range));
             }
         };
-        self.say(&PRIVATE_ATTRIBUTE, Weight::STRICT_ERROR, range, what);
+        self.say(&PRIVATE_ATTRIBUTE, Weight::StrictError, range, what);
     }
 
     /// `import package._module`.
@@ -233,7 +229,7 @@ impl<'a> Walk<'a, '_, '_> {
         let Some(path) = of.as_path() else { return };
         if is_of_a_basic_module(path) && !self.imports.is_own(path) {
             let what = format!("`{}` changes a name of `{path}`", self.quote(range));
-            self.say(&BUILTINS_WRITE, Weight::STRICT_ERROR, range, what);
+            self.say(&BUILTINS_WRITE, Weight::StrictError, range, what);
         }
     }
 
@@ -241,7 +237,7 @@ impl<'a> Walk<'a, '_, '_> {
     pub(super) fn format_used(&mut self, name: &str, of: &'a Expr, range: TextRange) {
         let is_text = name == "format_map" || is_super(of) || self.is_text(of);
         match is_text {
-            true => self.unknown_format(range, Weight::STRICT_ERROR),
+            true => self.unknown_format(range, Weight::StrictError),
             false => self.strict.used.push((&FORMAT_ATTRIBUTE, name.to_owned(), range)),
         }
     }
@@ -257,7 +253,7 @@ impl<'a> Walk<'a, '_, '_> {
                 continue;
             }
             if matches!(of, Meaning::Builtin(_)) {
-                self.unknown_format(range, Weight::STRICT_ERROR);
+                self.unknown_format(range, Weight::StrictError);
             } else if self.is_own_class(&pattern.cls) {
                 self.format_used(name, &pattern.cls, range);
             }
@@ -276,14 +272,14 @@ impl<'a> Walk<'a, '_, '_> {
             .filter_map(|(name, at)| arguments.find_argument_value(name, at));
         if is_open || !lists.all(|names| self.are_usual(names)) {
             let what = format!("`{path}` copies attributes other than the usual ones");
-            self.say(&REFLECTION, Weight::STRICT_ERROR, range, what);
+            self.say(&REFLECTION, Weight::StrictError, range, what);
         }
         let wrapped = arguments.find_argument_value("wrapped", from);
         if let Some(Meaning::Path(module)) = wrapped.map(|wrapped| self.resolver.of(wrapped))
-            && (STANDARD_LIBRARY.contains(&&*module) || BASIC.contains(&&*module))
+            && (is_standard(&module) || BASIC.contains(&&*module))
         {
             let what = format!("`{path}` copies the names of the module `{module}`");
-            self.say(&REFLECTION, Weight::STRICT_ERROR, range, what);
+            self.say(&REFLECTION, Weight::StrictError, range, what);
         }
     }
 
@@ -291,7 +287,7 @@ impl<'a> Walk<'a, '_, '_> {
         let is_usual = |expr| {
             self.resolver
                 .text(expr)
-                .is_some_and(|name| COPIED.contains(&name))
+                .is_some_and(|name| LISTS.copied.contains(&name))
         };
         match (self.elements(names), self.resolver.of(names).as_path()) {
             (Some(elements), _) => elements.iter().all(is_usual),
@@ -311,11 +307,11 @@ impl<'a> Walk<'a, '_, '_> {
             let own = [Some(name.as_str()), unmangled];
             let own = own.into_iter().flatten().any(|name| strict.own.contains(name));
             if rule.id == FORMAT_ATTRIBUTE.id && !own {
-                self.unknown_format(range, Weight::STRICT_ERROR);
+                self.unknown_format(range, Weight::StrictError);
             } else if strict.inherited.contains(name.as_str()) || !own && !strict.unseen {
                 let what =
                     format!("`{name}` is a private attribute of something that is not the program's own");
-                self.say(rule, Weight::STRICT_ERROR, range, what);
+                self.say(rule, Weight::StrictError, range, what);
             }
         }
         for range in strict.patterns {
@@ -323,7 +319,7 @@ impl<'a> Walk<'a, '_, '_> {
                 let (pattern, made) = (self.quote(range), self.quote(made));
                 let what =
                     format!("`{pattern}` reads attributes by their places, and `{made}` may give it any");
-                self.say(&REFLECTION, Weight::STRICT_ERROR, range, what);
+                self.say(&REFLECTION, Weight::StrictError, range, what);
             }
         }
     }

@@ -2,9 +2,10 @@
 //! others, characters that turn text around, a coding line.
 
 use super::{Walk, lookalikes::reads_as};
+use crate::lists::LISTS;
 use crate::{
     credentials,
-    python::findings::Weight,
+    python::weight::Weight,
     registry::python::{BIDIRECTIONAL_TEXT, CREDENTIAL_PATH, ENCODING, FORMAT_ATTRIBUTE, OBFUSCATED_NAME},
     rule::Finding,
 };
@@ -15,12 +16,6 @@ use ruff_text_size::TextRange;
 const PATH_BYTES_MAX: usize = 4096;
 /// Names in letters that look alike, of one text.
 const UNREADABLE_MAX: usize = 20;
-/// Encodings under which a text means what it says.
-#[rustfmt::skip]
-const PLAIN: &[&str] = &[
-    "utf-8", "utf8", "utf-8-sig", "u8", "ascii", "us-ascii", "latin-1", "latin1", "iso-8859-1", "iso8859-1",
-    "iso-latin-1",
-];
 
 impl<'a> Walk<'a, '_, '_> {
     /// A name as it is written: is it what it looks like.
@@ -29,13 +24,13 @@ impl<'a> Walk<'a, '_, '_> {
         let written = self.written(range);
         let (weight, what) = if name.is_ascii() && !written.is_ascii() && is_plain(written) {
             let what = format!("`{written}` is `{name}` to the interpreter");
-            return self.say(&OBFUSCATED_NAME, Weight::GRAVE, range, what);
+            return self.say(&OBFUSCATED_NAME, Weight::Grave, range, what);
         } else if let Some(plain) = reads_as(name) {
             let what = format!("`{name}` has letters of another alphabet and reads as `{plain}`");
-            (Weight::GRAVE, what)
+            (Weight::Grave, what)
         } else if is_unreadable(name) {
             (
-                Weight::WARNED,
+                Weight::Warned,
                 format!("the letters of `{name}` cannot be told apart"),
             )
         } else {
@@ -49,14 +44,14 @@ impl<'a> Walk<'a, '_, '_> {
     pub(super) fn secret_place(&mut self, text: &str, range: TextRange) {
         if let Some(place) = secret_place(text) {
             let what = format!("`{place}` is a place where secrets are kept");
-            self.say(&CREDENTIAL_PATH, Weight::WARNED, range, what);
+            self.say(&CREDENTIAL_PATH, Weight::Warned, range, what);
         }
     }
 
     pub(super) fn format(&mut self, text: &str, range: TextRange) {
         if let Some(name) = format_attribute(text) {
             let what = format!("a format string reads the attribute `{name}`");
-            self.say(&FORMAT_ATTRIBUTE, Weight::GRAVE, range, what);
+            self.say(&FORMAT_ATTRIBUTE, Weight::Grave, range, what);
         }
     }
 }
@@ -111,7 +106,7 @@ fn is_unreadable(name: &str) -> bool {
 /// Characters that embed, override or isolate a direction, wherever they stand: the text is shown in another order than
 /// it is read (CVE-2021-42574).
 pub(crate) fn check_direction(code: &str, rules: &Rules) -> Vec<Finding> {
-    let Some(severity) = Weight::GRAVE.under(rules.profile).filter(|_| !code.is_ascii()) else {
+    let Some(severity) = Weight::Grave.under(rules.profile).filter(|_| !code.is_ascii()) else {
         return Vec::new();
     };
     let turns = |letter: char| matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -141,14 +136,14 @@ pub(crate) fn check_encoding(code: &str, rules: &Rules) -> Option<Finding> {
             let normal = name.to_ascii_lowercase().replace('_', "-");
             let severity = match rules.restrict() {
                 true => Severity::Error,
-                false => Weight::GRAVE.under(rules.profile)?,
+                false => Weight::Grave.under(rules.profile)?,
             };
             let what = format!("the code says that it is written in `{name}`");
             let finding = Finding {
                 severity,
                 ..Finding::new(&ENCODING, at..at + line.trim_end().len(), what)
             };
-            return Some(finding).filter(|_| !PLAIN.contains(&normal.as_str()));
+            return Some(finding).filter(|_| !LISTS.plain_encodings.contains(&normal.as_str()));
         }
         at += line.len();
     }

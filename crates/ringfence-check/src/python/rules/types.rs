@@ -3,7 +3,7 @@
 
 use super::Walk;
 use crate::{
-    python::{findings::Weight, names::Kind, nesting, resolve::Meaning},
+    python::{names::Kind, nesting, resolve::Meaning, weight::Weight},
     registry::python::DYNAMIC_EXECUTION,
 };
 use ruff_python_ast::{self as ast, Arguments, Expr, Operator};
@@ -98,7 +98,7 @@ impl<'a> Walk<'a, '_, '_> {
         };
         if let Some(beyond) = beyond {
             let what = format!("the text of a type holds {beyond}, and reading the type runs it");
-            self.say(&DYNAMIC_EXECUTION, Weight::STRICT_ERROR, expr.range(), what);
+            self.say(&DYNAMIC_EXECUTION, Weight::StrictError, expr.range(), what);
         }
     }
 
@@ -136,7 +136,7 @@ impl<'a> Walk<'a, '_, '_> {
                 let written = self.quote(expr.range());
                 let what =
                     format!("`{written}` is no type that is written out, and `register` evaluates texts");
-                self.say(&DYNAMIC_EXECUTION, Weight::STRICT_ERROR, expr.range(), what);
+                self.say(&DYNAMIC_EXECUTION, Weight::StrictError, expr.range(), what);
             }
         }
     }
@@ -183,7 +183,7 @@ fn beyond_a_type(text: &str) -> Option<&'static str> {
     };
     let is_read = |text: &str| parse_expression(text).is_ok();
     let is_expression = text.len() > TEXT_BYTES_MAX
-        || nesting::look(text).is_err()
+        || nesting::look(text).is_none()
         || is_read(&format!("(\n{text}\n)"))
         || is_read(&format!("({text},)"));
     // What looks like code all the same may be an expression to another parser.

@@ -1,13 +1,14 @@
 //! Where the walk goes, and what is asked at each place.
 
 use super::{Step, Walk, attributes, attributes::Of, calls::holds_modules, is_super};
+use crate::lists::LISTS;
 use crate::{
     python::{
-        findings::Weight,
         names::name_of_pattern,
         resolve::Meaning,
         spine::{spine_of, walk_right},
         table,
+        weight::Weight,
     },
     registry::python::{BUILTINS_WRITE, REFLECTION},
 };
@@ -18,17 +19,11 @@ use ruff_python_ast::{
 };
 use ruff_text_size::{Ranged, TextRange};
 
-/// Functions of which the arguments decide; what is called is not told by itself.
-#[rustfmt::skip]
-const JUDGED_BY_CALL: &[&str] = &[
-    "getattr", "setattr", "delattr", "hasattr", "open", "io.open", "codecs.open", "io.FileIO",
-    "operator.attrgetter", "operator.methodcaller", "inspect.getattr_static", "str.format", "str.format_map",
-    "functools.update_wrapper", "functools.wraps",
-];
-
 fn is_judged_by_call(path: &str, next: Option<&Expr>) -> bool {
     next.is_some_and(Expr::is_call_expr)
-        && JUDGED_BY_CALL.contains(&path.strip_prefix("builtins.").unwrap_or(path))
+        && LISTS
+            .judged_by_call
+            .contains(&path.strip_prefix("builtins.").unwrap_or(path))
 }
 
 impl<'a> Walk<'a, '_, '_> {
@@ -77,13 +72,13 @@ impl<'a> Walk<'a, '_, '_> {
         if name.ctx != ExprContext::Load {
             if is_builtins {
                 let what = "`__builtins__` is set".to_owned();
-                self.say(&BUILTINS_WRITE, Weight::GRAVE, name.range, what);
+                self.say(&BUILTINS_WRITE, Weight::Grave, name.range, what);
             }
             return Meaning::Unknown;
         }
         if is_builtins {
             let what = "`__builtins__` holds everything that the interpreter has by itself".to_owned();
-            self.say(&REFLECTION, Weight::GRAVE, name.range, what);
+            self.say(&REFLECTION, Weight::Grave, name.range, what);
         }
         let meaning = self.resolver.of_innermost(expr);
         let (path, group) = match &meaning {
@@ -175,7 +170,7 @@ impl<'a> Walk<'a, '_, '_> {
     fn changed(&mut self, range: TextRange, what: &str) {
         if !what.is_empty() {
             let what = format!("`{}` {what}", self.quote(range));
-            self.say(&BUILTINS_WRITE, Weight::GRAVE, range, what);
+            self.say(&BUILTINS_WRITE, Weight::Grave, range, what);
         }
     }
 

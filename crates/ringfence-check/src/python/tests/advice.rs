@@ -101,7 +101,7 @@ fn nothing_promises_a_network() {
         requested[0].ends_with("| Where it may reach none, fetch first, and send along in `files`."),
         "{requested:?}"
     );
-    for rule in crate::registry::python::RULES {
+    for rule in crate::registry::rules() {
         for text in [rule.why, rule.hint] {
             assert!(
                 !text.contains("policy") && !text.contains("allowed_domains"),

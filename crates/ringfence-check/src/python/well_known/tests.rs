@@ -129,13 +129,13 @@ fn every_entry_binds_its_name_and_reads_as_an_import() {
         for meaning in meanings {
             let uses = match meaning.fits {
                 Fits::Attributes(known) => vec![Usage::Attributes(known.to_vec())],
-                Fits::Package(_, Plain::Only(known), _) if !known.is_empty() => {
-                    vec![Usage::Attributes(known.to_vec())]
+                Fits::Package(_, package) => {
+                    let first = package.plain.as_ref().is_some_and(Vec::is_empty);
+                    let part = if first { package.parts[0] } else { "x" };
+                    let known = package.plain.as_deref().and_then(|known| known.first().copied());
+                    vec![Usage::Attributes(known.unwrap_or(part).split('.').collect())]
                 }
-                Fits::Package(_, Plain::Only(_), parts) => {
-                    vec![Usage::Attributes(parts.first().unwrap().split('.').collect())]
-                }
-                Fits::Module | Fits::Package(_, Plain::All, _) => vec![attributes("x")],
+                Fits::Module => vec![attributes("x")],
                 Fits::All | Fits::Called | Fits::Datetime => vec![Usage::Called],
             };
             let statement = meaning
