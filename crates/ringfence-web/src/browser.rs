@@ -98,6 +98,8 @@ pub enum BrowserError {
     Gone(String),
     /// The page was not reached: the browser's word for why.
     NotReached(String),
+    /// It does not believe the page's certificate: its word for why.
+    Certificate(String),
     Selector,
     TimedOut,
 }
@@ -107,6 +109,12 @@ impl fmt::Display for BrowserError {
         match self {
             Self::Gone(why) => write!(f, "the browser has ended: {why}"),
             Self::NotReached(why) => write!(f, "the page was not reached: {why}"),
+            Self::Certificate(why) => {
+                write!(
+                    f,
+                    "the page was not reached: the browser does not trust its certificate ({why})"
+                )
+            }
             Self::Selector => f.write_str("it is not a selector of CSS"),
             Self::TimedOut => f.write_str("the browser did not answer in time"),
         }
@@ -123,8 +131,9 @@ impl From<CdpError> for BrowserError {
 }
 
 /// How Chromium is started, with its profile below this directory. It has no sandbox of its own: the one that it runs
-/// in does not allow namespaces.
-pub fn chromium_arguments(profile: &Path) -> Vec<String> {
+/// in does not allow namespaces. A server with the key of this digest (SHA-256, base64) is believed to be whoever it says:
+/// egress answers with it where it has checked the certificate itself.
+pub fn chromium_arguments(profile: &Path, egress_key: Option<&str>) -> Vec<String> {
     const FLAGS: [&str; 24] = [
         "--headless",
         "--no-sandbox",
@@ -153,6 +162,7 @@ pub fn chromium_arguments(profile: &Path) -> Vec<String> {
     ];
     let mut arguments: Vec<String> = FLAGS.map(str::to_owned).into();
     arguments.push(format!("--user-data-dir={}", profile.display()));
+    arguments.extend(egress_key.map(|digest| format!("--ignore-certificate-errors-spki-list={digest}")));
     arguments.push("about:blank".to_owned());
     arguments
 }
@@ -222,7 +232,11 @@ where
         .call("Page.navigate", json!({"url": request.url.as_str()}))
         .await?;
     if let Some(why) = went["errorText"].as_str() {
-        return Err(BrowserError::NotReached(why.chars().take(100).collect()));
+        let short: String = why.chars().take(100).collect();
+        return Err(match why.starts_with("net::ERR_CERT_") {
+            true => BrowserError::Certificate(short),
+            false => BrowserError::NotReached(short),
+        });
     }
     watch.begin(&went);
     // What was said until now is about the empty page, too.

@@ -17,7 +17,8 @@ use crate::{
     sandbox::NO_BLOBS,
     streams::{Attached, drain},
 };
-use ringfence_egress::EgressReport;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use ringfence_egress::{EgressReport, Inspection, Rules};
 use ringfence_jail::{ClaimSpec, Layout, Run, wire::Order};
 use ringfence_types::{ErrorCode, Limits, Namespace, RequestError, Tier};
 use ringfence_web::{
@@ -25,6 +26,7 @@ use ringfence_web::{
     Target, WaitUntil, browse, chromium_arguments,
 };
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -178,7 +180,15 @@ impl Web {
         caller: &Caller,
     ) -> Result<(EgressReport, Result<BrowserPage, BrowserError>), RequestError> {
         let time = wanted.timeout + MARGIN;
-        let mut started = self.start(&wanted.namespace, program, time).await?;
+        let rules = self.egress.web_rules(&wanted.namespace);
+        let inspection = self.egress.inspect_browser(&rules).await?;
+        let start = StartOptions {
+            program,
+            rules: &rules,
+            inspection: inspection.as_deref(),
+            time,
+        };
+        let mut started = self.start(&start).await?;
         let sockets = started.take_sockets();
         let sockets = sockets.ok_or_else(|| {
             backend::fault(
@@ -188,7 +198,7 @@ impl Web {
         })?;
         let lease = self
             .egress
-            .open_browser(&wanted.namespace, requester(caller), sockets)?;
+            .open_browser(&wanted.namespace, requester(caller), sockets, inspection)?;
         let Sandbox {
             events,
             stdin,
@@ -224,26 +234,20 @@ impl Web {
     }
 
     /// Starts it in a sandbox of its own.
-    async fn start(
-        &self,
-        namespace: &Namespace,
-        program: &Path,
-        time: Duration,
-    ) -> Result<Claimed, RequestError> {
+    async fn start(&self, options: &StartOptions<'_>) -> Result<Claimed, RequestError> {
         let limits = Limits {
-            timeout_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+            timeout_ms: u64::try_from(options.time.as_millis()).unwrap_or(u64::MAX),
             ..LIMITS
         };
-        let rules = self.egress.web_rules(namespace);
-        reach::check(&rules)?;
-        let plan = self.sandboxes.plan_of_browser(program, limits.clone())?;
+        reach::check(options.rules)?;
+        let plan = self.sandboxes.plan_of_browser(options.program, limits.clone())?;
         let claim = self.sandboxes.native.claim(ClaimSpec {
             code: Vec::new(),
             files: Vec::new(),
-            run: command(program, &plan.layout),
+            run: command(options, &plan.layout),
             workspace: None,
             layer: None,
-            egress: reach::spec(self.sandboxes.tier, &rules),
+            egress: reach::spec(self.sandboxes.tier, options.rules),
             limits,
             grace_ms: 0,
         });
@@ -288,10 +292,21 @@ fn check(wanted: &BrowseRequest) -> Result<(), RequestError> {
     }
 }
 
-fn command(program: &Path, layout: &Layout) -> Run {
+/// How a browser is started.
+struct StartOptions<'a> {
+    program: &'a Path,
+    rules: &'a Rules,
+    inspection: Option<&'a Inspection>,
+    time: Duration,
+}
+
+fn command(options: &StartOptions<'_>, layout: &Layout) -> Run {
     let mut argv: Vec<String> = ["/bin/bash", "-c", LAUNCH].map(str::to_owned).into();
-    argv.push(program.display().to_string());
-    argv.extend(chromium_arguments(&layout.tmp.join("profile")));
+    argv.push(options.program.display().to_string());
+    let key = options
+        .inspection
+        .map(|inspection| STANDARD.encode(Sha256::digest(inspection.public_key())));
+    argv.extend(chromium_arguments(&layout.tmp.join("profile"), key.as_deref()));
     Run::Exec {
         argv,
         environment: runtimes::environment(layout, &[]),
@@ -330,6 +345,11 @@ fn failed(error: &BrowserError, url: &Target, report: &EgressReport) -> RequestE
         (BrowserError::Selector, _) => RequestError::invalid(
             format!("`wait_for_selector`: {error}."),
             "Give a selector of CSS.",
+        ),
+        (BrowserError::Certificate(_), _) => RequestError::new(
+            ErrorCode::PageUnavailable,
+            format!("{error}."),
+            "Where an authority of your own has signed it, have the operator name that in `egress.ca_file`.",
         ),
         (BrowserError::NotReached(_) | BrowserError::TimedOut, _) => RequestError::new(
             ErrorCode::PageUnavailable,
