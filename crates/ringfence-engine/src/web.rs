@@ -8,7 +8,7 @@ pub use browser::BrowseRequest;
 pub use page::{PageRequest, WebPage};
 
 use crate::{
-    admission::{Demand, Queue},
+    admission::{Demand, Permit, Queue},
     caller::{Caller, Client, Requester},
     egress::{Egress, WebLease},
     error::busy,
@@ -20,10 +20,11 @@ use crate::{
     worker,
 };
 use ringfence_egress::{ClientLease, Destination};
+use ringfence_redact::Redactor;
 use ringfence_types::{Denial, EnvName, ErrorCode, Namespace, RequestError};
 use ringfence_web::{
-    ConnectFuture, Dial, DialError, Fetcher, KeyFuture, ParsedFuture, Provider, SearchServices, Searched,
-    Searcher, Stream, Target,
+    ConnectFuture, Dial, DialError, Extent, Fetcher, KeyFuture, ParsedFuture, Provider, SearchServices,
+    Searched, Searcher, Stream, Target,
 };
 use serde_json::{Value, json};
 use std::{
@@ -156,17 +157,7 @@ impl Web {
                 "Have the operator add a rule for it to `web.allow`.",
             ));
         }
-        let permit = self
-            .fetching
-            .permit(&wanted.namespace, Demand::default(), QUEUE_TIME)
-            .await;
-        let _permit = permit.map_err(|_| {
-            busy(
-                "too many pages are being fetched.",
-                "Ask again later.",
-                RETRY_AFTER_MS,
-            )
-        })?;
+        let _permit = self.place(&wanted.namespace).await?;
         let (_, searcher) = self.clients().await?;
         let services = Services {
             web: self,
@@ -178,19 +169,23 @@ impl Web {
             .await;
         // A provider that repeats its key does not tell it to the model.
         let redactor = self.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
-        for hit in &mut found.hits {
-            for text in [&mut hit.title, &mut hit.url, &mut hit.snippet] {
-                *text = redactor.text(text).into_owned();
-            }
-        }
-        for detail in found
-            .attempts
-            .iter_mut()
-            .filter_map(|attempt| attempt.detail.as_mut())
-        {
-            *detail = redactor.text(detail).into_owned();
-        }
+        found.rewrite(|text, extent| redacted(&redactor, text, extent));
         Ok(found)
+    }
+
+    /// A place among the pages that are fetched at once.
+    async fn place(&self, namespace: &Namespace) -> Result<Permit, RequestError> {
+        let permit = self
+            .fetching
+            .permit(namespace, Demand::default(), QUEUE_TIME)
+            .await;
+        permit.map_err(|_| {
+            busy(
+                "too many pages are being fetched.",
+                "Ask again later.",
+                RETRY_AFTER_MS,
+            )
+        })
     }
 
     fn provider_hosts(&self) -> Vec<Destination> {
@@ -208,6 +203,15 @@ impl Web {
             Err(error) => Err(error.message.trim_end_matches('.').to_owned()),
         }
     }
+}
+
+/// A text without secrets. Half of one is one, too: what may have begun at a cut goes with it.
+fn redacted(redactor: &Redactor, text: &str, extent: Extent) -> String {
+    match extent {
+        Extent::Whole => redactor.text(text),
+        Extent::Cut => redactor.cut_text(text),
+    }
+    .into_owned()
 }
 
 /// What was asked and what came of it, in the words of results.

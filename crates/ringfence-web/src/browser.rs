@@ -66,8 +66,12 @@ pub enum AccessibilityTree {
     Unwanted,
 }
 
+/// Takes secrets out of a text that a page has, before it is cut.
+pub type Redact<'a> = &'a (dyn Fn(&str) -> String + Send + Sync);
+
 pub struct BrowserRequest<'a> {
     pub url: &'a Target,
+    pub redact: Redact<'a>,
     pub selector: Option<&'a str>,
     pub wait_until: WaitUntil,
     pub time: Duration,
@@ -175,7 +179,7 @@ where
 {
     let mut browser = Cdp::new(from, to, page::HEARD);
     let waits_until = Instant::now() + request.time;
-    let mut watch = Watch::default();
+    let mut watch = Watch::new(request.redact);
     let opened = timeout_at(waits_until, open(&mut browser, request, &mut watch));
     opened.await.map_err(|_| BrowserError::TimedOut)??;
     let waited = async {
@@ -205,7 +209,7 @@ where
 async fn open<R, W>(
     browser: &mut Cdp<R, W>,
     request: &BrowserRequest<'_>,
-    watch: &mut Watch,
+    watch: &mut Watch<'_>,
 ) -> Result<(), BrowserError>
 where
     R: AsyncRead + Unpin,
@@ -249,7 +253,7 @@ where
 async fn read<R, W>(
     browser: &mut Cdp<R, W>,
     request: &BrowserRequest<'_>,
-    watch: &mut Watch,
+    watch: &mut Watch<'_>,
 ) -> Result<BrowserPage, BrowserError>
 where
     R: AsyncRead + Unpin,
@@ -262,12 +266,12 @@ where
     let read = page::html(browser, watch, HTML_BYTES_MAX).await?;
     // After what is not seen was marked as hidden, which takes it out of this tree, too.
     let accessibility = match request.accessibility {
-        AccessibilityTree::Read => Some(page::accessibility(browser).await?),
+        AccessibilityTree::Read => Some(page::accessibility(browser, request.redact).await?),
         AccessibilityTree::Unwanted => None,
     };
     Ok(BrowserPage {
-        url: read.url,
-        html: read.html,
+        url: (request.redact)(&read.url),
+        html: (request.redact)(&read.html),
         is_cut: read.is_cut,
         screenshot,
         accessibility,

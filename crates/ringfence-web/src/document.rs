@@ -5,7 +5,7 @@ use crate::{
     DocumentKind, Extraction,
     charset::{self, Markup},
     coding::{self, Arrived},
-    fence,
+    fence::{self, Extent},
     hidden::HiddenText,
     html, kind, pdf,
     results::{ResultsPage, duckduckgo_page},
@@ -56,6 +56,22 @@ pub struct Document {
     pub pages_left_out: Option<usize>,
     /// Text beyond the limit was left out.
     pub is_cut: bool,
+}
+
+impl Document {
+    /// Rewrites every text of it.
+    pub fn rewrite(&mut self, rewrite: impl Fn(&str, Extent) -> String) {
+        self.text = rewrite(&self.text, Extent::of(self.is_cut));
+        let fields = [
+            &mut self.title,
+            &mut self.author,
+            &mut self.date,
+            &mut self.language,
+        ];
+        for field in fields.into_iter().flatten() {
+            *field = rewrite(field, Extent::of_line(field, FIELD_CHARS_MAX));
+        }
+    }
 }
 
 /// Why a body is not read; a sentence without its full stop.

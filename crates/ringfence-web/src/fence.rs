@@ -51,6 +51,25 @@ pub fn clean(text: &str) -> (String, usize) {
     (kept.collect(), dropped)
 }
 
+/// How much of a text there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    Whole,
+    /// Its rest is lost, and at its end may stand a part of something.
+    Cut,
+}
+
+impl Extent {
+    pub(crate) fn of(is_cut: bool) -> Self {
+        if is_cut { Self::Cut } else { Self::Whole }
+    }
+
+    /// Of a text that [`line`] has made.
+    pub(crate) fn of_line(text: &str, chars_max: usize) -> Self {
+        Self::of(text.chars().count() >= chars_max)
+    }
+}
+
 /// The text in one line, cleaned and cut.
 pub(crate) fn line(text: &str, chars_max: usize) -> String {
     let (text, _) = clean(text);

@@ -6,7 +6,7 @@ mod providers;
 use crate::{
     Dial, Hit, Target, document,
     exchange::{AGENT, Exchange, ExchangeError, deadline},
-    fence,
+    fence::{self, Extent},
     results::HITS_MAX,
 };
 use hyper::header::{HeaderName, HeaderValue, USER_AGENT};
@@ -26,6 +26,7 @@ const TIME_MAX: Duration = Duration::from_secs(8);
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 const TITLE_CHARS_MAX: usize = 200;
 const SNIPPET_CHARS_MAX: usize = 500;
+const DATE_CHARS_MAX: usize = 40;
 const CACHED_MAX: usize = 64;
 const CACHE_AGE_MAX: Duration = Duration::from_secs(300);
 /// After a provider has refused, the first time; then twice as long each time.
@@ -228,6 +229,29 @@ pub struct Searched {
     pub hits: Vec<Hit>,
     pub attempts: Vec<Attempt>,
     pub is_cached: bool,
+}
+
+impl Searched {
+    /// Rewrites every text of strangers in it.
+    pub fn rewrite(&mut self, rewrite: impl Fn(&str, Extent) -> String) {
+        let set = |text: &mut String, chars_max: usize| {
+            *text = rewrite(text, Extent::of_line(text, chars_max));
+        };
+        for hit in &mut self.hits {
+            set(&mut hit.title, TITLE_CHARS_MAX);
+            set(&mut hit.url, usize::MAX);
+            set(&mut hit.snippet, SNIPPET_CHARS_MAX);
+            hit.published
+                .iter_mut()
+                .for_each(|date| set(date, DATE_CHARS_MAX));
+        }
+        for attempt in &mut self.attempts {
+            attempt
+                .detail
+                .iter_mut()
+                .for_each(|detail| set(detail, TITLE_CHARS_MAX));
+        }
+    }
 }
 
 pub type ParsedFuture<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>>;
@@ -510,7 +534,7 @@ fn presentable(hits: Vec<Hit>, most: usize) -> Vec<Hit> {
             snippet: line(&hit.snippet, SNIPPET_CHARS_MAX),
             published: hit
                 .published
-                .map(|date| line(&date, 40))
+                .map(|date| line(&date, DATE_CHARS_MAX))
                 .filter(|date| !date.is_empty()),
         });
         if kept.len() == most.min(HITS_MAX) {

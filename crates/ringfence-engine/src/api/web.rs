@@ -1,6 +1,6 @@
 //! The web tools. Each call is on record before anything is dialled, and again with what was reached when it has ended.
 
-use super::Engine;
+use super::{Engine, snapshots::clean};
 use crate::{
     caller::Caller,
     error::task_died,
@@ -78,17 +78,29 @@ impl Engine {
         call: WebCall,
         work: impl Future<Output = Done<T>> + Send + 'static,
     ) -> Result<T, RequestError> {
+        let redactor = self
+            .services()
+            .secrets
+            .redactor_of_all(&call.namespace, &[])
+            .await?;
         self.note(call.note()).await?;
         let (_caller, left) = oneshot::channel::<Infallible>();
         let engine = self.clone();
         let task = tokio::spawn(async move {
-            let done = tokio::select! {
+            let mut done = tokio::select! {
                 done = work => done,
                 _ = left => Done {
                     result: Err(RequestError::new(ErrorCode::Cancelled, "the call was cancelled.", "Call again.")),
                     details: json!({}),
                 },
             };
+            // Hosts and URLs that a page has led to stand in both.
+            clean(&mut done.details, &redactor);
+            if let Err(error) = &mut done.result {
+                for text in [&mut error.message, &mut error.hint] {
+                    *text = redactor.text(text).into_owned();
+                }
+            }
             engine.note_web(call.note(), done).await
         });
         task.await.unwrap_or_else(|_| Err(task_died()))

@@ -20,6 +20,7 @@ use crate::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_egress::{EgressReport, Inspection, Rules};
 use ringfence_jail::{ClaimSpec, Layout, Run, wire::Order};
+use ringfence_redact::Redactor;
 use ringfence_types::{ErrorCode, Limits, Namespace, RequestError, Tier};
 use ringfence_web::{
     AccessibilityTree, BrowserError, BrowserPage, BrowserRequest, DialError, Question, Reads, Screenshot,
@@ -126,14 +127,22 @@ impl Web {
         details["egress"] = json!(egress::recorded(&report));
         let opened = opened.map_err(|error| failed(&error, &url, &report))?;
         details["status"] = json!(opened.status);
-        self.present(opened, report, length).await
+        let redactor = self.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
+        let mut shown = self.present(opened, length, &redactor).await?;
+        shown.denials = report.denials;
+        shown.denials.truncate(DENIALS_MAX);
+        for denial in &mut shown.denials {
+            denial.what = redactor.text(&denial.what).into_owned();
+            denial.hint = redactor.text(&denial.hint).into_owned();
+        }
+        Ok(shown)
     }
 
     async fn present(
         &self,
         opened: BrowserPage,
-        report: EgressReport,
         length: usize,
+        redactor: &Redactor,
     ) -> Result<WebPage, RequestError> {
         let head = Question {
             url: opened.url.clone(),
@@ -142,7 +151,7 @@ impl Web {
             is_cut: opened.is_cut,
             reads: Reads::Document,
         };
-        let (mut document, _) = self.document(&head, opened.html.as_bytes()).await?;
+        let (mut document, _) = self.document(&head, opened.html.as_bytes(), redactor).await?;
         document.needs_script = false;
         if let Some(tree) = &opened.accessibility {
             document.text.push_str("\n\nAccessibility tree:\n\n");
@@ -166,8 +175,6 @@ impl Web {
         shown.facts["screenshot"] = json!(shown.picture.is_some());
         // Its pages are not kept: there is no cursor into another run.
         shown.facts["cursor"] = Value::Null;
-        shown.denials = report.denials;
-        shown.denials.truncate(DENIALS_MAX);
         Ok(shown)
     }
 
@@ -211,8 +218,10 @@ impl Web {
         let from = pipe::Receiver::from_owned_fd(stdout).map_err(connect)?;
         let stderr = pipe::Receiver::from_owned_fd(stderr).map_err(connect)?;
         let stderr = Attached(tokio::spawn(drain(stderr, STDERR_BYTES_MAX)));
+        let redactor = self.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
         let request = BrowserRequest {
             url,
+            redact: &|text| redactor.text(text).into_owned(),
             selector: wanted.selector.as_deref(),
             wait_until: wanted.wait_until,
             time: wanted.timeout,

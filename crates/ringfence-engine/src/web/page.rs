@@ -1,15 +1,14 @@
 //! A page for a model: fetched, read in a worker, fenced, and cut to what was asked for. What is beyond can be had by
 //! its cursor for a while without asking the host again.
 
-use super::{Done, QUEUE_TIME, RETRY_AFTER_MS, Web, denied, lock, requester, target};
+use super::{Done, Web, denied, lock, redacted, requester, target};
 use crate::{
-    admission::Demand,
     caller::Caller,
     egress,
-    error::busy,
     picture::{self, Picture},
     record::hex,
 };
+use ringfence_redact::Redactor;
 use ringfence_types::{Denial, ErrorCode, Namespace, RequestError};
 use ringfence_web::{
     Document, DocumentKind, Fence, Fetch, FetchError, FetchLimits, Question, Reads, Refusal, Robots,
@@ -199,17 +198,7 @@ impl Web {
         caller: &Caller,
         details: &mut Value,
     ) -> Result<ReadPage, RequestError> {
-        let permit = self
-            .fetching
-            .permit(&wanted.namespace, Demand::default(), QUEUE_TIME)
-            .await;
-        let _permit = permit.map_err(|_| {
-            busy(
-                "too many pages are being fetched.",
-                "Ask again later.",
-                RETRY_AFTER_MS,
-            )
-        })?;
+        let _permit = self.place(&wanted.namespace).await?;
         let (fetcher, _) = self.clients().await?;
         let lease = self.egress.open_web(&wanted.namespace, requester(caller))?;
         let dial = lease.dial();
@@ -238,23 +227,27 @@ impl Web {
             is_cut: fetched.is_cut,
             reads: Reads::Document,
         };
-        let (document, picture) = self.document(&head, &fetched.body).await?;
+        let redactor = self.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
+        let (document, picture) = self.document(&head, &fetched.body, &redactor).await?;
+        let clean = |url: &String| redactor.text(url).into_owned();
         Ok(ReadPage {
-            redirects: fetched.redirects,
+            redirects: fetched.redirects.iter().map(clean).collect(),
             picture,
-            ..ReadPage::new(head.url, Some(fetched.status), document)
+            ..ReadPage::new(clean(&head.url), Some(fetched.status), document)
         })
     }
 
-    /// Reads a body in a worker, and draws a picture anew in another.
+    /// Reads a body in a worker, takes secrets out of its texts, and draws a picture anew in another worker.
     pub(super) async fn document(
         &self,
         head: &Question,
         body: &[u8],
+        redactor: &Redactor,
     ) -> Result<(Document, Option<Picture>), RequestError> {
         let question = question(head, body).map_err(|error| unread(&error.to_string()))?;
         let answer = self.read(question).await.map_err(|why| unread(&why))?;
-        let (document, bytes) = parse_answer(&answer).map_err(|Refusal { why }| unread(&why))?;
+        let (mut document, bytes) = parse_answer(&answer).map_err(|Refusal { why }| unread(&why))?;
+        document.rewrite(|text, extent| redacted(redactor, text, extent));
         if document.kind != DocumentKind::Image {
             return Ok((document, None));
         }

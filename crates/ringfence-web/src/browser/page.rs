@@ -1,6 +1,6 @@
 //! What is done with a page that is open: wait for it, read it, draw it.
 
-use super::BrowserError;
+use super::{BrowserError, Redact};
 use crate::{
     cdp::{Cdp, CdpError, CdpEvent},
     fence::line,
@@ -73,8 +73,8 @@ pub(super) struct PageTree {
 }
 
 /// What was heard of the page.
-#[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(super) struct Watch<'a> {
+    redact: Redact<'a>,
     frame: String,
     loader: String,
     pub(super) status: Option<u16>,
@@ -83,7 +83,18 @@ pub(super) struct Watch {
     reached: Vec<String>,
 }
 
-impl Watch {
+impl<'a> Watch<'a> {
+    pub(super) fn new(redact: Redact<'a>) -> Self {
+        Self {
+            redact,
+            frame: String::new(),
+            loader: String::new(),
+            status: None,
+            console_errors: Vec::new(),
+            reached: Vec::new(),
+        }
+    }
+
     /// The answer of `Page.navigate`.
     pub(super) fn begin(&mut self, went: &Value) {
         went["frameId"]
@@ -152,7 +163,8 @@ impl Watch {
 
     fn error(&mut self, text: &str) {
         if self.console_errors.len() < ERRORS_MAX {
-            self.console_errors.push(line(text, ERROR_CHARS_MAX));
+            self.console_errors
+                .push(line(&(self.redact)(text), ERROR_CHARS_MAX));
         }
     }
 
@@ -164,7 +176,7 @@ impl Watch {
 /// Until the document has come so far.
 pub(super) async fn wait_for<R, W>(
     browser: &mut Cdp<R, W>,
-    watch: &mut Watch,
+    watch: &mut Watch<'_>,
     name: &str,
 ) -> Result<(), BrowserError>
 where
@@ -184,7 +196,7 @@ where
 /// Until an element is there, in this document or one that follows it.
 pub(super) async fn wait_for_selector<R, W>(
     browser: &mut Cdp<R, W>,
-    watch: &mut Watch,
+    watch: &mut Watch<'_>,
     selector: &str,
 ) -> Result<(), BrowserError>
 where
@@ -208,7 +220,7 @@ where
 
 async fn in_own_world<R, W>(
     browser: &mut Cdp<R, W>,
-    watch: &Watch,
+    watch: &Watch<'_>,
     expression: &str,
 ) -> Result<Value, CdpError>
 where
@@ -243,7 +255,7 @@ where
 /// The page's URL and its tree.
 pub(super) async fn html<R, W>(
     browser: &mut Cdp<R, W>,
-    watch: &mut Watch,
+    watch: &mut Watch<'_>,
     most: usize,
 ) -> Result<PageTree, BrowserError>
 where
@@ -271,7 +283,10 @@ where
 }
 
 /// Roles and names, a node to a line.
-pub(super) async fn accessibility<R, W>(browser: &mut Cdp<R, W>) -> Result<String, BrowserError>
+pub(super) async fn accessibility<R, W>(
+    browser: &mut Cdp<R, W>,
+    redact: Redact<'_>,
+) -> Result<String, BrowserError>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
@@ -280,10 +295,11 @@ where
     let tree = browser.call("Accessibility.getFullAXTree", json!({})).await?;
     Ok(outline(
         tree["nodes"].as_array().map(Vec::as_slice).unwrap_or_default(),
+        redact,
     ))
 }
 
-fn outline(nodes: &[Value]) -> String {
+fn outline(nodes: &[Value], redact: Redact<'_>) -> String {
     let mut depths = std::collections::HashMap::new();
     let mut text = String::new();
     for node in nodes.iter().take(NODES_MAX) {
@@ -293,7 +309,8 @@ fn outline(nodes: &[Value]) -> String {
             .copied()
             .unwrap_or(0_usize);
         let role = node["role"]["value"].as_str().unwrap_or_default();
-        let name = line(node["name"]["value"].as_str().unwrap_or_default(), NAME_CHARS_MAX);
+        let name = redact(node["name"]["value"].as_str().unwrap_or_default());
+        let name = line(&name, NAME_CHARS_MAX);
         let is_told = node["ignored"] != true
             && !matches!(role, "none" | "generic" | "InlineTextBox" | "")
             && !(role == "StaticText" && name.is_empty());
