@@ -4,8 +4,6 @@ mod asking;
 mod redaction;
 mod web;
 
-pub(crate) use web::WebLease;
-
 use crate::{
     approval::Approvals,
     backend::{EgressEnds, RawOutcome},
@@ -483,8 +481,8 @@ impl Egress {
         })
     }
 
-    /// What a browser's TLS is read with, where it has to be: for rules that depend on the request, and where the operator
-    /// adds authorities, which no browser knows.
+    /// What a browser's TLS is read with, where it has to be: for rules that depend on the request, and where the
+    /// operator adds authorities, which no browser knows.
     pub(crate) async fn inspect_browser(
         &self,
         rules: &Rules,

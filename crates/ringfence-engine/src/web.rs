@@ -10,7 +10,7 @@ pub use page::{PageRequest, WebPage};
 use crate::{
     admission::{Demand, Permit, Queue},
     caller::{Caller, Client, Requester},
-    egress::{Egress, WebLease},
+    egress::Egress,
     error::busy,
     policy_store::PolicyStore,
     sandbox::Sandboxes,
@@ -20,11 +20,10 @@ use crate::{
     worker,
 };
 use ringfence_egress::{ClientLease, Destination};
-use ringfence_redact::Redactor;
 use ringfence_types::{Denial, EnvName, ErrorCode, Namespace, RequestError};
 use ringfence_web::{
-    ConnectFuture, Dial, DialError, Extent, Fetcher, KeyFuture, ParsedFuture, Provider, SearchServices,
-    Searched, Searcher, Stream, Target,
+    ConnectFuture, Dial, DialError, Fetcher, KeyFuture, ParsedFuture, Provider, SearchServices, Searched,
+    Searcher, Stream, Target,
 };
 use serde_json::{Value, json};
 use std::{
@@ -49,17 +48,11 @@ const RETRY_AFTER_MS: u64 = 1000;
 const QUERY_CHARS_MAX: usize = 500;
 
 pub(crate) struct Web {
-    settings: WebSettings,
-    egress: Arc<Egress>,
-    sandboxes: Arc<Sandboxes>,
-    secrets: Arc<Secrets>,
-    policy: Arc<PolicyStore>,
+    needs: WebServices,
     clients: OnceCell<(Fetcher, Searcher)>,
     pages: Mutex<page::PageCache>,
     fetching: Queue,
     browsing: Queue,
-    /// That of runs, whose memory browsers share.
-    runs: Queue,
 }
 
 /// What the web tools need.
@@ -69,6 +62,7 @@ pub(crate) struct WebServices {
     pub(crate) sandboxes: Arc<Sandboxes>,
     pub(crate) secrets: Arc<Secrets>,
     pub(crate) policy: Arc<PolicyStore>,
+    /// That of runs, whose memory browsers share.
     pub(crate) runs: Queue,
 }
 
@@ -86,32 +80,19 @@ pub(crate) struct Done<T> {
 }
 
 impl Web {
-    pub(crate) fn new(services: WebServices) -> Self {
-        let WebServices {
-            settings,
-            egress,
-            sandboxes,
-            secrets,
-            policy,
-            runs,
-        } = services;
+    pub(crate) fn new(needs: WebServices) -> Self {
         Self {
-            settings,
-            egress,
-            sandboxes,
-            secrets,
-            policy,
+            needs,
             clients: OnceCell::new(),
             pages: Mutex::default(),
             fetching: Queue::of_places(PAGES_AT_ONCE, PAGES_AT_ONCE_OF_ONE, WAITING_MAX),
             browsing: Queue::of_places(BROWSERS_AT_ONCE, BROWSERS_AT_ONCE - 1, WAITING_MAX),
-            runs,
         }
     }
 
     async fn clients(&self) -> Result<&(Fetcher, Searcher), RequestError> {
         let make = async || {
-            let tls = self.egress.client_config().await?;
+            let tls = self.needs.egress.client_config().await?;
             Ok((Fetcher::new(tls.clone()), Searcher::new(tls)))
         };
         self.clients.get_or_try_init(make).await
@@ -120,12 +101,8 @@ impl Web {
     /// Asks the operator's providers.
     pub(crate) async fn search(&self, wanted: &SearchRequest) -> Done<Searched> {
         let result = self.ask_providers(wanted).await;
-        let details = match &result {
-            Ok(found) => {
-                json!({"results": found.hits.len(), "tried": tried(found), "cached": found.is_cached})
-            }
-            Err(_) => json!({}),
-        };
+        let found = |found: &Searched| json!({"results": found.hits.len(), "tried": tried(found), "cached": found.is_cached});
+        let details = result.as_ref().map_or_else(|_| json!({}), found);
         Done { result, details }
     }
 
@@ -142,7 +119,7 @@ impl Web {
                 "Ask in a few words.",
             ));
         }
-        if self.settings.search.is_empty() {
+        if self.needs.settings.search.is_empty() {
             return Err(RequestError::new(
                 ErrorCode::PolicyDenied,
                 "the operator has configured no search provider.",
@@ -150,7 +127,7 @@ impl Web {
             ));
         }
         // A query leaves, too: who may reach no host of the web asks no provider.
-        if self.egress.web_rules(&wanted.namespace).is_empty() {
+        if self.needs.egress.web_rules(&wanted.namespace).is_empty() {
             return Err(RequestError::new(
                 ErrorCode::PolicyDenied,
                 "this namespace may reach no host of the web.",
@@ -165,11 +142,11 @@ impl Web {
         };
         let namespace = wanted.namespace.as_str();
         let mut found = searcher
-            .search(namespace, &wanted.query, &self.settings.search, &services)
+            .search(namespace, &wanted.query, &self.needs.settings.search, &services)
             .await;
         // A provider that repeats its key does not tell it to the model.
-        let redactor = self.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
-        found.rewrite(|text, extent| redacted(&redactor, text, extent));
+        let redactor = self.needs.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
+        found.redact(&redactor);
         Ok(found)
     }
 
@@ -189,7 +166,7 @@ impl Web {
     }
 
     fn provider_hosts(&self) -> Vec<Destination> {
-        let providers = self.settings.search.iter();
+        let providers = self.needs.settings.search.iter();
         providers
             .filter_map(|provider| destination(&provider.at).ok())
             .collect()
@@ -197,21 +174,12 @@ impl Web {
 
     /// Runs a worker over what a stranger has sent.
     async fn read(&self, question: Vec<u8>) -> Result<Vec<u8>, String> {
-        match worker::run(&self.sandboxes, DOCUMENT, None, question).await {
+        match worker::run(&self.needs.sandboxes, DOCUMENT, None, question).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(cause)) => Err(format!("it ended its parser ({cause:?})")),
             Err(error) => Err(error.message.trim_end_matches('.').to_owned()),
         }
     }
-}
-
-/// A text without secrets. Half of one is one, too: what may have begun at a cut goes with it.
-fn redacted(redactor: &Redactor, text: &str, extent: Extent) -> String {
-    match extent {
-        Extent::Whole => redactor.text(text),
-        Extent::Cut => redactor.cut_text(text),
-    }
-    .into_owned()
 }
 
 /// What was asked and what came of it, in the words of results.
@@ -245,11 +213,14 @@ impl Dial for Judged<'_> {
 
 async fn connect(lease: &ClientLease, to: &Target, method: &str) -> Result<Box<dyn Stream>, DialError> {
     let destination = destination(to)?;
-    let connected = lease.connect(&destination, method, &to.path_and_query()).await;
-    match connected {
+    match lease.connect(&destination, method, &to.path_and_query()).await {
         Ok(stream) => Ok(Box::new(stream)),
-        Err(Denial { rule, what, hint, .. }) => Err(DialError { rule, what, hint }),
+        Err(denial) => Err(dial_error(denial)),
     }
+}
+
+fn dial_error(Denial { rule, what, hint, .. }: Denial) -> DialError {
+    DialError { rule, what, hint }
 }
 
 fn destination(to: &Target) -> Result<Destination, DialError> {
@@ -265,12 +236,7 @@ struct ProviderDial(Result<ClientLease, DialError>);
 
 impl Dial for ProviderDial {
     fn connect<'a>(&'a self, to: &'a Target, method: &'a str) -> ConnectFuture<'a> {
-        Box::pin(async move {
-            match &self.0 {
-                Ok(lease) => connect(lease, to, method).await,
-                Err(error) => Err(error.clone()),
-            }
-        })
+        Box::pin(async move { connect(self.0.as_ref().map_err(Clone::clone)?, to, method).await })
     }
 }
 
@@ -283,6 +249,7 @@ impl SearchServices for Services<'_> {
     fn dial(&self, provider: &Provider) -> Box<dyn Dial> {
         let lease = destination(&provider.at).and_then(|to| {
             self.web
+                .needs
                 .egress
                 .open_provider(self.namespace, &self.web.provider_hosts(), &to)
                 .map_err(|error| DialError {
@@ -297,7 +264,7 @@ impl SearchServices for Services<'_> {
     fn key<'a>(&'a self, name: &'a str) -> KeyFuture<'a> {
         Box::pin(async move {
             let name = EnvName::try_from(name.to_owned()).map_err(|error| error.to_string())?;
-            let policy = self.web.policy.current();
+            let policy = self.web.needs.policy.current();
             if !policy
                 .secrets
                 .iter()
@@ -312,6 +279,7 @@ impl SearchServices for Services<'_> {
             let (namespace, wanted) = (self.namespace.clone(), vec![name]);
             let leased = self
                 .web
+                .needs
                 .secrets
                 .with_vault(move |vault| vault.lease(&namespace, &wanted))
                 .await;
@@ -354,10 +322,4 @@ fn target(url: &str) -> Result<Target, RequestError> {
             "Give a whole URL, as `https://example.com/page`, with spaces and non-ASCII characters encoded.",
         )
     })
-}
-
-impl WebLease {
-    fn dial(&self) -> Judged<'_> {
-        Judged(&self.connections)
-    }
 }

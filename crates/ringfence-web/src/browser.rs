@@ -6,8 +6,10 @@ mod page;
 use crate::{
     Target,
     cdp::{Cdp, CdpError},
+    fence::line,
 };
 use page::Watch;
+use ringfence_redact::Redactor;
 use serde_json::json;
 use std::{fmt, path::Path, str::FromStr, time::Duration};
 use tokio::{
@@ -18,6 +20,7 @@ use tokio::{
 /// After the page was waited for: to read it, and to draw it.
 const READ_TIME: Duration = Duration::from_secs(8);
 const HTML_BYTES_MAX: usize = 8 << 20;
+const ERROR_CHARS_MAX: usize = 300;
 
 /// What a page is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,12 +69,10 @@ pub enum AccessibilityTree {
     Unwanted,
 }
 
-/// Takes secrets out of a text that a page has, before it is cut.
-pub type Redact<'a> = &'a (dyn Fn(&str) -> String + Send + Sync);
-
 pub struct BrowserRequest<'a> {
     pub url: &'a Target,
-    pub redact: Redact<'a>,
+    /// Takes secrets out of what the page says, before that is cut.
+    pub redactor: &'a Redactor,
     pub selector: Option<&'a str>,
     pub wait_until: WaitUntil,
     pub time: Duration,
@@ -135,8 +136,8 @@ impl From<CdpError> for BrowserError {
 }
 
 /// How Chromium is started, with its profile below this directory. It has no sandbox of its own: the one that it runs
-/// in does not allow namespaces. A server with the key of this digest (SHA-256, base64) is believed to be whoever it says:
-/// egress answers with it where it has checked the certificate itself.
+/// in does not allow namespaces. It accepts any certificate of the key with this digest (SHA-256, base64): egress
+/// answers with that key where it has checked the certificate itself.
 pub fn chromium_arguments(profile: &Path, egress_key: Option<&str>) -> Vec<String> {
     const FLAGS: [&str; 24] = [
         "--headless",
@@ -179,7 +180,7 @@ where
 {
     let mut browser = Cdp::new(from, to, page::HEARD);
     let waits_until = Instant::now() + request.time;
-    let mut watch = Watch::new(request.redact);
+    let mut watch = Watch::default();
     let opened = timeout_at(waits_until, open(&mut browser, request, &mut watch));
     opened.await.map_err(|_| BrowserError::TimedOut)??;
     let waited = async {
@@ -193,6 +194,7 @@ where
         Ok(waited) => waited.map(|()| false)?,
         Err(_) => true,
     };
+    let error = |text: &String| line(&request.redactor.text(text), ERROR_CHARS_MAX);
     let read = timeout_at(
         Instant::now() + READ_TIME,
         read(&mut browser, request, &mut watch),
@@ -201,7 +203,7 @@ where
     Ok(BrowserPage {
         is_timed_out,
         status: watch.status,
-        console_errors: watch.console_errors,
+        console_errors: watch.console_errors.iter().map(error).collect(),
         ..page
     })
 }
@@ -209,7 +211,7 @@ where
 async fn open<R, W>(
     browser: &mut Cdp<R, W>,
     request: &BrowserRequest<'_>,
-    watch: &mut Watch<'_>,
+    watch: &mut Watch,
 ) -> Result<(), BrowserError>
 where
     R: AsyncRead + Unpin,
@@ -253,7 +255,7 @@ where
 async fn read<R, W>(
     browser: &mut Cdp<R, W>,
     request: &BrowserRequest<'_>,
-    watch: &mut Watch<'_>,
+    watch: &mut Watch,
 ) -> Result<BrowserPage, BrowserError>
 where
     R: AsyncRead + Unpin,
@@ -266,12 +268,12 @@ where
     let read = page::html(browser, watch, HTML_BYTES_MAX).await?;
     // After what is not seen was marked as hidden, which takes it out of this tree, too.
     let accessibility = match request.accessibility {
-        AccessibilityTree::Read => Some(page::accessibility(browser, request.redact).await?),
+        AccessibilityTree::Read => Some(page::accessibility(browser, request.redactor).await?),
         AccessibilityTree::Unwanted => None,
     };
     Ok(BrowserPage {
-        url: (request.redact)(&read.url),
-        html: (request.redact)(&read.html),
+        url: request.redactor.text(&read.url).into_owned(),
+        html: request.redactor.text(&read.html).into_owned(),
         is_cut: read.is_cut,
         screenshot,
         accessibility,

@@ -5,11 +5,12 @@ use crate::{
     DocumentKind, Extraction,
     charset::{self, Markup},
     coding::{self, Arrived},
-    fence::{self, Extent},
+    fence,
     hidden::HiddenText,
     html, kind, pdf,
     results::{ResultsPage, duckduckgo_page},
 };
+use ringfence_redact::Redactor;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
@@ -59,9 +60,10 @@ pub struct Document {
 }
 
 impl Document {
-    /// Rewrites every text of it.
-    pub fn rewrite(&mut self, rewrite: impl Fn(&str, Extent) -> String) {
-        self.text = rewrite(&self.text, Extent::of(self.is_cut));
+    /// Takes secrets out of every text of it.
+    pub fn redact(&mut self, redactor: &Redactor) {
+        let chars_max = if self.is_cut { 0 } else { usize::MAX };
+        fence::redact(&mut self.text, chars_max, redactor);
         let fields = [
             &mut self.title,
             &mut self.author,
@@ -69,7 +71,7 @@ impl Document {
             &mut self.language,
         ];
         for field in fields.into_iter().flatten() {
-            *field = rewrite(field, Extent::of_line(field, FIELD_CHARS_MAX));
+            fence::redact(field, FIELD_CHARS_MAX, redactor);
         }
     }
 }

@@ -29,13 +29,13 @@ mod search;
 mod target;
 
 pub use browser::{
-    AccessibilityTree, BrowserError, BrowserPage, BrowserRequest, Redact, Screenshot, WaitUntil, browse,
+    AccessibilityTree, BrowserError, BrowserPage, BrowserRequest, Screenshot, WaitUntil, browse,
     chromium_arguments,
 };
 pub use dial::{ConnectFuture, Dial, DialError, Stream};
 pub use document::{Document, Question, Reads, Refusal, parse_answer, question, read_document};
 pub use exchange::ExchangeError;
-pub use fence::{Extent, Fence, clean};
+pub use fence::{Fence, clean};
 pub use fetch::{Fetch, FetchError, FetchLimits, Fetched, Fetcher, Robots};
 pub use hidden::HiddenText;
 pub use html::main_text;

@@ -6,10 +6,11 @@ mod providers;
 use crate::{
     Dial, Hit, Target, document,
     exchange::{AGENT, Exchange, ExchangeError, deadline},
-    fence::{self, Extent},
+    fence,
     results::HITS_MAX,
 };
 use hyper::header::{HeaderName, HeaderValue, USER_AGENT};
+use ringfence_redact::Redactor;
 use rustls::ClientConfig;
 use std::{
     collections::HashMap,
@@ -232,24 +233,18 @@ pub struct Searched {
 }
 
 impl Searched {
-    /// Rewrites every text of strangers in it.
-    pub fn rewrite(&mut self, rewrite: impl Fn(&str, Extent) -> String) {
-        let set = |text: &mut String, chars_max: usize| {
-            *text = rewrite(text, Extent::of_line(text, chars_max));
-        };
+    /// Takes secrets out of every text of strangers in it.
+    pub fn redact(&mut self, redactor: &Redactor) {
         for hit in &mut self.hits {
-            set(&mut hit.title, TITLE_CHARS_MAX);
-            set(&mut hit.url, usize::MAX);
-            set(&mut hit.snippet, SNIPPET_CHARS_MAX);
-            hit.published
-                .iter_mut()
-                .for_each(|date| set(date, DATE_CHARS_MAX));
+            fence::redact(&mut hit.title, TITLE_CHARS_MAX, redactor);
+            fence::redact(&mut hit.url, usize::MAX, redactor);
+            fence::redact(&mut hit.snippet, SNIPPET_CHARS_MAX, redactor);
+            if let Some(date) = &mut hit.published {
+                fence::redact(date, DATE_CHARS_MAX, redactor);
+            }
         }
-        for attempt in &mut self.attempts {
-            attempt
-                .detail
-                .iter_mut()
-                .for_each(|detail| set(detail, TITLE_CHARS_MAX));
+        for detail in self.attempts.iter_mut().filter_map(|one| one.detail.as_mut()) {
+            fence::redact(detail, TITLE_CHARS_MAX, redactor);
         }
     }
 }

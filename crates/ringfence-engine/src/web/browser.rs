@@ -2,7 +2,7 @@
 //! egress as its only route. It is driven over its standard streams, and gone when the call ends.
 
 use super::{
-    Done, Web, denied,
+    Done, Web, denied, dial_error,
     page::{self, ReadPage, WebPage},
     requester, target,
 };
@@ -23,8 +23,8 @@ use ringfence_jail::{ClaimSpec, Layout, Run, wire::Order};
 use ringfence_redact::Redactor;
 use ringfence_types::{ErrorCode, Limits, Namespace, RequestError, Tier};
 use ringfence_web::{
-    AccessibilityTree, BrowserError, BrowserPage, BrowserRequest, DialError, Question, Reads, Screenshot,
-    Target, WaitUntil, browse, chromium_arguments,
+    AccessibilityTree, BrowserError, BrowserPage, BrowserRequest, Question, Reads, Screenshot, Target,
+    WaitUntil, browse, chromium_arguments,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -98,7 +98,7 @@ impl Web {
     ) -> Result<WebPage, RequestError> {
         let (url, length) = (target(&wanted.url)?, page::length(wanted.max_length)?);
         check(wanted)?;
-        if self.sandboxes.tier != Tier::Full {
+        if self.needs.sandboxes.tier != Tier::Full {
             return Err(RequestError::new(
                 ErrorCode::UnsupportedArgument,
                 "there is no browser in the tier `landlock`.",
@@ -119,6 +119,7 @@ impl Web {
             .await;
         let _place = place.map_err(|_| crowded())?;
         let run = self
+            .needs
             .runs
             .permit(&wanted.namespace, Demand::of(&LIMITS), QUEUE_TIME)
             .await;
@@ -127,7 +128,7 @@ impl Web {
         details["egress"] = json!(egress::recorded(&report));
         let opened = opened.map_err(|error| failed(&error, &url, &report))?;
         details["status"] = json!(opened.status);
-        let redactor = self.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
+        let redactor = self.needs.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
         let mut shown = self.present(opened, length, &redactor).await?;
         shown.denials = report.denials;
         shown.denials.truncate(DENIALS_MAX);
@@ -168,7 +169,7 @@ impl Web {
         let read = ReadPage::new(shown_url, opened.status, document);
         let mut shown = page::presented(&read, 0, length)?;
         if let Some(drawn) = opened.screenshot {
-            shown.picture = crate::picture::safe(&self.sandboxes, drawn).await;
+            shown.picture = crate::picture::safe(&self.needs.sandboxes, drawn).await;
         }
         shown.facts["timed_out"] = json!(opened.is_timed_out);
         shown.facts["console_errors"] = json!(opened.console_errors);
@@ -187,15 +188,9 @@ impl Web {
         caller: &Caller,
     ) -> Result<(EgressReport, Result<BrowserPage, BrowserError>), RequestError> {
         let time = wanted.timeout + MARGIN;
-        let rules = self.egress.web_rules(&wanted.namespace);
-        let inspection = self.egress.inspect_browser(&rules).await?;
-        let start = StartOptions {
-            program,
-            rules: &rules,
-            inspection: inspection.as_deref(),
-            time,
-        };
-        let mut started = self.start(&start).await?;
+        let rules = self.needs.egress.web_rules(&wanted.namespace);
+        let inspection = self.needs.egress.inspect_browser(&rules).await?;
+        let mut started = self.start(program, &rules, inspection.as_deref(), time).await?;
         let sockets = started.take_sockets();
         let sockets = sockets.ok_or_else(|| {
             backend::fault(
@@ -203,9 +198,10 @@ impl Web {
                 &std::io::ErrorKind::NotConnected.into(),
             )
         })?;
-        let lease = self
-            .egress
-            .open_browser(&wanted.namespace, requester(caller), sockets, inspection)?;
+        let lease =
+            self.needs
+                .egress
+                .open_browser(&wanted.namespace, requester(caller), sockets, inspection)?;
         let Sandbox {
             events,
             stdin,
@@ -218,10 +214,10 @@ impl Web {
         let from = pipe::Receiver::from_owned_fd(stdout).map_err(connect)?;
         let stderr = pipe::Receiver::from_owned_fd(stderr).map_err(connect)?;
         let stderr = Attached(tokio::spawn(drain(stderr, STDERR_BYTES_MAX)));
-        let redactor = self.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
+        let redactor = self.needs.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
         let request = BrowserRequest {
             url,
-            redact: &|text| redactor.text(text).into_owned(),
+            redactor: &redactor,
             selector: wanted.selector.as_deref(),
             wait_until: wanted.wait_until,
             time: wanted.timeout,
@@ -243,35 +239,41 @@ impl Web {
     }
 
     /// Starts it in a sandbox of its own.
-    async fn start(&self, options: &StartOptions<'_>) -> Result<Claimed, RequestError> {
+    async fn start(
+        &self,
+        program: &Path,
+        rules: &Rules,
+        inspection: Option<&Inspection>,
+        time: Duration,
+    ) -> Result<Claimed, RequestError> {
         let limits = Limits {
-            timeout_ms: u64::try_from(options.time.as_millis()).unwrap_or(u64::MAX),
+            timeout_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
             ..LIMITS
         };
-        reach::check(options.rules)?;
-        let plan = self.sandboxes.plan_of_browser(options.program, limits.clone())?;
-        let claim = self.sandboxes.native.claim(ClaimSpec {
+        reach::check(rules)?;
+        let plan = self.needs.sandboxes.plan_of_browser(program, limits.clone())?;
+        let claim = self.needs.sandboxes.native.claim(ClaimSpec {
             code: Vec::new(),
             files: Vec::new(),
-            run: command(options, &plan.layout),
+            run: command(program, &plan.layout, inspection),
             workspace: None,
             layer: None,
-            egress: reach::spec(self.sandboxes.tier, options.rules),
+            egress: reach::spec(self.needs.sandboxes.tier, rules),
             limits,
             grace_ms: 0,
         });
-        let sandbox = self.sandboxes.native.spawn(Arc::new(plan), None)?;
+        let sandbox = self.needs.sandboxes.native.spawn(Arc::new(plan), None)?;
         let (_cancel, mut cancelled) = watch::channel(false);
         let started = sandbox.claim(&claim, NO_BLOBS, &mut cancelled).await;
         started.map_err(|failed| failed.error)
     }
 
     fn chromium(&self) -> Result<PathBuf, RequestError> {
-        let found = match &self.settings.browser {
+        let found = match &self.needs.settings.browser {
             Some(path) => path.is_file().then(|| path.clone()),
             None => PROGRAMS
                 .iter()
-                .find_map(|name| runtimes::on_path(name, &self.sandboxes.runtimes)),
+                .find_map(|name| runtimes::on_path(name, &self.needs.sandboxes.runtimes)),
         };
         found.ok_or_else(|| {
             RequestError::new(
@@ -301,20 +303,10 @@ fn check(wanted: &BrowseRequest) -> Result<(), RequestError> {
     }
 }
 
-/// How a browser is started.
-struct StartOptions<'a> {
-    program: &'a Path,
-    rules: &'a Rules,
-    inspection: Option<&'a Inspection>,
-    time: Duration,
-}
-
-fn command(options: &StartOptions<'_>, layout: &Layout) -> Run {
+fn command(program: &Path, layout: &Layout, inspection: Option<&Inspection>) -> Run {
     let mut argv: Vec<String> = ["/bin/bash", "-c", LAUNCH].map(str::to_owned).into();
-    argv.push(options.program.display().to_string());
-    let key = options
-        .inspection
-        .map(|inspection| STANDARD.encode(Sha256::digest(inspection.public_key())));
+    argv.push(program.display().to_string());
+    let key = inspection.map(|inspection| STANDARD.encode(Sha256::digest(inspection.public_key())));
     argv.extend(chromium_arguments(&layout.tmp.join("profile"), key.as_deref()));
     Run::Exec {
         argv,
@@ -345,30 +337,21 @@ fn failed(error: &BrowserError, url: &Target, report: &EgressReport) -> RequestE
         .denials
         .iter()
         .find(|denial| denial.what.contains(url.host()));
-    match (error, denial.or(report.denials.first())) {
-        (BrowserError::NotReached(_), Some(denial)) => denied(DialError {
-            rule: denial.rule.clone(),
-            what: denial.what.clone(),
-            hint: denial.hint.clone(),
-        }),
-        (BrowserError::Selector, _) => RequestError::invalid(
-            format!("`wait_for_selector`: {error}."),
-            "Give a selector of CSS.",
-        ),
-        (BrowserError::Certificate(_), _) => RequestError::new(
-            ErrorCode::PageUnavailable,
-            format!("{error}."),
-            "Where an authority of your own has signed it, have the operator name that in `egress.ca_file`.",
-        ),
-        (BrowserError::NotReached(_) | BrowserError::TimedOut, _) => RequestError::new(
-            ErrorCode::PageUnavailable,
-            format!("{error}."),
-            "Check the URL, or try `fetch_webpage`.",
-        ),
-        (BrowserError::Gone(_), _) => RequestError::new(
-            ErrorCode::PageUnavailable,
-            format!("{error}."),
-            "Try `fetch_webpage`; `ringfence web browser` on the host shows the same error.",
-        ),
-    }
+    let hint = match (error, denial.or(report.denials.first())) {
+        (BrowserError::NotReached(_), Some(denial)) => {
+            return denied(dial_error(denial.clone()));
+        }
+        (BrowserError::Selector, _) => {
+            let what = format!("`wait_for_selector`: {error}.");
+            return RequestError::invalid(what, "Give a selector of CSS.");
+        }
+        (BrowserError::Certificate(_), _) => {
+            "Where an authority of your own has signed it, have the operator name that in `egress.ca_file`."
+        }
+        (BrowserError::NotReached(_) | BrowserError::TimedOut, _) => "Check the URL, or try `fetch_webpage`.",
+        (BrowserError::Gone(_), _) => {
+            "Try `fetch_webpage`; `ringfence web browser` on the host shows the same error."
+        }
+    };
+    RequestError::new(ErrorCode::PageUnavailable, format!("{error}."), hint)
 }

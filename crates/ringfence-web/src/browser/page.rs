@@ -1,16 +1,16 @@
 //! What is done with a page that is open: wait for it, read it, draw it.
 
-use super::{BrowserError, Redact};
+use super::BrowserError;
 use crate::{
     cdp::{Cdp, CdpError, CdpEvent},
     fence::line,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use ringfence_redact::Redactor;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 const ERRORS_MAX: usize = 20;
-const ERROR_CHARS_MAX: usize = 300;
 const NODES_MAX: usize = 2000;
 const NAME_CHARS_MAX: usize = 120;
 const DEPTH_MAX: usize = 40;
@@ -73,28 +73,18 @@ pub(super) struct PageTree {
 }
 
 /// What was heard of the page.
-pub(super) struct Watch<'a> {
-    redact: Redact<'a>,
+#[derive(Debug, Default)]
+pub(super) struct Watch {
     frame: String,
     loader: String,
     pub(super) status: Option<u16>,
+    /// As long as they are.
     pub(super) console_errors: Vec<String>,
     /// What the present document has come to.
     reached: Vec<String>,
 }
 
-impl<'a> Watch<'a> {
-    pub(super) fn new(redact: Redact<'a>) -> Self {
-        Self {
-            redact,
-            frame: String::new(),
-            loader: String::new(),
-            status: None,
-            console_errors: Vec::new(),
-            reached: Vec::new(),
-        }
-    }
-
+impl Watch {
     /// The answer of `Page.navigate`.
     pub(super) fn begin(&mut self, went: &Value) {
         went["frameId"]
@@ -163,8 +153,7 @@ impl<'a> Watch<'a> {
 
     fn error(&mut self, text: &str) {
         if self.console_errors.len() < ERRORS_MAX {
-            self.console_errors
-                .push(line(&(self.redact)(text), ERROR_CHARS_MAX));
+            self.console_errors.push(text.to_owned());
         }
     }
 
@@ -176,7 +165,7 @@ impl<'a> Watch<'a> {
 /// Until the document has come so far.
 pub(super) async fn wait_for<R, W>(
     browser: &mut Cdp<R, W>,
-    watch: &mut Watch<'_>,
+    watch: &mut Watch,
     name: &str,
 ) -> Result<(), BrowserError>
 where
@@ -196,7 +185,7 @@ where
 /// Until an element is there, in this document or one that follows it.
 pub(super) async fn wait_for_selector<R, W>(
     browser: &mut Cdp<R, W>,
-    watch: &mut Watch<'_>,
+    watch: &mut Watch,
     selector: &str,
 ) -> Result<(), BrowserError>
 where
@@ -220,7 +209,7 @@ where
 
 async fn in_own_world<R, W>(
     browser: &mut Cdp<R, W>,
-    watch: &Watch<'_>,
+    watch: &Watch,
     expression: &str,
 ) -> Result<Value, CdpError>
 where
@@ -255,7 +244,7 @@ where
 /// The page's URL and its tree.
 pub(super) async fn html<R, W>(
     browser: &mut Cdp<R, W>,
-    watch: &mut Watch<'_>,
+    watch: &mut Watch,
     most: usize,
 ) -> Result<PageTree, BrowserError>
 where
@@ -285,7 +274,7 @@ where
 /// Roles and names, a node to a line.
 pub(super) async fn accessibility<R, W>(
     browser: &mut Cdp<R, W>,
-    redact: Redact<'_>,
+    redactor: &Redactor,
 ) -> Result<String, BrowserError>
 where
     R: AsyncRead + Unpin,
@@ -295,11 +284,11 @@ where
     let tree = browser.call("Accessibility.getFullAXTree", json!({})).await?;
     Ok(outline(
         tree["nodes"].as_array().map(Vec::as_slice).unwrap_or_default(),
-        redact,
+        redactor,
     ))
 }
 
-fn outline(nodes: &[Value], redact: Redact<'_>) -> String {
+fn outline(nodes: &[Value], redactor: &Redactor) -> String {
     let mut depths = std::collections::HashMap::new();
     let mut text = String::new();
     for node in nodes.iter().take(NODES_MAX) {
@@ -309,7 +298,7 @@ fn outline(nodes: &[Value], redact: Redact<'_>) -> String {
             .copied()
             .unwrap_or(0_usize);
         let role = node["role"]["value"].as_str().unwrap_or_default();
-        let name = redact(node["name"]["value"].as_str().unwrap_or_default());
+        let name = redactor.text(node["name"]["value"].as_str().unwrap_or_default());
         let name = line(&name, NAME_CHARS_MAX);
         let is_told = node["ignored"] != true
             && !matches!(role, "none" | "generic" | "InlineTextBox" | "")
