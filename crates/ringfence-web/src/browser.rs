@@ -71,7 +71,6 @@ pub enum AccessibilityTree {
 
 pub struct BrowserRequest<'a> {
     pub url: &'a Target,
-    /// Takes secrets out of what the page says, before that is cut.
     pub redactor: &'a Redactor,
     pub selector: Option<&'a str>,
     pub wait_until: WaitUntil,
@@ -101,9 +100,8 @@ pub struct BrowserPage {
 pub enum BrowserError {
     /// It did not start, or is gone.
     Gone(String),
-    /// The page was not reached: the browser's word for why.
+    /// The page was not reached, or its certificate is not trusted: the browser's word for why.
     NotReached(String),
-    /// It does not believe the page's certificate: its word for why.
     Certificate(String),
     Selector,
     TimedOut,

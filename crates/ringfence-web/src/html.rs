@@ -86,9 +86,7 @@ fn extract(source: &str, url: Option<&Url>) -> Option<ExtractResult> {
         .with_links(true)
         .with_images(true)
         .with_focus(ExtractionFocus::Balanced);
-    if let Some(url) = url {
-        options = options.with_url(url.clone());
-    }
+    options.original_url = url.cloned();
     trafilatura::extract(source, &options).ok()
 }
 
@@ -101,17 +99,13 @@ fn formed(html: &Html, url: Option<&Url>) -> Page {
         .unwrap_or_default();
     let markdown = found
         .filter(|found| found.content_text.chars().count() >= MAIN_CHARS_MIN)
-        .map(|found| markdown(&found.content_html, url));
-    let extraction = match markdown.as_deref().map(str::trim) {
-        None | Some("") => Extraction::Fallback,
-        Some(_) => Extraction::Main,
-    };
+        .map(|found| markdown(&found.content_html, url))
+        .filter(|markdown| !markdown.trim().is_empty());
     Page {
-        markdown: match extraction {
-            Extraction::Main => markdown.unwrap_or_default(),
-            _ => self::markdown(&source, url),
-        },
-        extraction,
+        extraction: markdown
+            .as_ref()
+            .map_or(Extraction::Fallback, |_| Extraction::Main),
+        markdown: markdown.unwrap_or_else(|| self::markdown(&source, url)),
         title: field(&meta.title),
         author: field(&meta.author),
         date: meta.date.map(|date| date.to_string()),

@@ -78,7 +78,6 @@ pub(super) struct Watch {
     frame: String,
     loader: String,
     pub(super) status: Option<u16>,
-    /// As long as they are.
     pub(super) console_errors: Vec<String>,
     /// What the present document has come to.
     reached: Vec<String>,
