@@ -123,7 +123,7 @@ async fn approach(
         Err(_) => connection.check_or_ask(to).await.map_err(Stop::Reset)?,
     };
     let inspection = connection.sandbox.inspection.as_ref();
-    let read = |mode| inspection.filter(|with| mode == Mode::Inspect || with.concerns(to));
+    let read = |mode| inspection.filter(|with| mode == Mode::Inspect || with.reads(to));
     let is_known = to.port == TLS_PORT || to.port == HTTP_PORT || read(mode).is_some();
     if !is_known && mode == Mode::Passthrough {
         let upstream = opened_upstream(connection, to, ready, Stop::Reset).await?;

@@ -4,8 +4,6 @@ mod asking;
 mod redaction;
 mod web;
 
-pub(crate) use web::WebLease;
-
 use crate::{
     approval::Approvals,
     backend::{EgressEnds, RawOutcome},
@@ -23,8 +21,8 @@ use asking::{ApprovalScope, AskHook, Open};
 use redaction::EgressRedactor;
 use ringfence_backend::{Arrival, Arrivals, ListenerKind, NAMES_FROM};
 use ringfence_egress::{
-    BoundSecret, Dialer, DialerSettings, EgressEvent, EgressOwner, EgressReport, Forwarded, Inspection,
-    Lease, LeaseOptions, Purpose, Rule, Rules, Sockets, Trust,
+    BoundSecret, Dialer, DialerSettings, EgressEvent, EgressOwner, EgressReport, Forwarded, InspectedHosts,
+    Inspection, Lease, LeaseOptions, Purpose, Rule, Rules, Sockets, Trust,
 };
 use ringfence_jail::EgressSockets;
 use ringfence_redact::{Forms, Personal, Redactor};
@@ -444,6 +442,11 @@ pub(crate) fn recorded(traffic: &EgressReport) -> Option<Value> {
     Some(json!({"reached": reached, "denied": denied, "more_reached": untold, "more_denied": undenied}))
 }
 
+/// Whether TLS is read for a rule.
+fn is_read(rule: &Rule) -> bool {
+    rule.needs_request() && rule.ports().iter().any(|port| *port != HTTP_PORT)
+}
+
 impl Egress {
     /// Adds to a lease what the TLS of a sandbox is read with, where it has to be: for secrets that programs do not
     /// get, and for rules that depend on the request.
@@ -461,8 +464,7 @@ impl Egress {
                 bound.push(secret.map_err(|error| unread(&error.to_string()))?);
             }
         }
-        let reads = |rule: &Rule| rule.needs_request() && rule.ports().iter().any(|port| *port != HTTP_PORT);
-        if bound.is_empty() && !grant.reaches().iter().any(reads) {
+        if bound.is_empty() && !grant.reaches().iter().any(is_read) {
             return Ok(lease);
         }
         let trust = self.trust().await?;
@@ -477,6 +479,22 @@ impl Egress {
             inspection: Some(Arc::new(inspection)),
             ..lease
         })
+    }
+
+    /// What a browser's TLS is read with, where it has to be: for rules that depend on the request, and where the
+    /// operator adds authorities, which no browser knows.
+    pub(crate) async fn inspect_browser(
+        &self,
+        rules: &Rules,
+    ) -> Result<Option<Arc<Inspection>>, RequestError> {
+        let hosts = match &self.settings.ca_file {
+            Some(_) => InspectedHosts::All,
+            None if rules.iter().any(is_read) => InspectedHosts::OfSecrets,
+            None => return Ok(None),
+        };
+        let made = Inspection::of_browser(self.trust().await?, hosts);
+        made.map(|made| Some(Arc::new(made)))
+            .map_err(|error| unread(&error))
     }
 
     /// The authorities that TLS to the outside trusts, read once.

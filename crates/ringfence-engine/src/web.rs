@@ -8,9 +8,9 @@ pub use browser::BrowseRequest;
 pub use page::{PageRequest, WebPage};
 
 use crate::{
-    admission::{Demand, Queue},
+    admission::{Demand, Permit, Queue},
     caller::{Caller, Client, Requester},
-    egress::{Egress, WebLease},
+    egress::Egress,
     error::busy,
     policy_store::PolicyStore,
     sandbox::Sandboxes,
@@ -48,17 +48,11 @@ const RETRY_AFTER_MS: u64 = 1000;
 const QUERY_CHARS_MAX: usize = 500;
 
 pub(crate) struct Web {
-    settings: WebSettings,
-    egress: Arc<Egress>,
-    sandboxes: Arc<Sandboxes>,
-    secrets: Arc<Secrets>,
-    policy: Arc<PolicyStore>,
+    needs: WebServices,
     clients: OnceCell<(Fetcher, Searcher)>,
     pages: Mutex<page::PageCache>,
     fetching: Queue,
     browsing: Queue,
-    /// That of runs, whose memory browsers share.
-    runs: Queue,
 }
 
 /// What the web tools need.
@@ -68,6 +62,7 @@ pub(crate) struct WebServices {
     pub(crate) sandboxes: Arc<Sandboxes>,
     pub(crate) secrets: Arc<Secrets>,
     pub(crate) policy: Arc<PolicyStore>,
+    /// That of runs, whose memory browsers share.
     pub(crate) runs: Queue,
 }
 
@@ -85,32 +80,19 @@ pub(crate) struct Done<T> {
 }
 
 impl Web {
-    pub(crate) fn new(services: WebServices) -> Self {
-        let WebServices {
-            settings,
-            egress,
-            sandboxes,
-            secrets,
-            policy,
-            runs,
-        } = services;
+    pub(crate) fn new(needs: WebServices) -> Self {
         Self {
-            settings,
-            egress,
-            sandboxes,
-            secrets,
-            policy,
+            needs,
             clients: OnceCell::new(),
             pages: Mutex::default(),
             fetching: Queue::of_places(PAGES_AT_ONCE, PAGES_AT_ONCE_OF_ONE, WAITING_MAX),
             browsing: Queue::of_places(BROWSERS_AT_ONCE, BROWSERS_AT_ONCE - 1, WAITING_MAX),
-            runs,
         }
     }
 
     async fn clients(&self) -> Result<&(Fetcher, Searcher), RequestError> {
         let make = async || {
-            let tls = self.egress.client_config().await?;
+            let tls = self.needs.egress.client_config().await?;
             Ok((Fetcher::new(tls.clone()), Searcher::new(tls)))
         };
         self.clients.get_or_try_init(make).await
@@ -119,12 +101,8 @@ impl Web {
     /// Asks the operator's providers.
     pub(crate) async fn search(&self, wanted: &SearchRequest) -> Done<Searched> {
         let result = self.ask_providers(wanted).await;
-        let details = match &result {
-            Ok(found) => {
-                json!({"results": found.hits.len(), "tried": tried(found), "cached": found.is_cached})
-            }
-            Err(_) => json!({}),
-        };
+        let found = |found: &Searched| json!({"results": found.hits.len(), "tried": tried(found), "cached": found.is_cached});
+        let details = result.as_ref().map_or_else(|_| json!({}), found);
         Done { result, details }
     }
 
@@ -141,7 +119,7 @@ impl Web {
                 "Ask in a few words.",
             ));
         }
-        if self.settings.search.is_empty() {
+        if self.needs.settings.search.is_empty() {
             return Err(RequestError::new(
                 ErrorCode::PolicyDenied,
                 "the operator has configured no search provider.",
@@ -149,24 +127,14 @@ impl Web {
             ));
         }
         // A query leaves, too: who may reach no host of the web asks no provider.
-        if self.egress.web_rules(&wanted.namespace).is_empty() {
+        if self.needs.egress.web_rules(&wanted.namespace).is_empty() {
             return Err(RequestError::new(
                 ErrorCode::PolicyDenied,
                 "this namespace may reach no host of the web.",
                 "Have the operator add a rule for it to `web.allow`.",
             ));
         }
-        let permit = self
-            .fetching
-            .permit(&wanted.namespace, Demand::default(), QUEUE_TIME)
-            .await;
-        let _permit = permit.map_err(|_| {
-            busy(
-                "too many pages are being fetched.",
-                "Ask again later.",
-                RETRY_AFTER_MS,
-            )
-        })?;
+        let _permit = self.place(&wanted.namespace).await?;
         let (_, searcher) = self.clients().await?;
         let services = Services {
             web: self,
@@ -174,27 +142,31 @@ impl Web {
         };
         let namespace = wanted.namespace.as_str();
         let mut found = searcher
-            .search(namespace, &wanted.query, &self.settings.search, &services)
+            .search(namespace, &wanted.query, &self.needs.settings.search, &services)
             .await;
         // A provider that repeats its key does not tell it to the model.
-        let redactor = self.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
-        for hit in &mut found.hits {
-            for text in [&mut hit.title, &mut hit.url, &mut hit.snippet] {
-                *text = redactor.text(text).into_owned();
-            }
-        }
-        for detail in found
-            .attempts
-            .iter_mut()
-            .filter_map(|attempt| attempt.detail.as_mut())
-        {
-            *detail = redactor.text(detail).into_owned();
-        }
+        let redactor = self.needs.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
+        found.redact(&redactor);
         Ok(found)
     }
 
+    /// A place among the pages that are fetched at once.
+    async fn place(&self, namespace: &Namespace) -> Result<Permit, RequestError> {
+        let permit = self
+            .fetching
+            .permit(namespace, Demand::default(), QUEUE_TIME)
+            .await;
+        permit.map_err(|_| {
+            busy(
+                "too many pages are being fetched.",
+                "Ask again later.",
+                RETRY_AFTER_MS,
+            )
+        })
+    }
+
     fn provider_hosts(&self) -> Vec<Destination> {
-        let providers = self.settings.search.iter();
+        let providers = self.needs.settings.search.iter();
         providers
             .filter_map(|provider| destination(&provider.at).ok())
             .collect()
@@ -202,7 +174,7 @@ impl Web {
 
     /// Runs a worker over what a stranger has sent.
     async fn read(&self, question: Vec<u8>) -> Result<Vec<u8>, String> {
-        match worker::run(&self.sandboxes, DOCUMENT, None, question).await {
+        match worker::run(&self.needs.sandboxes, DOCUMENT, None, question).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(cause)) => Err(format!("it ended its parser ({cause:?})")),
             Err(error) => Err(error.message.trim_end_matches('.').to_owned()),
@@ -241,11 +213,14 @@ impl Dial for Judged<'_> {
 
 async fn connect(lease: &ClientLease, to: &Target, method: &str) -> Result<Box<dyn Stream>, DialError> {
     let destination = destination(to)?;
-    let connected = lease.connect(&destination, method, &to.path_and_query()).await;
-    match connected {
+    match lease.connect(&destination, method, &to.path_and_query()).await {
         Ok(stream) => Ok(Box::new(stream)),
-        Err(Denial { rule, what, hint, .. }) => Err(DialError { rule, what, hint }),
+        Err(denial) => Err(dial_error(denial)),
     }
+}
+
+fn dial_error(Denial { rule, what, hint, .. }: Denial) -> DialError {
+    DialError { rule, what, hint }
 }
 
 fn destination(to: &Target) -> Result<Destination, DialError> {
@@ -261,12 +236,7 @@ struct ProviderDial(Result<ClientLease, DialError>);
 
 impl Dial for ProviderDial {
     fn connect<'a>(&'a self, to: &'a Target, method: &'a str) -> ConnectFuture<'a> {
-        Box::pin(async move {
-            match &self.0 {
-                Ok(lease) => connect(lease, to, method).await,
-                Err(error) => Err(error.clone()),
-            }
-        })
+        Box::pin(async move { connect(self.0.as_ref().map_err(Clone::clone)?, to, method).await })
     }
 }
 
@@ -279,6 +249,7 @@ impl SearchServices for Services<'_> {
     fn dial(&self, provider: &Provider) -> Box<dyn Dial> {
         let lease = destination(&provider.at).and_then(|to| {
             self.web
+                .needs
                 .egress
                 .open_provider(self.namespace, &self.web.provider_hosts(), &to)
                 .map_err(|error| DialError {
@@ -293,7 +264,7 @@ impl SearchServices for Services<'_> {
     fn key<'a>(&'a self, name: &'a str) -> KeyFuture<'a> {
         Box::pin(async move {
             let name = EnvName::try_from(name.to_owned()).map_err(|error| error.to_string())?;
-            let policy = self.web.policy.current();
+            let policy = self.web.needs.policy.current();
             if !policy
                 .secrets
                 .iter()
@@ -308,6 +279,7 @@ impl SearchServices for Services<'_> {
             let (namespace, wanted) = (self.namespace.clone(), vec![name]);
             let leased = self
                 .web
+                .needs
                 .secrets
                 .with_vault(move |vault| vault.lease(&namespace, &wanted))
                 .await;
@@ -350,10 +322,4 @@ fn target(url: &str) -> Result<Target, RequestError> {
             "Give a whole URL, as `https://example.com/page`, with spaces and non-ASCII characters encoded.",
         )
     })
-}
-
-impl WebLease {
-    fn dial(&self) -> Judged<'_> {
-        Judged(&self.connections)
-    }
 }

@@ -68,6 +68,7 @@ impl Needles {
         self.add_python(secret);
         self.add_escaped(secret);
         self.add_html(secret);
+        self.add_markdown(secret);
     }
 
     /// Each needle once, in the order of bytes.
@@ -234,6 +235,20 @@ impl Needles {
             self.add(SHORTEST_DERIVED, |out| {
                 for char in secret.chars() {
                     out.extend(Zeroizing::new(entity(char.into())).as_bytes());
+                }
+            });
+        }
+    }
+
+    /// In Markdown, where letters would be marks; `<` may begin a tag.
+    fn add_markdown(&mut self, secret: &str) {
+        for marks in [r"\`*_[]", r"\`*_[]<"] {
+            self.add(SHORTEST_DERIVED, |out| {
+                for char in secret.chars() {
+                    if marks.contains(char) {
+                        out.push(b'\\');
+                    }
+                    out.extend(char.encode_utf8(&mut [0; 4]).as_bytes());
                 }
             });
         }

@@ -19,7 +19,8 @@
 //! - as Python's `repr` and `ascii` write strings and bytes;
 //! - with every character as `\uXXXX` or every byte as `\xXX`; upper and lower case;
 //! - in HTML and XML: with the entities that have to be, quotes as they are, by name or by number; every character by
-//!   number, decimal or hexadecimal.
+//!   number, decimal or hexadecimal;
+//! - in Markdown: with a backslash before each of ``\ ` * _ [ ]``, and `<` with and without one.
 //!
 //! [`Forms::Plain`] knows the secret as it is and in JSON strings. Derived forms of less than six bytes are not
 //! searched: they would be found in text that has nothing to do with the secret.

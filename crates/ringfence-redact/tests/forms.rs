@@ -78,6 +78,16 @@ fn html(text: &str) -> String {
         .replace('>', "&gt;")
 }
 
+fn markdown(text: &str, marks: &str) -> String {
+    text.chars().fold(String::new(), |mut out, char| {
+        if marks.contains(char) {
+            out.push('\\');
+        }
+        out.push(char);
+        out
+    })
+}
+
 type Encoder = fn(&str) -> String;
 
 /// Name, encoder; the encoded secret stands alone.
@@ -135,6 +145,8 @@ const FORMS: &[(&str, Encoder)] = &[
             .map(|char| format!("&#x{:x};", u32::from(char)))
             .collect()
     }),
+    ("Markdown", |s| markdown(s, "\\`*_[]")),
+    ("Markdown, tags", |s| markdown(s, "\\`*_[]<")),
 ];
 
 /// claim: [SEC-2]

@@ -6,8 +6,10 @@ mod page;
 use crate::{
     Target,
     cdp::{Cdp, CdpError},
+    fence::line,
 };
 use page::Watch;
+use ringfence_redact::Redactor;
 use serde_json::json;
 use std::{fmt, path::Path, str::FromStr, time::Duration};
 use tokio::{
@@ -18,6 +20,7 @@ use tokio::{
 /// After the page was waited for: to read it, and to draw it.
 const READ_TIME: Duration = Duration::from_secs(8);
 const HTML_BYTES_MAX: usize = 8 << 20;
+const ERROR_CHARS_MAX: usize = 300;
 
 /// What a page is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +71,7 @@ pub enum AccessibilityTree {
 
 pub struct BrowserRequest<'a> {
     pub url: &'a Target,
+    pub redactor: &'a Redactor,
     pub selector: Option<&'a str>,
     pub wait_until: WaitUntil,
     pub time: Duration,
@@ -96,8 +100,9 @@ pub struct BrowserPage {
 pub enum BrowserError {
     /// It did not start, or is gone.
     Gone(String),
-    /// The page was not reached: the browser's word for why.
+    /// The page was not reached, or its certificate is not trusted: the browser's word for why.
     NotReached(String),
+    Certificate(String),
     Selector,
     TimedOut,
 }
@@ -107,6 +112,12 @@ impl fmt::Display for BrowserError {
         match self {
             Self::Gone(why) => write!(f, "the browser has ended: {why}"),
             Self::NotReached(why) => write!(f, "the page was not reached: {why}"),
+            Self::Certificate(why) => {
+                write!(
+                    f,
+                    "the page was not reached: the browser does not trust its certificate ({why})"
+                )
+            }
             Self::Selector => f.write_str("it is not a selector of CSS"),
             Self::TimedOut => f.write_str("the browser did not answer in time"),
         }
@@ -123,8 +134,9 @@ impl From<CdpError> for BrowserError {
 }
 
 /// How Chromium is started, with its profile below this directory. It has no sandbox of its own: the one that it runs
-/// in does not allow namespaces.
-pub fn chromium_arguments(profile: &Path) -> Vec<String> {
+/// in does not allow namespaces. It accepts any certificate of the key with this digest (SHA-256, base64): egress
+/// answers with that key where it has checked the certificate itself.
+pub fn chromium_arguments(profile: &Path, egress_key: Option<&str>) -> Vec<String> {
     const FLAGS: [&str; 24] = [
         "--headless",
         "--no-sandbox",
@@ -153,6 +165,7 @@ pub fn chromium_arguments(profile: &Path) -> Vec<String> {
     ];
     let mut arguments: Vec<String> = FLAGS.map(str::to_owned).into();
     arguments.push(format!("--user-data-dir={}", profile.display()));
+    arguments.extend(egress_key.map(|digest| format!("--ignore-certificate-errors-spki-list={digest}")));
     arguments.push("about:blank".to_owned());
     arguments
 }
@@ -179,6 +192,7 @@ where
         Ok(waited) => waited.map(|()| false)?,
         Err(_) => true,
     };
+    let error = |text: &String| line(&request.redactor.text(text), ERROR_CHARS_MAX);
     let read = timeout_at(
         Instant::now() + READ_TIME,
         read(&mut browser, request, &mut watch),
@@ -187,7 +201,7 @@ where
     Ok(BrowserPage {
         is_timed_out,
         status: watch.status,
-        console_errors: watch.console_errors,
+        console_errors: watch.console_errors.iter().map(error).collect(),
         ..page
     })
 }
@@ -222,7 +236,11 @@ where
         .call("Page.navigate", json!({"url": request.url.as_str()}))
         .await?;
     if let Some(why) = went["errorText"].as_str() {
-        return Err(BrowserError::NotReached(why.chars().take(100).collect()));
+        let short: String = why.chars().take(100).collect();
+        return Err(match why.starts_with("net::ERR_CERT_") {
+            true => BrowserError::Certificate(short),
+            false => BrowserError::NotReached(short),
+        });
     }
     watch.begin(&went);
     // What was said until now is about the empty page, too.
@@ -248,12 +266,12 @@ where
     let read = page::html(browser, watch, HTML_BYTES_MAX).await?;
     // After what is not seen was marked as hidden, which takes it out of this tree, too.
     let accessibility = match request.accessibility {
-        AccessibilityTree::Read => Some(page::accessibility(browser).await?),
+        AccessibilityTree::Read => Some(page::accessibility(browser, request.redactor).await?),
         AccessibilityTree::Unwanted => None,
     };
     Ok(BrowserPage {
-        url: read.url,
-        html: read.html,
+        url: request.redactor.text(&read.url).into_owned(),
+        html: request.redactor.text(&read.html).into_owned(),
         is_cut: read.is_cut,
         screenshot,
         accessibility,

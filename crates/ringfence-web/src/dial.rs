@@ -28,9 +28,9 @@ pub struct DialError {
 }
 
 impl DialError {
-    /// Allowed, and not reached.
+    /// Allowed, and not reached, or not as itself.
     pub fn is_unreachable(&self) -> bool {
-        self.rule == "egress.unreachable"
+        matches!(self.rule.as_str(), "egress.unreachable" | "egress.certificate")
     }
 }
 

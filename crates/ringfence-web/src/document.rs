@@ -10,6 +10,7 @@ use crate::{
     html, kind, pdf,
     results::{ResultsPage, duckduckgo_page},
 };
+use ringfence_redact::Redactor;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
@@ -56,6 +57,23 @@ pub struct Document {
     pub pages_left_out: Option<usize>,
     /// Text beyond the limit was left out.
     pub is_cut: bool,
+}
+
+impl Document {
+    /// Takes secrets out of every text of it.
+    pub fn redact(&mut self, redactor: &Redactor) {
+        let chars_max = if self.is_cut { 0 } else { usize::MAX };
+        fence::redact(&mut self.text, chars_max, redactor);
+        let fields = [
+            &mut self.title,
+            &mut self.author,
+            &mut self.date,
+            &mut self.language,
+        ];
+        for field in fields.into_iter().flatten() {
+            fence::redact(field, FIELD_CHARS_MAX, redactor);
+        }
+    }
 }
 
 /// Why a body is not read; a sentence without its full stop.

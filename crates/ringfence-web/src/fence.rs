@@ -1,6 +1,7 @@
 //! How untrusted text is handed to a model: without invisible characters, between two lines with a mark that
 //! no page can know.
 
+use ringfence_redact::Redactor;
 use std::fmt::Write as _;
 
 /// Bytes of a mark: 64 bits are not guessed.
@@ -49,6 +50,16 @@ pub fn clean(text: &str) -> (String, usize) {
         is_kept
     });
     (kept.collect(), dropped)
+}
+
+/// Takes secrets out of a text that was cut at so many characters: half of one is one, too, so what may have begun at
+/// the cut goes with it.
+pub(crate) fn redact(text: &mut String, chars_max: usize, redactor: &Redactor) {
+    let clean = match text.chars().count() >= chars_max {
+        true => redactor.cut_text(text),
+        false => redactor.text(text),
+    };
+    *text = clean.into_owned();
 }
 
 /// The text in one line, cleaned and cut.

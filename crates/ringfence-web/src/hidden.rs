@@ -26,12 +26,14 @@ pub struct HiddenText {
 pub(crate) fn remove(html: &mut Html) -> HiddenText {
     let mut hidden = HiddenText::default();
     let mut gone = Vec::new();
+    let scripts = scripts(html);
     for node in html.tree.nodes() {
         match node.value() {
             Node::Comment(comment) => {
                 hidden.comments += comment.comment.trim().chars().count();
                 gone.push(node.id());
             }
+            Node::Element(element) if is_streamed(element, &scripts) => {}
             Node::Element(element) if is_hidden(element) || is_white_on_nothing(node) => gone.push(node.id()),
             _ => {}
         }
@@ -64,6 +66,18 @@ fn visible_characters(element: ElementRef<'_>) -> usize {
     let is_code = matches!(element.value().name(), "script" | "style");
     let text = element.text().flat_map(str::chars).filter(|c| !c.is_whitespace());
     if is_code { 0 } else { text.count() }
+}
+
+fn scripts(html: &Html) -> String {
+    let elements = html.tree.nodes().filter_map(ElementRef::wrap);
+    let scripts = elements.filter(|element| element.value().name() == "script");
+    scripts.flat_map(|script| script.text()).collect()
+}
+
+/// React streams parts of a page as hidden elements, which a script of the page moves to their places, by their ids.
+fn is_streamed(element: &scraper::node::Element, scripts: &str) -> bool {
+    let is_named = |id: &str| id.starts_with("S:") && scripts.contains(&format!("\"{id}\""));
+    element.id().is_some_and(is_named)
 }
 
 fn is_hidden(element: &scraper::node::Element) -> bool {
@@ -217,6 +231,10 @@ mod tests {
             check(&format!("<p>seen<p style='{style}'>ORDER <b>me</b>"), elements(7));
         }
         check("<p>seen<p hidden>ORDER", elements(5));
+        check(
+            "<p>seen<div hidden id=S:0>ORDER</div><script>$RC(\"B:1\",\"S:1\")</script>",
+            elements(5),
+        );
         check("<p>seen<template>ORDER</template>", elements(5));
         check(
             "<style>.x, #y { color: red; display:none }</style><p>seen<p class='a x'>ORDER",
@@ -245,6 +263,7 @@ mod tests {
         check("<style>@media print { .x { display:none } }</style><p class=x>seen");
         check("<div style='background:#000'><p style='color:#fff'>seen</div>");
         check("<table bgcolor=black><td style='color:white'>seen</table>");
+        check("<div hidden id=S:0>seen</div><script>$RC(\"B:0\",\"S:0\")</script>");
         check("<p style='opacity:0.5; left:-1px; font-size:0.9em; color:whitesmoke'>seen");
     }
 }

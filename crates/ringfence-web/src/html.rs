@@ -6,7 +6,7 @@ use htmd::{
     element_handler::{HandlerResult, Handlers},
 };
 use scraper::{ElementRef, Html, Node, Selector};
-use trafilatura::{ExtractionFocus, Options};
+use trafilatura::{ExtractResult, ExtractionFocus, Options};
 use url::Url;
 
 /// A page that is nested deeper is read as text without form: writers recurse.
@@ -79,34 +79,33 @@ pub(crate) fn read(text: &str, url: Option<&Url>) -> Page {
     }
 }
 
-fn formed(html: &Html, url: Option<&Url>) -> Page {
-    let source = html.html();
+/// What the extractor takes for the main part.
+fn extract(source: &str, url: Option<&Url>) -> Option<ExtractResult> {
     let mut options = Options::default()
         .with_fallback(true)
         .with_links(true)
         .with_images(true)
         .with_focus(ExtractionFocus::Balanced);
-    if let Some(url) = url {
-        options = options.with_url(url.clone());
-    }
-    let found = trafilatura::extract(&source, &options).ok();
+    options.original_url = url.cloned();
+    trafilatura::extract(source, &options).ok()
+}
+
+fn formed(html: &Html, url: Option<&Url>) -> Page {
+    let source = html.html();
+    let found = extract(&source, url);
     let meta = found
         .as_ref()
         .map(|found| found.metadata.clone())
         .unwrap_or_default();
     let markdown = found
         .filter(|found| found.content_text.chars().count() >= MAIN_CHARS_MIN)
-        .map(|found| markdown(&found.content_html, url));
-    let extraction = match markdown.as_deref().map(str::trim) {
-        None | Some("") => Extraction::Fallback,
-        Some(_) => Extraction::Main,
-    };
+        .map(|found| markdown(&found.content_html, url))
+        .filter(|markdown| !markdown.trim().is_empty());
     Page {
-        markdown: match extraction {
-            Extraction::Main => markdown.unwrap_or_default(),
-            _ => self::markdown(&source, url),
-        },
-        extraction,
+        extraction: markdown
+            .as_ref()
+            .map_or(Extraction::Fallback, |_| Extraction::Main),
+        markdown: markdown.unwrap_or_else(|| self::markdown(&source, url)),
         title: field(&meta.title),
         author: field(&meta.author),
         date: meta.date.map(|date| date.to_string()),
@@ -119,12 +118,8 @@ fn formed(html: &Html, url: Option<&Url>) -> Page {
 pub fn main_text(text: &str, url: Option<&Url>) -> String {
     let mut html = Html::parse_document(text);
     hidden::remove(&mut html);
-    let mut options = Options::default().with_fallback(true);
-    if let Some(url) = url {
-        options = options.with_url(url.clone());
-    }
-    let found = trafilatura::extract(&html.html(), &options);
-    found.map_or_else(|_| plain_text(&html), |found| found.content_text)
+    let found = extract(&html.html(), url);
+    found.map_or_else(|| plain_text(&html), |found| found.content_text)
 }
 
 fn markdown(html: &str, url: Option<&Url>) -> String {

@@ -10,6 +10,7 @@ use crate::{
     results::HITS_MAX,
 };
 use hyper::header::{HeaderName, HeaderValue, USER_AGENT};
+use ringfence_redact::Redactor;
 use rustls::ClientConfig;
 use std::{
     collections::HashMap,
@@ -26,6 +27,7 @@ const TIME_MAX: Duration = Duration::from_secs(8);
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 const TITLE_CHARS_MAX: usize = 200;
 const SNIPPET_CHARS_MAX: usize = 500;
+const DATE_CHARS_MAX: usize = 40;
 const CACHED_MAX: usize = 64;
 const CACHE_AGE_MAX: Duration = Duration::from_secs(300);
 /// After a provider has refused, the first time; then twice as long each time.
@@ -228,6 +230,23 @@ pub struct Searched {
     pub hits: Vec<Hit>,
     pub attempts: Vec<Attempt>,
     pub is_cached: bool,
+}
+
+impl Searched {
+    /// Takes secrets out of every text of strangers in it.
+    pub fn redact(&mut self, redactor: &Redactor) {
+        for hit in &mut self.hits {
+            fence::redact(&mut hit.title, TITLE_CHARS_MAX, redactor);
+            fence::redact(&mut hit.url, usize::MAX, redactor);
+            fence::redact(&mut hit.snippet, SNIPPET_CHARS_MAX, redactor);
+            if let Some(date) = &mut hit.published {
+                fence::redact(date, DATE_CHARS_MAX, redactor);
+            }
+        }
+        for detail in self.attempts.iter_mut().filter_map(|one| one.detail.as_mut()) {
+            fence::redact(detail, TITLE_CHARS_MAX, redactor);
+        }
+    }
 }
 
 pub type ParsedFuture<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>>;
@@ -510,7 +529,7 @@ fn presentable(hits: Vec<Hit>, most: usize) -> Vec<Hit> {
             snippet: line(&hit.snippet, SNIPPET_CHARS_MAX),
             published: hit
                 .published
-                .map(|date| line(&date, 40))
+                .map(|date| line(&date, DATE_CHARS_MAX))
                 .filter(|date| !date.is_empty()),
         });
         if kept.len() == most.min(HITS_MAX) {

@@ -51,7 +51,7 @@ const TABLE: &[Allowed] = &[
         tests: &["proptest"] },
     // pages: HTTP over connections that it is given, codings, charsets, HTML, PDF
     Allowed { name: "ringfence-web",
-        house: &["ringfence-types"],
+        house: &["ringfence-redact", "ringfence-types"],
         others: &["base64", "brotli-decompressor", "chardetng", "ego-tree", "encoding_rs", "flate2", "getrandom", "htmd", "http-body-util",
             "hyper", "hyper-util", "infer", "pdf-extract", "rustls", "scraper", "serde", "serde_json", "sha2", "thiserror", "tokio",
             "tokio-rustls", "trafilatura", "url", "whatlang", "zeroize", "zstd"],

@@ -4,7 +4,7 @@
 use crate::HostName;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose,
+    KeyPair, KeyUsagePurpose, PublicKeyData,
 };
 use rustls::{
     ServerConfig,
@@ -52,6 +52,10 @@ impl Authority {
     /// Its certificate, as programs read it.
     pub(super) fn pem(&self) -> &str {
         &self.pem
+    }
+
+    pub(super) fn public_key(&self) -> Vec<u8> {
+        self.key.subject_public_key_info()
     }
 
     /// For a connection that speaks as `name`.

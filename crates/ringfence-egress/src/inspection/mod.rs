@@ -10,11 +10,18 @@ pub use secret::{BoundSecret, PlaceError, SecretPlace};
 pub(crate) use secret::{Unwritable, fill};
 pub use trust::{Trust, TrustError};
 
-use crate::{Destination, HostName};
+use crate::{Destination, Host, HostName};
 use authority::Authority;
 use ringfence_redact::Redactor;
 use rustls::{ClientConfig, ServerConfig};
 use std::{fmt, sync::Arc};
+
+/// Whose TLS is read, beside that to hosts whose rules depend on the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InspectedHosts {
+    OfSecrets,
+    All,
+}
 
 /// What one sandbox's TLS is read with. Its programs have to believe [`Inspection::authorities`].
 pub struct Inspection {
@@ -22,6 +29,7 @@ pub struct Inspection {
     authority: Authority,
     secrets: Vec<BoundSecret>,
     redactor: Redactor,
+    hosts: InspectedHosts,
 }
 
 impl fmt::Debug for Inspection {
@@ -43,7 +51,17 @@ impl Inspection {
             authority: Authority::new().map_err(|error| error.to_string())?,
             secrets,
             redactor,
+            hosts: InspectedHosts::OfSecrets,
         })
+    }
+
+    /// Without secrets, for a browser.
+    ///
+    /// # Errors
+    /// No key could be made.
+    pub fn of_browser(trust: Arc<Trust>, hosts: InspectedHosts) -> Result<Self, String> {
+        let inspection = Self::new(trust, Vec::new(), Redactor::none())?;
+        Ok(Self { hosts, ..inspection })
     }
 
     /// The secrets.
@@ -56,7 +74,17 @@ impl Inspection {
         [self.authority.pem(), self.trust.pem()].concat()
     }
 
-    /// Whether a secret belongs to `to`, so that what is said there is read.
+    /// The key that the sandbox's connections are answered with (SubjectPublicKeyInfo, DER).
+    pub fn public_key(&self) -> Vec<u8> {
+        self.authority.public_key()
+    }
+
+    /// Whether what is said to `to` is read whatever its rules are. Certificates of ours are for names.
+    pub(crate) fn reads(&self, to: &Destination) -> bool {
+        self.concerns(to) || (self.hosts == InspectedHosts::All && matches!(to.host, Host::Name(_)))
+    }
+
+    /// Whether a secret belongs to `to`.
     pub(crate) fn concerns(&self, to: &Destination) -> bool {
         self.secrets.iter().any(|secret| secret.belongs_to(to))
     }

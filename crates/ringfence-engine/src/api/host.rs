@@ -73,9 +73,9 @@ pub struct HostRun {
     /// What it printed, as far as it was kept.
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
-    /// All that it printed.
+    /// All that it printed, redacted.
     pub stdout_bytes: u64,
-    /// All that it complained about.
+    /// All that it complained about, redacted.
     pub stderr_bytes: u64,
     pub duration: Duration,
 }
@@ -450,15 +450,18 @@ async fn run(services: &Arc<Services>, launch: Launch) -> Result<HostRun, Reques
             clean
         }
     };
+    let (clean_stdout, clean_stderr) = (clean(&stdout), clean(&stderr));
+    // With the mark's length in place of a secret's: what is missing was not kept.
+    let bytes = |output: &Output, clean: &[u8]| output.total - output.bytes.len() as u64 + clean.len() as u64;
     Ok(HostRun {
         rule,
         approved_by,
         program,
         ending,
-        stdout: clean(&stdout),
-        stderr: clean(&stderr),
-        stdout_bytes: stdout.total,
-        stderr_bytes: stderr.total,
+        stdout_bytes: bytes(&stdout, &clean_stdout),
+        stderr_bytes: bytes(&stderr, &clean_stderr),
+        stdout: clean_stdout,
+        stderr: clean_stderr,
         duration: begun.elapsed(),
     })
 }

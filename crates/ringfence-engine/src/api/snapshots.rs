@@ -279,7 +279,7 @@ impl Engine {
 }
 
 /// Takes secrets out of every text of a document. Contents that are no text leave as base64, and lose them as bytes.
-fn clean(document: &mut Value, redactor: &ringfence_redact::Redactor) {
+pub(super) fn clean(document: &mut Value, redactor: &ringfence_redact::Redactor) {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     match document {
         Value::String(text) => *text = redactor.text(text).into_owned(),

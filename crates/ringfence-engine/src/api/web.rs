@@ -1,6 +1,6 @@
 //! The web tools. Each call is on record before anything is dialled, and again with what was reached when it has ended.
 
-use super::Engine;
+use super::{Engine, snapshots::clean};
 use crate::{
     caller::Caller,
     error::task_died,
@@ -19,25 +19,30 @@ struct WebCall {
     caller: Caller,
     namespace: Namespace,
     action: Action,
-    asked: Value,
+    /// A query or a URL.
+    asked: String,
 }
 
 impl WebCall {
-    fn new(caller: &Caller, namespace: &Namespace, action: Action, asked: Value) -> Self {
+    fn new(caller: &Caller, namespace: &Namespace, action: Action, asked: &str) -> Self {
         Self {
             caller: caller.clone(),
             namespace: namespace.clone(),
             action,
-            asked,
+            asked: asked.to_owned(),
         }
     }
 
     fn note(&self) -> Note<'_> {
+        let key = match self.action {
+            Action::WebSearched => "query",
+            _ => "url",
+        };
         Note::of(
             &self.caller,
             self.namespace.as_str(),
             self.action,
-            self.asked.clone(),
+            json!({key: self.asked}),
         )
     }
 }
@@ -48,24 +53,21 @@ const RECORDED_CHARS_MAX: usize = 500;
 impl Engine {
     /// Asks the operator's search providers, in their order.
     pub async fn web_search(&self, caller: &Caller, wanted: SearchRequest) -> Result<Searched, RequestError> {
-        let asked = json!({"query": self.recordable(&wanted.namespace, &wanted.query.text).await?});
-        let call = WebCall::new(caller, &wanted.namespace, Action::WebSearched, asked);
+        let call = WebCall::new(caller, &wanted.namespace, Action::WebSearched, &wanted.query.text);
         let web = self.services().web.clone();
         self.web_call(call, async move { web.search(&wanted).await })
             .await
     }
 
     pub async fn fetch_page(&self, caller: &Caller, wanted: PageRequest) -> Result<WebPage, RequestError> {
-        let asked = json!({"url": self.recordable(&wanted.namespace, &wanted.url).await?});
-        let call = WebCall::new(caller, &wanted.namespace, Action::WebFetched, asked);
+        let call = WebCall::new(caller, &wanted.namespace, Action::WebFetched, &wanted.url);
         let (web, by) = (self.services().web.clone(), caller.clone());
         self.web_call(call, async move { web.page(&wanted, &by).await })
             .await
     }
 
     pub async fn browse_page(&self, caller: &Caller, wanted: BrowseRequest) -> Result<WebPage, RequestError> {
-        let asked = json!({"url": self.recordable(&wanted.namespace, &wanted.url).await?});
-        let call = WebCall::new(caller, &wanted.namespace, Action::WebBrowsed, asked);
+        let call = WebCall::new(caller, &wanted.namespace, Action::WebBrowsed, &wanted.url);
         let (web, by) = (self.services().web.clone(), caller.clone());
         self.web_call(call, async move { web.browse(&wanted, &by).await })
             .await
@@ -75,29 +77,40 @@ impl Engine {
     /// caller has left: then what it has begun is dropped.
     async fn web_call<T: Send + 'static>(
         &self,
-        call: WebCall,
+        mut call: WebCall,
         work: impl Future<Output = Done<T>> + Send + 'static,
     ) -> Result<T, RequestError> {
+        let redactor = self
+            .services()
+            .secrets
+            .redactor_of_all(&call.namespace, &[])
+            .await?;
+        call.asked = redactor
+            .text(&call.asked)
+            .chars()
+            .take(RECORDED_CHARS_MAX)
+            .collect();
         self.note(call.note()).await?;
         let (_caller, left) = oneshot::channel::<Infallible>();
         let engine = self.clone();
         let task = tokio::spawn(async move {
-            let done = tokio::select! {
+            let mut done = tokio::select! {
                 done = work => done,
                 _ = left => Done {
                     result: Err(RequestError::new(ErrorCode::Cancelled, "the call was cancelled.", "Call again.")),
                     details: json!({}),
                 },
             };
+            // Hosts and URLs that a page has led to stand in both.
+            clean(&mut done.details, &redactor);
+            if let Err(error) = &mut done.result {
+                for text in [&mut error.message, &mut error.hint] {
+                    *text = redactor.text(text).into_owned();
+                }
+            }
             engine.note_web(call.note(), done).await
         });
         task.await.unwrap_or_else(|_| Err(task_died()))
-    }
-
-    /// What a caller has written, cut, and without the namespace's secrets.
-    async fn recordable(&self, namespace: &Namespace, text: &str) -> Result<String, RequestError> {
-        let redactor = self.services().secrets.redactor_of_all(namespace, &[]).await?;
-        Ok(redactor.text(text).chars().take(RECORDED_CHARS_MAX).collect())
     }
 
     async fn note_web<T>(&self, mut note: Note<'_>, done: Done<T>) -> Result<T, RequestError> {

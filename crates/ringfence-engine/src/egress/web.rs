@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{caller::Requester, policy, secrets::SecretLease, settings::OnDenied, sync::lock};
 use ringfence_egress::{
-    ClientLease, Destination, EgressOwner, EgressReport, LeaseOptions, Purpose, Rule, Rules,
+    ClientLease, Destination, EgressOwner, EgressReport, Inspection, LeaseOptions, Purpose, Rule, Rules,
 };
 use ringfence_jail::EgressSockets;
 use ringfence_redact::Redactor;
@@ -63,8 +63,13 @@ impl Egress {
         namespace: &Namespace,
         by: Requester,
         sockets: EgressSockets,
+        inspection: Option<Arc<Inspection>>,
     ) -> Result<EgressLease, RequestError> {
         let (terms, options, asking) = self.web_options(namespace, by);
+        let options = LeaseOptions {
+            inspection,
+            ..options
+        };
         let lease = ringfence_egress::open(&self.shared_dialer()?, sockets_of(sockets), options);
         let lease = lease.map_err(|error| fault(&error))?;
         lock(&self.open).push(Arc::downgrade(&terms));

@@ -2,7 +2,7 @@
 //! egress as its only route. It is driven over its standard streams, and gone when the call ends.
 
 use super::{
-    Done, Web, denied,
+    Done, Web, denied, dial_error,
     page::{self, ReadPage, WebPage},
     requester, target,
 };
@@ -17,14 +17,17 @@ use crate::{
     sandbox::NO_BLOBS,
     streams::{Attached, drain},
 };
-use ringfence_egress::EgressReport;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use ringfence_egress::{EgressReport, Inspection, Rules};
 use ringfence_jail::{ClaimSpec, Layout, Run, wire::Order};
+use ringfence_redact::Redactor;
 use ringfence_types::{ErrorCode, Limits, Namespace, RequestError, Tier};
 use ringfence_web::{
-    AccessibilityTree, BrowserError, BrowserPage, BrowserRequest, DialError, Question, Reads, Screenshot,
-    Target, WaitUntil, browse, chromium_arguments,
+    AccessibilityTree, BrowserError, BrowserPage, BrowserRequest, Question, Reads, Screenshot, Target,
+    WaitUntil, browse, chromium_arguments,
 };
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -95,7 +98,7 @@ impl Web {
     ) -> Result<WebPage, RequestError> {
         let (url, length) = (target(&wanted.url)?, page::length(wanted.max_length)?);
         check(wanted)?;
-        if self.sandboxes.tier != Tier::Full {
+        if self.needs.sandboxes.tier != Tier::Full {
             return Err(RequestError::new(
                 ErrorCode::UnsupportedArgument,
                 "there is no browser in the tier `landlock`.",
@@ -116,6 +119,7 @@ impl Web {
             .await;
         let _place = place.map_err(|_| crowded())?;
         let run = self
+            .needs
             .runs
             .permit(&wanted.namespace, Demand::of(&LIMITS), QUEUE_TIME)
             .await;
@@ -124,14 +128,22 @@ impl Web {
         details["egress"] = json!(egress::recorded(&report));
         let opened = opened.map_err(|error| failed(&error, &url, &report))?;
         details["status"] = json!(opened.status);
-        self.present(opened, report, length).await
+        let redactor = self.needs.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
+        let mut shown = self.present(opened, length, &redactor).await?;
+        shown.denials = report.denials;
+        shown.denials.truncate(DENIALS_MAX);
+        for denial in &mut shown.denials {
+            denial.what = redactor.text(&denial.what).into_owned();
+            denial.hint = redactor.text(&denial.hint).into_owned();
+        }
+        Ok(shown)
     }
 
     async fn present(
         &self,
         opened: BrowserPage,
-        report: EgressReport,
         length: usize,
+        redactor: &Redactor,
     ) -> Result<WebPage, RequestError> {
         let head = Question {
             url: opened.url.clone(),
@@ -140,7 +152,7 @@ impl Web {
             is_cut: opened.is_cut,
             reads: Reads::Document,
         };
-        let (mut document, _) = self.document(&head, opened.html.as_bytes()).await?;
+        let (mut document, _) = self.document(&head, opened.html.as_bytes(), redactor).await?;
         document.needs_script = false;
         if let Some(tree) = &opened.accessibility {
             document.text.push_str("\n\nAccessibility tree:\n\n");
@@ -157,15 +169,13 @@ impl Web {
         let read = ReadPage::new(shown_url, opened.status, document);
         let mut shown = page::presented(&read, 0, length)?;
         if let Some(drawn) = opened.screenshot {
-            shown.picture = crate::picture::safe(&self.sandboxes, drawn).await;
+            shown.picture = crate::picture::safe(&self.needs.sandboxes, drawn).await;
         }
         shown.facts["timed_out"] = json!(opened.is_timed_out);
         shown.facts["console_errors"] = json!(opened.console_errors);
         shown.facts["screenshot"] = json!(shown.picture.is_some());
         // Its pages are not kept: there is no cursor into another run.
         shown.facts["cursor"] = Value::Null;
-        shown.denials = report.denials;
-        shown.denials.truncate(DENIALS_MAX);
         Ok(shown)
     }
 
@@ -178,7 +188,9 @@ impl Web {
         caller: &Caller,
     ) -> Result<(EgressReport, Result<BrowserPage, BrowserError>), RequestError> {
         let time = wanted.timeout + MARGIN;
-        let mut started = self.start(&wanted.namespace, program, time).await?;
+        let rules = self.needs.egress.web_rules(&wanted.namespace);
+        let inspection = self.needs.egress.inspect_browser(&rules).await?;
+        let mut started = self.start(program, &rules, inspection.as_deref(), time).await?;
         let sockets = started.take_sockets();
         let sockets = sockets.ok_or_else(|| {
             backend::fault(
@@ -186,9 +198,10 @@ impl Web {
                 &std::io::ErrorKind::NotConnected.into(),
             )
         })?;
-        let lease = self
-            .egress
-            .open_browser(&wanted.namespace, requester(caller), sockets)?;
+        let lease =
+            self.needs
+                .egress
+                .open_browser(&wanted.namespace, requester(caller), sockets, inspection)?;
         let Sandbox {
             events,
             stdin,
@@ -201,8 +214,10 @@ impl Web {
         let from = pipe::Receiver::from_owned_fd(stdout).map_err(connect)?;
         let stderr = pipe::Receiver::from_owned_fd(stderr).map_err(connect)?;
         let stderr = Attached(tokio::spawn(drain(stderr, STDERR_BYTES_MAX)));
+        let redactor = self.needs.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
         let request = BrowserRequest {
             url,
+            redactor: &redactor,
             selector: wanted.selector.as_deref(),
             wait_until: wanted.wait_until,
             time: wanted.timeout,
@@ -226,39 +241,39 @@ impl Web {
     /// Starts it in a sandbox of its own.
     async fn start(
         &self,
-        namespace: &Namespace,
         program: &Path,
+        rules: &Rules,
+        inspection: Option<&Inspection>,
         time: Duration,
     ) -> Result<Claimed, RequestError> {
         let limits = Limits {
             timeout_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
             ..LIMITS
         };
-        let rules = self.egress.web_rules(namespace);
-        reach::check(&rules)?;
-        let plan = self.sandboxes.plan_of_browser(program, limits.clone())?;
-        let claim = self.sandboxes.native.claim(ClaimSpec {
+        reach::check(rules)?;
+        let plan = self.needs.sandboxes.plan_of_browser(program, limits.clone())?;
+        let claim = self.needs.sandboxes.native.claim(ClaimSpec {
             code: Vec::new(),
             files: Vec::new(),
-            run: command(program, &plan.layout),
+            run: command(program, &plan.layout, inspection),
             workspace: None,
             layer: None,
-            egress: reach::spec(self.sandboxes.tier, &rules),
+            egress: reach::spec(self.needs.sandboxes.tier, rules),
             limits,
             grace_ms: 0,
         });
-        let sandbox = self.sandboxes.native.spawn(Arc::new(plan), None)?;
+        let sandbox = self.needs.sandboxes.native.spawn(Arc::new(plan), None)?;
         let (_cancel, mut cancelled) = watch::channel(false);
         let started = sandbox.claim(&claim, NO_BLOBS, &mut cancelled).await;
         started.map_err(|failed| failed.error)
     }
 
     fn chromium(&self) -> Result<PathBuf, RequestError> {
-        let found = match &self.settings.browser {
+        let found = match &self.needs.settings.browser {
             Some(path) => path.is_file().then(|| path.clone()),
             None => PROGRAMS
                 .iter()
-                .find_map(|name| runtimes::on_path(name, &self.sandboxes.runtimes)),
+                .find_map(|name| runtimes::on_path(name, &self.needs.sandboxes.runtimes)),
         };
         found.ok_or_else(|| {
             RequestError::new(
@@ -288,10 +303,11 @@ fn check(wanted: &BrowseRequest) -> Result<(), RequestError> {
     }
 }
 
-fn command(program: &Path, layout: &Layout) -> Run {
+fn command(program: &Path, layout: &Layout, inspection: Option<&Inspection>) -> Run {
     let mut argv: Vec<String> = ["/bin/bash", "-c", LAUNCH].map(str::to_owned).into();
     argv.push(program.display().to_string());
-    argv.extend(chromium_arguments(&layout.tmp.join("profile")));
+    let key = inspection.map(|inspection| STANDARD.encode(Sha256::digest(inspection.public_key())));
+    argv.extend(chromium_arguments(&layout.tmp.join("profile"), key.as_deref()));
     Run::Exec {
         argv,
         environment: runtimes::environment(layout, &[]),
@@ -321,25 +337,21 @@ fn failed(error: &BrowserError, url: &Target, report: &EgressReport) -> RequestE
         .denials
         .iter()
         .find(|denial| denial.what.contains(url.host()));
-    match (error, denial.or(report.denials.first())) {
-        (BrowserError::NotReached(_), Some(denial)) => denied(DialError {
-            rule: denial.rule.clone(),
-            what: denial.what.clone(),
-            hint: denial.hint.clone(),
-        }),
-        (BrowserError::Selector, _) => RequestError::invalid(
-            format!("`wait_for_selector`: {error}."),
-            "Give a selector of CSS.",
-        ),
-        (BrowserError::NotReached(_) | BrowserError::TimedOut, _) => RequestError::new(
-            ErrorCode::PageUnavailable,
-            format!("{error}."),
-            "Check the URL, or try `fetch_webpage`.",
-        ),
-        (BrowserError::Gone(_), _) => RequestError::new(
-            ErrorCode::PageUnavailable,
-            format!("{error}."),
-            "Try `fetch_webpage`; `ringfence web browser` on the host shows the same error.",
-        ),
-    }
+    let hint = match (error, denial.or(report.denials.first())) {
+        (BrowserError::NotReached(_), Some(denial)) => {
+            return denied(dial_error(denial.clone()));
+        }
+        (BrowserError::Selector, _) => {
+            let what = format!("`wait_for_selector`: {error}.");
+            return RequestError::invalid(what, "Give a selector of CSS.");
+        }
+        (BrowserError::Certificate(_), _) => {
+            "Where an authority of your own has signed it, have the operator name that in `egress.ca_file`."
+        }
+        (BrowserError::NotReached(_) | BrowserError::TimedOut, _) => "Check the URL, or try `fetch_webpage`.",
+        (BrowserError::Gone(_), _) => {
+            "Try `fetch_webpage`; `ringfence web browser` on the host shows the same error."
+        }
+    };
+    RequestError::new(ErrorCode::PageUnavailable, format!("{error}."), hint)
 }

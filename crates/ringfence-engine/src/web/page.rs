@@ -1,15 +1,14 @@
 //! A page for a model: fetched, read in a worker, fenced, and cut to what was asked for. What is beyond can be had by
 //! its cursor for a while without asking the host again.
 
-use super::{Done, QUEUE_TIME, RETRY_AFTER_MS, Web, denied, lock, requester, target};
+use super::{Done, Judged, Web, denied, lock, requester, target};
 use crate::{
-    admission::Demand,
     caller::Caller,
     egress,
-    error::busy,
     picture::{self, Picture},
     record::hex,
 };
+use ringfence_redact::Redactor;
 use ringfence_types::{Denial, ErrorCode, Namespace, RequestError};
 use ringfence_web::{
     Document, DocumentKind, Fence, Fetch, FetchError, FetchLimits, Question, Reads, Refusal, Robots,
@@ -179,12 +178,9 @@ impl Web {
             None => Arc::new(self.fetched(wanted, &url, caller, details).await?),
         };
         details["sha256"] = json!(page.sha256);
-        let at = match cursor {
-            // It counts in another text: what is asked for is not to be found there.
-            Some(cursor) if !page.sha256.starts_with(&cursor.sha256) => 0,
-            Some(cursor) => cursor.at,
-            None => 0,
-        };
+        // One that counts in another text says nothing of this one.
+        let cursor = cursor.filter(|cursor| page.sha256.starts_with(&cursor.sha256));
+        let at = cursor.map_or(0, |cursor| cursor.at);
         let shown = presented(&page, at, length)?;
         if !shown.facts["cursor"].is_null() {
             lock(&self.pages).keep(&wanted.namespace, url.as_str(), &page);
@@ -199,27 +195,17 @@ impl Web {
         caller: &Caller,
         details: &mut Value,
     ) -> Result<ReadPage, RequestError> {
-        let permit = self
-            .fetching
-            .permit(&wanted.namespace, Demand::default(), QUEUE_TIME)
-            .await;
-        let _permit = permit.map_err(|_| {
-            busy(
-                "too many pages are being fetched.",
-                "Ask again later.",
-                RETRY_AFTER_MS,
-            )
-        })?;
+        let _permit = self.place(&wanted.namespace).await?;
         let (fetcher, _) = self.clients().await?;
-        let lease = self.egress.open_web(&wanted.namespace, requester(caller))?;
-        let dial = lease.dial();
+        let lease = self.needs.egress.open_web(&wanted.namespace, requester(caller))?;
+        let dial = Judged(&lease.connections);
         let fetch = Fetch {
             url,
             limits: FetchLimits {
-                wire_bytes: self.settings.bytes_max,
-                time: self.settings.timeout,
+                wire_bytes: self.needs.settings.bytes_max,
+                time: self.needs.settings.timeout,
             },
-            robots: match self.settings.robots {
+            robots: match self.needs.settings.robots {
                 true => Robots::Obeyed,
                 false => Robots::Ignored,
             },
@@ -238,27 +224,31 @@ impl Web {
             is_cut: fetched.is_cut,
             reads: Reads::Document,
         };
-        let (document, picture) = self.document(&head, &fetched.body).await?;
+        let redactor = self.needs.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
+        let (document, picture) = self.document(&head, &fetched.body, &redactor).await?;
+        let clean = |url: &String| redactor.text(url).into_owned();
         Ok(ReadPage {
-            redirects: fetched.redirects,
+            redirects: fetched.redirects.iter().map(clean).collect(),
             picture,
-            ..ReadPage::new(head.url, Some(fetched.status), document)
+            ..ReadPage::new(clean(&head.url), Some(fetched.status), document)
         })
     }
 
-    /// Reads a body in a worker, and draws a picture anew in another.
+    /// Reads a body in a worker, takes secrets out of its texts, and draws a picture anew in another worker.
     pub(super) async fn document(
         &self,
         head: &Question,
         body: &[u8],
+        redactor: &Redactor,
     ) -> Result<(Document, Option<Picture>), RequestError> {
         let question = question(head, body).map_err(|error| unread(&error.to_string()))?;
         let answer = self.read(question).await.map_err(|why| unread(&why))?;
-        let (document, bytes) = parse_answer(&answer).map_err(|Refusal { why }| unread(&why))?;
+        let (mut document, bytes) = parse_answer(&answer).map_err(|Refusal { why }| unread(&why))?;
+        document.redact(redactor);
         if document.kind != DocumentKind::Image {
             return Ok((document, None));
         }
-        let picture = picture::safe(&self.sandboxes, bytes).await;
+        let picture = picture::safe(&self.needs.sandboxes, bytes).await;
         match picture {
             Some(picture) => Ok((document, Some(picture))),
             None => Err(unread(

@@ -6,11 +6,11 @@ use crate::{
     fence::line,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use ringfence_redact::Redactor;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 const ERRORS_MAX: usize = 20;
-const ERROR_CHARS_MAX: usize = 300;
 const NODES_MAX: usize = 2000;
 const NAME_CHARS_MAX: usize = 120;
 const DEPTH_MAX: usize = 40;
@@ -152,7 +152,7 @@ impl Watch {
 
     fn error(&mut self, text: &str) {
         if self.console_errors.len() < ERRORS_MAX {
-            self.console_errors.push(line(text, ERROR_CHARS_MAX));
+            self.console_errors.push(text.to_owned());
         }
     }
 
@@ -271,7 +271,10 @@ where
 }
 
 /// Roles and names, a node to a line.
-pub(super) async fn accessibility<R, W>(browser: &mut Cdp<R, W>) -> Result<String, BrowserError>
+pub(super) async fn accessibility<R, W>(
+    browser: &mut Cdp<R, W>,
+    redactor: &Redactor,
+) -> Result<String, BrowserError>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
@@ -280,10 +283,11 @@ where
     let tree = browser.call("Accessibility.getFullAXTree", json!({})).await?;
     Ok(outline(
         tree["nodes"].as_array().map(Vec::as_slice).unwrap_or_default(),
+        redactor,
     ))
 }
 
-fn outline(nodes: &[Value]) -> String {
+fn outline(nodes: &[Value], redactor: &Redactor) -> String {
     let mut depths = std::collections::HashMap::new();
     let mut text = String::new();
     for node in nodes.iter().take(NODES_MAX) {
@@ -293,7 +297,8 @@ fn outline(nodes: &[Value]) -> String {
             .copied()
             .unwrap_or(0_usize);
         let role = node["role"]["value"].as_str().unwrap_or_default();
-        let name = line(node["name"]["value"].as_str().unwrap_or_default(), NAME_CHARS_MAX);
+        let name = redactor.text(node["name"]["value"].as_str().unwrap_or_default());
+        let name = line(&name, NAME_CHARS_MAX);
         let is_told = node["ignored"] != true
             && !matches!(role, "none" | "generic" | "InlineTextBox" | "")
             && !(role == "StaticText" && name.is_empty());

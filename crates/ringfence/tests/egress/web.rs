@@ -2,6 +2,7 @@
 
 mod addresses;
 mod browser;
+mod redaction;
 mod search;
 
 use super::{World, elsewhere};

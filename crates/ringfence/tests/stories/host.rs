@@ -7,6 +7,9 @@ use crate::client::{
 use serde_json::{Value, json};
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
+/// Of the namespace `default`, in the vault of every server here.
+const SECRET: &str = "K3y_of-the-st0ry";
+
 /// A server with host access, a directory that it opens, and rules for `env` and `touch` none.
 fn served(directory: &TempDir) -> Server {
     let rules = directory.0.join("host.yaml");
@@ -21,10 +24,12 @@ fn served(directory: &TempDir) -> Server {
     )
     .unwrap();
     fs::set_permissions(&rules, fs::Permissions::from_mode(0o600)).unwrap();
-    Server::of(serve_with(&format!(
-        "host:\n  enabled: true\n  rules: {}\nwarm:\n  ready: 0\n",
+    let mut command = serve_with(&format!(
+        "host:\n  enabled: true\n  rules: {}\nwarm:\n  ready: 0\nvault:\n  store: env\n",
         rules.display()
-    )))
+    ));
+    command.env("RINGFENCE_SECRET_DEFAULT_TOKEN", SECRET);
+    Server::of(command)
 }
 
 /// Whose own directories no other user writes.
@@ -229,6 +234,28 @@ fn an_agent_uses_files_of_the_host_and_a_person_takes_a_write_back() {
     );
     let ran = said(&["host", "exec", "--config", &config, "uname"]);
     assert_eq!(stdout_of(&ran), "Linux\n", "{ran:?}");
+}
+
+/// The same file in a namespace without the secret is the control.
+/// claim: [HOST-8]
+#[test]
+fn a_secret_that_a_file_or_a_command_of_the_host_repeats_is_redacted() {
+    let directory = directory("host-secret");
+    let mut server = served(&directory);
+    let path = directory.0.join("work/app.conf");
+    fs::write(&path, format!("password = {SECRET}\nport = 1\n")).unwrap();
+    let shown = "password = ***REDACTED***\nport = 1\n";
+    for (namespace, expect) in [
+        ("team-b", fs::read_to_string(&path).unwrap()),
+        ("default", shown.to_owned()),
+    ] {
+        let wanted = json!({"path": path, "namespace": namespace});
+        let read = server.succeeds("host_file_read", wanted);
+        assert_facts(&read, json!({"content": expect}));
+        let wanted = json!({"command": format!("cat {}", path.display()), "namespace": namespace});
+        let ran = server.succeeds("host_exec", wanted);
+        assert_facts(&ran, json!({"stdout": expect}));
+    }
 }
 
 /// `docker restart web`, where there is Docker's command: asked for, approved in a terminal, sent to the daemon once.

@@ -141,6 +141,7 @@ fn a_page_in_the_browser_sees_nothing_of_the_host() {
 }
 
 /// Chromium has authorities of its own, and hides in every handshake whether it hides a name.
+/// claim: [WEB-9]
 #[test]
 fn a_page_over_tls_is_opened_as_far_as_its_certificate_is_believed() {
     if elsewhere("web::browser::a_page_over_tls_is_opened_as_far_as_its_certificate_is_believed") {
@@ -151,13 +152,49 @@ fn a_page_over_tls_is_opened_as_far_as_its_certificate_is_believed() {
     }
     let world = World::new("web-browser-tls");
     let host = TlsHost::start(&world);
+    let wanted = |url: &str| json!({"url": url, "timeout_ms": 20000});
     let mut server: Server = serve(&world);
-    let said = server.call(
-        "browser_fetch",
-        json!({"url": "https://api.test/", "timeout_ms": 10000}),
-    );
+    let said = server.refuses("browser_fetch", wanted("https://api.test/"), "page_unavailable");
     // The handshake has come to the certificate: it passed the wall of egress, which lets through what names its host.
-    assert_contains(said.to_string(), ["ERR_CERT_AUTHORITY_INVALID"]);
+    assert_contains(
+        said.to_string(),
+        [
+            "does not trust its certificate",
+            "ERR_CERT_AUTHORITY_INVALID",
+            "egress.ca_file",
+        ],
+    );
     assert!(!said.to_string().contains("egress.ech"), "{said}");
-    drop(host);
+    let mut server = trusting(&world, &host, "*");
+    let facts = server.facts("browser_fetch", wanted("https://api.test/"));
+    assert_eq!(
+        (&facts["status"], &facts["url"]),
+        (&json!(200), &json!("https://api.test/"))
+    );
+    assert_contains(text_of(&facts["text"]), ["s_server -quiet -www"]);
+    // Another's certificate, and one that no authority has signed: egress looks at them, and Chromium no more.
+    for (url, why) in [
+        ("https://read.test/", "not valid for name"),
+        ("https://good.test/", "CaUsedAsEndEntity"),
+    ] {
+        let refused = server.refuses("browser_fetch", wanted(url), "page_unavailable");
+        assert_contains(refused.to_string(), ["egress.certificate", why]);
+    }
+    // What is read can be judged by its path.
+    let mut server = trusting(&world, &host, "api.test/open");
+    let open = server.facts("browser_fetch", wanted("https://api.test/open/a"));
+    assert_contains(text_of(&open["text"]), ["s_server -quiet -www"]);
+    let closed = server.call("browser_fetch", wanted("https://api.test/closed"));
+    assert_contains(closed.to_string(), ["egress.request"]);
+    assert!(!closed.to_string().contains("s_server -quiet -www"), "{closed}");
+}
+
+/// A server that trusts the authority of `host` beside those of this machine.
+fn trusting(world: &World, host: &TlsHost, allow: &str) -> Server {
+    let mut command = world.ringfence(&["serve", "--toolsets", "web"]);
+    command
+        .env("RINGFENCE_EGRESS_CA_FILE", &host.authority)
+        .env("RINGFENCE_WEB_ALLOW", allow)
+        .stderr(std::process::Stdio::null());
+    Server::of(command)
 }

@@ -1,0 +1,144 @@
+//! A secret of the vault that a page, a result or an error repeats: the model sees a mark in its place. The same page in
+//! a namespace without the secret is the control.
+
+use super::{answer, browser::is_there, leads_to};
+use crate::{
+    client::{Server, assert_contains, text_of},
+    egress::{World, elsewhere},
+};
+use serde_json::{Value, json};
+
+/// Markdown escapes three of its characters.
+const SECRET: &str = "K3y_of*the-st0ry[1]";
+const BEGINNING: &str = "K3y";
+const MARK: &str = "***REDACTED***";
+
+fn serve(world: &World) -> Server {
+    let mut command = world.ringfence(&["serve", "--toolsets", "web,observe"]);
+    command
+        .env("RINGFENCE_WEB_ROBOTS", "false")
+        .env("RINGFENCE_WEB_SEARCH", "searxng=http://searx.pages.test/")
+        .env("RINGFENCE_VAULT_STORE", "env")
+        .env("RINGFENCE_SECRET_DEFAULT_TOKEN", SECRET)
+        .stderr(std::process::Stdio::null());
+    Server::of(command)
+}
+
+/// The answer in the namespace of the secret, after the same call in another one has shown that the secret is there.
+#[track_caller]
+fn redacted(server: &mut Server, tool: &str, wanted: Value) -> Value {
+    let mut elsewhere = wanted.clone();
+    elsewhere["namespace"] = json!("team-b");
+    let control = server.call(tool, elsewhere);
+    assert_contains(control.to_string(), [BEGINNING]);
+    let said = server.call(tool, wanted);
+    assert_ne!(said["isError"], true, "{said}");
+    assert!(!said.to_string().contains(BEGINNING), "{said}");
+    said["structuredContent"].clone()
+}
+
+/// claim: [WEB-10]
+#[test]
+fn a_secret_that_a_page_or_a_result_repeats_is_redacted() {
+    if elsewhere("web::redaction::a_secret_that_a_page_or_a_result_repeats_is_redacted") {
+        return;
+    }
+    let world = World::new("web-redaction");
+    let words = "The harbour was quiet in the morning, and the boats lay side by side. ".repeat(5);
+    let page = format!(
+        "<html><head><title>Boats</title><meta name=author content='{SECRET}'></head><body><article><h1>Of {SECRET}</h1>\
+         <p>{words} it is <span>K3y_of*</span>the-st0ry[1], or {SECRET}</p><p>Boats need harbours, as <a href='/x?q={SECRET}'>another page says</a>, and harbours need walls against the sea.</p>\
+         </article></body></html>"
+    );
+    // A title is cut at 300 characters, here within the secret.
+    let cut = format!(
+        "<title>{}{SECRET}</title><p>{SECRET} {words}</p>",
+        "T".repeat(294)
+    );
+    let hit = |snippet: String| json!({"url": "https://a.test/", "title": format!("About {SECRET}"), "content": snippet});
+    let found = json!({"results": [hit(format!("{}{SECRET}", "s".repeat(494)))]});
+    for (path, body) in [
+        ("page", answer("text/html", page)),
+        ("cut", answer("text/html", cut)),
+        ("text", answer("text/plain", format!("it is {SECRET} there"))),
+        (
+            "data",
+            answer("application/json", json!({"key": SECRET}).to_string()),
+        ),
+        ("led", leads_to(&format!("/text?token={SECRET}")).into_bytes()),
+        (
+            "away",
+            leads_to(&format!("http://10.7.7.7/{SECRET}")).into_bytes(),
+        ),
+    ] {
+        world.page("good.test", path, body);
+    }
+    world.page(
+        "searx.pages.test",
+        "search",
+        answer("application/json", found.to_string()),
+    );
+    let mut server = serve(&world);
+    for path in ["page", "cut", "text", "data", "led"] {
+        let wanted = json!({"url": format!("http://good.test/{path}")});
+        let facts = redacted(&mut server, "fetch_webpage", wanted);
+        assert_contains(text_of(&facts["text"]), [MARK]);
+        match path {
+            "page" => {
+                assert_eq!(facts["title"], format!("Of {MARK}"), "{facts}");
+                assert_eq!(text_of(&facts["text"]).matches(MARK).count(), 4, "{facts}");
+            }
+            "cut" => assert_eq!(facts["title"], "T".repeat(294), "{facts}"),
+            "led" => assert_contains(text_of(&facts["url"]), ["token=", MARK]),
+            _ => {}
+        }
+    }
+    let refused = server.call("fetch_webpage", json!({"url": "http://good.test/away"}));
+    assert_eq!(refused["isError"], true, "{refused}");
+    assert!(!refused.to_string().contains(BEGINNING), "{refused}");
+    let facts = redacted(&mut server, "web_search", json!({"query": "boats"}));
+    assert_eq!(
+        (&facts["results"][0]["title"], &facts["results"][0]["snippet"]),
+        (&json!(format!("About {MARK}")), &json!("s".repeat(494))),
+    );
+    let record = server.call("audit_execution", json!({"limit": 40, "detail": true}));
+    assert!(!record.to_string().contains(BEGINNING), "{record}");
+}
+
+/// claim: [WEB-10]
+#[test]
+fn a_secret_that_a_page_in_the_browser_repeats_is_redacted() {
+    if elsewhere("web::redaction::a_secret_that_a_page_in_the_browser_repeats_is_redacted") {
+        return;
+    }
+    if !is_there() {
+        return;
+    }
+    let world = World::new("web-redaction-browser");
+    // Errors are cut at 300 characters and names of the tree at 120, here within the secret.
+    let page = format!(
+        "<html><head><title>start</title></head><body><main id=app></main><script>const secret = '{SECRET}';\
+         document.title = 'Of ' + secret; document.getElementById('app').innerHTML = '<p>It is ' + secret + ' there.</p>' +\
+         '<button aria-label=\"' + 'b'.repeat(115) + secret + '\">x</button><h2>Head ' + secret + '</h2>';\
+         history.replaceState(null, '', '/app?token=' + secret);\
+         console.error('Said ' + secret); console.error('e'.repeat(295) + secret); throw new Error(secret);</script></body></html>"
+    );
+    world.page("good.test", "app", answer("text/html", page));
+    let mut server = serve(&world);
+    let wanted = json!({"url": "http://good.test/app", "accessibility_tree": true, "timeout_ms": 20000});
+    let facts = redacted(&mut server, "browser_fetch", wanted);
+    assert_eq!(facts["title"], format!("Of {MARK}"), "{facts}");
+    assert_contains(
+        text_of(&facts["text"]),
+        [
+            &format!("It is {MARK} there."),
+            &format!("- heading \"Head {MARK}\""),
+            "- button \"bbbbb",
+        ],
+    );
+    assert_contains(
+        facts["console_errors"].to_string(),
+        [&format!("Said {MARK}"), "eeeee"],
+    );
+    assert_contains(text_of(&facts["url"]), ["token=", MARK]);
+}
