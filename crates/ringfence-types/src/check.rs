@@ -1,5 +1,6 @@
 //! Checks of code and data before anything runs: what is asked, and what is found.
 
+use crate::words::text_word;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeSet, str::FromStr};
@@ -227,13 +228,6 @@ const MODULE_CHARS_MAX: usize = 256;
 #[serde(try_from = "String", into = "String")]
 pub struct ModuleName(String);
 
-impl ModuleName {
-    /// The checked text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
 impl TryFrom<String> for ModuleName {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
@@ -251,18 +245,7 @@ impl TryFrom<String> for ModuleName {
     }
 }
 
-impl FromStr for ModuleName {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::try_from(text.to_owned())
-    }
-}
-
-impl From<ModuleName> for String {
-    fn from(name: ModuleName) -> Self {
-        name.0
-    }
-}
+text_word!(ModuleName);
 
 /// What a Python program may import, and by which rules it is read. Made by the policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,18 +2,14 @@
 
 use crate::{
     AllowedDomains, Backend, EnvName, EnvValue, Language, LimitsRequest, Namespace, RequestError,
-    Requirement, WorkspaceSource,
+    Requirement, WorkspaceSource, words::text_word,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    str::FromStr,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A session's name: a UUID, lower case, with its dashes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SessionId(String);
 
@@ -33,31 +29,7 @@ impl TryFrom<String> for SessionId {
     }
 }
 
-impl FromStr for SessionId {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::try_from(text.to_owned())
-    }
-}
-
-impl From<SessionId> for String {
-    fn from(id: SessionId) -> String {
-        id.0
-    }
-}
-
-impl SessionId {
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for SessionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+text_word!(SessionId);
 
 /// What a caller wants a session to be. Construct with [`SessionRequest::new`] and fill in.
 #[derive(Clone, Debug)]

@@ -1,7 +1,6 @@
 //! Untrusted names and texts, checked once: a value of these types is safe to use as its type says.
 
 use serde::{Deserialize, Serialize};
-use std::{fmt, str::FromStr};
 
 /// A tenant's name: 1 to 64 of `[A-Za-z0-9_.-]`, not starting with a dot or a dash.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -129,6 +128,7 @@ fn shorten(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
+/// What a text in a type of its own has: it is read from text, and its schema is that of any string.
 macro_rules! text_of {
     ($($word:ident),*) => {$(
         impl $word {
@@ -137,30 +137,44 @@ macro_rules! text_of {
                 &self.0
             }
         }
-        impl FromStr for $word {
+        impl std::str::FromStr for $word {
             type Err = String;
             fn from_str(text: &str) -> Result<Self, String> {
                 Self::try_from(text.to_owned())
             }
         }
+        impl schemars::JsonSchema for $word {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                <String as schemars::JsonSchema>::schema_name()
+            }
+            fn inline_schema() -> bool {
+                true
+            }
+            fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                <String as schemars::JsonSchema>::json_schema(generator)
+            }
+        }
     )*};
 }
 
+/// The same, of one that may be shown and leaves as text.
 macro_rules! text_word {
     ($($word:ident),*) => {$(
-        text_of!($word);
+        $crate::words::text_of!($word);
         impl From<$word> for String {
             fn from(word: $word) -> String {
                 word.0
             }
         }
-        impl fmt::Display for $word {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Display for $word {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(&self.0)
             }
         }
     )*};
 }
+pub(crate) use {text_of, text_word};
+
 text_word!(Namespace, ScriptName, WorkspaceName, WorkspacePath);
 
 impl TryFrom<String> for Argument {

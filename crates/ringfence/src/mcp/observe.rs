@@ -147,7 +147,7 @@ impl Call<'_> {
         let query = Query {
             namespace: Some(namespace.to_string()),
             actions: action.transpose()?,
-            outcome: given.outcome,
+            outcome: given.outcome.map(|word| word.0),
             since_us: since,
             before_seq: given.before.map(|before| before.0.min(i64::MAX.unsigned_abs())),
             limit: usize::try_from(limit).unwrap_or(usize::MAX),
