@@ -1,6 +1,6 @@
 //! Plain types of a request: who asks, what is asked, and the output on its way back.
 
-use ringfence_types::ExecuteRequest;
+use ringfence_types::{ExecuteRequest, closed_words};
 use std::path::PathBuf;
 use tokio::{
     io::AsyncRead,
@@ -75,16 +75,7 @@ pub enum OutputStream {
     Notice,
 }
 
-impl OutputStream {
-    /// Its name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Stdout => "stdout",
-            Self::Stderr => "stderr",
-            Self::Notice => "notice",
-        }
-    }
-}
+closed_words!(OutputStream: Stdout = "stdout", Stderr = "stderr", Notice = "notice");
 
 /// What the program wrote, without the request's secrets: hostile all the same.
 #[derive(Clone, Debug)]

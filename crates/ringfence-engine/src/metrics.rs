@@ -392,7 +392,7 @@ impl Metrics {
         Counts {
             uptime_seconds: self.begun.elapsed().as_secs_f64(),
             executions,
-            refusals: counted(&self.refusals, "code", &ErrorCode::ALL.map(ErrorCode::as_str)),
+            refusals: counted(&self.refusals, "code", ErrorCode::WORDS),
             limits_exceeded: counted(&self.limits, "limit", &LIMITS),
             duration_ms: of_languages(&lately.durations),
             memory_peak_bytes: of_languages(&lately.memory),

@@ -12,7 +12,7 @@ use ringfence_store::{
 };
 use ringfence_types::{
     Backend, EnvName, ErrorCode, Language, Limits, ModuleName, Namespace, Priority, Profile, RequestError,
-    Requirement, Tier, WorkspaceMode, WorkspaceName,
+    Requirement, Tier, WorkspaceMode, WorkspaceName, closed_words,
 };
 use ringfence_web::Provider;
 use std::{
@@ -104,6 +104,8 @@ pub enum OnFailure {
     /// It does; the result of an execution says that it is not on record, and the log says so of everything.
     Warn,
 }
+
+closed_words!(OnFailure: Deny = "deny", Warn = "warn");
 
 /// Defaults for requests that name no limit, and the caps that no request passes.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use crate::{
     AllowedDomains, Backend, EnvName, EnvValue, Language, LimitsRequest, Namespace, RequestError,
-    Requirement, WorkspaceSource, words::text_word,
+    Requirement, WorkspaceSource, closed_words, words::text_word,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -144,21 +144,6 @@ pub enum SessionEnd {
 }
 
 impl SessionEnd {
-    /// The word, as it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Terminated => "terminated",
-            Self::Idle => "idle",
-            Self::Age => "age",
-            Self::Exited => "exited",
-            Self::Crashed => "crashed",
-            Self::OutOfMemory => "out_of_memory",
-            Self::Limit => "limit",
-            Self::Stuck => "stuck",
-            Self::Server => "server",
-        }
-    }
-
     /// The end of a sentence that begins with the session.
     pub fn in_words(self) -> &'static str {
         match self {
@@ -174,6 +159,9 @@ impl SessionEnd {
         }
     }
 }
+
+closed_words!(SessionEnd: Terminated = "terminated", Idle = "idle", Age = "age", Exited = "exited", Crashed = "crashed",
+    OutOfMemory = "out_of_memory", Limit = "limit", Stuck = "stuck", Server = "server");
 
 /// A request on a session whose parts belong to the session itself.
 pub(crate) fn belongs_to_creation(name: &str) -> RequestError {

@@ -1,8 +1,9 @@
 //! What a request for approval, an answer to it and a decision are.
 
+use ringfence_types::closed_words;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::{fmt, str::FromStr, time::Duration};
+use std::time::Duration;
 
 /// What somebody is asked. It never changes while it is pending.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,33 +62,7 @@ pub enum Scope {
     Namespace,
 }
 
-impl Scope {
-    /// Every one of them.
-    pub const ALL: [Self; 3] = [Self::Once, Self::Session, Self::Namespace];
-
-    /// Its name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Once => "once",
-            Self::Session => "session",
-            Self::Namespace => "namespace",
-        }
-    }
-}
-
-impl fmt::Display for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for Scope {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|scope| scope.as_str() == text);
-        known.ok_or_else(|| "an approval is for `once`, `session` or `namespace`".to_owned())
-    }
-}
+closed_words!(Scope: Once = "once", Session = "session", Namespace = "namespace");
 
 /// What an approval is to be for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -189,17 +164,6 @@ pub enum DeniedBy {
 }
 
 impl DeniedBy {
-    /// Its name, as it stands on record.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Human => "human",
-            Self::Timeout => "timeout",
-            Self::Gone => "gone",
-            Self::Lately => "lately",
-            Self::Limit => "limit",
-        }
-    }
-
     fn words(self) -> &'static str {
         match self {
             Self::Human => "a person",
@@ -210,6 +174,8 @@ impl DeniedBy {
         }
     }
 }
+
+closed_words!(DeniedBy: Human = "human", Timeout = "timeout", Gone = "gone", Lately = "lately", Limit = "limit");
 
 /// What the digest is over, in this order.
 #[derive(Serialize)]

@@ -130,9 +130,8 @@ fn backends(environment: &Environment, settings: &Effective) -> Result<BackendSe
 fn backend_policy(settings: &Effective) -> BackendPolicy {
     let default = settings.backend.value;
     let chosen = settings.containers_enabled.value;
-    let allowed = Backend::ALL
-        .into_iter()
-        .filter(|backend| chosen || *backend == default);
+    let allowed = Backend::ALL.iter().copied();
+    let allowed = allowed.filter(|backend| chosen || *backend == default);
     BackendPolicy {
         default,
         allowed: allowed.collect(),

@@ -2,8 +2,7 @@
 
 use super::words::{Listed, SettingValue, choice};
 use hyper::{Uri, header::HeaderValue};
-use ringfence_engine::{OnFailure, SecretRule};
-use ringfence_store::audit::Durability;
+use ringfence_engine::SecretRule;
 use ringfence_types::{Namespace, Priority, nearest::suggestion};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -12,20 +11,6 @@ choice! {
     enum AuditStore {
         Sqlite = "sqlite",
         Memory = "memory",
-    }
-}
-
-choice! {
-    Durability {
-        Process = "process",
-        Power = "power",
-    }
-}
-
-choice! {
-    OnFailure {
-        Deny = "deny",
-        Warn = "warn",
     }
 }
 
@@ -103,30 +88,19 @@ impl Listed for PackagePattern {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamespacePriority(pub(crate) Namespace, pub(crate) Priority);
 
-const PRIORITIES: [(&str, Priority); 3] = [
-    ("low", Priority::Low),
-    ("normal", Priority::Normal),
-    ("high", Priority::High),
-];
-
 impl SettingValue for NamespacePriority {
     fn read(text: &str) -> Result<Self, String> {
         let (namespace, priority) = text
             .split_once('=')
             .ok_or_else(|| format!("`{text}` is not NAMESPACE=low, =normal or =high"))?;
-        let found = PRIORITIES.iter().find(|(name, _)| *name == priority);
-        let (_, priority) = found.ok_or_else(|| {
-            let names = PRIORITIES.map(|(name, _)| name);
-            format!(
-                "`{priority}` is not low, normal or high.{}",
-                suggestion(priority, names)
-            )
+        let word = priority.parse().map_err(|_| {
+            let near = suggestion(priority, Priority::WORDS.iter().copied());
+            format!("`{priority}` is not low, normal or high.{near}")
         })?;
-        Ok(Self(Namespace::try_from(namespace.to_owned())?, *priority))
+        Ok(Self(Namespace::try_from(namespace.to_owned())?, word))
     }
     fn json(&self) -> Value {
-        let name = PRIORITIES.iter().find(|(_, priority)| *priority == self.1);
-        json!(format!("{}={}", self.0, name.map_or("", |(name, _)| name)))
+        json!(format!("{}={}", self.0, self.1))
     }
     fn schema() -> Value {
         json!({"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}=(low|normal|high)$"})
