@@ -67,9 +67,7 @@ pub enum Stdin {
 /// Which of the two streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputStream {
-    /// Standard output.
     Stdout,
-    /// Standard error.
     Stderr,
     /// Neither, but what is told meanwhile: packages are being installed.
     Notice,
@@ -80,7 +78,6 @@ closed_words!(OutputStream: Stdout = "stdout", Stderr = "stderr", Notice = "noti
 /// What the program wrote, without the request's secrets: hostile all the same.
 #[derive(Clone, Debug)]
 pub struct OutputChunk {
-    /// Which stream.
     pub stream: OutputStream,
     /// At most 64 KiB.
     pub bytes: Vec<u8>,
@@ -124,7 +121,6 @@ impl Client {
 #[derive(Clone)]
 pub(crate) struct Requester {
     pub(crate) caller: Caller,
-    /// The execution that needs it.
     pub(crate) execution_id: Option<String>,
     pub(crate) client: Client,
 }

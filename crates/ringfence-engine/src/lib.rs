@@ -58,7 +58,7 @@ pub use api::{
     Engine, Execution, FileFacts, Fixing, HostAccessList, HostCommand, HostFile, HostFileWrite, HostListing,
     HostRequest, HostRun, HostVerdict, HostWritten, Inspection, Installation, Installed, NewSecret,
     PackageRequest, Reload, RunningNow, Runtime, SandboxInfo, SchemaChoice, SnapshotFacts, SnapshotMade,
-    SnapshotRestored, Stats, Warm, WorkspaceAccess, check_rules, egress_rule, ending_words,
+    Stats, Warm, WorkspaceAccess, check_rules, egress_rule, ending_words,
 };
 pub use approval::{
     Answer, ApprovalRequest, ApprovalWatch, Decision, DeniedBy, REASON_CHARS_MAX, Scope, ScopeChoice,

@@ -71,7 +71,6 @@ pub(crate) struct WebServices {
     pub(crate) runs: Queue,
 }
 
-/// A search.
 #[derive(Clone, Debug)]
 pub struct SearchRequest {
     pub namespace: Namespace,

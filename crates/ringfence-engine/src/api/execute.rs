@@ -134,7 +134,6 @@ async fn conclude(
 }
 
 impl Execution {
-    /// Its id.
     pub fn id(&self) -> &str {
         &self.id
     }

@@ -30,7 +30,7 @@ pub use host_files::{HostFile, HostFileWrite, HostListing, HostWritten};
 pub use observe::{Inspection, NewSecret, Reload, RunningNow, Stats, Warm};
 pub use packages::{Installation, Installed, PackageRequest};
 pub use runtimes::{Runtime, SandboxInfo};
-pub use snapshots::{EXPORT_BYTES_MAX, SnapshotFacts, SnapshotMade, SnapshotRestored};
+pub use snapshots::{EXPORT_BYTES_MAX, SnapshotFacts, SnapshotMade};
 pub use validate::{CodeRequest, DATA_BYTES_MAX, Fixing, SchemaChoice, check_rules};
 
 use crate::{

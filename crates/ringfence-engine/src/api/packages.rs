@@ -33,7 +33,6 @@ pub struct PackageRequest {
     pub session: Option<SessionId>,
 }
 
-/// Packages that are there now.
 #[derive(Clone, Debug)]
 pub struct Installed {
     /// All, with those that came with what was asked for.

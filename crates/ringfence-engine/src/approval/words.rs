@@ -1,5 +1,6 @@
 //! What a request for approval, an answer to it and a decision are.
 
+use ringfence_store::to_hex;
 use ringfence_types::closed_words;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -27,7 +28,6 @@ pub struct ApprovalRequest {
     pub reason: String,
     /// What an approval may be for.
     pub scopes: Vec<Scope>,
-    /// Unix time.
     pub since_unix_ms: u64,
     /// When it is denied. Unix time.
     pub expires_unix_ms: u64,
@@ -45,8 +45,7 @@ impl ApprovalRequest {
             request: self,
         };
         let canonical = serde_json::to_vec(&canonical).unwrap_or_default();
-        let hash = Sha256::digest(&canonical);
-        hash.iter().map(|byte| format!("{byte:02x}")).collect()
+        to_hex(&Sha256::digest(&canonical))
     }
 }
 
@@ -90,16 +89,13 @@ impl ScopeChoice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// Yes, for that much.
     Approve(ScopeChoice),
-    /// No.
     Deny,
 }
 
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Yes or no.
     pub verdict: Verdict,
     /// The channel and the person; without an answer, why there was none.
     pub decided_by: String,
@@ -139,12 +135,9 @@ impl Decision {
     }
 }
 
-/// Yes or no.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Yes.
     Approved(Scope),
-    /// No.
     Denied(DeniedBy),
 }
 

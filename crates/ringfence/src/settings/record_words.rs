@@ -1,6 +1,6 @@
 //! The values of settings about what is kept and who is served: each is read from text, checked once, and written back.
 
-use super::words::{Listed, SettingValue, choice};
+use super::words::{Listed, SettingValue, choice, text};
 use hyper::{Uri, header::HeaderValue};
 use ringfence_engine::SecretRule;
 use ringfence_types::{Namespace, Priority, nearest::suggestion};
@@ -59,27 +59,12 @@ impl SettingValue for SecretRule {
 
 impl Listed for SecretRule {}
 
-/// The name of a package, or a beginning followed by `*`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PackagePattern(pub(crate) String);
-
-impl SettingValue for PackagePattern {
-    fn read(text: &str) -> Result<Self, String> {
-        let is_part = |c: char| c.is_ascii_alphanumeric() || "._-@/~".contains(c);
-        if is_pattern(text, is_part) {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(format!(
-                "`{text}` is not the name of a package, which may end with `*`"
-            ))
-        }
-    }
-    fn json(&self) -> Value {
-        json!(self.0)
-    }
-    fn schema() -> Value {
-        json!({"type": "string", "maxLength": 128, "pattern": r"^[A-Za-z0-9._@/~-]*\*?$"})
-    }
+text! {
+    /// The name of a package, or a beginning followed by `*`.
+    PackagePattern,
+    |text| is_pattern(text, |c| c.is_ascii_alphanumeric() || "._-@/~".contains(c)),
+    |text| format!("`{text}` is not the name of a package, which may end with `*`"),
+    {"type": "string", "maxLength": 128, "pattern": r"^[A-Za-z0-9._@/~-]*\*?$"}
 }
 
 impl Listed for PackagePattern {}

@@ -204,33 +204,53 @@ pub(super) fn unknown(text: &str, names: &[&str]) -> String {
 
 choice!(Backend, Tier, WorkspaceMode, Profile, Durability, OnFailure);
 
-/// A container image: what stands behind `docker pull`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ImageName(String);
+/// A text in a type of its own: whether it is one, what is said of another, and its schema.
+macro_rules! text {
+    ($(#[$about:meta])* $name:ident, $is_good:expr, $refused:expr, $schema:tt) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub(crate) struct $name(pub(crate) String);
 
-impl ImageName {
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
+        impl SettingValue for $name {
+            fn read(text: &str) -> Result<Self, String> {
+                let is_good: fn(&str) -> bool = $is_good;
+                let refused: fn(&str) -> String = $refused;
+                is_good(text).then(|| Self(text.to_owned())).ok_or_else(|| refused(text))
+            }
+            fn json(&self) -> Value {
+                json!(self.0)
+            }
+            fn schema() -> Value {
+                json!($schema)
+            }
+        }
+    };
 }
 
-impl SettingValue for ImageName {
-    fn read(text: &str) -> Result<Self, String> {
-        let is_part = |c: char| c.is_ascii_alphanumeric() || "_.:@/-".contains(c);
-        match (1..=512).contains(&text.len())
-            && text.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && text.chars().all(is_part)
-        {
-            true => Ok(Self(text.to_owned())),
-            false => Err("that is not the name of a container image".to_owned()),
-        }
-    }
-    fn json(&self) -> Value {
-        json!(self.0)
-    }
-    fn schema() -> Value {
-        json!({"type": "string", "maxLength": 512, "pattern": "^[A-Za-z0-9][A-Za-z0-9_.:@/-]*$"})
-    }
+pub(super) use text;
+
+/// How the names of images and modules go on.
+fn is_path_like(text: &str) -> bool {
+    text.chars()
+        .all(|c| c.is_ascii_alphanumeric() || "_.:@/-".contains(c))
+}
+
+text! {
+    /// A container image: what stands behind `docker pull`.
+    ImageName,
+    |text| text.len() <= 512 && text.starts_with(|c: char| c.is_ascii_alphanumeric()) && is_path_like(text),
+    |_| "that is not the name of a container image".to_owned(),
+    {"type": "string", "maxLength": 512, "pattern": "^[A-Za-z0-9][A-Za-z0-9_.:@/-]*$"}
+}
+
+text! {
+    ModuleName,
+    |text| {
+        let begins = |c: char| c.is_ascii_alphabetic() || "_@/".contains(c);
+        text.len() <= 128 && text.starts_with(begins) && is_path_like(text)
+    },
+    |text| format!("`{text}` is not the name of a module"),
+    {"type": "string", "maxLength": 128, "pattern": "^[A-Za-z_@/][A-Za-z0-9_.:@/-]*$"}
 }
 
 choice! {
@@ -306,33 +326,6 @@ impl SettingValue for HostPath {
     }
     fn schema() -> Value {
         json!({"type": "string", "pattern": "^(/|~/)"})
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ModuleName(String);
-
-impl ModuleName {
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl SettingValue for ModuleName {
-    fn read(text: &str) -> Result<Self, String> {
-        let is_part = |c: char| c.is_ascii_alphanumeric() || "_.:@/-".contains(c);
-        let begins = |c: char| c.is_ascii_alphabetic() || "_@/".contains(c);
-        if text.len() <= 128 && text.starts_with(begins) && text.chars().all(is_part) {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(format!("`{text}` is not the name of a module"))
-        }
-    }
-    fn json(&self) -> Value {
-        json!(self.0)
-    }
-    fn schema() -> Value {
-        json!({"type": "string", "maxLength": 128, "pattern": "^[A-Za-z_@/][A-Za-z0-9_.:@/-]*$"})
     }
 }
 
