@@ -48,17 +48,11 @@ const RETRY_AFTER_MS: u64 = 1000;
 const QUERY_CHARS_MAX: usize = 500;
 
 pub(crate) struct Web {
-    settings: WebSettings,
-    egress: Arc<Egress>,
-    sandboxes: Arc<Sandboxes>,
-    secrets: Arc<Secrets>,
-    policy: Arc<PolicyStore>,
+    services: WebServices,
     clients: OnceCell<(Fetcher, Searcher)>,
     pages: Mutex<page::PageCache>,
     fetching: Queue,
     browsing: Queue,
-    /// That of runs, whose memory browsers share.
-    runs: Queue,
 }
 
 /// What the web tools need.
@@ -68,6 +62,7 @@ pub(crate) struct WebServices {
     pub(crate) sandboxes: Arc<Sandboxes>,
     pub(crate) secrets: Arc<Secrets>,
     pub(crate) policy: Arc<PolicyStore>,
+    /// That of runs, whose memory browsers share.
     pub(crate) runs: Queue,
 }
 
@@ -85,31 +80,18 @@ pub(crate) struct Done<T> {
 
 impl Web {
     pub(crate) fn new(services: WebServices) -> Self {
-        let WebServices {
-            settings,
-            egress,
-            sandboxes,
-            secrets,
-            policy,
-            runs,
-        } = services;
         Self {
-            settings,
-            egress,
-            sandboxes,
-            secrets,
-            policy,
+            services,
             clients: OnceCell::new(),
             pages: Mutex::default(),
             fetching: Queue::of_places(PAGES_AT_ONCE, PAGES_AT_ONCE_OF_ONE, WAITING_MAX),
             browsing: Queue::of_places(BROWSERS_AT_ONCE, BROWSERS_AT_ONCE - 1, WAITING_MAX),
-            runs,
         }
     }
 
     async fn clients(&self) -> Result<&(Fetcher, Searcher), RequestError> {
         let make = async || {
-            let tls = self.egress.client_config().await?;
+            let tls = self.services.egress.client_config().await?;
             Ok((Fetcher::new(tls.clone()), Searcher::new(tls)))
         };
         self.clients.get_or_try_init(make).await
@@ -140,7 +122,7 @@ impl Web {
                 "Ask in a few words.",
             ));
         }
-        if self.settings.search.is_empty() {
+        if self.services.settings.search.is_empty() {
             return Err(RequestError::new(
                 ErrorCode::PolicyDenied,
                 "the operator has configured no search provider.",
@@ -148,7 +130,7 @@ impl Web {
             ));
         }
         // A query leaves, too: who may reach no host of the web asks no provider.
-        if self.egress.web_rules(&wanted.namespace).is_empty() {
+        if self.services.egress.web_rules(&wanted.namespace).is_empty() {
             return Err(RequestError::new(
                 ErrorCode::PolicyDenied,
                 "this namespace may reach no host of the web.",
@@ -173,10 +155,19 @@ impl Web {
         };
         let namespace = wanted.namespace.as_str();
         let mut found = searcher
-            .search(namespace, &wanted.query, &self.settings.search, &services)
+            .search(
+                namespace,
+                &wanted.query,
+                &self.services.settings.search,
+                &services,
+            )
             .await;
         // A provider that repeats its key does not tell it to the model.
-        let redactor = self.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
+        let redactor = self
+            .services
+            .secrets
+            .redactor_of_all(&wanted.namespace, &[])
+            .await?;
         for hit in &mut found.hits {
             for text in [&mut hit.title, &mut hit.url, &mut hit.snippet] {
                 *text = redactor.text(text).into_owned();
@@ -193,7 +184,7 @@ impl Web {
     }
 
     fn provider_hosts(&self) -> Vec<Destination> {
-        let providers = self.settings.search.iter();
+        let providers = self.services.settings.search.iter();
         providers
             .filter_map(|provider| destination(&provider.at).ok())
             .collect()
@@ -201,7 +192,7 @@ impl Web {
 
     /// Runs a worker over what a stranger has sent.
     async fn read(&self, question: Vec<u8>) -> Result<Vec<u8>, String> {
-        match worker::run(&self.sandboxes, DOCUMENT, None, question).await {
+        match worker::run(&self.services.sandboxes, DOCUMENT, None, question).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(cause)) => Err(format!("it ended its parser ({cause:?})")),
             Err(error) => Err(error.message.trim_end_matches('.').to_owned()),
@@ -278,6 +269,7 @@ impl SearchServices for Services<'_> {
     fn dial(&self, provider: &Provider) -> Box<dyn Dial> {
         let lease = destination(&provider.at).and_then(|to| {
             self.web
+                .services
                 .egress
                 .open_provider(self.namespace, &self.web.provider_hosts(), &to)
                 .map_err(|error| DialError {
@@ -292,7 +284,7 @@ impl SearchServices for Services<'_> {
     fn key<'a>(&'a self, name: &'a str) -> KeyFuture<'a> {
         Box::pin(async move {
             let name = EnvName::try_from(name.to_owned()).map_err(|error| error.to_string())?;
-            let policy = self.web.policy.current();
+            let policy = self.web.services.policy.current();
             if !policy
                 .secrets
                 .iter()
@@ -307,6 +299,7 @@ impl SearchServices for Services<'_> {
             let (namespace, wanted) = (self.namespace.clone(), vec![name]);
             let leased = self
                 .web
+                .services
                 .secrets
                 .with_vault(move |vault| vault.lease(&namespace, &wanted))
                 .await;

@@ -95,7 +95,7 @@ impl Web {
     ) -> Result<WebPage, RequestError> {
         let (url, length) = (target(&wanted.url)?, page::length(wanted.max_length)?);
         check(wanted)?;
-        if self.sandboxes.tier != Tier::Full {
+        if self.services.sandboxes.tier != Tier::Full {
             return Err(RequestError::new(
                 ErrorCode::UnsupportedArgument,
                 "there is no browser in the tier `landlock`.",
@@ -116,6 +116,7 @@ impl Web {
             .await;
         let _place = place.map_err(|_| crowded())?;
         let run = self
+            .services
             .runs
             .permit(&wanted.namespace, Demand::of(&LIMITS), QUEUE_TIME)
             .await;
@@ -157,7 +158,7 @@ impl Web {
         let read = ReadPage::new(shown_url, opened.status, document);
         let mut shown = page::presented(&read, 0, length)?;
         if let Some(drawn) = opened.screenshot {
-            shown.picture = crate::picture::safe(&self.sandboxes, drawn).await;
+            shown.picture = crate::picture::safe(&self.services.sandboxes, drawn).await;
         }
         shown.facts["timed_out"] = json!(opened.is_timed_out);
         shown.facts["console_errors"] = json!(opened.console_errors);
@@ -187,6 +188,7 @@ impl Web {
             )
         })?;
         let lease = self
+            .services
             .egress
             .open_browser(&wanted.namespace, requester(caller), sockets)?;
         let Sandbox {
@@ -234,31 +236,31 @@ impl Web {
             timeout_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
             ..LIMITS
         };
-        let rules = self.egress.web_rules(namespace);
+        let rules = self.services.egress.web_rules(namespace);
         reach::check(&rules)?;
-        let plan = self.sandboxes.plan_of_browser(program, limits.clone())?;
-        let claim = self.sandboxes.native.claim(ClaimSpec {
+        let plan = self.services.sandboxes.plan_of_browser(program, limits.clone())?;
+        let claim = self.services.sandboxes.native.claim(ClaimSpec {
             code: Vec::new(),
             files: Vec::new(),
             run: command(program, &plan.layout),
             workspace: None,
             layer: None,
-            egress: reach::spec(self.sandboxes.tier, &rules),
+            egress: reach::spec(self.services.sandboxes.tier, &rules),
             limits,
             grace_ms: 0,
         });
-        let sandbox = self.sandboxes.native.spawn(Arc::new(plan), None)?;
+        let sandbox = self.services.sandboxes.native.spawn(Arc::new(plan), None)?;
         let (_cancel, mut cancelled) = watch::channel(false);
         let started = sandbox.claim(&claim, NO_BLOBS, &mut cancelled).await;
         started.map_err(|failed| failed.error)
     }
 
     fn chromium(&self) -> Result<PathBuf, RequestError> {
-        let found = match &self.settings.browser {
+        let found = match &self.services.settings.browser {
             Some(path) => path.is_file().then(|| path.clone()),
             None => PROGRAMS
                 .iter()
-                .find_map(|name| runtimes::on_path(name, &self.sandboxes.runtimes)),
+                .find_map(|name| runtimes::on_path(name, &self.services.sandboxes.runtimes)),
         };
         found.ok_or_else(|| {
             RequestError::new(

@@ -211,15 +211,18 @@ impl Web {
             )
         })?;
         let (fetcher, _) = self.clients().await?;
-        let lease = self.egress.open_web(&wanted.namespace, requester(caller))?;
+        let lease = self
+            .services
+            .egress
+            .open_web(&wanted.namespace, requester(caller))?;
         let dial = lease.dial();
         let fetch = Fetch {
             url,
             limits: FetchLimits {
-                wire_bytes: self.settings.bytes_max,
-                time: self.settings.timeout,
+                wire_bytes: self.services.settings.bytes_max,
+                time: self.services.settings.timeout,
             },
-            robots: match self.settings.robots {
+            robots: match self.services.settings.robots {
                 true => Robots::Obeyed,
                 false => Robots::Ignored,
             },
@@ -258,7 +261,7 @@ impl Web {
         if document.kind != DocumentKind::Image {
             return Ok((document, None));
         }
-        let picture = picture::safe(&self.sandboxes, bytes).await;
+        let picture = picture::safe(&self.services.sandboxes, bytes).await;
         match picture {
             Some(picture) => Ok((document, Some(picture))),
             None => Err(unread(

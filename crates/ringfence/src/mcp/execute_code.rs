@@ -463,7 +463,7 @@ impl Call<'_> {
         });
         let dialogues = Dialogues::begin(engine, self.caller(), &id, context);
         let leave = self.leave(detach_after, canceller);
-        let ended = progress::follow(execution, self.reporter.as_ref(), leave).await;
+        let ended = progress::follow(execution.into_task(), self.reporter.as_ref(), leave).await;
         if let Some(dialogues) = dialogues {
             dialogues.end().await;
         }
@@ -475,7 +475,8 @@ impl Call<'_> {
             tracing::debug!("not all log messages of a call were sent");
         }
         match ended {
-            Ok(ended) => ended.map(|result| ExecutionState::Ended(Box::new(result))),
+            Ok(Ok((result, _))) => Ok(ExecutionState::Ended(Box::new(result))),
+            Ok(Err(error)) => Err(error.for_execution(&id)),
             Err(Detached) => {
                 tracing::info!(%id, "the call is detached, its program runs on");
                 engine.execution_now(&namespace, &id).await

@@ -3,7 +3,7 @@
 use super::{Answer, Answered, call::Call, execute_code};
 use crate::{
     api::{BridgeData, CreateSession, InterruptSession, ListSessions, TerminateSession, invalid},
-    render,
+    render::{self, Rendered},
 };
 use ringfence_engine::{BridgeTarget, BridgedValue};
 use ringfence_types::{
@@ -70,10 +70,7 @@ impl Call<'_> {
         } else {
             "nothing runs in the session\n"
         };
-        Ok(Answer::plain(
-            text.to_owned(),
-            json!({"success": true, "interrupted": interrupted}),
-        ))
+        Ok(Rendered::new(text, json!({"interrupted": interrupted})).into())
     }
 
     pub(super) async fn bridge_data(&self, given: BridgeData, namespace: Namespace) -> Answered {

@@ -5,7 +5,7 @@ use crate::{
     api::{
         CreateStateSnapshot, DeleteStateSnapshot, DiffWorkspace, ListStateSnapshots, RestoreStateSnapshot,
     },
-    render,
+    render::{self, Rendered},
 };
 use ringfence_types::Namespace;
 use serde_json::json;
@@ -46,9 +46,6 @@ impl Call<'_> {
         self.engine()
             .delete_snapshot(self.caller(), &namespace, &id)
             .await?;
-        Ok(Answer::plain(
-            "deleted\n".to_owned(),
-            json!({"success": true, "snapshot_id": id}),
-        ))
+        Ok(Rendered::new("deleted\n", json!({"snapshot_id": id})).into())
     }
 }
