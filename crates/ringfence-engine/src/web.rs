@@ -8,7 +8,7 @@ pub use browser::BrowseRequest;
 pub use page::{PageRequest, WebPage};
 
 use crate::{
-    admission::{Demand, Queue},
+    admission::{Demand, Permit, Queue},
     caller::{Caller, Client, Requester},
     egress::{Egress, WebLease},
     error::busy,
@@ -137,17 +137,7 @@ impl Web {
                 "Have the operator add a rule for it to `web.allow`.",
             ));
         }
-        let permit = self
-            .fetching
-            .permit(&wanted.namespace, Demand::default(), QUEUE_TIME)
-            .await;
-        let _permit = permit.map_err(|_| {
-            busy(
-                "too many pages are being fetched.",
-                "Ask again later.",
-                RETRY_AFTER_MS,
-            )
-        })?;
+        let _permit = self.may_fetch(&wanted.namespace).await?;
         let (_, searcher) = self.clients().await?;
         let services = Services {
             web: self,
@@ -181,6 +171,21 @@ impl Web {
             *detail = redactor.text(detail).into_owned();
         }
         Ok(found)
+    }
+
+    async fn may_fetch(&self, namespace: &Namespace) -> Result<Permit, RequestError> {
+        let permit = self
+            .fetching
+            .permit(namespace, Demand::default(), QUEUE_TIME)
+            .await;
+        let refused = |_| {
+            busy(
+                "too many pages are being fetched.",
+                "Ask again later.",
+                RETRY_AFTER_MS,
+            )
+        };
+        permit.map_err(refused)
     }
 
     fn provider_hosts(&self) -> Vec<Destination> {

@@ -1,12 +1,10 @@
 //! A page for a model: fetched, read in a worker, fenced, and cut to what was asked for. What is beyond can be had by
 //! its cursor for a while without asking the host again.
 
-use super::{Done, QUEUE_TIME, RETRY_AFTER_MS, Web, denied, lock, requester, target};
+use super::{Done, Web, denied, lock, requester, target};
 use crate::{
-    admission::Demand,
     caller::Caller,
     egress,
-    error::busy,
     picture::{self, Picture},
     record::hex,
 };
@@ -199,17 +197,7 @@ impl Web {
         caller: &Caller,
         details: &mut Value,
     ) -> Result<ReadPage, RequestError> {
-        let permit = self
-            .fetching
-            .permit(&wanted.namespace, Demand::default(), QUEUE_TIME)
-            .await;
-        let _permit = permit.map_err(|_| {
-            busy(
-                "too many pages are being fetched.",
-                "Ask again later.",
-                RETRY_AFTER_MS,
-            )
-        })?;
+        let _permit = self.may_fetch(&wanted.namespace).await?;
         let (fetcher, _) = self.clients().await?;
         let lease = self
             .services
