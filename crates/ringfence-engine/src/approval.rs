@@ -42,11 +42,9 @@ pub(crate) struct CommandSubject {
     pub(crate) words: String,
     /// The same without secrets of the vault, as it stands on record.
     pub(crate) recorded: String,
-    /// Where the program is.
     pub(crate) program: String,
     /// Its device and inode.
     pub(crate) identity: (u64, u64),
-    /// Where it runs.
     pub(crate) directory: Option<String>,
     /// Which directory that is: device and inode.
     pub(crate) directory_identity: Option<(u64, u64)>,

@@ -1,6 +1,6 @@
 //! Plain types of a request: who asks, what is asked, and the output on its way back.
 
-use ringfence_types::ExecuteRequest;
+use ringfence_types::{ExecuteRequest, closed_words};
 use std::path::PathBuf;
 use tokio::{
     io::AsyncRead,
@@ -67,29 +67,17 @@ pub enum Stdin {
 /// Which of the two streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputStream {
-    /// Standard output.
     Stdout,
-    /// Standard error.
     Stderr,
     /// Neither, but what is told meanwhile: packages are being installed.
     Notice,
 }
 
-impl OutputStream {
-    /// Its name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Stdout => "stdout",
-            Self::Stderr => "stderr",
-            Self::Notice => "notice",
-        }
-    }
-}
+closed_words!(OutputStream: Stdout = "stdout", Stderr = "stderr", Notice = "notice");
 
 /// What the program wrote, without the request's secrets: hostile all the same.
 #[derive(Clone, Debug)]
 pub struct OutputChunk {
-    /// Which stream.
     pub stream: OutputStream,
     /// At most 64 KiB.
     pub bytes: Vec<u8>,
@@ -133,7 +121,6 @@ impl Client {
 #[derive(Clone)]
 pub(crate) struct Requester {
     pub(crate) caller: Caller,
-    /// The execution that needs it.
     pub(crate) execution_id: Option<String>,
     pub(crate) client: Client,
 }

@@ -22,7 +22,6 @@ pub(crate) const COMPARE: CompareBounds = CompareBounds {
 /// Paths that are told of those with a risk, and of those without: the second never crowd out the first.
 const TOLD_MAX: usize = 2_000;
 
-/// Everything that differs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Difference {
     /// What it was compared with.
@@ -66,9 +65,7 @@ impl From<Base> for Option<String> {
 pub struct Changed {
     /// Below the workspace; what is no UTF-8 in it is U+FFFD.
     pub path: String,
-    /// What it was.
     pub before: Option<Lay>,
-    /// What it is.
     pub after: Option<Lay>,
     /// Unified, or one line that says why it is missing.
     pub diff: Option<String>,
@@ -81,7 +78,6 @@ pub struct Changed {
 pub struct Lay {
     /// `file`, `directory`, `link` or `other`.
     pub kind: &'static str,
-    /// Bytes.
     pub size_bytes: u64,
     /// Permissions, as 0644.
     pub mode: String,
@@ -101,7 +97,6 @@ pub struct RiskFacts {
 }
 
 impl Difference {
-    /// Whether nothing differs.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.changed.is_empty() && self.deleted.is_empty()
     }

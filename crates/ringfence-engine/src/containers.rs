@@ -48,9 +48,7 @@ pub(crate) struct ContainerKind {
 pub struct ContainerRuntime {
     /// `docker` or `gvisor`.
     pub backend: Backend,
-    /// Its tier.
     pub tier: Tier,
-    /// Whether requests may name it.
     pub allowed: bool,
     /// Whether it runs containers now.
     pub available: bool,
@@ -58,7 +56,6 @@ pub struct ContainerRuntime {
     pub engine: Option<String>,
     /// Why it is not available or not allowed, with the smallest change.
     pub reason: Option<String>,
-    /// The image of each language.
     pub images: Images,
     /// Those that the engine does not have yet.
     pub images_missing: Vec<String>,

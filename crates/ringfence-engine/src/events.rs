@@ -19,19 +19,16 @@ use tokio::sync::broadcast;
 const WAITING_MAX: usize = 1024;
 const RECENT_MAX: usize = 100;
 
-/// One event.
 #[derive(Clone, Debug, Serialize)]
 pub struct Event {
     /// From 1, without gaps.
     pub number: u64,
     /// Unix time.
     pub time_ms: u64,
-    /// Tenant.
     pub namespace: String,
     /// The execution that it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub execution_id: Option<String>,
-    /// What happened.
     #[serde(flatten)]
     pub kind: EventKind,
 }
@@ -60,7 +57,6 @@ macro_rules! events {
 events! {
     /// A program is about to start.
     "execution.started" => ExecutionStarted {
-        /// Its language.
         language: Language,
     },
     /// It ended by itself, with success.
@@ -83,26 +79,21 @@ events! {
     },
     /// A session was made.
     "session.created" => SessionCreated {
-        /// Its name.
         session_id: String,
         /// Whose interpreter it is.
         language: Language,
     },
     /// A session has ended.
     "session.killed" => SessionKilled {
-        /// Its name.
         session_id: String,
-        /// Why.
         reason: &'static str,
     },
     /// Secrets were given to it.
     "vault.accessed" => VaultAccessed {
-        /// Their names.
         secrets: Vec<String>,
     },
     /// Packages were installed, for this request and every later one.
     "package.installed" => PackageInstalled {
-        /// Their language.
         language: Language,
         /// Names and versions, with those that came with what was asked for.
         packages: Vec<String>,
@@ -117,7 +108,6 @@ events! {
     "egress.refused" => EgressRefused(EgressFacts),
     /// Events of hosts were dropped: there were too many at once.
     "egress.untold" => EgressUntold {
-        /// How many.
         count: u64,
     },
     /// A person is asked.
@@ -142,26 +132,20 @@ events! {
         name: String,
         /// Lower-case hex.
         sha256: String,
-        /// Size.
         size_bytes: u64,
     },
     /// A workspace was saved.
     "snapshot.created" => SnapshotCreated {
-        /// Its name.
         snapshot_id: String,
-        /// Size of what was saved.
         size_bytes: u64,
     },
     /// A saved workspace took the place of what was there.
     "snapshot.restored" => SnapshotRestored {
-        /// Its name.
         snapshot_id: String,
     },
     /// The queue is nearly full, or somebody was turned away.
     "queue.backpressure" => QueueBackpressure {
-        /// Requests that wait.
         waiting: usize,
-        /// The most that may.
         waiting_max: usize,
     },
 }
@@ -172,19 +156,16 @@ pub struct EgressFacts {
     /// The name that it asked for, or the address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// Port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     /// The address that was dialled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
-    /// Method of a request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
     /// Its path, without the query.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The answer's status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// Names of the secrets that were put into it.
@@ -193,7 +174,6 @@ pub struct EgressFacts {
     /// By which rule it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// What was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub what: Option<String>,
     /// The smallest change that would allow it.
@@ -210,7 +190,6 @@ pub struct EgressFacts {
 /// A request for approval, without the requester's reason: only those who decide see that.
 #[derive(Clone, Debug, Serialize)]
 pub struct ApprovalFacts {
-    /// Its name.
     pub request_id: String,
     /// `egress` or `host`.
     pub kind: &'static str,
@@ -225,15 +204,12 @@ pub struct ApprovalFacts {
     /// `once`, `session`, `namespace`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<&'static str>,
-    /// By whom.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
 }
 
-/// The end of an execution.
 #[derive(Clone, Debug, Serialize)]
 pub struct Ended {
-    /// Language of the program.
     pub language: Language,
     /// How it ended; absent: it was refused.
     pub exit: Option<ExitKind>,

@@ -48,16 +48,13 @@ pub struct ExecutionLine {
     pub artifacts: usize,
 }
 
-/// The state of an execution.
 #[derive(Debug)]
 pub enum ExecutionState {
     /// What there is of it so far.
     Running(Progress),
-    /// It has ended.
     Ended(Box<ExecutionResult>),
 }
 
-/// The times of an execution.
 #[derive(Clone, Copy, Debug)]
 pub struct ExecutionTimes {
     /// When it was accepted.

@@ -55,10 +55,10 @@ mod workspaces;
 pub use admission::{LineState, QueueState};
 pub use api::{
     Canceller, CodeRequest, DATA_BYTES_MAX, DirectoryGot, DirectoryPut, EXPORT_BYTES_MAX, Edit, Edited,
-    Engine, Execution, FileFacts, Fixing, HostAccessList, HostCommand, HostFile, HostFileWrite, HostListing,
-    HostRequest, HostRun, HostVerdict, HostWritten, Inspection, Installation, Installed, NewSecret,
+    Engine, EngineTask, Execution, FileFacts, Fixing, HostAccessList, HostCommand, HostFile, HostFileWrite,
+    HostListing, HostRequest, HostRun, HostVerdict, HostWritten, Inspection, Installed, NewSecret,
     PackageRequest, Reload, RunningNow, Runtime, SandboxInfo, SchemaChoice, SnapshotFacts, SnapshotMade,
-    SnapshotRestored, Stats, Warm, WorkspaceAccess, check_rules, egress_rule, ending_words,
+    Stats, Warm, WorkspaceAccess, check_rules, egress_rule, ending_words,
 };
 pub use approval::{
     Answer, ApprovalRequest, ApprovalWatch, Decision, DeniedBy, REASON_CHARS_MAX, Scope, ScopeChoice,

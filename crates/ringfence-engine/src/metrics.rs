@@ -104,7 +104,6 @@ pub struct Counts {
     pub duration_ms: BTreeMap<String, Percentiles>,
     /// Most memory that each of these took, in bytes.
     pub memory_peak_bytes: BTreeMap<String, Percentiles>,
-    /// Calls of tools.
     pub tools: BTreeMap<String, ToolCounts>,
     /// Processor time of all programs.
     pub cpu_seconds: f64,
@@ -127,10 +126,8 @@ pub enum CallEnd {
     Refused,
 }
 
-/// Calls of one tool.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ToolCounts {
-    /// All.
     pub calls: u64,
     /// Those that were refused or failed. A program that fails does not count.
     pub errors: u64,
@@ -138,10 +135,8 @@ pub struct ToolCounts {
     pub duration_ms: Percentiles,
 }
 
-/// Percentiles of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Percentiles {
-    /// How many there are.
     pub count: usize,
     /// Half are below.
     pub p50: f64,
@@ -392,7 +387,7 @@ impl Metrics {
         Counts {
             uptime_seconds: self.begun.elapsed().as_secs_f64(),
             executions,
-            refusals: counted(&self.refusals, "code", &ErrorCode::ALL.map(ErrorCode::as_str)),
+            refusals: counted(&self.refusals, "code", ErrorCode::WORDS),
             limits_exceeded: counted(&self.limits, "limit", &LIMITS),
             duration_ms: of_languages(&lately.durations),
             memory_peak_bytes: of_languages(&lately.memory),

@@ -119,7 +119,6 @@ impl fmt::Debug for HeldChanges {
 pub struct CommittedChanges {
     /// Files, links and directories written.
     pub written: usize,
-    /// Entries removed.
     pub deleted: usize,
     /// Special files, which never are. The first twenty.
     pub skipped: Vec<String>,
@@ -160,7 +159,6 @@ impl HeldChanges {
         })
     }
 
-    /// What they are.
     pub fn difference(&self) -> &Difference {
         &self.difference
     }

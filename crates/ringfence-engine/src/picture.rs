@@ -6,7 +6,6 @@ use crate::{sandbox::Sandboxes, worker};
 use ringfence_check::PICTURE_SIDE_MAX;
 use serde::Deserialize;
 
-/// The worker's name.
 pub(crate) const PICTURE: &str = "picture";
 /// Workers with pictures at once; each may take its whole limit of memory.
 pub(crate) const AT_ONCE: usize = 2;
@@ -86,42 +85,19 @@ mod tests {
             let answer = [head.as_bytes(), b"\n", bytes].concat();
             assert_eq!(read(&answer).is_some(), good, "{head}");
         };
-        let (png, jpeg) = (b"\x89PNG\r\n\x1a\n...", b"\xff\xd8\xff...");
-        check(
-            r#"{"ok":true,"mime":"image/png","width":1568,"height":1}"#,
-            png,
-            true,
-        );
-        check(
-            r#"{"ok":true,"mime":"image/jpeg","width":1,"height":1568}"#,
-            jpeg,
-            true,
-        );
-        check(
-            r#"{"ok":true,"mime":"image/png","width":1569,"height":1}"#,
-            png,
-            false,
-        );
-        check(
-            r#"{"ok":true,"mime":"image/png","width":0,"height":1}"#,
-            png,
-            false,
-        );
-        check(
-            r#"{"ok":true,"mime":"image/png","width":1,"height":1}"#,
-            jpeg,
-            false,
-        );
-        check(
-            r#"{"ok":true,"mime":"text/html","width":1,"height":1}"#,
-            png,
-            false,
-        );
-        check(
-            r#"{"ok":false,"mime":"image/png","width":1,"height":1}"#,
-            png,
-            false,
-        );
+        let (png, jpeg) = (&b"\x89PNG\r\n\x1a\n..."[..], &b"\xff\xd8\xff..."[..]);
+        for (ok, mime, width, height, bytes, good) in [
+            (true, "image/png", 1568, 1, png, true),
+            (true, "image/jpeg", 1, 1568, jpeg, true),
+            (true, "image/png", 1569, 1, png, false),
+            (true, "image/png", 0, 1, png, false),
+            (true, "image/png", 1, 1, jpeg, false),
+            (true, "text/html", 1, 1, png, false),
+            (false, "image/png", 1, 1, png, false),
+        ] {
+            let head = serde_json::json!({"ok": ok, "mime": mime, "width": width, "height": height});
+            check(&head.to_string(), bytes, good);
+        }
         check(r#"{"ok":false,"why":"no"}"#, b"", false);
         check("", b"", false);
         assert_eq!(read(b""), None);

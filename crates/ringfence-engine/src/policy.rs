@@ -443,24 +443,24 @@ mod tests {
         );
         check(
             docker,
-            &Backend::ALL,
+            Backend::ALL,
             Tier::Full,
             Err((ErrorCode::BelowFloor, "`floor: container`")),
         );
         check(
             docker,
-            &Backend::ALL,
+            Backend::ALL,
             Tier::Gvisor,
             Err((ErrorCode::BelowFloor, "`floor: container`")),
         );
         check(
             gvisor,
-            &Backend::ALL,
+            Backend::ALL,
             Tier::Full,
             Err((ErrorCode::BelowFloor, "`floor: gvisor`")),
         );
-        check(docker, &Backend::ALL, Tier::Container, Ok(()));
-        check(gvisor, &Backend::ALL, Tier::Container, Ok(()));
+        check(docker, Backend::ALL, Tier::Container, Ok(()));
+        check(gvisor, Backend::ALL, Tier::Container, Ok(()));
         check(
             native,
             &[docker],
@@ -473,7 +473,7 @@ mod tests {
     fn what_no_container_has_is_refused_by_name_and_given_natively() {
         let check = |change: &dyn Fn(&mut ExecuteRequest), part: &str| {
             let mut policy = policy();
-            policy.backends.allowed = Backend::ALL.into();
+            policy.backends.allowed = Backend::ALL.iter().copied().collect();
             policy.backends.floor = ringfence_types::Tier::Container;
             let mut request = ExecuteRequest::new(Language::Python, "1");
             change(&mut request);

@@ -6,6 +6,8 @@
 
 mod refusals;
 
+pub(crate) use ringfence_store::to_hex as hex;
+
 use crate::{caller::Caller, error::busy, policy::Grant, settings::OnFailure, sync::lock};
 use refusals::Refusals;
 use ringfence_store::audit::{Action, Audit, AuditError, Entry, Outcome, Receipt, Room};
@@ -381,10 +383,7 @@ impl AuditScope {
         made: Result<&Limits, &RequestError>,
     ) -> Result<(), RequestError> {
         let (outcome, details) = match made {
-            Ok(limits) => (
-                Outcome::Ok,
-                json!({"session": self.id(), "limits": limits_in_words(limits)}),
-            ),
+            Ok(limits) => (Outcome::Ok, json!({"session": self.id(), "limits": limits})),
             Err(error) => (refusal(error), self.refused(error, json!({"session": self.id()}))),
         };
         self.end(self.note(Action::SessionCreated, outcome, details))
@@ -474,10 +473,6 @@ pub(crate) fn unavailable(error: &AuditError) -> RequestError {
     )
 }
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// What was asked for: digests and names, never what they stand for.
 fn asked(request: &ExecuteRequest) -> Value {
     let mut details = json!({
@@ -553,24 +548,13 @@ pub(crate) fn secret_names<'a>(names: impl ExactSizeIterator<Item = &'a str>) ->
 
 /// What a grant allowed, as it stands on record.
 pub(crate) fn granted(grant: &Grant) -> Value {
-    let mut granted = limits_in_words(grant.limits());
+    let mut granted = json!(grant.limits());
     let reaches = grant.reaches();
     if !reaches.is_empty() {
         let shown = reaches.iter().take(RULES_SHOWN_MAX).map(ToString::to_string);
         granted["egress"] = json!({"count": reaches.iter().len(), "rules": shown.collect::<Vec<_>>()});
     }
     granted
-}
-
-pub(crate) fn limits_in_words(limits: &Limits) -> Value {
-    json!({
-        "memory_bytes": limits.memory_bytes,
-        "cpu_millicores": limits.cpu_millicores,
-        "timeout_ms": limits.timeout_ms,
-        "processes": limits.processes,
-        "output_bytes": limits.output_bytes,
-        "disk_bytes": limits.disk_bytes,
-    })
 }
 
 #[cfg(test)]

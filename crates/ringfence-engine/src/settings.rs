@@ -12,7 +12,7 @@ use ringfence_store::{
 };
 use ringfence_types::{
     Backend, EnvName, ErrorCode, Language, Limits, ModuleName, Namespace, Priority, Profile, RequestError,
-    Requirement, Tier, WorkspaceMode, WorkspaceName,
+    Requirement, Tier, WorkspaceMode, WorkspaceName, closed_words,
 };
 use ringfence_web::Provider;
 use std::{
@@ -48,7 +48,6 @@ pub struct EngineSettings {
     pub results: ResultSettings,
     pub packages: PackageSettings,
     pub egress: EgressSettings,
-    /// Pages and searches.
     pub web: WebSettings,
     /// How long a person may take who is asked.
     pub approvals: ApprovalSettings,
@@ -86,7 +85,6 @@ impl RecordSettings {
     }
 }
 
-/// The audit record.
 #[derive(Clone, Debug)]
 pub struct AuditSettings {
     pub place: Storage,
@@ -105,6 +103,8 @@ pub enum OnFailure {
     Warn,
 }
 
+closed_words!(OnFailure: Deny = "deny", Warn = "warn");
+
 /// Defaults for requests that name no limit, and the caps that no request passes.
 #[derive(Clone, Debug)]
 pub struct PolicySettings {
@@ -115,7 +115,6 @@ pub struct PolicySettings {
     pub secrets: Vec<SecretRule>,
     /// Directories of the host that callers may name as their workspace.
     pub workspaces: Vec<ListedWorkspace>,
-    /// Which packages there may be.
     pub packages: PackagePolicy,
     /// What is asked of code and data.
     pub check: CheckSettings,
@@ -172,7 +171,6 @@ pub struct BackendSettings {
     pub policy: BackendPolicy,
     pub socket: PathBuf,
     pub gvisor: String,
-    /// Of each language.
     pub images: Images,
     /// Fetch an image that is not there.
     pub pull: bool,
@@ -180,7 +178,6 @@ pub struct BackendSettings {
     pub require_digest: bool,
 }
 
-/// The image of each language.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Images {
     /// Has `python3`.
@@ -246,7 +243,6 @@ pub struct SecretBinding {
 /// What becomes of a connection that no rule allows by name or port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDenied {
-    /// It is denied.
     Deny,
     /// A person is asked, and for so long it is held.
     Ask(Duration),
@@ -358,7 +354,6 @@ pub struct PackagePolicy {
 pub enum IndexHost {
     /// Those of the index that pip's or npm's own configuration names.
     Configured,
-    /// This one.
     Named(Rule),
 }
 
@@ -406,10 +401,8 @@ impl SecretRule {
     }
 }
 
-/// Bounds of the queue.
 #[derive(Clone, Debug)]
 pub struct QueueSettings {
-    /// Programs running at once.
     pub concurrency: usize,
     /// Memory that they may use together, by their limits.
     pub memory_bytes: u64,
@@ -422,7 +415,6 @@ pub struct QueueSettings {
     pub rate: Option<Rate>,
 }
 
-/// A rate for each namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// In the long run.

@@ -48,7 +48,7 @@ const RETRY_AFTER_MS: u64 = 1000;
 const QUERY_CHARS_MAX: usize = 500;
 
 pub(crate) struct Web {
-    needs: WebServices,
+    services: WebServices,
     clients: OnceCell<(Fetcher, Searcher)>,
     pages: Mutex<page::PageCache>,
     fetching: Queue,
@@ -66,7 +66,6 @@ pub(crate) struct WebServices {
     pub(crate) runs: Queue,
 }
 
-/// A search.
 #[derive(Clone, Debug)]
 pub struct SearchRequest {
     pub namespace: Namespace,
@@ -80,9 +79,9 @@ pub(crate) struct Done<T> {
 }
 
 impl Web {
-    pub(crate) fn new(needs: WebServices) -> Self {
+    pub(crate) fn new(services: WebServices) -> Self {
         Self {
-            needs,
+            services,
             clients: OnceCell::new(),
             pages: Mutex::default(),
             fetching: Queue::of_places(PAGES_AT_ONCE, PAGES_AT_ONCE_OF_ONE, WAITING_MAX),
@@ -92,7 +91,7 @@ impl Web {
 
     async fn clients(&self) -> Result<&(Fetcher, Searcher), RequestError> {
         let make = async || {
-            let tls = self.needs.egress.client_config().await?;
+            let tls = self.services.egress.client_config().await?;
             Ok((Fetcher::new(tls.clone()), Searcher::new(tls)))
         };
         self.clients.get_or_try_init(make).await
@@ -119,7 +118,7 @@ impl Web {
                 "Ask in a few words.",
             ));
         }
-        if self.needs.settings.search.is_empty() {
+        if self.services.settings.search.is_empty() {
             return Err(RequestError::new(
                 ErrorCode::PolicyDenied,
                 "the operator has configured no search provider.",
@@ -127,7 +126,7 @@ impl Web {
             ));
         }
         // A query leaves, too: who may reach no host of the web asks no provider.
-        if self.needs.egress.web_rules(&wanted.namespace).is_empty() {
+        if self.services.egress.web_rules(&wanted.namespace).is_empty() {
             return Err(RequestError::new(
                 ErrorCode::PolicyDenied,
                 "this namespace may reach no host of the web.",
@@ -142,10 +141,19 @@ impl Web {
         };
         let namespace = wanted.namespace.as_str();
         let mut found = searcher
-            .search(namespace, &wanted.query, &self.needs.settings.search, &services)
+            .search(
+                namespace,
+                &wanted.query,
+                &self.services.settings.search,
+                &services,
+            )
             .await;
         // A provider that repeats its key does not tell it to the model.
-        let redactor = self.needs.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
+        let redactor = self
+            .services
+            .secrets
+            .redactor_of_all(&wanted.namespace, &[])
+            .await?;
         found.redact(&redactor);
         Ok(found)
     }
@@ -166,7 +174,7 @@ impl Web {
     }
 
     fn provider_hosts(&self) -> Vec<Destination> {
-        let providers = self.needs.settings.search.iter();
+        let providers = self.services.settings.search.iter();
         providers
             .filter_map(|provider| destination(&provider.at).ok())
             .collect()
@@ -174,7 +182,7 @@ impl Web {
 
     /// Runs a worker over what a stranger has sent.
     async fn read(&self, question: Vec<u8>) -> Result<Vec<u8>, String> {
-        match worker::run(&self.needs.sandboxes, DOCUMENT, None, question).await {
+        match worker::run(&self.services.sandboxes, DOCUMENT, None, question).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(cause)) => Err(format!("it ended its parser ({cause:?})")),
             Err(error) => Err(error.message.trim_end_matches('.').to_owned()),
@@ -249,7 +257,7 @@ impl SearchServices for Services<'_> {
     fn dial(&self, provider: &Provider) -> Box<dyn Dial> {
         let lease = destination(&provider.at).and_then(|to| {
             self.web
-                .needs
+                .services
                 .egress
                 .open_provider(self.namespace, &self.web.provider_hosts(), &to)
                 .map_err(|error| DialError {
@@ -264,7 +272,7 @@ impl SearchServices for Services<'_> {
     fn key<'a>(&'a self, name: &'a str) -> KeyFuture<'a> {
         Box::pin(async move {
             let name = EnvName::try_from(name.to_owned()).map_err(|error| error.to_string())?;
-            let policy = self.web.needs.policy.current();
+            let policy = self.web.services.policy.current();
             if !policy
                 .secrets
                 .iter()
@@ -279,7 +287,7 @@ impl SearchServices for Services<'_> {
             let (namespace, wanted) = (self.namespace.clone(), vec![name]);
             let leased = self
                 .web
-                .needs
+                .services
                 .secrets
                 .with_vault(move |vault| vault.lease(&namespace, &wanted))
                 .await;

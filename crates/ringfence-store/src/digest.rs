@@ -60,7 +60,8 @@ pub(crate) fn of(reader: impl Read) -> io::Result<Hashed> {
     copy(reader, io::sink())
 }
 
-pub(crate) fn to_hex(bytes: &[u8]) -> String {
+/// Lower-case digits, two to a byte.
+pub fn to_hex(bytes: &[u8]) -> String {
     HEXLOWER.encode(bytes)
 }
 

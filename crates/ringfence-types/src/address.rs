@@ -4,10 +4,8 @@
 //! Sources: the special-purpose address registries of IANA for IPv4 and IPv6 (RFC 6890), RFC 4291 for what IPv6
 //! reserves, and the documents of the clouds for their metadata services.
 
-use std::{
-    fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-};
+use crate::closed_words;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Who is behind an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -98,27 +96,10 @@ impl Reach {
             IpAddr::V6(address) => of_v6(address),
         }
     }
-
-    /// One word for results and logs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Public => "public",
-            Self::Loopback => "loopback",
-            Self::Private => "private",
-            Self::LinkLocal => "link-local",
-            Self::Shared => "shared",
-            Self::Metadata => "metadata",
-            Self::Multicast => "multicast",
-            Self::Reserved => "reserved",
-        }
-    }
 }
 
-impl fmt::Display for Reach {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
+closed_words!(Reach: Public = "public", Loopback = "loopback", Private = "private", LinkLocal = "link-local",
+    Shared = "shared", Metadata = "metadata", Multicast = "multicast", Reserved = "reserved");
 
 fn of_v4(address: Ipv4Addr) -> Reach {
     if METADATA_V4.contains(&address) {

@@ -1,8 +1,9 @@
 //! Checks of code and data before anything runs: what is asked, and what is found.
 
+use crate::{closed_words, words::text_word};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeSet, str::FromStr};
+use std::collections::BTreeSet;
 
 /// The most findings that one answer lists; the rest are counted.
 pub const ISSUES_MAX: usize = 1000;
@@ -180,42 +181,10 @@ pub enum Profile {
     Strict,
 }
 
-macro_rules! words {
-    ($kind:ident: $($variant:ident = $word:literal),*) => {
-        impl $kind {
-            /// Every one, in order.
-            pub const ALL: &[Self] = &[$(Self::$variant),*];
-            /// Their words, in the same order.
-            pub const WORDS: &[&str] = &[$($word),*];
-
-            /// The word, as it is written.
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $word),*
-                }
-            }
-        }
-
-        impl FromStr for $kind {
-            type Err = UnknownWord;
-            fn from_str(text: &str) -> Result<Self, UnknownWord> {
-                match text {
-                    $($word => Ok(Self::$variant),)*
-                    _ => Err(UnknownWord),
-                }
-            }
-        }
-    };
-}
-
-/// Not one of the words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownWord;
-
-words!(Severity: Info = "info", Warning = "warning", Error = "error");
-words!(Verdict: Pass = "pass", Fixed = "fixed", Reject = "reject");
-words!(Validate: Off = "off", Warn = "warn", Fix = "fix", Strict = "strict");
-words!(Profile: Unrestricted = "unrestricted", Basic = "basic", DataScience = "data_science", Network = "network",
+closed_words!(Severity: Info = "info", Warning = "warning", Error = "error");
+closed_words!(Verdict: Pass = "pass", Fixed = "fixed", Reject = "reject");
+closed_words!(Validate: Off = "off", Warn = "warn", Fix = "fix", Strict = "strict");
+closed_words!(Profile: Unrestricted = "unrestricted", Basic = "basic", DataScience = "data_science", Network = "network",
     Filesystem = "filesystem", Strict = "strict");
 
 /// Of one request.
@@ -226,13 +195,6 @@ const MODULE_CHARS_MAX: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ModuleName(String);
-
-impl ModuleName {
-    /// The checked text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
 
 impl TryFrom<String> for ModuleName {
     type Error = String;
@@ -251,18 +213,7 @@ impl TryFrom<String> for ModuleName {
     }
 }
 
-impl FromStr for ModuleName {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::try_from(text.to_owned())
-    }
-}
-
-impl From<ModuleName> for String {
-    fn from(name: ModuleName) -> Self {
-        name.0
-    }
-}
+text_word!(ModuleName);
 
 /// What a Python program may import, and by which rules it is read. Made by the policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

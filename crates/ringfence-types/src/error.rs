@@ -1,6 +1,6 @@
 //! The refusals and faults that a caller can meet. A program that fails is a result, not one of these.
 
-use crate::Validation;
+use crate::{Validation, closed_words};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -51,56 +51,6 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
-    /// Every code, in the order of the reference.
-    pub const ALL: [ErrorCode; 20] = [
-        Self::InvalidArgument,
-        Self::UnknownArgument,
-        Self::UnsupportedArgument,
-        Self::RuntimeUnavailable,
-        Self::BelowFloor,
-        Self::PolicyDenied,
-        Self::Busy,
-        Self::Cancelled,
-        Self::SandboxFault,
-        Self::NotFound,
-        Self::Conflict,
-        Self::SessionEnded,
-        Self::SecretUnavailable,
-        Self::PackageUnavailable,
-        Self::PageUnavailable,
-        Self::CodeRejected,
-        Self::CheckFailed,
-        Self::AuditUnavailable,
-        Self::StoreFault,
-        Self::InvalidConfiguration,
-    ];
-
-    /// The name as callers see it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::InvalidArgument => "invalid_argument",
-            Self::UnknownArgument => "unknown_argument",
-            Self::UnsupportedArgument => "unsupported_argument",
-            Self::RuntimeUnavailable => "runtime_unavailable",
-            Self::BelowFloor => "below_floor",
-            Self::PolicyDenied => "policy_denied",
-            Self::Busy => "busy",
-            Self::Cancelled => "cancelled",
-            Self::SandboxFault => "sandbox_fault",
-            Self::NotFound => "not_found",
-            Self::Conflict => "conflict",
-            Self::SessionEnded => "session_ended",
-            Self::SecretUnavailable => "secret_unavailable",
-            Self::PackageUnavailable => "package_unavailable",
-            Self::PageUnavailable => "page_unavailable",
-            Self::CodeRejected => "code_rejected",
-            Self::CheckFailed => "check_failed",
-            Self::AuditUnavailable => "audit_unavailable",
-            Self::StoreFault => "store_fault",
-            Self::InvalidConfiguration => "invalid_configuration",
-        }
-    }
-
     /// One sentence for the reference.
     pub fn meaning(self) -> &'static str {
         match self {
@@ -138,11 +88,15 @@ impl ErrorCode {
     }
 }
 
-impl fmt::Display for ErrorCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
+// In the order of the reference.
+closed_words!(ErrorCode: InvalidArgument = "invalid_argument", UnknownArgument = "unknown_argument",
+    UnsupportedArgument = "unsupported_argument", RuntimeUnavailable = "runtime_unavailable",
+    BelowFloor = "below_floor", PolicyDenied = "policy_denied", Busy = "busy", Cancelled = "cancelled",
+    SandboxFault = "sandbox_fault", NotFound = "not_found", Conflict = "conflict",
+    SessionEnded = "session_ended", SecretUnavailable = "secret_unavailable",
+    PackageUnavailable = "package_unavailable", PageUnavailable = "page_unavailable",
+    CodeRejected = "code_rejected", CheckFailed = "check_failed", AuditUnavailable = "audit_unavailable",
+    StoreFault = "store_fault", InvalidConfiguration = "invalid_configuration");
 
 /// What a caller may see of a refusal: what is wrong, and the next step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,8 +1,9 @@
 //! How strong a sandbox is, as every result says it.
 
+use crate::closed_words;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::collections::BTreeMap;
 
 /// The named strengths, from strong to weak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -20,18 +21,6 @@ pub enum Tier {
 }
 
 impl Tier {
-    /// The name in results and configuration.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Full => "full",
-            Self::Gvisor => "gvisor",
-            Self::Container => "container",
-            Self::Landlock => "landlock",
-        }
-    }
-}
-
-impl Tier {
     /// Whether its sandboxes have a network namespace, without which there is no egress.
     pub fn has_network(self) -> bool {
         self != Self::Landlock
@@ -46,26 +35,7 @@ impl Tier {
     }
 }
 
-impl fmt::Display for Tier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for Tier {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "full" => Ok(Self::Full),
-            "gvisor" => Ok(Self::Gvisor),
-            "container" => Ok(Self::Container),
-            "landlock" => Ok(Self::Landlock),
-            other => Err(format!(
-                "`{other}` is not a tier; known: full, gvisor, container, landlock"
-            )),
-        }
-    }
-}
+closed_words!(Tier: Full = "full", Gvisor = "gvisor", Container = "container", Landlock = "landlock");
 
 /// One wall: is it up, and by what means.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -23,7 +23,7 @@ pub use address::Reach;
 pub use backend::Backend;
 pub use check::{
     Analysis, Complexity, CsvError, CsvReport, ERRORS_MAX, IMPORTS_MAX, ISSUES_MAX, Issue, JsonError,
-    JsonReport, ModuleName, Profile, Rules, Severity, Summary, UnknownWord, Validate, Validation, Verdict,
+    JsonReport, ModuleName, Profile, Rules, Severity, Summary, Validate, Validation, Verdict,
 };
 pub use difference::unified_diff;
 pub use domains::{AllowedDomains, DOMAINS_MAX};
@@ -40,5 +40,7 @@ pub use result::{
     Truncated,
 };
 pub use session::{Session, SessionEnd, SessionId, SessionRequest, SessionState};
-pub use words::{Argument, EnvName, EnvValue, Namespace, ScriptName, WorkspaceName, WorkspacePath};
+pub use words::{
+    Argument, EnvName, EnvValue, Namespace, ScriptName, UnknownWord, WorkspaceName, WorkspacePath,
+};
 pub use workspace::{WorkspaceMode, WorkspaceSource};

@@ -3,7 +3,7 @@
 use crate::{
     AllowedDomains, Argument, Backend, EnvName, EnvValue, IMPORTS_MAX, Language, LimitsRequest, ModuleName,
     Namespace, Profile, RequestError, Requirement, ScriptName, SessionId, Validate, WorkspacePath,
-    WorkspaceSource, session,
+    WorkspaceSource, closed_words, session,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,6 +76,8 @@ pub enum Priority {
     /// Twice as often as normal.
     High,
 }
+
+closed_words!(Priority: Low = "low", Normal = "normal", High = "high");
 
 /// One file to write into the workspace.
 #[derive(Clone, Debug)]

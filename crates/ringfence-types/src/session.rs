@@ -2,18 +2,14 @@
 
 use crate::{
     AllowedDomains, Backend, EnvName, EnvValue, Language, LimitsRequest, Namespace, RequestError,
-    Requirement, WorkspaceSource,
+    Requirement, WorkspaceSource, closed_words, words::text_word,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    str::FromStr,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A session's name: a UUID, lower case, with its dashes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SessionId(String);
 
@@ -33,31 +29,7 @@ impl TryFrom<String> for SessionId {
     }
 }
 
-impl FromStr for SessionId {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::try_from(text.to_owned())
-    }
-}
-
-impl From<SessionId> for String {
-    fn from(id: SessionId) -> String {
-        id.0
-    }
-}
-
-impl SessionId {
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for SessionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+text_word!(SessionId);
 
 /// What a caller wants a session to be. Construct with [`SessionRequest::new`] and fill in.
 #[derive(Clone, Debug)]
@@ -172,21 +144,6 @@ pub enum SessionEnd {
 }
 
 impl SessionEnd {
-    /// The word, as it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Terminated => "terminated",
-            Self::Idle => "idle",
-            Self::Age => "age",
-            Self::Exited => "exited",
-            Self::Crashed => "crashed",
-            Self::OutOfMemory => "out_of_memory",
-            Self::Limit => "limit",
-            Self::Stuck => "stuck",
-            Self::Server => "server",
-        }
-    }
-
     /// The end of a sentence that begins with the session.
     pub fn in_words(self) -> &'static str {
         match self {
@@ -202,6 +159,9 @@ impl SessionEnd {
         }
     }
 }
+
+closed_words!(SessionEnd: Terminated = "terminated", Idle = "idle", Age = "age", Exited = "exited", Crashed = "crashed",
+    OutOfMemory = "out_of_memory", Limit = "limit", Stuck = "stuck", Server = "server");
 
 /// A request on a session whose parts belong to the session itself.
 pub(crate) fn belongs_to_creation(name: &str) -> RequestError {

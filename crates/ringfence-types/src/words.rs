@@ -1,7 +1,7 @@
 //! Untrusted names and texts, checked once: a value of these types is safe to use as its type says.
 
 use serde::{Deserialize, Serialize};
-use std::{fmt, str::FromStr};
+use std::fmt;
 
 /// A tenant's name: 1 to 64 of `[A-Za-z0-9_.-]`, not starting with a dot or a dash.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -129,6 +129,55 @@ fn shorten(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
+/// Not one of these words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownWord(pub &'static [&'static str]);
+
+impl fmt::Display for UnknownWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "it is one of {}", self.0.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownWord {}
+
+/// An enum as a closed set of words: all of them, and each written and read.
+#[macro_export]
+macro_rules! closed_words {
+    ($kind:ident: $($variant:ident = $word:literal),* $(,)?) => {
+        impl $kind {
+            /// Every one, in order.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+            /// Their words, in the same order.
+            pub const WORDS: &'static [&'static str] = &[$($word),*];
+
+            /// The word, as it is written.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word),*
+                }
+            }
+        }
+
+        impl std::fmt::Display for $kind {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl std::str::FromStr for $kind {
+            type Err = $crate::UnknownWord;
+            fn from_str(text: &str) -> Result<Self, $crate::UnknownWord> {
+                match text {
+                    $($word => Ok(Self::$variant),)*
+                    _ => Err($crate::UnknownWord(Self::WORDS)),
+                }
+            }
+        }
+    };
+}
+
+/// What a text in a type of its own has: it is read from text, and its schema is that of any string.
 macro_rules! text_of {
     ($($word:ident),*) => {$(
         impl $word {
@@ -137,30 +186,44 @@ macro_rules! text_of {
                 &self.0
             }
         }
-        impl FromStr for $word {
+        impl std::str::FromStr for $word {
             type Err = String;
             fn from_str(text: &str) -> Result<Self, String> {
                 Self::try_from(text.to_owned())
             }
         }
+        impl schemars::JsonSchema for $word {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                <String as schemars::JsonSchema>::schema_name()
+            }
+            fn inline_schema() -> bool {
+                true
+            }
+            fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                <String as schemars::JsonSchema>::json_schema(generator)
+            }
+        }
     )*};
 }
 
+/// The same, of one that may be shown and leaves as text.
 macro_rules! text_word {
     ($($word:ident),*) => {$(
-        text_of!($word);
+        $crate::words::text_of!($word);
         impl From<$word> for String {
             fn from(word: $word) -> String {
                 word.0
             }
         }
-        impl fmt::Display for $word {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Display for $word {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(&self.0)
             }
         }
     )*};
 }
+pub(crate) use {text_of, text_word};
+
 text_word!(Namespace, ScriptName, WorkspaceName, WorkspacePath);
 
 impl TryFrom<String> for Argument {

@@ -1,6 +1,6 @@
 //! The directory behind `/workspace`, as a request names it.
 
-use crate::WorkspaceName;
+use crate::{WorkspaceName, closed_words};
 use serde::{Deserialize, Serialize};
 use std::{path::PathBuf, str::FromStr};
 
@@ -50,16 +50,7 @@ impl WorkspaceSource {
     }
 }
 
-impl WorkspaceMode {
-    /// The word, as it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ro => "ro",
-            Self::Rw => "rw",
-            Self::Overlay => "overlay",
-        }
-    }
-}
+closed_words!(WorkspaceMode: Ro = "ro", Rw = "rw", Overlay = "overlay");
 
 /// `private`, `namespace`, or the name of a directory that the operator has listed.
 impl FromStr for WorkspaceSource {

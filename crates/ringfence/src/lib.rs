@@ -69,9 +69,10 @@ pub use ringfence_engine::{
     ApprovalFacts, Base, Bridged, BridgedValue, Canceller, Changed, CodeRequest, ContainerRuntime, Counts,
     CsvQuestion, Difference, DirectoryGot, DirectoryPut, Ended, Event, EventKind, Execution, FileFacts,
     Fixing, Hears, Images, Installed, Lay, LineState, OutputChunk, OutputStream, Package, Percentiles,
-    QueueState, RiskFacts, Runtime, SandboxInfo, SchemaChoice, SnapshotFacts, SnapshotMade, SnapshotRestored,
-    Stats, Subscriber, Warm,
+    QueueState, RiskFacts, Runtime, SandboxInfo, SchemaChoice, SnapshotFacts, SnapshotMade, Stats,
+    Subscriber, Warm,
 };
+pub use ringfence_store::snapshots::Restored as SnapshotRestored;
 pub use ringfence_types::{
     Analysis, Argument, Artifact, Backend, Complexity, CsvError, CsvReport, Denial, Display, EnvName,
     EnvValue, ErrorCode, ExecuteRequest, ExecutionResult, Exit, ExitKind, InputFile, Isolation, Issue,

@@ -57,15 +57,12 @@ fn compare(kind: &str, source: &str, real: &BTreeSet<String>, documented: &BTree
         .collect()
 }
 
-/// `Self::Busy => "busy"`; a sentence is not a code.
+/// `closed_words!(ErrorCode: Busy = "busy", ...);`: every second part between quotes.
 fn error_codes(source: &str) -> BTreeSet<String> {
-    let arms = source
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("Self::")?.split_once(" => \""));
-    arms.filter_map(|(_, rest)| rest.split_once('"'))
-        .map(|(code, _)| code.to_owned())
-        .filter(|code| code.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'))
-        .collect()
+    let list = source.split_once("closed_words!(ErrorCode:");
+    let list = list.and_then(|(_, list)| list.split_once(");"));
+    let parts = list.into_iter().flat_map(|(list, _)| list.split('"'));
+    parts.skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 /// First cells of the table below the heading.
@@ -122,7 +119,7 @@ fn flag(rest: &str) -> Option<String> {
 mod tests {
     use super::{super::file, *};
 
-    const CODE: &str = "match self {\n            Self::Busy => \"busy\",\n}\n";
+    const CODE: &str = "closed_words!(ErrorCode:\n    Busy = \"busy\");\n";
     const HELP: &str = "Options:\n  -l, --language <L>  not --this\n      --json\n";
     const BOOK: &str = "# Reference\n`--language`, `--json`\n|---|---|\n## Error codes\n| `busy` | full |\n## Else\n| `x` | y |\n";
 

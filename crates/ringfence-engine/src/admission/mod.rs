@@ -174,17 +174,13 @@ pub(crate) struct Permit {
 /// What `queue status` shows.
 #[derive(Clone, Debug, Serialize)]
 pub struct QueueState {
-    /// Programs that run.
     pub running: usize,
     /// The most that run at once.
     pub concurrency: usize,
     /// Memory that they may use together, in MiB.
     pub memory_mb: u64,
-    /// The most of it.
     pub memory_mb_max: u64,
-    /// Requests that wait.
     pub waiting: usize,
-    /// The most that wait.
     pub waiting_max: usize,
     /// Turned away since the start: too many, too often, or too long.
     pub refused: u64,
@@ -195,9 +191,7 @@ pub struct QueueState {
 /// The waiting requests of one namespace.
 #[derive(Clone, Debug, Serialize)]
 pub struct LineState {
-    /// Tenant.
     pub namespace: String,
-    /// How many.
     pub waiting: usize,
 }
 

@@ -13,7 +13,6 @@ use std::time::Duration;
 /// A host that programs are to reach.
 #[derive(Clone, Debug)]
 pub struct HostRequest {
-    /// Whose programs.
     pub namespace: Namespace,
     /// The only session that gets it; none: all of the namespace.
     pub session: Option<SessionId>,

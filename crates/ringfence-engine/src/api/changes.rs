@@ -24,12 +24,12 @@ impl WorkspaceAccess<'_> {
     /// What a workspace has that a snapshot has not, and the other way round: without an id, the latest snapshot of it.
     /// An overlay is compared with the directory below it.
     pub async fn diff(self, base: Option<&str>) -> Result<Difference, RequestError> {
-        let (engine, namespace) = (self.engine, self.namespace);
+        let (engine, namespace) = (self.engine, &self.namespace);
         engine
             .note_call(self.caller, namespace.as_str(), "diff_workspace")
             .await?;
         let base = base.map(snapshot_id).transpose()?;
-        if let WorkspaceRef::Session(id) = self.whose
+        if let WorkspaceRef::Session(id) = &self.whose
             && let Some(held) = of_session(engine.services(), namespace, id).await?
         {
             return match base {

@@ -50,7 +50,6 @@ pub struct DirectoryGot {
     pub left_out: Vec<String>,
     /// How many there are of those.
     pub left_out_count: usize,
-    /// The archive.
     pub tar: Vec<u8>,
 }
 

@@ -20,9 +20,36 @@ use tokio::sync::{mpsc, oneshot, watch};
 /// A submitted request. The engine owns the task: dropping this loses nothing and stops nothing.
 pub struct Execution {
     id: String,
-    output: Option<mpsc::Receiver<OutputChunk>>,
-    result: oneshot::Receiver<Answered>,
-    canceller: Canceller,
+    task: EngineTask<(ExecutionResult, Option<HeldChanges>)>,
+}
+
+/// A task of the engine's own, from outside.
+pub struct EngineTask<T> {
+    /// Live output, or notices of what goes on. The task waits for a reader that is slow.
+    pub output: Option<mpsc::Receiver<OutputChunk>>,
+    pub(super) answer: oneshot::Receiver<Result<T, RequestError>>,
+    pub(super) canceller: Canceller,
+}
+
+impl<T> EngineTask<T> {
+    /// The next piece of output; `None` when there is no more.
+    pub async fn next_output(&mut self) -> Option<OutputChunk> {
+        match &mut self.output {
+            Some(output) => output.recv().await,
+            None => None,
+        }
+    }
+
+    /// A handle that stops it.
+    pub fn canceller(&self) -> Canceller {
+        self.canceller.clone()
+    }
+
+    /// The end of it. Output that was not taken is dropped.
+    pub async fn finish(mut self) -> Result<T, RequestError> {
+        self.output = None;
+        self.answer.await.unwrap_or_else(|_| Err(task_died()))
+    }
 }
 
 /// Stops one execution; may be cloned and kept.
@@ -74,9 +101,11 @@ impl Engine {
         });
         Execution {
             id,
-            output,
-            result,
-            canceller: Canceller { cancel },
+            task: EngineTask {
+                output,
+                answer: result,
+                canceller: Canceller { cancel },
+            },
         }
     }
 }
@@ -134,22 +163,18 @@ async fn conclude(
 }
 
 impl Execution {
-    /// Its id.
     pub fn id(&self) -> &str {
         &self.id
     }
 
     /// A handle that stops it.
     pub fn canceller(&self) -> Canceller {
-        self.canceller.clone()
+        self.task.canceller()
     }
 
     /// The next piece of live output; `None` when the program has ended.
     pub async fn next_output(&mut self) -> Option<OutputChunk> {
-        match &mut self.output {
-            Some(output) => output.recv().await,
-            None => None,
-        }
+        self.task.next_output().await
     }
 
     /// The result. Live output that was not taken is dropped.
@@ -158,14 +183,14 @@ impl Execution {
     }
 
     /// The result, with the changes to an overlay that the submission asked to hold.
-    pub async fn finish_with_changes(
-        mut self,
-    ) -> Result<(ExecutionResult, Option<HeldChanges>), RequestError> {
-        self.output = None;
-        let id = self.id;
-        self.result
-            .await
-            .unwrap_or_else(|_| Err(task_died().for_execution(&id)))
+    pub async fn finish_with_changes(self) -> Result<(ExecutionResult, Option<HeldChanges>), RequestError> {
+        let done = self.task.finish().await;
+        done.map_err(|error| error.for_execution(&self.id))
+    }
+
+    /// What runs, without its name.
+    pub fn into_task(self) -> EngineTask<(ExecutionResult, Option<HeldChanges>)> {
+        self.task
     }
 }
 

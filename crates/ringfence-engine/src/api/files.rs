@@ -21,7 +21,9 @@ use ringfence_store::{
     snapshots::Source,
     tree::{self, Bounds, EntryKind, ListBounds, TreeError},
 };
-use ringfence_types::{ErrorCode, Namespace, RequestError, WorkspaceMode, WorkspacePath, WorkspaceSource};
+use ringfence_types::{
+    ErrorCode, Namespace, RequestError, SessionId, WorkspaceMode, WorkspacePath, WorkspaceSource,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -44,18 +46,15 @@ const REOPENED: harvest::Bounds = harvest::Bounds {
     depth: 256,
 };
 
-/// A file of a workspace.
 #[derive(Clone, Debug, Serialize)]
 pub struct FileFacts {
     /// Below the workspace; what is no UTF-8 in it is U+FFFD.
     pub path: String,
     /// `file`, `directory`, `link` or `other`.
     pub kind: &'static str,
-    /// Bytes.
     pub size_bytes: u64,
     /// Permissions, as 0644.
     pub mode: String,
-    /// Unix time.
     pub modified_unix_ms: i64,
     /// SHA-256 of the content, lower-case hex; none for a file larger than a listing reads, or not a plain file.
     pub sha256: Option<String>,
@@ -206,27 +205,26 @@ async fn reopened(root: OwnedFd) -> Result<OwnedFd, RequestError> {
 }
 
 /// A workspace, and who asks for something of it.
-#[derive(Clone, Copy)]
 pub struct WorkspaceAccess<'a> {
     pub(super) engine: &'a Engine,
     pub(super) caller: &'a Caller,
-    pub(super) namespace: &'a Namespace,
-    pub(super) whose: &'a WorkspaceRef,
+    pub(super) namespace: Namespace,
+    pub(super) whose: WorkspaceRef,
 }
 
 impl Engine {
-    /// A workspace of this namespace, for one operation.
+    /// The workspace of this namespace, or of one of its sessions, for one operation.
     pub fn workspace<'a>(
         &'a self,
         caller: &'a Caller,
-        namespace: &'a Namespace,
-        whose: &'a WorkspaceRef,
+        namespace: &Namespace,
+        session: Option<SessionId>,
     ) -> WorkspaceAccess<'a> {
         WorkspaceAccess {
             engine: self,
             caller,
-            namespace,
-            whose,
+            namespace: namespace.clone(),
+            whose: session.map_or(WorkspaceRef::Namespace, WorkspaceRef::Session),
         }
     }
 }
@@ -290,18 +288,18 @@ impl WorkspaceAccess<'_> {
 
     /// On a thread of its own, because a disk may take its time. Names in a refusal are a program's words.
     pub(super) async fn with<T: Send + 'static>(
-        self,
+        &self,
         wish: Use,
         act: impl FnOnce(&OpenWorkspace) -> Result<T, RequestError> + Send + 'static,
     ) -> Result<T, RequestError> {
-        let opened = open(self.engine.services(), self.namespace, self.whose, wish).await?;
+        let opened = open(self.engine.services(), &self.namespace, &self.whose, wish).await?;
         let act = move || act(&opened).map_err(|error| clean(error, &opened.redactor));
         blocking(act).await?
     }
 
     /// Changes something: it is on record before it is done, and after, with its outcome.
     pub(super) async fn change<T>(
-        self,
+        &self,
         action: Action,
         details: Value,
         act: impl Future<Output = Result<T, RequestError>>,
@@ -313,7 +311,7 @@ impl WorkspaceAccess<'_> {
 
     /// Reads something: it is on record before it is answered.
     pub(super) async fn read<T>(
-        self,
+        &self,
         details: Value,
         act: impl Future<Output = Result<T, RequestError>>,
     ) -> Result<T, RequestError> {
@@ -324,7 +322,7 @@ impl WorkspaceAccess<'_> {
     }
 
     fn note(&self, action: Action, mut details: Value) -> Note<'_> {
-        details["of"] = json!(match self.whose {
+        details["of"] = json!(match &self.whose {
             WorkspaceRef::Namespace => "namespace",
             WorkspaceRef::Session(id) => id.as_str(),
         });

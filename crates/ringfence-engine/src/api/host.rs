@@ -32,7 +32,6 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(300);
 /// Characters of a text that is not a command, on record.
 const SHOWN_CHARS_MAX: usize = 200;
 
-/// A command of the host.
 #[derive(Clone, Debug)]
 pub struct HostCommand {
     pub namespace: Namespace,
@@ -48,11 +47,8 @@ pub struct HostCommand {
 pub struct HostVerdict {
     /// Its words, each escaped.
     pub words: String,
-    /// May it run now.
     pub allowed: bool,
-    /// By this rule.
     pub rule: Option<String>,
-    /// Why, or why not.
     pub why: String,
     pub may_be_approved: bool,
     pub program: Option<PathBuf>,

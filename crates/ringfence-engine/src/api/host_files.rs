@@ -6,7 +6,6 @@ use crate::{
     record::{Note, hex, outcome_of},
     services::Services,
     store::blocking,
-    workspaces::WorkspaceRef,
 };
 use ringfence_host::{Content, FileEntry, Writing};
 use ringfence_redact::Redactor;
@@ -198,7 +197,7 @@ impl Engine {
         destination: &WorkspacePath,
     ) -> Result<FileFacts, RequestError> {
         let file = self.host_file_read(caller, namespace, source).await?;
-        let workspace = self.workspace(caller, namespace, &WorkspaceRef::Namespace);
+        let workspace = self.workspace(caller, namespace, None);
         workspace.put_file(destination, file.bytes).await
     }
 }

@@ -23,14 +23,14 @@ mod web;
 pub use approvals::{HostRequest, egress_rule};
 pub use directories::{DirectoryGot, DirectoryPut};
 pub use edit::{Edit, Edited};
-pub use execute::{Canceller, Execution};
+pub use execute::{Canceller, EngineTask, Execution};
 pub use files::{FileFacts, WorkspaceAccess};
 pub use host::{HostAccessList, HostCommand, HostRun, HostVerdict, ending_words};
 pub use host_files::{HostFile, HostFileWrite, HostListing, HostWritten};
 pub use observe::{Inspection, NewSecret, Reload, RunningNow, Stats, Warm};
-pub use packages::{Installation, Installed, PackageRequest};
+pub use packages::{Installed, PackageRequest};
 pub use runtimes::{Runtime, SandboxInfo};
-pub use snapshots::{EXPORT_BYTES_MAX, SnapshotFacts, SnapshotMade, SnapshotRestored};
+pub use snapshots::{EXPORT_BYTES_MAX, SnapshotFacts, SnapshotMade};
 pub use validate::{CodeRequest, DATA_BYTES_MAX, Fixing, SchemaChoice, check_rules};
 
 use crate::{

@@ -8,7 +8,7 @@ use crate::{
     events::Event,
     metrics::{CallEnd, Counts, Present},
     policy::{self, OwnLimits},
-    record::{self, Note},
+    record::Note,
     secrets,
     services::Services,
     settings::{PolicySettings, QueueSettings},
@@ -39,9 +39,7 @@ const ARTIFACT_BYTES_MAX: u64 = 64 << 20;
 pub struct Stats {
     /// Id of this server, as in its audit records.
     pub server_id: String,
-    /// Version of Ringfence.
     pub version: &'static str,
-    /// Process id of the server.
     pub pid: u32,
     /// Strength of its sandboxes.
     pub tier: String,
@@ -49,11 +47,9 @@ pub struct Stats {
     pub queue: QueueState,
     /// What stands ready.
     pub warm: Vec<Warm>,
-    /// Running sessions.
     pub sessions: usize,
     /// Where secrets come from.
     pub vault: &'static str,
-    /// Size of the artifacts kept.
     pub artifacts_bytes: u64,
     /// Actions that are not on record.
     pub not_recorded: u64,
@@ -64,9 +60,7 @@ pub struct Stats {
 /// Sandboxes of one language that stand ready.
 #[derive(Clone, Debug, Serialize)]
 pub struct Warm {
-    /// Language.
     pub language: Language,
-    /// How many.
     pub ready: usize,
     /// What they take of memory, with their templates.
     pub memory_bytes: u64,
@@ -81,8 +75,10 @@ pub struct Inspection {
     pub waiting: usize,
     pub sessions: Vec<Session>,
     /// Limits of a request that asks for none.
+    #[serde(skip)]
     pub defaults: Limits,
     /// The most that a request gets.
+    #[serde(skip)]
     pub caps: Limits,
     /// Has it given up some of what the operator allows.
     pub is_narrowed: bool,
@@ -90,10 +86,10 @@ pub struct Inspection {
     pub approved: Vec<String>,
     pub secrets: Vec<String>,
     /// What happened in it lately, oldest first.
+    #[serde(rename = "recent_events")]
     pub recent: Vec<Arc<Event>>,
 }
 
-/// A secret to keep.
 #[derive(Debug)]
 pub struct NewSecret {
     pub value: SecretValue,
@@ -122,7 +118,6 @@ pub struct Reload {
 }
 
 impl Engine {
-    /// The server at this moment.
     pub fn stats(&self) -> Stats {
         let services = self.services();
         Stats {
@@ -272,7 +267,6 @@ impl Engine {
         let (outcome, details) = match &changed() {
             Ok(own) => {
                 let (defaults, caps) = policy::limits_of(&services.policy.current(), own);
-                let [defaults, caps] = [defaults, caps].map(|limits| record::limits_in_words(&limits));
                 (Outcome::Ok, json!({"limits": defaults, "caps": caps}))
             }
             Err(error) => (Outcome::Denied, json!({"why": error.code.as_str()})),

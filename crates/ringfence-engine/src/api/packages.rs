@@ -1,10 +1,9 @@
 //! Packages that are installed ahead of the program that wants them.
 
-use super::{Canceller, Engine};
+use super::{Canceller, Engine, EngineTask};
 use crate::{
     admission::Demand,
-    caller::{Caller, Client, OutputChunk, Requester},
-    error::task_died,
+    caller::{Caller, Client, Requester},
     packages::{LayerRequest, Provided},
     services::Services,
     session::{self, SessionPackages},
@@ -33,7 +32,6 @@ pub struct PackageRequest {
     pub session: Option<SessionId>,
 }
 
-/// Packages that are there now.
 #[derive(Clone, Debug)]
 pub struct Installed {
     /// All, with those that came with what was asked for.
@@ -46,16 +44,9 @@ pub struct Installed {
     pub duration: Duration,
 }
 
-/// An installation on its way. The engine owns the task: dropping this stops nothing.
-pub struct Installation {
-    notices: mpsc::Receiver<OutputChunk>,
-    answer: oneshot::Receiver<Result<Installed, RequestError>>,
-    canceller: Canceller,
-}
-
 impl Engine {
-    /// Sees to it that a program which asks for these packages later has them at once.
-    pub fn install(&self, wanted: PackageRequest) -> Installation {
+    /// Sees to it that a program which asks for these packages later has them at once. Dropping the task stops nothing.
+    pub fn install(&self, wanted: PackageRequest) -> EngineTask<Installed> {
         let (cancel, cancelled) = watch::channel(false);
         let (live, notices) = mpsc::channel(LINES_WAITING);
         let (done, answer) = oneshot::channel();
@@ -97,8 +88,8 @@ impl Engine {
             // The client may be gone; they are installed all the same.
             drop(done.send(installed));
         });
-        Installation {
-            notices,
+        EngineTask {
+            output: Some(notices),
             answer,
             canceller: Canceller::new(cancel),
         }
@@ -138,21 +129,4 @@ async fn in_session(
     take_turn(services, wanted, &by.client).await?;
     let shown = session::provide(&services.packages, &session, by, &wanted.packages).await?;
     Ok(shown.unwrap_or_default())
-}
-
-impl Installation {
-    /// The next line of what goes on; `None` when it has ended.
-    pub async fn next_notice(&mut self) -> Option<OutputChunk> {
-        self.notices.recv().await
-    }
-
-    pub fn canceller(&self) -> Canceller {
-        self.canceller.clone()
-    }
-
-    /// The end of it. Lines that were not taken are dropped.
-    pub async fn finish(self) -> Result<Installed, RequestError> {
-        drop(self.notices);
-        self.answer.await.unwrap_or_else(|_| Err(task_died()))
-    }
 }

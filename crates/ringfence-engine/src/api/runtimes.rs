@@ -12,14 +12,10 @@ use ringfence_types::{Backend, ExecuteRequest, ExitKind, Isolation, Language, Li
 use serde::Serialize;
 use std::{collections::BTreeMap, path::PathBuf};
 
-/// One language on this host.
 #[derive(Clone, Debug, Serialize)]
 pub struct Runtime {
-    /// Language.
     pub language: Language,
-    /// Can it run.
     pub available: bool,
-    /// Interpreter.
     pub path: Option<PathBuf>,
     /// As the interpreter says it, inside the sandbox.
     pub version: Option<String>,
@@ -28,11 +24,9 @@ pub struct Runtime {
     /// Containers that stand ready for it, by backend.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub containers_ready: BTreeMap<Backend, usize>,
-    /// Tier it runs in.
     pub tier: String,
     /// Does a sandbox stand ready for it.
     pub warm: bool,
-    /// How many do.
     pub ready: usize,
     /// Why none could be made ready, when that was tried last.
     pub trouble: Option<String>,
@@ -40,7 +34,6 @@ pub struct Runtime {
     pub preloaded: Vec<String>,
     /// What its sandboxes that wait take of the host's memory, with their templates.
     pub memory_bytes: u64,
-    /// Why it cannot run.
     pub reason: Option<String>,
 }
 

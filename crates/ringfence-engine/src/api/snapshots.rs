@@ -16,7 +16,8 @@ use ringfence_store::{
     FileError,
     audit::Action,
     snapshots::{
-        About, LeftOut, ListedSnapshot, SnapshotError, SnapshotId, SnapshotKind, SnapshotStore, Source,
+        About, LeftOut, ListedSnapshot, Restored, SnapshotError, SnapshotId, SnapshotKind, SnapshotStore,
+        Source,
     },
 };
 use ringfence_types::{ErrorCode, Namespace, RequestError, SessionId};
@@ -32,11 +33,9 @@ const LEFT_OUT_MAX: usize = 20;
 /// A saved workspace, in short.
 #[derive(Clone, Debug, Serialize)]
 pub struct SnapshotFacts {
-    /// Its name.
     pub snapshot_id: String,
     /// The caller's words.
     pub description: String,
-    /// Unix time.
     pub created_unix_ms: u64,
     /// `namespace`, or the session whose workspace it was.
     pub of: String,
@@ -49,7 +48,6 @@ pub struct SnapshotFacts {
 /// What a new snapshot took.
 #[derive(Clone, Debug, Serialize)]
 pub struct SnapshotMade {
-    /// The snapshot.
     #[serde(flatten)]
     pub snapshot: SnapshotFacts,
     /// Bytes that no other snapshot of the namespace had.
@@ -62,21 +60,10 @@ pub struct SnapshotMade {
     pub left_out_count: usize,
 }
 
-/// What a restore changed.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct SnapshotRestored {
-    /// Entries that were made or written.
-    pub written: u64,
-    /// Entries that are gone.
-    pub deleted: u64,
-    /// Entries that were as they should be.
-    pub unchanged: u64,
-}
-
 impl WorkspaceAccess<'_> {
     /// Saves the workspace. A session's is saved between two of its calls.
     pub async fn create_snapshot(self, description: String) -> Result<SnapshotMade, RequestError> {
-        let (services, namespace) = (self.engine.services(), self.namespace);
+        let (services, namespace) = (self.engine.services(), &self.namespace);
         let saved = async {
             services.disk.check(namespace).await?;
             let (store, of) = (services.snapshots.clone(), namespace.clone());
@@ -142,7 +129,7 @@ impl Engine {
         namespace: &Namespace,
         id: &str,
         into: Option<SessionId>,
-    ) -> Result<SnapshotRestored, RequestError> {
+    ) -> Result<Restored, RequestError> {
         let id = snapshot_id(id)?;
         let details = json!({"snapshot": id.to_string(), "into": into.as_ref().map(SessionId::as_str)});
         let note = Note::of(caller, namespace.as_str(), Action::SnapshotRestored, details);
@@ -163,7 +150,7 @@ impl Engine {
         namespace: &Namespace,
         id: SnapshotId,
         into: Option<SessionId>,
-    ) -> Result<SnapshotRestored, RequestError> {
+    ) -> Result<Restored, RequestError> {
         let of = namespace.clone();
         let manifest = self.with_snapshots(move |store| store.manifest(id, &of)).await?;
         let is_own = into.is_none() && manifest.source != Source::Namespace;
@@ -195,12 +182,7 @@ impl Engine {
             let _alone = alone.map_err(SnapshotError::Io)?;
             store.restore(&opened.source, id, &of, opened.root())
         });
-        let restored = restored.await.map_err(|error| files::clean(error, &redactor))?;
-        Ok(SnapshotRestored {
-            written: restored.written,
-            deleted: restored.deleted,
-            unchanged: restored.unchanged,
-        })
+        restored.await.map_err(|error| files::clean(error, &redactor))
     }
 
     /// The snapshots of a namespace, oldest first.

@@ -23,11 +23,8 @@ pub const DATA_BYTES_MAX: usize = 16 << 20;
 /// Code that somebody wants to know about.
 #[derive(Clone, Debug)]
 pub struct CodeRequest {
-    /// Tenant.
     pub namespace: Namespace,
-    /// Language of the code.
     pub language: Language,
-    /// Its text.
     pub code: String,
     /// Are missing imports added.
     pub fixing: Fixing,
@@ -48,12 +45,9 @@ pub enum Fixing {
     No,
 }
 
-/// A JSON Schema.
 #[derive(Clone, Debug)]
 pub enum SchemaChoice {
-    /// A registered one.
     Named(String),
-    /// This one.
     Inline(Value),
 }
 

@@ -1,8 +1,10 @@
 //! What a request for approval, an answer to it and a decision are.
 
+use ringfence_store::to_hex;
+use ringfence_types::closed_words;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::{fmt, str::FromStr, time::Duration};
+use std::time::Duration;
 
 /// What somebody is asked. It never changes while it is pending.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +28,6 @@ pub struct ApprovalRequest {
     pub reason: String,
     /// What an approval may be for.
     pub scopes: Vec<Scope>,
-    /// Unix time.
     pub since_unix_ms: u64,
     /// When it is denied. Unix time.
     pub expires_unix_ms: u64,
@@ -44,8 +45,7 @@ impl ApprovalRequest {
             request: self,
         };
         let canonical = serde_json::to_vec(&canonical).unwrap_or_default();
-        let hash = Sha256::digest(&canonical);
-        hash.iter().map(|byte| format!("{byte:02x}")).collect()
+        to_hex(&Sha256::digest(&canonical))
     }
 }
 
@@ -61,33 +61,7 @@ pub enum Scope {
     Namespace,
 }
 
-impl Scope {
-    /// Every one of them.
-    pub const ALL: [Self; 3] = [Self::Once, Self::Session, Self::Namespace];
-
-    /// Its name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Once => "once",
-            Self::Session => "session",
-            Self::Namespace => "namespace",
-        }
-    }
-}
-
-impl fmt::Display for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for Scope {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|scope| scope.as_str() == text);
-        known.ok_or_else(|| "an approval is for `once`, `session` or `namespace`".to_owned())
-    }
-}
+closed_words!(Scope: Once = "once", Session = "session", Namespace = "namespace");
 
 /// What an approval is to be for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,16 +89,13 @@ impl ScopeChoice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// Yes, for that much.
     Approve(ScopeChoice),
-    /// No.
     Deny,
 }
 
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Yes or no.
     pub verdict: Verdict,
     /// The channel and the person; without an answer, why there was none.
     pub decided_by: String,
@@ -164,12 +135,9 @@ impl Decision {
     }
 }
 
-/// Yes or no.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Yes.
     Approved(Scope),
-    /// No.
     Denied(DeniedBy),
 }
 
@@ -189,17 +157,6 @@ pub enum DeniedBy {
 }
 
 impl DeniedBy {
-    /// Its name, as it stands on record.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Human => "human",
-            Self::Timeout => "timeout",
-            Self::Gone => "gone",
-            Self::Lately => "lately",
-            Self::Limit => "limit",
-        }
-    }
-
     fn words(self) -> &'static str {
         match self {
             Self::Human => "a person",
@@ -210,6 +167,8 @@ impl DeniedBy {
         }
     }
 }
+
+closed_words!(DeniedBy: Human = "human", Timeout = "timeout", Gone = "gone", Lately = "lately", Limit = "limit");
 
 /// What the digest is over, in this order.
 #[derive(Serialize)]

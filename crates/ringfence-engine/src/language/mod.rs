@@ -314,5 +314,4 @@ pub(crate) fn needs_preparation(language: Language, code: &str, name: &str) -> b
 #[cfg(test)]
 mod tests;
 
-/// The worker's name.
 pub(crate) const PREPARE: &str = "prepare-javascript";

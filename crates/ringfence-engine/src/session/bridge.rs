@@ -32,7 +32,6 @@ pub enum BridgedValue {
     Variable {
         /// Whose it is.
         session: SessionId,
-        /// Its name.
         name: EnvName,
     },
 }
@@ -48,7 +47,6 @@ pub struct BridgeTarget<'a> {
 /// A value that has arrived.
 #[derive(Clone, Debug)]
 pub struct Bridged {
-    /// The variable's name now.
     pub name: EnvName,
     /// Bytes of its JSON.
     pub bytes: usize,

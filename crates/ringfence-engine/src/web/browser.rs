@@ -98,7 +98,7 @@ impl Web {
     ) -> Result<WebPage, RequestError> {
         let (url, length) = (target(&wanted.url)?, page::length(wanted.max_length)?);
         check(wanted)?;
-        if self.needs.sandboxes.tier != Tier::Full {
+        if self.services.sandboxes.tier != Tier::Full {
             return Err(RequestError::new(
                 ErrorCode::UnsupportedArgument,
                 "there is no browser in the tier `landlock`.",
@@ -119,7 +119,7 @@ impl Web {
             .await;
         let _place = place.map_err(|_| crowded())?;
         let run = self
-            .needs
+            .services
             .runs
             .permit(&wanted.namespace, Demand::of(&LIMITS), QUEUE_TIME)
             .await;
@@ -128,7 +128,11 @@ impl Web {
         details["egress"] = json!(egress::recorded(&report));
         let opened = opened.map_err(|error| failed(&error, &url, &report))?;
         details["status"] = json!(opened.status);
-        let redactor = self.needs.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
+        let redactor = self
+            .services
+            .secrets
+            .redactor_of_all(&wanted.namespace, &[])
+            .await?;
         let mut shown = self.present(opened, length, &redactor).await?;
         shown.denials = report.denials;
         shown.denials.truncate(DENIALS_MAX);
@@ -169,7 +173,7 @@ impl Web {
         let read = ReadPage::new(shown_url, opened.status, document);
         let mut shown = page::presented(&read, 0, length)?;
         if let Some(drawn) = opened.screenshot {
-            shown.picture = crate::picture::safe(&self.needs.sandboxes, drawn).await;
+            shown.picture = crate::picture::safe(&self.services.sandboxes, drawn).await;
         }
         shown.facts["timed_out"] = json!(opened.is_timed_out);
         shown.facts["console_errors"] = json!(opened.console_errors);
@@ -188,8 +192,8 @@ impl Web {
         caller: &Caller,
     ) -> Result<(EgressReport, Result<BrowserPage, BrowserError>), RequestError> {
         let time = wanted.timeout + MARGIN;
-        let rules = self.needs.egress.web_rules(&wanted.namespace);
-        let inspection = self.needs.egress.inspect_browser(&rules).await?;
+        let rules = self.services.egress.web_rules(&wanted.namespace);
+        let inspection = self.services.egress.inspect_browser(&rules).await?;
         let mut started = self.start(program, &rules, inspection.as_deref(), time).await?;
         let sockets = started.take_sockets();
         let sockets = sockets.ok_or_else(|| {
@@ -199,7 +203,7 @@ impl Web {
             )
         })?;
         let lease =
-            self.needs
+            self.services
                 .egress
                 .open_browser(&wanted.namespace, requester(caller), sockets, inspection)?;
         let Sandbox {
@@ -214,7 +218,11 @@ impl Web {
         let from = pipe::Receiver::from_owned_fd(stdout).map_err(connect)?;
         let stderr = pipe::Receiver::from_owned_fd(stderr).map_err(connect)?;
         let stderr = Attached(tokio::spawn(drain(stderr, STDERR_BYTES_MAX)));
-        let redactor = self.needs.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
+        let redactor = self
+            .services
+            .secrets
+            .redactor_of_all(&wanted.namespace, &[])
+            .await?;
         let request = BrowserRequest {
             url,
             redactor: &redactor,
@@ -251,29 +259,29 @@ impl Web {
             ..LIMITS
         };
         reach::check(rules)?;
-        let plan = self.needs.sandboxes.plan_of_browser(program, limits.clone())?;
-        let claim = self.needs.sandboxes.native.claim(ClaimSpec {
+        let plan = self.services.sandboxes.plan_of_browser(program, limits.clone())?;
+        let claim = self.services.sandboxes.native.claim(ClaimSpec {
             code: Vec::new(),
             files: Vec::new(),
             run: command(program, &plan.layout, inspection),
             workspace: None,
             layer: None,
-            egress: reach::spec(self.needs.sandboxes.tier, rules),
+            egress: reach::spec(self.services.sandboxes.tier, rules),
             limits,
             grace_ms: 0,
         });
-        let sandbox = self.needs.sandboxes.native.spawn(Arc::new(plan), None)?;
+        let sandbox = self.services.sandboxes.native.spawn(Arc::new(plan), None)?;
         let (_cancel, mut cancelled) = watch::channel(false);
         let started = sandbox.claim(&claim, NO_BLOBS, &mut cancelled).await;
         started.map_err(|failed| failed.error)
     }
 
     fn chromium(&self) -> Result<PathBuf, RequestError> {
-        let found = match &self.needs.settings.browser {
+        let found = match &self.services.settings.browser {
             Some(path) => path.is_file().then(|| path.clone()),
             None => PROGRAMS
                 .iter()
-                .find_map(|name| runtimes::on_path(name, &self.needs.sandboxes.runtimes)),
+                .find_map(|name| runtimes::on_path(name, &self.services.sandboxes.runtimes)),
         };
         found.ok_or_else(|| {
             RequestError::new(

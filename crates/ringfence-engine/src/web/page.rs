@@ -197,15 +197,18 @@ impl Web {
     ) -> Result<ReadPage, RequestError> {
         let _permit = self.place(&wanted.namespace).await?;
         let (fetcher, _) = self.clients().await?;
-        let lease = self.needs.egress.open_web(&wanted.namespace, requester(caller))?;
+        let lease = self
+            .services
+            .egress
+            .open_web(&wanted.namespace, requester(caller))?;
         let dial = Judged(&lease.connections);
         let fetch = Fetch {
             url,
             limits: FetchLimits {
-                wire_bytes: self.needs.settings.bytes_max,
-                time: self.needs.settings.timeout,
+                wire_bytes: self.services.settings.bytes_max,
+                time: self.services.settings.timeout,
             },
-            robots: match self.needs.settings.robots {
+            robots: match self.services.settings.robots {
                 true => Robots::Obeyed,
                 false => Robots::Ignored,
             },
@@ -224,7 +227,11 @@ impl Web {
             is_cut: fetched.is_cut,
             reads: Reads::Document,
         };
-        let redactor = self.needs.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
+        let redactor = self
+            .services
+            .secrets
+            .redactor_of_all(&wanted.namespace, &[])
+            .await?;
         let (document, picture) = self.document(&head, &fetched.body, &redactor).await?;
         let clean = |url: &String| redactor.text(url).into_owned();
         Ok(ReadPage {
@@ -248,7 +255,7 @@ impl Web {
         if document.kind != DocumentKind::Image {
             return Ok((document, None));
         }
-        let picture = picture::safe(&self.needs.sandboxes, bytes).await;
+        let picture = picture::safe(&self.services.sandboxes, bytes).await;
         match picture {
             Some(picture) => Ok((document, Some(picture))),
             None => Err(unread(

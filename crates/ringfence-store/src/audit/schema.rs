@@ -21,6 +21,8 @@ pub enum Durability {
     Power,
 }
 
+ringfence_types::closed_words!(Durability: Process = "process", Power = "power");
+
 /// SQLite keeps these texts as they are; any other text in their place is not our schema.
 const STATEMENTS: [&str; 5] = [
     "CREATE TABLE record(seq INTEGER PRIMARY KEY, time_us INTEGER NOT NULL, server_id TEXT NOT NULL, \

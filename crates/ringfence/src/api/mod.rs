@@ -28,7 +28,7 @@ pub(crate) use host::{
 pub(crate) use observe::{
     AuditExecution, GetArtifacts, GetSandboxMetrics, InspectState, SandboxStats, SetResourceLimits,
 };
-pub(crate) use read::{Object, invalid, parse, read, words};
+pub(crate) use read::{Object, OneOf, invalid, parse, read};
 pub(crate) use schema::{listed_input, output, without_nulls};
 pub(crate) use sessions::{BridgeData, CreateSession, InterruptSession, ListSessions, TerminateSession};
 pub(crate) use snapshots::{
@@ -77,8 +77,19 @@ pub(crate) trait Operation: DeserializeOwned + JsonSchema {
     type Response: JsonSchema;
 }
 
-/// Names an operation of a toolset.
+/// An operation: what a model is told of it, its name and title, its toolset and effect, its request and its answer.
 macro_rules! operation {
+    (
+        $(#[$about:meta])* $name:literal $title:literal $toolset:ident $effect:ident
+        $request:ident { $($(#[$meta:meta])* $field:ident: $type:ty,)* } -> $response:ident $({ $($answer:tt)* })?
+    ) => {
+        $(#[$about])*
+        #[derive(Debug, serde::Deserialize, schemars::JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        pub(crate) struct $request { $($(#[$meta])* pub(crate) $field: $type,)* }
+        $crate::api::operation!($request => $response, $name, $title, $toolset, $effect);
+        $($crate::api::response!($response { $($answer)* });)?
+    };
     ($request:ty => $response:ty, $name:literal, $title:literal, $toolset:ident, $effect:ident) => {
         impl $crate::api::Operation for $request {
             const NAME: &'static str = $name;

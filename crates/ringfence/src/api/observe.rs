@@ -2,24 +2,22 @@
 
 use super::{
     Object, ResourceLimits, operation,
-    read::{OUTCOMES, Whole, words},
+    read::{OneOf, Whole},
     response,
 };
 use ringfence_store::audit::Outcome;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// List the files that an execution left, with digest, signature and resource address.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct GetArtifacts {
-    /// The execution_id of a result.
-    #[serde(alias = "execution_id")]
-    pub(crate) request_id: String,
+operation! {
+    /// List the files that an execution left, with digest, signature and resource address.
+    "get_artifacts" "List an execution's files" Observe Reads
+    GetArtifacts {
+        /// The execution_id of a result.
+        #[serde(alias = "execution_id")]
+        request_id: String,
+    } -> Artifacts { execution_id: String, artifacts: Vec<Object>, manifest: Object }
 }
-operation!(GetArtifacts => Artifacts, "get_artifacts", "List an execution's files", Observe, Reads);
-
-response!(Artifacts { execution_id: String, artifacts: Vec<Object>, manifest: Object });
 
 /// Set the default limits of this namespace's programs, within the operator's caps.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -33,83 +31,48 @@ response!(LimitsNow {
     limits: Object
 });
 
-/// Show this server's load: programs running and waiting, ready sandboxes, memory.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct SandboxStats {}
-operation!(SandboxStats => Stats, "sandbox_stats", "Show the server's load", Observe, Reads);
-
-response!(Stats {
-    server_id: String,
-    version: String,
-    pid: u32,
-    tier: String,
-    queue: Object,
-    warm: Vec<Object>,
-    sessions: u64,
-    vault: String,
-    artifacts_bytes: u64,
-    not_recorded: u64,
-    memory_bytes: u64,
-});
-
-/// Count what this server did since its start: executions, durations, refusals, limits met.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct GetSandboxMetrics {}
-operation!(GetSandboxMetrics => Metrics, "get_sandbox_metrics", "Count what was done", Observe, Reads);
-
-response!(Metrics {
-    uptime_seconds: f64,
-    executions: Object,
-    refusals: Object,
-    limits_exceeded: Object,
-    duration_ms: Object,
-    memory_peak_bytes: Object,
-    tools: Object,
-    cpu_seconds: f64,
-    stdout_bytes: u64,
-    stderr_bytes: u64,
-    redactions: u64,
-    artifacts: u64,
-});
-
-/// Describe this namespace: requests, sessions, limits, approved hosts, names of secrets, events.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct InspectState {}
-operation!(InspectState => State, "inspect_state", "Describe a namespace", Observe, Reads);
-
-response!(State {
-    namespace: String,
-    running: Vec<Object>,
-    waiting: u64,
-    sessions: Vec<Object>,
-    limits: Object,
-    is_narrowed: bool,
-    approved: Vec<String>,
-    secrets: Vec<String>,
-    recent_events: Vec<Object>,
-});
-
-/// Read this namespace's signed audit record, newest first: what was run or refused, by whom, with what outcome.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct AuditExecution {
-    /// At most 1000.
-    pub(crate) limit: Option<Whole>,
-    /// Also caller, details and hash.
-    pub(crate) detail: Option<bool>,
-    /// Such as execution.failed.
-    pub(crate) action: Option<String>,
-    /// A time (RFC 3339), or 2h.
-    pub(crate) since: Option<String>,
-    #[serde(default, deserialize_with = "words")]
-    #[schemars(with = "Option<String>", extend("enum" = OUTCOMES))]
-    pub(crate) outcome: Option<Outcome>,
-    /// next_before of the page before.
-    pub(crate) before: Option<Whole>,
+operation! {
+    /// Show this server's load: programs running and waiting, ready sandboxes, memory.
+    "sandbox_stats" "Show the server's load" Observe Reads
+    SandboxStats {} -> Stats {
+        server_id: String, version: String, pid: u32, tier: String, queue: Object, warm: Vec<Object>,
+        sessions: u64, vault: String, artifacts_bytes: u64, not_recorded: u64, memory_bytes: u64,
+    }
 }
-operation!(AuditExecution => Records, "audit_execution", "Read the audit record", Observe, Reads);
 
-response!(Records { records: Vec<Object>, next_before: Option<u64> });
+operation! {
+    /// Count what this server did since its start: executions, durations, refusals, limits met.
+    "get_sandbox_metrics" "Count what was done" Observe Reads
+    GetSandboxMetrics {} -> Metrics {
+        uptime_seconds: f64, executions: Object, refusals: Object, limits_exceeded: Object,
+        duration_ms: Object, memory_peak_bytes: Object, tools: Object, cpu_seconds: f64, stdout_bytes: u64,
+        stderr_bytes: u64, redactions: u64, artifacts: u64,
+    }
+}
+
+operation! {
+    /// Describe this namespace: requests, sessions, limits, approved hosts, names of secrets, events.
+    "inspect_state" "Describe a namespace" Observe Reads
+    InspectState {} -> State {
+        namespace: String, running: Vec<Object>, waiting: u64, sessions: Vec<Object>, limits: Object,
+        is_narrowed: bool, approved: Vec<String>, secrets: Vec<String>, recent_events: Vec<Object>,
+    }
+}
+
+operation! {
+    /// Read this namespace's signed audit record, newest first: what was run or refused, by whom, with what outcome.
+    "audit_execution" "Read the audit record" Observe Reads
+    AuditExecution {
+        /// At most 1000.
+        limit: Option<Whole>,
+        /// Also caller, details and hash.
+        detail: Option<bool>,
+        /// Such as execution.failed.
+        action: Option<String>,
+        /// A time (RFC 3339), or 2h.
+        since: Option<String>,
+        outcome: Option<OneOf<Outcome>>,
+        /// next_before of the page before.
+        before: Option<Whole>,
+    } -> Records { records: Vec<Object>, next_before: Option<u64> }
+}

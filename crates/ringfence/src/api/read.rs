@@ -4,26 +4,19 @@
 use super::Operation;
 use crate::settings::Namespaces;
 use ringfence_types::{ErrorCode, Namespace, RequestError, nearest::suggestion};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, Error as _, IntoDeserializer, SeqAccess, Visitor, value::StrDeserializer},
 };
 use serde_json::{Map, Value};
-use std::{fmt, marker::PhantomData, str::FromStr};
+use std::{borrow::Cow, fmt, marker::PhantomData, str::FromStr};
 
 pub(crate) type Object = Map<String, Value>;
 
 /// Of a name or a word that is repeated in a refusal.
 const SHOWN_CHARS_MAX: usize = 64;
 const SEE_SCHEMA: &str = "See the tool's input schema.";
-
-/// The names of languages that are listed; others are accepted.
-pub(super) const LANGUAGES: [&str; 4] = ["python", "node", "typescript", "shell"];
-/// What makes sandboxes.
-pub(super) const BACKENDS: [&str; 3] = ["native", "docker", "gvisor"];
-/// How something ended, in the audit record.
-pub(super) const OUTCOMES: [&str; 5] = ["ok", "failed", "denied", "pending", "lost"];
 
 pub(crate) fn invalid(message: impl Into<String>, hint: impl Into<String>) -> RequestError {
     RequestError::invalid(message, hint)
@@ -131,43 +124,64 @@ fn wrong(path: &str, said: &str) -> String {
     format!("`{path}` is {found}, not {expected}.")
 }
 
-/// A closed set of words, with those that a refusal names.
+/// A closed set of words, with those that are listed and that a refusal names; others may be accepted.
 pub(crate) trait Words: FromStr {
     const WORDS: &'static [&'static str];
 }
 
-impl Words for ringfence_types::Language {
-    const WORDS: &'static [&'static str] = &LANGUAGES;
+macro_rules! words {
+    ($($type:ty: $words:expr;)+) => {$(
+        impl Words for $type {
+            const WORDS: &'static [&'static str] = $words;
+        }
+    )+};
 }
 
-impl Words for ringfence_types::Backend {
-    const WORDS: &'static [&'static str] = &BACKENDS;
-}
-
-impl Words for ringfence_types::Validate {
-    const WORDS: &'static [&'static str] = Self::WORDS;
-}
-
-impl Words for ringfence_types::Profile {
-    const WORDS: &'static [&'static str] = Self::WORDS;
-}
-
-impl Words for ringfence_store::audit::Outcome {
-    const WORDS: &'static [&'static str] = &OUTCOMES;
+words! {
+    ringfence_types::Language: &["python", "node", "typescript", "shell"];
+    ringfence_types::Backend: &["native", "docker", "gvisor"];
+    ringfence_types::Validate: Self::WORDS;
+    ringfence_types::Profile: Self::WORDS;
+    ringfence_store::audit::Outcome: &["ok", "failed", "denied", "pending", "lost"];
+    ringfence_engine::Recency: Self::WORDS;
+    ringfence_engine::WaitUntil: Self::WORDS;
 }
 
 /// One of some words.
-pub(crate) fn words<'de, D: Deserializer<'de>, T: Words>(from: D) -> Result<Option<T>, D::Error> {
-    let text = String::deserialize(from)?;
-    text.parse().map(Some).map_err(|_| {
-        let near = suggestion(&text, T::WORDS.iter().copied());
-        let shown = shown(&text).escape_default().to_string();
-        D::Error::custom(format!(
-            "`{shown}` is not known.{near} Known: {}",
-            T::WORDS.join(", ")
-        ))
-    })
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OneOf<T>(pub(crate) T);
+
+impl<'de, T: Words> Deserialize<'de> for OneOf<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map(Self).map_err(|_| {
+            let near = suggestion(&text, T::WORDS.iter().copied());
+            let shown = shown(&text).escape_default().to_string();
+            let known = T::WORDS.join(", ");
+            D::Error::custom(format!("`{shown}` is not known.{near} Known: {known}"))
+        })
+    }
 }
+
+/// Without a doc comment of its own, which would be said of every argument.
+macro_rules! schema_of {
+    ($type:ident<$inner:ident $(: $bound:ident)?>, $schema:expr) => {
+        impl<$inner $(: $bound)?> JsonSchema for $type<$inner> {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($type).into()
+            }
+            fn inline_schema() -> bool {
+                true
+            }
+            fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+                $schema(generator)
+            }
+        }
+    };
+}
+
+schema_of!(OneOf<T: Words>, |_| json_schema!({"type": "string", "enum": T::WORDS}));
+schema_of!(Many<C>, Vec::<String>::json_schema);
 
 /// `null`, too, is a value.
 pub(crate) fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
@@ -175,32 +189,34 @@ pub(crate) fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Value
 }
 
 /// A list of texts, or one text, which is meant as a list of it alone.
-pub(crate) fn many<'de, D, T, C>(from: D) -> Result<Option<C>, D::Error>
+#[derive(Debug, Default)]
+pub(crate) struct Many<C>(pub(crate) C);
+
+impl<'de, C> Deserialize<'de> for Many<C>
 where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-    C: FromIterator<T> + IntoIterator<Item = T>,
+    C: FromIterator<<C as IntoIterator>::Item> + IntoIterator<Item: Deserialize<'de>>,
 {
-    struct Many<T>(PhantomData<T>);
-    impl<'de, T: Deserialize<'de>> Visitor<'de> for Many<T> {
-        type Value = Vec<T>;
-        fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-            to.write_str("a list of strings")
-        }
-        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Vec<T>, E> {
-            let one: StrDeserializer<'_, E> = text.into_deserializer();
-            Ok(vec![T::deserialize(one)?])
-        }
-        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
-            let mut all = Vec::new();
-            while let Some(item) = items.next_element()? {
-                all.push(item);
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Items<C>(PhantomData<C>);
+        impl<'de, C> Visitor<'de> for Items<C>
+        where
+            C: FromIterator<<C as IntoIterator>::Item> + IntoIterator<Item: Deserialize<'de>>,
+        {
+            type Value = Many<C>;
+            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+                to.write_str("a list of strings")
             }
-            Ok(all)
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Many<C>, E> {
+                let one: StrDeserializer<'_, E> = text.into_deserializer();
+                Ok(Many([C::Item::deserialize(one)?].into_iter().collect()))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Many<C>, A::Error> {
+                let items = std::iter::from_fn(|| items.next_element().transpose());
+                items.collect::<Result<C, _>>().map(Many)
+            }
         }
+        from.deserialize_any(Items(PhantomData))
     }
-    let all = from.deserialize_any(Many(PhantomData))?;
-    Ok(Some(all.into_iter().collect()))
 }
 
 // A whole number that is not negative; 512.0 is one. A doc comment would be said of every limit.
@@ -362,7 +378,7 @@ mod tests {
                 .as_object()
                 .unwrap()
                 .clone();
-            parse::<ExecuteCode>(arguments).unwrap().packages.unwrap()
+            parse::<ExecuteCode>(arguments).unwrap().packages.unwrap().0
         };
         assert_eq!(packages(json!("numpy")), ["numpy"]);
         assert_eq!(packages(json!(["a", "b"])), ["a", "b"]);

@@ -105,6 +105,9 @@ fn plain(schema: &mut Value) {
     if let Some(Value::String(about)) = fields.get_mut("description") {
         *about = about.replace('\n', " ");
     }
+    if let Some(Value::Array(words)) = fields.get_mut("enum") {
+        words.retain(|word| !word.is_null());
+    }
     if let Some(Value::Array(kinds)) = fields.get_mut("type") {
         kinds.retain(|kind| kind != "null");
         if let [kind] = kinds.as_slice() {

@@ -16,7 +16,7 @@ use crate::{
 };
 use clap::{Args, Subcommand};
 use ringfence_engine::{Answer, ApprovalRequest, Scope, ScopeChoice};
-use ringfence_types::{ErrorCode, RequestError};
+use ringfence_types::{ErrorCode, RequestError, UnknownWord};
 use serde_json::json;
 use std::{path::Path, process::ExitCode, time::Duration};
 
@@ -75,7 +75,7 @@ impl Approve {
         let scope: Scope = self
             .scope
             .parse()
-            .map_err(|reason: String| RequestError::invalid(format!("{reason}."), "See --help."))?;
+            .map_err(|reason: UnknownWord| RequestError::invalid(format!("{reason}."), "See --help."))?;
         match (scope, self.lasts) {
             (Scope::Namespace, lasts) => Ok(ScopeChoice::Namespace(lasts)),
             (Scope::Once, None) => Ok(ScopeChoice::Once),

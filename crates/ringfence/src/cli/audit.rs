@@ -17,7 +17,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use ringfence_engine::RecordSettings;
 use ringfence_store::{
     audit::{self, Audit, ExportError, Format, Query, Records, Storage, Verdict},
-    public_key_of_pem,
+    public_key_of_pem, to_hex,
 };
 use ringfence_types::{ErrorCode, Namespace, RequestError};
 use serde_json::{Value, json};
@@ -257,7 +257,7 @@ fn key_of(path: &Path) -> Result<[u8; 32], RequestError> {
 
 fn noted(verdict: &Verdict) -> Option<String> {
     let head = verdict.head?;
-    Some(format!("{}:{}", head.seq, render::hex(&head.hash)))
+    Some(format!("{}:{}", head.seq, to_hex(&head.hash)))
 }
 
 fn facts(verdict: &Verdict, path: &Path) -> Value {
@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn a_head_is_read_as_it_is_printed() {
         let hash = [0xab; 32];
-        assert_eq!(head(&format!("7:{}", render::hex(&hash))), Ok((7, hash)));
+        assert_eq!(head(&format!("7:{}", to_hex(&hash))), Ok((7, hash)));
         let digits = "ab".repeat(32);
         for text in [
             String::new(),

@@ -3,7 +3,7 @@
 use crate::time;
 use clap::Args;
 use ringfence_types::{
-    Argument, CODE_BYTES_MAX, EnvName, EnvValue, ErrorCode, Language, LimitsRequest, ModuleName, Profile,
+    Argument, CODE_BYTES_MAX, EnvName, EnvValue, ErrorCode, Language, LimitsRequest, ModuleName,
     RequestError, ScriptName, WorkspaceMode, WorkspaceSource, parse_size,
 };
 use std::{
@@ -158,11 +158,6 @@ fn mebibytes(flag: &str, text: Option<&str>) -> Result<Option<u64>, RequestError
         RequestError::invalid(format!("{flag}: {reason}."), "Write a size as 256m or 1g.")
     })?;
     Ok(bytes.map(|bytes| bytes.div_ceil(MEBIBYTE)))
-}
-
-pub(super) fn profile(word: &str) -> Result<Profile, String> {
-    word.parse()
-        .map_err(|_| format!("it is one of {}", Profile::WORDS.join(", ")))
 }
 
 /// Modules as they are wished for; none is no wish.

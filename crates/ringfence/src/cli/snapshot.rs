@@ -7,7 +7,7 @@ use crate::{
     render::{self, Rendered},
 };
 use clap::{Args, Subcommand};
-use ringfence_engine::{Caller, Engine, WorkspaceRef};
+use ringfence_engine::{Caller, Engine};
 use ringfence_types::{Namespace, RequestError, SessionId};
 use serde_json::json;
 use std::process::ExitCode;
@@ -125,10 +125,10 @@ async fn perform(engine: &Engine, action: SnapshotAction) -> Result<Rendered, Re
     let caller = &Caller::new("cli snapshot");
     match action {
         SnapshotAction::Create { description, of } => {
-            let made = engine
-                .workspace(caller, &of.namespace, &WorkspaceRef::Namespace)
-                .create_snapshot(description);
-            made.await.map(|made| render::snapshot_made(&made))
+            let workspace = engine.workspace(caller, &of.namespace, None);
+            Ok(render::snapshot_made(
+                &workspace.create_snapshot(description).await?,
+            ))
         }
         SnapshotAction::List(of) => {
             let listed = engine.snapshots(caller, &of.namespace).await?;
@@ -146,10 +146,8 @@ async fn perform(engine: &Engine, action: SnapshotAction) -> Result<Rendered, Re
             ))
         }
         SnapshotAction::Diff { id, of } => {
-            let compared = engine
-                .workspace(caller, &of.namespace, &WorkspaceRef::Namespace)
-                .diff(id.as_deref());
-            compared.await.map(|difference| render::difference(&difference))
+            let workspace = engine.workspace(caller, &of.namespace, None);
+            Ok(render::difference(&workspace.diff(id.as_deref()).await?))
         }
     }
 }

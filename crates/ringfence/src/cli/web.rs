@@ -7,8 +7,8 @@ use crate::{
 };
 use clap::{Args, Subcommand};
 use ringfence_engine::{
-    AccessibilityTree, BrowseRequest, Caller, Engine, PageRequest, Recency, Screenshot, SearchQuery,
-    SearchRequest, WaitUntil, WebPage,
+    AccessibilityTree, BrowseRequest, Caller, PageRequest, Recency, Screenshot, SearchQuery, SearchRequest,
+    WaitUntil, WebPage,
 };
 use ringfence_types::{Namespace, RequestError};
 use std::{
@@ -108,87 +108,58 @@ fn wait_until(text: &str) -> Result<WaitUntil, String> {
 }
 
 pub(super) fn web(context: &Context, action: WebAction) -> Result<ExitCode, RequestError> {
-    let config = context.begin()?;
-    let caller = Caller::new(CALLER);
+    let settings = context.begin()?.engine;
+    let caller = &Caller::new(CALLER);
     let (json, shown) = match action {
-        WebAction::Search(arguments) => {
-            let shown = live::with_engine(config.engine, async |engine| {
-                search(engine, &caller, &arguments).await
-            })?;
-            (arguments.output.json, shown)
+        WebAction::Search(SearchArguments {
+            query: text,
+            max_results,
+            recency,
+            output,
+        }) => {
+            let query = SearchQuery {
+                text: text.clone(),
+                results_max: usize::from(max_results),
+                recency,
+            };
+            let namespace = output.namespace;
+            let wanted = SearchRequest { namespace, query };
+            let found = live::with_engine(settings, async |engine| engine.web_search(caller, wanted).await)?;
+            (output.json, web::search(&text, &found)?)
         }
         WebAction::Fetch(arguments) => {
-            let page = live::with_engine(config.engine, async |engine| {
-                fetch(engine, &caller, &arguments).await
-            })?;
+            let wanted = PageRequest {
+                namespace: arguments.output.namespace,
+                url: arguments.url,
+                max_length: arguments.max_length,
+                cursor: arguments.cursor,
+            };
+            let page = live::with_engine(settings, async |engine| engine.fetch_page(caller, wanted).await)?;
             (arguments.output.json, shown(page, arguments.picture.as_deref())?)
         }
         WebAction::Browser(arguments) => {
-            let page = live::with_engine(config.engine, async |engine| {
-                browse(engine, &caller, &arguments).await
-            })?;
-            (
-                arguments.output.json,
-                shown(page, arguments.screenshot.as_deref())?,
-            )
+            let wanted = BrowseRequest {
+                namespace: arguments.output.namespace,
+                url: arguments.url,
+                selector: arguments.wait_for_selector,
+                wait_until: arguments.wait_until,
+                timeout: Duration::from_millis(arguments.timeout_ms),
+                screenshot: match arguments.screenshot {
+                    Some(_) => Screenshot::Taken,
+                    None => Screenshot::Unwanted,
+                },
+                accessibility: match arguments.accessibility_tree {
+                    true => AccessibilityTree::Read,
+                    false => AccessibilityTree::Unwanted,
+                },
+                max_length: arguments.max_length,
+            };
+            let page = live::with_engine(settings, async |engine| engine.browse_page(caller, wanted).await)?;
+            let shown = shown(page, arguments.screenshot.as_deref())?;
+            (arguments.output.json, shown)
         }
     };
     context.show(json, &shown)
-}
-
-async fn search(
-    engine: &Engine,
-    caller: &Caller,
-    arguments: &SearchArguments,
-) -> Result<Rendered, RequestError> {
-    let query = SearchQuery {
-        text: arguments.query.clone(),
-        results_max: usize::from(arguments.max_results),
-        recency: arguments.recency,
-    };
-    let namespace = arguments.output.namespace.clone();
-    let found = engine
-        .web_search(caller, SearchRequest { namespace, query })
-        .await?;
-    web::search(&arguments.query, &found)
-}
-
-async fn fetch(
-    engine: &Engine,
-    caller: &Caller,
-    arguments: &FetchArguments,
-) -> Result<WebPage, RequestError> {
-    let wanted = PageRequest {
-        namespace: arguments.output.namespace.clone(),
-        url: arguments.url.clone(),
-        max_length: arguments.max_length,
-        cursor: arguments.cursor.clone(),
-    };
-    engine.fetch_page(caller, wanted).await
-}
-
-async fn browse(
-    engine: &Engine,
-    caller: &Caller,
-    arguments: &BrowserArguments,
-) -> Result<WebPage, RequestError> {
-    let wanted = BrowseRequest {
-        namespace: arguments.output.namespace.clone(),
-        url: arguments.url.clone(),
-        selector: arguments.wait_for_selector.clone(),
-        wait_until: arguments.wait_until,
-        timeout: Duration::from_millis(arguments.timeout_ms),
-        screenshot: match arguments.screenshot {
-            Some(_) => Screenshot::Taken,
-            None => Screenshot::Unwanted,
-        },
-        accessibility: match arguments.accessibility_tree {
-            true => AccessibilityTree::Read,
-            false => AccessibilityTree::Unwanted,
-        },
-        max_length: arguments.max_length,
-    };
-    engine.browse_page(caller, wanted).await
 }
 
 /// The page, whose picture goes into a file.

@@ -182,7 +182,7 @@ pub(super) async fn create(
         let canceller = installation.canceller();
         loop {
             tokio::select! {
-                notice = installation.next_notice() => match notice {
+                notice = installation.next_output() => match notice {
                     None => break,
                     Some(chunk) => Response::output(chunk).send(&mut to).await?,
                 },

@@ -3,8 +3,8 @@
 use super::wire::{Bytes, Request};
 use crate::render::{self, Rendered};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use ringfence_engine::{Caller, Engine, WorkspaceRef};
-use ringfence_types::{Namespace, RequestError, SessionId};
+use ringfence_engine::{Caller, Engine, WorkspaceAccess};
+use ringfence_types::{RequestError, SessionId};
 use serde_json::json;
 
 /// The largest file that an answer has room for, in base64.
@@ -17,14 +17,11 @@ pub(super) async fn perform(
 ) -> Result<Rendered, RequestError> {
     match request {
         Request::SessionSnapshot { session, description } => {
-            let (namespace, whose) = of(engine, session)?;
-            let made = engine
-                .workspace(caller, &namespace, &whose)
-                .create_snapshot(description);
+            let made = of(engine, caller, session)?.create_snapshot(description);
             Ok(render::snapshot_made(&made.await?))
         }
         Request::SessionSnapshots { session } => {
-            let (namespace, _) = of(engine, session.clone())?;
+            let (namespace, _) = engine.whose(&session)?;
             let mut listed = engine.snapshots(caller, &namespace).await?;
             listed.retain(|one| one.of == session.as_str());
             Ok(render::snapshots(&listed))
@@ -35,10 +32,7 @@ pub(super) async fn perform(
             Ok(render::snapshot_restored(&snapshot, restored.await?))
         }
         Request::SessionCompare { session, snapshot } => {
-            let (namespace, whose) = of(engine, session)?;
-            let compared = engine
-                .workspace(caller, &namespace, &whose)
-                .diff(snapshot.as_deref());
+            let compared = of(engine, caller, session)?.diff(snapshot.as_deref());
             Ok(render::difference(&compared.await?))
         }
         Request::SessionPut {
@@ -46,29 +40,18 @@ pub(super) async fn perform(
             path,
             bytes: Bytes(bytes),
         } => {
-            let (namespace, whose) = of(engine, session)?;
-            let put = engine
-                .workspace(caller, &namespace, &whose)
-                .put_file(&path, bytes)
-                .await?;
+            let put = of(engine, caller, session)?.put_file(&path, bytes).await?;
             let text = format!("{} has {} bytes now\n", put.path, put.size_bytes);
             Ok(Rendered::new(text, json!(put)))
         }
         Request::SessionGet { session, path } => {
-            let (namespace, whose) = of(engine, session)?;
-            let got = engine
-                .workspace(caller, &namespace, &whose)
-                .get_file(&path, GET_BYTES_MAX);
+            let got = of(engine, caller, session)?.get_file(&path, GET_BYTES_MAX);
             let (file, bytes) = got.await?;
             let facts = json!({"file": file, "base64": STANDARD.encode(bytes)});
             Ok(Rendered::new("", facts))
         }
         Request::SessionFiles { session, path } => {
-            let (namespace, whose) = of(engine, session)?;
-            let files = engine
-                .workspace(caller, &namespace, &whose)
-                .list_files(path.as_ref())
-                .await?;
+            let files = of(engine, caller, session)?.list_files(path.as_ref()).await?;
             Ok(render::files(&files))
         }
         other => Err(RequestError::invalid(
@@ -78,7 +61,11 @@ pub(super) async fn perform(
     }
 }
 
-fn of(engine: &Engine, session: SessionId) -> Result<(Namespace, WorkspaceRef), RequestError> {
+fn of<'a>(
+    engine: &'a Engine,
+    caller: &'a Caller,
+    session: SessionId,
+) -> Result<WorkspaceAccess<'a>, RequestError> {
     let (namespace, _) = engine.whose(&session)?;
-    Ok((namespace, WorkspaceRef::Session(session)))
+    Ok(engine.workspace(caller, &namespace, Some(session)))
 }

@@ -3,8 +3,9 @@
 use super::Sandbox;
 use ringfence_engine::{
     Difference, DirectoryGot, DirectoryPut, FILE_BYTES_MAX, FileFacts, SnapshotFacts, SnapshotMade,
-    SnapshotRestored, WorkspaceAccess, WorkspaceRef,
+    WorkspaceAccess,
 };
+use ringfence_store::snapshots::Restored;
 use ringfence_types::{Namespace, RequestError, SessionId, WorkspacePath};
 
 impl Sandbox {
@@ -35,7 +36,7 @@ impl Sandbox {
         Workspace {
             sandbox: self,
             namespace,
-            whose: session.map_or(WorkspaceRef::Namespace, |id| WorkspaceRef::Session(id.clone())),
+            session: session.cloned(),
         }
     }
 
@@ -53,13 +54,13 @@ impl Sandbox {
 pub struct Workspace<'a> {
     sandbox: &'a Sandbox,
     namespace: &'a Namespace,
-    whose: WorkspaceRef,
+    session: Option<SessionId>,
 }
 
 impl Workspace<'_> {
     fn access(&self) -> WorkspaceAccess<'_> {
         let (engine, caller) = self.sandbox.parts();
-        engine.workspace(caller, self.namespace, &self.whose)
+        engine.workspace(caller, self.namespace, self.session.clone())
     }
 
     /// Writes a file, whole or not at all; the directories above it are made. At most 64 MiB.
@@ -118,7 +119,7 @@ impl Snapshots<'_> {
     }
 
     /// Makes the workspace from which it was taken, or a session's, what it was: all of it or nothing.
-    pub async fn restore(&self, id: &str, into: Option<SessionId>) -> Result<SnapshotRestored, RequestError> {
+    pub async fn restore(&self, id: &str, into: Option<SessionId>) -> Result<Restored, RequestError> {
         let (engine, caller) = self.sandbox.parts();
         engine.restore_snapshot(caller, self.namespace, id, into).await
     }

@@ -40,9 +40,9 @@ fn request(
     offer: &Offer,
     language_of: impl FnOnce(&Namespace, &SessionId) -> Result<Language, RequestError>,
 ) -> Result<ExecuteRequest, RequestError> {
-    let backend = backend(given.backend, given.use_container)?;
+    let backend = backend(given.backend.map(|word| word.0), given.use_container)?;
     let language = match (given.language, &given.session_id) {
-        (Some(named), _) => named,
+        (Some(named), _) => named.0,
         (None, Some(session)) => language_of(&namespace, session)?,
         (None, None) => Language::Python,
     };
@@ -52,9 +52,9 @@ fn request(
     request.session = given.session_id;
     request.files = files(given.files.unwrap_or_default())?;
     request.env = given.env.unwrap_or_default();
-    request.secrets = given.secrets.unwrap_or_default();
-    request.packages = requirements(language, &given.packages.unwrap_or_default())?;
-    request.allowed_domains = AllowedDomains::asked(given.allowed_domains);
+    request.secrets = given.secrets.unwrap_or_default().0;
+    request.packages = requirements(language, &given.packages.unwrap_or_default().0)?;
+    request.allowed_domains = AllowedDomains::asked(given.allowed_domains.map(|domains| domains.0));
     request.args = given.args.unwrap_or_default();
     request.stdin = given.stdin.unwrap_or_default().into_bytes();
     request.capture_output = given.capture_output.unwrap_or(true);
@@ -63,9 +63,12 @@ fn request(
     }
     let limits = given.resource_limits.unwrap_or_default();
     request.limits = limits_of(limits, given.timeout_seconds, given.memory_limit, offer)?;
-    request.validate = given.validation.unwrap_or(Validate::Warn);
-    request.profile = given.profile;
-    request.allowed_imports = given.allowed_imports.filter(|modules| !modules.is_empty());
+    request.validate = given.validation.map_or(Validate::Warn, |word| word.0);
+    request.profile = given.profile.map(|word| word.0);
+    request.allowed_imports = given
+        .allowed_imports
+        .map(|modules| modules.0)
+        .filter(|modules| !modules.is_empty());
     request.check()?;
     Ok(request)
 }
@@ -460,7 +463,7 @@ impl Call<'_> {
         });
         let dialogues = Dialogues::begin(engine, self.caller(), &id, context);
         let leave = self.leave(detach_after, canceller);
-        let ended = progress::follow(execution, self.reporter.as_ref(), leave).await;
+        let ended = progress::follow(execution.into_task(), self.reporter.as_ref(), leave).await;
         if let Some(dialogues) = dialogues {
             dialogues.end().await;
         }
@@ -472,7 +475,8 @@ impl Call<'_> {
             tracing::debug!("not all log messages of a call were sent");
         }
         match ended {
-            Ok(ended) => ended.map(|result| ExecutionState::Ended(Box::new(result))),
+            Ok(Ok((result, _))) => Ok(ExecutionState::Ended(Box::new(result))),
+            Ok(Err(error)) => Err(error.for_execution(&id)),
             Err(Detached) => {
                 tracing::info!(%id, "the call is detached, its program runs on");
                 engine.execution_now(&namespace, &id).await

@@ -19,16 +19,17 @@ fn answer(result: &ExecutionResult) -> Result<Answer, RequestError> {
     super::answer(result, [0; 2], TEXT_MAX)
 }
 
+pub(in crate::mcp) const USUAL: Limits = Limits {
+    memory_bytes: 512 << 20,
+    cpu_millicores: 1000,
+    timeout_ms: 60_000,
+    processes: 64,
+    output_bytes: 1_000_000,
+    disk_bytes: 512 << 20,
+};
+
 #[expect(clippy::too_many_lines, reason = "one value with every field")]
 pub(in crate::mcp) fn offer() -> Offer {
-    let defaults = Limits {
-        memory_bytes: 512 << 20,
-        cpu_millicores: 1000,
-        timeout_ms: 60_000,
-        processes: 64,
-        output_bytes: 1_000_000,
-        disk_bytes: 512 << 20,
-    };
     let caps = Limits {
         memory_bytes: 8192 << 20,
         cpu_millicores: 4000,
@@ -45,7 +46,7 @@ pub(in crate::mcp) fn offer() -> Offer {
         on_denied: ringfence_engine::OnDenied::Deny,
     };
     let policy = PolicySettings {
-        defaults,
+        defaults: USUAL,
         caps,
         secrets,
         workspaces: Vec::new(),

@@ -104,10 +104,7 @@ impl Call<'_> {
         if has_older {
             text += &format!("older ones are left out; next: list_executions {{limit: {more}}}\n");
         }
-        Ok(Answer::from(Rendered {
-            text,
-            facts: json!({"executions": lines}),
-        }))
+        Ok(Rendered::new(text, json!({"executions": lines})).into())
     }
 
     pub(super) async fn cancel_execution(&self, given: CancelExecution, namespace: Namespace) -> Answered {
@@ -119,10 +116,7 @@ impl Call<'_> {
             (false, true) => "it had ended before\n",
             (false, false) => "there is no such execution\n",
         };
-        Ok(Answer::from(Rendered {
-            text: text.to_owned(),
-            facts: json!(cancelled),
-        }))
+        Ok(Rendered::new(text, json!(cancelled)).into())
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Answer, Answered, call::Call, execute_code::content};
 use crate::api::{EditFile, GetFile, ListFiles, PutFile, invalid};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use ringfence_engine::{Edit, FileFacts, WorkspaceRef};
+use ringfence_engine::{Edit, FileFacts, WorkspaceAccess};
 use ringfence_types::{Namespace, RequestError, SessionId, WorkspacePath};
 use serde_json::json;
 
@@ -14,28 +14,32 @@ const SHOWN_BYTES_MAX: usize = 64 << 10;
 const LINES_MAX: usize = 200;
 
 impl Call<'_> {
+    /// That of the namespace, or of one of its sessions.
+    pub(super) fn workspace(&self, namespace: &Namespace, session: Option<SessionId>) -> WorkspaceAccess<'_> {
+        self.engine().workspace(self.caller(), namespace, session)
+    }
+
     pub(super) async fn put_file(&self, given: PutFile, namespace: Namespace) -> Answered {
         if given.archive == Some(true) {
             return self.put_directory(given, namespace).await;
         }
-        let whose = whose(given.session_id);
         let path = path(given.path)?.ok_or_else(no_path)?;
         let bytes = content(given.text, given.base64, &path)?;
-        let workspace = self.engine().workspace(self.caller(), &namespace, &whose);
+        let where_it_is = match &given.session_id {
+            // A program without a session has a workspace of its own.
+            None => "programs see it with workspace: \"namespace\" of execute_code\n",
+            Some(_) => "",
+        };
+        let workspace = self.workspace(&namespace, given.session_id);
         let facts = workspace.put_file(&path, bytes).await?;
-        let text = format!(
-            "{} has {} bytes now\n{}",
-            facts.path,
-            facts.size_bytes,
-            where_it_is(&whose)
-        );
+        let text = format!("{} has {} bytes now\n{where_it_is}", facts.path, facts.size_bytes);
         let sha256 = facts.sha256;
         let structured = json!({"success": true, "path": facts.path, "files": 1, "size_bytes": facts.size_bytes, "sha256": sha256});
         Ok(Answer::plain(text, structured))
     }
 
     async fn put_directory(&self, given: PutFile, namespace: Namespace) -> Answered {
-        let (whose, below) = (whose(given.session_id), directory(given.path)?);
+        let below = directory(given.path)?;
         if given.text.is_some() {
             return Err(invalid(
                 "`text` is not an archive.",
@@ -49,7 +53,7 @@ impl Call<'_> {
                 "Send the tar archive, plain or in gzip, as `base64`.",
             )
         })?;
-        let workspace = self.engine().workspace(self.caller(), &namespace, &whose);
+        let workspace = self.workspace(&namespace, given.session_id);
         let put = workspace.put_directory(below, archive).await?;
         let text = format!(
             "{} files with {} bytes are in {} now\n",
@@ -62,13 +66,13 @@ impl Call<'_> {
     }
 
     pub(super) async fn edit_file(&self, given: EditFile, namespace: Namespace) -> Answered {
-        let (whose, path) = (whose(given.session_id), parsed(given.path)?);
+        let path = parsed(given.path)?;
         let edit = Edit {
             old: given.old,
             new: given.new,
             all: given.all == Some(true),
         };
-        let workspace = self.engine().workspace(self.caller(), &namespace, &whose);
+        let workspace = self.workspace(&namespace, given.session_id);
         let edited = workspace.edit_file(&path, edit).await?;
         let text = format!(
             "replaced {}\n",
@@ -82,9 +86,8 @@ impl Call<'_> {
         if given.archive == Some(true) {
             return self.get_directory(given, namespace).await;
         }
-        let whose = whose(given.session_id);
         let path = path(given.path)?.ok_or_else(no_path)?;
-        let workspace = self.engine().workspace(self.caller(), &namespace, &whose);
+        let workspace = self.workspace(&namespace, given.session_id);
         let (facts, bytes) = workspace.get_file(&path, GET_BYTES_MAX).await?;
         let mut structured = json!({
             "success": true, "path": facts.path, "size_bytes": facts.size_bytes, "sha256": facts.sha256,
@@ -108,8 +111,8 @@ impl Call<'_> {
     }
 
     async fn get_directory(&self, given: GetFile, namespace: Namespace) -> Answered {
-        let (whose, below) = (whose(given.session_id), directory(given.path)?);
-        let workspace = self.engine().workspace(self.caller(), &namespace, &whose);
+        let below = directory(given.path)?;
+        let workspace = self.workspace(&namespace, given.session_id);
         let got = workspace.get_directory(below, GET_BYTES_MAX).await?;
         let mut text = format!(
             "{}: {} files and directories in a tar archive of {} bytes\n",
@@ -128,8 +131,8 @@ impl Call<'_> {
     }
 
     pub(super) async fn list_files(&self, given: ListFiles, namespace: Namespace) -> Answered {
-        let (whose, below) = (whose(given.session_id), directory(given.path)?);
-        let workspace = self.engine().workspace(self.caller(), &namespace, &whose);
+        let below = directory(given.path)?;
+        let workspace = self.workspace(&namespace, given.session_id);
         let files = workspace.list_files(below.as_ref()).await?;
         let mut text: String = files.iter().take(LINES_MAX).map(line).collect();
         if files.len() > LINES_MAX {
@@ -139,18 +142,6 @@ impl Call<'_> {
         }
         Ok(Answer::plain(text, json!({"success": true, "files": files})))
     }
-}
-
-/// A program without a session has a workspace of its own.
-fn where_it_is(whose: &WorkspaceRef) -> &'static str {
-    match whose {
-        WorkspaceRef::Namespace => "programs see it with workspace: \"namespace\" of execute_code\n",
-        WorkspaceRef::Session(_) => "",
-    }
-}
-
-pub(super) fn whose(session: Option<SessionId>) -> WorkspaceRef {
-    session.map_or(WorkspaceRef::Namespace, WorkspaceRef::Session)
 }
 
 fn path(given: Option<String>) -> Result<Option<WorkspacePath>, RequestError> {

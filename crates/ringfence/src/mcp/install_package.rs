@@ -13,8 +13,8 @@ impl Call<'_> {
         given: InstallPackage,
         namespace: Namespace,
     ) -> Result<Answer, RequestError> {
-        let language = given.language.unwrap_or(Language::Python);
-        let packages = requirements(language, &given.packages.unwrap_or_default())?;
+        let language = given.language.map_or(Language::Python, |word| word.0);
+        let packages = requirements(language, &given.packages.0)?;
         if packages.is_empty() {
             return Err(invalid(
                 "no package is named.",

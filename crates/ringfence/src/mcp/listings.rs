@@ -123,22 +123,11 @@ mod tests {
     use super::*;
     use crate::{
         api::{self, conforms},
-        mcp::execute_code::tests::offer,
+        mcp::execute_code::tests::{USUAL, offer},
         settings::Namespaces,
     };
-    use ringfence_types::{Isolation, Language, LayerState, Limits, Namespace, Tier};
+    use ringfence_types::{Isolation, Language, LayerState, Namespace, Tier};
     use std::collections::BTreeMap;
-
-    fn limits() -> Limits {
-        Limits {
-            memory_bytes: 512 << 20,
-            cpu_millicores: 1000,
-            timeout_ms: 60_000,
-            processes: 64,
-            output_bytes: 1_000_000,
-            disk_bytes: 512 << 20,
-        }
-    }
 
     #[test]
     fn sandbox_info_is_truthful_and_as_its_schema_says() {
@@ -160,8 +149,8 @@ mod tests {
         };
         let info = SandboxInfo {
             isolation,
-            defaults: limits(),
-            caps: limits(),
+            defaults: USUAL,
+            caps: USUAL,
         };
         let answer = sandbox(&Facts {
             info: &info,

@@ -7,7 +7,7 @@ use crate::{
         AuditExecution, GetArtifacts, GetSandboxInfo, GetSandboxMetrics, InspectState, LIMIT_NAMES,
         ListRuntimes, SandboxStats, SetResourceLimits, VaultDelete, VaultList, invalid,
     },
-    render::{self},
+    render::{self, Rendered},
     time,
 };
 use ringfence_store::audit::Query;
@@ -93,11 +93,8 @@ impl Call<'_> {
         let is_own = engine.owner_of(id).is_ok_and(|owner| owner == namespace);
         let manifest = match engine.manifest(self.caller(), &namespace, id).await {
             Err(error) if error.code == ErrorCode::NotFound && is_own => {
-                let facts = json!({"success": true, "execution_id": id, "artifacts": []});
-                return Ok(Answer::plain(
-                    "the execution has left no files\n".to_owned(),
-                    facts,
-                ));
+                let facts = json!({"execution_id": id, "artifacts": []});
+                return Ok(Rendered::new("the execution has left no files\n", facts).into());
             }
             manifest => manifest?,
         };
@@ -147,7 +144,7 @@ impl Call<'_> {
         let query = Query {
             namespace: Some(namespace.to_string()),
             actions: action.transpose()?,
-            outcome: given.outcome,
+            outcome: given.outcome.map(|word| word.0),
             since_us: since,
             before_seq: given.before.map(|before| before.0.min(i64::MAX.unsigned_abs())),
             limit: usize::try_from(limit).unwrap_or(usize::MAX),
@@ -184,10 +181,7 @@ impl Call<'_> {
             true => "deleted\n",
             false => "there is no secret of this name\n",
         };
-        Ok(Answer::plain(
-            text.to_owned(),
-            json!({"success": true, "existed": existed}),
-        ))
+        Ok(Rendered::new(text, json!({"existed": existed})).into())
     }
 }
 

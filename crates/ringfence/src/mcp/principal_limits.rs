@@ -83,15 +83,7 @@ fn in_words(limits: &Limits) -> LimitsRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const USUAL: Limits = Limits {
-        memory_bytes: 512 << 20,
-        cpu_millicores: 1000,
-        timeout_ms: 60_000,
-        processes: 64,
-        output_bytes: 1_000_000,
-        disk_bytes: 512 << 20,
-    };
+    use crate::mcp::execute_code::tests::USUAL;
 
     #[test]
     fn a_principal_has_no_more_than_its_largest_limits_whether_it_asks_or_not() {

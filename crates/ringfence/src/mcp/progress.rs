@@ -3,8 +3,8 @@
 //! result at the end has it), so that memory stays bounded and 1 GB of output is not a gigabyte of notifications.
 
 use crate::utf8::Decoder;
-use ringfence_engine::{Execution, Installation, Installed, OutputChunk, OutputStream};
-use ringfence_types::{ExecutionResult, RequestError};
+use ringfence_engine::{EngineTask, OutputChunk, OutputStream};
+use ringfence_types::RequestError;
 use rmcp::{
     Peer, RoleServer,
     model::{ProgressNotificationParam, ProgressToken},
@@ -113,50 +113,16 @@ impl Reporter {
 
 pub(super) type Sending = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What has output on its way to an end.
-pub(super) trait Followed {
-    type End;
-
-    /// `None` when there is no more.
-    fn next(&mut self) -> impl Future<Output = Option<OutputChunk>> + Send;
-
-    fn end(self) -> impl Future<Output = Result<Self::End, RequestError>> + Send;
-}
-
-impl Followed for Execution {
-    type End = ExecutionResult;
-
-    async fn next(&mut self) -> Option<OutputChunk> {
-        self.next_output().await
-    }
-
-    async fn end(self) -> Result<ExecutionResult, RequestError> {
-        self.finish().await
-    }
-}
-
-impl Followed for Installation {
-    type End = Installed;
-
-    async fn next(&mut self) -> Option<OutputChunk> {
-        self.next_notice().await
-    }
-
-    async fn end(self) -> Result<Installed, RequestError> {
-        self.finish().await
-    }
-}
-
 /// Reads output to its end, reporting it on the way, and gives back what came of it; or what `leave` says, if that is
 /// first. Nothing is reported afterwards.
-pub(super) async fn follow<F: Followed, L>(
-    mut followed: F,
+pub(super) async fn follow<T, L>(
+    mut task: EngineTask<T>,
     reporter: Option<&Reporter>,
     leave: impl Future<Output = L>,
-) -> Result<Result<F::End, RequestError>, L> {
+) -> Result<Result<T, RequestError>, L> {
     let mut leave = pin!(leave);
     let Some(reporter) = reporter else {
-        return end(followed, leave).await;
+        return end(task, leave).await;
     };
     let mut pending = Pending::default();
     let mut sending: Option<Sending> = None;
@@ -164,7 +130,7 @@ pub(super) async fn follow<F: Followed, L>(
     let left = loop {
         let due = sending.is_none() && !pending.is_empty();
         tokio::select! {
-            chunk = followed.next() => match chunk {
+            chunk = task.next_output() => match chunk {
                 Some(chunk) => pending.push(&chunk),
                 None => break None,
             },
@@ -179,10 +145,10 @@ pub(super) async fn follow<F: Followed, L>(
     let end = match left {
         Some(left) => {
             // Before anything waits for the client: the program waits for the reader of its output.
-            drop(followed);
+            drop(task);
             Err(left)
         }
-        None => end(followed, leave).await,
+        None => end(task, leave).await,
     };
     if let Some(sending) = sending {
         sending.await;
@@ -194,13 +160,13 @@ pub(super) async fn follow<F: Followed, L>(
     end
 }
 
-async fn end<F: Followed, L>(
-    followed: F,
+async fn end<T, L>(
+    task: EngineTask<T>,
     leave: impl Future<Output = L>,
-) -> Result<Result<F::End, RequestError>, L> {
+) -> Result<Result<T, RequestError>, L> {
     tokio::select! {
         biased;
-        end = followed.end() => Ok(end),
+        end = task.finish() => Ok(end),
         left = leave => Err(left),
     }
 }

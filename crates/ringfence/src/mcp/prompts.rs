@@ -7,7 +7,7 @@ use super::{
     validate::{self, JsonText, about_code, about_csv, about_json, offered, schema_of},
 };
 use crate::{
-    api::{self, LIMIT_NAMES, invalid},
+    api::{self, LIMIT_NAMES, OneOf, invalid},
     render::{diagnostics, in_words},
     settings::Toolset,
     terminal::neutral,
@@ -26,9 +26,7 @@ pub(super) const DIAGNOSE: &str = "diagnose_validation_error";
 #[serde(deny_unknown_fields)]
 struct Generate {
     task: String,
-    #[serde(default, deserialize_with = "api::words")]
-    #[schemars(with = "Option<String>")]
-    profile: Option<Profile>,
+    profile: Option<OneOf<Profile>>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -37,12 +35,8 @@ struct Diagnose {
     error: String,
     data: Option<String>,
     schema: Option<String>,
-    #[serde(default, deserialize_with = "api::words")]
-    #[schemars(with = "Option<String>")]
-    language: Option<Language>,
-    #[serde(default, deserialize_with = "api::words")]
-    #[schemars(with = "Option<String>")]
-    profile: Option<Profile>,
+    language: Option<OneOf<Language>>,
+    profile: Option<OneOf<Profile>>,
 }
 
 const TEXT_CHARS_MAX: usize = 16 << 10;
@@ -119,20 +113,20 @@ pub(super) async fn get(
         let given: Generate = api::parse(arguments)?;
         let task = required("task", &given.task)?;
         let default = offer.policy.borrow().check.profile;
-        let profile = may_choose(given.profile.unwrap_or(default), offer)?;
+        let profile = may_choose(given.profile.map_or(default, |word| word.0), offer)?;
         let text = generate(engine, offer, &task, profile);
         ("A program for the sandbox", text)
     } else {
         let given: Diagnose = api::parse(arguments)?;
         let error = required("error", &given.error)?;
-        let named = given.profile.or_else(|| profile_in(&error));
+        let named = given.profile.map(|word| word.0).or_else(|| profile_in(&error));
         let schema = given.schema.map(|text| schema_of(Value::String(text)));
         let case = Case {
             profile: named.map(|profile| may_choose(profile, offer)).transpose()?,
             error,
             data: given.data,
             schema: schema.transpose()?,
-            language: given.language,
+            language: given.language.map(|word| word.0),
             namespace: offer.namespaces.usual(),
         };
         ("What a check refused", case.diagnose(engine, caller).await?)

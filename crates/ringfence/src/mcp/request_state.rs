@@ -61,7 +61,7 @@ impl RequestStates {
         let request = waiting.request().ok_or_else(|| fault(&"it has no request"))?;
         let pledge = random().map_err(|error| fault(&error))?;
         let sealed = Sealed {
-            pledge: pledge.iter().map(|byte| format!("{byte:02x}")).collect(),
+            pledge: ringfence_store::to_hex(&pledge),
             request: request.id.clone(),
             digest: request.digest(),
         };

@@ -3,7 +3,7 @@
 use super::{Answer, Answered, call::Call, execute_code};
 use crate::{
     api::{BridgeData, CreateSession, InterruptSession, ListSessions, TerminateSession, invalid},
-    render,
+    render::{self, Rendered},
 };
 use ringfence_engine::{BridgeTarget, BridgedValue};
 use ringfence_types::{
@@ -14,18 +14,18 @@ use serde_json::{Value, json};
 
 impl Call<'_> {
     pub(super) async fn create_session(&self, given: CreateSession, namespace: Namespace) -> Answered {
-        let language = given.language.unwrap_or(Language::Python);
+        let language = given.language.map_or(Language::Python, |word| word.0);
         let mut wish = SessionRequest::new(language);
         wish.namespace = namespace;
-        wish.backend = given.backend;
+        wish.backend = given.backend.map(|word| word.0);
         wish.env = given.env.unwrap_or_default();
-        wish.secrets = given.secrets.unwrap_or_default();
+        wish.secrets = given.secrets.unwrap_or_default().0;
         let limits = given.resource_limits.unwrap_or_default();
         wish.limits =
             execute_code::limits_of(limits, given.timeout_seconds, given.memory_limit, self.offer())?;
         wish.limits = self.within_limits(&wish.namespace, wish.limits)?;
-        wish.packages = requirements(language, &given.packages.unwrap_or_default())?;
-        wish.allowed_domains = AllowedDomains::asked(given.allowed_domains);
+        wish.packages = requirements(language, &given.packages.unwrap_or_default().0)?;
+        wish.allowed_domains = AllowedDomains::asked(given.allowed_domains.map(|domains| domains.0));
         let idle = given.idle_timeout_seconds;
         wish.idle_ms = idle.map(super::observe::milliseconds).transpose()?;
         if let Some(name) = given.workspace {
@@ -70,10 +70,7 @@ impl Call<'_> {
         } else {
             "nothing runs in the session\n"
         };
-        Ok(Answer::plain(
-            text.to_owned(),
-            json!({"success": true, "interrupted": interrupted}),
-        ))
+        Ok(Rendered::new(text, json!({"interrupted": interrupted})).into())
     }
 
     pub(super) async fn bridge_data(&self, given: BridgeData, namespace: Namespace) -> Answered {

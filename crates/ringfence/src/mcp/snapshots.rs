@@ -1,20 +1,19 @@
 //! The toolset `snapshots`: a workspace saved, put back, and compared with what it was.
 
-use super::{Answer, Answered, call::Call, files::whose};
+use super::{Answer, Answered, call::Call};
 use crate::{
     api::{
         CreateStateSnapshot, DeleteStateSnapshot, DiffWorkspace, ListStateSnapshots, RestoreStateSnapshot,
     },
-    render,
+    render::{self, Rendered},
 };
 use ringfence_types::Namespace;
 use serde_json::json;
 
 impl Call<'_> {
     pub(super) async fn create_snapshot(&self, given: CreateStateSnapshot, namespace: Namespace) -> Answered {
-        let whose = whose(given.session_id);
         let description = given.description.unwrap_or_default();
-        let workspace = self.engine().workspace(self.caller(), &namespace, &whose);
+        let workspace = self.workspace(&namespace, given.session_id);
         let made = workspace.create_snapshot(description);
         Ok(Answer::from(render::snapshot_made(&made.await?)))
     }
@@ -37,10 +36,8 @@ impl Call<'_> {
     }
 
     pub(super) async fn diff(&self, given: DiffWorkspace, namespace: Namespace) -> Answered {
-        let whose = whose(given.session_id);
-        let base = given.snapshot_id.as_deref();
-        let workspace = self.engine().workspace(self.caller(), &namespace, &whose);
-        let difference = workspace.diff(base);
+        let workspace = self.workspace(&namespace, given.session_id);
+        let difference = workspace.diff(given.snapshot_id.as_deref());
         Ok(Answer::from(render::difference(&difference.await?)))
     }
 
@@ -49,9 +46,6 @@ impl Call<'_> {
         self.engine()
             .delete_snapshot(self.caller(), &namespace, &id)
             .await?;
-        Ok(Answer::plain(
-            "deleted\n".to_owned(),
-            json!({"success": true, "snapshot_id": id}),
-        ))
+        Ok(Rendered::new("deleted\n", json!({"snapshot_id": id})).into())
     }
 }

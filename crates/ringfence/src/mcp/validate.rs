@@ -42,7 +42,7 @@ pub(super) fn below(error: &RequestError, language: Language, code: &str) -> Str
 
 impl Call<'_> {
     pub(super) async fn validate_code(&self, given: ValidateCode, namespace: Namespace) -> Answered {
-        let language = given.language.unwrap_or(Language::Python);
+        let language = given.language.map_or(Language::Python, |word| word.0);
         let wish = CodeRequest {
             namespace,
             language,
@@ -51,8 +51,11 @@ impl Call<'_> {
                 Some(false) => Fixing::No,
                 Some(true) | None => Fixing::Apply,
             },
-            profile: given.profile,
-            allowed_imports: given.allowed_imports.filter(|modules| !modules.is_empty()),
+            profile: given.profile.map(|word| word.0),
+            allowed_imports: given
+                .allowed_imports
+                .map(|modules| modules.0)
+                .filter(|modules| !modules.is_empty()),
             beside: Vec::new(),
         };
         let found = self.engine().validate_code(self.caller(), wish).await?;
@@ -88,7 +91,7 @@ impl Call<'_> {
     pub(super) async fn validate_csv(&self, given: ValidateCsv, namespace: Namespace) -> Answered {
         let content = given.csv_content;
         let question = CsvQuestion {
-            required_headers: headers(given.required_headers.unwrap_or_default())?,
+            required_headers: headers(given.required_headers.unwrap_or_default().0)?,
             type_constraints: given.type_constraints.unwrap_or_default(),
             delimiter: given.delimiter.map(|text| delimiter(&text)).transpose()?,
         };

@@ -20,7 +20,7 @@ impl Call<'_> {
         let query = SearchQuery {
             text: given.query.clone(),
             results_max: results(given.max_results.map(|number| number.0))?,
-            recency: given.recency,
+            recency: given.recency.map(|word| word.0),
         };
         let wanted = SearchRequest { namespace, query };
         let found = self
@@ -47,7 +47,7 @@ impl Call<'_> {
             namespace,
             url: given.url,
             selector: given.wait_for_selector,
-            wait_until: given.wait_until.unwrap_or(WaitUntil::NetworkIdle),
+            wait_until: given.wait_until.map_or(WaitUntil::NetworkIdle, |word| word.0),
             timeout: Duration::from_millis(given.timeout_ms.map_or(TIMEOUT_MS, |number| number.0)),
             screenshot: match given.screenshot {
                 Some(true) => Screenshot::Taken,

@@ -19,6 +19,7 @@ use crate::{api::LIMIT_NAMES, terminal::neutral, time};
 use ringfence_engine::{Bridged, Counts, ExecutionLine, Inspection, QueueState, Stats};
 use ringfence_store::{
     audit::{Action, Actions, Page, Record},
+    to_hex,
     vault::SecretEntry,
 };
 use ringfence_types::{EnvName, Limits, Namespace, Session, SessionId, SessionState};
@@ -294,17 +295,8 @@ pub(crate) fn inspection(state: &Inspection) -> Rendered {
             event.kind.name()
         );
     }
-    let facts = json!({
-        "namespace": state.namespace,
-        "running": state.running,
-        "waiting": state.waiting,
-        "sessions": state.sessions,
-        "limits": limits_facts(&state.defaults, &state.caps),
-        "is_narrowed": state.is_narrowed,
-        "approved": state.approved,
-        "secrets": state.secrets,
-        "recent_events": state.recent,
-    });
+    let mut facts = json!(state);
+    facts["limits"] = limits_facts(&state.defaults, &state.caps);
     Rendered { text, facts }
 }
 
@@ -444,7 +436,7 @@ pub(crate) fn record(record: &Record) -> Value {
         "execution_id": record.execution_id,
         "caller": record.caller,
         "details": serde_json::from_str(&record.details).unwrap_or(Value::Null),
-        "hash": hex(&record.hash),
+        "hash": to_hex(&record.hash),
     })
 }
 
@@ -460,10 +452,6 @@ pub(crate) fn action(text: &str) -> Result<Actions, String> {
             names.collect::<Vec<_>>().join(", ")
         )
     })
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use super::Rendered;
 use crate::{sentence, terminal::neutral, time};
 use ringfence_engine::{
     Base, Changed, CommittedChanges, Difference, FileFacts, HeldChanges, Lay, SnapshotFacts, SnapshotMade,
-    SnapshotRestored,
 };
+use ringfence_store::snapshots::Restored;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, path::Path};
 
@@ -79,11 +79,12 @@ pub(crate) fn snapshot_made(made: &SnapshotMade) -> Rendered {
     Rendered { text, facts }
 }
 
-pub(crate) fn snapshot_restored(id: &str, restored: SnapshotRestored) -> Rendered {
-    let SnapshotRestored {
+pub(crate) fn snapshot_restored(id: &str, restored: Restored) -> Rendered {
+    let Restored {
         written,
         deleted,
         unchanged,
+        ..
     } = restored;
     Rendered {
         text: format!(

@@ -2,7 +2,7 @@
 
 use super::{
     named::{Named, NamedValue},
-    words::{HostPath, Listed, SettingValue, unknown},
+    words::{HostPath, Listed, SettingValue},
 };
 use ringfence_types::{IMPORTS_MAX, ModuleName, Profile};
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
@@ -11,20 +11,8 @@ use serde_json::{Value, json};
 const STATEMENT_BYTES_MAX: usize = 512;
 const NAME_BYTES_MAX: usize = 64;
 
-impl SettingValue for Profile {
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|_| unknown(text, Self::WORDS))
-    }
-    fn json(&self) -> Value {
-        json!(self.as_str())
-    }
-    fn schema() -> Value {
-        json!({"enum": Self::WORDS})
-    }
-}
-
 impl Listed for Profile {
-    const ALL: &'static [Self] = Profile::ALL;
+    const ALL_MEANS: &'static [Self] = Profile::ALL;
 }
 
 impl SettingValue for ModuleName {

@@ -43,7 +43,7 @@ fn trusted(path: &Path) -> Result<String, RequestError> {
 pub(super) fn toolsets(settings: &Effective) -> Result<Vec<Toolset>, RequestError> {
     let mut toolsets = settings.toolsets.to_vec();
     match (settings.host_enabled.value, toolsets.contains(&Toolset::Host)) {
-        (true, false) if toolsets == Toolset::ALL => toolsets.push(Toolset::Host),
+        (true, false) if toolsets == Toolset::ALL_MEANS => toolsets.push(Toolset::Host),
         (false, true) => {
             return Err(refusal(
                 format!("the toolset `host` ({}) is off.", settings.toolsets.origin),

@@ -1,6 +1,6 @@
 //! The values of settings about the HTTP server.
 
-use super::words::{HostPath, Listed, SettingValue, Toolset, choice};
+use super::words::{HostPath, Listed, SettingValue, Toolset, choice, text};
 use crate::time::{self, DETACH_SECONDS_MAX};
 use hyper::Uri;
 use ringfence_types::{LimitsRequest, Namespace};
@@ -55,25 +55,12 @@ impl SettingValue for HttpListen {
     }
 }
 
-/// As it stands in a Host header: a name or an address, with or without a port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HostName(pub(crate) String);
-
-impl SettingValue for HostName {
-    fn read(text: &str) -> Result<Self, String> {
-        let is_authority = hyper::http::uri::Authority::try_from(text).is_ok() && !text.contains('@');
-        if text.len() <= 255 && is_authority {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(format!("`{text}` is not HOST or HOST:PORT"))
-        }
-    }
-    fn json(&self) -> Value {
-        json!(self.0)
-    }
-    fn schema() -> Value {
-        json!({"type": "string", "maxLength": 255})
-    }
+text! {
+    /// As it stands in a Host header: a name or an address, with or without a port.
+    HostName,
+    |text| text.len() <= 255 && !text.contains('@') && hyper::http::uri::Authority::try_from(text).is_ok(),
+    |text| format!("`{text}` is not HOST or HOST:PORT"),
+    {"type": "string", "maxLength": 255}
 }
 
 impl Listed for HostName {}

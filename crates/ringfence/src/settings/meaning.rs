@@ -115,11 +115,11 @@ fn backends(environment: &Environment, settings: &Effective) -> Result<BackendSe
     Ok(BackendSettings {
         policy: backend_policy(settings),
         socket: expand(environment, &socket.value, &socket.origin)?,
-        gvisor: settings.containers_gvisor_runtime.as_str().to_owned(),
+        gvisor: settings.containers_gvisor_runtime.0.clone(),
         images: Images {
-            python: settings.containers_image_python.as_str().to_owned(),
-            node: settings.containers_image_node.as_str().to_owned(),
-            shell: settings.containers_image_shell.as_str().to_owned(),
+            python: settings.containers_image_python.0.clone(),
+            node: settings.containers_image_node.0.clone(),
+            shell: settings.containers_image_shell.0.clone(),
         },
         pull: settings.containers_pull.value,
         require_digest: settings.containers_require_digest.value,
@@ -130,9 +130,8 @@ fn backends(environment: &Environment, settings: &Effective) -> Result<BackendSe
 fn backend_policy(settings: &Effective) -> BackendPolicy {
     let default = settings.backend.value;
     let chosen = settings.containers_enabled.value;
-    let allowed = Backend::ALL
-        .into_iter()
-        .filter(|backend| chosen || *backend == default);
+    let allowed = Backend::ALL.iter().copied();
+    let allowed = allowed.filter(|backend| chosen || *backend == default);
     BackendPolicy {
         default,
         allowed: allowed.collect(),
@@ -165,8 +164,7 @@ fn queue(settings: &Effective) -> QueueSettings {
 }
 
 fn warm(settings: &Effective) -> WarmSettings {
-    let names =
-        |modules: &List<ModuleName>| modules.iter().map(|module| module.as_str().to_owned()).collect();
+    let names = |modules: &List<ModuleName>| modules.iter().map(|module| module.0.clone()).collect();
     WarmSettings {
         ready: settings.warm_ready.size(),
         ready_max: settings.warm_ready_max.size(),

@@ -1,9 +1,8 @@
 //! The values of settings about what is kept and who is served: each is read from text, checked once, and written back.
 
-use super::words::{Listed, SettingValue, choice};
+use super::words::{Listed, SettingValue, choice, text};
 use hyper::{Uri, header::HeaderValue};
-use ringfence_engine::{OnFailure, SecretRule};
-use ringfence_store::audit::Durability;
+use ringfence_engine::SecretRule;
 use ringfence_types::{Namespace, Priority, nearest::suggestion};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -12,20 +11,6 @@ choice! {
     enum AuditStore {
         Sqlite = "sqlite",
         Memory = "memory",
-    }
-}
-
-choice! {
-    Durability {
-        Process = "process",
-        Power = "power",
-    }
-}
-
-choice! {
-    OnFailure {
-        Deny = "deny",
-        Warn = "warn",
     }
 }
 
@@ -74,27 +59,12 @@ impl SettingValue for SecretRule {
 
 impl Listed for SecretRule {}
 
-/// The name of a package, or a beginning followed by `*`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PackagePattern(pub(crate) String);
-
-impl SettingValue for PackagePattern {
-    fn read(text: &str) -> Result<Self, String> {
-        let is_part = |c: char| c.is_ascii_alphanumeric() || "._-@/~".contains(c);
-        if is_pattern(text, is_part) {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(format!(
-                "`{text}` is not the name of a package, which may end with `*`"
-            ))
-        }
-    }
-    fn json(&self) -> Value {
-        json!(self.0)
-    }
-    fn schema() -> Value {
-        json!({"type": "string", "maxLength": 128, "pattern": r"^[A-Za-z0-9._@/~-]*\*?$"})
-    }
+text! {
+    /// The name of a package, or a beginning followed by `*`.
+    PackagePattern,
+    |text| is_pattern(text, |c| c.is_ascii_alphanumeric() || "._-@/~".contains(c)),
+    |text| format!("`{text}` is not the name of a package, which may end with `*`"),
+    {"type": "string", "maxLength": 128, "pattern": r"^[A-Za-z0-9._@/~-]*\*?$"}
 }
 
 impl Listed for PackagePattern {}
@@ -103,30 +73,19 @@ impl Listed for PackagePattern {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamespacePriority(pub(crate) Namespace, pub(crate) Priority);
 
-const PRIORITIES: [(&str, Priority); 3] = [
-    ("low", Priority::Low),
-    ("normal", Priority::Normal),
-    ("high", Priority::High),
-];
-
 impl SettingValue for NamespacePriority {
     fn read(text: &str) -> Result<Self, String> {
         let (namespace, priority) = text
             .split_once('=')
             .ok_or_else(|| format!("`{text}` is not NAMESPACE=low, =normal or =high"))?;
-        let found = PRIORITIES.iter().find(|(name, _)| *name == priority);
-        let (_, priority) = found.ok_or_else(|| {
-            let names = PRIORITIES.map(|(name, _)| name);
-            format!(
-                "`{priority}` is not low, normal or high.{}",
-                suggestion(priority, names)
-            )
+        let word = priority.parse().map_err(|_| {
+            let near = suggestion(priority, Priority::WORDS.iter().copied());
+            format!("`{priority}` is not low, normal or high.{near}")
         })?;
-        Ok(Self(Namespace::try_from(namespace.to_owned())?, *priority))
+        Ok(Self(Namespace::try_from(namespace.to_owned())?, word))
     }
     fn json(&self) -> Value {
-        let name = PRIORITIES.iter().find(|(_, priority)| *priority == self.1);
-        json!(format!("{}={}", self.0, name.map_or("", |(name, _)| name)))
+        json!(format!("{}={}", self.0, self.1))
     }
     fn schema() -> Value {
         json!({"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}=(low|normal|high)$"})

@@ -3,21 +3,13 @@
 use super::{
     named::{Named, NamedValue},
     record_words::is_pattern,
-    words::{HostPath, SettingValue, choice},
+    words::{HostPath, SettingValue},
 };
 use ringfence_types::{WorkspaceMode, WorkspaceName};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 const PATTERNS_MAX: usize = 64;
-
-choice! {
-    WorkspaceMode {
-        Ro = "ro",
-        Rw = "rw",
-        Overlay = "overlay",
-    }
-}
 
 /// `NAME=DIR:MODE,NAME=DIR:MODE`, for every namespace.
 pub(crate) type Shares = Named<Share>;

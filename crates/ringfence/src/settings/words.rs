@@ -1,7 +1,9 @@
 //! The values that a setting can have: each is read from one text form (flag, environment) and one YAML form, checked
 //! in both by the same code, and written back as JSON.
 
-use ringfence_types::{Backend, Tier, nearest::suggestion};
+use ringfence_engine::OnFailure;
+use ringfence_store::audit::Durability;
+use ringfence_types::{Backend, Profile, Tier, WorkspaceMode, nearest::suggestion};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::{Value, json};
 use std::{fmt, marker::PhantomData, ops::Deref, time::Duration};
@@ -168,31 +170,29 @@ impl SettingValue for bool {
     }
 }
 
-/// Closed sets of words: one list gives reading, writing and schema, of an enum of its own or of one that is there.
+/// The values of a setting that is one of a closed set of words: an enum of its own, or one that is there.
 macro_rules! choice {
     ($(#[$meta:meta])* enum $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum $name { $($(#[$doc])* $variant),+ }
 
-        $crate::settings::words::choice!($name { $($variant = $text),+ });
+        ringfence_types::closed_words!($name: $($variant = $text),+);
+        $crate::settings::words::choice!($name);
     };
-    ($name:ident { $($variant:ident = $text:literal),+ $(,)? }) => {
+    ($($name:ty),+) => {$(
         impl SettingValue for $name {
             fn read(text: &str) -> Result<Self, String> {
-                match text {
-                    $($text => Ok(Self::$variant),)+
-                    _ => Err($crate::settings::words::unknown(text, &[$($text),+])),
-                }
+                text.parse().map_err(|_| $crate::settings::words::unknown(text, Self::WORDS))
             }
             fn json(&self) -> Value {
-                json!(match self { $(Self::$variant => $text),+ })
+                json!(self.as_str())
             }
             fn schema() -> Value {
-                json!({"enum": [$($text),+]})
+                json!({"enum": Self::WORDS})
             }
         }
-    };
+    )+};
 }
 
 pub(super) use choice;
@@ -202,50 +202,55 @@ pub(super) fn unknown(text: &str, names: &[&str]) -> String {
     format!("`{text}` is not one of {}.{near}", names.join(", "))
 }
 
-choice! {
-    Backend {
-        Native = "native",
-        Docker = "docker",
-        Gvisor = "gvisor",
-    }
-}
+choice!(Backend, Tier, WorkspaceMode, Profile, Durability, OnFailure);
 
-/// A container image: what stands behind `docker pull`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ImageName(String);
+/// A text in a type of its own: whether it is one, what is said of another, and its schema.
+macro_rules! text {
+    ($(#[$about:meta])* $name:ident, $is_good:expr, $refused:expr, $schema:tt) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub(crate) struct $name(pub(crate) String);
 
-impl ImageName {
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl SettingValue for ImageName {
-    fn read(text: &str) -> Result<Self, String> {
-        let is_part = |c: char| c.is_ascii_alphanumeric() || "_.:@/-".contains(c);
-        match (1..=512).contains(&text.len())
-            && text.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && text.chars().all(is_part)
-        {
-            true => Ok(Self(text.to_owned())),
-            false => Err("that is not the name of a container image".to_owned()),
+        impl SettingValue for $name {
+            fn read(text: &str) -> Result<Self, String> {
+                let is_good: fn(&str) -> bool = $is_good;
+                let refused: fn(&str) -> String = $refused;
+                is_good(text).then(|| Self(text.to_owned())).ok_or_else(|| refused(text))
+            }
+            fn json(&self) -> Value {
+                json!(self.0)
+            }
+            fn schema() -> Value {
+                json!($schema)
+            }
         }
-    }
-    fn json(&self) -> Value {
-        json!(self.0)
-    }
-    fn schema() -> Value {
-        json!({"type": "string", "maxLength": 512, "pattern": "^[A-Za-z0-9][A-Za-z0-9_.:@/-]*$"})
-    }
+    };
 }
 
-choice! {
-    Tier {
-        Full = "full",
-        Gvisor = "gvisor",
-        Container = "container",
-        Landlock = "landlock",
-    }
+pub(super) use text;
+
+/// How the names of images and modules go on.
+fn is_path_like(text: &str) -> bool {
+    text.chars()
+        .all(|c| c.is_ascii_alphanumeric() || "_.:@/-".contains(c))
+}
+
+text! {
+    /// A container image: what stands behind `docker pull`.
+    ImageName,
+    |text| text.len() <= 512 && text.starts_with(|c: char| c.is_ascii_alphanumeric()) && is_path_like(text),
+    |_| "that is not the name of a container image".to_owned(),
+    {"type": "string", "maxLength": 512, "pattern": "^[A-Za-z0-9][A-Za-z0-9_.:@/-]*$"}
+}
+
+text! {
+    ModuleName,
+    |text| {
+        let begins = |c: char| c.is_ascii_alphabetic() || "_@/".contains(c);
+        text.len() <= 128 && text.starts_with(begins) && is_path_like(text)
+    },
+    |text| format!("`{text}` is not the name of a module"),
+    {"type": "string", "maxLength": 128, "pattern": "^[A-Za-z_@/][A-Za-z0-9_.:@/-]*$"}
 }
 
 choice! {
@@ -324,33 +329,6 @@ impl SettingValue for HostPath {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ModuleName(String);
-
-impl ModuleName {
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl SettingValue for ModuleName {
-    fn read(text: &str) -> Result<Self, String> {
-        let is_part = |c: char| c.is_ascii_alphanumeric() || "_.:@/-".contains(c);
-        let begins = |c: char| c.is_ascii_alphabetic() || "_@/".contains(c);
-        if text.len() <= 128 && text.starts_with(begins) && text.chars().all(is_part) {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(format!("`{text}` is not the name of a module"))
-        }
-    }
-    fn json(&self) -> Value {
-        json!(self.0)
-    }
-    fn schema() -> Value {
-        json!({"type": "string", "maxLength": 128, "pattern": "^[A-Za-z_@/][A-Za-z0-9_.:@/-]*$"})
-    }
-}
-
 impl Listed for ModuleName {}
 
 /// A file or directory of the host, or `auto`: wherever such a thing usually is.
@@ -387,7 +365,7 @@ pub(crate) struct List<T>(Vec<T>);
 pub(crate) trait Listed: SettingValue + 'static {
     const SEPARATOR: char = ',';
     /// What the word `all` stands for, which may be there instead of a list; empty: it is not a word.
-    const ALL: &'static [Self] = &[];
+    const ALL_MEANS: &'static [Self] = &[];
     const EMPTY: bool = true;
     const ITEMS_MAX: usize = 64;
 }
@@ -400,7 +378,7 @@ impl Listed for HostPath {
 
 impl Listed for Toolset {
     /// `host` is there where `host.enabled` is.
-    const ALL: &'static [Self] = &[
+    const ALL_MEANS: &'static [Self] = &[
         Self::Execute,
         Self::Sessions,
         Self::Snapshots,
@@ -434,8 +412,8 @@ impl<T: Listed> List<T> {
         if words.is_empty() && !T::EMPTY {
             return Err("an empty list".to_owned());
         }
-        if !T::ALL.is_empty() && words == [ALL] {
-            return Ok(Self(T::ALL.to_vec()));
+        if !T::ALL_MEANS.is_empty() && words == [ALL] {
+            return Ok(Self(T::ALL_MEANS.to_vec()));
         }
         words.into_iter().map(T::read).collect::<Result<_, _>>().map(Self)
     }
@@ -459,7 +437,7 @@ impl<T: Listed> SettingValue for List<T> {
         let least = usize::from(!T::EMPTY);
         let list =
             json!({"type": "array", "items": T::schema(), "minItems": least, "maxItems": T::ITEMS_MAX});
-        match T::ALL {
+        match T::ALL_MEANS {
             [] => list,
             _ => json!({"anyOf": [{"const": ALL}, list]}),
         }
@@ -472,15 +450,15 @@ impl<'de, T: Listed> de::Visitor<'de> for ListVisitor<T> {
     type Value = List<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match T::ALL {
+        match T::ALL_MEANS {
             [] => f.write_str("a list"),
             _ => write!(f, "a list or `{ALL}`"),
         }
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-        match T::ALL {
-            [_, ..] if text == ALL => Ok(List(T::ALL.to_vec())),
+        match T::ALL_MEANS {
+            [_, ..] if text == ALL => Ok(List(T::ALL_MEANS.to_vec())),
             _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
         }
     }
@@ -514,7 +492,7 @@ mod tests {
 
     #[test]
     fn toolsets_are_a_list_or_all() {
-        assert_eq!(List::<Toolset>::read("all").unwrap().0, Toolset::ALL);
+        assert_eq!(List::<Toolset>::read("all").unwrap().0, Toolset::ALL_MEANS);
         assert_eq!(List::<Toolset>::read("execute").unwrap().0, [Toolset::Execute]);
         assert!(List::<Toolset>::read("").is_err());
         let two = [Toolset::Execute, Toolset::Host];

@@ -35,7 +35,7 @@ use std::os::fd::BorrowedFd;
 /// What the owner of a workspace needs to work in it.
 const OWNER: u32 = 0o700;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Restored {
     /// Files, directories and links that were made or replaced.
     pub written: u64,

@@ -30,11 +30,16 @@ pub(in crate::cli) struct RunArguments {
     pub(super) allow: Vec<String>,
     /// Look at the script first: warn tells findings and refuses what the profile forbids, fix adds missing imports,
     /// too, and strict refuses warnings
-    #[arg(long, value_name = "off|warn|fix|strict", default_value = "off", value_parser = validation, hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "off|warn|fix|strict",
+        default_value = "off",
+        hide_default_value = true
+    )]
     pub(super) validate: Validate,
     /// What Python may import, and by which rules it is read: unrestricted, basic, data_science, network, filesystem or
     /// strict
-    #[arg(long, value_name = "NAME", value_parser = request::profile)]
+    #[arg(long, value_name = "NAME")]
     pub(super) profile: Option<Profile>,
     /// A module that Python may import besides those of the profile; under `unrestricted`, nothing but these
     #[arg(long, value_name = "MODULE")]
@@ -80,11 +85,6 @@ pub(in crate::cli) struct RunArguments {
     /// The script's own arguments
     #[arg(last = true, value_name = "ARGS")]
     pub(in crate::cli) args: Vec<String>,
-}
-
-fn validation(word: &str) -> Result<Validate, String> {
-    word.parse()
-        .map_err(|_| format!("it is one of {}", Validate::WORDS.join(", ")))
 }
 
 impl RunArguments {

@@ -40,7 +40,7 @@ pub(super) struct ValidateArguments {
     #[arg(long, conflicts_with = "no_auto_fix")]
     write: bool,
     /// By which profile Python is read: unrestricted, basic, data_science, network, filesystem or strict
-    #[arg(long, value_name = "NAME", value_parser = request::profile)]
+    #[arg(long, value_name = "NAME")]
     profile: Option<Profile>,
     /// A module that Python may import besides those of the profile; under `unrestricted`, nothing but these
     #[arg(long, value_name = "MODULE")]
