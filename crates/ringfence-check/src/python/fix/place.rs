@@ -11,15 +11,32 @@ const CODING_LINES: usize = 2;
 /// encoding, the docstring, `from __future__`). None: they cannot be put there without changing something else.
 pub(super) fn insert(code: &str, parsed: &Parsed<ModModule>, statements: &[&str]) -> Option<String> {
     let first = first_movable(parsed.suite());
-    let (offset, shares_line) = match first.checked_sub(1).and_then(|last| parsed.suite().get(last)) {
-        None => (after_header(code), false),
-        Some(last) => after_statement(parsed, last, parsed.suite().get(first)?)?,
+    let (offset, ends) = match first.checked_sub(1).and_then(|last| parsed.suite().get(last)) {
+        None => (after_header(code), Ends::After),
+        Some(last) => after_statement(code, parsed, last, parsed.suite().get(first)?)?,
     };
     let (before, after) = code.split_at_checked(offset)?;
-    let end = if shares_line { "; " } else { line_end_of(code) };
-    let added: String = statements.iter().flat_map(|text| [*text, end]).collect();
+    let line_end = line_end_of(code);
+    let added = match ends {
+        Ends::After => statements
+            .iter()
+            .map(|text| format!("{text}{line_end}"))
+            .collect::<String>(),
+        Ends::Around => format!("{line_end}{}{line_end}", statements.join(line_end)),
+        Ends::Semicolons => statements.iter().map(|text| format!("{text}; ")).collect(),
+    };
     let fixed = [before, &added, after].concat();
     changes_nothing_else(code, parsed.suite(), &fixed, first, statements).then_some(fixed)
+}
+
+/// What separates what is inserted from what is there.
+enum Ends {
+    /// A line end after each statement: it is put at the beginning of a line.
+    After,
+    /// A line end before all of them, too: what stands before shares its line with what follows.
+    Around,
+    /// The line cannot be broken there.
+    Semicolons,
 }
 
 /// How many statements must stay first: the docstring, and directives to the compiler.
@@ -57,15 +74,29 @@ fn after_header(code: &str) -> usize {
 }
 
 /// Behind the line of a statement, or between two statements on one line.
-fn after_statement(parsed: &Parsed<ModModule>, last: &Stmt, next: &Stmt) -> Option<(usize, bool)> {
+fn after_statement(
+    code: &str,
+    parsed: &Parsed<ModModule>,
+    last: &Stmt,
+    next: &Stmt,
+) -> Option<(usize, Ends)> {
     let tokens = parsed.tokens();
     let from = tokens.partition_point(|token| token.start() < last.end());
-    let mut following = tokens.get(from..)?.iter();
-    let line = following.find(|token| token.kind() == TokenKind::Newline)?;
-    match line.start() < next.start() {
-        true => Some((line.end().to_usize(), false)),
-        false => Some((next.start().to_usize(), true)),
+    let line = tokens
+        .get(from..)?
+        .iter()
+        .find(|token| token.kind() == TokenKind::Newline)?;
+    if line.start() < next.start() {
+        return Some((line.end().to_usize(), Ends::After));
     }
+    let offset = next.start().to_usize();
+    let between = code.get(last.end().to_usize()..offset)?;
+    let ends = if between.contains('\\') {
+        Ends::Semicolons
+    } else {
+        Ends::Around
+    };
+    Some((offset, ends))
 }
 
 /// As the first line ends, so do all that are added.
@@ -145,8 +176,12 @@ mod tests {
     }
 
     #[test]
-    fn imports_may_share_a_line() {
-        assert_eq!(inserted("'doc'; x"), "'doc'; import a; import b; x");
+    fn statements_that_share_a_line_are_parted() {
+        assert_eq!(inserted("'doc'; x"), "'doc'; \nimport a\nimport b\nx");
+        assert_eq!(
+            inserted("from __future__ import a; print(1)\n"),
+            "from __future__ import a; \nimport a\nimport b\nprint(1)\n"
+        );
         assert_eq!(inserted("'doc'; \\\nx"), "'doc'; \\\nimport a; import b; x");
     }
 
