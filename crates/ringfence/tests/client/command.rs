@@ -10,8 +10,10 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
+/// Of this build, or of another that is to be tested.
 pub fn binary() -> PathBuf {
-    PathBuf::from(env!("CARGO_BIN_EXE_ringfence"))
+    std::env::var_os("TESTED_RINGFENCE")
+        .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_ringfence")), PathBuf::from)
 }
 
 /// A program at another place, as a link where that can be made. This process writes no program that it starts: a
