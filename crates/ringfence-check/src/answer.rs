@@ -47,7 +47,13 @@ pub fn answer_frame(head: &[u8], body: &[u8]) -> Vec<u8> {
 /// Makes once what every question needs, in the process whose forks answer them.
 pub fn warm_up() {
     use Language::{Node, Python, Shell, Typescript};
-    for language in [Python, Node, Typescript, Shell] {
+    // A call of each, so that the lists that calls are looked up in are read.
+    for (language, call) in [
+        (Python, "import os\nos.system(x)"),
+        (Node, "eval(x)"),
+        (Typescript, "eval(x)"),
+        (Shell, "env sudo ls"),
+    ] {
         let question = Question::Code(CodeQuestion {
             language,
             rules: Rules::unrestricted(),
@@ -59,8 +65,8 @@ pub fn warm_up() {
             python: None,
         });
         // Nested so deep that the parser asks how much stack there is, which a fork may not.
-        let nested = format!("{}x{}", "(".repeat(64), ")".repeat(64));
-        let told = answer(&question, nested.as_bytes());
+        let text = format!("{}x{}\n{call}\n", "(".repeat(64), ")".repeat(64));
+        let told = answer(&question, text.as_bytes());
         drop(serde_json::to_vec(&told));
     }
 }
