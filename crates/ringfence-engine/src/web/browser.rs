@@ -73,8 +73,9 @@ pub struct BrowseRequest {
     pub url: String,
     /// An element that has to be there (CSS).
     pub selector: Option<String>,
-    /// What is waited for before that.
-    pub wait_until: WaitUntil,
+    /// What is waited for before that. Default: that the page is loaded, and without a selector also that nothing is on
+    /// its way any more.
+    pub wait_until: Option<WaitUntil>,
     pub timeout: Duration,
     pub screenshot: Screenshot,
     pub accessibility: AccessibilityTree,
@@ -227,7 +228,10 @@ impl Web {
             url,
             redactor: &redactor,
             selector: wanted.selector.as_deref(),
-            wait_until: wanted.wait_until,
+            wait_until: wanted.wait_until.unwrap_or(match wanted.selector {
+                Some(_) => WaitUntil::Load,
+                None => WaitUntil::NetworkIdle,
+            }),
             time: wanted.timeout,
             screenshot: wanted.screenshot,
             accessibility: wanted.accessibility,

@@ -78,9 +78,9 @@ pub(super) struct BrowserArguments {
     /// Wait for an element (CSS selector)
     #[arg(long, value_name = "SELECTOR")]
     wait_for_selector: Option<String>,
-    /// Wait for: domcontentloaded, load or networkidle
-    #[arg(long, default_value = "networkidle", value_name = "EVENT", value_parser = wait_until)]
-    wait_until: WaitUntil,
+    /// Wait for: domcontentloaded, load (default with a selector) or networkidle (default without)
+    #[arg(long, value_name = "EVENT", value_parser = wait_until)]
+    wait_until: Option<WaitUntil>,
     /// Milliseconds to wait
     #[arg(long, default_value_t = 30_000, value_name = "N")]
     timeout_ms: u64,

@@ -6,7 +6,7 @@ use crate::{
     render::web,
 };
 use ringfence_engine::{
-    AccessibilityTree, BrowseRequest, PageRequest, Screenshot, SearchQuery, SearchRequest, WaitUntil, WebPage,
+    AccessibilityTree, BrowseRequest, PageRequest, Screenshot, SearchQuery, SearchRequest, WebPage,
 };
 use ringfence_types::{Namespace, RequestError};
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl Call<'_> {
             namespace,
             url: given.url,
             selector: given.wait_for_selector,
-            wait_until: given.wait_until.map_or(WaitUntil::NetworkIdle, |word| word.0),
+            wait_until: given.wait_until.map(|word| word.0),
             timeout: Duration::from_millis(given.timeout_ms.map_or(TIMEOUT_MS, |number| number.0)),
             screenshot: match given.screenshot {
                 Some(true) => Screenshot::Taken,
