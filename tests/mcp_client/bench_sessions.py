@@ -168,7 +168,7 @@ def evaluations(server: Server, options: argparse.Namespace) -> list[dict[str, A
 
         def call(session: str = session, language: str = language, code: str = code, expect: str = expect) -> dict[str, Any]:
             told = server.run(session, language, code)
-            if expect not in (told["result_repr"], told["stdout"].strip()):
+            if expect not in (str(told.get("result")), told["stdout"].strip()):
                 raise RuntimeError(f"{code}: {told}")
             return told
 
