@@ -258,7 +258,9 @@ async def main() -> None:
                 return [await call(arguments) for arguments in several]
 
             await cell(name, all_of, expected)
-        for name, (act, expected) in FEATURES.items():
+        # Of somebody else's calls nothing but those is done.
+        features = {} if "RINGFENCE_CALLS" in os.environ else FEATURES
+        for name, (act, expected) in features.items():
             await cell(name, act, expected)
 
 

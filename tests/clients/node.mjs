@@ -138,8 +138,10 @@ for (const [title, [given, expected]] of Object.entries(calls)) {
   };
   await cell(title, all, expected);
 }
-if (session.resources) await cell("resource", session.resources, ["queue"]);
-if (session.cancelled) await cell("progress, cancel", session.cancelled, ["first", "given up", "cancelled"]);
-if (session.asked) await cell("question", session.asked, ["approved: true", "docs.example.com"]);
+// Somebody else's calls are all that is done.
+const features = process.env.RINGFENCE_CALLS ? {} : session;
+if (features.resources) await cell("resource", session.resources, ["queue"]);
+if (features.cancelled) await cell("progress, cancel", session.cancelled, ["first", "given up", "cancelled"]);
+if (features.asked) await cell("question", session.asked, ["approved: true", "docs.example.com"]);
 await session.close();
 rmSync(home, { recursive: true });
