@@ -5,8 +5,7 @@ use ringfence_types::{Profile, Severity};
 use serde::{Deserialize, Deserializer, de::Error};
 use std::sync::LazyLock;
 
-static RULES: LazyLock<Vec<Rule>> =
-    LazyLock::new(|| serde_json::from_str(include_str!("rules.json")).unwrap_or_default());
+static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| crate::lists::embedded(include_str!("rules.json")));
 
 /// Every rule, by language.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {

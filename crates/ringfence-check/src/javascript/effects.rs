@@ -34,7 +34,7 @@ pub(super) enum Effect {
 pub(super) const SPEAKS: &str = "speaks to other hosts";
 /// Modules and objects, what of them is called, and what it does; `-` is the thing itself, and `*` all else.
 static EFFECTS: LazyLock<Vec<(&str, &str, Effect)>> =
-    LazyLock::new(|| serde_json::from_str(include_str!("effects.json")).unwrap_or_default());
+    LazyLock::new(|| crate::lists::embedded(include_str!("effects.json")));
 
 pub(super) fn effect(path: &str) -> Effect {
     static BY_OWNER: LazyLock<HashMap<&str, Vec<(&str, Effect)>>> = LazyLock::new(|| {

@@ -17,8 +17,7 @@ pub(super) struct Group {
     names: Vec<&'static str>,
 }
 
-static GROUPS: LazyLock<Vec<Group>> =
-    LazyLock::new(|| serde_json::from_str(include_str!("groups.json")).unwrap_or_default());
+static GROUPS: LazyLock<Vec<Group>> = LazyLock::new(|| crate::lists::embedded(include_str!("groups.json")));
 
 static INDEX: LazyLock<HashMap<&'static str, &'static Group>> = LazyLock::new(|| {
     let names = |group: &'static Group| group.names.iter().map(move |name| (*name, group));

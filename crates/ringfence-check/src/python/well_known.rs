@@ -60,8 +60,7 @@ struct Package {
     parts: Vec<&'static str>,
 }
 
-static KNOWN: LazyLock<Known> =
-    LazyLock::new(|| serde_json::from_str(include_str!("well_known.json")).unwrap_or_default());
+static KNOWN: LazyLock<Known> = LazyLock::new(|| crate::lists::embedded(include_str!("well_known.json")));
 
 /// An import that a name may stand for.
 struct Meaning {

@@ -138,7 +138,7 @@ struct Wrapper {
 }
 
 static WRAPPERS: LazyLock<Vec<Wrapper>> =
-    LazyLock::new(|| serde_json::from_str(include_str!("wrappers.json")).unwrap_or_default());
+    LazyLock::new(|| crate::lists::embedded(include_str!("wrappers.json")));
 
 fn is_among(words: &str, word: &str) -> bool {
     words.split(' ').any(|one| one == word)

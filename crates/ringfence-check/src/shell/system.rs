@@ -47,8 +47,7 @@ struct Row {
     hint: Option<String>,
 }
 
-static ROWS: LazyLock<Vec<Row>> =
-    LazyLock::new(|| serde_json::from_str(include_str!("programs.json")).unwrap_or_default());
+static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| crate::lists::embedded(include_str!("programs.json")));
 
 impl When {
     fn holds(&self, call: &Call) -> bool {
