@@ -34,8 +34,9 @@ pub(crate) fn remove(html: &mut Html) -> HiddenText {
                 hidden.comments += comment.comment.trim().chars().count();
                 gone.push(node.id());
             }
-            Node::Element(element) if is_streamed(element, &streamed) => {}
-            Node::Element(element) if is_hidden(element) || is_white_on_nothing(node) => gone.push(node.id()),
+            Node::Element(element) if is_hidden(element, &streamed) || is_white_on_nothing(node) => {
+                gone.push(node.id())
+            }
             _ => {}
         }
     }
@@ -70,26 +71,19 @@ fn visible_characters(element: ElementRef<'_>) -> usize {
 }
 
 /// The ids of parts that React streams: hidden elements, which a script of the page moves to their places by these ids.
-fn streamed_parts(html: &Html) -> HashSet<String> {
+fn streamed_parts(html: &Html) -> HashSet<&str> {
     let elements = html.tree.nodes().filter_map(ElementRef::wrap);
     let scripts = elements.filter(|element| element.value().name() == "script");
-    let texts = scripts.flat_map(|script| script.text());
-    let words = texts.flat_map(|text| text.split('"'));
-    words
-        .filter(|word| word.starts_with("S:"))
-        .map(str::to_owned)
-        .collect()
+    let words = scripts
+        .flat_map(|script| script.text())
+        .flat_map(|text| text.split('"'));
+    words.filter(|word| word.starts_with("S:")).collect()
 }
 
-/// Whether nothing but the attribute `hidden` hides it until then.
-fn is_streamed(element: &scraper::node::Element, streamed: &HashSet<String>) -> bool {
-    element.attr("hidden").is_some()
-        && element.attr("style").is_none()
-        && element.id().is_some_and(|id| streamed.contains(id))
-}
-
-fn is_hidden(element: &scraper::node::Element) -> bool {
-    if element.name() == "template" || element.attr("hidden").is_some_and(|value| value != "until-found") {
+fn is_hidden(element: &scraper::node::Element, streamed: &HashSet<&str>) -> bool {
+    let is_streamed = element.id().is_some_and(|id| streamed.contains(id));
+    let is_marked = element.attr("hidden").is_some_and(|value| value != "until-found");
+    if element.name() == "template" || (is_marked && !is_streamed) {
         return !HOLDERS.contains(&element.name());
     }
     element

@@ -6,7 +6,7 @@ use htmd::{
     element_handler::{HandlerResult, Handlers},
 };
 use scraper::{ElementRef, Html, Node, Selector};
-use trafilatura::{ExtractResult, ExtractionFocus, Options};
+use trafilatura::{ExtractResult, Options};
 use url::Url;
 
 /// A page that is nested deeper is read as text without form: writers recurse.
@@ -81,11 +81,8 @@ pub(crate) fn read(text: &str, url: Option<&Url>) -> Page {
 
 /// What the extractor takes for the main part.
 fn extract(source: &str, url: Option<&Url>) -> Option<ExtractResult> {
-    let mut options = Options::default()
-        .with_fallback(true)
-        .with_links(true)
-        .with_images(true)
-        .with_focus(ExtractionFocus::Balanced);
+    let options = Options::default().with_fallback(true);
+    let mut options = options.with_links(true).with_images(true);
     options.original_url = url.cloned();
     trafilatura::extract(source, &options).ok()
 }
@@ -118,8 +115,9 @@ fn formed(html: &Html, url: Option<&Url>) -> Page {
 pub fn main_text(text: &str, url: Option<&Url>) -> String {
     let mut html = Html::parse_document(text);
     hidden::remove(&mut html);
-    let found = extract(&html.html(), url);
-    found.map_or_else(|| plain_text(&html), |found| found.content_text)
+    let found = extract(&html.html(), url).map(|found| found.content_text);
+    let main = found.filter(|text| text.chars().count() >= MAIN_CHARS_MIN);
+    main.unwrap_or_else(|| plain_text(&html))
 }
 
 fn markdown(html: &str, url: Option<&Url>) -> String {
