@@ -11,7 +11,7 @@ use crate::{
 use page::Watch;
 use ringfence_redact::Redactor;
 use serde_json::json;
-use std::{fmt, path::Path, str::FromStr, time::Duration};
+use std::{path::Path, str::FromStr, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::{Instant, timeout_at},
@@ -96,32 +96,20 @@ pub struct BrowserPage {
     pub is_timed_out: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum BrowserError {
     /// It did not start, or is gone.
+    #[error("the browser has ended: {0}")]
     Gone(String),
-    /// The page was not reached, or its certificate is not trusted: the browser's word for why.
+    /// The browser's word for why.
+    #[error("the page was not reached: {0}")]
     NotReached(String),
+    #[error("the page was not reached: the browser does not trust its certificate ({0})")]
     Certificate(String),
+    #[error("it is not a selector of CSS")]
     Selector,
+    #[error("the browser did not answer in time")]
     TimedOut,
-}
-
-impl fmt::Display for BrowserError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Gone(why) => write!(f, "the browser has ended: {why}"),
-            Self::NotReached(why) => write!(f, "the page was not reached: {why}"),
-            Self::Certificate(why) => {
-                write!(
-                    f,
-                    "the page was not reached: the browser does not trust its certificate ({why})"
-                )
-            }
-            Self::Selector => f.write_str("it is not a selector of CSS"),
-            Self::TimedOut => f.write_str("the browser did not answer in time"),
-        }
-    }
 }
 
 impl From<CdpError> for BrowserError {

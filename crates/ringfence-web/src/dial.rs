@@ -1,7 +1,7 @@
 //! Where connections come from: the caller judges each destination, and says why it refuses one.
 
 use crate::Target;
-use std::{fmt, pin::Pin};
+use std::pin::Pin;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// A connection, before TLS.
@@ -18,7 +18,8 @@ pub trait Dial: Send + Sync {
 }
 
 /// A connection that was refused or could not be made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
 pub struct DialError {
     /// The rule that it would have broken; `egress.unreachable` if it was allowed.
     pub rule: String,
@@ -33,11 +34,3 @@ impl DialError {
         matches!(self.rule.as_str(), "egress.unreachable" | "egress.certificate")
     }
 }
-
-impl fmt::Display for DialError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.what)
-    }
-}
-
-impl std::error::Error for DialError {}

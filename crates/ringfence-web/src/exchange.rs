@@ -11,7 +11,7 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, pki_types::ServerName};
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
@@ -42,25 +42,18 @@ pub(crate) struct Answer {
 }
 
 /// Why there is no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExchangeError {
+    #[error("{0}")]
     Refused(DialError),
-    /// TLS: the certificate, or the handshake.
+    /// The certificate, or the handshake.
+    #[error("TLS failed: {0}")]
     Tls(String),
     /// Not HTTP, or it ended too early.
+    #[error("its answer is not complete HTTP: {0}")]
     Http(String),
+    #[error("it took too long")]
     TimedOut,
-}
-
-impl fmt::Display for ExchangeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(error) => error.fmt(f),
-            Self::Tls(why) => write!(f, "TLS failed: {why}"),
-            Self::Http(why) => write!(f, "its answer is not complete HTTP: {why}"),
-            Self::TimedOut => f.write_str("it took too long"),
-        }
-    }
 }
 
 impl Exchange<'_> {

@@ -73,43 +73,23 @@ pub struct Fetched {
 }
 
 /// Why there is no page.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
     /// A rule refuses the host, or an address of it.
+    #[error("{0}")]
     Denied(DialError),
-    /// What a redirect says is no URL that is fetched.
-    Redirect {
-        to: String,
-        error: TargetError,
-    },
+    #[error("it redirects to `{}`, which {error}", to.escape_debug())]
+    Redirect { to: String, error: TargetError },
+    #[error("it redirects more than {REDIRECTS_MAX} times")]
     TooManyRedirects,
     /// This caller asks this host too often.
-    Busy {
-        host: String,
-    },
-    Robots {
-        host: String,
-    },
+    #[error("{host} was asked too often")]
+    Busy { host: String },
+    #[error("the robots.txt of {host} does not allow it")]
+    Robots { host: String },
     /// The host cannot be reached, or does not answer as it should.
-    Failed {
-        url: String,
-        why: ExchangeError,
-    },
-}
-
-impl fmt::Display for FetchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Denied(error) => error.fmt(f),
-            Self::Redirect { to, error } => {
-                write!(f, "it redirects to `{}`, which {error}", to.escape_debug())
-            }
-            Self::TooManyRedirects => write!(f, "it redirects more than {REDIRECTS_MAX} times"),
-            Self::Busy { host } => write!(f, "{host} was asked too often"),
-            Self::Robots { host } => write!(f, "the robots.txt of {host} does not allow it"),
-            Self::Failed { url, why } => write!(f, "{url} cannot be had: {why}"),
-        }
-    }
+    #[error("{url} cannot be had: {why}")]
+    Failed { url: String, why: ExchangeError },
 }
 
 /// What fetches share: TLS, pace and robots.txt of hosts.

@@ -1,10 +1,12 @@
 //! The text of a page: what an extractor takes for its main part, as Markdown; where it finds none, the whole body.
 
 use crate::{Extraction, fence, hidden, hidden::HiddenText};
+use ego_tree::NodeMut;
 use htmd::{
     Element, HtmlToMarkdown,
     element_handler::{HandlerResult, Handlers},
 };
+use html5ever::{QualName, ns};
 use scraper::{ElementRef, Html, Node, Selector};
 use trafilatura::{ExtractResult, Options};
 use url::Url;
@@ -58,7 +60,7 @@ pub(crate) fn read(text: &str, url: Option<&Url>) -> Page {
     let mut html = Html::parse_document(text);
     let mut hidden = hidden::remove(&mut html);
     let mut page = match depth(&html) {
-        0..=DEPTH_MAX => formed(&html, url),
+        0..=DEPTH_MAX => formed(&mut html, url),
         _ => Page {
             markdown: plain_text(&html),
             extraction: Extraction::Fallback,
@@ -80,16 +82,43 @@ pub(crate) fn read(text: &str, url: Option<&Url>) -> Page {
 }
 
 /// What the extractor takes for the main part.
-fn extract(source: &str, url: Option<&Url>) -> Option<ExtractResult> {
+fn extract(html: &mut Html, url: Option<&Url>) -> Option<ExtractResult> {
+    move_captions(html);
     let options = Options::default().with_fallback(true);
     let mut options = options.with_links(true).with_images(true);
     options.original_url = url.cloned();
-    trafilatura::extract(source, &options).ok()
+    trafilatura::extract(&html.html(), &options).ok()
 }
 
-fn formed(html: &Html, url: Option<&Url>) -> Page {
-    let source = html.html();
-    let found = extract(&source, url);
+/// Makes a caption the text of its picture: the extractor would take it for a paragraph of the main part.
+fn move_captions(html: &mut Html) {
+    let selectors = ["figure > figcaption:first-of-type", "img"].map(Selector::parse);
+    let [Ok(captions), Ok(pictures)] = selectors else {
+        return;
+    };
+    let of_picture = |caption: ElementRef<'_>| {
+        let figure = caption.parent().and_then(ElementRef::wrap)?;
+        let picture = figure.select(&pictures).next()?;
+        Some((caption.id(), picture.id(), caption.text().collect::<String>()))
+    };
+    let moves: Vec<_> = html.select(&captions).filter_map(of_picture).collect();
+    for (caption, picture, text) in moves {
+        if let Some(mut caption) = html.tree.get_mut(caption) {
+            caption.detach();
+        }
+        if let Some(Node::Element(picture)) = html.tree.get_mut(picture).as_mut().map(NodeMut::value) {
+            let text = format!("{} {text}", picture.attr("alt").unwrap_or_default());
+            picture.attrs.retain(|(name, _)| &*name.local != "alt");
+            picture
+                .attrs
+                .push((QualName::new(None, ns!(), "alt".into()), text.into()));
+            picture.attrs.sort_unstable();
+        }
+    }
+}
+
+fn formed(html: &mut Html, url: Option<&Url>) -> Page {
+    let found = extract(html, url);
     let meta = found
         .as_ref()
         .map(|found| found.metadata.clone())
@@ -102,7 +131,7 @@ fn formed(html: &Html, url: Option<&Url>) -> Page {
         extraction: markdown
             .as_ref()
             .map_or(Extraction::Fallback, |_| Extraction::Main),
-        markdown: markdown.unwrap_or_else(|| self::markdown(&source, url)),
+        markdown: markdown.unwrap_or_else(|| self::markdown(&html.html(), url)),
         title: field(&meta.title),
         author: field(&meta.author),
         date: meta.date.map(|date| date.to_string()),
@@ -115,7 +144,7 @@ fn formed(html: &Html, url: Option<&Url>) -> Page {
 pub fn main_text(text: &str, url: Option<&Url>) -> String {
     let mut html = Html::parse_document(text);
     hidden::remove(&mut html);
-    let found = extract(&html.html(), url).map(|found| found.content_text);
+    let found = extract(&mut html, url).map(|found| found.content_text);
     let main = found.filter(|text| text.chars().count() >= MAIN_CHARS_MIN);
     main.unwrap_or_else(|| plain_text(&html))
 }

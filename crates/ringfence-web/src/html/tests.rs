@@ -87,6 +87,31 @@ fn a_picture_is_text_and_a_link_to_a_script_is_its_words() {
 }
 
 #[test]
+fn a_caption_is_the_text_of_its_picture_and_stays_where_there_is_none() {
+    let figure = |inside| {
+        at(&article(&format!(
+            "<figure>{inside}<figcaption>Low <b>tide</b></figcaption></figure>"
+        )))
+    };
+    for (picture, text) in [
+        (
+            "<img src=/tide.png>",
+            "(picture: Low tide, `https://site.test/tide.png`)",
+        ),
+        (
+            "<picture><img alt=Boats src=/tide.png></picture>",
+            "(picture: Boats Low tide, `https://site.test/tide.png`)",
+        ),
+    ] {
+        let page = figure(picture);
+        assert!(page.markdown.contains(text), "{}", page.markdown);
+        assert_eq!(page.markdown.matches("Low tide").count(), 1, "{}", page.markdown);
+    }
+    let page = figure("<blockquote>The sea comes and goes, twice in a day.</blockquote>");
+    assert!(page.markdown.contains("tide"), "{}", page.markdown);
+}
+
+#[test]
 fn a_page_made_by_scripts_says_so() {
     assert!(at("<html><body><div id=app></div><script>go()</script></body></html>").needs_script);
     assert!(!at("<html><body><p>Short, and complete.</p></body></html>").needs_script);
