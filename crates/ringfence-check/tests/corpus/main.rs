@@ -7,6 +7,8 @@
 )]
 
 mod javascript;
+#[path = "../../src/processor_time.rs"]
+mod processor_time;
 mod programs;
 mod python;
 mod shell;
