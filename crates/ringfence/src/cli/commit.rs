@@ -3,6 +3,7 @@
 
 use super::fault;
 use crate::{
+    lock::lock,
     render::{self, Rendered},
     terminal::Terminal,
 };
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use std::{
     io,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     task::{Context, Poll},
 };
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf, Stdin};
@@ -77,8 +78,7 @@ impl AsyncRead for Keyboard {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let mut stdin = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Pin::new(&mut *stdin).poll_read(context, buffer)
+        Pin::new(&mut *lock(&self.0)).poll_read(context, buffer)
     }
 }
 

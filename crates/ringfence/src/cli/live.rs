@@ -35,18 +35,7 @@ struct Subject<'a> {
 
 fn subject_of(request: &Request) -> Option<Subject<'_>> {
     let session = match request {
-        Request::SessionInterrupt { session }
-        | Request::SessionKill { session }
-        | Request::SessionDiff { session }
-        | Request::SessionCommit { session, .. }
-        | Request::SessionBridge { to: session, .. }
-        | Request::SessionSnapshot { session, .. }
-        | Request::SessionSnapshots { session }
-        | Request::SessionRestore { session, .. }
-        | Request::SessionCompare { session, .. }
-        | Request::SessionPut { session, .. }
-        | Request::SessionGet { session, .. }
-        | Request::SessionFiles { session, .. } => session,
+        Request::Session { session, .. } => session,
         Request::SessionExec { call } => &call.session,
         Request::ExecutionsCancel { execution } | Request::Logs { execution, .. } => {
             return Some(Subject {

@@ -108,7 +108,7 @@ async fn live(config: Config, reading: Reading, log: Log, transport: Transport) 
         Some(address) => Some(metrics::bind(address).await?),
         None => None,
     };
-    let telemetry = config.otlp.clone().map(Telemetry::begin);
+    let telemetry = config.otlp.as_ref().and_then(Telemetry::begin);
     let reloader = Reloader::new(reading, config, Reach { log, policy })
         .map_err(|error| fault("listen for signals", &error))?;
     let (told, beside) = (telemetry.clone(), CancellationToken::new());

@@ -6,11 +6,7 @@ use ringfence_engine::{Caller, Engine, Event, Hears, OutputChunk, OutputStream};
 use ringfence_types::{ErrorCode, RequestError};
 use serde_json::json;
 use std::io;
-use tokio::{
-    io::AsyncReadExt,
-    net::{UnixStream, unix::WriteHalf},
-    sync::Semaphore,
-};
+use tokio::{net::unix::WriteHalf, sync::Semaphore};
 
 /// Each event is a line of JSON. Without `hears` only those that are remembered.
 pub(super) async fn tell(
@@ -18,7 +14,7 @@ pub(super) async fn tell(
     caller: &Caller,
     hears: Option<Hears>,
     places: &Semaphore,
-    stream: &mut UnixStream,
+    to: &mut WriteHalf<'_>,
 ) -> Result<Rendered, Failure> {
     let Ok(_place) = places.try_acquire() else {
         return Err(too_many().into());
@@ -27,35 +23,22 @@ pub(super) async fn tell(
     let events = hears.map(|hears| engine.subscribe(hears));
     let recent = engine.recent_events();
     let last = recent.last().map_or(0, |event| event.number);
-    let (mut from, mut to) = stream.split();
     for event in &recent {
-        write(&mut to, event).await?;
+        write(to, event).await?;
     }
-    let mut nothing = [0];
-    let Some(mut events) = events else {
-        return Ok(sent());
-    };
-    loop {
-        let event = tokio::select! {
-            event = events.next() => event,
-            _ = from.read(&mut nothing) => return Err(Failure::hung_up()),
-        };
-        match event {
-            Some(event) if event.number > last => write(&mut to, &event).await?,
-            Some(_) => {}
-            None => break,
+    if let Some(mut events) = events {
+        while let Some(event) = events.next().await {
+            if event.number > last {
+                write(to, &event).await?;
+            }
         }
     }
-    Ok(sent())
+    Ok(Rendered::new("", json!({})))
 }
 
 pub(super) fn too_many() -> RequestError {
     let message = "too many commands watch this server already.";
     RequestError::new(ErrorCode::Busy, message, "End one of them.")
-}
-
-fn sent() -> Rendered {
-    Rendered::new("", json!({}))
 }
 
 async fn write(to: &mut WriteHalf<'_>, event: &Event) -> io::Result<()> {

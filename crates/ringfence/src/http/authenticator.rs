@@ -5,7 +5,7 @@ use super::{
     oauth::{CALL, OAuth, TokenRefused},
     principal::{Identity, Principal},
 };
-use crate::time;
+use crate::{lock::lock, time};
 use hyper::{HeaderMap, header::AUTHORIZATION};
 use ringfence_store::{
     tokens::{self, FileVersion, TokenEntry, TokenError, Tokens},
@@ -15,7 +15,7 @@ use ringfence_types::{ErrorCode, RequestError};
 use std::{
     path::Path,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -160,7 +160,7 @@ impl Authenticator {
     }
 
     fn tokens_now(&self) -> std::sync::MutexGuard<'_, Seen> {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&self.seen);
         let stamp = self.tokens.stamp();
         if stamp.as_ref().is_ok_and(|stamp| *stamp == seen.stamp) {
             return seen;

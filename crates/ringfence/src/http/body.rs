@@ -125,6 +125,18 @@ pub(super) fn refused(status: StatusCode, code: &str, message: &str) -> HttpResp
     of(status, "application/json", facts.to_string().into())
 }
 
+pub(super) fn busy(message: &str) -> HttpResponse {
+    refused(StatusCode::TOO_MANY_REQUESTS, "busy", message)
+}
+
+pub(super) fn invalid(message: &str) -> HttpResponse {
+    refused(StatusCode::BAD_REQUEST, "invalid_argument", message)
+}
+
+pub(super) fn not_found(message: &str) -> HttpResponse {
+    refused(StatusCode::NOT_FOUND, "not_found", message)
+}
+
 pub(super) fn of(status: StatusCode, kind: &'static str, bytes: Bytes) -> HttpResponse {
     let mut answer = Response::new(Full::new(bytes).boxed());
     *answer.status_mut() = status;

@@ -2,7 +2,10 @@
 //! HTTP, and what the server says is a line again. Nothing of a message is changed. What HTTP wants to know of a
 //! message beside it (session, revision, method and name) is read off it here.
 
-use super::outgoing::{Destination, Exchange};
+use crate::{
+    lock::lock,
+    outgoing::{Destination, Exchange},
+};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http_body_util::{BodyExt as _, Full};
 use hyper::{
@@ -16,7 +19,7 @@ use serde_json::{Value, json};
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 use tokio::{
@@ -112,10 +115,6 @@ async fn write(mut lines: mpsc::Receiver<Value>) {
 }
 
 impl Bridge {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A server that is not there is told before the client waits for it.
     async fn reach(&self) -> Result<(), RequestError> {
         let request = Request::get("/healthz").body(Full::default());
@@ -177,10 +176,10 @@ impl Bridge {
             }
             let (bridge, finished) = (self.clone(), key.clone());
             // Held until it is known, so that a task which has ended already is not known for ever.
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             let task = tasks.spawn(async move {
                 bridge.post(&message).await;
-                bridge.state().running.remove(&finished);
+                lock(&bridge.state).running.remove(&finished);
                 drop(place);
             });
             state.running.insert(key, task);
@@ -192,7 +191,7 @@ impl Bridge {
         if message["method"] != "notifications/cancelled" {
             return false;
         }
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let is_of_session = state.session.is_some();
         let running = state.running.remove(&message["params"]["requestId"].to_string());
         match running {
@@ -236,12 +235,12 @@ impl Bridge {
     }
 
     fn is_lost(&self, exchange: &Exchange) -> bool {
-        exchange.answer.status() == StatusCode::NOT_FOUND && self.state().session.is_some()
+        exchange.answer.status() == StatusCode::NOT_FOUND && lock(&self.state).session.is_some()
     }
 
     async fn begin_again(&self) -> Result<(), String> {
         let hello = {
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             state.session = None;
             state
                 .hello
@@ -262,7 +261,7 @@ impl Bridge {
         let session = exchange.answer.headers().get(SESSION_ID);
         let session = session.and_then(|session| Some(session.to_str().ok()?.to_owned()));
         if let (Some(session), true) = (session, message["method"] == "initialize") {
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             state.session = Some(session);
             state.hello = Some(message.clone());
         }
@@ -278,7 +277,7 @@ impl Bridge {
     }
 
     fn of_session(&self, mut request: Builder) -> Builder {
-        let state = self.state();
+        let state = lock(&self.state);
         if let Some(session) = &state.session {
             request = request.header(SESSION_ID, session);
         }
@@ -362,7 +361,7 @@ impl Bridge {
                             if asked["method"] == "initialize"
                                 && let Some(revision) = event["result"]["protocolVersion"].as_str()
                             {
-                                self.state().revision = Some(revision.to_owned());
+                                lock(&self.state).revision = Some(revision.to_owned());
                             }
                             is_answered |= event["id"] == asked["id"] && event.get("method").is_none();
                             self.say(event).await;
@@ -392,7 +391,7 @@ impl Bridge {
     }
 
     async fn leave(&self) {
-        if self.state().session.is_none() {
+        if lock(&self.state).session.is_none() {
             return;
         }
         if let Ok(request) = self

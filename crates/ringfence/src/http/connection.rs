@@ -7,6 +7,7 @@ use super::{
     authenticator::Peer,
     body::{Guard, Open, Requests},
 };
+use crate::lock::lock;
 use hyper::{Request, body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -17,7 +18,7 @@ use std::{
     convert::Infallible,
     future::pending,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -94,10 +95,6 @@ impl Drop for Connection {
     }
 }
 
-fn lock(unproven: &Mutex<Unproven>) -> MutexGuard<'_, Unproven> {
-    unproven.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl ConnectionSlots {
     pub(super) fn new(max: usize) -> Self {
         Self {
@@ -106,22 +103,18 @@ impl ConnectionSlots {
         }
     }
 
-    fn unproven(&self) -> MutexGuard<'_, Unproven> {
-        lock(&self.unproven)
-    }
-
     /// A place, as soon as there is one.
     pub(super) async fn place(&self, peer: Peer) -> Option<Connection> {
         let place = match self.places.clone().try_acquire_owned() {
             Ok(place) => place,
             Err(_) => {
-                if let Some((_, oldest)) = self.unproven().waiting.pop_first() {
+                if let Some((_, oldest)) = lock(&self.unproven).waiting.pop_first() {
                     oldest.cancel();
                 }
                 self.places.clone().acquire_owned().await.ok()?
             }
         };
-        let mut unproven = self.unproven();
+        let mut unproven = lock(&self.unproven);
         let (number, evicted) = (unproven.next, CancellationToken::new());
         unproven.next += 1;
         unproven.waiting.insert(number, evicted.clone());
@@ -140,7 +133,7 @@ impl ConnectionSlots {
     pub(super) fn prove(&self, connection: &Connection) {
         if !connection.is_proven.swap(true, Ordering::Relaxed) {
             let number = connection.number.load(Ordering::Relaxed);
-            self.unproven().waiting.remove(&number);
+            lock(&self.unproven).waiting.remove(&number);
         }
     }
 }
@@ -288,7 +281,10 @@ mod tests {
         connections.prove(&proven);
         let request = Open::begin(&proven.open);
         proven.rest();
-        assert!(connections.unproven().waiting.is_empty(), "a request is open");
+        assert!(
+            lock(&connections.unproven).waiting.is_empty(),
+            "a request is open"
+        );
         drop(request);
         proven.rest();
         let evicted = proven.evicted.clone();
@@ -304,6 +300,6 @@ mod tests {
     async fn a_connection_that_ends_before_it_is_proven_leaves_nothing() {
         let connections = ConnectionSlots::new(1);
         drop(connections.place(Peer::Network).await.unwrap());
-        assert!(connections.unproven().waiting.is_empty());
+        assert!(lock(&connections.unproven).waiting.is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! The keys of the issuer of access tokens. They are fetched when a token names one that is not known, and not more
 //! often than once in ten seconds; those that are known stay good while the issuer cannot be reached.
 
-use super::outgoing::Destination;
+use crate::outgoing::Destination;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{Request, Uri, header::ACCEPT};
 use jsonwebtoken::{

@@ -12,7 +12,6 @@ mod jwks;
 mod listener;
 mod names;
 mod oauth;
-mod outgoing;
 mod principal;
 mod sessions;
 mod signature;
@@ -29,7 +28,7 @@ use crate::{
     settings::{self, HttpAuthentication, HttpListen, HttpSettings},
 };
 use authenticator::{Authenticator, Denied, wrong_with};
-use body::{Guard, HttpResponse, refused, text};
+use body::{Guard, HttpResponse, invalid, refused, text};
 use connection::{Connection, ConnectionSlots, converse, handshake};
 use endpoint::McpEndpoint;
 use endpoints::Endpoints;
@@ -402,9 +401,7 @@ impl HttpServer {
             return unnamed(refused);
         }
         if request.uri().query().is_some_and(has_token) {
-            return refused(
-                StatusCode::BAD_REQUEST,
-                "invalid_argument",
+            return invalid(
                 "a token does not belong in an address, which is logged on its way: send it as `Authorization: Bearer TOKEN`",
             );
         }
@@ -439,11 +436,7 @@ impl HttpServer {
     /// The refusal of a message that the scopes of a token are not enough for.
     fn beyond(&self, scope: &PartialScope, body: &[u8]) -> Option<HttpResponse> {
         let Some(needed) = toolsets_of(body) else {
-            return Some(refused(
-                StatusCode::BAD_REQUEST,
-                ErrorCode::InvalidArgument.as_str(),
-                "the body is no single message, or says something twice",
-            ));
+            return Some(invalid("the body is no single message, or says something twice"));
         };
         let wanted = scope_of(*needed.first()?);
         let is_enough = needed.iter().any(|one| scope.toolsets.contains(one));

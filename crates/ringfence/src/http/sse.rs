@@ -3,7 +3,7 @@
 //! and what it was let in with is held until the answer to its message is on the stream, or its call has ended.
 
 use super::body::HttpResponse;
-use crate::mcp::service::SessionEnd;
+use crate::{lock::lock, mcp::service::SessionEnd};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::{
     Response,
@@ -24,7 +24,7 @@ use std::{
     convert::Infallible,
     io,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     task::{Context, Poll},
     time::Duration,
 };
@@ -195,10 +195,6 @@ impl SseSession {
             mpsc::error::TrySendError::Closed(_) => SseRefused::Unknown,
         })
     }
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn random_id() -> Option<String> {

@@ -2,7 +2,7 @@
 //! about. It is good for one return, in time, with the question that it was given for; whatever else comes is refused
 //! in one way. The request itself never leaves the server.
 
-use super::lock;
+use crate::lock::lock;
 use ringfence_engine::Waiting;
 use ringfence_types::{ErrorCode, RequestError};
 use rmcp::model::{RequestStateCodec, SealOptions};

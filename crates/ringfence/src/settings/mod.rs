@@ -29,11 +29,11 @@ pub(crate) use http::{HttpSettings, OAuthSettings, TlsFiles};
 pub(crate) use http_words::{CLAIMED, ClaimRule, HttpAuthentication, HttpListen, HttpUrl};
 pub use keys::ConfigFile;
 pub(crate) use keys::{Layer, Origin, Setting};
-pub(crate) use record_words::OtlpAddress;
 pub(crate) use render::{example, schema, table};
 pub(crate) use words::{LogLevel, OnHangUp, SettingValue, Toolset};
 
 use environment::CONFIG_VARIABLE;
+use hyper::Uri;
 use keys::{Concurrency, Effective, Memory};
 use ringfence_engine::EngineSettings;
 use ringfence_types::{ErrorCode, Namespace, RequestError, Tier};
@@ -111,7 +111,8 @@ pub(crate) struct Config {
     pub(crate) calls: Calls,
     pub(crate) log: LogLevel,
     pub(crate) metrics: Option<SocketAddr>,
-    pub(crate) otlp: Option<OtlpAddress>,
+    /// Where a collector of telemetry is.
+    pub(crate) otlp: Option<Uri>,
     pub(crate) http: HttpSettings,
     pub(crate) file: Option<PathBuf>,
     pub(crate) warning: Option<String>,
@@ -156,7 +157,11 @@ pub(crate) fn load(environment: &Environment, flags: Flags) -> Result<Config, Re
         text_max: effective.text_max.size(),
         log: effective.log.value,
         metrics: effective.metrics_listen.0,
-        otlp: effective.telemetry_otlp_endpoint.address(),
+        otlp: effective
+            .telemetry_otlp_endpoint
+            .0
+            .as_deref()
+            .and_then(|url| url.parse().ok()),
         http: http::meaning(environment, &effective)?,
         file,
         warning,

@@ -1,5 +1,5 @@
-//! Requests that this program sends: for the keys of an issuer, and to a server that runs. Each has a connection of its
-//! own, and a redirection is an answer like any other.
+//! Requests that this program sends: for the keys of an issuer, to a server that runs, and to a collector of telemetry.
+//! Each has a connection of its own, and a redirection is an answer like any other.
 
 use http_body_util::Full;
 use hyper::{
@@ -20,7 +20,7 @@ use tokio_rustls::{
     rustls::{ClientConfig, RootCertStore, crypto::ring::default_provider, pki_types::ServerName},
 };
 
-pub(super) struct Destination {
+pub(crate) struct Destination {
     address: Address,
     authority: HeaderValue,
     tls: TlsConnector,
@@ -32,8 +32,8 @@ enum Address {
 }
 
 /// An answer; dropped, its connection ends.
-pub(super) struct Exchange {
-    pub(super) answer: Response<Incoming>,
+pub(crate) struct Exchange {
+    pub(crate) answer: Response<Incoming>,
     driver: AbortHandle,
 }
 
@@ -44,11 +44,11 @@ impl Drop for Exchange {
 }
 
 impl Destination {
-    pub(super) fn socket(path: PathBuf) -> Result<Self, String> {
+    pub(crate) fn socket(path: PathBuf) -> Result<Self, String> {
         Self::at(Address::Socket(path), "localhost")
     }
 
-    pub(super) fn host(uri: &Uri) -> Result<Self, String> {
+    pub(crate) fn host(uri: &Uri) -> Result<Self, String> {
         let authority = uri.authority().ok_or("there is no host in the URL")?;
         let is_tls = uri.scheme_str() == Some("https");
         let address = Address::Host {
@@ -76,7 +76,7 @@ impl Destination {
         })
     }
 
-    pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Exchange, String> {
+    pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Exchange, String> {
         match &self.address {
             Address::Socket(path) => {
                 let stream = UnixStream::connect(path)
