@@ -75,17 +75,15 @@ pub(super) fn serve(context: &Context, arguments: ServeArguments) -> Result<Exit
 
 fn layer(arguments: &ServeArguments) -> Result<Layer, RequestError> {
     let mut layer = Layer::default();
-    if let Some(toolsets) = &arguments.toolsets {
-        set(&mut layer, "toolsets", toolsets, "--toolsets")?;
-    }
-    if let Some(place) = listen(arguments) {
-        set(&mut layer, "http.listen", &place, "--listen")?;
-    }
-    if let Some(hosts) = &arguments.allowed_host {
-        set(&mut layer, "http.allowed_hosts", hosts, "--allowed-host")?;
-    }
-    if let Some(address) = &arguments.metrics_listen {
-        set(&mut layer, "metrics.listen", address, "--metrics-listen")?;
+    for (path, text, flag) in [
+        ("toolsets", &arguments.toolsets, "--toolsets"),
+        ("http.listen", &listen(arguments), "--listen"),
+        ("http.allowed_hosts", &arguments.allowed_host, "--allowed-host"),
+        ("metrics.listen", &arguments.metrics_listen, "--metrics-listen"),
+    ] {
+        if let Some(text) = text {
+            set(&mut layer, path, text, flag)?;
+        }
     }
     Ok(layer)
 }

@@ -99,23 +99,20 @@ impl Call<'_> {
     }
 
     pub(super) async fn host_file_write(&self, given: HostFileWrite, namespace: Namespace) -> Answered {
-        let preview = match given.preview {
-            Some(true) => render::Preview::Yes,
-            _ => render::Preview::No,
+        let writing = match given.preview {
+            Some(true) => HostWriting::Preview,
+            _ => HostWriting::Now,
         };
         let wanted = Wanted {
             path: PathBuf::from(given.path),
             bytes: given.content.into_bytes(),
-            writing: match preview {
-                render::Preview::Yes => HostWriting::Preview,
-                render::Preview::No => HostWriting::Now,
-            },
+            writing,
         };
         let written = self
             .engine()
             .host_file_write(self.caller(), &namespace, wanted)
             .await?;
-        Ok(Answer::from(render::host_written(&written, preview)))
+        Ok(Answer::from(render::host_written(&written, writing)))
     }
 
     pub(super) async fn host_file_list(&self, given: HostFileList, namespace: Namespace) -> Answered {

@@ -132,11 +132,7 @@ pub(crate) fn usual() -> Result<Config, RequestError> {
 }
 
 pub(crate) fn load(environment: &Environment, flags: Flags) -> Result<Config, RequestError> {
-    let (file, typed) = read_file(environment, flags.config)?;
-    let from_file = match &file {
-        Some(path) => typed.into_layer(&Arc::from(path.as_path())),
-        None => Layer::default(),
-    };
+    let (file, from_file) = read_file(environment, flags.config)?;
     let effective = Effective::defaults(machine(environment, flags.log))
         .map_err(|reason| refusal(format!("{reason}."), "Report this."))?
         .overlaid(from_file)
@@ -258,7 +254,7 @@ fn expand(environment: &Environment, path: &HostPath, origin: &Origin) -> Result
 fn read_file(
     environment: &Environment,
     flag: Option<PathBuf>,
-) -> Result<(Option<PathBuf>, ConfigFile), RequestError> {
+) -> Result<(Option<PathBuf>, Layer), RequestError> {
     let by_flag = if environment.configures() {
         "--config"
     } else {
@@ -270,7 +266,7 @@ fn read_file(
     let (path, by) = match (named, environment.usual_config()) {
         (Some((path, by)), _) => (path, Some(by)),
         (None, Some(path)) => (path, None),
-        (None, None) => return Ok((None, ConfigFile::default())),
+        (None, None) => return Ok((None, Layer::default())),
     };
     let absent = |error: &io::Error| {
         matches!(
@@ -281,8 +277,8 @@ fn read_file(
     match (read_text(&path), by) {
         (Ok((text, found)), _) => {
             trust::check(&path, &found)?;
-            let typed = parse(&path, &text)?;
-            Ok((Some(path), typed))
+            let layer = parse(&path, &text)?;
+            Ok((Some(path), layer))
         }
         (Err(error), Some(by)) => Err(refusal(
             format!(
@@ -291,7 +287,7 @@ fn read_file(
             ),
             "Name a file that exists, or start from `ringfence config example`.",
         )),
-        (Err(error), None) if absent(&error) => Ok((None, ConfigFile::default())),
+        (Err(error), None) if absent(&error) => Ok((None, Layer::default())),
         // It may hold limits; going on without them would be to degrade in silence.
         (Err(error), None) => Err(refusal(
             format!("cannot read the configuration {}: {error}.", path.display()),
@@ -309,8 +305,8 @@ fn read_text(path: &Path) -> io::Result<(String, Metadata)> {
     Ok((text, found))
 }
 
-fn parse(path: &Path, text: &str) -> Result<ConfigFile, RequestError> {
-    parse_config(text).map_err(|error| {
+fn parse(path: &Path, text: &str) -> Result<Layer, RequestError> {
+    file::layer(&Arc::from(path), text).map_err(|error| {
         let place = error.line.map_or_else(String::new, |line| format!(":{line}"));
         refusal(
             format!("{}{place}: {}", path.display(), error.message),
