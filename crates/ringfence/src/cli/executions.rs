@@ -76,14 +76,9 @@ async fn print_logs(
     arguments: LogsArguments,
     shown: Option<Raw>,
 ) -> Result<ExitCode, RequestError> {
-    let LogsArguments {
-        execution,
-        follow,
-        ask,
-        ..
-    } = arguments;
+    let (execution, follow) = (arguments.execution, arguments.follow);
     let request = Request::Logs { execution, follow };
-    let pid = live::server_for(state_dir, ask.server, &request).await?;
+    let pid = live::server_for(state_dir, arguments.ask.server, &request).await?;
     let mut output = ProgramOutput::new(terminal, shown.unwrap_or(Raw::Neutralised));
     let mut streams = [Vec::new(), Vec::new()];
     let give = async |piece: Piece| match shown {

@@ -302,7 +302,7 @@ fn conclude(
         mut result, decided, ..
     } = *ended;
     let kept = match &decided {
-        Some(decided) if decided.committed.is_some() => Kept::Committed,
+        Some(decided) if decided.is_committed => Kept::Committed,
         _ => kept,
     };
     match shown {
@@ -312,7 +312,7 @@ fn conclude(
             }
             let mut document = json!(result);
             if let Some(decided) = decided {
-                document["changes"] = decided.into_facts();
+                document["changes"] = decided.facts;
             }
             super::printed(terminal.print_json(&document))?;
         }

@@ -143,14 +143,10 @@ enum Transport {
 }
 
 fn transport(arguments: &ServeArguments) -> Result<Transport, RequestError> {
-    let ServeArguments {
-        listen,
-        host,
-        port,
-        allowed_host,
-        ..
-    } = arguments;
-    let is_of_http = listen.is_some() || host.is_some() || port.is_some() || allowed_host.is_some();
+    let is_of_http = arguments.listen.is_some()
+        || arguments.host.is_some()
+        || arguments.port.is_some()
+        || arguments.allowed_host.is_some();
     match arguments.transport.as_str() {
         "stdio" if is_of_http => Err(RequestError::invalid(
             "--listen, --host, --port and --allowed-host are about --transport http and sse.",

@@ -155,33 +155,26 @@ impl Which {
 }
 
 pub(super) fn bridge(context: &Context, arguments: BridgeArguments) -> Result<ExitCode, RequestError> {
-    let BridgeArguments {
-        session,
-        key,
-        value,
-        from,
-        renamed,
-        ask,
-    } = arguments;
     let name = |text: String| {
         EnvName::try_from(text).map_err(|reason| {
             RequestError::invalid(format!("{reason}."), "Name a plain variable, as total or x2.")
         })
     };
-    let (name, renamed) = (name(key)?, renamed.map(name).transpose()?);
-    let value = match value {
+    let (name, renamed) = (name(arguments.key)?, arguments.renamed.map(name).transpose()?);
+    let value = match arguments.value {
         Some(text) if text == request::STDIN => Some(read_value()?),
         text => text,
     };
     // What is no JSON is meant as text.
     let value = value.map(|text| serde_json::from_str(&text).unwrap_or(Value::String(text)));
+    let session = arguments.session;
     let action = SessionAction::Bridge {
-        from,
+        from: arguments.from,
         name,
         renamed,
         value,
     };
-    live::one(context, &ask, &Request::Session { session, action })
+    live::one(context, &arguments.ask, &Request::Session { session, action })
 }
 
 /// A text loses the end of its last line, as in a shell's `$(...)`.

@@ -30,25 +30,21 @@ pub(super) async fn request_egress(
     wish: EgressRequest,
     to: &mut WriteHalf<'_>,
 ) -> Result<Rendered, Failure> {
-    let EgressRequest {
-        namespace,
-        session,
-        domain,
-        reason,
-    } = wish;
-    engine.note_call(caller, namespace.as_str(), "egress").await?;
-    let wish = HostRequest {
-        namespace,
-        session,
-        domain: domain.clone(),
-        reason,
+    engine
+        .note_call(caller, wish.namespace.as_str(), "egress")
+        .await?;
+    let asked = HostRequest {
+        namespace: wish.namespace,
+        session: wish.session,
+        domain: wish.domain.clone(),
+        reason: wish.reason,
     };
-    let mut waiting = engine.request_egress(caller, wish).await?;
+    let mut waiting = engine.request_egress(caller, asked).await?;
     if let Some(request) = waiting.request() {
         let asked = News::Asked(Box::new(request.clone()));
         Response::News(asked).send(to).await?;
     }
-    Ok(render::host_decision(&domain, &waiting.decided().await))
+    Ok(render::host_decision(&wish.domain, &waiting.decided().await))
 }
 
 /// Tells of requests until no more can come.

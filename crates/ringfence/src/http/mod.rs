@@ -27,7 +27,7 @@ use crate::{
     },
     settings::{self, HttpAuthentication, HttpListen, HttpSettings},
 };
-use authenticator::{Authenticator, Denied, wrong_with};
+use authenticator::{Authenticator, wrong_with};
 use body::{Guard, HttpResponse, invalid, refused, text};
 use connection::{Connection, ConnectionSlots, converse, handshake};
 use endpoint::McpEndpoint;
@@ -40,7 +40,7 @@ use hyper::{
 use listener::{HttpListener, Stream};
 use names::{AllowedNames, NameRefused};
 use oauth::{OAuth, scope_of};
-use principal::{Identity, PartialScope, Principal};
+use principal::{Denied, Identity, PartialScope, Principal};
 use ringfence_engine::{Engine, EngineSettings};
 use ringfence_store::vault::SecretValue;
 use ringfence_types::{ErrorCode, RequestError};

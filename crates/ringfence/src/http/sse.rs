@@ -3,7 +3,13 @@
 //! and what it was let in with is held until the answer to its message is on the stream, or its call has ended.
 
 use super::body::HttpResponse;
-use crate::{lock::lock, mcp::service::SessionEnd};
+use crate::{
+    lock::lock,
+    mcp::{
+        lines::{answered, cancelled},
+        service::SessionEnd,
+    },
+};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::{
     Response,
@@ -13,7 +19,7 @@ use hyper::{
 };
 use rmcp::{
     RoleServer,
-    model::{ClientJsonRpcMessage, ClientNotification, JsonRpcMessage, RequestId},
+    model::{ClientJsonRpcMessage, RequestId},
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
     transport::Transport,
 };
@@ -259,12 +265,7 @@ struct Holds {
 impl SseTransport {
     /// None: it answers a request that was cancelled, and is not said.
     fn holds(&self, message: &TxJsonRpcMessage<RoleServer>) -> io::Result<Option<Holds>> {
-        let answered = match message {
-            JsonRpcMessage::Response(response) => Some(&response.id),
-            JsonRpcMessage::Error(error) => error.id.as_ref(),
-            _ => None,
-        };
-        if let Some(id) = answered {
+        if let Some(id) = answered(message) {
             let request = lock(&self.requests).remove(id);
             return Ok(request.map(|request| Holds {
                 request: Some(request),
@@ -307,10 +308,7 @@ impl Transport<RoleServer> for SseTransport {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         let message = self.messages.recv().await?;
-        if let JsonRpcMessage::Notification(told) = &message
-            && let ClientNotification::CancelledNotification(cancelled) = &told.notification
-            && let Some(id) = &cancelled.params.request_id
-        {
+        if let Some(id) = cancelled(&message) {
             // It has no answer; the call holds its place until it has ended.
             lock(&self.requests).remove(id);
         }

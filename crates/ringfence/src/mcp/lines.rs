@@ -91,17 +91,12 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
     /// Whether a message goes on to be answered: a second request with the id of an open one does not.
     fn admits(&self, message: &RxJsonRpcMessage<RoleServer>) -> bool {
         let mut open = lock(&self.open);
-        match message {
-            JsonRpcMessage::Request(request) => return open.insert(request.id.clone()),
-            JsonRpcMessage::Notification(told) => {
-                // Its answer never comes.
-                if let ClientNotification::CancelledNotification(cancelled) = &told.notification
-                    && let Some(id) = &cancelled.params.request_id
-                {
-                    open.remove(id);
-                }
-            }
-            _ => {}
+        if let JsonRpcMessage::Request(request) = message {
+            return open.insert(request.id.clone());
+        }
+        if let Some(id) = cancelled(message) {
+            // Its answer never comes.
+            open.remove(id);
         }
         true
     }
@@ -119,6 +114,26 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
             drop(answering.await);
             self.answering = None;
         }
+    }
+}
+
+/// The request that a message of the client cancels.
+pub(crate) fn cancelled(message: &RxJsonRpcMessage<RoleServer>) -> Option<&RequestId> {
+    match message {
+        JsonRpcMessage::Notification(told) => match &told.notification {
+            ClientNotification::CancelledNotification(cancelled) => cancelled.params.request_id.as_ref(),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The request that a message of the server answers.
+pub(crate) fn answered(message: &TxJsonRpcMessage<RoleServer>) -> Option<&RequestId> {
+    match message {
+        JsonRpcMessage::Response(response) => Some(&response.id),
+        JsonRpcMessage::Error(error) => error.id.as_ref(),
+        _ => None,
     }
 }
 
@@ -151,12 +166,7 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Transp
         &mut self,
         message: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        let answered = match &message {
-            JsonRpcMessage::Response(response) => Some(&response.id),
-            JsonRpcMessage::Error(error) => error.id.as_ref(),
-            _ => None,
-        };
-        if let Some(id) = answered {
+        if let Some(id) = answered(&message) {
             lock(&self.open).remove(id);
         }
         let (sending, gone) = (self.writer.send(message), self.gone.clone());

@@ -14,7 +14,7 @@ mod executions;
 mod files;
 mod host;
 mod install_package;
-mod lines;
+pub(crate) mod lines;
 mod listings;
 mod logging;
 mod observe;
@@ -319,7 +319,7 @@ impl ServerHandler for Server {
             Err(error) => return Err(ErrorData::internal_error(error.to_string(), None)),
         };
         let heard = logging::EventFilter::Namespaces(self.offer.namespaces.clone());
-        let forward = logging::forward_heard(events, context.peer, request.level, heard);
+        let forward = logging::forward(events, context.peer, request.level, heard);
         let task = tokio::spawn(self.gone.clone().run_until_cancelled_owned(forward));
         if let Some(before) = lock(&self.forwarder).replace(task.abort_handle()) {
             before.abort();
