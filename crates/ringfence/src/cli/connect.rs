@@ -5,14 +5,13 @@ use super::{Context, fault};
 use crate::{
     http::connect::{self, Remote},
     log::Log,
-    settings::{HttpListen, HttpUrl, Layer, LogLevel, SettingValue as _},
+    settings::{HttpListen, HttpUrl, Layer, LogLevel, SettingValue as _, token_line},
 };
 use clap::Args;
 use ringfence_types::RequestError;
-use std::{fs::File, io::Read as _, os::unix::fs::MetadataExt as _, path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 use zeroize::Zeroizing;
 
-const TOKEN_BYTES_MAX: u64 = 8 << 10;
 /// Who may do more than its owner should: all others, and a group that writes.
 const TOO_MANY: u32 = 0o027;
 
@@ -41,7 +40,10 @@ pub(super) fn connect(context: &Context, arguments: ConnectArguments) -> Result<
     let token = arguments.token_file.map(token).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| fault("start", &error))?;
-    let served = runtime.block_on(connect::connect(remote, token.as_ref().map(|token| token.trim())));
+    let served = runtime.block_on(connect::connect(
+        remote,
+        token.as_ref().map(|token| token.as_str()),
+    ));
     // Standard input is read by a thread that nothing ends.
     runtime.shutdown_background();
     served.map(|()| ExitCode::SUCCESS)
@@ -76,27 +78,9 @@ fn token(path: PathBuf) -> Result<Zeroizing<String>, RequestError> {
             "It stands in a file of yours that not everyone may read: `chmod 600 FILE`.",
         )
     };
-    let read = || -> std::io::Result<Zeroizing<String>> {
-        let file = File::open(&path)?;
-        let about = file.metadata()?;
-        if !about.is_file() {
-            return Err(std::io::Error::other("it is no file"));
-        }
-        let others = about.mode() & TOO_MANY;
-        if others != 0 {
-            return Err(std::io::Error::other(
-                "everyone may read it, or its group may write it",
-            ));
-        }
-        if about.uid() != 0 && about.uid() != rustix::process::geteuid().as_raw() {
-            return Err(std::io::Error::other("it belongs to another user"));
-        }
-        let mut text = Zeroizing::new(String::with_capacity(256));
-        file.take(TOKEN_BYTES_MAX).read_to_string(&mut text)?;
-        Ok(text)
-    };
-    match read() {
-        Ok(text) if text.trim().is_empty() => Err(refused("it is empty".to_owned())),
+    let why = "everyone may read it, or its group may write it";
+    match token_line(&path, TOO_MANY, why) {
+        Ok(text) if text.is_empty() => Err(refused("it is empty".to_owned())),
         Ok(text) => Ok(text),
         Err(error) => Err(refused(error.to_string())),
     }

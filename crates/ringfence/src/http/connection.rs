@@ -2,11 +2,7 @@
 //! a connection open and unused loses it; where all places are taken, connections that have not shown a good token yet
 //! and those that have no request open make room, oldest first.
 
-use super::{
-    HttpServer,
-    authenticator::Peer,
-    body::{Guard, Open, Requests},
-};
+use super::{HttpServer, authenticator::Peer, body::Guard};
 use crate::lock::lock;
 use hyper::{Request, body::Incoming, service::service_fn};
 use hyper_util::{
@@ -61,25 +57,42 @@ pub(super) struct Connection {
     number: AtomicU64,
     evicted: CancellationToken,
     is_proven: AtomicBool,
-    open: watch::Sender<Requests>,
+    requests: watch::Sender<Requests>,
     unproven: Arc<Mutex<Unproven>>,
     _place: OwnedSemaphorePermit,
 }
 
-/// Lets a connection rest when a request has ended.
-struct Resting(Arc<Connection>);
+/// The requests of one connection.
+#[derive(Clone, Copy, Debug, Default)]
+struct Requests {
+    begun: u64,
+    open: usize,
+}
 
-impl Drop for Resting {
+/// One of the open ones. With the end of the last, its connection is one that makes room.
+struct OpenRequest(Arc<Connection>);
+
+impl OpenRequest {
+    fn begin(connection: &Arc<Connection>) -> Self {
+        connection.requests.send_modify(|requests| {
+            requests.begun += 1;
+            requests.open += 1;
+        });
+        Self(connection.clone())
+    }
+}
+
+impl Drop for OpenRequest {
     fn drop(&mut self) {
+        self.0.requests.send_modify(|requests| requests.open -= 1);
         self.0.rest();
     }
 }
 
 impl Connection {
-    /// A request has ended. Where it was the last, this connection is one that makes room.
-    pub(super) fn rest(&self) {
+    fn rest(&self) {
         let mut unproven = lock(&self.unproven);
-        if self.open.borrow().open > 0 || !self.is_proven.swap(false, Ordering::Relaxed) {
+        if self.requests.borrow().open > 0 || !self.is_proven.swap(false, Ordering::Relaxed) {
             return;
         }
         let number = unproven.next;
@@ -123,7 +136,7 @@ impl ConnectionSlots {
             number: number.into(),
             evicted,
             is_proven: AtomicBool::new(false),
-            open: watch::channel(Requests::default()).0,
+            requests: watch::channel(Requests::default()).0,
             unproven: self.unproven.clone(),
             _place: place,
         })
@@ -158,10 +171,9 @@ where
     let service = service_fn(|request: Request<Incoming>| {
         let (server, connection) = (server.clone(), connection.clone());
         let guard = Guard {
-            _open: Open::begin(&connection.open),
+            _open: Box::new(OpenRequest::begin(&connection)),
             permit: None,
             memory: None,
-            _resting: Box::new(Resting(connection.clone())),
             answer: Some(server.answers.token()),
             expires_unix_ms: None,
         };
@@ -170,7 +182,7 @@ where
     });
     let builder = builder(server.settings.idle);
     let mut conversation = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let mut silence = std::pin::pin!(silence(connection.open.subscribe(), server.settings.idle));
+    let mut silence = std::pin::pin!(silence(connection.requests.subscribe(), server.settings.idle));
     let mut last = None;
     loop {
         tokio::select! {
@@ -247,12 +259,20 @@ mod tests {
         let began = Instant::now();
         silence(requests.clone(), IDLE).await;
         assert_eq!(began.elapsed(), HEAD_PATIENCE, "nothing was ever sent");
-        let open = Open::begin(&count);
+        let begin = || {
+            count.send_modify(|requests| {
+                requests.begun += 1;
+                requests.open += 1;
+            });
+        };
+        let end = || count.send_modify(|requests| requests.open -= 1);
+        begin();
         let waiting = tokio::spawn(silence(requests, IDLE));
         tokio::time::sleep(10 * IDLE).await;
         assert!(!waiting.is_finished(), "an answer that takes long is not silence");
-        drop(open);
-        drop(Open::begin(&count));
+        end();
+        begin();
+        end();
         let closed = Instant::now();
         waiting.await.unwrap();
         assert_eq!(closed.elapsed(), IDLE);
@@ -279,14 +299,13 @@ mod tests {
         let connections = ConnectionSlots::new(1);
         let proven = Arc::new(connections.place(Peer::Network).await.unwrap());
         connections.prove(&proven);
-        let request = Open::begin(&proven.open);
+        let request = OpenRequest::begin(&proven);
         proven.rest();
         assert!(
             lock(&connections.unproven).waiting.is_empty(),
             "a request is open"
         );
         drop(request);
-        proven.rest();
         let evicted = proven.evicted.clone();
         let ending = tokio::spawn(async move {
             evicted.cancelled().await;

@@ -30,6 +30,7 @@ pub(crate) use http_words::{CLAIMED, ClaimRule, HttpAuthentication, HttpListen, 
 pub use keys::ConfigFile;
 pub(crate) use keys::{Layer, Origin, Setting};
 pub(crate) use render::{example, schema, table};
+pub(crate) use trust::token_line;
 pub(crate) use words::{LogLevel, OnHangUp, SettingValue, Toolset};
 
 use environment::CONFIG_VARIABLE;
