@@ -1,7 +1,7 @@
 //! Requests that this program sends: for the keys of an issuer, to a server that runs, and to a collector of telemetry.
 //! Each has a connection of its own, and a redirection is an answer like any other.
 
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{
     Request, Response, Uri,
     body::{Bytes, Incoming},
@@ -35,6 +35,22 @@ enum Address {
 pub(crate) struct Exchange {
     pub(crate) answer: Response<Incoming>,
     driver: AbortHandle,
+}
+
+impl Exchange {
+    pub(crate) async fn body(&mut self, bytes_max: usize) -> Result<Bytes, String> {
+        let body = Limited::new(self.answer.body_mut(), bytes_max);
+        let body = body.collect().await.map_err(|error| error.to_string())?;
+        Ok(body.to_bytes())
+    }
+
+    /// The body of an answer that says yes.
+    pub(crate) async fn success(mut self, bytes_max: usize) -> Result<Bytes, String> {
+        match self.answer.status().is_success() {
+            true => self.body(bytes_max).await,
+            false => Err(format!("it answered {}", self.answer.status())),
+        }
+    }
 }
 
 impl Drop for Exchange {

@@ -89,7 +89,7 @@ fn perform(context: &Context, action: VaultAction) -> Result<ExitCode, RequestEr
             live::all(context, &of.ask, &Request::VaultList { namespace })
         }
         VaultAction::Delete { key, of } => {
-            let key = secret::name(&key)?.as_str().to_owned();
+            let key = secret::name(&key)?;
             refuse_environment(record)?;
             let namespace = of.namespace.clone();
             change(context, &config.engine, &of, || {
@@ -120,7 +120,7 @@ fn perform_add(context: &Context, settings: &EngineSettings, add: Add) -> Result
         warn_if_short(context, &key, &value);
         Ok(Request::VaultPut {
             namespace,
-            key: key.as_str().to_owned(),
+            key,
             value: control::Value(value),
             ttl_seconds: ttl.map(|ttl| ttl.as_secs()),
         })

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::render::{self, Change, Rendered};
 use ringfence_engine::{Caller, Engine, EngineSettings, Hears, NewSecret, OnDenied};
-use ringfence_types::{EnvName, ErrorCode, Limits, Namespace, RequestError};
+use ringfence_types::{ErrorCode, Limits, Namespace, RequestError};
 use serde_json::json;
 use std::{fs, io, os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration};
 use tokio::{
@@ -283,14 +283,13 @@ pub(crate) async fn perform(
             value,
             ttl_seconds,
         } => {
-            let (key, ttl) = (name(key)?, ttl_seconds.map(Duration::from_secs));
+            let ttl = ttl_seconds.map(Duration::from_secs);
             let secret = NewSecret { value: value.0, ttl };
             let replaced = engine.put_secret(caller, &namespace, &key, secret).await?;
             let change = if replaced { Change::Replaced } else { Change::Added };
             Ok(render::change(&namespace, &key, change))
         }
         Request::VaultDelete { namespace, key } => {
-            let key = name(key)?;
             let existed = engine.delete_secret(caller, &namespace, &key).await?;
             let change = if existed { Change::Deleted } else { Change::None };
             Ok(render::change(&namespace, &key, change))
@@ -326,11 +325,6 @@ pub(crate) async fn perform(
 fn limits(engine: &Engine, namespace: &Namespace) -> Rendered {
     let (defaults, caps): (Limits, Limits) = engine.limits_of(namespace);
     render::limits(namespace, &defaults, &caps)
-}
-
-fn name(key: String) -> Result<EnvName, RequestError> {
-    EnvName::try_from(key)
-        .map_err(|reason| RequestError::invalid(format!("{reason}."), "Name the secret as a variable."))
 }
 
 #[cfg(test)]

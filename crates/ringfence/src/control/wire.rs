@@ -58,8 +58,8 @@ requests! {
     "limits.set" => LimitsSet { namespace: Namespace, limits: LimitsRequest },
     "limits.restore" => LimitsRestore { namespace: Namespace },
     "vault.list" => VaultList { namespace: Namespace },
-    "vault.put" => VaultPut { namespace: Namespace, key: String, value: Value, ttl_seconds: Option<u64> },
-    "vault.delete" => VaultDelete { namespace: Namespace, key: String },
+    "vault.put" => VaultPut { namespace: Namespace, key: EnvName, value: Value, ttl_seconds: Option<u64> },
+    "vault.delete" => VaultDelete { namespace: Namespace, key: EnvName },
     "audit" => Audit { query: AuditQuery },
     "approvals.list" => ApprovalsList,
     /// `digest`: of the request as the person saw it.
@@ -371,7 +371,7 @@ mod tests {
     fn put(value: &str) -> Request {
         Request::VaultPut {
             namespace: Namespace::default_name(),
-            key: "KEY".to_owned(),
+            key: "KEY".parse().unwrap(),
             value: Value(SecretValue::new(value.to_owned()).unwrap()),
             ttl_seconds: Some(60),
         }
@@ -490,7 +490,7 @@ mod tests {
             put("value"),
             Request::VaultDelete {
                 namespace: namespace(),
-                key: "K".to_owned(),
+                key: "K".parse().unwrap(),
             },
             Request::Audit { query },
             Request::ApprovalsList,

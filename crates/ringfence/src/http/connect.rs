@@ -10,7 +10,6 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http_body_util::{BodyExt as _, Full};
 use hyper::{
     Method, Request, StatusCode,
-    body::Bytes,
     header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue},
     http::request::Builder,
 };
@@ -249,7 +248,7 @@ impl Bridge {
         };
         let mut exchange = self.exchange(&hello).await?;
         self.remember(&hello, &exchange);
-        drop(read_body(&mut exchange).await?);
+        drop(exchange.body(MESSAGE_BYTES_MAX).await?);
         drop(
             self.exchange(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))
                 .await?,
@@ -323,7 +322,7 @@ impl Bridge {
                 _ => Ok(()),
             };
         }
-        let body = read_body(&mut exchange).await?;
+        let body = exchange.body(MESSAGE_BYTES_MAX).await?;
         if body.is_empty() && status.is_success() {
             return Ok(());
         }
@@ -402,14 +401,6 @@ impl Bridge {
             tracing::debug!(reason, "the session was not ended");
         }
     }
-}
-
-async fn read_body(exchange: &mut Exchange) -> Result<Bytes, String> {
-    let body = http_body_util::Limited::new(exchange.answer.body_mut(), MESSAGE_BYTES_MAX);
-    body.collect()
-        .await
-        .map(|body| body.to_bytes())
-        .map_err(|error| error.to_string())
 }
 
 fn failure(id: &Value, code: i64, message: &str) -> Value {

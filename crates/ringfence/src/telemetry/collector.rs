@@ -2,7 +2,7 @@
 //! batch and, once in a minute at most, a line in the log; nothing waits for it but the thread that sends.
 
 use crate::{lock::lock, outgoing::Destination};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use hyper::{
     Request, Uri,
     body::Bytes,
@@ -131,14 +131,7 @@ async fn exchange(destination: Arc<Destination>, path: String, batch: Vec<u8>) -
         .header(CONNECTION, "close")
         .body(Full::from(batch))
         .map_err(|error| error.to_string())?;
-    let mut exchange = destination.send(request).await?;
-    if !exchange.answer.status().is_success() {
-        return Err(format!("it answered {}", exchange.answer.status()));
-    }
-    let body = Limited::new(exchange.answer.body_mut(), ANSWER_BYTES_MAX);
-    let body = body.collect().await;
-    body.map(|body| body.to_bytes())
-        .map_err(|error| error.to_string())
+    destination.send(request).await?.success(ANSWER_BYTES_MAX).await
 }
 
 #[derive(Debug)]
