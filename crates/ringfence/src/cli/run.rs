@@ -7,10 +7,10 @@ pub(super) use arguments::RunArguments;
 use super::{
     Context, FAILED,
     commit::{self, CommitChoice, Decided, Keyboard, Question},
-    fault,
-    findings::Source,
-    hints, live,
-    outcome::{OutputReader, ProgramOutput, READER_LEFT, explain, has_answers, in_background, some_of},
+    fault, hints, live,
+    outcome::{
+        OutputReader, ProgramOutput, READER_LEFT, Source, explain, has_answers, in_background, some_of,
+    },
     request, set,
 };
 use crate::{

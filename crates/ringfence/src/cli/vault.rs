@@ -154,8 +154,8 @@ pub(super) fn warn_if_unrecorded(context: &Context, record: &RecordSettings) {
     }
 }
 
-/// By an engine of our own, on record before and after as a server does it, or by the server that has the vault. What is
-/// asked for is made when there is one to ask: before that a secret would be typed in vain.
+/// By an engine of our own, on record before and after as a server does it, or by the server that has the vault. What
+/// is asked for is made when there is one to ask: before that a secret would be typed in vain.
 fn change(
     context: &Context,
     settings: &EngineSettings,

@@ -2,7 +2,7 @@
 
 use super::{
     Failure,
-    events::too_many,
+    executions::too_many,
     wire::{EgressRequest, News, Response},
 };
 use crate::render::{self, Rendered};

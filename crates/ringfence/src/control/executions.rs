@@ -1,11 +1,12 @@
-//! What the operator's commands see of executions, and how they stop one. An operator reaches those of every namespace.
+//! What the operator's commands see of executions, and how they stop one; and what happens in a server, told to its
+//! operator: what is remembered, and what comes. An operator reaches the executions of every namespace.
 
-use super::{Failure, events::too_many, wire::Response};
+use super::{Failure, wire::Response};
 use crate::render::{self, Rendered};
-use ringfence_engine::{Caller, Engine, ExecutionState, OutputChunk, OutputStream};
-use ringfence_types::{Namespace, RequestError};
+use ringfence_engine::{Caller, Engine, Event, ExecutionState, Hears, OutputChunk, OutputStream};
+use ringfence_types::{ErrorCode, Namespace, RequestError};
 use serde_json::json;
-use std::time::Duration;
+use std::{io, time::Duration};
 use tokio::{net::unix::WriteHalf, sync::Semaphore};
 
 /// A piece of output, which is longer as base64.
@@ -74,4 +75,44 @@ pub(super) async fn logs(
     let facts =
         json!({"execution_id": id, "namespace": namespace, "running": running, "exit_code": exit_code});
     Ok(Rendered::new("", facts))
+}
+
+/// Each event is a line of JSON. Without `hears` only those that are remembered.
+pub(super) async fn events(
+    engine: &Engine,
+    caller: &Caller,
+    hears: Option<Hears>,
+    places: &Semaphore,
+    to: &mut WriteHalf<'_>,
+) -> Result<Rendered, Failure> {
+    let Ok(_place) = places.try_acquire() else {
+        return Err(too_many().into());
+    };
+    engine.note_call(caller, "", "events").await?;
+    let events = hears.map(|hears| engine.subscribe(hears));
+    let recent = engine.recent_events();
+    let last = recent.last().map_or(0, |event| event.number);
+    for event in &recent {
+        write(to, event).await?;
+    }
+    if let Some(mut events) = events {
+        while let Some(event) = events.next().await {
+            if event.number > last {
+                write(to, &event).await?;
+            }
+        }
+    }
+    Ok(Rendered::new("", json!({})))
+}
+
+pub(super) fn too_many() -> RequestError {
+    let message = "too many commands watch this server already.";
+    RequestError::new(ErrorCode::Busy, message, "End one of them.")
+}
+
+async fn write(to: &mut WriteHalf<'_>, event: &Event) -> io::Result<()> {
+    let mut bytes = serde_json::to_vec(event)?;
+    bytes.push(b'\n');
+    let stream = OutputStream::Stdout;
+    Response::output(OutputChunk { stream, bytes }).send(to).await
 }

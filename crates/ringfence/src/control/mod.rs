@@ -10,7 +10,6 @@
 
 mod approvals;
 mod client;
-mod events;
 mod executions;
 mod server;
 mod sessions;

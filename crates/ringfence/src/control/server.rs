@@ -1,8 +1,7 @@
 //! The server's end: one request and one answer for each connection, and then it is closed.
 
 use super::{
-    ANSWER_BYTES_MAX, CONNECTIONS_MAX, Failure, IDLE, REQUEST_BYTES_MAX, approvals, events, executions,
-    own_uid,
+    ANSWER_BYTES_MAX, CONNECTIONS_MAX, Failure, IDLE, REQUEST_BYTES_MAX, approvals, executions, own_uid,
     sessions::{self, unless_left},
     socket_dir::SocketDir,
     wire::{Request, Response},
@@ -175,7 +174,7 @@ async fn answer(
                 true => Hears::Everything,
                 false => Hears::AllButOutput,
             };
-            let told = events::tell(engine, caller, follow.then_some(hears), watching, to);
+            let told = executions::events(engine, caller, follow.then_some(hears), watching, to);
             unless_left(from, told).await
         }
         Request::Logs { execution, follow } => {

@@ -1,7 +1,7 @@
-//! Standard input and output as the protocol's transport: messages, one to a line. Where a line cannot be read the client
-//! is told so, under the number of its request if that can be seen: the protocol's library would pass it over, and the
-//! client would wait. The moment the client is gone is known here first, while that library still waits for the answers
-//! of requests in flight.
+//! Standard input and output as the protocol's transport: messages, one to a line. Where a line cannot be read the
+//! client is told so, under the number of its request if that can be seen: the protocol's library would pass it over,
+//! and the client would wait. The moment the client is gone is known here first, while that library still waits for the
+//! answers of requests in flight.
 
 use super::call_order::CallOrder;
 use crate::lock::lock;

@@ -28,7 +28,6 @@ mod resources;
 mod result_text;
 pub(crate) mod service;
 mod sessions;
-mod snapshots;
 pub(crate) mod startup;
 mod tasks;
 mod tools;

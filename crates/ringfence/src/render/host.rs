@@ -16,16 +16,10 @@ fn ends(bytes: &[u8], total: u64, max: usize) -> String {
     if text.len() <= max && total <= bytes.len() as u64 {
         return text.into_owned();
     }
-    let boundary = |at: usize| {
-        (0..=at.min(text.len()))
-            .rev()
-            .find(|at| text.is_char_boundary(*at))
-            .unwrap_or(0)
-    };
-    let (first, last) = (
-        boundary(max / 2),
-        boundary(text.len().saturating_sub(max / 2)).max(boundary(max / 2)),
-    );
+    let first = text.floor_char_boundary(max / 2);
+    let last = text
+        .floor_char_boundary(text.len().saturating_sub(max / 2))
+        .max(first);
     let left = total.saturating_sub((first + text.len() - last) as u64);
     format!("{}\n[{left} bytes left out]\n{}", &text[..first], &text[last..])
 }

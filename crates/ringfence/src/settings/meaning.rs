@@ -3,20 +3,20 @@
 use super::{
     Environment, Setting, checks,
     egress_words::OnDeniedWord,
-    expand, host,
+    expand,
     keys::{Days, Effective},
-    location,
+    location, read_text,
     record_words::{AuditStore, NamespacePriority, PackagePattern, VaultKey, VaultStore},
     refusal,
     shares::{Share, Shares},
     state, trust,
-    words::{List, Location, ModuleName, SettingValue},
+    words::{List, Listed as _, Location, ModuleName, SettingValue, Toolset},
 };
 use ringfence_engine::{
     ApprovalSettings, AuditSettings, BackendPolicy, BackendSettings, DiskPolicy, EgressLimits, EgressPolicy,
-    EgressSettings, EngineSettings, Images, ListedWorkspace, OnDenied, PackagePolicy, PackageSettings,
-    Personal, PolicySettings, QueueSettings, Rate, RecordSettings, ResultSettings, RuntimeSettings,
-    SessionSettings, WarmSettings, WebSettings,
+    EgressSettings, EngineSettings, HostRules, Images, ListedWorkspace, OnDenied, PackagePolicy,
+    PackageSettings, Personal, PolicySettings, QueueSettings, Rate, RecordSettings, ResultSettings,
+    RuntimeSettings, SessionSettings, WarmSettings, WebSettings, load_host_rules,
 };
 use ringfence_store::{
     artifacts::Retention,
@@ -30,6 +30,7 @@ use std::{
     io,
     num::NonZeroU32,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -56,7 +57,7 @@ pub(super) fn engine(
         .map(|path| expand(environment, path, &mounts.origin));
     let (state_dir, warning) = state::of(environment, settings)?;
     let engine = EngineSettings {
-        host: host::rules(environment, settings)?,
+        host: host_rules(environment, settings)?,
         helper: PathBuf::from(crate::executable::SELF),
         guarded: trust::guarded(environment, file),
         tier: settings.floor.value.native(),
@@ -405,4 +406,53 @@ fn may_replace(outer: &ListedWorkspace, path: &Path, directory: &Path) -> bool {
         above.any(|above| above.canonicalize().is_ok_and(|real| real == outer.directory))
     };
     outer.mode == WorkspaceMode::Rw && (passes(path) || passes(directory))
+}
+
+fn host_rules(
+    environment: &Environment,
+    settings: &Effective,
+) -> Result<Option<Arc<HostRules>>, RequestError> {
+    if !settings.host_enabled.value {
+        return Ok(None);
+    }
+    let file = location(environment, &settings.host_rules)?;
+    let text = file.as_deref().map(trusted).transpose()?;
+    let source = file.as_deref().zip(text.as_deref());
+    let rules = load_host_rules(source).map_err(|error| {
+        refusal(
+            format!("{error}."),
+            "`ringfence host check` tries a command; docs/host.md says what a rule file may say.",
+        )
+    })?;
+    Ok(Some(Arc::new(rules)))
+}
+
+fn trusted(path: &Path) -> Result<String, RequestError> {
+    let (text, found) = read_text(path).map_err(|error| {
+        refusal(
+            format!(
+                "the rules of the host {} cannot be read: {error}.",
+                path.display()
+            ),
+            "Name a file in `host.rules` that is there.",
+        )
+    })?;
+    trust::check(path, &found)?;
+    Ok(text)
+}
+
+/// `all` has those of the host where it is enabled; to name them where it is not is a mistake.
+pub(super) fn toolsets(settings: &Effective) -> Result<Vec<Toolset>, RequestError> {
+    let mut toolsets = settings.toolsets.to_vec();
+    match (settings.host_enabled.value, toolsets.contains(&Toolset::Host)) {
+        (true, false) if toolsets == Toolset::ALL_MEANS => toolsets.push(Toolset::Host),
+        (false, true) => {
+            return Err(refusal(
+                format!("the toolset `host` ({}) is off.", settings.toolsets.origin),
+                "Set `host.enabled: true`, too.",
+            ));
+        }
+        _ => {}
+    }
+    Ok(toolsets)
 }

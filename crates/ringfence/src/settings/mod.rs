@@ -8,7 +8,6 @@ mod checks;
 mod egress_words;
 mod environment;
 mod file;
-mod host;
 mod http;
 mod http_words;
 pub(crate) mod keys;
@@ -146,7 +145,7 @@ pub(crate) fn load(environment: &Environment, flags: Flags) -> Result<Config, Re
         engine,
         calls: Calls::of(&effective)?,
         floor: effective.floor.value,
-        toolsets: host::toolsets(&effective)?,
+        toolsets: meaning::toolsets(&effective)?,
         namespaces: match effective.namespaces_caller_chooses.value {
             true => Namespaces::CallerChooses,
             false => Namespaces::Fixed,
