@@ -22,7 +22,7 @@ use tokio_rustls::{
 
 pub(crate) struct Destination {
     address: Address,
-    authority: HeaderValue,
+    pub(crate) authority: HeaderValue,
     tls: TlsConnector,
 }
 

@@ -3,11 +3,13 @@
 
 use super::{Context, fault};
 use crate::{
-    http::connect::{self, Remote},
+    http::{MCP, connect},
     log::Log,
+    outgoing::Destination,
     settings::{HttpListen, HttpUrl, Layer, LogLevel, SettingValue as _, token_line},
 };
 use clap::Args;
+use hyper::Uri;
 use ringfence_types::RequestError;
 use std::{path::PathBuf, process::ExitCode};
 use zeroize::Zeroizing;
@@ -36,12 +38,13 @@ pub(super) fn connect(context: &Context, arguments: ConnectArguments) -> Result<
             socket => socket.to_string(),
         },
     };
-    let remote = remote(&place)?;
+    let (destination, path) = destination(&place)?;
     let token = arguments.token_file.map(token).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| fault("start", &error))?;
     let served = runtime.block_on(connect::connect(
-        remote,
+        destination,
+        path,
         token.as_ref().map(|token| token.as_str()),
     ));
     // Standard input is read by a thread that nothing ends.
@@ -49,7 +52,8 @@ pub(super) fn connect(context: &Context, arguments: ConnectArguments) -> Result<
     served.map(|()| ExitCode::SUCCESS)
 }
 
-fn remote(place: &str) -> Result<Remote, RequestError> {
+/// Where a server is, and the path of the protocol there.
+fn destination(place: &str) -> Result<(Destination, String), RequestError> {
     let invalid = |reason: String| {
         RequestError::invalid(
             crate::sentence::sentence(&reason),
@@ -58,17 +62,20 @@ fn remote(place: &str) -> Result<Remote, RequestError> {
     };
     if place.starts_with("unix:") {
         return match HttpListen::read(place).map_err(invalid)? {
-            HttpListen::Unix(path) => Ok(Remote::Socket(path)),
+            HttpListen::Unix(path) => Ok((Destination::socket(path).map_err(invalid)?, MCP.to_owned())),
             HttpListen::Tcp(_) => Err(invalid(format!("`{place}` is not a socket"))),
         };
     }
     let HttpUrl(url) = HttpUrl::read(place).map_err(invalid)?;
     let url = url.ok_or_else(|| invalid("`off` is no place".to_owned()))?;
-    let has_path = url.splitn(4, '/').nth(3).is_some_and(|path| !path.is_empty());
-    Ok(Remote::Url(match has_path {
-        true => url,
-        false => format!("{}/mcp", url.trim_end_matches('/')),
-    }))
+    let uri: Uri = url
+        .parse()
+        .map_err(|_| invalid(format!("`{url}` is not a URL")))?;
+    let path = match uri.path() {
+        "" | "/" => MCP,
+        path => path,
+    };
+    Ok((Destination::host(&uri).map_err(invalid)?, path.to_owned()))
 }
 
 fn token(path: PathBuf) -> Result<Zeroizing<String>, RequestError> {
@@ -92,25 +99,24 @@ mod tests {
 
     #[test]
     fn a_place_is_a_socket_or_a_url_that_does_not_show_the_token_on_its_way() {
-        let url = |place: &str| match remote(place) {
-            Ok(Remote::Url(url)) => Some(url),
-            Ok(Remote::Socket(path)) => Some(path.display().to_string()),
-            Err(_) => None,
+        let named = |place: &str| {
+            let (destination, path) = destination(place).ok()?;
+            Some(format!("{}{path}", destination.authority.to_str().ok()?))
         };
         for (place, expect) in [
-            ("unix:/run/x.sock", Some("/run/x.sock")),
-            ("http://127.0.0.1:8000", Some("http://127.0.0.1:8000/mcp")),
-            ("http://localhost:8000/", Some("http://localhost:8000/mcp")),
+            ("unix:/run/x.sock", Some("localhost/mcp")),
+            ("http://127.0.0.1:8000", Some("127.0.0.1:8000/mcp")),
+            ("http://localhost:8000/", Some("localhost:8000/mcp")),
             (
                 "https://mcp.example.com/tools/mcp",
-                Some("https://mcp.example.com/tools/mcp"),
+                Some("mcp.example.com/tools/mcp"),
             ),
             ("http://mcp.example.com", None),
             ("unix:x.sock", None),
             ("off", None),
             ("127.0.0.1:8000", None),
         ] {
-            assert_eq!(url(place).as_deref(), expect, "{place}");
+            assert_eq!(named(place).as_deref(), expect, "{place}");
         }
     }
 }

@@ -17,7 +17,6 @@ use ringfence_types::{ErrorCode, RequestError};
 use serde_json::{Value, json};
 use std::{
     collections::HashMap,
-    path::PathBuf,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -40,13 +39,6 @@ const REVISION: &str = "mcp-protocol-version";
 /// The member of `_meta` that makes a request complete in itself.
 const META_REVISION: &str = "io.modelcontextprotocol/protocolVersion";
 
-/// Where a server is.
-pub(crate) enum Remote {
-    Socket(PathBuf),
-    /// With its path.
-    Url(String),
-}
-
 struct Bridge {
     destination: Destination,
     path: String,
@@ -65,28 +57,22 @@ struct State {
     running: HashMap<String, AbortHandle>,
 }
 
-/// Hands everything over until the client leaves.
-pub(crate) async fn connect(remote: Remote, token: Option<&str>) -> Result<(), RequestError> {
-    let invalid = |reason: String| RequestError::invalid(format!("{reason}."), "Write unix:PATH or a URL.");
-    let (destination, path) = match remote {
-        Remote::Socket(path) => (Destination::socket(path), "/mcp".to_owned()),
-        Remote::Url(url) => {
-            let uri: hyper::Uri = url
-                .parse()
-                .map_err(|_| invalid(format!("`{url}` is not a URL")))?;
-            (Destination::host(&uri), uri.path().to_owned())
-        }
-    };
+/// Hands everything over until the client leaves. `path`: of the protocol, at its destination.
+pub(crate) async fn connect(
+    destination: Destination,
+    path: String,
+    token: Option<&str>,
+) -> Result<(), RequestError> {
     let token = token.map(|token| HeaderValue::from_str(&format!("Bearer {token}")));
     let mut token = token
         .transpose()
-        .map_err(|_| invalid("the token is not one word".to_owned()))?;
+        .map_err(|_| RequestError::invalid("the token is not one word.", "Write unix:PATH or a URL."))?;
     if let Some(token) = &mut token {
         token.set_sensitive(true);
     }
     let (lines, written) = mpsc::channel(LINES_MAX);
     let bridge = Arc::new(Bridge {
-        destination: destination.map_err(invalid)?,
+        destination,
         path,
         token,
         state: Mutex::default(),
@@ -191,21 +177,13 @@ impl Bridge {
             return false;
         }
         let mut state = lock(&self.state);
-        let is_of_session = state.session.is_some();
-        let running = state.running.remove(&message["params"]["requestId"].to_string());
-        match running {
-            Some(running) if !is_of_session => {
-                running.abort();
-                true
-            }
-            Some(running) => {
-                state
-                    .running
-                    .insert(message["params"]["requestId"].to_string(), running);
-                false
-            }
-            None => !is_of_session,
+        if state.session.is_some() {
+            return false;
         }
+        if let Some(running) = state.running.remove(&message["params"]["requestId"].to_string()) {
+            running.abort();
+        }
+        true
     }
 
     async fn say(&self, message: Value) {

@@ -51,6 +51,14 @@ struct Unproven {
     waiting: BTreeMap<u64, CancellationToken>,
 }
 
+impl Unproven {
+    fn add(&mut self, evicted: CancellationToken) -> u64 {
+        self.next += 1;
+        self.waiting.insert(self.next, evicted);
+        self.next
+    }
+}
+
 /// The place of one connection.
 pub(super) struct Connection {
     pub(super) peer: Peer,
@@ -95,10 +103,8 @@ impl Connection {
         if self.requests.borrow().open > 0 || !self.is_proven.swap(false, Ordering::Relaxed) {
             return;
         }
-        let number = unproven.next;
-        unproven.next += 1;
+        let number = unproven.add(self.evicted.clone());
         self.number.store(number, Ordering::Relaxed);
-        unproven.waiting.insert(number, self.evicted.clone());
     }
 }
 
@@ -127,10 +133,8 @@ impl ConnectionSlots {
                 self.places.clone().acquire_owned().await.ok()?
             }
         };
-        let mut unproven = lock(&self.unproven);
-        let (number, evicted) = (unproven.next, CancellationToken::new());
-        unproven.next += 1;
-        unproven.waiting.insert(number, evicted.clone());
+        let evicted = CancellationToken::new();
+        let number = lock(&self.unproven).add(evicted.clone());
         Some(Connection {
             peer,
             number: number.into(),

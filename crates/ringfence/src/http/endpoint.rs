@@ -42,23 +42,8 @@ const METHOD: &str = "mcp-method";
 /// Its answer is a stream of notifications.
 const LISTEN: &str = "subscriptions/listen";
 
-/// The protocol, whatever stands behind it.
-trait Protocol: Send + Sync {
-    fn handle(
-        &self,
-        request: Request<Full<Bytes>>,
-    ) -> Pin<Box<dyn Future<Output = HttpResponse> + Send + '_>>;
-}
-
-impl<H: ServerHandler> Protocol for StreamableHttpService<H, ProtocolSessions> {
-    fn handle(
-        &self,
-        request: Request<Full<Bytes>>,
-    ) -> Pin<Box<dyn Future<Output = HttpResponse> + Send + '_>> {
-        Box::pin(self.handle(request))
-    }
-}
-
+/// Answers a request by the protocol, whatever stands behind it.
+type Speak = dyn Fn(Request<Full<Bytes>>) -> Pin<Box<dyn Future<Output = HttpResponse> + Send>> + Send + Sync;
 /// Speaks the protocol with one client of revision 2024-11-05.
 type ServeSse = dyn Fn(SseTransport, CancellationToken) + Send + Sync;
 /// The refusal of a body that is not for its client.
@@ -66,7 +51,7 @@ type Judge<'a> = dyn Fn(&[u8]) -> Option<HttpResponse> + Sync + 'a;
 
 pub(super) struct McpEndpoint {
     pub(super) principal: Arc<Principal>,
-    protocol: Box<dyn Protocol>,
+    protocol: Box<Speak>,
     sessions: Arc<ProtocolSessions>,
     sse: SseSessions,
     serve_sse: Box<ServeSse>,
@@ -118,7 +103,10 @@ impl McpEndpoint {
                 .rate_per_minute
                 .map(|rate| DefaultDirectRateLimiter::direct(Quota::per_minute(rate))),
             principal,
-            protocol: Box::new(service),
+            protocol: Box::new(move |request| {
+                let service = service.clone();
+                Box::pin(async move { service.handle(request).await })
+            }),
             sessions,
             sse: SseSessions::new(settings.sessions_max),
             serve_sse: Box::new(serve_sse),
@@ -201,7 +189,7 @@ impl McpEndpoint {
             return not_found("there is no such protocol session");
         }
         let request = Request::from_parts(parts, Full::new(body));
-        let mut answer = self.protocol.handle(request).await;
+        let mut answer = (self.protocol)(request).await;
         if is_end && answer.status() == StatusCode::ACCEPTED {
             // It has ended; official clients warn about an answer that says less.
             *answer.status_mut() = StatusCode::NO_CONTENT;

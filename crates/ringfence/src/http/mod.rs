@@ -72,7 +72,7 @@ const WRITTEN_BY_OTHERS: u32 = 0o022;
 const PRINCIPALS_MAX: usize = 2000;
 
 /// Where clients find the protocol.
-const MCP: &str = "/mcp";
+pub(crate) const MCP: &str = "/mcp";
 /// Names of parameters in which clients have sent tokens (RFC 6750, section 2.3, and what is common).
 const TOKEN_PARAMETERS: [&str; 6] = [
     "access_token",
