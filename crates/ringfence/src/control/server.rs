@@ -306,13 +306,7 @@ pub(crate) async fn perform(
             executions::list(engine, caller, namespace, limit).await
         }
         Request::ExecutionsCancel { execution } => executions::cancel(engine, caller, &execution).await,
-        Request::SessionList { namespace } => {
-            let sessions = match namespace {
-                Some(namespace) => engine.sessions(caller, &namespace).await?,
-                None => engine.all_sessions(caller).await?,
-            };
-            Ok(render::sessions(&sessions))
-        }
+        Request::SessionList { namespace } => sessions::list(engine, caller, namespace).await,
         Request::Session { session, action } => sessions::perform(engine, caller, session, action).await,
         _ => Err(RequestError::invalid(
             format!("`{method}` is asked for in another way."),

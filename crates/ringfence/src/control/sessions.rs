@@ -2,17 +2,19 @@
 
 use super::{
     Failure,
-    wire::{Response, SessionAction, SessionCall, SessionOptions, SnapshotAction},
+    wire::{Bytes, Response, SessionAction, SessionCall, SessionOptions, SnapshotAction},
 };
 use crate::{
     embed::CancelOnDrop,
     render::{self, Rendered},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use ringfence_engine::{BridgeTarget, BridgedValue, Caller, Conflicts, Engine, PackageRequest, Submission};
+use ringfence_engine::{
+    BridgeTarget, BridgedValue, Caller, Conflicts, Engine, PackageRequest, Submission, WorkspaceAccess,
+};
 use ringfence_types::{
     AllowedDomains, ErrorCode, ExecuteRequest, Namespace, RequestError, Session, SessionId, SessionRequest,
-    requirements,
+    WorkspacePath, requirements,
 };
 use serde_json::json;
 use tokio::{
@@ -115,12 +117,7 @@ pub(super) async fn perform(
             let (given, name) = match (from, value) {
                 (Some(session), None) => (BridgedValue::Variable { session, name }, renamed),
                 (None, Some(value)) => (BridgedValue::Value(value), Some(renamed.unwrap_or(name))),
-                _ => {
-                    return Err(RequestError::invalid(
-                        "a bridge needs either a value or another session.",
-                        "See `ringfence bridge --help`.",
-                    ));
-                }
+                _ => return Err(no_gift()),
             };
             let to = BridgeTarget {
                 session: &session,
@@ -136,21 +133,36 @@ pub(super) async fn perform(
             };
             snapshots(engine, caller, of, action).await
         }
-        SessionAction::Put { path, bytes } => {
-            let put = workspace().put_file(&path, bytes.0).await?;
-            let text = format!("{} has {} bytes now\n", put.path, put.size_bytes);
-            Ok(Rendered::new(text, json!(put)))
-        }
-        SessionAction::Get { path } => {
-            let (file, bytes) = workspace().get_file(&path, GET_BYTES_MAX).await?;
-            let facts = json!({"file": file, "base64": STANDARD.encode(bytes)});
-            Ok(Rendered::new("", facts))
-        }
+        SessionAction::Put { path, bytes } => put(workspace(), &path, bytes).await,
+        SessionAction::Get { path } => get(workspace(), &path).await,
         SessionAction::Files { path } => {
             let files = workspace().list_files(path.as_ref()).await?;
             Ok(render::files(&files))
         }
     }
+}
+
+fn no_gift() -> RequestError {
+    RequestError::invalid(
+        "a bridge needs either a value or another session.",
+        "See `ringfence bridge --help`.",
+    )
+}
+
+async fn put(
+    workspace: WorkspaceAccess<'_>,
+    path: &WorkspacePath,
+    bytes: Bytes,
+) -> Result<Rendered, RequestError> {
+    let put = workspace.put_file(path, bytes.0).await?;
+    let text = format!("{} has {} bytes now\n", put.path, put.size_bytes);
+    Ok(Rendered::new(text, json!(put)))
+}
+
+async fn get(workspace: WorkspaceAccess<'_>, path: &WorkspacePath) -> Result<Rendered, RequestError> {
+    let (file, bytes) = workspace.get_file(path, GET_BYTES_MAX).await?;
+    let facts = json!({"file": file, "base64": STANDARD.encode(bytes)});
+    Ok(Rendered::new("", facts))
 }
 
 /// The workspace that is kept for a namespace, or that of one of its sessions.
@@ -196,6 +208,19 @@ pub(crate) async fn snapshots(
             Ok(render::difference(&workspace.diff(id.as_deref()).await?))
         }
     }
+}
+
+/// Without a namespace: of all of them.
+pub(super) async fn list(
+    engine: &Engine,
+    caller: &Caller,
+    namespace: Option<Namespace>,
+) -> Result<Rendered, RequestError> {
+    let sessions = match namespace {
+        Some(namespace) => engine.sessions(caller, &namespace).await?,
+        None => engine.all_sessions(caller).await?,
+    };
+    Ok(render::sessions(&sessions))
 }
 
 /// A session, after the packages that it is to have. A command that goes away, or asks that what it waits for be
