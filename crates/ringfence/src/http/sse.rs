@@ -256,36 +256,6 @@ impl futures_core::Stream for EventStream {
     }
 }
 
-/// What a message of the server holds until it is among the events, or on the stream.
-struct Holds {
-    request: Option<Arc<OpenRequest>>,
-    waiting: Option<OwnedSemaphorePermit>,
-}
-
-impl SseTransport {
-    /// None: it answers a request that was cancelled, and is not said.
-    fn holds(&self, message: &TxJsonRpcMessage<RoleServer>) -> io::Result<Option<Holds>> {
-        if let Some(id) = answered(message) {
-            let request = lock(&self.requests).remove(id);
-            return Ok(request.map(|request| Holds {
-                request: Some(request),
-                waiting: None,
-            }));
-        }
-        match self.waiting.clone().try_acquire_owned() {
-            Ok(waiting) => Ok(Some(Holds {
-                request: None,
-                waiting: Some(waiting),
-            })),
-            Err(_) => {
-                // Its client does not read.
-                self.end.cancel();
-                Err(io::Error::other("too many messages wait"))
-            }
-        }
-    }
-}
-
 impl Transport<RoleServer> for SseTransport {
     type Error = io::Error;
 
@@ -293,11 +263,23 @@ impl Transport<RoleServer> for SseTransport {
         &mut self,
         message: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        let held = self.holds(&message);
+        let answered = answered(&message).map(|id| lock(&self.requests).remove(id));
+        // What is no answer waits for room among the events.
+        let waiting = match &answered {
+            Some(_) => Ok(None),
+            None => self.waiting.clone().try_acquire_owned().map(Some),
+        };
+        if waiting.is_err() {
+            // Its client does not read.
+            self.end.cancel();
+        }
         let (events, text) = (self.events.clone(), serde_json::to_string(&message));
         async move {
-            let Some(Holds { request, waiting }) = held? else {
-                return Ok(());
+            let waiting = waiting.map_err(|_| io::Error::other("too many messages wait"))?;
+            let request = match answered {
+                // The request was cancelled: its answer is not said.
+                Some(None) => return Ok(()),
+                request => request.flatten(),
             };
             let text = written("message", &text.map_err(io::Error::other)?);
             let sent = events.send(SseEvent { text, request }).await;

@@ -415,7 +415,8 @@ impl ServerHandler for Server {
         request: UpdateTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.ignore_input(&request.task_id, &context).await
+        // No task of ours ever waits for input, so there is nothing that an answer could be for.
+        self.engine_of_task(&request.task_id, &context).await.map(drop)
     }
 
     async fn cancel_task(
@@ -423,7 +424,10 @@ impl ServerHandler for Server {
         request: CancelTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.stop_task(&request.task_id, &context).await
+        let (engine, namespace) = self.engine_of_task(&request.task_id, &context).await?;
+        let caller = self.caller(&context);
+        let stopped = engine.cancel_execution(&caller, &namespace, &request.task_id);
+        stopped.await.map(drop).map_err(|error| tasks::internal(&error))
     }
 
     async fn list_tools(

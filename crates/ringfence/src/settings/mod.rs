@@ -2,7 +2,6 @@
 //! environment, which wins over the file, which wins over the default; every value remembers where it comes from.
 
 pub(crate) mod aliases;
-mod calls;
 mod check_words;
 mod checks;
 mod egress_words;
@@ -21,13 +20,13 @@ mod state;
 mod trust;
 mod words;
 
-pub(crate) use calls::{Calls, span};
 pub use environment::Environment;
 pub use file::{CONFIG_BYTES_MAX, ConfigError, parse_config};
 pub(crate) use http::{HttpSettings, OAuthSettings, TlsFiles};
 pub(crate) use http_words::{CLAIMED, ClaimRule, HttpAuthentication, HttpListen, HttpUrl};
 pub use keys::ConfigFile;
 pub(crate) use keys::{Layer, Origin, Setting};
+pub(crate) use meaning::{Calls, span};
 pub(crate) use render::{example, schema, table};
 pub(crate) use trust::token_line;
 pub(crate) use words::{LogLevel, OnHangUp, SettingValue, Toolset};
