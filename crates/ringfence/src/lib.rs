@@ -46,9 +46,11 @@ mod executable;
 #[path = "golden_tests.rs"]
 mod golden;
 mod http;
+mod lock;
 mod log;
 mod mcp;
 mod metrics;
+mod outgoing;
 mod process_setup;
 #[cfg(test)]
 #[path = "reference_tests.rs"]

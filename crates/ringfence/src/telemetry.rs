@@ -3,8 +3,9 @@
 
 mod collector;
 
-use crate::settings::OtlpAddress;
+use crate::lock::lock;
 use collector::{Collector, Points, Spans};
+use hyper::Uri;
 use opentelemetry::{
     Context, KeyValue,
     metrics::{Counter, Histogram, MeterProvider},
@@ -20,7 +21,7 @@ use opentelemetry_sdk::{
 use ringfence_engine::{Ended, Engine, Event, EventKind, Hears, Subscriber};
 use ringfence_types::ExitKind;
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tokio::task::JoinHandle;
@@ -57,9 +58,12 @@ struct Instruments {
 }
 
 impl Telemetry {
-    /// Sends from this runtime. Nothing is taken from the environment: every choice of the library is made here.
-    pub(crate) fn begin(address: OtlpAddress) -> Arc<Self> {
-        let collector = Collector::at(address);
+    /// Sends from this runtime. Nothing is taken from the environment: every choice of the library is made here. None:
+    /// nothing can be sent, and the log says why.
+    pub(crate) fn begin(address: &Uri) -> Option<Arc<Self>> {
+        let collector = Collector::at(address)
+            .inspect_err(|why| tracing::error!(why, "no telemetry is sent"))
+            .ok()?;
         let resource = Resource::builder_empty()
             .with_service_name("ringfence")
             .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
@@ -88,31 +92,26 @@ impl Telemetry {
             .with_resource(resource)
             .with_reader(reader.build())
             .build();
-        Arc::new(Self {
+        Some(Arc::new(Self {
             instruments: Instruments::new(&traces, &points),
             traces,
             points,
             stop: CancellationToken::new(),
             following: Mutex::default(),
-        })
+        }))
     }
 
     /// Tells of what the engine does from now on.
     pub(crate) fn follow(&self, engine: &Engine) {
         let events = engine.subscribe(Hears::AllButOutput);
         let following = follow(events, self.instruments.clone(), self.stop.clone());
-        let mut place = self.following.lock().unwrap_or_else(PoisonError::into_inner);
-        *place = Some(tokio::spawn(following));
+        *lock(&self.following) = Some(tokio::spawn(following));
     }
 
     /// Sends what is left, for a second at most.
     pub(crate) async fn finish(&self) {
         self.stop.cancel();
-        let following = self
-            .following
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let following = lock(&self.following).take();
         let (traces, points) = (self.traces.clone(), self.points.clone());
         let sent = async {
             if let Some(following) = following {

@@ -16,7 +16,7 @@ pub struct Budget {
 #[rustfmt::skip]
 pub const BUDGETS: [Budget; 12] = [
     Budget { name: "ringfence", lines: 22_100, floors: &[
-        "artifact executable golden process_setup sentence time utf8",
+        "artifact executable golden lock outgoing process_setup sentence time utf8",
         "settings",
         "api embed log metrics reload render telemetry terminal",
         "control mcp",

@@ -3,16 +3,17 @@
 
 use super::fault;
 use crate::{
+    lock::lock,
     render::{self, Rendered},
     terminal::Terminal,
 };
-use ringfence_engine::{Caller, CommittedChanges, Conflicts, HeldChanges};
+use ringfence_engine::{Caller, Conflicts, HeldChanges};
 use ringfence_types::{ExecuteRequest, RequestError, WorkspaceMode, WorkspaceSource};
 use serde_json::{Value, json};
 use std::{
     io,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     task::{Context, Poll},
 };
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf, Stdin};
@@ -77,29 +78,14 @@ impl AsyncRead for Keyboard {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let mut stdin = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Pin::new(&mut *stdin).poll_read(context, buffer)
+        Pin::new(&mut *lock(&self.0)).poll_read(context, buffer)
     }
 }
 
 pub(super) struct Decided {
-    facts: Value,
-    pub(super) committed: Option<CommittedChanges>,
-}
-
-impl Decided {
-    fn nothing(facts: Value) -> Self {
-        Self {
-            facts,
-            committed: None,
-        }
-    }
-
-    pub(super) fn into_facts(self) -> Value {
-        let mut facts = self.facts;
-        facts["committed"] = json!(self.committed);
-        facts
-    }
+    /// With what was written, if anything was.
+    pub(super) facts: Value,
+    pub(super) is_committed: bool,
 }
 
 pub(super) struct Question {
@@ -113,55 +99,48 @@ pub(super) struct Question {
 
 /// Shows them, and does what is wished.
 pub(super) async fn decide(changes: HeldChanges, question: Question) -> Result<Decided, RequestError> {
-    let Question {
-        wish,
-        has_succeeded,
-        keyboard,
-        is_told,
-        terminal,
-    } = question;
+    let (wish, terminal) = (question.wish, question.terminal);
     let token = changes.token();
-    let Rendered { text, facts } = render::held_changes(&changes);
-    let place = changes.directory().to_owned();
-    let directory = place.display().to_string();
-    if is_told && !changes.difference().is_empty() {
-        terminal.difference(&text);
-    }
+    let Rendered { text, mut facts } = render::held_changes(&changes);
+    facts["committed"] = Value::Null;
+    let mut decided = Decided {
+        facts,
+        is_committed: false,
+    };
     if changes.difference().is_empty() {
-        return Ok(Decided::nothing(facts));
+        return Ok(decided);
     }
     let say = |text: &str| {
-        if is_told {
+        if question.is_told {
             terminal.dim(text);
         }
     };
+    if question.is_told {
+        terminal.difference(&text);
+    }
+    let place = changes.directory().to_owned();
+    let directory = place.display().to_string();
     let conflicting = changes.difference().conflicts.len();
-    let wanted = match (wish, keyboard) {
-        (CommitChoice::Commit(_), _) if has_succeeded => true,
-        (CommitChoice::Commit(_), _) => {
-            say("the script has failed: nothing was written");
-            false
-        }
-        (CommitChoice::Discard, _) => {
-            say("discarded: nothing was written");
-            false
-        }
+    let refused = match (wish, question.keyboard) {
+        (CommitChoice::Commit(_), _) if question.has_succeeded => None,
+        (CommitChoice::Commit(_), _) => Some("the script has failed: nothing was written".to_owned()),
+        (CommitChoice::Discard, _) => Some("discarded: nothing was written".to_owned()),
         (CommitChoice::Ask, _) if let Err(error) = changes.check_shown() => {
-            say(&format!("nothing was written: {}", error.message));
-            false
+            Some(format!("nothing was written: {}", error.message))
         }
         (CommitChoice::Ask, Some(keyboard)) => {
-            is_accepted(terminal, keyboard, &directory, conflicting).await?
+            match is_accepted(terminal, keyboard, &directory, conflicting).await? {
+                true => None,
+                false => return Ok(decided),
+            }
         }
-        (CommitChoice::Ask, None) => {
-            say(&format!(
-                "nothing was written to {directory} (accept such changes with --commit, or say --discard)"
-            ));
-            false
-        }
+        (CommitChoice::Ask, None) => Some(format!(
+            "nothing was written to {directory} (accept such changes with --commit, or say --discard)"
+        )),
     };
-    if !wanted {
-        return Ok(Decided::nothing(facts));
+    if let Some(why) = refused {
+        say(&why);
+        return Ok(decided);
     }
     let conflicts = match wish {
         CommitChoice::Commit(conflicts) => conflicts,
@@ -171,10 +150,9 @@ pub(super) async fn decide(changes: HeldChanges, question: Question) -> Result<D
     let caller = Caller::new("cli run");
     let committed = changes.commit(&caller, &token, conflicts).await?;
     render::committed(&place, &committed).text.lines().for_each(say);
-    Ok(Decided {
-        facts,
-        committed: Some(committed),
-    })
+    decided.facts["committed"] = json!(committed);
+    decided.is_committed = true;
+    Ok(decided)
 }
 
 pub(super) async fn is_accepted(

@@ -3,16 +3,17 @@
 
 use super::{Context, fault};
 use crate::{
-    http::connect::{self, Remote},
+    http::{MCP, connect},
     log::Log,
-    settings::{HttpListen, HttpUrl, Layer, LogLevel, SettingValue as _},
+    outgoing::Destination,
+    settings::{HttpListen, HttpUrl, Layer, LogLevel, SettingValue as _, token_line},
 };
 use clap::Args;
+use hyper::Uri;
 use ringfence_types::RequestError;
-use std::{fs::File, io::Read as _, os::unix::fs::MetadataExt as _, path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 use zeroize::Zeroizing;
 
-const TOKEN_BYTES_MAX: u64 = 8 << 10;
 /// Who may do more than its owner should: all others, and a group that writes.
 const TOO_MANY: u32 = 0o027;
 
@@ -37,17 +38,22 @@ pub(super) fn connect(context: &Context, arguments: ConnectArguments) -> Result<
             socket => socket.to_string(),
         },
     };
-    let remote = remote(&place)?;
+    let (destination, path) = destination(&place)?;
     let token = arguments.token_file.map(token).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| fault("start", &error))?;
-    let served = runtime.block_on(connect::connect(remote, token.as_ref().map(|token| token.trim())));
+    let served = runtime.block_on(connect::connect(
+        destination,
+        path,
+        token.as_ref().map(|token| token.as_str()),
+    ));
     // Standard input is read by a thread that nothing ends.
     runtime.shutdown_background();
     served.map(|()| ExitCode::SUCCESS)
 }
 
-fn remote(place: &str) -> Result<Remote, RequestError> {
+/// Where a server is, and the path of the protocol there.
+fn destination(place: &str) -> Result<(Destination, String), RequestError> {
     let invalid = |reason: String| {
         RequestError::invalid(
             crate::sentence::sentence(&reason),
@@ -56,17 +62,20 @@ fn remote(place: &str) -> Result<Remote, RequestError> {
     };
     if place.starts_with("unix:") {
         return match HttpListen::read(place).map_err(invalid)? {
-            HttpListen::Unix(path) => Ok(Remote::Socket(path)),
+            HttpListen::Unix(path) => Ok((Destination::socket(path).map_err(invalid)?, MCP.to_owned())),
             HttpListen::Tcp(_) => Err(invalid(format!("`{place}` is not a socket"))),
         };
     }
     let HttpUrl(url) = HttpUrl::read(place).map_err(invalid)?;
     let url = url.ok_or_else(|| invalid("`off` is no place".to_owned()))?;
-    let has_path = url.splitn(4, '/').nth(3).is_some_and(|path| !path.is_empty());
-    Ok(Remote::Url(match has_path {
-        true => url,
-        false => format!("{}/mcp", url.trim_end_matches('/')),
-    }))
+    let uri: Uri = url
+        .parse()
+        .map_err(|_| invalid(format!("`{url}` is not a URL")))?;
+    let path = match uri.path() {
+        "" | "/" => MCP,
+        path => path,
+    };
+    Ok((Destination::host(&uri).map_err(invalid)?, path.to_owned()))
 }
 
 fn token(path: PathBuf) -> Result<Zeroizing<String>, RequestError> {
@@ -76,27 +85,9 @@ fn token(path: PathBuf) -> Result<Zeroizing<String>, RequestError> {
             "It stands in a file of yours that not everyone may read: `chmod 600 FILE`.",
         )
     };
-    let read = || -> std::io::Result<Zeroizing<String>> {
-        let file = File::open(&path)?;
-        let about = file.metadata()?;
-        if !about.is_file() {
-            return Err(std::io::Error::other("it is no file"));
-        }
-        let others = about.mode() & TOO_MANY;
-        if others != 0 {
-            return Err(std::io::Error::other(
-                "everyone may read it, or its group may write it",
-            ));
-        }
-        if about.uid() != 0 && about.uid() != rustix::process::geteuid().as_raw() {
-            return Err(std::io::Error::other("it belongs to another user"));
-        }
-        let mut text = Zeroizing::new(String::with_capacity(256));
-        file.take(TOKEN_BYTES_MAX).read_to_string(&mut text)?;
-        Ok(text)
-    };
-    match read() {
-        Ok(text) if text.trim().is_empty() => Err(refused("it is empty".to_owned())),
+    let why = "everyone may read it, or its group may write it";
+    match token_line(&path, TOO_MANY, why) {
+        Ok(text) if text.is_empty() => Err(refused("it is empty".to_owned())),
         Ok(text) => Ok(text),
         Err(error) => Err(refused(error.to_string())),
     }
@@ -108,25 +99,24 @@ mod tests {
 
     #[test]
     fn a_place_is_a_socket_or_a_url_that_does_not_show_the_token_on_its_way() {
-        let url = |place: &str| match remote(place) {
-            Ok(Remote::Url(url)) => Some(url),
-            Ok(Remote::Socket(path)) => Some(path.display().to_string()),
-            Err(_) => None,
+        let named = |place: &str| {
+            let (destination, path) = destination(place).ok()?;
+            Some(format!("{}{path}", destination.authority.to_str().ok()?))
         };
         for (place, expect) in [
-            ("unix:/run/x.sock", Some("/run/x.sock")),
-            ("http://127.0.0.1:8000", Some("http://127.0.0.1:8000/mcp")),
-            ("http://localhost:8000/", Some("http://localhost:8000/mcp")),
+            ("unix:/run/x.sock", Some("localhost/mcp")),
+            ("http://127.0.0.1:8000", Some("127.0.0.1:8000/mcp")),
+            ("http://localhost:8000/", Some("localhost:8000/mcp")),
             (
                 "https://mcp.example.com/tools/mcp",
-                Some("https://mcp.example.com/tools/mcp"),
+                Some("mcp.example.com/tools/mcp"),
             ),
             ("http://mcp.example.com", None),
             ("unix:x.sock", None),
             ("off", None),
             ("127.0.0.1:8000", None),
         ] {
-            assert_eq!(url(place).as_deref(), expect, "{place}");
+            assert_eq!(named(place).as_deref(), expect, "{place}");
         }
     }
 }

@@ -77,12 +77,15 @@ pub(super) fn doctor(context: &Context, arguments: &DoctorArguments) -> Result<E
     // First, because it forks, which a process with threads must not.
     let layers = examine(Path::new(SELF));
     let host = match &config {
-        Ok(config) if config.engine.host.is_some() => Some(host_walls(&config.engine)?),
+        Ok(config) if config.engine.host.is_some() => {
+            let missing = async |engine: &Engine| engine.host_walls_missing().await;
+            Some(ask_engine(&config.engine, config.engine.tier, missing)?)
+        }
         _ => None,
     };
     let (tried, containers) = match config {
         Ok(config) => (
-            try_tiers(&config.engine, floor.native())?,
+            try_tiers(&config.engine, floor.native()),
             try_containers(&config.engine)?,
         ),
         // Without a directory for state there is no sandbox of any tier.
@@ -122,13 +125,20 @@ pub(super) fn doctor(context: &Context, arguments: &DoctorArguments) -> Result<E
     ended(printed, if met { 0 } else { BELOW_FLOOR })
 }
 
-/// What commands of the host lack, where they are allowed.
-fn host_walls(settings: &EngineSettings) -> Result<Vec<String>, RequestError> {
+/// What an engine with these settings finds, when it has ended.
+fn ask_engine<T>(
+    settings: &EngineSettings,
+    tier: Tier,
+    ask: impl AsyncFnOnce(&Engine) -> Result<T, RequestError>,
+) -> Result<T, RequestError> {
     live::wait(async {
-        let engine = Engine::open(settings.clone())?;
-        let missing = engine.host_walls_missing().await;
+        let engine = Engine::open(EngineSettings {
+            tier,
+            ..settings.clone()
+        })?;
+        let found = ask(&engine).await;
         engine.shutdown().await;
-        missing
+        found
     })
 }
 
@@ -143,17 +153,14 @@ fn render_host(missing: Option<&[String]>) -> String {
     }
 }
 
-/// The strongest first; the weaker one where it is the floor, or where it may help.
-fn try_tiers(settings: &EngineSettings, floor: Tier) -> Result<Vec<Tried>, RequestError> {
-    live::wait(async {
-        let full = try_tier(settings, Tier::Full).await;
-        let enough = full.is_ok() && floor == Tier::Full;
-        let mut tried = vec![(Tier::Full, full)];
-        if !enough {
-            tried.push((Tier::Landlock, try_tier(settings, Tier::Landlock).await));
-        }
-        Ok(tried)
-    })
+/// The strongest first; the weaker one where it is the floor, or where it may help. Each makes one sandbox, runs each
+/// interpreter in one, and makes ready what `serve` would keep ready.
+fn try_tiers(settings: &EngineSettings, floor: Tier) -> Vec<Tried> {
+    let tried = |tier| (tier, ask_engine(settings, tier, try_engine));
+    let full = tried(Tier::Full);
+    let enough = full.1.is_ok() && floor == Tier::Full;
+    let weaker = (!enough).then(|| tried(Tier::Landlock));
+    [full].into_iter().chain(weaker).collect()
 }
 
 /// One program in a container of each backend that may be used; none: only native sandboxes may.
@@ -162,11 +169,8 @@ fn try_containers(settings: &EngineSettings) -> Result<Vec<ContainerRuntime>, Re
     if !allowed.iter().any(|backend| *backend != Backend::Native) {
         return Ok(Vec::new());
     }
-    live::wait(async {
-        let engine = Engine::open(settings.clone())?;
-        let tried = engine.prove_containers().await;
-        engine.shutdown().await;
-        Ok(tried)
+    ask_engine(settings, settings.tier, async |engine| {
+        Ok(engine.prove_containers().await)
     })
 }
 
@@ -193,17 +197,6 @@ fn render_containers(runtimes: &[ContainerRuntime], mark: impl Fn(Style, &str) -
         )
     };
     runtimes.iter().map(line).collect()
-}
-
-/// Makes one sandbox, runs each interpreter in one, and makes ready what `serve` would keep ready.
-async fn try_tier(settings: &EngineSettings, tier: Tier) -> Result<Vec<Runtime>, RequestError> {
-    let engine = Engine::open(EngineSettings {
-        tier,
-        ..settings.clone()
-    })?;
-    let tried = try_engine(&engine).await;
-    engine.shutdown().await;
-    tried
 }
 
 async fn try_engine(engine: &Engine) -> Result<Vec<Runtime>, RequestError> {

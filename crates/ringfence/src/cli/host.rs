@@ -4,7 +4,7 @@
 use super::{Context, FAILED, fault, live, request, set};
 use crate::{
     log,
-    render::{self, Preview, Rendered},
+    render::{self, Rendered},
     settings::{Layer, LogLevel},
     terminal::neutral,
 };
@@ -165,9 +165,9 @@ async fn act(
             (flags, render::host_file(&file))
         }
         HostAction::Write(WriteFile { file, preview }) => {
-            let (preview, writing) = match preview {
-                true => (Preview::Yes, HostWriting::Preview),
-                false => (Preview::No, HostWriting::Now),
+            let writing = match preview {
+                true => HostWriting::Preview,
+                false => HostWriting::Now,
             };
             let wanted = HostFileWrite {
                 path: file.path,
@@ -177,7 +177,7 @@ async fn act(
             let written = engine
                 .host_file_write(&caller, &file.flags.namespace, wanted)
                 .await?;
-            (file.flags, render::host_written(&written, preview))
+            (file.flags, render::host_written(&written, writing))
         }
         HostAction::List(OneFile { path, flags }) => {
             let listing = engine.host_file_list(&caller, &flags.namespace, &path).await?;

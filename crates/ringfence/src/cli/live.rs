@@ -25,48 +25,33 @@ pub(super) struct Ask {
     pub(super) json: bool,
 }
 
-/// What a server has that a request is about: its kind, its id, and the command that lists all of them.
-struct Subject<'a> {
-    what: &'static str,
-    id: &'a str,
-    list: Request,
-    command: &'static str,
-}
-
-fn subject_of(request: &Request) -> Option<Subject<'_>> {
-    let session = match request {
-        Request::SessionInterrupt { session }
-        | Request::SessionKill { session }
-        | Request::SessionDiff { session }
-        | Request::SessionCommit { session, .. }
-        | Request::SessionBridge { to: session, .. }
-        | Request::SessionSnapshot { session, .. }
-        | Request::SessionSnapshots { session }
-        | Request::SessionRestore { session, .. }
-        | Request::SessionCompare { session, .. }
-        | Request::SessionPut { session, .. }
-        | Request::SessionGet { session, .. }
-        | Request::SessionFiles { session, .. } => session,
-        Request::SessionExec { call } => &call.session,
+/// What a server has that a request is about: its kind, its id, the command that lists all of them, and what that asks.
+fn subject_of(request: &Request) -> Option<(&'static str, &str, &'static str, Request)> {
+    let namespace = None;
+    match request {
+        Request::Session { session, .. } => Some((
+            "session",
+            session.as_str(),
+            "session list",
+            Request::SessionList { namespace },
+        )),
+        Request::SessionExec { call } => Some((
+            "session",
+            call.session.as_str(),
+            "session list",
+            Request::SessionList { namespace },
+        )),
         Request::ExecutionsCancel { execution } | Request::Logs { execution, .. } => {
-            return Some(Subject {
-                what: "execution",
-                id: execution,
-                list: Request::ExecutionsList {
-                    namespace: None,
-                    limit: usize::MAX,
-                },
-                command: "ps",
-            });
+            let limit = usize::MAX;
+            Some((
+                "execution",
+                execution,
+                "ps",
+                Request::ExecutionsList { namespace, limit },
+            ))
         }
-        _ => return None,
-    };
-    Some(Subject {
-        what: "session",
-        id: session.as_str(),
-        list: Request::SessionList { namespace: None },
-        command: "session list",
-    })
+        _ => None,
+    }
 }
 
 /// The process number of the server that has what the request is about. If only one server runs, it is that one, which
@@ -76,13 +61,7 @@ pub(super) async fn server_for(
     only: Option<u32>,
     request: &Request,
 ) -> Result<u32, RequestError> {
-    let Some(Subject {
-        what,
-        id,
-        list,
-        command,
-    }) = subject_of(request)
-    else {
+    let Some((what, id, command, list)) = subject_of(request) else {
         return control::expect_one(state_dir, only).await;
     };
     let answers = control::ask_all(state_dir, only, &list).await?;

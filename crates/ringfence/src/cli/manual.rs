@@ -3,6 +3,7 @@
 
 use super::{Context, definition};
 use clap::{Args, Command};
+use clap_complete::Shell;
 use ringfence_types::RequestError;
 use std::{
     fs,
@@ -113,6 +114,26 @@ pub(super) fn man(context: &Context, arguments: &ManArguments) -> Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
+#[derive(Debug, Args)]
+pub(super) struct CompletionsArguments {
+    /// Shell to complete in
+    shell: Shell,
+}
+
+pub(super) fn completions(
+    context: &Context,
+    arguments: &CompletionsArguments,
+) -> Result<ExitCode, RequestError> {
+    let text = script(arguments.shell);
+    super::printed(context.terminal.print(&text))
+}
+
+fn script(shell: Shell) -> String {
+    let mut bytes = Vec::new();
+    clap_complete::generate(shell, &mut definition(), "ringfence", &mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,5 +176,17 @@ mod tests {
         let mut page = Vec::new();
         clap_mangen::Man::new(definition()).render(&mut page).unwrap();
         assert!(String::from_utf8(page).unwrap().contains(".TH ringfence 1"));
+    }
+
+    use clap::ValueEnum;
+
+    #[test]
+    fn every_shell_gets_a_script_that_knows_our_commands() {
+        for shell in Shell::value_variants() {
+            let script = script(*shell);
+            for word in ["run", "serve", "doctor", "completions"] {
+                assert!(script.contains(word), "{shell}: {word}");
+            }
+        }
     }
 }

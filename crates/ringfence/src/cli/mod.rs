@@ -6,14 +6,10 @@ mod artifacts;
 mod audit;
 mod bench;
 mod commit;
-mod completions;
 mod config;
 mod connect;
 mod doctor;
-mod egress;
-mod events;
 mod executions;
-mod findings;
 mod hints;
 mod host;
 mod live;
@@ -29,7 +25,6 @@ mod stored;
 mod token;
 mod validate;
 mod vault;
-mod verify;
 mod web;
 
 use crate::{
@@ -80,7 +75,7 @@ enum Command {
     /// Give a session a variable
     Bridge(session::BridgeArguments),
     /// Show what happens in a running server
-    Events(events::EventsArguments),
+    Events(executions::EventsArguments),
     /// List the executions of running servers: those that run, and those whose results are kept
     Ps(executions::PsArguments),
     /// Print what a program has written, while it runs or as long as its result is kept
@@ -97,7 +92,7 @@ enum Command {
     /// Show or narrow what a namespace may use
     Limits(live::LimitsArguments),
     /// Ask whether programs of a running server may reach a host; wait for the answer (exit code 1 if denied)
-    Egress(egress::EgressArguments),
+    Egress(approvals::EgressArguments),
     /// Run commands and use files of this host as an agent would, by rules; say what the rules are
     #[command(subcommand)]
     Host(host::HostAction),
@@ -114,7 +109,7 @@ enum Command {
     /// List or copy out the files that executions left
     Artifacts(artifacts::ArtifactsArguments),
     /// Say whether a file has a digest, or is what an execution left (exit code 1 if not)
-    Verify(verify::VerifyArguments),
+    Verify(artifacts::VerifyArguments),
     /// Try every layer of isolation on this host, and say what is missing and how to get it
     Doctor(doctor::DoctorArguments),
     /// Measure what a run costs on this host, beside the bare interpreter
@@ -122,7 +117,7 @@ enum Command {
     /// Show, check and describe the configuration
     Config(config::ConfigArguments),
     /// Print a completion script for a shell
-    Completions(completions::CompletionsArguments),
+    Completions(manual::CompletionsArguments),
     /// Write the manual pages into a directory, or print that of the program
     Man(manual::ManArguments),
 }
@@ -153,7 +148,7 @@ pub fn main() -> ExitCode {
         Command::Session(arguments) => session::session(&context, arguments),
         Command::Snapshot(arguments) => snapshot::snapshot(&context, arguments),
         Command::Bridge(arguments) => session::bridge(&context, arguments),
-        Command::Events(arguments) => events::events(&context, &arguments),
+        Command::Events(arguments) => executions::events(&context, &arguments),
         Command::Ps(arguments) => executions::ps(&context, arguments),
         Command::Logs(arguments) => executions::logs(&context, arguments),
         Command::Cancel(arguments) => executions::cancel(&context, arguments),
@@ -161,18 +156,18 @@ pub fn main() -> ExitCode {
         Command::Stats(ask) => live::all(&context, &ask, &Request::Stats),
         Command::Inspect(arguments) => live::inspect(&context, arguments),
         Command::Limits(arguments) => live::limits(&context, arguments),
-        Command::Egress(arguments) => egress::egress(&context, arguments),
+        Command::Egress(arguments) => approvals::egress(&context, arguments),
         Command::Host(action) => host::host(&context, action),
         Command::Approvals(arguments) => approvals::approvals(&context, arguments),
         Command::Web(action) => web::web(&context, action),
         Command::Vault(action) => vault::vault(&context, action),
         Command::Audit(arguments) => audit::audit(&context, arguments),
         Command::Artifacts(arguments) => artifacts::artifacts(&context, &arguments),
-        Command::Verify(arguments) => verify::verify(&context, &arguments),
+        Command::Verify(arguments) => artifacts::verify(&context, &arguments),
         Command::Doctor(arguments) => doctor::doctor(&context, &arguments),
         Command::Bench(arguments) => bench::bench(&context, &arguments),
         Command::Config(arguments) => config::config(&context, &arguments),
-        Command::Completions(arguments) => completions::completions(&context, &arguments),
+        Command::Completions(arguments) => manual::completions(&context, &arguments),
         Command::Man(arguments) => manual::man(&context, &arguments),
     };
     done.unwrap_or_else(|error| {

@@ -1,13 +1,20 @@
-//! What `run` and `session exec` tell alike of a program's end, and when a person is there to be asked.
+//! What `run` and `session exec` tell alike of a program's end, what was found of a script that runs, and when a person
+//! is there to be asked.
 
 use super::hints;
 use crate::{
     control::Piece,
+    render::diagnostics::{self, Bounds},
     terminal::{GuestStream, Raw, Terminal},
 };
-use ringfence_types::{Denial, ErrorCode, ExecutionResult, ExitKind, RequestError};
+use ringfence_types::{
+    Denial, ErrorCode, ExecuteRequest, ExecutionResult, ExitKind, RequestError, Validate, Validation,
+};
 use rustix::{process::getpgrp, termios::tcgetpgrp};
-use std::io::{self, IsTerminal};
+use std::{
+    io::{self, IsTerminal},
+    path::Path,
+};
 
 /// Broken pipe, as a shell shows it: 128 + SIGPIPE.
 pub(super) const READER_LEFT: u8 = 141;
@@ -131,4 +138,36 @@ pub(super) fn has_answers(terminal: Terminal) -> bool {
 /// A background job that reads its terminal is stopped by SIGTTIN, wanted or not.
 pub(super) fn in_background() -> bool {
     tcgetpgrp(io::stdin()).is_ok_and(|foreground| foreground != getpgrp())
+}
+
+/// A script that is looked at: what the frames are made of.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    name: String,
+    code: String,
+}
+
+impl Source {
+    /// None: the code is not checked.
+    pub(super) fn of(request: &ExecuteRequest, script: &Path) -> Option<Self> {
+        (request.validate != Validate::Off).then(|| Self {
+            name: script.to_string_lossy().into_owned(),
+            code: request.code.clone(),
+        })
+    }
+
+    /// Warnings and errors; notes are for `ringfence validate`.
+    pub(super) fn tell(&self, terminal: Terminal, found: &Validation) {
+        let found = &hints::found_in_commands(found.clone());
+        let frames = diagnostics::of_code(&self.name, &self.code, found, Bounds::BESIDE);
+        if !frames.is_empty() {
+            terminal.note_painting(&frames);
+        }
+        if !found.fixes_applied.is_empty() {
+            terminal.dim(&format!(
+                "added to the script: {}",
+                found.fixes_applied.join("; ")
+            ));
+        }
+    }
 }

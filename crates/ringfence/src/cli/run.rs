@@ -7,19 +7,20 @@ pub(super) use arguments::RunArguments;
 use super::{
     Context, FAILED,
     commit::{self, CommitChoice, Decided, Keyboard, Question},
-    fault,
-    findings::Source,
-    hints, live,
-    outcome::{OutputReader, ProgramOutput, READER_LEFT, explain, has_answers, in_background, some_of},
+    fault, hints, live,
+    outcome::{
+        OutputReader, ProgramOutput, READER_LEFT, Source, explain, has_answers, in_background, some_of,
+    },
     request, set,
 };
 use crate::{
     control::{self, Piece},
     log::{self, Log},
-    settings::{Layer, LogLevel, OtlpAddress},
+    settings::{Layer, LogLevel},
     telemetry::Telemetry,
     terminal::{Raw, Terminal},
 };
+use hyper::Uri;
 use ringfence_engine::{
     Caller, Canceller, Engine, EngineSettings, Execution, HeldChanges, OutputChunk, OutputStream, Stdin,
     Submission, UNTOLD,
@@ -62,7 +63,7 @@ pub(super) fn run(context: &Context, arguments: RunArguments) -> Result<ExitCode
 struct Job {
     settings: EngineSettings,
     /// Who is told of the run.
-    collector: Option<OtlpAddress>,
+    collector: Option<Uri>,
     request: ExecuteRequest,
     /// Its text, where it is looked at.
     source: Option<Source>,
@@ -123,7 +124,7 @@ impl Job {
         let engine = Engine::open(self.settings.clone())?;
         let control = control::open_for_questions(&self.settings, &engine).await;
         log::redact_with(engine.log_redactor());
-        let telemetry = self.collector.map(Telemetry::begin);
+        let telemetry = self.collector.as_ref().and_then(Telemetry::begin);
         if let Some(telemetry) = &telemetry {
             telemetry.follow(&engine);
         }
@@ -301,7 +302,7 @@ fn conclude(
         mut result, decided, ..
     } = *ended;
     let kept = match &decided {
-        Some(decided) if decided.committed.is_some() => Kept::Committed,
+        Some(decided) if decided.is_committed => Kept::Committed,
         _ => kept,
     };
     match shown {
@@ -311,7 +312,7 @@ fn conclude(
             }
             let mut document = json!(result);
             if let Some(decided) = decided {
-                document["changes"] = decided.into_facts();
+                document["changes"] = decided.facts;
             }
             super::printed(terminal.print_json(&document))?;
         }

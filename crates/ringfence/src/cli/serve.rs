@@ -75,17 +75,15 @@ pub(super) fn serve(context: &Context, arguments: ServeArguments) -> Result<Exit
 
 fn layer(arguments: &ServeArguments) -> Result<Layer, RequestError> {
     let mut layer = Layer::default();
-    if let Some(toolsets) = &arguments.toolsets {
-        set(&mut layer, "toolsets", toolsets, "--toolsets")?;
-    }
-    if let Some(place) = listen(arguments) {
-        set(&mut layer, "http.listen", &place, "--listen")?;
-    }
-    if let Some(hosts) = &arguments.allowed_host {
-        set(&mut layer, "http.allowed_hosts", hosts, "--allowed-host")?;
-    }
-    if let Some(address) = &arguments.metrics_listen {
-        set(&mut layer, "metrics.listen", address, "--metrics-listen")?;
+    for (path, text, flag) in [
+        ("toolsets", &arguments.toolsets, "--toolsets"),
+        ("http.listen", &listen(arguments), "--listen"),
+        ("http.allowed_hosts", &arguments.allowed_host, "--allowed-host"),
+        ("metrics.listen", &arguments.metrics_listen, "--metrics-listen"),
+    ] {
+        if let Some(text) = text {
+            set(&mut layer, path, text, flag)?;
+        }
     }
     Ok(layer)
 }
@@ -108,7 +106,7 @@ async fn live(config: Config, reading: Reading, log: Log, transport: Transport) 
         Some(address) => Some(metrics::bind(address).await?),
         None => None,
     };
-    let telemetry = config.otlp.clone().map(Telemetry::begin);
+    let telemetry = config.otlp.as_ref().and_then(Telemetry::begin);
     let reloader = Reloader::new(reading, config, Reach { log, policy })
         .map_err(|error| fault("listen for signals", &error))?;
     let (told, beside) = (telemetry.clone(), CancellationToken::new());
@@ -145,14 +143,10 @@ enum Transport {
 }
 
 fn transport(arguments: &ServeArguments) -> Result<Transport, RequestError> {
-    let ServeArguments {
-        listen,
-        host,
-        port,
-        allowed_host,
-        ..
-    } = arguments;
-    let is_of_http = listen.is_some() || host.is_some() || port.is_some() || allowed_host.is_some();
+    let is_of_http = arguments.listen.is_some()
+        || arguments.host.is_some()
+        || arguments.port.is_some()
+        || arguments.allowed_host.is_some();
     match arguments.transport.as_str() {
         "stdio" if is_of_http => Err(RequestError::invalid(
             "--listen, --host, --port and --allowed-host are about --transport http and sse.",

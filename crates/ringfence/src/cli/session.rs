@@ -17,7 +17,7 @@ use super::{
     live::{self, Ask},
     request,
 };
-use crate::control::Request;
+use crate::control::{Request, SessionAction};
 use clap::{Args, Subcommand};
 use ringfence_engine::Conflicts;
 use ringfence_types::{EnvName, Namespace, RequestError, SessionId};
@@ -123,7 +123,7 @@ pub(super) fn session(context: &Context, arguments: SessionArguments) -> Result<
         Action::Exec(exec) => exec::exec(context, exec),
         Action::Cp(copy) => files::copy(context, copy),
         Action::Ls(ls) => files::list(context, ls),
-        Action::Interrupt(which) => which.ask(context, |session| Request::SessionInterrupt { session }),
+        Action::Interrupt(which) => which.ask(context, SessionAction::Interrupt),
         Action::Diff { session, ask } => overlay::diff(context, session, &ask),
         Action::Commit {
             session,
@@ -138,55 +138,43 @@ pub(super) fn session(context: &Context, arguments: SessionArguments) -> Result<
             };
             overlay::commit(context, session, consent, &ask)
         }
-        Action::Kill(which) => which.ask(context, |session| Request::SessionKill { session }),
+        Action::Kill(which) => which.ask(context, SessionAction::Kill),
     }
 }
 
 impl Which {
-    fn ask(
-        self,
-        context: &Context,
-        request: impl FnOnce(SessionId) -> Request,
-    ) -> Result<ExitCode, RequestError> {
+    fn ask(self, context: &Context, action: SessionAction) -> Result<ExitCode, RequestError> {
         let session = self.session.or(self.id).ok_or_else(|| {
             RequestError::invalid(
                 "no session is named.",
                 "`ringfence session list` shows those there are.",
             )
         })?;
-        live::one(context, &self.ask, &request(session))
+        live::one(context, &self.ask, &Request::Session { session, action })
     }
 }
 
 pub(super) fn bridge(context: &Context, arguments: BridgeArguments) -> Result<ExitCode, RequestError> {
-    let BridgeArguments {
-        session,
-        key,
-        value,
-        from,
-        renamed,
-        ask,
-    } = arguments;
     let name = |text: String| {
         EnvName::try_from(text).map_err(|reason| {
             RequestError::invalid(format!("{reason}."), "Name a plain variable, as total or x2.")
         })
     };
-    let (name, renamed) = (name(key)?, renamed.map(name).transpose()?);
-    let value = match value {
+    let (name, renamed) = (name(arguments.key)?, arguments.renamed.map(name).transpose()?);
+    let value = match arguments.value {
         Some(text) if text == request::STDIN => Some(read_value()?),
         text => text,
     };
     // What is no JSON is meant as text.
     let value = value.map(|text| serde_json::from_str(&text).unwrap_or(Value::String(text)));
-    let request = Request::SessionBridge {
-        from,
-        to: session,
+    let session = arguments.session;
+    let action = SessionAction::Bridge {
+        from: arguments.from,
         name,
         renamed,
         value,
     };
-    live::one(context, &ask, &request)
+    live::one(context, &arguments.ask, &Request::Session { session, action })
 }
 
 /// A text loses the end of its last line, as in a shell's `$(...)`.

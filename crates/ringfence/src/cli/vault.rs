@@ -8,11 +8,10 @@ use super::{
 };
 use crate::{
     control::{self, Request},
-    render::{self, Change, Rendered},
-    time,
+    render, time,
 };
 use clap::{Args, Subcommand};
-use ringfence_engine::{Caller, Engine, EngineSettings, NewSecret, RecordSettings, SHORTEST_SECRET};
+use ringfence_engine::{Caller, EngineSettings, RecordSettings, SHORTEST_SECRET};
 use ringfence_store::{
     audit::Storage,
     vault::{SecretValue, Vault, VaultSettings},
@@ -81,7 +80,7 @@ pub(super) fn vault(context: &Context, action: VaultAction) -> Result<ExitCode, 
 
 fn perform(context: &Context, action: VaultAction) -> Result<ExitCode, RequestError> {
     let config = context.begin()?;
-    let (record, state_dir) = (&config.engine.record, &config.engine.state_dir);
+    let record = &config.engine.record;
     match action {
         VaultAction::Add(add) => perform_add(context, &config.engine, add),
         VaultAction::List(of) if of.is_here(record) => list_here(context, record, &of),
@@ -92,18 +91,10 @@ fn perform(context: &Context, action: VaultAction) -> Result<ExitCode, RequestEr
         VaultAction::Delete { key, of } => {
             let key = secret::name(&key)?;
             refuse_environment(record)?;
-            if of.is_here(record) {
-                return change_here(context, &config.engine, &of, async |engine, caller| {
-                    let existed = engine.delete_secret(caller, &of.namespace, &key).await?;
-                    let change = if existed { Change::Deleted } else { Change::None };
-                    Ok(render::change(&of.namespace, &key, change))
-                });
-            }
-            let request = Request::VaultDelete {
-                namespace: of.namespace,
-                key: key.as_str().to_owned(),
-            };
-            live::one_of(context, state_dir, &of.ask, &request)
+            let namespace = of.namespace.clone();
+            change(context, &config.engine, &of, || {
+                Ok(Request::VaultDelete { namespace, key })
+            })
         }
     }
 }
@@ -122,35 +113,18 @@ fn perform_add(context: &Context, settings: &EngineSettings, add: Add) -> Result
         return Err(secret::on_the_command_line(key.as_str()));
     }
     refuse_environment(&settings.record)?;
-    let read = || {
+    let namespace = of.namespace.clone();
+    change(context, settings, &of, || {
         ringfence_jail::hide_memory().map_err(|error| fault("hide the memory of this process", &error))?;
         let value = secret::value(context.terminal, file.as_deref(), &key)?;
         warn_if_short(context, &key, &value);
-        Ok(value)
-    };
-    if of.is_here(&settings.record) {
-        return change_here(context, settings, &of, async |engine, caller| {
-            let secret = NewSecret { value: read()?, ttl };
-            let replaced = engine.put_secret(caller, &of.namespace, &key, secret).await?;
-            let change = if replaced { Change::Replaced } else { Change::Added };
-            Ok(render::change(&of.namespace, &key, change))
-        });
-    }
-    // Before anybody has typed it in vain.
-    let ask = Ask {
-        server: Some(live::wait(control::expect_one(
-            &settings.state_dir,
-            of.ask.server,
-        ))?),
-        json: of.ask.json,
-    };
-    let request = Request::VaultPut {
-        namespace: of.namespace.clone(),
-        key: key.as_str().to_owned(),
-        value: control::Value(read()?),
-        ttl_seconds: ttl.map(|ttl| ttl.as_secs()),
-    };
-    live::one_of(context, &settings.state_dir, &ask, &request)
+        Ok(Request::VaultPut {
+            namespace,
+            key,
+            value: control::Value(value),
+            ttl_seconds: ttl.map(|ttl| ttl.as_secs()),
+        })
+    })
 }
 
 fn refuse_environment(record: &RecordSettings) -> Result<(), RequestError> {
@@ -180,18 +154,27 @@ pub(super) fn warn_if_unrecorded(context: &Context, record: &RecordSettings) {
     }
 }
 
-/// By an engine of our own: on record before and after, as a server does it.
-fn change_here(
+/// By an engine of our own, on record before and after as a server does it, or by the server that has the vault. What
+/// is asked for is made when there is one to ask: before that a secret would be typed in vain.
+fn change(
     context: &Context,
     settings: &EngineSettings,
     of: &Of,
-    change: impl AsyncFnOnce(&Engine, &Caller) -> Result<Rendered, RequestError>,
+    asked: impl FnOnce() -> Result<Request, RequestError>,
 ) -> Result<ExitCode, RequestError> {
-    warn_if_unrecorded(context, &settings.record);
-    let changed = live::with_engine(settings.clone(), async |engine| {
-        change(engine, &Caller::new("cli")).await
-    })?;
-    context.show(of.ask.json, &changed)
+    if of.is_here(&settings.record) {
+        warn_if_unrecorded(context, &settings.record);
+        let changed = live::with_engine(settings.clone(), async |engine| {
+            control::perform(engine, &Caller::new("cli"), asked()?).await
+        })?;
+        return context.show(of.ask.json, &changed);
+    }
+    let server = live::wait(control::expect_one(&settings.state_dir, of.ask.server))?;
+    let ask = Ask {
+        server: Some(server),
+        json: of.ask.json,
+    };
+    live::one_of(context, &settings.state_dir, &ask, &asked()?)
 }
 
 /// In the form of servers' answers, for a script that does not care where secrets are.

@@ -2,13 +2,13 @@
 
 use super::{
     Failure,
-    events::too_many,
+    executions::too_many,
     wire::{EgressRequest, News, Response},
 };
 use crate::render::{self, Rendered};
 use ringfence_engine::{ApprovalWatch, Caller, Decision, Engine, HostRequest};
 use std::collections::BTreeSet;
-use tokio::{io::AsyncReadExt, net::UnixStream, sync::Semaphore};
+use tokio::{net::unix::WriteHalf, sync::Semaphore};
 
 /// Who watches at once. Each has one of the connections that are served.
 pub(super) const WATCHING_MAX: usize = 8;
@@ -23,64 +23,49 @@ impl News {
     }
 }
 
-/// Asks for a host, and answers when it is decided. A command that goes away takes its request back.
+/// Asks for a host, and answers when it is decided. Dropped, as when its command goes away, it takes the request back.
 pub(super) async fn request_egress(
     engine: &Engine,
     caller: &Caller,
     wish: EgressRequest,
-    stream: &mut UnixStream,
+    to: &mut WriteHalf<'_>,
 ) -> Result<Rendered, Failure> {
-    let EgressRequest {
-        namespace,
-        session,
-        domain,
-        reason,
-    } = wish;
-    engine.note_call(caller, namespace.as_str(), "egress").await?;
-    let wish = HostRequest {
-        namespace,
-        session,
-        domain: domain.clone(),
-        reason,
+    engine
+        .note_call(caller, wish.namespace.as_str(), "egress")
+        .await?;
+    let asked = HostRequest {
+        namespace: wish.namespace,
+        session: wish.session,
+        domain: wish.domain.clone(),
+        reason: wish.reason,
     };
-    let mut waiting = engine.request_egress(caller, wish).await?;
-    let (mut from, mut to) = stream.split();
+    let mut waiting = engine.request_egress(caller, asked).await?;
     if let Some(request) = waiting.request() {
         let asked = News::Asked(Box::new(request.clone()));
-        Response::News(asked).send(&mut to).await?;
+        Response::News(asked).send(to).await?;
     }
-    let mut nothing = [0];
-    let decision = tokio::select! {
-        decision = waiting.decided() => decision,
-        _ = from.read(&mut nothing) => return Err(Failure::hung_up()),
-    };
-    Ok(render::host_decision(&domain, &decision))
+    Ok(render::host_decision(&wish.domain, &waiting.decided().await))
 }
 
-/// Tells of requests until the command goes away, or no more can come.
+/// Tells of requests until no more can come.
 pub(super) async fn watch(
     engine: &Engine,
     caller: &Caller,
     places: &Semaphore,
-    stream: &mut UnixStream,
+    to: &mut WriteHalf<'_>,
 ) -> Result<Rendered, Failure> {
     let Ok(_place) = places.try_acquire() else {
         return Err(too_many().into());
     };
     engine.note_call(caller, "", "approvals.watch").await?;
     let mut watch = engine.watch_approvals();
-    let (mut from, mut to) = stream.split();
     let mut known = BTreeSet::new();
     loop {
         for news in since(&mut watch, &mut known) {
-            Response::News(news).send(&mut to).await?;
+            Response::News(news).send(to).await?;
         }
-        let mut nothing = [0];
-        tokio::select! {
-            more = watch.changed() => if !more {
-                return Ok(render::approvals(&[]));
-            },
-            _ = from.read(&mut nothing) => return Err(Failure::hung_up()),
+        if !watch.changed().await {
+            return Ok(render::approvals(&[]));
         }
     }
 }

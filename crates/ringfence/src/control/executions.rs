@@ -1,12 +1,13 @@
-//! What the operator's commands see of executions, and how they stop one. An operator reaches those of every namespace.
+//! What the operator's commands see of executions, and how they stop one; and what happens in a server, told to its
+//! operator: what is remembered, and what comes. An operator reaches the executions of every namespace.
 
-use super::{Failure, events::too_many, wire::Response};
+use super::{Failure, wire::Response};
 use crate::render::{self, Rendered};
-use ringfence_engine::{Caller, Engine, ExecutionState, Following, OutputChunk, OutputStream};
-use ringfence_types::{Namespace, RequestError};
+use ringfence_engine::{Caller, Engine, Event, ExecutionState, Hears, OutputChunk, OutputStream};
+use ringfence_types::{ErrorCode, Namespace, RequestError};
 use serde_json::json;
 use std::{io, time::Duration};
-use tokio::{io::AsyncReadExt, net::UnixStream, sync::Semaphore};
+use tokio::{net::unix::WriteHalf, sync::Semaphore};
 
 /// A piece of output, which is longer as base64.
 const PIECE_BYTES: usize = 1 << 20;
@@ -40,18 +41,21 @@ pub(super) async fn logs(
     caller: &Caller,
     id: &str,
     places: Option<&Semaphore>,
-    stream: &mut UnixStream,
+    to: &mut WriteHalf<'_>,
 ) -> Result<Rendered, Failure> {
     let Ok(_place) = places.map(Semaphore::try_acquire).transpose() else {
         return Err(too_many().into());
     };
     // Followed before it is looked at: what ends meanwhile is told from what is kept.
-    let (namespace, following) = engine.follow_execution(id)?;
+    let (namespace, mut following) = engine.follow_execution(id)?;
     let look = async || engine.execution(caller, &namespace, id, Duration::ZERO).await;
     let mut given = [0; 2];
     let mut found = look().await;
     if places.is_some() && matches!(found, Ok(ExecutionState::Running(_))) {
-        given = follow(following, stream).await?;
+        while let Some(chunk) = following.next().await {
+            given[usize::from(chunk.stream == OutputStream::Stderr)] += chunk.bytes.len();
+            Response::output(chunk).send(to).await?;
+        }
         found = look().await;
     }
     let (streams, running, exit_code) = match found {
@@ -59,16 +63,13 @@ pub(super) async fn logs(
         Ok(ExecutionState::Running(progress)) => ([progress.stdout, progress.stderr], true, None),
         Ok(ExecutionState::Ended(result)) => ([result.stdout, result.stderr], false, Some(result.exit_code)),
     };
-    let (_, mut to) = stream.split();
     for (at, stream) in [(0, OutputStream::Stdout), (1, OutputStream::Stderr)] {
         // Of a stream that is too long to be followed to its end, what has not been told: where it is not UTF-8, some
         // of it comes twice, since what is kept is text.
         let rest = streams[at].as_bytes().get(given[at]..).unwrap_or_default();
         for bytes in rest.chunks(PIECE_BYTES) {
             let bytes = bytes.to_vec();
-            Response::output(OutputChunk { stream, bytes })
-                .send(&mut to)
-                .await?;
+            Response::output(OutputChunk { stream, bytes }).send(to).await?;
         }
     }
     let facts =
@@ -76,19 +77,42 @@ pub(super) async fn logs(
     Ok(Rendered::new("", facts))
 }
 
-/// Until it ends or the command goes away. How many bytes of each stream were told.
-async fn follow(mut following: Following, stream: &mut UnixStream) -> io::Result<[usize; 2]> {
-    let (mut from, mut to) = stream.split();
-    let (mut given, mut nothing) = ([0; 2], [0]);
-    loop {
-        let chunk = tokio::select! {
-            chunk = following.next() => chunk,
-            _ = from.read(&mut nothing) => return Err(io::Error::from(io::ErrorKind::BrokenPipe)),
-        };
-        let Some(chunk) = chunk else {
-            return Ok(given);
-        };
-        given[usize::from(chunk.stream == OutputStream::Stderr)] += chunk.bytes.len();
-        Response::output(chunk).send(&mut to).await?;
+/// Each event is a line of JSON. Without `hears` only those that are remembered.
+pub(super) async fn events(
+    engine: &Engine,
+    caller: &Caller,
+    hears: Option<Hears>,
+    places: &Semaphore,
+    to: &mut WriteHalf<'_>,
+) -> Result<Rendered, Failure> {
+    let Ok(_place) = places.try_acquire() else {
+        return Err(too_many().into());
+    };
+    engine.note_call(caller, "", "events").await?;
+    let events = hears.map(|hears| engine.subscribe(hears));
+    let recent = engine.recent_events();
+    let last = recent.last().map_or(0, |event| event.number);
+    for event in &recent {
+        write(to, event).await?;
     }
+    if let Some(mut events) = events {
+        while let Some(event) = events.next().await {
+            if event.number > last {
+                write(to, &event).await?;
+            }
+        }
+    }
+    Ok(Rendered::new("", json!({})))
+}
+
+pub(super) fn too_many() -> RequestError {
+    let message = "too many commands watch this server already.";
+    RequestError::new(ErrorCode::Busy, message, "End one of them.")
+}
+
+async fn write(to: &mut WriteHalf<'_>, event: &Event) -> io::Result<()> {
+    let mut bytes = serde_json::to_vec(event)?;
+    bytes.push(b'\n');
+    let stream = OutputStream::Stdout;
+    Response::output(OutputChunk { stream, bytes }).send(to).await
 }

@@ -10,20 +10,22 @@
 
 mod approvals;
 mod client;
-mod events;
 mod executions;
 mod server;
 mod sessions;
 mod socket_dir;
 mod wire;
-mod workspaces;
 
 pub(crate) use client::{
     Heard, Piece, ServerReply, ask_all, ask_one, ask_pid, expect_one, follow_one, hear, request_egress,
     servers,
 };
-pub(crate) use server::{Socket, open, open_for_questions};
-pub(crate) use wire::{AuditQuery, Bytes, EgressRequest, News, Request, SessionCall, SessionOptions, Value};
+pub(crate) use server::{Socket, open, open_for_questions, perform};
+pub(crate) use sessions::{WorkspaceOf, snapshots};
+pub(crate) use wire::{
+    AuditQuery, Bytes, EgressRequest, News, Request, SessionAction, SessionCall, SessionOptions,
+    SnapshotAction, Value,
+};
 
 use ringfence_types::RequestError;
 use std::{io, time::Duration};

@@ -1,14 +1,14 @@
 //! The server's end: one request and one answer for each connection, and then it is closed.
 
 use super::{
-    ANSWER_BYTES_MAX, CONNECTIONS_MAX, Failure, IDLE, REQUEST_BYTES_MAX, approvals, events, executions,
-    own_uid, sessions,
+    ANSWER_BYTES_MAX, CONNECTIONS_MAX, Failure, IDLE, REQUEST_BYTES_MAX, approvals, executions, own_uid,
+    sessions::{self, unless_left},
     socket_dir::SocketDir,
     wire::{Request, Response},
 };
 use crate::render::{self, Change, Rendered};
 use ringfence_engine::{Caller, Engine, EngineSettings, Hears, NewSecret, OnDenied};
-use ringfence_types::{EnvName, ErrorCode, Limits, Namespace, RequestError};
+use ringfence_types::{ErrorCode, Limits, Namespace, RequestError};
 use serde_json::json;
 use std::{fs, io, os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration};
 use tokio::{
@@ -135,27 +135,11 @@ async fn serve(
     answers: &TaskTracker,
 ) -> io::Result<()> {
     let caller = &Caller::new(CALLER);
-    let to = &mut stream;
-    let request = accept(to).await?;
+    let request = accept(&mut stream).await?;
     let only_watches = matches!(request, Ok(Request::Events { .. } | Request::ApprovalsWatch));
     let _answer = (!only_watches).then(|| answers.token());
     let answer = match request {
-        Ok(Request::SessionExec { call }) => sessions::exec(engine, caller, *call, to).await,
-        Ok(Request::SessionCreate { options }) => sessions::create(engine, caller, *options, to).await,
-        Ok(Request::Egress { wish }) => approvals::request_egress(engine, caller, wish, to).await,
-        Ok(Request::Events { follow, output }) => {
-            let hears = if output {
-                Hears::Everything
-            } else {
-                Hears::AllButOutput
-            };
-            events::tell(engine, caller, follow.then_some(hears), watching, to).await
-        }
-        Ok(Request::Logs { execution, follow }) => {
-            executions::logs(engine, caller, &execution, follow.then_some(watching), to).await
-        }
-        Ok(Request::ApprovalsWatch) => approvals::watch(engine, caller, watching, to).await,
-        Ok(request) => perform(engine, caller, request).await.map_err(Failure::Refused),
+        Ok(request) => answer(engine, caller, request, &mut stream, watching).await,
         Err(error) => Err(Failure::Refused(error)),
     };
     let answer = match answer {
@@ -168,6 +152,38 @@ async fn serve(
         timeout(IDLE, stream.write_all(piece)).await??;
     }
     timeout(IDLE, stream.shutdown()).await?
+}
+
+async fn answer(
+    engine: &Engine,
+    caller: &Caller,
+    request: Request,
+    stream: &mut UnixStream,
+    watching: &Semaphore,
+) -> Result<Rendered, Failure> {
+    let (mut from, mut to) = stream.split();
+    let (from, to) = (&mut from, &mut to);
+    match request {
+        Request::SessionExec { call } => sessions::exec(engine, caller, *call, from, to).await,
+        Request::SessionCreate { options } => sessions::create(engine, caller, *options, from, to).await,
+        Request::Egress { wish } => {
+            unless_left(from, approvals::request_egress(engine, caller, wish, to)).await
+        }
+        Request::Events { follow, output } => {
+            let hears = match output {
+                true => Hears::Everything,
+                false => Hears::AllButOutput,
+            };
+            let told = executions::events(engine, caller, follow.then_some(hears), watching, to);
+            unless_left(from, told).await
+        }
+        Request::Logs { execution, follow } => {
+            let told = executions::logs(engine, caller, &execution, follow.then_some(watching), to);
+            unless_left(from, told).await
+        }
+        Request::ApprovalsWatch => unless_left(from, approvals::watch(engine, caller, watching, to)).await,
+        request => perform(engine, caller, request).await.map_err(Failure::Refused),
+    }
 }
 
 /// A request of the same user. What was sent is wiped before anything is done with it.
@@ -224,7 +240,11 @@ fn written(answer: Result<Rendered, RequestError>) -> Vec<u8> {
 }
 
 /// Each question and each change goes on record: changes by the engine itself, questions here.
-async fn perform(engine: &Engine, caller: &Caller, request: Request) -> Result<Rendered, RequestError> {
+pub(crate) async fn perform(
+    engine: &Engine,
+    caller: &Caller,
+    request: Request,
+) -> Result<Rendered, RequestError> {
     let method = request.method();
     let note = async |namespace: &str| engine.note_call(caller, namespace, method).await;
     match request {
@@ -262,14 +282,13 @@ async fn perform(engine: &Engine, caller: &Caller, request: Request) -> Result<R
             value,
             ttl_seconds,
         } => {
-            let (key, ttl) = (name(key)?, ttl_seconds.map(Duration::from_secs));
+            let ttl = ttl_seconds.map(Duration::from_secs);
             let secret = NewSecret { value: value.0, ttl };
             let replaced = engine.put_secret(caller, &namespace, &key, secret).await?;
             let change = if replaced { Change::Replaced } else { Change::Added };
             Ok(render::change(&namespace, &key, change))
         }
         Request::VaultDelete { namespace, key } => {
-            let key = name(key)?;
             let existed = engine.delete_secret(caller, &namespace, &key).await?;
             let change = if existed { Change::Deleted } else { Change::None };
             Ok(render::change(&namespace, &key, change))
@@ -287,18 +306,18 @@ async fn perform(engine: &Engine, caller: &Caller, request: Request) -> Result<R
             executions::list(engine, caller, namespace, limit).await
         }
         Request::ExecutionsCancel { execution } => executions::cancel(engine, caller, &execution).await,
-        of_a_session => sessions::perform(engine, caller, of_a_session).await,
+        Request::SessionList { namespace } => sessions::list(engine, caller, namespace).await,
+        Request::Session { session, action } => sessions::perform(engine, caller, session, action).await,
+        _ => Err(RequestError::invalid(
+            format!("`{method}` is asked for in another way."),
+            "Use the `ringfence` command of the server's version.",
+        )),
     }
 }
 
 fn limits(engine: &Engine, namespace: &Namespace) -> Rendered {
     let (defaults, caps): (Limits, Limits) = engine.limits_of(namespace);
     render::limits(namespace, &defaults, &caps)
-}
-
-fn name(key: String) -> Result<EnvName, RequestError> {
-    EnvName::try_from(key)
-        .map_err(|reason| RequestError::invalid(format!("{reason}."), "Name the secret as a variable."))
 }
 
 #[cfg(test)]

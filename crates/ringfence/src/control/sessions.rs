@@ -2,20 +2,28 @@
 
 use super::{
     Failure,
-    wire::{Request, Response, SessionCall, SessionOptions},
-    workspaces,
+    wire::{Bytes, Response, SessionAction, SessionCall, SessionOptions, SnapshotAction},
 };
-use crate::render::{self, Rendered};
-use ringfence_engine::{BridgeTarget, BridgedValue, Caller, Conflicts, Engine, PackageRequest, Submission};
+use crate::{
+    embed::CancelOnDrop,
+    render::{self, Rendered},
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use ringfence_engine::{
+    BridgeTarget, BridgedValue, Caller, Conflicts, Engine, PackageRequest, Submission, WorkspaceAccess,
+};
 use ringfence_types::{
-    AllowedDomains, EnvName, ErrorCode, ExecuteRequest, Namespace, RequestError, SessionId, SessionRequest,
-    requirements,
+    AllowedDomains, ErrorCode, ExecuteRequest, Namespace, RequestError, Session, SessionId, SessionRequest,
+    WorkspacePath, requirements,
 };
 use serde_json::json;
 use tokio::{
     io::AsyncReadExt,
-    net::{UnixStream, unix::ReadHalf},
+    net::unix::{ReadHalf, WriteHalf},
 };
+
+/// The largest file that an answer has room for, in base64.
+const GET_BYTES_MAX: u64 = 40 << 20;
 
 impl SessionOptions {
     fn request(self) -> Result<SessionRequest, RequestError> {
@@ -59,61 +67,151 @@ impl SessionCall {
     }
 }
 
-/// Everything but a call and a creation, which have answers of several lines.
+/// What has an answer of one line.
 pub(super) async fn perform(
     engine: &Engine,
     caller: &Caller,
-    request: Request,
+    session: SessionId,
+    action: SessionAction,
 ) -> Result<Rendered, RequestError> {
-    match request {
-        Request::SessionList { namespace } => list(engine, caller, namespace).await,
-        Request::SessionInterrupt { session } => interrupt(engine, caller, &session).await,
-        Request::SessionKill { session } => kill(engine, caller, &session).await,
-        Request::SessionDiff { session } => {
-            let (namespace, _) = engine.whose(&session)?;
-            let held = engine.held_changes(caller, &namespace, &session).await?;
-            Ok(render::held_changes(&held))
+    let namespace = match (engine.whose(&session), &action) {
+        (Ok((namespace, _)), _) => namespace,
+        // One that has ended is as good as killed; one that was never there is an error, as a mistyped name is.
+        (Err(error), SessionAction::Kill) if error.code == ErrorCode::SessionEnded => {
+            return Ok(render::terminated(Some(false)));
         }
-        Request::SessionCommit {
-            session,
-            token,
-            overwrite,
-        } => {
-            let conflicts = if overwrite {
-                Conflicts::Overwrite
-            } else {
-                Conflicts::Refuse
+        (Err(error), _) => return Err(error),
+    };
+    let held = async || engine.held_changes(caller, &namespace, &session).await;
+    let workspace = || engine.workspace(caller, &namespace, Some(session.clone()));
+    match action {
+        SessionAction::Interrupt => {
+            let interrupted = engine.interrupt_session(caller, &namespace, &session).await?;
+            let text = match interrupted {
+                true => "interrupted\n",
+                false => "nothing runs in the session\n",
             };
-            let (namespace, _) = engine.whose(&session)?;
-            let held = engine.held_changes(caller, &namespace, &session).await?;
+            Ok(Rendered::new(text, json!({"interrupted": interrupted})))
+        }
+        SessionAction::Kill => {
+            let killed = engine.terminate_session(caller, &namespace, &session).await?;
+            Ok(render::terminated(Some(killed)))
+        }
+        SessionAction::Diff => Ok(render::held_changes(&held().await?)),
+        SessionAction::Commit { token, overwrite } => {
+            let conflicts = match overwrite {
+                true => Conflicts::Overwrite,
+                false => Conflicts::Refuse,
+            };
+            let held = held().await?;
             let directory = held.directory().to_owned();
             let committed = held.commit(caller, &token, conflicts).await?;
             Ok(render::committed(&directory, &committed))
         }
-        Request::SessionBridge {
+        SessionAction::Bridge {
             from,
-            to,
             name,
             renamed,
             value,
         } => {
-            let (gift, target) = match (from, value) {
+            let (given, name) = match (from, value) {
                 (Some(session), None) => (BridgedValue::Variable { session, name }, renamed),
                 (None, Some(value)) => (BridgedValue::Value(value), Some(renamed.unwrap_or(name))),
-                _ => {
-                    return Err(RequestError::invalid(
-                        "a bridge needs either a value or another session.",
-                        "See `ringfence bridge --help`.",
-                    ));
-                }
+                _ => return Err(no_gift()),
             };
-            bridge(engine, caller, gift, &to, target).await
+            let to = BridgeTarget {
+                session: &session,
+                name,
+            };
+            let bridged = engine.bridge(caller, &namespace, given, to).await?;
+            Ok(render::bridged(&session, &bridged))
         }
-        of_its_workspace => workspaces::perform(engine, caller, of_its_workspace).await,
+        SessionAction::Snapshots(action) => {
+            let of = WorkspaceOf {
+                namespace: &namespace,
+                session: Some(session.clone()),
+            };
+            snapshots(engine, caller, of, action).await
+        }
+        SessionAction::Put { path, bytes } => put(workspace(), &path, bytes).await,
+        SessionAction::Get { path } => get(workspace(), &path).await,
+        SessionAction::Files { path } => {
+            let files = workspace().list_files(path.as_ref()).await?;
+            Ok(render::files(&files))
+        }
     }
 }
 
-async fn list(
+fn no_gift() -> RequestError {
+    RequestError::invalid(
+        "a bridge needs either a value or another session.",
+        "See `ringfence bridge --help`.",
+    )
+}
+
+async fn put(
+    workspace: WorkspaceAccess<'_>,
+    path: &WorkspacePath,
+    bytes: Bytes,
+) -> Result<Rendered, RequestError> {
+    let put = workspace.put_file(path, bytes.0).await?;
+    let text = format!("{} has {} bytes now\n", put.path, put.size_bytes);
+    Ok(Rendered::new(text, json!(put)))
+}
+
+async fn get(workspace: WorkspaceAccess<'_>, path: &WorkspacePath) -> Result<Rendered, RequestError> {
+    let (file, bytes) = workspace.get_file(path, GET_BYTES_MAX).await?;
+    let facts = json!({"file": file, "base64": STANDARD.encode(bytes)});
+    Ok(Rendered::new("", facts))
+}
+
+/// The workspace that is kept for a namespace, or that of one of its sessions.
+pub(crate) struct WorkspaceOf<'a> {
+    pub(crate) namespace: &'a Namespace,
+    pub(crate) session: Option<SessionId>,
+}
+
+pub(crate) async fn snapshots(
+    engine: &Engine,
+    caller: &Caller,
+    of: WorkspaceOf<'_>,
+    action: SnapshotAction,
+) -> Result<Rendered, RequestError> {
+    let WorkspaceOf { namespace, session } = of;
+    match action {
+        SnapshotAction::Create { description } => {
+            let workspace = engine.workspace(caller, namespace, session);
+            Ok(render::snapshot_made(
+                &workspace.create_snapshot(description).await?,
+            ))
+        }
+        SnapshotAction::List => {
+            let mut listed = engine.snapshots(caller, namespace).await?;
+            listed.retain(|one| session.as_ref().is_none_or(|session| one.of == session.as_str()));
+            Ok(render::snapshots(&listed))
+        }
+        SnapshotAction::Restore { id } => {
+            let restored = engine.restore_snapshot(caller, namespace, &id, session).await?;
+            Ok(render::snapshot_restored(&id, restored))
+        }
+        SnapshotAction::Delete { .. } if session.is_some() => Err(RequestError::invalid(
+            "a snapshot is its namespace's, also that of a session.",
+            "Give --namespace, or neither.",
+        )),
+        SnapshotAction::Delete { id } => {
+            engine.delete_snapshot(caller, namespace, &id).await?;
+            let facts = json!({"snapshot_id": id, "deleted": true});
+            Ok(Rendered::new("deleted\n", facts))
+        }
+        SnapshotAction::Compare { id } => {
+            let workspace = engine.workspace(caller, namespace, session);
+            Ok(render::difference(&workspace.diff(id.as_deref()).await?))
+        }
+    }
+}
+
+/// Without a namespace: of all of them.
+pub(super) async fn list(
     engine: &Engine,
     caller: &Caller,
     namespace: Option<Namespace>,
@@ -125,97 +223,64 @@ async fn list(
     Ok(render::sessions(&sessions))
 }
 
-async fn interrupt(engine: &Engine, caller: &Caller, id: &SessionId) -> Result<Rendered, RequestError> {
-    let (namespace, _) = engine.whose(id)?;
-    let interrupted = engine.interrupt_session(caller, &namespace, id).await?;
-    let text = match interrupted {
-        true => "interrupted\n",
-        false => "nothing runs in the session\n",
-    };
-    Ok(Rendered::new(text, json!({"interrupted": interrupted})))
-}
-
-/// One that has ended is as good as killed; one that was never there is an error, as a mistyped name is.
-async fn kill(engine: &Engine, caller: &Caller, id: &SessionId) -> Result<Rendered, RequestError> {
-    let killed = match engine.whose(id) {
-        Ok((namespace, _)) => engine.terminate_session(caller, &namespace, id).await?,
-        Err(error) if error.code == ErrorCode::SessionEnded => false,
-        Err(error) => return Err(error),
-    };
-    Ok(render::terminated(Some(killed)))
-}
-
-async fn bridge(
-    engine: &Engine,
-    caller: &Caller,
-    gift: BridgedValue,
-    to: &SessionId,
-    target: Option<EnvName>,
-) -> Result<Rendered, RequestError> {
-    let (namespace, _) = engine.whose(to)?;
-    let target = BridgeTarget {
-        session: to,
-        name: target,
-    };
-    let bridged = engine.bridge(caller, &namespace, gift, target).await?;
-    Ok(render::bridged(to, &bridged))
-}
-
-/// A session, after the packages that it is to have. A command that goes away stops both.
+/// A session, after the packages that it is to have. A command that goes away, or asks that what it waits for be
+/// interrupted, stops both.
 pub(super) async fn create(
     engine: &Engine,
     caller: &Caller,
     options: SessionOptions,
-    stream: &mut UnixStream,
+    from: &mut ReadHalf<'_>,
+    to: &mut WriteHalf<'_>,
 ) -> Result<Rendered, Failure> {
     let request = options.request()?;
     let namespace = request.namespace.clone();
-    let (mut from, mut to) = stream.split();
-    if !request.packages.is_empty() {
-        let mut installation = engine.install(PackageRequest {
-            caller: caller.clone(),
-            namespace: namespace.clone(),
-            language: request.language,
-            packages: request.packages.clone(),
-            session: None,
-        });
-        let canceller = installation.canceller();
-        loop {
-            tokio::select! {
-                notice = installation.next_output() => match notice {
-                    None => break,
-                    Some(chunk) => Response::output(chunk).send(&mut to).await?,
-                },
-                () = hung_up(&mut from) => {
-                    canceller.cancel();
-                    return Err(Failure::hung_up());
-                }
-            }
-        }
-        installation.finish().await?;
-    }
-    let made = tokio::select! {
-        made = engine.create_session(caller, request) => made,
-        () = hung_up(&mut from) => return Err(Failure::hung_up()),
-    };
+    let made = unless_left(from, make(engine, caller, request, to)).await?;
     // One that has gone by now would not know of it.
-    if let Ok(session) = &made
-        && stream.try_read(&mut [0]).is_ok()
-    {
+    if from.try_read(&mut [0]).is_ok() {
         drop(
             engine
-                .terminate_session(caller, &namespace, &session.session_id)
+                .terminate_session(caller, &namespace, &made.session_id)
                 .await,
         );
         return Err(Failure::hung_up());
     }
-    Ok(render::session(&made?))
+    Ok(render::session(&made))
 }
 
-/// The command has nothing more to say, or asks that what it waits for be interrupted: to whom a creation is the same.
-async fn hung_up(from: &mut ReadHalf<'_>) {
+async fn make(
+    engine: &Engine,
+    caller: &Caller,
+    request: SessionRequest,
+    to: &mut WriteHalf<'_>,
+) -> Result<Session, Failure> {
+    if !request.packages.is_empty() {
+        let mut installation = engine.install(PackageRequest {
+            caller: caller.clone(),
+            namespace: request.namespace.clone(),
+            language: request.language,
+            packages: request.packages.clone(),
+            session: None,
+        });
+        let _cancel = CancelOnDrop(installation.canceller());
+        while let Some(notice) = installation.next_output().await {
+            Response::output(notice).send(to).await?;
+        }
+        installation.finish().await?;
+    }
+    Ok(engine.create_session(caller, request).await?)
+}
+
+/// Does the work, unless the command goes away.
+pub(super) async fn unless_left<T>(
+    from: &mut ReadHalf<'_>,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
     let mut nothing = [0];
-    drop(from.read(&mut nothing).await);
+    tokio::select! {
+        biased;
+        done = work => done,
+        _ = from.read(&mut nothing) => Err(Failure::hung_up()),
+    }
 }
 
 /// One call. Its output is written as it comes; a byte of the command interrupts it, and so does one that goes away.
@@ -223,7 +288,8 @@ pub(super) async fn exec(
     engine: &Engine,
     caller: &Caller,
     call: SessionCall,
-    stream: &mut UnixStream,
+    from: &mut ReadHalf<'_>,
+    to: &mut WriteHalf<'_>,
 ) -> Result<Rendered, Failure> {
     let request = call.request(engine)?;
     let mut execution = engine.submit(Submission {
@@ -231,7 +297,6 @@ pub(super) async fn exec(
         ..Submission::new(caller.clone(), request)
     });
     let canceller = execution.canceller();
-    let (mut from, mut to) = stream.split();
     let mut is_followed = true;
     loop {
         let mut byte = [0];
@@ -239,7 +304,7 @@ pub(super) async fn exec(
             chunk = execution.next_output() => match chunk {
                 None => break,
                 Some(chunk) => {
-                    if Response::output(chunk).send(&mut to).await.is_err() {
+                    if Response::output(chunk).send(to).await.is_err() {
                         canceller.cancel();
                         break;
                     }

@@ -58,8 +58,8 @@ requests! {
     "limits.set" => LimitsSet { namespace: Namespace, limits: LimitsRequest },
     "limits.restore" => LimitsRestore { namespace: Namespace },
     "vault.list" => VaultList { namespace: Namespace },
-    "vault.put" => VaultPut { namespace: Namespace, key: String, value: Value, ttl_seconds: Option<u64> },
-    "vault.delete" => VaultDelete { namespace: Namespace, key: String },
+    "vault.put" => VaultPut { namespace: Namespace, key: EnvName, value: Value, ttl_seconds: Option<u64> },
+    "vault.delete" => VaultDelete { namespace: Namespace, key: EnvName },
     "audit" => Audit { query: AuditQuery },
     "approvals.list" => ApprovalsList,
     /// `digest`: of the request as the person saw it.
@@ -78,31 +78,63 @@ requests! {
     "session.create" => SessionCreate { options: Box<SessionOptions> },
     /// Without a namespace: of all of them.
     "session.list" => SessionList { namespace: Option<Namespace> },
-    "session.interrupt" => SessionInterrupt { session: SessionId },
-    "session.kill" => SessionKill { session: SessionId },
-    /// What it has done to its overlay.
-    "session.diff" => SessionDiff { session: SessionId },
-    /// Writes the changes that have this token; `overwrite`: also over what the host has changed since.
-    "session.commit" => SessionCommit { session: SessionId, token: String, #[serde(default)] overwrite: bool },
     /// The output is sent before the reply.
     "session.exec" => SessionExec { call: Box<SessionCall> },
-    "session.bridge" => SessionBridge {
+    "session" => Session { session: SessionId, action: SessionAction },
+}
+
+/// What is done with one session, with an answer of one line.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum SessionAction {
+    Interrupt,
+    Kill,
+    /// What it has done to its overlay.
+    Diff,
+    /// Writes the changes that have this token; `overwrite`: also over what the host has changed since.
+    Commit {
+        token: String,
+        #[serde(default)]
+        overwrite: bool,
+    },
+    Bridge {
         from: Option<SessionId>,
-        to: SessionId,
         name: EnvName,
         renamed: Option<EnvName>,
         value: Option<serde_json::Value>,
     },
-    "session.snapshot" => SessionSnapshot { session: SessionId, description: String },
-    /// Those of its workspace.
-    "session.snapshots" => SessionSnapshots { session: SessionId },
-    "session.restore" => SessionRestore { session: SessionId, snapshot: String },
-    /// Without a snapshot: the latest.
-    "session.compare" => SessionCompare { session: SessionId, snapshot: Option<String> },
-    "session.put" => SessionPut { session: SessionId, path: WorkspacePath, bytes: Bytes },
-    "session.get" => SessionGet { session: SessionId, path: WorkspacePath },
+    Snapshots(SnapshotAction),
+    Put {
+        path: WorkspacePath,
+        bytes: Bytes,
+    },
+    Get {
+        path: WorkspacePath,
+    },
     /// Without a path: the workspace itself.
-    "session.files" => SessionFiles { session: SessionId, path: Option<WorkspacePath> },
+    Files {
+        path: Option<WorkspacePath>,
+    },
+}
+
+/// What is done with the saved states of a workspace: a session's, or the one that is kept for a namespace.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum SnapshotAction {
+    Create {
+        description: String,
+    },
+    List,
+    Restore {
+        id: String,
+    },
+    Delete {
+        id: String,
+    },
+    /// Without a snapshot: the latest.
+    Compare {
+        id: Option<String>,
+    },
 }
 
 /// A host that the operator asks for.
@@ -339,7 +371,7 @@ mod tests {
     fn put(value: &str) -> Request {
         Request::VaultPut {
             namespace: Namespace::default_name(),
-            key: "KEY".to_owned(),
+            key: "KEY".parse().unwrap(),
             value: Value(SecretValue::new(value.to_owned()).unwrap()),
             ttl_seconds: Some(60),
         }
@@ -362,51 +394,42 @@ mod tests {
     }
 
     fn of_a_session() -> Vec<Request> {
-        let session = || {
-            "0190b8f0-5c1e-7000-8000-00000000abcd"
-                .parse::<SessionId>()
-                .unwrap()
-        };
-        vec![
-            Request::SessionList { namespace: None },
-            Request::SessionKill { session: session() },
-            Request::SessionInterrupt { session: session() },
-            Request::SessionDiff { session: session() },
-            Request::SessionCommit {
-                session: session(),
+        let session = || "0190b8f0-5c1e-7000-8000-00000000abcd".parse().unwrap();
+        let (id, path) = (|| "x".to_owned(), || "a/b".to_owned().try_into().unwrap());
+        let actions = [
+            SessionAction::Kill,
+            SessionAction::Interrupt,
+            SessionAction::Diff,
+            SessionAction::Commit {
                 token: "00ff".to_owned(),
                 overwrite: true,
             },
-            Request::SessionBridge {
+            SessionAction::Bridge {
                 from: None,
-                to: session(),
                 name: "x".to_owned().try_into().unwrap(),
                 renamed: None,
                 value: Some(serde_json::json!([1, "two"])),
             },
-            Request::SessionSnapshot {
-                session: session(),
+            SessionAction::Snapshots(SnapshotAction::Create {
                 description: "a \"word\"".to_owned(),
-            },
-            Request::SessionSnapshots { session: session() },
-            Request::SessionRestore {
-                session: session(),
-                snapshot: "x".to_owned(),
-            },
-            Request::SessionCompare {
-                session: session(),
-                snapshot: None,
-            },
-            Request::SessionPut {
-                session: session(),
-                path: "a/b".to_owned().try_into().unwrap(),
+            }),
+            SessionAction::Snapshots(SnapshotAction::List),
+            SessionAction::Snapshots(SnapshotAction::Restore { id: id() }),
+            SessionAction::Snapshots(SnapshotAction::Delete { id: id() }),
+            SessionAction::Snapshots(SnapshotAction::Compare { id: None }),
+            SessionAction::Put {
+                path: path(),
                 bytes: Bytes(vec![0, 255]),
             },
-            Request::SessionFiles {
-                session: session(),
-                path: None,
-            },
-        ]
+            SessionAction::Get { path: path() },
+            SessionAction::Files { path: None },
+        ];
+        let list = Request::SessionList { namespace: None };
+        let of_one = actions.into_iter().map(|action| Request::Session {
+            session: session(),
+            action,
+        });
+        [list].into_iter().chain(of_one).collect()
     }
 
     fn of_executions() -> Vec<Request> {
@@ -467,7 +490,7 @@ mod tests {
             put("value"),
             Request::VaultDelete {
                 namespace: namespace(),
-                key: "K".to_owned(),
+                key: "K".parse().unwrap(),
             },
             Request::Audit { query },
             Request::ApprovalsList,

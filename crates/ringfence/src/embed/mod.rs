@@ -263,7 +263,7 @@ fn runtime_ended() -> RequestError {
 }
 
 /// Cancels the execution if its future is dropped.
-struct CancelOnDrop(ringfence_engine::Canceller);
+pub(crate) struct CancelOnDrop(pub(crate) ringfence_engine::Canceller);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {

@@ -2,10 +2,10 @@
 //! revoked is refused from then on; a file that cannot be read means that no token is good.
 
 use super::{
-    oauth::{CALL, OAuth, TokenRefused},
-    principal::{Identity, Principal},
+    oauth::OAuth,
+    principal::{Denied, Identity, Principal},
 };
-use crate::time;
+use crate::{lock::lock, time};
 use hyper::{HeaderMap, header::AUTHORIZATION};
 use ringfence_store::{
     tokens::{self, FileVersion, TokenEntry, TokenError, Tokens},
@@ -15,7 +15,7 @@ use ringfence_types::{ErrorCode, RequestError};
 use std::{
     path::Path,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -29,19 +29,6 @@ pub(super) enum Peer {
     Network,
     /// A process of this user or of root.
     Socket,
-}
-
-/// Why a request has no principal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Denied {
-    /// It brings no token.
-    Missing,
-    /// It brings one that is not good here, or not one token.
-    Invalid,
-    /// Its token is good, and not for this: the scopes that it has, and the one that is wanted.
-    Scope { held: Vec<String>, wanted: String },
-    /// Its token is good, and its bearer is unknown here.
-    Unknown,
 }
 
 pub(super) struct Authenticator {
@@ -111,7 +98,7 @@ impl Authenticator {
     pub(super) async fn identify(&self, headers: &HeaderMap, peer: Peer) -> Result<Identity, Denied> {
         let principal = match (bearer(headers)?, peer) {
             (Some(token), _) => match (self.of_token(token), &self.oauth) {
-                (Err(Denied::Invalid), Some(oauth)) => return of_signed(oauth, token).await,
+                (Err(Denied::Invalid), Some(oauth)) => return oauth.identify(token).await,
                 (known, _) => known?,
             },
             (None, Peer::Socket) => self.socket.clone(),
@@ -160,7 +147,7 @@ impl Authenticator {
     }
 
     fn tokens_now(&self) -> std::sync::MutexGuard<'_, Seen> {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&self.seen);
         let stamp = self.tokens.stamp();
         if stamp.as_ref().is_ok_and(|stamp| *stamp == seen.stamp) {
             return seen;
@@ -181,18 +168,6 @@ impl Authenticator {
         };
         seen
     }
-}
-
-async fn of_signed(oauth: &OAuth, token: &str) -> Result<Identity, Denied> {
-    let identity = oauth.identify(token).await;
-    identity.map_err(|refused| match refused {
-        TokenRefused::Invalid => Denied::Invalid,
-        TokenRefused::Scope(held) => Denied::Scope {
-            held,
-            wanted: CALL.to_owned(),
-        },
-        TokenRefused::Unknown => Denied::Unknown,
-    })
 }
 
 /// An entry that means nothing to this version is not good for anything.

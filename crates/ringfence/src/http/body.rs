@@ -15,10 +15,7 @@ use std::{
     task::{Context, Poll},
     time::Duration,
 };
-use tokio::{
-    sync::{OwnedSemaphorePermit, watch},
-    time::Sleep,
-};
+use tokio::{sync::OwnedSemaphorePermit, time::Sleep};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 pub(super) type HttpResponse = Response<BoxBody<Bytes, Infallible>>;
@@ -26,9 +23,7 @@ pub(super) type HttpResponse = Response<BoxBody<Bytes, Infallible>>;
 /// What a request holds until its answer has left.
 pub(super) struct Guard {
     /// Its place among those of its connection.
-    pub(super) _open: Open,
-    /// Dropped after the place, whose end it looks for.
-    pub(super) _resting: Box<dyn Any + Send + Sync>,
+    pub(super) _open: Box<dyn Any + Send + Sync>,
     /// Its place among those of its principal.
     pub(super) permit: Option<OwnedSemaphorePermit>,
     /// The memory of its body.
@@ -37,33 +32,6 @@ pub(super) struct Guard {
     pub(super) answer: Option<TaskTrackerToken>,
     /// When its credentials are good no longer, where that is known. Of a stream it is the end.
     pub(super) expires_unix_ms: Option<u64>,
-}
-
-/// The requests of one connection.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Requests {
-    pub(super) begun: u64,
-    pub(super) open: usize,
-}
-
-/// One of the open ones.
-pub(super) struct Open(watch::Sender<Requests>);
-
-impl Open {
-    pub(super) fn begin(requests: &watch::Sender<Requests>) -> Self {
-        requests.send_modify(|requests| {
-            requests.begun += 1;
-            requests.open += 1;
-        });
-        Self(requests.clone())
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0
-            .send_modify(|requests| requests.open = requests.open.saturating_sub(1));
-    }
 }
 
 impl Guard {
@@ -125,6 +93,18 @@ pub(super) fn refused(status: StatusCode, code: &str, message: &str) -> HttpResp
     of(status, "application/json", facts.to_string().into())
 }
 
+pub(super) fn busy(message: &str) -> HttpResponse {
+    refused(StatusCode::TOO_MANY_REQUESTS, "busy", message)
+}
+
+pub(super) fn invalid(message: &str) -> HttpResponse {
+    refused(StatusCode::BAD_REQUEST, "invalid_argument", message)
+}
+
+pub(super) fn not_found(message: &str) -> HttpResponse {
+    refused(StatusCode::NOT_FOUND, "not_found", message)
+}
+
 pub(super) fn of(status: StatusCode, kind: &'static str, bytes: Bytes) -> HttpResponse {
     let mut answer = Response::new(Full::new(bytes).boxed());
     *answer.status_mut() = status;
@@ -138,6 +118,7 @@ pub(super) fn of(status: StatusCode, kind: &'static str, bytes: Bytes) -> HttpRe
 mod tests {
     use super::*;
     use http_body_util::StreamBody;
+    use std::sync::Arc;
     use tokio::time::Instant;
 
     struct Endless;
@@ -152,11 +133,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_stream_ends_when_its_credentials_are_good_no_longer() {
-        let requests = watch::channel(Requests::default()).0;
+        let open = Arc::new(());
         let hold = |expires_unix_ms| {
             let guard = Guard {
-                _open: Open::begin(&requests),
-                _resting: Box::new(()),
+                _open: Box::new(open.clone()),
                 permit: None,
                 memory: None,
                 answer: None,
@@ -167,12 +147,12 @@ mod tests {
         let begun = Instant::now();
         let soon = hold(Some(time::now_milliseconds() + 60_000));
         let past = hold(Some(0));
-        assert_eq!(requests.borrow().open, 2);
+        assert_eq!(Arc::strong_count(&open), 3);
         assert!(past.collect().await.is_ok() && begun.elapsed() < Duration::from_secs(1));
         assert!(soon.collect().await.is_ok());
         let took = begun.elapsed().as_secs();
         assert!((59..=61).contains(&took), "{took}");
-        assert_eq!(requests.borrow().open, 0, "its place is free");
+        assert_eq!(Arc::strong_count(&open), 1, "its place is free");
         let never = tokio::time::timeout(2 * FAR, hold(None).collect());
         assert!(never.await.is_err());
     }

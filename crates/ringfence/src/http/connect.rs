@@ -2,12 +2,14 @@
 //! HTTP, and what the server says is a line again. Nothing of a message is changed. What HTTP wants to know of a
 //! message beside it (session, revision, method and name) is read off it here.
 
-use super::outgoing::{Destination, Exchange};
+use crate::{
+    lock::lock,
+    outgoing::{Destination, Exchange},
+};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http_body_util::{BodyExt as _, Full};
 use hyper::{
     Method, Request, StatusCode,
-    body::Bytes,
     header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue},
     http::request::Builder,
 };
@@ -15,8 +17,7 @@ use ringfence_types::{ErrorCode, RequestError};
 use serde_json::{Value, json};
 use std::{
     collections::HashMap,
-    path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 use tokio::{
@@ -38,13 +39,6 @@ const REVISION: &str = "mcp-protocol-version";
 /// The member of `_meta` that makes a request complete in itself.
 const META_REVISION: &str = "io.modelcontextprotocol/protocolVersion";
 
-/// Where a server is.
-pub(crate) enum Remote {
-    Socket(PathBuf),
-    /// With its path.
-    Url(String),
-}
-
 struct Bridge {
     destination: Destination,
     path: String,
@@ -63,28 +57,22 @@ struct State {
     running: HashMap<String, AbortHandle>,
 }
 
-/// Hands everything over until the client leaves.
-pub(crate) async fn connect(remote: Remote, token: Option<&str>) -> Result<(), RequestError> {
-    let invalid = |reason: String| RequestError::invalid(format!("{reason}."), "Write unix:PATH or a URL.");
-    let (destination, path) = match remote {
-        Remote::Socket(path) => (Destination::socket(path), "/mcp".to_owned()),
-        Remote::Url(url) => {
-            let uri: hyper::Uri = url
-                .parse()
-                .map_err(|_| invalid(format!("`{url}` is not a URL")))?;
-            (Destination::host(&uri), uri.path().to_owned())
-        }
-    };
+/// Hands everything over until the client leaves. `path`: of the protocol, at its destination.
+pub(crate) async fn connect(
+    destination: Destination,
+    path: String,
+    token: Option<&str>,
+) -> Result<(), RequestError> {
     let token = token.map(|token| HeaderValue::from_str(&format!("Bearer {token}")));
     let mut token = token
         .transpose()
-        .map_err(|_| invalid("the token is not one word".to_owned()))?;
+        .map_err(|_| RequestError::invalid("the token is not one word.", "Write unix:PATH or a URL."))?;
     if let Some(token) = &mut token {
         token.set_sensitive(true);
     }
     let (lines, written) = mpsc::channel(LINES_MAX);
     let bridge = Arc::new(Bridge {
-        destination: destination.map_err(invalid)?,
+        destination,
         path,
         token,
         state: Mutex::default(),
@@ -112,10 +100,6 @@ async fn write(mut lines: mpsc::Receiver<Value>) {
 }
 
 impl Bridge {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A server that is not there is told before the client waits for it.
     async fn reach(&self) -> Result<(), RequestError> {
         let request = Request::get("/healthz").body(Full::default());
@@ -177,10 +161,10 @@ impl Bridge {
             }
             let (bridge, finished) = (self.clone(), key.clone());
             // Held until it is known, so that a task which has ended already is not known for ever.
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             let task = tasks.spawn(async move {
                 bridge.post(&message).await;
-                bridge.state().running.remove(&finished);
+                lock(&bridge.state).running.remove(&finished);
                 drop(place);
             });
             state.running.insert(key, task);
@@ -192,22 +176,14 @@ impl Bridge {
         if message["method"] != "notifications/cancelled" {
             return false;
         }
-        let mut state = self.state();
-        let is_of_session = state.session.is_some();
-        let running = state.running.remove(&message["params"]["requestId"].to_string());
-        match running {
-            Some(running) if !is_of_session => {
-                running.abort();
-                true
-            }
-            Some(running) => {
-                state
-                    .running
-                    .insert(message["params"]["requestId"].to_string(), running);
-                false
-            }
-            None => !is_of_session,
+        let mut state = lock(&self.state);
+        if state.session.is_some() {
+            return false;
         }
+        if let Some(running) = state.running.remove(&message["params"]["requestId"].to_string()) {
+            running.abort();
+        }
+        true
     }
 
     async fn say(&self, message: Value) {
@@ -236,12 +212,12 @@ impl Bridge {
     }
 
     fn is_lost(&self, exchange: &Exchange) -> bool {
-        exchange.answer.status() == StatusCode::NOT_FOUND && self.state().session.is_some()
+        exchange.answer.status() == StatusCode::NOT_FOUND && lock(&self.state).session.is_some()
     }
 
     async fn begin_again(&self) -> Result<(), String> {
         let hello = {
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             state.session = None;
             state
                 .hello
@@ -250,7 +226,7 @@ impl Bridge {
         };
         let mut exchange = self.exchange(&hello).await?;
         self.remember(&hello, &exchange);
-        drop(read_body(&mut exchange).await?);
+        drop(exchange.body(MESSAGE_BYTES_MAX).await?);
         drop(
             self.exchange(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))
                 .await?,
@@ -262,7 +238,7 @@ impl Bridge {
         let session = exchange.answer.headers().get(SESSION_ID);
         let session = session.and_then(|session| Some(session.to_str().ok()?.to_owned()));
         if let (Some(session), true) = (session, message["method"] == "initialize") {
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             state.session = Some(session);
             state.hello = Some(message.clone());
         }
@@ -278,7 +254,7 @@ impl Bridge {
     }
 
     fn of_session(&self, mut request: Builder) -> Builder {
-        let state = self.state();
+        let state = lock(&self.state);
         if let Some(session) = &state.session {
             request = request.header(SESSION_ID, session);
         }
@@ -324,7 +300,7 @@ impl Bridge {
                 _ => Ok(()),
             };
         }
-        let body = read_body(&mut exchange).await?;
+        let body = exchange.body(MESSAGE_BYTES_MAX).await?;
         if body.is_empty() && status.is_success() {
             return Ok(());
         }
@@ -362,7 +338,7 @@ impl Bridge {
                             if asked["method"] == "initialize"
                                 && let Some(revision) = event["result"]["protocolVersion"].as_str()
                             {
-                                self.state().revision = Some(revision.to_owned());
+                                lock(&self.state).revision = Some(revision.to_owned());
                             }
                             is_answered |= event["id"] == asked["id"] && event.get("method").is_none();
                             self.say(event).await;
@@ -392,7 +368,7 @@ impl Bridge {
     }
 
     async fn leave(&self) {
-        if self.state().session.is_none() {
+        if lock(&self.state).session.is_none() {
             return;
         }
         if let Ok(request) = self
@@ -403,14 +379,6 @@ impl Bridge {
             tracing::debug!(reason, "the session was not ended");
         }
     }
-}
-
-async fn read_body(exchange: &mut Exchange) -> Result<Bytes, String> {
-    let body = http_body_util::Limited::new(exchange.answer.body_mut(), MESSAGE_BYTES_MAX);
-    body.collect()
-        .await
-        .map(|body| body.to_bytes())
-        .map_err(|error| error.to_string())
 }
 
 fn failure(id: &Value, code: i64, message: &str) -> Value {

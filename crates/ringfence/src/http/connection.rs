@@ -2,11 +2,8 @@
 //! a connection open and unused loses it; where all places are taken, connections that have not shown a good token yet
 //! and those that have no request open make room, oldest first.
 
-use super::{
-    HttpServer,
-    authenticator::Peer,
-    body::{Guard, Open, Requests},
-};
+use super::{HttpServer, authenticator::Peer, body::Guard};
+use crate::lock::lock;
 use hyper::{Request, body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -17,7 +14,7 @@ use std::{
     convert::Infallible,
     future::pending,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -54,37 +51,60 @@ struct Unproven {
     waiting: BTreeMap<u64, CancellationToken>,
 }
 
+impl Unproven {
+    fn add(&mut self, evicted: CancellationToken) -> u64 {
+        self.next += 1;
+        self.waiting.insert(self.next, evicted);
+        self.next
+    }
+}
+
 /// The place of one connection.
 pub(super) struct Connection {
     pub(super) peer: Peer,
     number: AtomicU64,
     evicted: CancellationToken,
     is_proven: AtomicBool,
-    open: watch::Sender<Requests>,
+    requests: watch::Sender<Requests>,
     unproven: Arc<Mutex<Unproven>>,
     _place: OwnedSemaphorePermit,
 }
 
-/// Lets a connection rest when a request has ended.
-struct Resting(Arc<Connection>);
+/// The requests of one connection.
+#[derive(Clone, Copy, Debug, Default)]
+struct Requests {
+    begun: u64,
+    open: usize,
+}
 
-impl Drop for Resting {
+/// One of the open ones. With the end of the last, its connection is one that makes room.
+struct OpenRequest(Arc<Connection>);
+
+impl OpenRequest {
+    fn begin(connection: &Arc<Connection>) -> Self {
+        connection.requests.send_modify(|requests| {
+            requests.begun += 1;
+            requests.open += 1;
+        });
+        Self(connection.clone())
+    }
+}
+
+impl Drop for OpenRequest {
     fn drop(&mut self) {
+        self.0.requests.send_modify(|requests| requests.open -= 1);
         self.0.rest();
     }
 }
 
 impl Connection {
-    /// A request has ended. Where it was the last, this connection is one that makes room.
-    pub(super) fn rest(&self) {
+    fn rest(&self) {
         let mut unproven = lock(&self.unproven);
-        if self.open.borrow().open > 0 || !self.is_proven.swap(false, Ordering::Relaxed) {
+        if self.requests.borrow().open > 0 || !self.is_proven.swap(false, Ordering::Relaxed) {
             return;
         }
-        let number = unproven.next;
-        unproven.next += 1;
+        let number = unproven.add(self.evicted.clone());
         self.number.store(number, Ordering::Relaxed);
-        unproven.waiting.insert(number, self.evicted.clone());
     }
 }
 
@@ -92,10 +112,6 @@ impl Drop for Connection {
     fn drop(&mut self) {
         lock(&self.unproven).waiting.remove(self.number.get_mut());
     }
-}
-
-fn lock(unproven: &Mutex<Unproven>) -> MutexGuard<'_, Unproven> {
-    unproven.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ConnectionSlots {
@@ -106,31 +122,25 @@ impl ConnectionSlots {
         }
     }
 
-    fn unproven(&self) -> MutexGuard<'_, Unproven> {
-        lock(&self.unproven)
-    }
-
     /// A place, as soon as there is one.
     pub(super) async fn place(&self, peer: Peer) -> Option<Connection> {
         let place = match self.places.clone().try_acquire_owned() {
             Ok(place) => place,
             Err(_) => {
-                if let Some((_, oldest)) = self.unproven().waiting.pop_first() {
+                if let Some((_, oldest)) = lock(&self.unproven).waiting.pop_first() {
                     oldest.cancel();
                 }
                 self.places.clone().acquire_owned().await.ok()?
             }
         };
-        let mut unproven = self.unproven();
-        let (number, evicted) = (unproven.next, CancellationToken::new());
-        unproven.next += 1;
-        unproven.waiting.insert(number, evicted.clone());
+        let evicted = CancellationToken::new();
+        let number = lock(&self.unproven).add(evicted.clone());
         Some(Connection {
             peer,
             number: number.into(),
             evicted,
             is_proven: AtomicBool::new(false),
-            open: watch::channel(Requests::default()).0,
+            requests: watch::channel(Requests::default()).0,
             unproven: self.unproven.clone(),
             _place: place,
         })
@@ -140,7 +150,7 @@ impl ConnectionSlots {
     pub(super) fn prove(&self, connection: &Connection) {
         if !connection.is_proven.swap(true, Ordering::Relaxed) {
             let number = connection.number.load(Ordering::Relaxed);
-            self.unproven().waiting.remove(&number);
+            lock(&self.unproven).waiting.remove(&number);
         }
     }
 }
@@ -165,10 +175,9 @@ where
     let service = service_fn(|request: Request<Incoming>| {
         let (server, connection) = (server.clone(), connection.clone());
         let guard = Guard {
-            _open: Open::begin(&connection.open),
+            _open: Box::new(OpenRequest::begin(&connection)),
             permit: None,
             memory: None,
-            _resting: Box::new(Resting(connection.clone())),
             answer: Some(server.answers.token()),
             expires_unix_ms: None,
         };
@@ -177,7 +186,7 @@ where
     });
     let builder = builder(server.settings.idle);
     let mut conversation = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let mut silence = std::pin::pin!(silence(connection.open.subscribe(), server.settings.idle));
+    let mut silence = std::pin::pin!(silence(connection.requests.subscribe(), server.settings.idle));
     let mut last = None;
     loop {
         tokio::select! {
@@ -254,12 +263,20 @@ mod tests {
         let began = Instant::now();
         silence(requests.clone(), IDLE).await;
         assert_eq!(began.elapsed(), HEAD_PATIENCE, "nothing was ever sent");
-        let open = Open::begin(&count);
+        let begin = || {
+            count.send_modify(|requests| {
+                requests.begun += 1;
+                requests.open += 1;
+            });
+        };
+        let end = || count.send_modify(|requests| requests.open -= 1);
+        begin();
         let waiting = tokio::spawn(silence(requests, IDLE));
         tokio::time::sleep(10 * IDLE).await;
         assert!(!waiting.is_finished(), "an answer that takes long is not silence");
-        drop(open);
-        drop(Open::begin(&count));
+        end();
+        begin();
+        end();
         let closed = Instant::now();
         waiting.await.unwrap();
         assert_eq!(closed.elapsed(), IDLE);
@@ -286,11 +303,13 @@ mod tests {
         let connections = ConnectionSlots::new(1);
         let proven = Arc::new(connections.place(Peer::Network).await.unwrap());
         connections.prove(&proven);
-        let request = Open::begin(&proven.open);
+        let request = OpenRequest::begin(&proven);
         proven.rest();
-        assert!(connections.unproven().waiting.is_empty(), "a request is open");
+        assert!(
+            lock(&connections.unproven).waiting.is_empty(),
+            "a request is open"
+        );
         drop(request);
-        proven.rest();
         let evicted = proven.evicted.clone();
         let ending = tokio::spawn(async move {
             evicted.cancelled().await;
@@ -304,6 +323,6 @@ mod tests {
     async fn a_connection_that_ends_before_it_is_proven_leaves_nothing() {
         let connections = ConnectionSlots::new(1);
         drop(connections.place(Peer::Network).await.unwrap());
-        assert!(connections.unproven().waiting.is_empty());
+        assert!(lock(&connections.unproven).waiting.is_empty());
     }
 }

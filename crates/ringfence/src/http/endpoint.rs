@@ -2,7 +2,7 @@
 //! another principal is as unknown here as one that never was.
 
 use super::{
-    body::{Guard, HttpResponse, refused, text},
+    body::{Guard, HttpResponse, busy, invalid, not_found, refused, text},
     principal::Principal,
     sessions::ProtocolSessions,
     sse::{MESSAGES, SSE, SseRefused, SseSessions, SseTransport},
@@ -42,23 +42,8 @@ const METHOD: &str = "mcp-method";
 /// Its answer is a stream of notifications.
 const LISTEN: &str = "subscriptions/listen";
 
-/// The protocol, whatever stands behind it.
-trait Protocol: Send + Sync {
-    fn handle(
-        &self,
-        request: Request<Full<Bytes>>,
-    ) -> Pin<Box<dyn Future<Output = HttpResponse> + Send + '_>>;
-}
-
-impl<H: ServerHandler> Protocol for StreamableHttpService<H, ProtocolSessions> {
-    fn handle(
-        &self,
-        request: Request<Full<Bytes>>,
-    ) -> Pin<Box<dyn Future<Output = HttpResponse> + Send + '_>> {
-        Box::pin(self.handle(request))
-    }
-}
-
+/// Answers a request by the protocol, whatever stands behind it.
+type Speak = dyn Fn(Request<Full<Bytes>>) -> Pin<Box<dyn Future<Output = HttpResponse> + Send>> + Send + Sync;
 /// Speaks the protocol with one client of revision 2024-11-05.
 type ServeSse = dyn Fn(SseTransport, CancellationToken) + Send + Sync;
 /// The refusal of a body that is not for its client.
@@ -66,7 +51,7 @@ type Judge<'a> = dyn Fn(&[u8]) -> Option<HttpResponse> + Sync + 'a;
 
 pub(super) struct McpEndpoint {
     pub(super) principal: Arc<Principal>,
-    protocol: Box<dyn Protocol>,
+    protocol: Box<Speak>,
     sessions: Arc<ProtocolSessions>,
     sse: SseSessions,
     serve_sse: Box<ServeSse>,
@@ -118,7 +103,10 @@ impl McpEndpoint {
                 .rate_per_minute
                 .map(|rate| DefaultDirectRateLimiter::direct(Quota::per_minute(rate))),
             principal,
-            protocol: Box::new(service),
+            protocol: Box::new(move |request| {
+                let service = service.clone();
+                Box::pin(async move { service.handle(request).await })
+            }),
             sessions,
             sse: SseSessions::new(settings.sessions_max),
             serve_sse: Box::new(serve_sse),
@@ -159,11 +147,7 @@ impl McpEndpoint {
         judge: &Judge<'_>,
     ) -> HttpResponse {
         if guard.permit.is_none() {
-            return refused(
-                StatusCode::TOO_MANY_REQUESTS,
-                "busy",
-                "this principal has too many requests on their way",
-            );
+            return busy("this principal has too many requests on their way");
         }
         let (mut parts, body) = request.into_parts();
         // A call was let in to its end, which comes; a stream has none of its own.
@@ -198,22 +182,14 @@ impl McpEndpoint {
     async fn speak(&self, parts: Parts, body: Bytes) -> HttpResponse {
         let begins_session = !parts.headers.contains_key(SESSION_ID) && mentions_initialize(&body);
         if begins_session && !self.sessions.make_room().await {
-            return refused(
-                StatusCode::TOO_MANY_REQUESTS,
-                "busy",
-                "every protocol session of this principal has calls on their way",
-            );
+            return busy("every protocol session of this principal has calls on their way");
         }
         let is_end = parts.method == Method::DELETE;
         if is_end && !self.sessions.knows(parts.headers.get(SESSION_ID)) {
-            return refused(
-                StatusCode::NOT_FOUND,
-                "not_found",
-                "there is no such protocol session",
-            );
+            return not_found("there is no such protocol session");
         }
         let request = Request::from_parts(parts, Full::new(body));
-        let mut answer = self.protocol.handle(request).await;
+        let mut answer = (self.protocol)(request).await;
         if is_end && answer.status() == StatusCode::ACCEPTED {
             // It has ended; official clients warn about an answer that says less.
             *answer.status_mut() = StatusCode::NO_CONTENT;
@@ -231,11 +207,7 @@ impl McpEndpoint {
                 (self.serve_sse)(transport, end);
                 answer
             }
-            None => refused(
-                StatusCode::TOO_MANY_REQUESTS,
-                "busy",
-                "this principal has as many streams as it may have (`http.sessions`)",
-            ),
+            None => busy("this principal has as many streams as it may have (`http.sessions`)"),
         }
     }
 
@@ -247,19 +219,13 @@ impl McpEndpoint {
         let held = (guard.permit.take(), guard.memory.take(), guard.answer.take());
         match self.sse.take(parts, body, Arc::new(held)) {
             Ok(()) => text(StatusCode::ACCEPTED, "Accepted\n"),
-            Err(SseRefused::Unknown) => {
-                refused(StatusCode::NOT_FOUND, "not_found", "there is no such session")
+            Err(SseRefused::Unknown) => not_found("there is no such session"),
+            Err(SseRefused::Malformed) => {
+                invalid("the body is no message, or has the id of a request that is open")
             }
-            Err(SseRefused::Malformed) => refused(
-                StatusCode::BAD_REQUEST,
-                "invalid_argument",
-                "the body is no message, or has the id of a request that is open",
-            ),
-            Err(SseRefused::Busy) => refused(
-                StatusCode::TOO_MANY_REQUESTS,
-                "busy",
-                "this session has too many requests that are open, or messages that wait",
-            ),
+            Err(SseRefused::Busy) => {
+                busy("this session has too many requests that are open, or messages that wait")
+            }
         }
     }
 
@@ -272,11 +238,7 @@ impl McpEndpoint {
         let rate = self.rate.as_ref()?;
         let until = rate.check().err()?;
         let wait = until.wait_time_from(governor::clock::DefaultClock::default().now());
-        let mut answer = refused(
-            StatusCode::TOO_MANY_REQUESTS,
-            "busy",
-            "this principal sends more requests than its rate allows",
-        );
+        let mut answer = busy("this principal sends more requests than its rate allows");
         answer
             .headers_mut()
             .insert(RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
@@ -304,13 +266,9 @@ impl McpEndpoint {
         if let Some(answer) = judge(&bytes) {
             return Err(answer);
         }
-        let memory = self.memory_for(&bytes).ok_or_else(|| {
-            refused(
-                StatusCode::TOO_MANY_REQUESTS,
-                "busy",
-                "the bodies of this principal take too much memory",
-            )
-        })?;
+        let memory = self
+            .memory_for(&bytes)
+            .ok_or_else(|| busy("the bodies of this principal take too much memory"))?;
         Ok((bytes, memory))
     }
 
@@ -332,11 +290,7 @@ impl McpEndpoint {
         match tokio::time::timeout(BODY_PATIENCE, reading).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-            Ok(Err(_)) => Err(refused(
-                StatusCode::BAD_REQUEST,
-                "invalid_argument",
-                "the body broke off",
-            )),
+            Ok(Err(_)) => Err(invalid("the body broke off")),
             Err(_) => Err(refused(
                 StatusCode::REQUEST_TIMEOUT,
                 "timeout",

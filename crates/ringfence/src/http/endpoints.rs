@@ -2,11 +2,12 @@
 //! used by no request make room.
 
 use super::{endpoint::McpEndpoint, principal::Principal};
+use crate::lock::lock;
 use ringfence_store::tokens::PrincipalRole;
 use ringfence_types::{ErrorCode, RequestError};
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -26,10 +27,6 @@ impl Endpoints {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// That of the principal as it is now, with the place of one request, so that it is used from here on; no place:
     /// there are too many. A change of what a principal may do ends what it has.
     pub(super) fn begin_request(
@@ -37,7 +34,7 @@ impl Endpoints {
         principal: &Arc<Principal>,
         make: impl FnOnce(&Arc<Principal>) -> Result<McpEndpoint, RequestError>,
     ) -> Result<(Arc<McpEndpoint>, Option<OwnedSemaphorePermit>), RequestError> {
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         let endpoint = self.of(&mut known, principal, make)?;
         let place = endpoint.begin_request();
         Ok((endpoint, place))
@@ -82,7 +79,7 @@ impl Endpoints {
 
     /// Ends those of principals that are known no more.
     pub(super) fn retain(&self, is_known: impl Fn(&Principal) -> bool) {
-        self.known().retain(|_, endpoint| {
+        lock(&self.known).retain(|_, endpoint| {
             let stays = is_known(&endpoint.principal);
             if !stays {
                 endpoint.end();

@@ -1,8 +1,8 @@
 //! The keys of the issuer of access tokens. They are fetched when a token names one that is not known, and not more
 //! often than once in ten seconds; those that are known stay good while the issuer cannot be reached.
 
-use super::outgoing::Destination;
-use http_body_util::{BodyExt as _, Full, Limited};
+use crate::outgoing::Destination;
+use http_body_util::Full;
 use hyper::{Request, Uri, header::ACCEPT};
 use jsonwebtoken::{
     Algorithm, DecodingKey,
@@ -94,14 +94,8 @@ impl Jwks {
         let path = self.uri.path_and_query().map_or("/", |path| path.as_str());
         let request = Request::get(path).header(ACCEPT, "application/json");
         let request = request.body(Full::default()).map_err(|error| error.to_string())?;
-        let mut exchange = self.issuer.send(request).await?;
-        if !exchange.answer.status().is_success() {
-            return Err(format!("it answered {}", exchange.answer.status()));
-        }
-        let body = Limited::new(exchange.answer.body_mut(), BYTES_MAX)
-            .collect()
-            .await;
-        read(&body.map_err(|error| error.to_string())?.to_bytes())
+        let exchange = self.issuer.send(request).await?;
+        read(&exchange.success(BYTES_MAX).await?)
     }
 }
 

@@ -12,7 +12,6 @@ mod jwks;
 mod listener;
 mod names;
 mod oauth;
-mod outgoing;
 mod principal;
 mod sessions;
 mod signature;
@@ -26,10 +25,10 @@ use crate::{
         startup::{Starting, Startup, told_to_stop},
         toolsets_of,
     },
-    settings::{self, HttpAuthentication, HttpListen, HttpSettings},
+    settings::{self, HttpAuthentication, HttpListen, HttpSettings, token_line},
 };
-use authenticator::{Authenticator, Denied, wrong_with};
-use body::{Guard, HttpResponse, refused, text};
+use authenticator::{Authenticator, wrong_with};
+use body::{Guard, HttpResponse, invalid, refused, text};
 use connection::{Connection, ConnectionSlots, converse, handshake};
 use endpoint::McpEndpoint;
 use endpoints::Endpoints;
@@ -41,18 +40,14 @@ use hyper::{
 use listener::{HttpListener, Stream};
 use names::{AllowedNames, NameRefused};
 use oauth::{OAuth, scope_of};
-use principal::{Identity, PartialScope, Principal};
+use principal::{Denied, Identity, PartialScope, Principal};
 use ringfence_engine::{Engine, EngineSettings};
 use ringfence_store::vault::SecretValue;
 use ringfence_types::{ErrorCode, RequestError};
 use rmcp::ServerHandler;
-use rustix::fs::{Mode, OFlags};
 use sse::{MESSAGES, SSE};
 use std::{
-    fs::File,
-    io::Read as _,
     net::SocketAddr,
-    os::unix::fs::MetadataExt as _,
     path::Path,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
@@ -64,14 +59,12 @@ use tokio::{
     time::{MissedTickBehavior, interval, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use zeroize::Zeroizing;
 
 /// After a connection could not be accepted, which is when descriptors have run out.
 const RECOVERY: Duration = Duration::from_secs(1);
 /// How soon the streams and calls of a principal end that is known no more. Its requests are refused at once.
 const REVOCATION: Duration = Duration::from_secs(1);
 
-const TOKEN_FILE_BYTES_MAX: usize = 16 << 10;
 /// Bits of the mode of a file of a token.
 const WRITTEN_BY_OTHERS: u32 = 0o022;
 
@@ -79,7 +72,7 @@ const WRITTEN_BY_OTHERS: u32 = 0o022;
 const PRINCIPALS_MAX: usize = 2000;
 
 /// Where clients find the protocol.
-const MCP: &str = "/mcp";
+pub(crate) const MCP: &str = "/mcp";
 /// Names of parameters in which clients have sent tokens (RFC 6750, section 2.3, and what is common).
 const TOKEN_PARAMETERS: [&str; 6] = [
     "access_token",
@@ -220,7 +213,9 @@ fn api_token(settings: &HttpSettings) -> Result<Option<Arc<SecretValue>>, Reques
         (None, token) => Ok(token.clone()),
         (Some(_), Some(_)) => Err(refused("SANDBOX_API_TOKEN is set, too".to_owned())),
         (Some(path), None) => {
-            let text = first_line(path).map_err(|error| refused(error.to_string()))?;
+            // Container engines let everyone in the container read their secrets.
+            let line = token_line(path, WRITTEN_BY_OTHERS, "others than its owner may write it");
+            let text = line.map_err(|error| refused(error.to_string()))?;
             if let Some(reason) = wrong_with(&text) {
                 return Err(refused(format!("its token {reason}")));
             }
@@ -230,27 +225,6 @@ fn api_token(settings: &HttpSettings) -> Result<Option<Arc<SecretValue>>, Reques
                 .map_err(|error| refused(error.to_string()))
         }
     }
-}
-
-/// Of a file that no other user can have written. Container engines let everyone in the container read their secrets.
-fn first_line(path: &Path) -> std::io::Result<Zeroizing<String>> {
-    // An open for reading alone waits for the writer of a FIFO.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    let about = file.metadata()?;
-    if !about.is_file() {
-        return Err(std::io::Error::other("it is no file"));
-    }
-    if about.mode() & WRITTEN_BY_OTHERS != 0 {
-        return Err(std::io::Error::other("others than its owner may write it"));
-    }
-    if about.uid() != 0 && about.uid() != rustix::process::geteuid().as_raw() {
-        return Err(std::io::Error::other("it belongs to another user"));
-    }
-    let mut text = Zeroizing::new(String::with_capacity(TOKEN_FILE_BYTES_MAX));
-    file.take(TOKEN_FILE_BYTES_MAX as u64).read_to_string(&mut text)?;
-    let line = text.lines().next().unwrap_or_default();
-    Ok(Zeroizing::new(line.trim().to_owned()))
 }
 
 /// Everyone who reaches a server without authentication can run programs: that is for this host alone.
@@ -402,9 +376,7 @@ impl HttpServer {
             return unnamed(refused);
         }
         if request.uri().query().is_some_and(has_token) {
-            return refused(
-                StatusCode::BAD_REQUEST,
-                "invalid_argument",
+            return invalid(
                 "a token does not belong in an address, which is logged on its way: send it as `Authorization: Bearer TOKEN`",
             );
         }
@@ -439,11 +411,7 @@ impl HttpServer {
     /// The refusal of a message that the scopes of a token are not enough for.
     fn beyond(&self, scope: &PartialScope, body: &[u8]) -> Option<HttpResponse> {
         let Some(needed) = toolsets_of(body) else {
-            return Some(refused(
-                StatusCode::BAD_REQUEST,
-                ErrorCode::InvalidArgument.as_str(),
-                "the body is no single message, or says something twice",
-            ));
+            return Some(invalid("the body is no single message, or says something twice"));
         };
         let wanted = scope_of(*needed.first()?);
         let is_enough = needed.iter().any(|one| scope.toolsets.contains(one));

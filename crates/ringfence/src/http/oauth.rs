@@ -4,7 +4,7 @@
 
 use super::{
     jwks::{IssuerKey, Jwks},
-    principal::{Identity, OAUTH, PartialScope, Principal},
+    principal::{Denied, Identity, OAUTH, PartialScope, Principal},
     signature,
 };
 use crate::settings::{ClaimRule, OAuthSettings, SettingValue as _, Toolset};
@@ -14,7 +14,7 @@ use ringfence_types::{ErrorCode, Namespace, RequestError};
 use serde_json::{Map, Value, json};
 use std::{sync::Arc, time::Duration};
 
-pub(super) const CALL: &str = "ringfence:call";
+const CALL: &str = "ringfence:call";
 /// Before the name of a toolset: the scope for that alone, which the others include.
 const TOOLSET: &str = "ringfence:";
 /// It includes the other.
@@ -32,16 +32,6 @@ pub(super) struct OAuth {
     issuer: String,
     rules: Vec<ClaimRule>,
     jwks: Jwks,
-}
-
-/// Why a token makes no principal.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum TokenRefused {
-    Invalid,
-    /// It is good, and may not call; these it may.
-    Scope(Vec<String>),
-    /// It is good, and no rule knows its bearer.
-    Unknown,
 }
 
 impl OAuth {
@@ -67,8 +57,8 @@ impl OAuth {
         })
     }
 
-    pub(super) async fn identify(&self, token: &str) -> Result<Identity, TokenRefused> {
-        let claims = self.claims(token).await.ok_or(TokenRefused::Invalid)?;
+    pub(super) async fn identify(&self, token: &str) -> Result<Identity, Denied> {
+        let claims = self.claims(token).await.ok_or(Denied::Invalid)?;
         let scopes = scopes(&claims);
         let has = |wanted: &str| scopes.iter().any(|scope| scope == wanted);
         let of_scope = |scope: &String| Toolset::read(scope.strip_prefix(TOOLSET)?).ok();
@@ -76,11 +66,14 @@ impl OAuth {
         let (role, is_partial) = match (has(OPERATE), has(CALL)) {
             (true, _) => (PrincipalRole::Operator, false),
             (false, true) => (PrincipalRole::Caller, false),
-            (false, false) if toolsets.is_empty() => return Err(TokenRefused::Scope(scopes)),
+            (false, false) if toolsets.is_empty() => {
+                let (held, wanted) = (scopes, CALL.to_owned());
+                return Err(Denied::Scope { held, wanted });
+            }
             (false, false) => (PrincipalRole::Caller, true),
         };
         let found = self.rules.iter().find_map(|rule| of_rule(rule, &claims, role));
-        let principal = found.ok_or(TokenRefused::Unknown)?;
+        let principal = found.ok_or(Denied::Unknown)?;
         let expires = claims.get("exp").and_then(Value::as_f64).unwrap_or_default();
         let expires = Duration::try_from_secs_f64(expires).unwrap_or_default();
         let until = expires + Duration::from_secs(LEEWAY_SECONDS);

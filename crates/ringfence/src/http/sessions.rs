@@ -2,7 +2,7 @@
 //! call in flight, and it has no limit of their number; both are kept here. An open answer keeps a session, an open
 //! stream of notifications keeps it from the limit of time only: gateways open a session for each call and leave it.
 
-use crate::mcp::service::SessionEnd;
+use crate::{lock::lock, mcp::service::SessionEnd};
 use futures_core::Stream;
 use hyper::header::HeaderValue;
 use rmcp::{
@@ -18,7 +18,7 @@ use rmcp::{
 use std::{
     collections::HashMap,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     task::{Context, Poll},
     time::Duration,
 };
@@ -64,21 +64,17 @@ impl ProtocolSessions {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<SessionId, Use>> {
-        lock(&self.known)
-    }
-
     /// By its name in a header.
     pub(super) fn knows(&self, name: Option<&HeaderValue>) -> bool {
         let id = name.and_then(|name| name.to_str().ok());
-        id.is_some_and(|id| self.known().contains_key(id))
+        id.is_some_and(|id| lock(&self.known).contains_key(id))
     }
 
     /// Ends the session without a call that was unused for longest, if there are too many for another. False: all
     /// have calls on their way.
     pub(super) async fn make_room(&self) -> bool {
         let oldest = {
-            let known = self.known();
+            let known = lock(&self.known);
             if known.len() < self.max {
                 return true;
             }
@@ -103,7 +99,7 @@ impl ProtocolSessions {
             let is_idle =
                 |used: &Use| used.answers == 0 && used.streams == 0 && used.last.elapsed() >= self.idle;
             let idle: Vec<SessionId> = {
-                let known = self.known();
+                let known = lock(&self.known);
                 let idle = known.iter().filter(|(_, used)| is_idle(used));
                 idle.map(|(id, _)| id.clone()).collect()
             };
@@ -120,13 +116,13 @@ impl ProtocolSessions {
     }
 
     fn end_of(&self, id: &SessionId) -> Option<SessionEnd> {
-        let known = self.known();
+        let known = lock(&self.known);
         let used = known.get(id)?;
         Some(SessionEnd(used.ended.token().clone()))
     }
 
     fn begin(&self, id: &SessionId, kind: Kind) -> InUse {
-        if let Some(used) = self.known().get_mut(id) {
+        if let Some(used) = lock(&self.known).get_mut(id) {
             *used.count(kind) += 1;
             used.last = Instant::now();
         }
@@ -136,10 +132,6 @@ impl ProtocolSessions {
             kind,
         }
     }
-}
-
-fn lock(known: &Mutex<HashMap<SessionId, Use>>) -> MutexGuard<'_, HashMap<SessionId, Use>> {
-    known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Use {
@@ -207,7 +199,7 @@ impl SessionManager for ProtocolSessions {
             ended: CancellationToken::new().drop_guard(),
         };
         let open = {
-            let mut known = self.known();
+            let mut known = lock(&self.known);
             known.insert(id.clone(), used);
             known.len()
         };
@@ -228,7 +220,7 @@ impl SessionManager for ProtocolSessions {
     }
 
     async fn close_session(&self, id: &SessionId) -> Result<(), Self::Error> {
-        if self.known().remove(id).is_some() {
+        if lock(&self.known).remove(id).is_some() {
             tracing::debug!("a protocol session has ended");
         }
         self.local.close_session(id).await

@@ -7,6 +7,7 @@ use jsonwebtoken::{
     errors::{ErrorKind, Result},
     signature::{Error, Verifier},
 };
+use ring::error::Unspecified;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256,
     RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512, RSA_PSS_2048_8192_SHA256,
@@ -40,50 +41,46 @@ pub(super) fn install() {
     }
 }
 
-enum Check {
-    Rsa(&'static RsaParameters),
-    Other(&'static dyn VerificationAlgorithm),
-}
-
 struct PublicKeyVerifier {
     algorithm: Algorithm,
-    check: Check,
     key: DecodingKey,
 }
 
 fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerifier>> {
-    let check = match algorithm {
-        Algorithm::ES256 => Check::Other(&ECDSA_P256_SHA256_FIXED),
-        Algorithm::ES384 => Check::Other(&ECDSA_P384_SHA384_FIXED),
-        Algorithm::EdDSA => Check::Other(&ED25519),
-        Algorithm::RS256 => Check::Rsa(&RSA_PKCS1_2048_8192_SHA256),
-        Algorithm::RS384 => Check::Rsa(&RSA_PKCS1_2048_8192_SHA384),
-        Algorithm::RS512 => Check::Rsa(&RSA_PKCS1_2048_8192_SHA512),
-        Algorithm::PS256 => Check::Rsa(&RSA_PSS_2048_8192_SHA256),
-        Algorithm::PS384 => Check::Rsa(&RSA_PSS_2048_8192_SHA384),
-        Algorithm::PS512 => Check::Rsa(&RSA_PSS_2048_8192_SHA512),
-        _ => return Err(ErrorKind::InvalidAlgorithm.into()),
-    };
-    if algorithm.family() != key.family() {
+    if !ALGORITHMS.contains(algorithm) || algorithm.family() != key.family() {
         return Err(ErrorKind::InvalidAlgorithm.into());
     }
     Ok(Box::new(PublicKeyVerifier {
         algorithm: *algorithm,
-        check,
         key: key.clone(),
     }))
 }
 
 impl Verifier<Vec<u8>> for PublicKeyVerifier {
     fn verify(&self, message: &[u8], signature: &Vec<u8>) -> std::result::Result<(), Error> {
-        let checked = match (&self.check, self.key.kind()) {
-            (Check::Rsa(parameters), DecodingKeyKind::RsaModulusExponent { n, e }) => {
+        let rsa = |parameters: &RsaParameters| match self.key.kind() {
+            DecodingKeyKind::RsaModulusExponent { n, e } => {
                 RsaPublicKeyComponents { n, e }.verify(parameters, message, signature)
             }
-            (Check::Other(algorithm), DecodingKeyKind::SecretOrDer(key)) => {
-                UnparsedPublicKey::new(*algorithm, key).verify(message, signature)
+            DecodingKeyKind::SecretOrDer(_) => Err(Unspecified),
+        };
+        let other = |algorithm: &'static dyn VerificationAlgorithm| match self.key.kind() {
+            DecodingKeyKind::SecretOrDer(key) => {
+                UnparsedPublicKey::new(algorithm, key).verify(message, signature)
             }
-            _ => return Err(Error::new()),
+            DecodingKeyKind::RsaModulusExponent { .. } => Err(Unspecified),
+        };
+        let checked = match self.algorithm {
+            Algorithm::ES256 => other(&ECDSA_P256_SHA256_FIXED),
+            Algorithm::ES384 => other(&ECDSA_P384_SHA384_FIXED),
+            Algorithm::EdDSA => other(&ED25519),
+            Algorithm::RS256 => rsa(&RSA_PKCS1_2048_8192_SHA256),
+            Algorithm::RS384 => rsa(&RSA_PKCS1_2048_8192_SHA384),
+            Algorithm::RS512 => rsa(&RSA_PKCS1_2048_8192_SHA512),
+            Algorithm::PS256 => rsa(&RSA_PSS_2048_8192_SHA256),
+            Algorithm::PS384 => rsa(&RSA_PSS_2048_8192_SHA384),
+            Algorithm::PS512 => rsa(&RSA_PSS_2048_8192_SHA512),
+            _ => Err(Unspecified),
         };
         checked.map_err(|_| Error::new())
     }

@@ -3,7 +3,13 @@
 //! and what it was let in with is held until the answer to its message is on the stream, or its call has ended.
 
 use super::body::HttpResponse;
-use crate::mcp::service::SessionEnd;
+use crate::{
+    lock::lock,
+    mcp::{
+        lines::{answered, cancelled},
+        service::SessionEnd,
+    },
+};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::{
     Response,
@@ -13,7 +19,7 @@ use hyper::{
 };
 use rmcp::{
     RoleServer,
-    model::{ClientJsonRpcMessage, ClientNotification, JsonRpcMessage, RequestId},
+    model::{ClientJsonRpcMessage, RequestId},
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
     transport::Transport,
 };
@@ -24,7 +30,7 @@ use std::{
     convert::Infallible,
     io,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     task::{Context, Poll},
     time::Duration,
 };
@@ -197,10 +203,6 @@ impl SseSession {
     }
 }
 
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn random_id() -> Option<String> {
     let mut bytes = [0; ID_BYTES];
     let filled = getrandom(&mut bytes, GetRandomFlags::empty()).ok()?;
@@ -254,41 +256,6 @@ impl futures_core::Stream for EventStream {
     }
 }
 
-/// What a message of the server holds until it is among the events, or on the stream.
-struct Holds {
-    request: Option<Arc<OpenRequest>>,
-    waiting: Option<OwnedSemaphorePermit>,
-}
-
-impl SseTransport {
-    /// None: it answers a request that was cancelled, and is not said.
-    fn holds(&self, message: &TxJsonRpcMessage<RoleServer>) -> io::Result<Option<Holds>> {
-        let answered = match message {
-            JsonRpcMessage::Response(response) => Some(&response.id),
-            JsonRpcMessage::Error(error) => error.id.as_ref(),
-            _ => None,
-        };
-        if let Some(id) = answered {
-            let request = lock(&self.requests).remove(id);
-            return Ok(request.map(|request| Holds {
-                request: Some(request),
-                waiting: None,
-            }));
-        }
-        match self.waiting.clone().try_acquire_owned() {
-            Ok(waiting) => Ok(Some(Holds {
-                request: None,
-                waiting: Some(waiting),
-            })),
-            Err(_) => {
-                // Its client does not read.
-                self.end.cancel();
-                Err(io::Error::other("too many messages wait"))
-            }
-        }
-    }
-}
-
 impl Transport<RoleServer> for SseTransport {
     type Error = io::Error;
 
@@ -296,11 +263,23 @@ impl Transport<RoleServer> for SseTransport {
         &mut self,
         message: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        let held = self.holds(&message);
+        let answered = answered(&message).map(|id| lock(&self.requests).remove(id));
+        // What is no answer waits for room among the events.
+        let waiting = match &answered {
+            Some(_) => Ok(None),
+            None => self.waiting.clone().try_acquire_owned().map(Some),
+        };
+        if waiting.is_err() {
+            // Its client does not read.
+            self.end.cancel();
+        }
         let (events, text) = (self.events.clone(), serde_json::to_string(&message));
         async move {
-            let Some(Holds { request, waiting }) = held? else {
-                return Ok(());
+            let waiting = waiting.map_err(|_| io::Error::other("too many messages wait"))?;
+            let request = match answered {
+                // The request was cancelled: its answer is not said.
+                Some(None) => return Ok(()),
+                request => request.flatten(),
             };
             let text = written("message", &text.map_err(io::Error::other)?);
             let sent = events.send(SseEvent { text, request }).await;
@@ -311,10 +290,7 @@ impl Transport<RoleServer> for SseTransport {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         let message = self.messages.recv().await?;
-        if let JsonRpcMessage::Notification(told) = &message
-            && let ClientNotification::CancelledNotification(cancelled) = &told.notification
-            && let Some(id) = &cancelled.params.request_id
-        {
+        if let Some(id) = cancelled(&message) {
             // It has no answer; the call holds its place until it has ended.
             lock(&self.requests).remove(id);
         }

@@ -2,7 +2,7 @@
 
 use super::{Offer, Server, progress::Reporter, service::SessionEnd};
 use ringfence_engine::{Caller, Canceller, Engine};
-use ringfence_types::{Namespace, RequestError};
+use ringfence_types::{ErrorCode, Namespace, RequestError};
 use rmcp::{RoleServer, model::CallToolRequestParams, service::RequestContext};
 use std::{
     convert::Infallible,
@@ -90,6 +90,18 @@ impl<'a> Call<'a> {
         self.hung_up().await;
         canceller.cancel();
         pending().await
+    }
+
+    /// Does the work, unless the caller no longer waits for it: then this is the refusal, and why.
+    pub(super) async fn until_left<T>(
+        &self,
+        work: impl Future<Output = Result<T, RequestError>>,
+        [message, hint]: [&str; 2],
+    ) -> Result<T, RequestError> {
+        tokio::select! {
+            done = work => done,
+            _ = self.hung_up() => Err(RequestError::new(ErrorCode::Cancelled, message, hint)),
+        }
     }
 
     /// Until the caller no longer waits for this answer, and why.

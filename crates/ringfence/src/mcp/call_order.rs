@@ -2,19 +2,20 @@
 //! each message in a task of its own, and tasks begin in any order; so a call gets its place here, where messages are
 //! read one after the other, and its handler waits for that place before it asks the engine.
 
-use crate::api::{ExecuteCode, Operation as _};
+use crate::{
+    api::{ExecuteCode, Operation as _},
+    lock::lock,
+};
 use ringfence_types::SessionId;
 use rmcp::{
     RoleServer,
     model::{ClientRequest, JsonRpcMessage},
-    service::{RxJsonRpcMessage, TxJsonRpcMessage},
-    transport::Transport,
+    service::RxJsonRpcMessage,
 };
 use std::{
     collections::HashMap,
-    io,
     pin::Pin,
-    sync::{Arc, Mutex as Plain, PoisonError, Weak},
+    sync::{Arc, Mutex as Plain, Weak},
     task::{Context, Poll, Waker},
 };
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -22,9 +23,9 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 /// The lines of sessions whose calls are all under way are forgotten when there are more than this.
 const LINES_MAX: usize = 256;
 
-/// A transport that gives each call of a session its place in line.
-pub(super) struct InOrder<T> {
-    transport: T,
+/// Gives each call of a session its place in line.
+#[derive(Default)]
+pub(super) struct CallOrder {
     /// By session. Whether there is such a session is for others to say; a name that none can have is not kept.
     lines: HashMap<SessionId, Weak<Mutex<()>>>,
 }
@@ -48,7 +49,7 @@ impl Arrival {
 
     /// Waits until all that came before have asked the engine, and keeps those behind waiting until it is dropped.
     pub(super) async fn turn(&self) -> Option<OwnedMutexGuard<()>> {
-        let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let waiting = lock(&self.0).take();
         match waiting {
             Some(waiting) => Some(waiting.await),
             None => None,
@@ -56,15 +57,8 @@ impl Arrival {
     }
 }
 
-impl<T> InOrder<T> {
-    pub(super) fn new(transport: T) -> Self {
-        Self {
-            transport,
-            lines: HashMap::new(),
-        }
-    }
-
-    fn line_up(&mut self, message: &mut RxJsonRpcMessage<RoleServer>) {
+impl CallOrder {
+    pub(super) fn line_up(&mut self, message: &mut RxJsonRpcMessage<RoleServer>) {
         let JsonRpcMessage::Request(request) = message else {
             return;
         };
@@ -89,27 +83,6 @@ impl<T> InOrder<T> {
     }
 }
 
-impl<T: Transport<RoleServer, Error = io::Error>> Transport<RoleServer> for InOrder<T> {
-    type Error = io::Error;
-
-    fn send(
-        &mut self,
-        message: TxJsonRpcMessage<RoleServer>,
-    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        self.transport.send(message)
-    }
-
-    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
-        let mut message = self.transport.receive().await?;
-        self.line_up(&mut message);
-        Some(message)
-    }
-
-    fn close(&mut self) -> impl Future<Output = Result<(), Self::Error>> + Send {
-        self.transport.close()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,19 +90,19 @@ mod tests {
 
     #[test]
     fn only_a_call_of_what_may_be_a_session_stands_in_line() {
-        let mut transport = InOrder::new(());
+        let mut order = CallOrder::default();
         let mut stands = |tool: &str, session: &str| {
             let params = json!({"name": tool, "arguments": {"session_id": session, "code": "1"}});
             let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
             let mut message = serde_json::from_value(message).unwrap();
-            transport.line_up(&mut message);
+            order.line_up(&mut message);
             let JsonRpcMessage::Request(request) = message else {
                 panic!("a request")
             };
             let ClientRequest::CallToolRequest(call) = request.request else {
                 panic!("a call")
             };
-            (call.extensions.get::<Arrival>().is_some(), transport.lines.len())
+            (call.extensions.get::<Arrival>().is_some(), order.lines.len())
         };
         let session = "01a20080-6a8c-73bf-a9e9-0b9a29a0b8f0";
         assert_eq!(stands("execute_code", &"x".repeat(1 << 20)), (false, 0));

@@ -5,7 +5,9 @@ use super::{
     call::{Call, HangUp},
     call_order::Arrival,
     elicitation::Dialogues,
-    executions, logging, principal_limits,
+    executions,
+    logging::{self, EventFilter},
+    principal_limits,
     progress::{self, Reporter},
     resources,
     result_text::{self, ARTIFACTS_LISTED},
@@ -454,12 +456,8 @@ impl Call<'_> {
         let (id, canceller) = (execution.id().to_owned(), execution.canceller());
         let told = context.meta.log_level().map(|level| {
             let events = engine.subscribe(logging::hears(level));
-            tokio::spawn(logging::forward(
-                events,
-                context.peer.clone(),
-                level,
-                Some(id.clone()),
-            ))
+            let heard = EventFilter::Execution(id.clone());
+            tokio::spawn(logging::forward(events, context.peer.clone(), level, heard))
         });
         let dialogues = Dialogues::begin(engine, self.caller(), &id, context);
         let leave = self.leave(detach_after, canceller);

@@ -8,7 +8,7 @@ use crate::{
     time,
 };
 use ringfence_engine::{ExecutionState, Progress};
-use ringfence_types::{ErrorCode, ExecutionResult, Namespace, RequestError};
+use ringfence_types::{ExecutionResult, Namespace};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
@@ -32,14 +32,12 @@ impl Call<'_> {
         }
         let (engine, id) = (self.engine(), given.execution_id.as_str());
         let wait = Duration::from_secs_f64(seconds);
-        let found = tokio::select! {
-            found = engine.execution(self.caller(), &namespace, id, wait) => found?,
-            _ = self.hung_up() => return Err(RequestError::new(
-                ErrorCode::Cancelled,
-                "the question was cancelled; the execution was not.",
-                "Ask again when it is wanted.",
-            )),
-        };
+        let left = [
+            "the question was cancelled; the execution was not.",
+            "Ask again when it is wanted.",
+        ];
+        let found = engine.execution(self.caller(), &namespace, id, wait);
+        let found = self.until_left(found, left).await?;
         let from = [given.stdout_from, given.stderr_from].map(|from| from.map(|from| from.0));
         match found {
             ExecutionState::Running(progress) => Ok(so_far(&progress, from, self.offer().text_max)),

@@ -1,7 +1,14 @@
-//! The tools for the files of a workspace: what a caller puts in, takes out and looks at without running a program.
+//! The tools for the files of a workspace: what a caller puts in, takes out and looks at without running a program, and
+//! the toolset `snapshots`: a workspace saved, put back, and compared with what it was.
 
 use super::{Answer, Answered, call::Call, execute_code::content};
-use crate::api::{EditFile, GetFile, ListFiles, PutFile, invalid};
+use crate::{
+    api::{
+        CreateStateSnapshot, DeleteStateSnapshot, DiffWorkspace, EditFile, GetFile, ListFiles,
+        ListStateSnapshots, PutFile, RestoreStateSnapshot, invalid,
+    },
+    render::{self, Rendered},
+};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_engine::{Edit, FileFacts, WorkspaceAccess};
 use ringfence_types::{Namespace, RequestError, SessionId, WorkspacePath};
@@ -174,5 +181,45 @@ fn line(facts: &FileFacts) -> String {
     match &facts.sha256 {
         Some(digest) => format!("{}{end} {} bytes sha256 {digest}\n", facts.path, facts.size_bytes),
         None => format!("{}{end} {} bytes, {}\n", facts.path, facts.size_bytes, facts.kind),
+    }
+}
+
+impl Call<'_> {
+    pub(super) async fn create_snapshot(&self, given: CreateStateSnapshot, namespace: Namespace) -> Answered {
+        let description = given.description.unwrap_or_default();
+        let workspace = self.workspace(&namespace, given.session_id);
+        let made = workspace.create_snapshot(description);
+        Ok(Answer::from(render::snapshot_made(&made.await?)))
+    }
+
+    pub(super) async fn restore_snapshot(
+        &self,
+        given: RestoreStateSnapshot,
+        namespace: Namespace,
+    ) -> Answered {
+        let id = given.snapshot_id;
+        let restored = self
+            .engine()
+            .restore_snapshot(self.caller(), &namespace, &id, given.session_id);
+        Ok(Answer::from(render::snapshot_restored(&id, restored.await?)))
+    }
+
+    pub(super) async fn list_snapshots(&self, _: ListStateSnapshots, namespace: Namespace) -> Answered {
+        let listed = self.engine().snapshots(self.caller(), &namespace).await?;
+        Ok(Answer::from(render::snapshots(&listed)))
+    }
+
+    pub(super) async fn diff(&self, given: DiffWorkspace, namespace: Namespace) -> Answered {
+        let workspace = self.workspace(&namespace, given.session_id);
+        let difference = workspace.diff(given.snapshot_id.as_deref());
+        Ok(Answer::from(render::difference(&difference.await?)))
+    }
+
+    pub(super) async fn delete_snapshot(&self, given: DeleteStateSnapshot, namespace: Namespace) -> Answered {
+        let id = given.snapshot_id;
+        self.engine()
+            .delete_snapshot(self.caller(), &namespace, &id)
+            .await?;
+        Ok(Rendered::new("deleted\n", json!({"snapshot_id": id})).into())
     }
 }

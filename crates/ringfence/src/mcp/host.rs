@@ -3,7 +3,7 @@
 use super::{
     Answer, Answered,
     call::Call,
-    request_egress::{ApprovalCall, NOTED, Reply, patience, reason_of},
+    request_egress::{ApprovalCall, Reply, patience, reason_of},
 };
 use crate::{
     api::{
@@ -13,7 +13,7 @@ use crate::{
     render,
 };
 use ringfence_engine::{HostCommand, HostFileWrite as Wanted, HostWriting};
-use ringfence_types::{ErrorCode, Namespace, RequestError};
+use ringfence_types::{Namespace, RequestError};
 use std::{
     path::{Path, PathBuf},
     time::Duration,
@@ -30,16 +30,13 @@ impl Call<'_> {
             directory: given.directory.map(PathBuf::from),
             timeout: Duration::from_secs(seconds),
         };
-        let engine = self.engine();
-        let ran = tokio::select! {
-            ran = engine.host_exec(self.caller(), asked) => ran?,
-            // What runs ends with the call.
-            _ = self.hung_up() => return Err(RequestError::new(
-                ErrorCode::Cancelled,
-                "the call was cancelled before the command had ended.",
-                "The command was ended, too.",
-            )),
-        };
+        // What runs ends with the call.
+        let left = [
+            "the call was cancelled before the command had ended.",
+            "The command was ended, too.",
+        ];
+        let ran = self.engine().host_exec(self.caller(), asked);
+        let ran = self.until_left(ran, left).await?;
         Ok(Answer::from(render::host_run(&ran, self.offer().text_max)))
     }
 
@@ -64,9 +61,6 @@ impl Call<'_> {
             self.caller().as_str(),
         );
         let bound = serde_json::to_vec(&words).unwrap_or_default();
-        if let Some(told) = asking.resumed(&bound).await {
-            return told;
-        }
         let asked = HostCommand {
             namespace,
             command: given.pattern,
@@ -75,13 +69,8 @@ impl Call<'_> {
         };
         let asked = self
             .unrecorded()
-            .request_host_access(self.caller(), asked, reason)
-            .await;
-        match &asked {
-            Err(error) if !NOTED.contains(&error.code) => {}
-            _ => self.mark_noted(),
-        }
-        asking.put(asked?, &bound).await
+            .request_host_access(self.caller(), asked, reason);
+        asking.answer(&bound, asked).await
     }
 
     pub(super) async fn list_host_access(&self, _: ListHostAccess, namespace: Namespace) -> Answered {
@@ -99,23 +88,20 @@ impl Call<'_> {
     }
 
     pub(super) async fn host_file_write(&self, given: HostFileWrite, namespace: Namespace) -> Answered {
-        let preview = match given.preview {
-            Some(true) => render::Preview::Yes,
-            _ => render::Preview::No,
+        let writing = match given.preview {
+            Some(true) => HostWriting::Preview,
+            _ => HostWriting::Now,
         };
         let wanted = Wanted {
             path: PathBuf::from(given.path),
             bytes: given.content.into_bytes(),
-            writing: match preview {
-                render::Preview::Yes => HostWriting::Preview,
-                render::Preview::No => HostWriting::Now,
-            },
+            writing,
         };
         let written = self
             .engine()
             .host_file_write(self.caller(), &namespace, wanted)
             .await?;
-        Ok(Answer::from(render::host_written(&written, preview)))
+        Ok(Answer::from(render::host_written(&written, writing)))
     }
 
     pub(super) async fn host_file_list(&self, given: HostFileList, namespace: Namespace) -> Answered {

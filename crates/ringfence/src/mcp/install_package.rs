@@ -2,7 +2,7 @@
 
 use super::{Answer, call::Call, progress};
 use crate::api::{InstallPackage, invalid};
-use ringfence_engine::{Installed, Package, PackageRequest};
+use ringfence_engine::{Installed, PackageRequest};
 use ringfence_types::{Language, Namespace, RequestError, requirements};
 use serde_json::json;
 
@@ -38,14 +38,6 @@ impl Call<'_> {
 }
 
 fn answer(installed: &Installed) -> Answer {
-    let fact = |package: &Package| {
-        json!({
-            "name": package.name,
-            "version": package.version,
-            "sha256": package.sha256,
-            "integrity": package.integrity,
-        })
-    };
     let names: Vec<String> = installed
         .packages
         .iter()
@@ -70,7 +62,7 @@ fn answer(installed: &Installed) -> Answer {
         text,
         json!({
             "success": true,
-            "installed": installed.packages.iter().map(fact).collect::<Vec<_>>(),
+            "installed": installed.packages,
             "output": installed.output,
             "replaced": installed.replaced,
             "duration_ms": installed.duration.as_secs_f64() * 1000.0,

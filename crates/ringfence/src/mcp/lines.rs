@@ -1,6 +1,10 @@
-//! Messages, one to a line. Where a line cannot be read the client is told so, under the number of its request if that
-//! can be seen: the protocol's library would pass it over, and the client would wait.
+//! Standard input and output as the protocol's transport: messages, one to a line. Where a line cannot be read the
+//! client is told so, under the number of its request if that can be seen: the protocol's library would pass it over,
+//! and the client would wait. The moment the client is gone is known here first, while that library still waits for the
+//! answers of requests in flight.
 
+use super::call_order::CallOrder;
+use crate::lock::lock;
 use rmcp::{
     ErrorData, RoleServer,
     model::{ClientNotification, JsonRpcMessage, RequestId},
@@ -17,6 +21,7 @@ use tokio::{
     io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader, Empty, empty},
     task::JoinHandle,
 };
+use tokio_util::sync::CancellationToken;
 
 /// The longest message: 64 MiB of files are 86 MiB in base64.
 const MESSAGE_BYTES_MAX: usize = 96 << 20;
@@ -32,6 +37,9 @@ pub(super) struct Lines<R, W: AsyncWrite> {
     answering: Option<JoinHandle<io::Result<()>>>,
     /// Requests whose answers have not been sent. The protocol's library would drop the first of two with one id.
     open: Arc<Mutex<HashSet<RequestId>>>,
+    order: CallOrder,
+    /// Cancelled when the client has left.
+    gone: CancellationToken,
 }
 
 /// What can be seen of a message that cannot be read.
@@ -42,7 +50,7 @@ struct Envelope {
 }
 
 impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<R, W> {
-    pub(super) fn new(reader: R, writer: W) -> Self {
+    pub(super) fn new(reader: R, writer: W, gone: CancellationToken) -> Self {
         Self {
             reader: BufReader::new(reader),
             line: Vec::new(),
@@ -50,6 +58,8 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
             writer: AsyncRwTransport::new_server(empty(), writer),
             answering: None,
             open: Arc::default(),
+            order: CallOrder::default(),
+            gone,
         }
     }
 
@@ -80,18 +90,13 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
 
     /// Whether a message goes on to be answered: a second request with the id of an open one does not.
     fn admits(&self, message: &RxJsonRpcMessage<RoleServer>) -> bool {
-        let mut open = super::lock(&self.open);
-        match message {
-            JsonRpcMessage::Request(request) => return open.insert(request.id.clone()),
-            JsonRpcMessage::Notification(told) => {
-                // Its answer never comes.
-                if let ClientNotification::CancelledNotification(cancelled) = &told.notification
-                    && let Some(id) = &cancelled.params.request_id
-                {
-                    open.remove(id);
-                }
-            }
-            _ => {}
+        let mut open = lock(&self.open);
+        if let JsonRpcMessage::Request(request) = message {
+            return open.insert(request.id.clone());
+        }
+        if let Some(id) = cancelled(message) {
+            // Its answer never comes.
+            open.remove(id);
         }
         true
     }
@@ -109,6 +114,26 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
             drop(answering.await);
             self.answering = None;
         }
+    }
+}
+
+/// The request that a message of the client cancels.
+pub(crate) fn cancelled(message: &RxJsonRpcMessage<RoleServer>) -> Option<&RequestId> {
+    match message {
+        JsonRpcMessage::Notification(told) => match &told.notification {
+            ClientNotification::CancelledNotification(cancelled) => cancelled.params.request_id.as_ref(),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The request that a message of the server answers.
+pub(crate) fn answered(message: &TxJsonRpcMessage<RoleServer>) -> Option<&RequestId> {
+    match message {
+        JsonRpcMessage::Response(response) => Some(&response.id),
+        JsonRpcMessage::Error(error) => error.id.as_ref(),
+        _ => None,
     }
 }
 
@@ -141,21 +166,18 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Transp
         &mut self,
         message: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        let answered = match &message {
-            JsonRpcMessage::Response(response) => Some(&response.id),
-            JsonRpcMessage::Error(error) => error.id.as_ref(),
-            _ => None,
-        };
-        if let Some(id) = answered {
-            super::lock(&self.open).remove(id);
+        if let Some(id) = answered(&message) {
+            lock(&self.open).remove(id);
         }
-        self.writer.send(message)
+        let (sending, gone) = (self.writer.send(message), self.gone.clone());
+        async move { sending.await.inspect_err(|_| gone.cancel()) }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         loop {
             self.answered().await;
             if !self.next().await {
+                self.gone.cancel();
                 return None;
             }
             if std::mem::take(&mut self.is_too_long) {
@@ -171,7 +193,10 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Transp
                 continue;
             }
             match read(text) {
-                Ok(message) if self.admits(&message) => return Some(message),
+                Ok(mut message) if self.admits(&message) => {
+                    self.order.line_up(&mut message);
+                    return Some(message);
+                }
                 // Under its id, this would be taken for the answer to the first.
                 Ok(_) => self.answer(
                     ErrorData::invalid_request("a request with this id is open", None),
@@ -219,7 +244,7 @@ mod tests {
         ];
         let input = lines.map(|line| format!("{line}\n")).concat();
         let (ours, mut theirs) = tokio::io::duplex(1 << 16);
-        let mut transport = Lines::new(input.as_bytes(), ours);
+        let mut transport = Lines::new(input.as_bytes(), ours, CancellationToken::new());
         let message = transport.receive().await.unwrap();
         assert_eq!(json!(message)["id"], 5);
         assert!(transport.receive().await.is_none());
@@ -250,7 +275,7 @@ mod tests {
         let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
         let input = format!("{ping}{ping}{cancel}\n{ping}");
         let (ours, mut theirs) = tokio::io::duplex(1 << 16);
-        let mut transport = Lines::new(input.as_bytes(), ours);
+        let mut transport = Lines::new(input.as_bytes(), ours, CancellationToken::new());
         assert_eq!(json!(transport.receive().await.unwrap())["id"], 1);
         assert!(json!(transport.receive().await.unwrap()).get("id").is_none());
         let mut told = Vec::new();
@@ -287,7 +312,7 @@ mod tests {
         let nonsense = Nonsense {
             lines: Arc::clone(&lines),
         };
-        let mut transport = Lines::new(nonsense, ours);
+        let mut transport = Lines::new(nonsense, ours, CancellationToken::new());
         let mut taken = Vec::new();
         for _ in 0..3 {
             // The protocol's library, too, stops waiting and comes again.
@@ -313,7 +338,7 @@ mod tests {
         let long = tokio::io::repeat(b' ').take(MESSAGE_BYTES_MAX as u64 + 1);
         let next = b"\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n";
         let (ours, mut theirs) = tokio::io::duplex(1 << 16);
-        let mut transport = Lines::new(long.chain(&next[..]), ours);
+        let mut transport = Lines::new(long.chain(&next[..]), ours, CancellationToken::new());
         assert_eq!(json!(transport.receive().await.unwrap())["id"], 1);
         let mut told = vec![0; 1024];
         let length = theirs.read(&mut told).await.unwrap();
@@ -322,5 +347,28 @@ mod tests {
             (&told["id"], &told["error"]["code"]),
             (&Value::Null, &json!(-32600))
         );
+    }
+    #[tokio::test]
+    async fn the_end_of_the_input_means_that_the_client_is_gone() {
+        let ping = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n";
+        let gone = CancellationToken::new();
+        let mut transport = Lines::new(ping.as_bytes(), tokio::io::sink(), gone.clone());
+        assert!(transport.receive().await.is_some());
+        assert!(!gone.is_cancelled());
+        assert!(transport.receive().await.is_none());
+        assert!(gone.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn an_output_that_nobody_reads_means_that_the_client_is_gone() {
+        let gone = CancellationToken::new();
+        let (ours, theirs) = tokio::io::duplex(1 << 10);
+        let mut transport = Lines::new(empty(), ours, gone.clone());
+        let error = || TxJsonRpcMessage::<RoleServer>::error(ErrorData::invalid_request("x", None), None);
+        transport.send(error()).await.unwrap();
+        assert!(!gone.is_cancelled());
+        drop(theirs);
+        assert!(transport.send(error()).await.is_err());
+        assert!(gone.is_cancelled());
     }
 }

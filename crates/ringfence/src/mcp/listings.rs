@@ -53,14 +53,6 @@ pub(super) fn runtimes(runtimes: &[Runtime], offer: &Offer) -> Answer {
     Answer::plain(text, json!({"success": true, "runtimes": facts}))
 }
 
-/// What `get_sandbox_info` is made of.
-pub(super) struct Facts<'a> {
-    pub(super) info: &'a SandboxInfo,
-    pub(super) check: &'a CheckSettings,
-    pub(super) hosts: &'a [String],
-    pub(super) containers: &'a [ContainerRuntime],
-}
-
 /// Whether there are containers, and what runs them.
 fn container_mode(containers: &[ContainerRuntime]) -> Value {
     json!({
@@ -70,13 +62,12 @@ fn container_mode(containers: &[ContainerRuntime]) -> Value {
     })
 }
 
-pub(super) fn sandbox(facts: &Facts<'_>) -> Answer {
-    let Facts {
-        info,
-        check,
-        hosts,
-        containers,
-    } = *facts;
+pub(super) fn sandbox(
+    info: &SandboxInfo,
+    check: &CheckSettings,
+    hosts: &[String],
+    containers: &[ContainerRuntime],
+) -> Answer {
     let offered: Vec<Profile> = check.offered().collect();
     let one = |profile: &Profile| {
         let modules = modules(*profile, check).unwrap_or_default();
@@ -152,12 +143,7 @@ mod tests {
             defaults: USUAL,
             caps: USUAL,
         };
-        let answer = sandbox(&Facts {
-            info: &info,
-            check: &check,
-            hosts: &["a.example".to_owned()],
-            containers: &[],
-        });
+        let answer = sandbox(&info, &check, &["a.example".to_owned()], &[]);
         conforms::<api::GetSandboxInfo>(&answer.structured);
         for profile in Profile::ALL {
             let facts = &answer.structured["security_profiles"][profile.as_str()];

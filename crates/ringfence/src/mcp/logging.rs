@@ -76,24 +76,8 @@ impl EventFilter {
     }
 }
 
-/// Sends events of `least` and above, of one execution or of all.
+/// Sends events of `least` and above.
 pub(super) async fn forward(
-    events: Subscriber,
-    peer: Peer<RoleServer>,
-    least: LoggingLevel,
-    execution_id: Option<String>,
-) {
-    let all = || EventFilter::Namespaces(Namespaces::CallerChooses);
-    forward_heard(
-        events,
-        peer,
-        least,
-        execution_id.map_or_else(all, EventFilter::Execution),
-    )
-    .await;
-}
-
-pub(super) async fn forward_heard(
     mut events: Subscriber,
     peer: Peer<RoleServer>,
     least: LoggingLevel,

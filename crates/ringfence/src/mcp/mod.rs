@@ -14,7 +14,7 @@ mod executions;
 mod files;
 mod host;
 mod install_package;
-mod lines;
+pub(crate) mod lines;
 mod listings;
 mod logging;
 mod observe;
@@ -28,9 +28,7 @@ mod resources;
 mod result_text;
 pub(crate) mod service;
 mod sessions;
-mod snapshots;
 pub(crate) mod startup;
-mod stdio;
 mod tasks;
 mod tools;
 mod traceback;
@@ -42,12 +40,13 @@ pub(crate) use validate::delimiter;
 
 use crate::{
     api,
+    lock::lock,
     render::Rendered,
     settings::{Calls, Namespaces, OnHangUp, Toolset},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use call::Call;
-use call_order::InOrder;
+use lines::Lines;
 use request_egress::Reply;
 use ringfence_engine::{CallEnd, Caller, Engine, EngineSettings, Picture, PolicySettings};
 use ringfence_types::{ErrorCode, LimitsRequest, RequestError};
@@ -62,14 +61,12 @@ use rmcp::{
         ServerConfig, SubscriptionFilter, TASKS_EXTENSION_ID, UpdateTaskParams,
     },
     service::{NotificationContext, RequestContext, ServerInitializeError, SubscriptionContext},
+    transport::io::stdio_pipes,
 };
 use serde_json::{Value, json};
 use service::{Server, ServerFactory};
 use startup::{Startup, told_to_stop};
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Instant,
-};
+use std::time::Instant;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -150,10 +147,6 @@ pub(crate) async fn serve_stdio(
     outcome
 }
 
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// From the first message to the last. What a client sent is never repeated in an error: it may hold code.
 async fn speak(server: Server, gone: CancellationToken, stop: CancellationToken) -> Result<(), RequestError> {
     let refused = |message: &str| {
@@ -162,7 +155,8 @@ async fn speak(server: Server, gone: CancellationToken, stop: CancellationToken)
             "Speak MCP: `initialize` first, or requests of revision 2026-07-28.",
         ))
     };
-    match server.serve_with_ct(InOrder::new(stdio::stdio(gone)), stop).await {
+    let (reader, writer) = stdio_pipes();
+    match server.serve_with_ct(Lines::new(reader, writer, gone), stop).await {
         Ok(service) => service
             .waiting()
             .await
@@ -324,10 +318,9 @@ impl ServerHandler for Server {
             Err(error) => return Err(ErrorData::internal_error(error.to_string(), None)),
         };
         let heard = logging::EventFilter::Namespaces(self.offer.namespaces.clone());
-        let forward = logging::forward_heard(events, context.peer, request.level, heard);
+        let forward = logging::forward(events, context.peer, request.level, heard);
         let task = tokio::spawn(self.gone.clone().run_until_cancelled_owned(forward));
-        let mut forwarder = self.forwarder.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(before) = forwarder.replace(task.abort_handle()) {
+        if let Some(before) = lock(&self.forwarder).replace(task.abort_handle()) {
             before.abort();
         }
         Ok(())
@@ -422,7 +415,8 @@ impl ServerHandler for Server {
         request: UpdateTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.ignore_input(&request.task_id, &context).await
+        // No task of ours ever waits for input, so there is nothing that an answer could be for.
+        self.engine_of_task(&request.task_id, &context).await.map(drop)
     }
 
     async fn cancel_task(
@@ -430,7 +424,10 @@ impl ServerHandler for Server {
         request: CancelTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.stop_task(&request.task_id, &context).await
+        let (engine, namespace) = self.engine_of_task(&request.task_id, &context).await?;
+        let caller = self.caller(&context);
+        let stopped = engine.cancel_execution(&caller, &namespace, &request.task_id);
+        stopped.await.map(drop).map_err(|error| tasks::internal(&error))
     }
 
     async fn list_tools(

@@ -11,7 +11,7 @@ use crate::{
     time,
 };
 use ringfence_store::audit::Query;
-use ringfence_types::{ErrorCode, LimitsRequest, Namespace, RequestError};
+use ringfence_types::{ErrorCode, Limits, LimitsRequest, Namespace, RequestError};
 use serde_json::{Value, json};
 
 const RECORDS: u64 = 50;
@@ -27,16 +27,16 @@ impl Call<'_> {
         self.note(&namespace).await?;
         let check = self.offer().policy.borrow().check.clone();
         let mut info = self.engine().info()?;
-        let (defaults, caps) = self.engine().limits_of(&namespace);
-        let own = &self.offer().limits;
-        info.defaults = principal_limits::lowered(&defaults, own);
-        info.caps = principal_limits::lowered(&caps, own);
-        Ok(listings::sandbox(&listings::Facts {
-            info: &info,
-            check: &check,
-            hosts: &self.engine().hosts_of(&namespace),
-            containers: &self.engine().container_runtimes().await,
-        }))
+        [info.defaults, info.caps] = self.own_limits(&namespace);
+        let hosts = self.engine().hosts_of(&namespace);
+        let containers = self.engine().container_runtimes().await;
+        Ok(listings::sandbox(&info, &check, &hosts, &containers))
+    }
+
+    /// Those of a namespace, by default and at most, as far as this client may have them.
+    fn own_limits(&self, namespace: &Namespace) -> [Limits; 2] {
+        let (defaults, caps) = self.engine().limits_of(namespace);
+        [defaults, caps].map(|limits| principal_limits::lowered(&limits, &self.offer().limits))
     }
 
     pub(super) async fn stats(&self, _: SandboxStats, namespace: Namespace) -> Answered {
@@ -77,12 +77,7 @@ impl Call<'_> {
             ));
         }
         self.engine().set_limits(self.caller(), &namespace, &wish).await?;
-        let (defaults, caps) = self.engine().limits_of(&namespace);
-        let own = &self.offer().limits;
-        let (defaults, caps) = (
-            principal_limits::lowered(&defaults, own),
-            principal_limits::lowered(&caps, own),
-        );
+        let [defaults, caps] = self.own_limits(&namespace);
         let mut shown = render::limits(&namespace, &defaults, &caps);
         shown.text = format!("the defaults of {namespace} are now\n{}", shown.text);
         Ok(Answer::from(shown))

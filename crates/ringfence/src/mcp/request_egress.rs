@@ -61,20 +61,13 @@ impl Call<'_> {
             patience,
         };
         let bound = bound(&wish, self.caller());
-        if let Some(told) = asking.resumed(&bound).await {
-            return told;
-        }
-        let asked = self.unrecorded().request_egress(self.caller(), wish).await;
-        match &asked {
-            Err(error) if !NOTED.contains(&error.code) => {}
-            _ => self.mark_noted(),
-        }
-        asking.put(asked?, &bound).await
+        let asked = self.unrecorded().request_egress(self.caller(), wish);
+        asking.answer(&bound, asked).await
     }
 }
 
 /// Refusals that the engine has put on record itself.
-pub(super) const NOTED: [ErrorCode; 3] = [ErrorCode::Busy, ErrorCode::Cancelled, ErrorCode::AuditUnavailable];
+const NOTED: [ErrorCode; 3] = [ErrorCode::Busy, ErrorCode::Cancelled, ErrorCode::AuditUnavailable];
 
 pub(super) fn patience(seconds: Option<u64>) -> Result<Duration, RequestError> {
     match seconds.unwrap_or(WAIT_SECONDS_MAX) {
@@ -129,8 +122,24 @@ fn bound(wish: &HostRequest, caller: &Caller) -> Vec<u8> {
 }
 
 impl ApprovalCall<'_> {
-    /// The answer that the client has brought back, if this call is its return.
-    pub(super) async fn resumed(&self, bound: &[u8]) -> Option<Result<Reply, RequestError>> {
+    /// What the client has brought back, if this call is its return; else what comes of asking.
+    pub(super) async fn answer(
+        &self,
+        bound: &[u8],
+        asked: impl Future<Output = Result<Waiting, RequestError>>,
+    ) -> Result<Reply, RequestError> {
+        if let Some(told) = self.resumed(bound).await {
+            return told;
+        }
+        let asked = asked.await;
+        match &asked {
+            Err(error) if !NOTED.contains(&error.code) => {}
+            _ => self.call.mark_noted(),
+        }
+        self.put(asked?, bound).await
+    }
+
+    async fn resumed(&self, bound: &[u8]) -> Option<Result<Reply, RequestError>> {
         let request = self.call.request;
         let sealed = request.request_state.as_ref()?;
         let said = request.input_responses.as_ref();
@@ -141,14 +150,11 @@ impl ApprovalCall<'_> {
         })
     }
 
-    pub(super) async fn put(&self, waiting: Waiting, bound: &[u8]) -> Result<Reply, RequestError> {
+    async fn put(&self, waiting: Waiting, bound: &[u8]) -> Result<Reply, RequestError> {
         // A second request for the same waits for the answer to the first.
-        let dialogue = match waiting.request() {
-            Some(request) if waiting.is_first() => Some((request.clone(), Dialogue::of(self.call.context))),
-            _ => None,
-        };
-        let through = match dialogue {
-            Some((request, Dialogue::Result)) => {
+        let first = waiting.request().filter(|_| waiting.is_first()).cloned();
+        let through = match (first, Dialogue::of(self.call.context)) {
+            (Some(request), Dialogue::Result) => {
                 let state = self.call.server.pledges.give(waiting, bound)?;
                 let asked = InputRequest::Elicitation(self.elicitor().form(&request));
                 let asked = BTreeMap::from([(APPROVAL.to_owned(), asked)]);
@@ -157,8 +163,8 @@ impl ApprovalCall<'_> {
                     Some(state),
                 ))));
             }
-            Some((request, Dialogue::Request)) => Some(request),
-            Some((_, Dialogue::None)) | None => None,
+            (Some(request), Dialogue::Request) => Some(request),
+            (_, Dialogue::None) | (None, _) => None,
         };
         self.wait(waiting, through).await
     }

@@ -2,11 +2,11 @@
 //! about. It is good for one return, in time, with the question that it was given for; whatever else comes is refused
 //! in one way. The request itself never leaves the server.
 
-use super::lock;
+use crate::lock::lock;
+use ring::rand::{SystemRandom, generate};
 use ringfence_engine::Waiting;
 use ringfence_types::{ErrorCode, RequestError};
 use rmcp::model::{RequestStateCodec, SealOptions};
-use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashMap,
@@ -119,11 +119,8 @@ impl RequestStates {
     }
 }
 
-fn random() -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; KEY_BYTES];
-    let mut filled = 0;
-    while filled < KEY_BYTES {
-        filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty())?;
-    }
-    Ok(bytes)
+fn random() -> io::Result<[u8; KEY_BYTES]> {
+    generate(&SystemRandom::new())
+        .map(|random| random.expose())
+        .map_err(|_| io::Error::other("there are no random bytes"))
 }

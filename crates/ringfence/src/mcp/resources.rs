@@ -4,12 +4,14 @@
 use super::Offer;
 use crate::{render, settings::Toolset};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use percent_encoding::percent_decode_str;
 use ringfence_engine::{Caller, Engine};
 use ringfence_store::audit::Query;
 use ringfence_types::{Artifact, ErrorCode, Namespace, RequestError};
 use rmcp::model::{ContentBlock, Resource, ResourceContents, ResourceTemplate};
 use serde::Serialize;
 use serde_json::json;
+use std::borrow::Cow;
 
 const STATUS: &str = "sandbox://status";
 const LOGS: &str = "sandbox://logs";
@@ -92,7 +94,10 @@ enum What<'a> {
     Logs,
     Audit,
     Schemas,
-    Artifact { execution_id: &'a str, name: String },
+    Artifact {
+        execution_id: &'a str,
+        name: Cow<'a, str>,
+    },
     Snapshot(&'a str),
 }
 
@@ -105,7 +110,7 @@ pub(super) fn parse<'a>(uri: &'a str, offer: &Offer) -> Result<Wanted<'a>, Reque
                 return Err(unknown());
             }
             let (execution_id, name) = place.split_once('/').ok_or_else(unknown)?;
-            let name = decoded(name).ok_or_else(unknown)?;
+            let name = percent_decode_str(name).decode_utf8().map_err(|_| unknown())?;
             What::Artifact { execution_id, name }
         }
         _ if offer.has(Toolset::Snapshots) && path.starts_with(SNAPSHOTS) => {
@@ -221,22 +226,6 @@ fn namespace<'a>(uri: &'a str, offer: &Offer) -> Result<(&'a str, Namespace), Re
     Ok((path, offer.namespaces.chosen(namespace)?))
 }
 
-/// Undoes percent signs (RFC 3986); nothing that is not UTF-8 afterwards.
-fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let digit = |byte: u8| char::from(byte).to_digit(16);
-        let (high, low) = (digit(rest.next()?)?, digit(rest.next()?)?);
-        bytes.push(u8::try_from(high * 16 + low).ok()?);
-    }
-    String::from_utf8(bytes).ok()
-}
-
 fn written(facts: &impl Serialize) -> String {
     serde_json::to_string_pretty(facts).unwrap_or_default()
 }
@@ -251,12 +240,10 @@ mod tests {
         let default = Namespace::default_name();
         for name in ["a.txt", "output/é ?#%.png", "***REDACTED***", "a\nb"] {
             let uri = ringfence_engine::artifact_uri(&default, "id", name);
-            let place = uri.strip_prefix(ARTIFACTS).unwrap();
-            assert_eq!(decoded(place.split_once('/').unwrap().1).as_deref(), Some(name));
+            let wanted = parse(&uri, &offer()).ok().unwrap();
+            assert_eq!(wanted.artifact_of(&default), Some(("id", name)));
         }
-        for bad in ["%", "%4", "%zz", "%ff"] {
-            assert_eq!(decoded(bad), None, "{bad}");
-        }
+        assert!(parse("sandbox://artifacts/id/%ff", &offer()).is_err());
     }
 
     #[test]

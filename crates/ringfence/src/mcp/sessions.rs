@@ -31,14 +31,12 @@ impl Call<'_> {
         if let Some(name) = given.workspace {
             wish.workspace = execute_code::workspace(&name)?;
         }
-        tokio::select! {
-            made = self.engine().create_session(self.caller(), wish) => Ok(Answer::from(render::session(&made?))),
-            _ = self.hung_up() => Err(RequestError::new(
-                ErrorCode::Cancelled,
-                "the session was cancelled while it was made.",
-                "Ask again when it is wanted.",
-            )),
-        }
+        let left = [
+            "the session was cancelled while it was made.",
+            "Ask again when it is wanted.",
+        ];
+        let made = self.engine().create_session(self.caller(), wish);
+        Ok(Answer::from(render::session(&self.until_left(made, left).await?)))
     }
 
     pub(super) async fn list_sessions(&self, _: ListSessions, namespace: Namespace) -> Answered {

@@ -1,7 +1,9 @@
 //! The engine of a server: it starts while the protocol is spoken already, and ends while the last answers leave.
 
-use super::lock;
-use crate::control::{self, Socket};
+use crate::{
+    control::{self, Socket},
+    lock::lock,
+};
 use ringfence_engine::{Engine, EngineSettings};
 use ringfence_types::{ErrorCode, RequestError};
 use std::{

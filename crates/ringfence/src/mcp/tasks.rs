@@ -82,28 +82,8 @@ impl Server {
         Ok(GetTaskResult::new(DetailedTask::new(told, payload)))
     }
 
-    pub(super) async fn stop_task(
-        &self,
-        id: &str,
-        context: &RequestContext<RoleServer>,
-    ) -> Result<(), ErrorData> {
-        let (engine, namespace) = self.engine_of_task(id, context).await?;
-        let caller = self.caller(context);
-        let stopped = engine.cancel_execution(&caller, &namespace, id).await;
-        stopped.map(drop).map_err(|error| internal(&error))
-    }
-
-    /// No task of ours ever waits for input, so there is nothing that an answer could be for.
-    pub(super) async fn ignore_input(
-        &self,
-        id: &str,
-        context: &RequestContext<RoleServer>,
-    ) -> Result<(), ErrorData> {
-        self.engine_of_task(id, context).await.map(drop)
-    }
-
     /// With the namespace whose execution it is, which must be one of this client's.
-    async fn engine_of_task(
+    pub(super) async fn engine_of_task(
         &self,
         id: &str,
         context: &RequestContext<RoleServer>,
@@ -160,6 +140,6 @@ fn unknown() -> ErrorData {
     ErrorData::invalid_params("there is no such task, or its result is no longer kept.", None)
 }
 
-fn internal(error: &RequestError) -> ErrorData {
+pub(super) fn internal(error: &RequestError) -> ErrorData {
     ErrorData::internal_error(error.to_string(), serde_json::to_value(error).ok())
 }

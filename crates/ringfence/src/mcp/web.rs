@@ -24,7 +24,7 @@ impl Call<'_> {
         };
         let wanted = SearchRequest { namespace, query };
         let found = self
-            .until_left(self.engine().web_search(self.caller(), wanted))
+            .until_left(self.engine().web_search(self.caller(), wanted), LEFT)
             .await?;
         Ok(web::search(&given.query, &found)?.into())
     }
@@ -37,7 +37,7 @@ impl Call<'_> {
             cursor: given.cursor,
         };
         let page = self
-            .until_left(self.engine().fetch_page(self.caller(), wanted))
+            .until_left(self.engine().fetch_page(self.caller(), wanted), LEFT)
             .await?;
         Ok(answer(page))
     }
@@ -60,26 +60,14 @@ impl Call<'_> {
             max_length: length(given.max_length.map(|number| number.0)),
         };
         let page = self
-            .until_left(self.engine().browse_page(self.caller(), wanted))
+            .until_left(self.engine().browse_page(self.caller(), wanted), LEFT)
             .await?;
         Ok(answer(page))
     }
-
-    /// A caller who leaves takes the page along: what is dropped is closed.
-    async fn until_left<T>(
-        &self,
-        work: impl Future<Output = Result<T, RequestError>>,
-    ) -> Result<T, RequestError> {
-        tokio::select! {
-            done = work => done,
-            _ = self.hung_up() => Err(RequestError::new(
-                ringfence_types::ErrorCode::Cancelled,
-                "the call was cancelled.",
-                "Call again.",
-            )),
-        }
-    }
 }
+
+/// A caller who leaves takes the page along: what is dropped is closed.
+const LEFT: [&str; 2] = ["the call was cancelled.", "Call again."];
 
 fn answer(page: WebPage) -> Answer {
     let mut answer: Answer = web::page(&page).into();

@@ -5,7 +5,7 @@ use crate::{terminal::neutral, time};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_engine::{
     FileFacts, HostAccessList, HostEnding, HostEntry, HostFile, HostListing, HostRun, HostVerdict,
-    HostWritten, ending_words,
+    HostWriting, HostWritten, ending_words,
 };
 use serde_json::{Value, json};
 use std::path::Path;
@@ -16,16 +16,10 @@ fn ends(bytes: &[u8], total: u64, max: usize) -> String {
     if text.len() <= max && total <= bytes.len() as u64 {
         return text.into_owned();
     }
-    let boundary = |at: usize| {
-        (0..=at.min(text.len()))
-            .rev()
-            .find(|at| text.is_char_boundary(*at))
-            .unwrap_or(0)
-    };
-    let (first, last) = (
-        boundary(max / 2),
-        boundary(text.len().saturating_sub(max / 2)).max(boundary(max / 2)),
-    );
+    let first = text.floor_char_boundary(max / 2);
+    let last = text
+        .floor_char_boundary(text.len().saturating_sub(max / 2))
+        .max(first);
     let left = total.saturating_sub((first + text.len() - last) as u64);
     format!("{}\n[{left} bytes left out]\n{}", &text[..first], &text[last..])
 }
@@ -158,24 +152,19 @@ pub(crate) fn host_listing(path: &Path, listing: &HostListing) -> Rendered {
     )
 }
 
-pub(crate) fn host_written(written: &HostWritten, is_preview: Preview) -> Rendered {
-    let what = match (is_preview, &written.undo_id) {
-        (Preview::Yes, _) => "not written: this is what would change".to_owned(),
-        (Preview::No, Some(id)) => format!("written; `ringfence host undo {id}` takes it back"),
-        (Preview::No, None) => "written; it holds a secret, so what it was before is not kept".to_owned(),
+pub(crate) fn host_written(written: &HostWritten, writing: HostWriting) -> Rendered {
+    let what = match (writing, &written.undo_id) {
+        (HostWriting::Preview, _) => "not written: this is what would change".to_owned(),
+        (HostWriting::Now, Some(id)) => format!("written; `ringfence host undo {id}` takes it back"),
+        (HostWriting::Now, None) => {
+            "written; it holds a secret, so what it was before is not kept".to_owned()
+        }
     };
     let facts = json!({
-        "path": written.path, "written": is_preview == Preview::No, "diff": written.diff, "undo_id": written.undo_id,
+        "path": written.path, "written": writing == HostWriting::Now, "diff": written.diff, "undo_id": written.undo_id,
         "sha256": written.sha256,
     });
     Rendered::new(format!("{}{what}\n", written.diff), facts)
-}
-
-/// Whether a change was only shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Preview {
-    Yes,
-    No,
 }
 
 pub(crate) fn host_copied(source: &Path, facts: &FileFacts) -> Rendered {

@@ -9,7 +9,7 @@ mod workspaces;
 
 pub(crate) use approvals::{approval, approvals, decision, decision_facts, decision_words, host_decision};
 pub(crate) use host::{
-    Preview, host_access, host_copied, host_file, host_listing, host_run, host_verdict, host_written,
+    host_access, host_copied, host_file, host_listing, host_run, host_verdict, host_written,
 };
 pub(crate) use workspaces::{
     committed, difference, files, held_changes, snapshot_made, snapshot_restored, snapshots,

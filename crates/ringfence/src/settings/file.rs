@@ -1,10 +1,11 @@
 //! What an operator typed into the configuration file, before it means anything. The text is a stranger's as far as
 //! the parser is concerned: its size, nesting and aliases are bounded.
 
-use super::keys::ConfigFile;
+use super::keys::{ConfigFile, Layer};
 use ringfence_types::nearest::suggestion;
+use serde::de::DeserializeOwned;
 use serde_saphyr::Error;
-use std::fmt;
+use std::{fmt, path::Path, sync::Arc};
 
 /// The longest configuration file, in bytes.
 pub const CONFIG_BYTES_MAX: usize = 1 << 20;
@@ -34,6 +35,16 @@ impl std::error::Error for ConfigError {}
 
 /// Reads a configuration file's text.
 pub fn parse_config(text: &str) -> Result<ConfigFile, ConfigError> {
+    read(text)
+}
+
+/// The settings of a file's text, each with its line.
+pub(super) fn layer(path: &Arc<Path>, text: &str) -> Result<Layer, ConfigError> {
+    let file = parse_config(text)?;
+    Ok(file.into_layer(path, read(text)?))
+}
+
+fn read<T: Default + DeserializeOwned>(text: &str) -> Result<T, ConfigError> {
     if text.len() > CONFIG_BYTES_MAX {
         return Err(ConfigError {
             line: None,
@@ -53,7 +64,7 @@ pub fn parse_config(text: &str) -> Result<ConfigFile, ConfigError> {
         with_snippet: false,
     };
     // A file of comments only says nothing, which is fine.
-    let file: Option<ConfigFile> =
+    let file: Option<T> =
         serde_saphyr::from_str_with_options(text, options).map_err(|error| explain(&error, text))?;
     Ok(file.unwrap_or_default())
 }
@@ -161,7 +172,6 @@ fn explain(error: &Error, text: &str) -> ConfigError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
 
     fn refused(text: &str) -> ConfigError {
         parse_config(text).unwrap_err()
@@ -235,7 +245,7 @@ mod tests {
     #[test]
     fn nothing_means_every_default() {
         for text in ["", "# only a comment\n", "---\n", "{}\n"] {
-            let layer = parse_config(text).unwrap().into_layer(&Path::new("/c").into());
+            let layer = layer(&Path::new("/c").into(), text).unwrap();
             assert!(
                 layer.backend.is_none() && layer.limits_ram_mb.is_none(),
                 "{text:?}"
@@ -246,9 +256,7 @@ mod tests {
     #[test]
     fn values_know_their_lines() {
         let text = "limits:\n  ram_mb: 1024\n\n  cpu_cores: 2\ntoolsets: all\n";
-        let layer = parse_config(text)
-            .unwrap()
-            .into_layer(&Path::new("/etc/c.yaml").into());
+        let layer = layer(&Path::new("/etc/c.yaml").into(), text).unwrap();
         let memory = layer.limits_ram_mb.unwrap();
         assert_eq!(
             (memory.value.get(), memory.origin.to_string().as_str()),

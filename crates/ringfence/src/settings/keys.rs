@@ -15,51 +15,16 @@ use super::{
 use ringfence_engine::{EgressRule, IndexHost, OnFailure, SearchProvider, SecretBinding, SecretRule};
 use ringfence_store::audit::Durability;
 use ringfence_types::{Backend, ModuleName as PythonModule, Profile, Tier};
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
 use serde_saphyr::Spanned;
-use std::{fmt, ops::Deref, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fmt, ops::Deref, path::Path, sync::Arc};
 
 /// MiB of memory: 16 MiB to 1 TiB.
 pub(crate) type Memory = WholeNumber<16, 1_048_576>;
-/// MiB of disk: 1 MiB to 1 TiB.
-pub(crate) type Disk = WholeNumber<1, 1_048_576>;
-/// MiB of all that is kept: at most 1 PiB.
-pub(crate) type DiskSum = WholeNumber<1, 1_073_741_824>;
-/// MiB that stay free, or are kept: also none.
-pub(crate) type Free = WholeNumber<0, 1_048_576>;
-pub(crate) type Processes = WholeNumber<1, 32_768>;
-/// Bytes of a text for a model: 1 KiB to 1 MiB.
-pub(crate) type TextBytes = WholeNumber<1024, 1_048_576>;
-/// Bytes of one stream: at most 256 MiB.
-pub(crate) type Output = WholeNumber<1, 268_435_456>;
 pub(crate) type Concurrency = WholeNumber<1, 1024>;
-pub(crate) type Waiting = WholeNumber<0, 65_536>;
-
-pub(crate) type Connections = WholeNumber<1, 100_000>;
-
-pub(crate) type Ready = WholeNumber<0, 256>;
-pub(crate) type SessionCount = WholeNumber<0, 10_000>;
-pub(crate) type Forks = WholeNumber<1, 1_000_000>;
-/// At most a week.
-pub(crate) type Minutes = WholeNumber<1, 10_080>;
 /// At most ten years.
 pub(crate) type Days = WholeNumber<1, 3650>;
-pub(crate) type SnapshotCount = WholeNumber<1, 100_000>;
-/// Requests in a minute; 0: as many as they like.
-pub(crate) type PerMinute = WholeNumber<0, 1_000_000>;
-pub(crate) type Burst = WholeNumber<1, 1_000_000>;
-
-/// A connection that waits: programs give up after a minute or two.
-pub(crate) type AskSeconds = WholeNumber<1, 120>;
-
-/// At most a day.
-pub(crate) type WholeSeconds = WholeNumber<1, 86_400>;
-/// At most an hour; 0: no time at all.
-pub(crate) type GraceSeconds = WholeNumber<0, 3600>;
-/// MiB of one request.
-pub(crate) type BodySize = WholeNumber<1, 256>;
-pub(crate) type HttpSessions = WholeNumber<1, 10_000>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
@@ -147,13 +112,20 @@ fn set_default<T: SettingValue>(
     }
 }
 
-fn at<T>(path: &Arc<Path>, typed: Option<Spanned<Typed<T>>>) -> Option<Setting<T>> {
-    typed.map(|typed| Setting {
+/// The lines of one section, by the names of its settings.
+type Lines = BTreeMap<String, Spanned<IgnoredAny>>;
+
+fn at<T>(
+    path: &Arc<Path>,
+    typed: Option<Typed<T>>,
+    line: Option<&Spanned<IgnoredAny>>,
+) -> Option<Setting<T>> {
+    typed.map(|Typed(value)| Setting {
         origin: Origin::File {
             path: path.clone(),
-            line: typed.referenced.line(),
+            line: line.map_or(0, |line| line.referenced.line()),
         },
-        value: typed.value.0,
+        value,
     })
 }
 
@@ -173,9 +145,18 @@ macro_rules! keys {
         #[derive(Debug, Default, Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct ConfigFile {
-            $($first: Option<Spanned<Typed<$first_type>>>,)+
+            $($first: Option<Typed<$first_type>>,)+
             $($section: Option<sections::$section::Section>,)+
-            $($last: Option<Spanned<Typed<$last_type>>>,)+
+            $($last: Option<Typed<$last_type>>,)+
+        }
+
+        /// Where each setting of a configuration file stands: read apart from the values, whose types would each bring
+        /// the parser's code for places along.
+        #[derive(Debug, Default, Deserialize)]
+        pub(super) struct FileLines {
+            $($first: Option<Spanned<IgnoredAny>>,)+
+            $($section: Option<Lines>,)+
+            $($last: Option<Spanned<IgnoredAny>>,)+
         }
 
         mod sections {
@@ -185,19 +166,19 @@ macro_rules! keys {
                 #[derive(Debug, Default, Deserialize)]
                 #[serde(deny_unknown_fields)]
                 pub(in super::super) struct Section {
-                    $(pub(in super::super) $key: Option<Spanned<Typed<$type>>>,)+
+                    $(pub(in super::super) $key: Option<Typed<$type>>,)+
                 }
             })+
         }
 
         impl ConfigFile {
             /// The same as a layer whose values know their lines.
-            pub(crate) fn into_layer(self, path: &Arc<Path>) -> Layer {
-                $(let $section = self.$section.unwrap_or_default();)+
+            pub(super) fn into_layer(self, path: &Arc<Path>, lines: FileLines) -> Layer {
+                $(let $section = (self.$section.unwrap_or_default(), lines.$section.unwrap_or_default());)+
                 Layer {
-                    $($first: at(path, self.$first),)+
-                    $($($field: at(path, $section.$key),)+)+
-                    $($last: at(path, self.$last),)+
+                    $($first: at(path, self.$first, lines.$first.as_ref()),)+
+                    $($($field: at(path, $section.0.$key, $section.1.get(stringify!($key))),)+)+
+                    $($last: at(path, self.$last, lines.$last.as_ref()),)+
                 }
             }
         }
@@ -283,31 +264,31 @@ keys! {
         limits_ram_mb ram_mb: Memory, Some("512"), "Default memory of a run, in MiB.";
         limits_cpu_cores cpu_cores: Cores, Some("1"), "Default processor cores of a run.";
         limits_timeout_seconds timeout_seconds: Seconds, Some("60"), "Default wall-clock time of a run.";
-        limits_processes processes: Processes, Some("64"), "Default processes and threads of a run.";
-        limits_output_bytes output_bytes: Output, Some("1000000"), "Kept bytes of each of stdout and stderr.";
-        limits_disk_mb disk_mb: Disk, Some("512"), "Default private disk of a run, in MiB.";
+        limits_processes processes: WholeNumber<1, 32_768>, Some("64"), "Default processes and threads of a run.";
+        limits_output_bytes output_bytes: WholeNumber<1, 268_435_456>, Some("1000000"), "Kept bytes of each of stdout and stderr.";
+        limits_disk_mb disk_mb: WholeNumber<1, 1_048_576>, Some("512"), "Default private disk of a run, in MiB.";
     }
     caps {
         caps_ram_mb ram_mb: Memory, Some("8192"), "Maximum memory of a run, in MiB.";
         caps_cpu_cores cpu_cores: Cores, None, "Maximum processor cores of a run; default: the machine's.";
         caps_timeout_seconds timeout_seconds: Seconds, Some("3600"), "Maximum wall-clock time of a run.";
-        caps_processes processes: Processes, Some("1024"), "Maximum processes and threads of a run.";
-        caps_output_bytes output_bytes: Output, Some("67108864"),
+        caps_processes processes: WholeNumber<1, 32_768>, Some("1024"), "Maximum processes and threads of a run.";
+        caps_output_bytes output_bytes: WholeNumber<1, 268_435_456>, Some("67108864"),
             "Maximum kept bytes of each of stdout and stderr.";
-        caps_disk_mb disk_mb: Disk, Some("16384"), "Maximum private disk of a run, in MiB.";
+        caps_disk_mb disk_mb: WholeNumber<1, 1_048_576>, Some("16384"), "Maximum private disk of a run, in MiB.";
     }
     queue {
         queue_concurrency concurrency: Concurrency, None,
             "Maximum running programs; default: 16 for each core. From four on, one namespace cannot take all of them.";
         queue_memory_mb memory_mb: Memory, None,
             "Memory of all running programs together, by their limits, in MiB; default: twice the machine's.";
-        queue_waiting waiting: Waiting, Some("256"), "Maximum queued requests; more are rejected with `busy`.";
+        queue_waiting waiting: WholeNumber<0, 65_536>, Some("256"), "Maximum queued requests; more are rejected with `busy`.";
         queue_wait_seconds wait_seconds: Seconds, Some("60"), "Maximum time that a request waits.";
         queue_priorities priorities: List<NamespacePriority>, Some("[]"),
             "Namespaces that are served more or less often than others when requests wait, as `team-a=high`, `batch=low`.";
-        queue_rate_per_minute rate_per_minute: PerMinute, Some("0"),
+        queue_rate_per_minute rate_per_minute: WholeNumber<0, 1_000_000>, Some("0"),
             "Requests that one namespace may send in a minute; 0: as many as it likes.";
-        queue_rate_burst rate_burst: Burst, Some("10"), "Requests that it may send at once, where there is a rate.";
+        queue_rate_burst rate_burst: WholeNumber<1, 1_000_000>, Some("10"), "Requests that it may send at once, where there is a rate.";
     }
     runtimes {
         runtimes_python python: Location, Some("auto"),
@@ -326,9 +307,9 @@ keys! {
             "Hosts that pip and npm may reach while they install. `auto`: those of the index in their own configuration; others as HOST or HOST:PORT, where its files lie elsewhere.";
         packages_timeout_seconds timeout_seconds: Seconds, Some("300"),
             "The longest that installing one set may take.";
-        packages_max_mb max_mb: Disk, Some("1024"), "The most that one set may have, installed, in MiB.";
+        packages_max_mb max_mb: WholeNumber<1, 1_048_576>, Some("1024"), "The most that one set may have, installed, in MiB.";
         packages_keep_days keep_days: Days, Some("30"), "How long installed packages are kept after their last use.";
-        packages_keep_mb keep_mb: Disk, Some("8192"),
+        packages_keep_mb keep_mb: WholeNumber<1, 1_048_576>, Some("8192"),
             "The most that all of them take of the disk, in MiB; those that were not used for longest go first.";
     }
     egress {
@@ -336,7 +317,7 @@ keys! {
             "Hosts that programs may reach: HOST, *.HOST, HOST:PORT, METHODS HOST/PATH, or a network; for some namespaces alone as NAMESPACE=RULE, which may end with `*`. In the variable separated by semicolons. docs/egress.md says what matches.";
         egress_on_denied on_denied: OnDeniedWord, Some("deny"),
             "When a program connects to a host that no rule allows: `deny` it, or `ask` a person (`ringfence approvals`, the client's dialogue) while the connection waits.";
-        egress_ask_seconds ask_seconds: AskSeconds, Some("10"),
+        egress_ask_seconds ask_seconds: WholeNumber<1, 120>, Some("10"),
             "How long such a connection waits for the answer; then it is denied. No longer than `approvals.timeout_seconds`.";
         egress_private private: List<PrivateHost>, Some("[]"),
             "Hosts that may have private addresses, as HOST or HOST:PORT; any other name with a private address is refused. In the variable separated by semicolons.";
@@ -346,11 +327,11 @@ keys! {
             "Certificates (PEM) that are trusted beside this host's own when TLS is inspected; `auto`: only those of the host.";
         egress_resolvers resolvers: List<Resolver>, Some("[]"),
             "DNS resolvers, as ADDRESS or ADDRESS:PORT; default: the host's own, with its hosts file first.";
-        egress_connections connections: Connections, Some("64"), "Maximum open connections of one sandbox.";
-        egress_connections_per_namespace connections_per_namespace: Connections, Some("256"),
+        egress_connections connections: WholeNumber<1, 100_000>, Some("64"), "Maximum open connections of one sandbox.";
+        egress_connections_per_namespace connections_per_namespace: WholeNumber<1, 100_000>, Some("256"),
             "Maximum open connections of all sandboxes of a namespace.";
-        egress_sent_mb sent_mb: Disk, Some("1024"), "Maximum that one sandbox sends in total, in MiB.";
-        egress_received_mb received_mb: Disk, Some("4096"),
+        egress_sent_mb sent_mb: WholeNumber<1, 1_048_576>, Some("1024"), "Maximum that one sandbox sends in total, in MiB.";
+        egress_received_mb received_mb: WholeNumber<1, 1_048_576>, Some("4096"),
             "Maximum that one sandbox receives in total, in MiB.";
         egress_connection_seconds connection_seconds: Seconds, Some("3600"), "Maximum lifetime of a connection.";
         egress_idle_seconds idle_seconds: Seconds, Some("300"),
@@ -362,28 +343,28 @@ keys! {
         web_robots robots: bool, Some("true"), "Is robots.txt obeyed by `fetch_webpage`.";
         web_timeout_seconds timeout_seconds: Seconds, Some("30"),
             "The longest that fetching one page takes, with its redirects.";
-        web_max_mb max_mb: BodySize, Some("10"), "The most that is read of one page, as it is sent, in MiB.";
+        web_max_mb max_mb: WholeNumber<1, 256>, Some("10"), "The most that is read of one page, as it is sent, in MiB.";
         web_search search: List<SearchProvider>, Some(r#"["duckduckgo"]"#),
             "Search providers, in the order in which they are asked: `searxng=URL`, `brave key NAME`, `tavily key NAME`, `mojeek key NAME`, `duckduckgo`; NAME is a secret in the vault, which `vault.allow` gives. In the variable separated by semicolons.";
         web_browser browser: Location, Some("auto"),
             "Chromium; `auto`: the first of chromium-headless-shell and chromium on PATH.";
     }
     warm {
-        warm_ready ready: Ready, Some("2"),
+        warm_ready ready: WholeNumber<0, 256>, Some("2"),
             "Sandboxes that `serve` keeps ready for each language; 0: none, every run starts cold.";
-        warm_ready_max ready_max: Ready, Some("8"), "The most that are kept ready for a language under load.";
+        warm_ready_max ready_max: WholeNumber<0, 256>, Some("8"), "The most that are kept ready for a language under load.";
         warm_memory_mb memory_mb: Memory, Some("1024"),
             "Memory that sandboxes which wait may take with their templates, in MiB; then no more are made.";
         warm_preload_python preload_python: List<ModuleName>, Some(r#"["numpy", "pandas", "matplotlib.pyplot"]"#),
             "Modules that a second Python template imports, where the interpreter has them, for programs that name them.";
         warm_preload_node preload_node: List<ModuleName>, Some("[]"),
             "Modules that Node.js loads before it gets a program.";
-        warm_template_forks template_forks: Forks, Some("10000"), "A template is replaced after so many forks.";
-        warm_template_minutes template_minutes: Minutes, Some("60"), "A template is replaced when it is so old.";
+        warm_template_forks template_forks: WholeNumber<1, 1_000_000>, Some("10000"), "A template is replaced after so many forks.";
+        warm_template_minutes template_minutes: WholeNumber<1, 10_080>, Some("60"), "A template is replaced when it is so old.";
     }
     sessions {
-        sessions_max max: SessionCount, Some("1000"), "Maximum live sessions; more are refused.";
-        sessions_per_namespace per_namespace: SessionCount, Some("100"), "Maximum live sessions of one namespace.";
+        sessions_max max: WholeNumber<0, 10_000>, Some("1000"), "Maximum live sessions; more are refused.";
+        sessions_per_namespace per_namespace: WholeNumber<0, 10_000>, Some("100"), "Maximum live sessions of one namespace.";
         sessions_idle_seconds idle_seconds: Seconds, Some("900"),
             "A session ends when it was not used for so long, unless its creator has named another time.";
         sessions_idle_seconds_max idle_seconds_max: Seconds, Some("14400"),
@@ -399,15 +380,15 @@ keys! {
             "When a client is gone before a call was answered: `cancel` stops its program, `detach` lets it run on. A server on stdio then ends after the last program, and its results with it; files that programs left stay.";
     }
     results {
-        results_keep_minutes keep_minutes: Minutes, Some("60"),
+        results_keep_minutes keep_minutes: WholeNumber<1, 10_080>, Some("60"),
             "How long a result can be read again after its program has ended.";
-        results_memory_mb memory_mb: Free, Some("64"),
+        results_memory_mb memory_mb: WholeNumber<0, 1_048_576>, Some("64"),
             "MiB of results of all namespaces, of which each takes 1 KiB or more, and each stream an eighth at most; beyond it the oldest of the namespace with most goes first; 0: none is kept, and no call is detached.";
     }
     approvals {
-        approvals_timeout_seconds timeout_seconds: WholeSeconds, Some("120"),
+        approvals_timeout_seconds timeout_seconds: WholeNumber<1, 86_400>, Some("120"),
             "How long a request for approval waits for an answer; then it is denied.";
-        approvals_max_namespace_minutes max_namespace_minutes: Minutes, Some("60"),
+        approvals_max_namespace_minutes max_namespace_minutes: WholeNumber<1, 10_080>, Some("60"),
             "The longest that an approval for a whole namespace lasts.";
     }
     check {
@@ -430,11 +411,11 @@ keys! {
             "What a record survives: that the server is killed, or that the power fails, which costs a disk's time for each run.";
         audit_on_failure on_failure: OnFailure, Some("deny"),
             "When the record cannot be written: `deny`, nothing runs; `warn`, it runs and its result says that it is not on record.";
-        audit_segment_mb segment_mb: Disk, Some("16"),
+        audit_segment_mb segment_mb: WholeNumber<1, 1_048_576>, Some("16"),
             "Size of the record's database, in MiB, at which its oldest records are moved into a compressed segment beside it.";
         audit_keep_days keep_days: Days, Some("365"),
             "How long closed segments are kept; the record says which were removed.";
-        audit_max_mb max_mb: Disk, Some("1024"),
+        audit_max_mb max_mb: WholeNumber<1, 1_048_576>, Some("1024"),
             "The most that the record takes of the disk, in MiB; the oldest closed segments go first, and the record says which.";
     }
     vault {
@@ -450,23 +431,23 @@ keys! {
     }
     artifacts {
         artifacts_keep_days keep_days: Days, Some("7"), "How long files that programs left are kept.";
-        artifacts_max_mb max_mb: Disk, Some("1024"),
+        artifacts_max_mb max_mb: WholeNumber<1, 1_048_576>, Some("1024"),
             "The most that they take of the disk, in MiB; the oldest go first.";
     }
     snapshots {
-        snapshots_max max: SnapshotCount, Some("100"),
+        snapshots_max max: WholeNumber<1, 100_000>, Some("100"),
             "Snapshots that a namespace may have; none is deleted to make room.";
-        snapshots_max_mb max_mb: Disk, Some("4096"),
+        snapshots_max_mb max_mb: WholeNumber<1, 1_048_576>, Some("4096"),
             "What they may take of the disk, in MiB, compressed and each content once.";
-        snapshots_total_mb total_mb: Disk, Some("65536"),
+        snapshots_total_mb total_mb: WholeNumber<1, 1_048_576>, Some("65536"),
             "What those of all namespaces together may take of the disk, in MiB.";
     }
     disk {
-        disk_total_mb total_mb: DiskSum, Some("102400"),
+        disk_total_mb total_mb: WholeNumber<1, 1_073_741_824>, Some("102400"),
             "What the server keeps on the disk of its state directory, in MiB: workspaces, snapshots, artifacts, packages, record.";
-        disk_namespace_mb namespace_mb: DiskSum, Some("32768"),
+        disk_namespace_mb namespace_mb: WholeNumber<1, 1_073_741_824>, Some("32768"),
             "Of which workspace and snapshots of one namespace may have so much.";
-        disk_free_mb free_mb: Free, Some("1024"),
+        disk_free_mb free_mb: WholeNumber<0, 1_048_576>, Some("1024"),
             "What stays free on that file system, in MiB: then nothing more is kept, and below half of it nothing runs.";
     }
     redact {
@@ -499,15 +480,15 @@ keys! {
         http_oauth_jwks_url oauth_jwks_url: HttpUrl, Some("off"), "Where the issuer's keys are (JWKS).";
         http_oauth_principals oauth_principals: List<ClaimRule>, Some("[]"),
             "Principals of access tokens, the first that matches: CLAIM=VALUE: NAME NAMESPACE,... [TOOLSET,...] [LIMIT=NUMBER ...]. VALUE may be `*`, `{}` stands for the claim's value, and LIMIT is rate, detach_after, ram_mb, cpus, timeout, processes, output_bytes or disk_mb. In the variable separated by semicolons.";
-        http_body_mb body_mb: BodySize, Some("32"), "Maximum body of a request, in MiB.";
-        http_connections connections: Connections, Some("1024"), "Maximum open connections.";
-        http_idle_seconds idle_seconds: WholeSeconds, Some("120"),
+        http_body_mb body_mb: WholeNumber<1, 256>, Some("32"), "Maximum body of a request, in MiB.";
+        http_connections connections: WholeNumber<1, 100_000>, Some("1024"), "Maximum open connections.";
+        http_idle_seconds idle_seconds: WholeNumber<1, 86_400>, Some("120"),
             "A connection without a request for so long is closed.";
-        http_sessions sessions: HttpSessions, Some("64"),
+        http_sessions sessions: WholeNumber<1, 10_000>, Some("64"),
             "Protocol sessions (handshake revisions) that one principal may have; the one unused for longest makes room.";
-        http_session_idle_seconds session_idle_seconds: WholeSeconds, Some("1800"),
+        http_session_idle_seconds session_idle_seconds: WholeNumber<1, 86_400>, Some("1800"),
             "A protocol session without a request or an open stream for so long ends.";
-        http_drain_seconds drain_seconds: GraceSeconds, Some("20"),
+        http_drain_seconds drain_seconds: WholeNumber<0, 3600>, Some("20"),
             "After SIGTERM running calls have so long to end; new ones are refused with `busy`.";
     }
     host {
@@ -526,7 +507,7 @@ keys! {
         state_dir: HostPath, None,
             "Where the record, the vault, artifacts and the control socket are; default: ringfence below $XDG_STATE_HOME, for root below /var/lib.";
         toolsets: List<Toolset>, Some("all"), "Tools that `serve` offers.";
-        text_max: TextBytes, Some("8192"),
+        text_max: WholeNumber<1024, 1_048_576>, Some("8192"),
             "Bytes of a result's text, which a model reads, and of each stream in its structured content; `get_execution` reads the rest.";
         log: LogLevel, None, "Least level of the log on stderr; default: info for `serve`, error otherwise.";
     }

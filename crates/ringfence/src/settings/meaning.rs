@@ -1,22 +1,22 @@
 //! What the effective settings mean to the engine: each part of it gets its own.
 
 use super::{
-    Environment, Setting, checks,
+    Environment, Origin, Setting, checks,
     egress_words::OnDeniedWord,
-    expand, host,
+    expand,
     keys::{Days, Effective},
-    location,
+    location, read_text,
     record_words::{AuditStore, NamespacePriority, PackagePattern, VaultKey, VaultStore},
     refusal,
     shares::{Share, Shares},
     state, trust,
-    words::{List, Location, ModuleName, SettingValue},
+    words::{List, Listed as _, Location, ModuleName, OnHangUp, SettingValue, Toolset},
 };
 use ringfence_engine::{
     ApprovalSettings, AuditSettings, BackendPolicy, BackendSettings, DiskPolicy, EgressLimits, EgressPolicy,
-    EgressSettings, EngineSettings, Images, ListedWorkspace, OnDenied, PackagePolicy, PackageSettings,
-    Personal, PolicySettings, QueueSettings, Rate, RecordSettings, ResultSettings, RuntimeSettings,
-    SessionSettings, WarmSettings, WebSettings,
+    EgressSettings, EngineSettings, HostRules, Images, ListedWorkspace, OnDenied, PackagePolicy,
+    PackageSettings, Personal, PolicySettings, QueueSettings, Rate, RecordSettings, ResultSettings,
+    RuntimeSettings, SessionSettings, WarmSettings, WebSettings, load_host_rules,
 };
 use ringfence_store::{
     artifacts::Retention,
@@ -30,6 +30,7 @@ use std::{
     io,
     num::NonZeroU32,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -56,7 +57,7 @@ pub(super) fn engine(
         .map(|path| expand(environment, path, &mounts.origin));
     let (state_dir, warning) = state::of(environment, settings)?;
     let engine = EngineSettings {
-        host: host::rules(environment, settings)?,
+        host: host_rules(environment, settings)?,
         helper: PathBuf::from(crate::executable::SELF),
         guarded: trust::guarded(environment, file),
         tier: settings.floor.value.native(),
@@ -405,4 +406,111 @@ fn may_replace(outer: &ListedWorkspace, path: &Path, directory: &Path) -> bool {
         above.any(|above| above.canonicalize().is_ok_and(|real| real == outer.directory))
     };
     outer.mode == WorkspaceMode::Rw && (passes(path) || passes(directory))
+}
+
+fn host_rules(
+    environment: &Environment,
+    settings: &Effective,
+) -> Result<Option<Arc<HostRules>>, RequestError> {
+    if !settings.host_enabled.value {
+        return Ok(None);
+    }
+    let file = location(environment, &settings.host_rules)?;
+    let text = file.as_deref().map(trusted).transpose()?;
+    let source = file.as_deref().zip(text.as_deref());
+    let rules = load_host_rules(source).map_err(|error| {
+        refusal(
+            format!("{error}."),
+            "`ringfence host check` tries a command; docs/host.md says what a rule file may say.",
+        )
+    })?;
+    Ok(Some(Arc::new(rules)))
+}
+
+fn trusted(path: &Path) -> Result<String, RequestError> {
+    let (text, found) = read_text(path).map_err(|error| {
+        refusal(
+            format!(
+                "the rules of the host {} cannot be read: {error}.",
+                path.display()
+            ),
+            "Name a file in `host.rules` that is there.",
+        )
+    })?;
+    trust::check(path, &found)?;
+    Ok(text)
+}
+
+/// `all` has those of the host where it is enabled; to name them where it is not is a mistake.
+pub(super) fn toolsets(settings: &Effective) -> Result<Vec<Toolset>, RequestError> {
+    let mut toolsets = settings.toolsets.to_vec();
+    match (settings.host_enabled.value, toolsets.contains(&Toolset::Host)) {
+        (true, false) if toolsets == Toolset::ALL_MEANS => toolsets.push(Toolset::Host),
+        (false, true) => {
+            return Err(refusal(
+                format!("the toolset `host` ({}) is off.", settings.toolsets.origin),
+                "Set `host.enabled: true`, too.",
+            ));
+        }
+        _ => {}
+    }
+    Ok(toolsets)
+}
+
+/// How long a call waits for its program, and what becomes of that when its caller does not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Calls {
+    /// None: a call waits for the end of its program, however long that takes.
+    pub(crate) detach_after: Option<Duration>,
+    pub(crate) on_cancel: OnHangUp,
+    pub(crate) on_disconnect: OnHangUp,
+    /// Whether a result is there for a later call; if not, no call is detached.
+    pub(crate) keep_results: bool,
+}
+
+impl Calls {
+    /// Where no result is kept, a default gives way, and a value that was set is refused.
+    pub(super) fn of(settings: &Effective) -> Result<Self, RequestError> {
+        let memory = &settings.results_memory_mb;
+        let keep_results = memory.get() > 0;
+        let after = &settings.calls_detach_after_seconds;
+        let (on_cancel, on_disconnect) = (&settings.calls_on_cancel, &settings.calls_on_disconnect);
+        if !keep_results {
+            let all = [
+                detaching("detach_after_seconds", after, |seconds| seconds.get() > 0.0),
+                detaching("on_cancel", on_cancel, |word| *word == OnHangUp::Detach),
+                detaching("on_disconnect", on_disconnect, |word| *word == OnHangUp::Detach),
+            ];
+            if let Some(said) = all.into_iter().flatten().next() {
+                return Err(refusal(
+                    format!(
+                        "{said} needs results that are kept, and results.memory_mb = 0 ({}).",
+                        memory.origin
+                    ),
+                    "Raise results.memory_mb, or leave the other one out.",
+                ));
+            }
+        }
+        Ok(Self {
+            detach_after: span(after.get()).filter(|_| keep_results),
+            on_cancel: on_cancel.value,
+            on_disconnect: on_disconnect.value,
+            keep_results,
+        })
+    }
+}
+
+/// 0: never.
+pub(crate) fn span(seconds: f64) -> Option<Duration> {
+    (seconds > 0.0).then(|| Duration::from_secs_f64(seconds))
+}
+
+/// How a refusal names a setting that was set and wants a call detached.
+fn detaching<T: SettingValue>(
+    name: &str,
+    setting: &Setting<T>,
+    detaches: impl Fn(&T) -> bool,
+) -> Option<String> {
+    let is_set = setting.origin != Origin::Default && detaches(&setting.value);
+    is_set.then(|| format!("calls.{name} = {} ({})", setting.json(), setting.origin))
 }

@@ -2,13 +2,11 @@
 //! environment, which wins over the file, which wins over the default; every value remembers where it comes from.
 
 pub(crate) mod aliases;
-mod calls;
 mod check_words;
 mod checks;
 mod egress_words;
 mod environment;
 mod file;
-mod host;
 mod http;
 mod http_words;
 pub(crate) mod keys;
@@ -22,18 +20,19 @@ mod state;
 mod trust;
 mod words;
 
-pub(crate) use calls::{Calls, span};
 pub use environment::Environment;
 pub use file::{CONFIG_BYTES_MAX, ConfigError, parse_config};
 pub(crate) use http::{HttpSettings, OAuthSettings, TlsFiles};
 pub(crate) use http_words::{CLAIMED, ClaimRule, HttpAuthentication, HttpListen, HttpUrl};
 pub use keys::ConfigFile;
 pub(crate) use keys::{Layer, Origin, Setting};
-pub(crate) use record_words::OtlpAddress;
+pub(crate) use meaning::{Calls, span};
 pub(crate) use render::{example, schema, table};
+pub(crate) use trust::token_line;
 pub(crate) use words::{LogLevel, OnHangUp, SettingValue, Toolset};
 
 use environment::CONFIG_VARIABLE;
+use hyper::Uri;
 use keys::{Concurrency, Effective, Memory};
 use ringfence_engine::EngineSettings;
 use ringfence_types::{ErrorCode, Namespace, RequestError, Tier};
@@ -111,7 +110,8 @@ pub(crate) struct Config {
     pub(crate) calls: Calls,
     pub(crate) log: LogLevel,
     pub(crate) metrics: Option<SocketAddr>,
-    pub(crate) otlp: Option<OtlpAddress>,
+    /// Where a collector of telemetry is.
+    pub(crate) otlp: Option<Uri>,
     pub(crate) http: HttpSettings,
     pub(crate) file: Option<PathBuf>,
     pub(crate) warning: Option<String>,
@@ -131,11 +131,7 @@ pub(crate) fn usual() -> Result<Config, RequestError> {
 }
 
 pub(crate) fn load(environment: &Environment, flags: Flags) -> Result<Config, RequestError> {
-    let (file, typed) = read_file(environment, flags.config)?;
-    let from_file = match &file {
-        Some(path) => typed.into_layer(&Arc::from(path.as_path())),
-        None => Layer::default(),
-    };
+    let (file, from_file) = read_file(environment, flags.config)?;
     let effective = Effective::defaults(machine(environment, flags.log))
         .map_err(|reason| refusal(format!("{reason}."), "Report this."))?
         .overlaid(from_file)
@@ -148,7 +144,7 @@ pub(crate) fn load(environment: &Environment, flags: Flags) -> Result<Config, Re
         engine,
         calls: Calls::of(&effective)?,
         floor: effective.floor.value,
-        toolsets: host::toolsets(&effective)?,
+        toolsets: meaning::toolsets(&effective)?,
         namespaces: match effective.namespaces_caller_chooses.value {
             true => Namespaces::CallerChooses,
             false => Namespaces::Fixed,
@@ -156,7 +152,11 @@ pub(crate) fn load(environment: &Environment, flags: Flags) -> Result<Config, Re
         text_max: effective.text_max.size(),
         log: effective.log.value,
         metrics: effective.metrics_listen.0,
-        otlp: effective.telemetry_otlp_endpoint.address(),
+        otlp: effective
+            .telemetry_otlp_endpoint
+            .0
+            .as_deref()
+            .and_then(|url| url.parse().ok()),
         http: http::meaning(environment, &effective)?,
         file,
         warning,
@@ -253,7 +253,7 @@ fn expand(environment: &Environment, path: &HostPath, origin: &Origin) -> Result
 fn read_file(
     environment: &Environment,
     flag: Option<PathBuf>,
-) -> Result<(Option<PathBuf>, ConfigFile), RequestError> {
+) -> Result<(Option<PathBuf>, Layer), RequestError> {
     let by_flag = if environment.configures() {
         "--config"
     } else {
@@ -265,7 +265,7 @@ fn read_file(
     let (path, by) = match (named, environment.usual_config()) {
         (Some((path, by)), _) => (path, Some(by)),
         (None, Some(path)) => (path, None),
-        (None, None) => return Ok((None, ConfigFile::default())),
+        (None, None) => return Ok((None, Layer::default())),
     };
     let absent = |error: &io::Error| {
         matches!(
@@ -276,8 +276,8 @@ fn read_file(
     match (read_text(&path), by) {
         (Ok((text, found)), _) => {
             trust::check(&path, &found)?;
-            let typed = parse(&path, &text)?;
-            Ok((Some(path), typed))
+            let layer = parse(&path, &text)?;
+            Ok((Some(path), layer))
         }
         (Err(error), Some(by)) => Err(refusal(
             format!(
@@ -286,7 +286,7 @@ fn read_file(
             ),
             "Name a file that exists, or start from `ringfence config example`.",
         )),
-        (Err(error), None) if absent(&error) => Ok((None, ConfigFile::default())),
+        (Err(error), None) if absent(&error) => Ok((None, Layer::default())),
         // It may hold limits; going on without them would be to degrade in silence.
         (Err(error), None) => Err(refusal(
             format!("cannot read the configuration {}: {error}.", path.display()),
@@ -304,8 +304,8 @@ fn read_text(path: &Path) -> io::Result<(String, Metadata)> {
     Ok((text, found))
 }
 
-fn parse(path: &Path, text: &str) -> Result<ConfigFile, RequestError> {
-    parse_config(text).map_err(|error| {
+fn parse(path: &Path, text: &str) -> Result<Layer, RequestError> {
+    file::layer(&Arc::from(path), text).map_err(|error| {
         let place = error.line.map_or_else(String::new, |line| format!(":{line}"));
         refusal(
             format!("{}{place}: {}", path.display(), error.message),

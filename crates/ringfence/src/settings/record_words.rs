@@ -1,7 +1,7 @@
 //! The values of settings about what is kept and who is served: each is read from text, checked once, and written back.
 
 use super::words::{Listed, SettingValue, choice, text};
-use hyper::{Uri, header::HeaderValue};
+use hyper::Uri;
 use ringfence_engine::SecretRule;
 use ringfence_types::{Namespace, Priority, nearest::suggestion};
 use serde_json::{Value, json};
@@ -116,29 +116,25 @@ impl SettingValue for Listen {
     }
 }
 
-/// A collector of OpenTelemetry (OTLP over HTTP), or none.
+/// Where a collector of OpenTelemetry listens (OTLP over HTTP), as `http://HOST[:PORT][/PATH]`; or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Endpoint(pub(crate) Option<String>);
 
 const ENDPOINT_BYTES_MAX: usize = 2048;
-
-impl Endpoint {
-    pub(crate) fn address(&self) -> Option<OtlpAddress> {
-        self.0.as_deref().and_then(OtlpAddress::read)
-    }
-}
 
 impl SettingValue for Endpoint {
     fn read(text: &str) -> Result<Self, String> {
         if text == "off" {
             return Ok(Self(None));
         }
-        if text.len() > ENDPOINT_BYTES_MAX || OtlpAddress::read(text).is_none() {
-            return Err(format!(
+        match text.parse() {
+            Ok(uri) if text.len() <= ENDPOINT_BYTES_MAX && is_collector(&uri) => {
+                Ok(Self(Some(text.to_owned())))
+            }
+            _ => Err(format!(
                 "`{text}` is not a URL as http://127.0.0.1:4318, nor `off`; TLS is for a collector on this host to speak"
-            ));
+            )),
         }
-        Ok(Self(Some(text.to_owned())))
     }
     fn json(&self) -> Value {
         json!(self.0.as_deref().unwrap_or("off"))
@@ -148,35 +144,16 @@ impl SettingValue for Endpoint {
     }
 }
 
-/// Where a collector listens: `http://HOST[:PORT][/PATH]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OtlpAddress {
-    pub(crate) authority: String,
-    pub(crate) host: HeaderValue,
-    /// Before `/v1/traces`; empty or without a slash at its end.
-    pub(crate) base: String,
-}
-
-impl OtlpAddress {
-    /// TLS is for a collector on this host to speak.
-    pub(crate) fn read(url: &str) -> Option<Self> {
-        let uri: Uri = url.parse().ok()?;
-        let authority = uri.authority()?;
-        let is_plain = uri.scheme_str() == Some("http")
-            && uri.query().is_none()
-            && !authority.host().is_empty()
-            && !authority.as_str().contains('@');
-        let port = match authority.port_u16() {
-            None if authority.as_str() == authority.host() => 80,
-            port => port?,
-        };
-        let host = HeaderValue::from_str(authority.as_str()).ok()?;
-        is_plain.then(|| Self {
-            authority: format!("{}:{port}", authority.host()),
-            host,
-            base: uri.path().trim_end_matches('/').to_owned(),
-        })
-    }
+fn is_collector(uri: &Uri) -> bool {
+    let Some(authority) = uri.authority() else {
+        return false;
+    };
+    let has_port = authority.as_str().len() > authority.host().len();
+    uri.scheme_str() == Some("http")
+        && uri.query().is_none()
+        && !authority.host().is_empty()
+        && !authority.as_str().contains('@')
+        && has_port == authority.port_u16().is_some()
 }
 
 #[cfg(test)]
@@ -211,11 +188,15 @@ mod tests {
         for text in ["", "9464", "localhost:9464", "127.0.0.1"] {
             assert!(Listen::read(text).is_err(), "{text:?}");
         }
+        same::<Endpoint>("http://[::1]:4318/otlp/");
         for text in [
             "",
+            "/v1",
             "https://collector",
             "http://",
+            "http://:4318",
             "http://user@host",
+            "http://collector?token=x",
             "ftp://x",
             "http://x:y",
         ] {

@@ -3,11 +3,14 @@
 
 use super::{environment::Environment, refusal};
 use ringfence_types::RequestError;
+use rustix::fs::{Mode, OFlags};
 use std::{
-    fs::Metadata,
+    fs::{File, Metadata},
+    io::{self, Read as _},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
+use zeroize::Zeroizing;
 
 #[derive(Clone, Copy)]
 struct User {
@@ -71,6 +74,29 @@ fn replaceable(path: &Path) -> Option<(String, String)> {
         .display();
     let what = format!("can be replaced by every user, because of the permissions of {open}");
     Some((what, format!("chmod o-w {open}")))
+}
+
+/// The first line of a file with a token, of this user or of root, whose mode has none of these bits.
+pub(crate) fn token_line(path: &Path, forbidden: u32, why: &str) -> io::Result<Zeroizing<String>> {
+    const FILE_BYTES_MAX: usize = 16 << 10;
+    // An open for reading alone waits for the writer of a FIFO.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let about = file.metadata()?;
+    let wrong = match about.uid() {
+        _ if !about.is_file() => Some("it is no file"),
+        _ if about.mode() & forbidden != 0 => Some(why),
+        uid if uid != 0 && uid != rustix::process::geteuid().as_raw() => Some("it belongs to another user"),
+        _ => None,
+    };
+    if let Some(wrong) = wrong {
+        return Err(io::Error::other(wrong));
+    }
+    let mut text = Zeroizing::new(String::with_capacity(FILE_BYTES_MAX));
+    file.take(FILE_BYTES_MAX as u64).read_to_string(&mut text)?;
+    Ok(Zeroizing::new(
+        text.lines().next().unwrap_or_default().trim().to_owned(),
+    ))
 }
 
 /// Files that decide what is run and allowed, whether or not they exist yet: no program gets a directory to write that

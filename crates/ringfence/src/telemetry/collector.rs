@@ -1,15 +1,13 @@
 //! The way to a collector: OTLP over HTTP, protobuf, one connection for each batch. A collector that is down costs a
 //! batch and, once in a minute at most, a line in the log; nothing waits for it but the thread that sends.
 
-use crate::settings::OtlpAddress;
-use http_body_util::{BodyExt, Full, Limited};
+use crate::{lock::lock, outgoing::Destination};
+use http_body_util::Full;
 use hyper::{
-    Request,
+    Request, Uri,
     body::Bytes,
-    client::conn::http1,
-    header::{CONNECTION, CONTENT_TYPE, HOST, USER_AGENT},
+    header::{CONNECTION, CONTENT_TYPE},
 };
-use hyper_util::rt::TokioIo;
 use opentelemetry_proto::{
     tonic::collector::{
         metrics::v1::{ExportMetricsServiceRequest, ExportMetricsServiceResponse},
@@ -28,10 +26,10 @@ use opentelemetry_sdk::{
 use prost::Message;
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
-use tokio::{net::TcpStream, runtime::Handle};
+use tokio::runtime::Handle;
 
 /// For one batch, from the name of the host to the end of the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -43,7 +41,9 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// A collector; clones share what is known of its trouble.
 #[derive(Clone)]
 pub(super) struct Collector {
-    address: OtlpAddress,
+    destination: Arc<Destination>,
+    /// Before `/v1/traces`; empty or without a slash at its end.
+    base: String,
     /// The threads that send have none of their own.
     runtime: Handle,
     trouble: Arc<Mutex<Trouble>>,
@@ -57,18 +57,19 @@ struct Trouble {
 
 impl fmt::Debug for Collector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Collector({})", self.address.authority)
+        write!(f, "Collector({})", self.base)
     }
 }
 
 impl Collector {
     /// Sends from the caller's runtime.
-    pub(super) fn at(address: OtlpAddress) -> Self {
-        Self {
-            address,
+    pub(super) fn at(address: &Uri) -> Result<Self, String> {
+        Ok(Self {
+            destination: Arc::new(Destination::host(address)?),
+            base: address.path().trim_end_matches('/').to_owned(),
             runtime: Handle::current(),
             trouble: Arc::default(),
-        }
+        })
     }
 
     async fn send<A: Message + Default>(
@@ -97,7 +98,7 @@ impl Collector {
 
     /// How many batches were lost since the last line, when it is time for another.
     fn note_trouble(&self, now: Instant) -> Option<u64> {
-        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut trouble = lock(&self.trouble);
         trouble.lost += 1;
         if trouble
             .told
@@ -110,11 +111,8 @@ impl Collector {
     }
 
     async fn post(&self, path: &str, batch: Vec<u8>) -> Result<Bytes, String> {
-        let exchange = exchange(
-            self.address.clone(),
-            format!("{}{path}", self.address.base),
-            batch,
-        );
+        let path = format!("{}{path}", self.base);
+        let exchange = exchange(self.destination.clone(), path, batch);
         // The clock is the runtime's, too.
         let posted = self
             .runtime
@@ -127,37 +125,13 @@ impl Collector {
     }
 }
 
-async fn exchange(address: OtlpAddress, path: String, batch: Vec<u8>) -> Result<Bytes, String> {
-    let stream = TcpStream::connect(&address.authority)
-        .await
-        .map_err(|error| error.to_string())?;
-    let broken = |error: hyper::Error| error.to_string();
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+async fn exchange(destination: Arc<Destination>, path: String, batch: Vec<u8>) -> Result<Bytes, String> {
     let request = Request::post(path)
-        .header(HOST, address.host)
         .header(CONTENT_TYPE, "application/x-protobuf")
         .header(CONNECTION, "close")
-        .header(USER_AGENT, concat!("ringfence/", env!("CARGO_PKG_VERSION")))
-        .body(Full::new(Bytes::from(batch)))
+        .body(Full::from(batch))
         .map_err(|error| error.to_string())?;
-    let asked = async {
-        let answer = sender.send_request(request).await.map_err(broken)?;
-        if !answer.status().is_success() {
-            return Err(format!("it answered {}", answer.status()));
-        }
-        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
-        body.map(|body| body.to_bytes())
-            .map_err(|error| error.to_string())
-    };
-    // The end of the connection is reported to the request, and ends nothing by itself.
-    let carried = async {
-        drop(connection.await);
-        std::future::pending().await
-    };
-    tokio::select! {
-        answer = asked => answer,
-        never = carried => never,
-    }
+    destination.send(request).await?.success(ANSWER_BYTES_MAX).await
 }
 
 #[derive(Debug)]
@@ -220,24 +194,6 @@ mod tests {
         net::TcpListener,
     };
 
-    #[test]
-    fn addresses_are_plain_http_with_a_host() {
-        let check = |url: &str, expect: Option<(&str, &str)>| {
-            let address = OtlpAddress::read(url);
-            let parts = address.as_ref().map(|a| (a.authority.as_str(), a.base.as_str()));
-            assert_eq!(parts, expect, "{url}");
-        };
-        check("http://127.0.0.1:4318", Some(("127.0.0.1:4318", "")));
-        check("http://collector/", Some(("collector:80", "")));
-        check("http://[::1]:4318/otlp/", Some(("[::1]:4318", "/otlp")));
-        check("https://collector", None);
-        check("http://user@collector", None);
-        check("http://collector?token=x", None);
-        check("http://:4318", None);
-        check("http://collector:port", None);
-        check("/v1", None);
-    }
-
     /// A collector that reads a request and says this.
     async fn answering(answer: &'static [u8]) -> Collector {
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -250,7 +206,7 @@ mod tests {
                 stream.write_all(answer).await.unwrap();
             }
         });
-        Collector::at(OtlpAddress::read(&address).unwrap())
+        Collector::at(&address.parse().unwrap()).unwrap()
     }
 
     async fn posted(answer: &'static [u8]) -> Result<Bytes, String> {
@@ -281,14 +237,14 @@ mod tests {
     async fn a_collector_that_says_nothing_is_not_waited_for() {
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", socket.local_addr().unwrap());
-        let silent = Collector::at(OtlpAddress::read(&address).unwrap());
+        let silent = Collector::at(&address.parse().unwrap()).unwrap();
         let error = silent.post("/v1/traces", Vec::new()).await.unwrap_err();
         assert!(error.contains("in time"), "{error}");
     }
 
     #[tokio::test]
     async fn trouble_is_told_once_in_a_minute_with_what_was_lost() {
-        let collector = Collector::at(OtlpAddress::read("http://127.0.0.1:1").unwrap());
+        let collector = Collector::at(&Uri::from_static("http://127.0.0.1:1")).unwrap();
         let begun = Instant::now();
         assert_eq!(collector.note_trouble(begun), Some(1));
         assert_eq!(collector.note_trouble(begun + SILENCE / 2), None);

@@ -157,7 +157,7 @@ fn times_that_make_no_sense_make_no_span_that_ends_before_it_begins() {
 async fn more_executions_than_a_silent_collector_takes_cost_no_time_and_a_bounded_farewell() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", silent.local_addr().unwrap());
-    let telemetry = Telemetry::begin(OtlpAddress::read(&address).unwrap());
+    let telemetry = Telemetry::begin(&address.parse().unwrap()).unwrap();
     let event = event(EventKind::ExecutionCompleted(ended(Some(ExitKind::Code), None)));
     let begun = std::time::Instant::now();
     // five spans each, three times what may wait

@@ -5,8 +5,8 @@ pub(crate) mod neutral;
 use crate::{
     render::diagnostics::{Style, StyledText},
     settings::Environment,
+    utf8::Decoder,
 };
-use neutral::Neutraliser;
 use ringfence_types::RequestError;
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
@@ -220,7 +220,7 @@ impl Terminal {
     }
 
     pub(crate) fn guest(self, raw: Raw) -> (GuestStream<tokio::io::Stdout>, GuestStream<tokio::io::Stderr>) {
-        let neutral = |end: End| (end == End::Person && raw == Raw::Neutralised).then(Neutraliser::default);
+        let neutral = |end: End| (end == End::Person && raw == Raw::Neutralised).then(Decoder::default);
         (
             GuestStream {
                 sink: tokio::io::stdout(),
@@ -284,22 +284,26 @@ impl From<bool> for Raw {
 /// One of our streams, carrying a program's bytes.
 pub(crate) struct GuestStream<W> {
     sink: W,
-    neutral: Option<Neutraliser>,
+    /// Of a stream whose text is made harmless: a character may be cut anywhere between two writes.
+    neutral: Option<Decoder>,
 }
 
 impl<W: AsyncWrite + Unpin> GuestStream<W> {
     pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut self.neutral {
             None => self.sink.write_all(bytes).await?,
-            Some(neutral) => self.sink.write_all(neutral.push(bytes).as_bytes()).await?,
+            Some(decoder) => {
+                let text = neutral::text(&decoder.push(bytes));
+                self.sink.write_all(text.as_bytes()).await?;
+            }
         }
         self.sink.flush().await
     }
 
     /// What an unfinished character at the end becomes.
     pub(crate) async fn end(&mut self) -> io::Result<()> {
-        if let Some(neutral) = &mut self.neutral {
-            self.sink.write_all(neutral.end().as_bytes()).await?;
+        if let Some(decoder) = &mut self.neutral {
+            self.sink.write_all(decoder.end().as_bytes()).await?;
         }
         self.sink.flush().await
     }
@@ -321,7 +325,7 @@ mod tests {
         assert_eq!(pipe.sink, hostile);
         let mut terminal = GuestStream {
             sink: Vec::new(),
-            neutral: Some(Neutraliser::default()),
+            neutral: Some(Decoder::default()),
         };
         terminal.write(hostile).await.unwrap();
         terminal.end().await.unwrap();

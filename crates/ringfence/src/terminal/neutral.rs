@@ -2,24 +2,6 @@
 //! character that reorders the line or takes no room in it. A program could otherwise retitle the window, paste into
 //! the shell, or show a reviewer something else than what stands there (CVE-2021-42574).
 
-use crate::utf8::Decoder;
-
-/// Turns a stream of bytes into harmless text; a character may be cut anywhere between two pushes.
-#[derive(Debug, Default)]
-pub(crate) struct Neutraliser {
-    decoder: Decoder,
-}
-
-impl Neutraliser {
-    pub(crate) fn push(&mut self, bytes: &[u8]) -> String {
-        text(&self.decoder.push(bytes))
-    }
-
-    pub(crate) fn end(&mut self) -> String {
-        self.decoder.end()
-    }
-}
-
 /// Characters that change the order in which others are shown (Unicode Bidirectional Algorithm, UAX #9).
 fn reorders(c: char) -> bool {
     matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -98,21 +80,6 @@ mod tests {
         check("a\u{200b}b\u{e0041}\u{feff}", "a<U+200B>b<U+E0041><U+FEFF>");
         check("👩\u{200d}💻 ❤\u{fe0f}", "👩\u{200d}💻 ❤\u{fe0f}");
         assert_eq!(line("a\nb\tc"), "a␊b c");
-    }
-
-    #[test]
-    fn characters_cut_anywhere_are_put_together() {
-        let whole = "é漢🎉\u{9b}x".as_bytes();
-        for cut in 0..=whole.len() {
-            let mut neutraliser = Neutraliser::default();
-            let mut out = neutraliser.push(&whole[..cut]);
-            out += &neutraliser.push(&whole[cut..]);
-            out += &neutraliser.end();
-            assert_eq!(out, "é漢🎉<U+009B>x", "cut at {cut}");
-        }
-        let mut bytewise = Neutraliser::default();
-        let out: String = whole.iter().map(|byte| bytewise.push(&[*byte])).collect();
-        assert_eq!(out, "é漢🎉<U+009B>x");
     }
 
     #[test]

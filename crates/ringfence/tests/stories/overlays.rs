@@ -61,8 +61,8 @@ impl Scene {
 
     /// What the control socket answers to one request.
     fn commit_of(&self, token: &str) -> Value {
-        let params = json!({"session": self.id, "token": token});
-        self.server.control("session.commit", &params)
+        let params = json!({"session": self.id, "action": {"commit": {"token": token}}});
+        self.server.control("session", &params)
     }
 
     fn host(&self, name: &str) -> Option<String> {

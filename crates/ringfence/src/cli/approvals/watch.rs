@@ -5,6 +5,7 @@ use super::decide;
 use crate::{
     cli::{Context, live, outcome::has_answers},
     control::{self, Heard, News},
+    lock::lock,
     render,
     terminal::{Terminal, neutral},
     time,
@@ -18,7 +19,7 @@ use std::{
     io::{self, BufRead},
     path::PathBuf,
     process::ExitCode,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 use tokio::{
@@ -109,7 +110,6 @@ async fn follow(
 /// Follows every server, and those that start later.
 async fn look(state_dir: PathBuf, server: Option<u32>, tell: mpsc::Sender<Heard>) {
     let followed: Arc<Mutex<HashSet<u32>>> = Arc::default();
-    let known = || followed.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         let pids = match control::servers(&state_dir, server).await {
             Ok(pids) => pids,
@@ -119,19 +119,14 @@ async fn look(state_dir: PathBuf, server: Option<u32>, tell: mpsc::Sender<Heard>
             }
         };
         for pid in pids {
-            if !known().insert(pid) {
+            if !lock(&followed).insert(pid) {
                 continue;
             }
             let (state_dir, tell, followed) = (state_dir.clone(), tell.clone(), followed.clone());
             tokio::spawn(async move {
                 match control::hear(&state_dir, pid, &tell).await {
                     // It has ended; another may have its number.
-                    Ok(()) => drop(
-                        followed
-                            .lock()
-                            .unwrap_or_else(PoisonError::into_inner)
-                            .remove(&pid),
-                    ),
+                    Ok(()) => drop(lock(&followed).remove(&pid)),
                     Err(error) => drop(tell.send((pid, Err(error))).await),
                 }
             });

@@ -7,7 +7,7 @@ use crate::{
         printed,
         request::{self, STDIN},
     },
-    control::{Bytes, Request},
+    control::{Bytes, Request, SessionAction},
     terminal::neutral,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -92,7 +92,8 @@ fn put(
         file.file_name().and_then(|name| name.to_str()),
     ))?;
     let bytes = Bytes(bytes);
-    live::one(context, ask, &Request::SessionPut { session, path, bytes })
+    let action = SessionAction::Put { path, bytes };
+    live::one(context, ask, &Request::Session { session, action })
 }
 
 fn get(
@@ -105,7 +106,8 @@ fn get(
     let path = workspace_path(path.to_owned())?;
     let state_dir = context.state_dir()?;
     let name = path.as_str().rsplit('/').next().unwrap_or_default().to_owned();
-    let request = Request::SessionGet { session, path };
+    let action = SessionAction::Get { path };
+    let request = Request::Session { session, action };
     let shown = live::wait(live::ask(&state_dir, ask.server, &request))?.answer?;
     let bytes = shown.facts["base64"].as_str().map(|text| STANDARD.decode(text));
     let bytes = bytes.and_then(Result::ok).ok_or_else(live::not_understood)?;
@@ -134,7 +136,8 @@ pub(super) fn list(context: &Context, ls: Ls) -> Result<ExitCode, RequestError> 
     let below = path.as_deref().map(below_workspace);
     let below = below.filter(|path| !matches!(*path, "" | "."));
     let path = below.map(|path| workspace_path(path.to_owned())).transpose()?;
-    live::one(context, &ask, &Request::SessionFiles { session, path })
+    let action = SessionAction::Files { path };
+    live::one(context, &ask, &Request::Session { session, action })
 }
 
 /// What is copied into a directory keeps its name.

@@ -10,7 +10,7 @@ use crate::{
         outcome::has_answers,
         printed,
     },
-    control::{self, Request, ServerReply},
+    control::{self, Request, ServerReply, SessionAction},
     render::Rendered,
     terminal::neutral,
 };
@@ -21,7 +21,8 @@ use std::process::ExitCode;
 
 pub(super) fn diff(context: &Context, session: SessionId, ask: &Ask) -> Result<ExitCode, RequestError> {
     let state_dir = context.state_dir()?;
-    let request = Request::SessionDiff { session };
+    let action = SessionAction::Diff;
+    let request = Request::Session { session, action };
     let shown = live::wait(live::ask(&state_dir, ask.server, &request))?.answer?;
     printed(match ask.json {
         true => context.terminal.print_json(&shown.facts),
@@ -43,8 +44,9 @@ pub(super) fn commit(
 ) -> Result<ExitCode, RequestError> {
     let state_dir = context.state_dir()?;
     live::wait(async {
-        let request = Request::SessionDiff {
+        let request = Request::Session {
             session: session.clone(),
+            action: SessionAction::Diff,
         };
         let ServerReply { pid, answer } = live::ask(&state_dir, ask.server, &request).await?;
         let Rendered { text, mut facts } = answer?;
@@ -76,8 +78,7 @@ pub(super) fn commit(
         {
             return Ok(ExitCode::from(FAILED));
         }
-        let request = Request::SessionCommit {
-            session,
+        let action = SessionAction::Commit {
             token: token.to_owned(),
             // The question has named those there were.
             overwrite: match consent {
@@ -85,6 +86,7 @@ pub(super) fn commit(
                 Consent::Given(conflicts) => conflicts == Conflicts::Overwrite,
             },
         };
+        let request = Request::Session { session, action };
         let committed = control::ask_pid(&state_dir, pid, &request).await?;
         facts["committed"] = committed.facts;
         printed(if ask.json {

@@ -1,7 +1,7 @@
-//! Requests that this program sends: for the keys of an issuer, and to a server that runs. Each has a connection of its
-//! own, and a redirection is an answer like any other.
+//! Requests that this program sends: for the keys of an issuer, to a server that runs, and to a collector of telemetry.
+//! Each has a connection of its own, and a redirection is an answer like any other.
 
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{
     Request, Response, Uri,
     body::{Bytes, Incoming},
@@ -20,9 +20,9 @@ use tokio_rustls::{
     rustls::{ClientConfig, RootCertStore, crypto::ring::default_provider, pki_types::ServerName},
 };
 
-pub(super) struct Destination {
+pub(crate) struct Destination {
     address: Address,
-    authority: HeaderValue,
+    pub(crate) authority: HeaderValue,
     tls: TlsConnector,
 }
 
@@ -32,9 +32,25 @@ enum Address {
 }
 
 /// An answer; dropped, its connection ends.
-pub(super) struct Exchange {
-    pub(super) answer: Response<Incoming>,
+pub(crate) struct Exchange {
+    pub(crate) answer: Response<Incoming>,
     driver: AbortHandle,
+}
+
+impl Exchange {
+    pub(crate) async fn body(&mut self, bytes_max: usize) -> Result<Bytes, String> {
+        let body = Limited::new(self.answer.body_mut(), bytes_max);
+        let body = body.collect().await.map_err(|error| error.to_string())?;
+        Ok(body.to_bytes())
+    }
+
+    /// The body of an answer that says yes.
+    pub(crate) async fn success(mut self, bytes_max: usize) -> Result<Bytes, String> {
+        match self.answer.status().is_success() {
+            true => self.body(bytes_max).await,
+            false => Err(format!("it answered {}", self.answer.status())),
+        }
+    }
 }
 
 impl Drop for Exchange {
@@ -44,11 +60,11 @@ impl Drop for Exchange {
 }
 
 impl Destination {
-    pub(super) fn socket(path: PathBuf) -> Result<Self, String> {
+    pub(crate) fn socket(path: PathBuf) -> Result<Self, String> {
         Self::at(Address::Socket(path), "localhost")
     }
 
-    pub(super) fn host(uri: &Uri) -> Result<Self, String> {
+    pub(crate) fn host(uri: &Uri) -> Result<Self, String> {
         let authority = uri.authority().ok_or("there is no host in the URL")?;
         let is_tls = uri.scheme_str() == Some("https");
         let address = Address::Host {
@@ -76,7 +92,7 @@ impl Destination {
         })
     }
 
-    pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Exchange, String> {
+    pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Exchange, String> {
         match &self.address {
             Address::Socket(path) => {
                 let stream = UnixStream::connect(path)
