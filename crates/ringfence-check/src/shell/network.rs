@@ -4,7 +4,7 @@ use super::{
     call::{Call, base, is_interpreter, is_shell},
     rules,
     scene::{Reporter, Scene, connects, downloads},
-    syntax::{Command, Part, Pipeline, Redirection, ShellWord},
+    syntax::{Command, Pipeline, Redirection, Word},
 };
 use crate::lists::LISTS;
 use crate::{
@@ -29,13 +29,12 @@ impl Fetched {
         let mut fetched = Self::default();
         for (command, started) in scene.script.commands.iter().zip(scene.started) {
             for assignment in &command.assignments {
-                let mut values = assignment.values.iter();
-                if values.any(|word| scene.comes_from(word, downloads)) {
+                if scene.comes_from(&assignment.value, downloads) {
                     fetched.variables.insert(assignment.name.to_owned());
                 }
             }
             for call in started.calls.iter().filter(|call| downloads(call)) {
-                fetched.files.extend(target(scene, command, call));
+                fetched.files.extend(target(command, call));
             }
         }
         fetched
@@ -43,7 +42,7 @@ impl Fetched {
 }
 
 /// The file that a download is written to.
-fn target(scene: &Scene<'_>, command: &Command<'_>, call: &Call) -> Option<String> {
+fn target(command: &Command<'_>, call: &Call) -> Option<String> {
     let named = match call.name.as_str() {
         "wget" => call.value_of("-O", "--output-document"),
         _ => call.value_of("-o", "--output"),
@@ -53,7 +52,7 @@ fn target(scene: &Scene<'_>, command: &Command<'_>, call: &Call) -> Option<Strin
     }
     let mut redirections = command.redirections.iter();
     if let Some(redirection) = redirections.find(|redirection| redirection.writes()) {
-        return Some(plain(&scene.values.text(&redirection.target)));
+        return Some(plain(&redirection.target.text()));
     }
     let saves = call.name != "curl" || call.has("OJ", &["remote-name"]);
     let url = call.operands().into_iter().rfind(|text| text.contains("://"))?;
@@ -148,7 +147,7 @@ pub(super) fn look(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call, f
         sent(out, command, call);
     }
     if lets_in(call) {
-        let what = format!("`{}` joins a program to a connection", call.shown());
+        let what = format!("`{}` joins a program to a connection", out.shown(call));
         out.tell(&rules::REVERSE_SHELL, what);
     } else if remote {
         out.tell(&rules::NETWORK, format!("`{}` uses the network", call.name));
@@ -180,7 +179,7 @@ fn sent(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call) {
         file.is_some_and(|(_, file)| credentials::kept_at(file).is_some())
     };
     if words.any(|word| out.scene.comes_from(word, tells_secret)) || call.texts().any(uploads) {
-        let what = format!("`{}` sends secrets or the environment", call.shown());
+        let what = format!("`{}` sends secrets or the environment", out.shown(call));
         out.tell(&rules::EXFILTRATION, what);
     }
 }
@@ -195,18 +194,19 @@ fn fetched_and_run(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call, f
     };
     let given = command.redirections.iter().map(|redirection| &redirection.target);
     let mut words = command.words.iter().chain(given);
-    let holds = |word: &ShellWord<'_>| {
-        let mut parts = word.parts.iter();
-        parts.any(|part| matches!(part, Part::Variable { name, .. } if fetched.variables.contains(*name)))
+    let holds = |word: &Word<'_>| {
+        word.variables
+            .iter()
+            .any(|name| fetched.variables.contains(*name))
     };
-    let fetches = |word: &ShellWord<'_>| out.scene.comes_from(word, downloads) || holds(word);
+    let fetches = |word: &Word<'_>| out.scene.comes_from(word, downloads) || holds(word);
     let comes = runs && words.clone().any(fetches);
     if file || comes {
-        let what = format!("`{}` runs what was downloaded", call.shown());
+        let what = format!("`{}` runs what was downloaded", out.shown(call));
         return out.tell(&rules::DOWNLOAD_AND_RUN, what);
     }
     if runs && words.any(|word| out.scene.comes_from(word, decodes)) {
-        let what = format!("`{}` runs what was decoded", call.shown());
+        let what = format!("`{}` runs what was decoded", out.shown(call));
         out.tell(&rules::ENCODED_RUN, what);
     }
 }
@@ -225,10 +225,7 @@ pub(super) fn redirected(out: &mut Reporter<'_>, command: usize, target: &str) {
     // `exec 5<>…` and, later, a shell or an `eval` that reads from it.
     let later = command + 1..scene.started.len().min(command + COMMANDS_AHEAD_MAX);
     let reads = |redirection: &Redirection<'_>| {
-        let target = scene
-            .text
-            .get(redirection.target.range.clone())
-            .unwrap_or_default();
+        let target = scene.raw(&redirection.target.range);
         matches!(redirection.operator, "<&" | ">&" | "<" | "<>")
             && target.parse::<u8>().is_ok_and(|fd| fd > 2)
     };

@@ -2,7 +2,7 @@
 
 use super::{
     reader::{PendingText, Read, Reader, ends_word},
-    syntax::{Assignment, Command, Redirection, Role, ShellWord},
+    syntax::{Assignment, Command, Redirection, Word},
 };
 
 /// Commands whose arguments are assignments.
@@ -18,7 +18,7 @@ impl<'a> Reader<'a> {
     pub(super) fn simple(&mut self) -> Read<()> {
         let start = self.at;
         // Commands within its words come before it in the list.
-        let mut made = self.blank_command(start, Role::Simple);
+        let mut made = self.blank_command(start);
         let texts = self.pending.len();
         loop {
             self.skip_blanks();
@@ -45,16 +45,16 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn argument(&mut self, made: &mut Command<'a>) -> Read<Option<ShellWord<'a>>> {
+    fn argument(&mut self, made: &mut Command<'a>) -> Read<Option<Word<'a>>> {
         let first = made.words.first().map(|word| self.slice(word.range.clone()));
         let at = self.at;
         if first.is_some_and(|word| DECLARING.contains(&word))
             && let Some(assignment) = self.assignment()?
         {
             made.assignments.push(assignment);
-            return Ok(Some(ShellWord {
+            return Ok(Some(Word {
                 range: at..self.at,
-                parts: Vec::new(),
+                ..Word::default()
             }));
         }
         self.word()
@@ -75,16 +75,16 @@ impl<'a> Reader<'a> {
             return Ok(None);
         };
         let plain = sign == "=" && self.at == before + 1 && self.byte() != Some(b'(');
-        let values = match self.byte() {
+        let value = match self.byte() {
             Some(b'(') => self.array()?,
-            Some(b'#') => Vec::new(),
-            _ => self.word()?.into_iter().collect(),
+            _ => self.word()?.unwrap_or_default(),
         };
+        let known = plain.then(|| value.text());
+        self.variables.set(name, known.into_iter().collect());
         Ok(Some(Assignment {
             range: start..self.at,
             name,
-            plain,
-            values,
+            value,
         }))
     }
 
@@ -112,15 +112,19 @@ impl<'a> Reader<'a> {
         0
     }
 
-    fn array(&mut self) -> Read<Vec<ShellWord<'a>>> {
+    /// All its words in one.
+    fn array(&mut self) -> Read<Word<'a>> {
         let opened = self.at;
-        let mut values = Vec::new();
+        let mut all = Word::default();
         self.at += 1;
         loop {
             self.skip_lines()?;
             match self.word()? {
-                Some(word) => values.push(word),
-                None => return self.expect_sign(")", opened).map(|()| values),
+                Some(word) => {
+                    all.fields.extend(word.fields);
+                    all.outputs.extend(word.outputs);
+                }
+                None => return self.expect_sign(")", opened).map(|()| all),
             }
         }
     }
@@ -195,11 +199,11 @@ impl<'a> Reader<'a> {
                 self.script.endless.push(pending.announced);
             }
             let target = match pending.literal {
-                true => ShellWord::quoted(start..stop, self.slice(start..stop)),
+                true => Word::quoted(start..stop, self.slice(start..stop)),
                 // bash looks into it only when it gets there.
                 false => match self.part_of_text(start..stop) {
                     Err(fault) if fault.too_deep => return Err(fault),
-                    Err(_) => ShellWord::quoted(start..stop, self.slice(start..stop)),
+                    Err(_) => Word::quoted(start..stop, self.slice(start..stop)),
                     Ok(word) => word,
                 },
             };

@@ -83,11 +83,8 @@ pub(super) fn look(out: &mut Reporter<'_>, call: &Call) {
     let Some(row) = rows.find(|row| row.when.holds(call)) else {
         return;
     };
-    let what = format!("`{}` {}", call.shown(), row.what);
-    match &row.hint {
-        Some(hint) => out.tell_with_hint(row.rule, row.rule.severity, what, hint.clone()),
-        None => out.tell(row.rule, what),
-    }
+    let what = format!("`{}` {}", out.shown(call), row.what);
+    out.tell_with_hint(row.rule, row.rule.severity, what, row.hint.clone());
 }
 
 /// `kill -9 -1`, `kill -s KILL -- -1`; but `kill -1 123` sends a signal to one process.
