@@ -17,9 +17,10 @@ use std::collections::HashSet;
 /// How far a connection is followed.
 const COMMANDS_AHEAD_MAX: usize = 200;
 
-/// Files and variables that hold what was downloaded or decoded.
+/// Files and variables that may hold what was downloaded.
 #[derive(Default)]
 pub(super) struct Fetched {
+    /// Without their directories: all names that a download was given, or that its output goes to.
     files: HashSet<String>,
     variables: HashSet<String>,
 }
@@ -34,34 +35,22 @@ impl Fetched {
                 }
             }
             for call in started.calls.iter().filter(|call| downloads(call)) {
-                fetched.files.extend(target(command, call));
+                let written = command
+                    .redirections
+                    .iter()
+                    .filter(|redirection| redirection.writes());
+                let written = written.map(|redirection| redirection.target.text());
+                let names = call.texts().map(str::to_owned).chain(written);
+                let path = |name: &String| base(name.split(['?', '#']).next().unwrap_or(name)).to_owned();
+                fetched.files.extend(names.map(|name| path(&name)));
             }
         }
         fetched
     }
-}
 
-/// The file that a download is written to.
-fn target(command: &Command<'_>, call: &Call) -> Option<String> {
-    let named = match call.name.as_str() {
-        "wget" => call.value_of("-O", "--output-document"),
-        _ => call.value_of("-o", "--output"),
-    };
-    if let Some(file) = named {
-        return (file != "-").then(|| plain(file));
+    fn has(&self, path: &str) -> bool {
+        self.files.contains(base(path))
     }
-    let mut redirections = command.redirections.iter();
-    if let Some(redirection) = redirections.find(|redirection| redirection.writes()) {
-        return Some(plain(&redirection.target.text()));
-    }
-    let saves = call.name != "curl" || call.has("OJ", &["remote-name"]);
-    let url = call.operands().into_iter().rfind(|text| text.contains("://"))?;
-    let name = url.split(['?', '#']).next()?.rsplit('/').next()?;
-    (saves && !name.is_empty()).then(|| plain(name))
-}
-
-fn plain(path: &str) -> String {
-    path.trim_start_matches("./").to_owned()
 }
 
 /// Programs that turn letters into other letters.
@@ -187,10 +176,9 @@ fn sent(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call) {
 fn fetched_and_run(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call, fetched: &Fetched) {
     let name = call.name.as_str();
     let runs = is_shell(name) || is_interpreter(name) || matches!(name, "eval" | "source" | "." | "su");
-    let own = |path: &str| fetched.files.contains(&plain(path));
     let file = match runs {
-        true => call.operands().first().is_some_and(|path| own(path)),
-        false => call.path.contains('/') && own(&call.path),
+        true => call.operands().first().is_some_and(|path| fetched.has(path)),
+        false => call.path.contains('/') && fetched.has(&call.path),
     };
     let given = command.redirections.iter().map(|redirection| &redirection.target);
     let mut words = command.words.iter().chain(given);
