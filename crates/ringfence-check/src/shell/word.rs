@@ -6,7 +6,8 @@ use super::{
     syntax::Word,
 };
 use crate::unknown::UNKNOWN;
-use std::{collections::HashMap, ops::Range};
+use regex::{Captures, Regex};
+use std::{borrow::Cow, collections::HashMap, ops::Range, sync::LazyLock};
 
 /// Longer values are not followed.
 const VALUE_BYTES_MAX: usize = 4096;
@@ -381,46 +382,25 @@ impl<'a> Reader<'a> {
 }
 
 /// The escapes of `$'…'`.
-fn unescape(text: &str) -> String {
-    let mut result = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('\\') {
-        result.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        let letter = rest.chars().next().unwrap_or('\\');
-        let (skip, base, most) = match letter {
-            'x' => (1, 16, 2),
-            'u' => (1, 16, 4),
-            'U' => (1, 16, 8),
-            '0'..='7' => (0, 8, 3),
-            _ => {
-                result.push(control(letter));
-                rest = rest.get(letter.len_utf8()..).unwrap_or_default();
-                continue;
+fn unescape(text: &str) -> Cow<'_, str> {
+    static ESCAPES: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        Regex::new(r"(?s)\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|(.))")
+            .ok()
+    });
+    let letter = |escape: &Captures<'_>| {
+        let number = |at: usize, base: u32| u32::from_str_radix(escape.get(at)?.as_str(), base).ok();
+        let hexadecimal = (1..=3).find_map(|at| number(at, 16));
+        match (hexadecimal.or_else(|| number(4, 8)), escape.get(5)) {
+            (_, Some(letter)) => {
+                let control = "ntrabeEfv".find(letter.as_str());
+                control
+                    .map_or(letter.as_str(), |at| &"\n\t\r\x07\x08\x1b\x1b\x0c\x0b"[at..=at])
+                    .to_owned()
             }
-        };
-        let digits = rest[skip..]
-            .chars()
-            .take(most)
-            .take_while(|c| c.is_digit(base))
-            .count();
-        let number = u32::from_str_radix(&rest[skip..skip + digits], base).ok();
-        result.extend(number.and_then(char::from_u32));
-        rest = &rest[skip + digits..];
-    }
-    result + rest
-}
-
-fn control(letter: char) -> char {
-    match letter {
-        'n' => '\n',
-        't' => '\t',
-        'r' => '\r',
-        'a' => '\u{7}',
-        'b' => '\u{8}',
-        'e' | 'E' => '\u{1b}',
-        'f' => '\u{c}',
-        'v' => '\u{b}',
-        letter => letter,
-    }
+            (number, None) => number.and_then(char::from_u32).into_iter().collect(),
+        }
+    };
+    ESCAPES
+        .as_ref()
+        .map_or(Cow::Borrowed(text), |escapes| escapes.replace_all(text, letter))
 }
