@@ -2,7 +2,7 @@
 
 use super::{
     reader::{Read, Reader, ends_word, fault},
-    syntax::{Function, Word},
+    syntax::{Function, ShellWord},
     word::Within,
 };
 use std::ops::Range;
@@ -137,7 +137,7 @@ impl<'a> Reader<'a> {
         self.body(opened)
     }
 
-    fn some_word(&mut self) -> Read<Word<'a>> {
+    fn some_word(&mut self) -> Read<ShellWord<'a>> {
         let word = self.word()?;
         word.ok_or_else(|| self.stray())
     }
@@ -291,7 +291,7 @@ impl<'a> Reader<'a> {
                 b')' if depth > 0 => depth -= 1,
                 _ if depth == 0 && ends_word(byte) && !b"|<>&;".contains(&byte) => break,
                 b'\'' | b'"' | b'\\' | b'$' | b'`' => {
-                    self.piece(byte, Within::Word, &mut Word::default())?;
+                    self.piece(byte, Within::Word, &mut ShellWord::default())?;
                     continue;
                 }
                 _ => {}

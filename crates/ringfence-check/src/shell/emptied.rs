@@ -3,7 +3,7 @@
 use super::{
     place::{self, Location},
     scene::Scene,
-    syntax::Word,
+    syntax::ShellWord,
 };
 use crate::unknown::UNKNOWN;
 
@@ -24,7 +24,7 @@ pub(super) fn variable<'s>(scene: &Scene<'s>, command: usize) -> Option<&'s str>
 }
 
 /// All that is left of it without its variables is `/` or `/*`.
-fn of_word<'s>(scene: &Scene<'s>, word: &Word<'s>) -> Option<&'s str> {
+fn of_word<'s>(scene: &Scene<'s>, word: &ShellWord<'s>) -> Option<&'s str> {
     let named = word.variables.first().copied()?;
     let rest = word.text().replace(UNKNOWN, "");
     let is_root = rest.starts_with('/') && place::of(&rest, None) == Some(Location::Root);

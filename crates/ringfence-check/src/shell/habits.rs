@@ -5,7 +5,7 @@ use super::{
     reader, rules,
     scene::{Report, Scene},
     syntax::{Command, Script},
-    word::Variables,
+    variables::Variables,
 };
 use crate::rule::Finding;
 use ringfence_types::Severity::Error;

@@ -16,6 +16,7 @@ mod scene;
 mod simple;
 mod syntax;
 mod system;
+mod variables;
 mod word;
 
 #[cfg(test)]
@@ -38,8 +39,8 @@ use network::Fetched;
 use ringfence_types::Severity;
 use scene::{Origin, Report, Scene, connects, downloads};
 use std::ops::Range;
-use syntax::{Command, Pipeline, Script, Word};
-use word::Variables;
+use syntax::{Command, Pipeline, Script, ShellWord};
+use variables::Variables;
 
 /// Texts within texts.
 const DEPTH_MAX: u32 = 8;
@@ -99,7 +100,7 @@ struct Check {
 
 impl Check {
     fn script(&mut self, text: &str, origin: &Origin, script: &Script<'_>) {
-        let fields = |word: &Word<'_>| word.fields.clone();
+        let fields = |word: &ShellWord<'_>| word.fields.clone();
         let starts = |command: &Command<'_>| call::started(command.words.iter().flat_map(fields).collect());
         let started: Vec<Started> = script.commands.iter().map(starts).collect();
         let scene = Scene {
@@ -282,7 +283,7 @@ impl Check {
 }
 
 /// The name of a program that a substitution or braces make: `$(echo rm)`, `{rm,-rf,/}`; not `$(command -v python3)`.
-fn is_computed(scene: &Scene<'_>, word: &Word<'_>) -> bool {
+fn is_computed(scene: &Scene<'_>, word: &ShellWord<'_>) -> bool {
     let finds = |call: &Call| matches!(call.name.as_str(), "which" | "type");
     match (scene.raw(&word.range), word.outputs.first()) {
         (raw, Some(commands)) if raw.starts_with(['$', '`']) => {

@@ -4,7 +4,7 @@ use super::{
     call::{Call, base, is_interpreter, is_shell},
     rules,
     scene::{Reporter, Scene, connects, downloads},
-    syntax::{Command, Pipeline, Redirection, Word},
+    syntax::{Command, Pipeline, Redirection, ShellWord},
 };
 use crate::lists::LISTS;
 use crate::{
@@ -182,12 +182,12 @@ fn fetched_and_run(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call, f
     };
     let given = command.redirections.iter().map(|redirection| &redirection.target);
     let mut words = command.words.iter().chain(given);
-    let holds = |word: &Word<'_>| {
+    let holds = |word: &ShellWord<'_>| {
         word.variables
             .iter()
             .any(|name| fetched.variables.contains(*name))
     };
-    let fetches = |word: &Word<'_>| out.scene.comes_from(word, downloads) || holds(word);
+    let fetches = |word: &ShellWord<'_>| out.scene.comes_from(word, downloads) || holds(word);
     let comes = runs && words.clone().any(fetches);
     if file || comes {
         let what = format!("`{}` runs what was downloaded", out.shown(call));

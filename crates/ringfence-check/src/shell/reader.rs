@@ -3,7 +3,7 @@
 
 use super::{
     syntax::{Command, Fault, Pipeline, Script},
-    word::Variables,
+    variables::Variables,
 };
 use std::ops::Range;
 

@@ -2,8 +2,8 @@
 
 use super::{
     reader,
-    syntax::{Script, Word},
-    word::Variables,
+    syntax::{Script, ShellWord},
+    variables::Variables,
 };
 
 fn read(code: &str) -> Script<'_> {
@@ -15,7 +15,7 @@ fn commands_of(code: &str) -> Vec<String> {
     assert_eq!(script.faults, [], "{code}");
     let commands = script.commands.iter();
     let with_words = commands.filter(|command| !command.words.is_empty() || !command.assignments.is_empty());
-    let texts = |words: &[Word<'_>]| {
+    let texts = |words: &[ShellWord<'_>]| {
         words
             .iter()
             .flat_map(|word| word.fields.clone())

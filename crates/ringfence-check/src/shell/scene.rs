@@ -2,7 +2,7 @@
 
 use super::{
     call::{Call, Means, Started},
-    syntax::{Command, Script, Word},
+    syntax::{Command, Script, ShellWord},
 };
 use crate::{
     lists::LISTS,
@@ -148,7 +148,7 @@ impl<'s> Scene<'s> {
     }
 
     /// Does a command in the word's substitutions start a program of such a name.
-    pub(super) fn comes_from(&self, word: &Word<'_>, is: impl Fn(&Call) -> bool) -> bool {
+    pub(super) fn comes_from(&self, word: &ShellWord<'_>, is: impl Fn(&Call) -> bool) -> bool {
         word.outputs.iter().any(|commands| self.starts(commands, &is))
     }
 

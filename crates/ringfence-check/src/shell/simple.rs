@@ -2,7 +2,7 @@
 
 use super::{
     reader::{PendingText, Read, Reader},
-    syntax::{Assignment, Command, Redirection, Word},
+    syntax::{Assignment, Command, Redirection, ShellWord},
 };
 
 use regex::Regex;
@@ -51,16 +51,16 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn argument(&mut self, made: &mut Command<'a>) -> Read<Option<Word<'a>>> {
+    fn argument(&mut self, made: &mut Command<'a>) -> Read<Option<ShellWord<'a>>> {
         let first = made.words.first().map(|word| self.slice(word.range.clone()));
         let at = self.at;
         if first.is_some_and(|word| DECLARING.contains(&word))
             && let Some(assignment) = self.assignment()?
         {
             made.assignments.push(assignment);
-            return Ok(Some(Word {
+            return Ok(Some(ShellWord {
                 range: at..self.at,
-                ..Word::default()
+                ..ShellWord::default()
             }));
         }
         self.word()
@@ -100,9 +100,9 @@ impl<'a> Reader<'a> {
     }
 
     /// All its words in one.
-    fn array(&mut self) -> Read<Word<'a>> {
+    fn array(&mut self) -> Read<ShellWord<'a>> {
         let opened = self.at;
-        let mut all = Word::default();
+        let mut all = ShellWord::default();
         self.at += 1;
         loop {
             self.skip_lines()?;
@@ -174,11 +174,11 @@ impl<'a> Reader<'a> {
                 self.script.endless.push(pending.announced);
             }
             let target = match pending.literal {
-                true => Word::quoted(start..stop, self.slice(start..stop)),
+                true => ShellWord::quoted(start..stop, self.slice(start..stop)),
                 // bash looks into it only when it gets there.
                 false => match self.part_of_text(start..stop) {
                     Err(fault) if fault.too_deep => return Err(fault),
-                    Err(_) => Word::quoted(start..stop, self.slice(start..stop)),
+                    Err(_) => ShellWord::quoted(start..stop, self.slice(start..stop)),
                     Ok(word) => word,
                 },
             };

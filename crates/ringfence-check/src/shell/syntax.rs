@@ -27,7 +27,7 @@ pub(super) struct Script<'a> {
 pub(super) struct Command<'a> {
     pub(super) range: Range<usize>,
     pub(super) assignments: Vec<Assignment<'a>>,
-    pub(super) words: Vec<Word<'a>>,
+    pub(super) words: Vec<ShellWord<'a>>,
     pub(super) redirections: Vec<Redirection<'a>>,
     /// The subshell it is in; `cd` reaches as far.
     pub(super) shell: u32,
@@ -49,7 +49,7 @@ pub(super) struct Assignment<'a> {
     pub(super) range: Range<usize>,
     pub(super) name: &'a str,
     /// Of a list, all its words.
-    pub(super) value: Word<'a>,
+    pub(super) value: ShellWord<'a>,
 }
 
 /// `2>&1`, `<< END`
@@ -57,7 +57,7 @@ pub(super) struct Assignment<'a> {
 pub(super) struct Redirection<'a> {
     pub(super) operator: &'a str,
     /// The file, or the text of `<<<` or of a here-document.
-    pub(super) target: Word<'a>,
+    pub(super) target: ShellWord<'a>,
 }
 
 impl Redirection<'_> {
@@ -73,7 +73,7 @@ impl Redirection<'_> {
 
 /// Pieces without blanks between them.
 #[derive(Debug, Default)]
-pub(super) struct Word<'a> {
+pub(super) struct ShellWord<'a> {
     pub(super) range: Range<usize>,
     /// What it becomes: no field, one, or several where a value is split at its blanks.
     pub(super) fields: Vec<String>,
@@ -86,7 +86,7 @@ pub(super) struct Word<'a> {
     pub(super) goes_on: bool,
 }
 
-impl Word<'_> {
+impl ShellWord<'_> {
     /// A text as it is written.
     pub(super) fn quoted(range: Range<usize>, text: &str) -> Self {
         Self {

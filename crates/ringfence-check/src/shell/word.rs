@@ -3,65 +3,11 @@
 
 use super::{
     reader::{Read, Reader, ends_word, fault},
-    syntax::Word,
+    syntax::ShellWord,
 };
 use crate::unknown::UNKNOWN;
 use regex::{Captures, Regex};
-use std::{borrow::Cow, collections::HashMap, ops::Range, sync::LazyLock};
-
-/// Longer values are not followed.
-const VALUE_BYTES_MAX: usize = 4096;
-/// Of all values that are put into words, together; what comes later is unknown.
-const EXPANDED_BYTES_MAX: usize = 1024 * 1024;
-
-/// Variables with the values that they have where the reader is. Those of a loop have several.
-#[derive(Debug)]
-pub(super) struct Variables {
-    values: HashMap<String, Vec<String>>,
-    expanded_bytes: usize,
-}
-
-impl Default for Variables {
-    /// What is the same in every script.
-    fn default() -> Self {
-        let shell = "/bin/bash";
-        // `$0` stays, so that a script that starts itself is known.
-        let known = [
-            ("HOME", "~"),
-            ("IFS", " \t\n"),
-            ("PWD", "."),
-            ("SHELL", shell),
-            ("BASH", shell),
-            ("0", "$0"),
-        ];
-        Self {
-            values: known
-                .map(|(name, value)| (name.to_owned(), vec![value.to_owned()]))
-                .into(),
-            expanded_bytes: 0,
-        }
-    }
-}
-
-impl Variables {
-    pub(super) fn set(&mut self, name: &str, mut values: Vec<String>) {
-        let bytes: usize = values.iter().map(String::len).sum();
-        if values.is_empty() || bytes > VALUE_BYTES_MAX {
-            values = vec![UNKNOWN.to_string()];
-        }
-        self.values.insert(name.to_owned(), values);
-    }
-
-    /// None: it is not set.
-    fn get(&mut self, name: &str) -> Option<Vec<String>> {
-        let values = self.values.get(name)?;
-        self.expanded_bytes += values.iter().map(String::len).sum::<usize>();
-        match self.expanded_bytes > EXPANDED_BYTES_MAX {
-            true => Some(vec![UNKNOWN.to_string()]),
-            false => Some(values.clone()),
-        }
-    }
-}
+use std::{borrow::Cow, ops::Range, sync::LazyLock};
 
 /// Where pieces of a word stand, which decides how they end and what quotes mean.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -96,16 +42,16 @@ impl Within {
 enum Operation<'a> {
     Plain,
     /// `${name:-word}`, `${name:=word}`
-    Default(Word<'a>),
+    Default(ShellWord<'a>),
     /// Something that is not followed.
     Other,
 }
 
 impl<'a> Reader<'a> {
     /// None: no word begins here.
-    pub(super) fn word(&mut self) -> Read<Option<Word<'a>>> {
+    pub(super) fn word(&mut self) -> Read<Option<ShellWord<'a>>> {
         let start = self.at;
-        let mut word = Word::default();
+        let mut word = ShellWord::default();
         if self.byte() == Some(b'#') {
             return Ok(None);
         }
@@ -114,7 +60,7 @@ impl<'a> Reader<'a> {
         Ok((!word.range.is_empty()).then_some(word))
     }
 
-    fn pieces(&mut self, within: Within, word: &mut Word<'a>) -> Read<()> {
+    fn pieces(&mut self, within: Within, word: &mut ShellWord<'a>) -> Read<()> {
         let start = self.at;
         while let Some(byte) = self.byte() {
             match byte {
@@ -137,7 +83,7 @@ impl<'a> Reader<'a> {
     }
 
     /// What begins with a quote, `$` or a letter.
-    pub(super) fn piece(&mut self, byte: u8, within: Within, word: &mut Word<'a>) -> Read<()> {
+    pub(super) fn piece(&mut self, byte: u8, within: Within, word: &mut ShellWord<'a>) -> Read<()> {
         match byte {
             b'$' => return self.dollar(within, word),
             b'`' => return self.backtick(word),
@@ -171,13 +117,13 @@ impl<'a> Reader<'a> {
         self.slice(self.at..self.at + letter.map_or(0, char::len_utf8))
     }
 
-    fn text(&mut self, text: &str, word: &mut Word<'a>) {
+    fn text(&mut self, text: &str, word: &mut ShellWord<'a>) {
         self.at += text.len();
         word.add(text);
     }
 
     /// A quoted tilde is a file of this name.
-    fn tilde(&self, word: &mut Word<'a>) {
+    fn tilde(&self, word: &mut ShellWord<'a>) {
         if word.fields.is_empty() && self.byte_at(1) == Some(b'~') {
             word.add("./");
         }
@@ -193,7 +139,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `'…'`
-    fn single(&mut self, word: &mut Word<'a>) -> Read<()> {
+    fn single(&mut self, word: &mut ShellWord<'a>) -> Read<()> {
         let opened = self.at;
         self.tilde(word);
         self.at += 1;
@@ -203,7 +149,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `"…"`
-    fn double(&mut self, word: &mut Word<'a>) -> Read<()> {
+    fn double(&mut self, word: &mut ShellWord<'a>) -> Read<()> {
         let opened = self.at;
         self.tilde(word);
         self.at += 1;
@@ -214,12 +160,12 @@ impl<'a> Reader<'a> {
     }
 
     /// The text of a here-document or of an arithmetic expression, with the commands in it.
-    pub(super) fn part_of_text(&mut self, range: Range<usize>) -> Read<Word<'a>> {
+    pub(super) fn part_of_text(&mut self, range: Range<usize>) -> Read<ShellWord<'a>> {
         let (at, end) = (self.at, self.end);
         (self.at, self.end) = (range.start, range.end);
-        let mut word = Word {
+        let mut word = ShellWord {
             range,
-            ..Word::default()
+            ..ShellWord::default()
         };
         let result = self.within(|reader| reader.pieces(Within::Text, &mut word));
         (self.at, self.end) = (at, end);
@@ -227,7 +173,7 @@ impl<'a> Reader<'a> {
     }
 
     /// What begins with `$`.
-    fn dollar(&mut self, within: Within, word: &mut Word<'a>) -> Read<()> {
+    fn dollar(&mut self, within: Within, word: &mut ShellWord<'a>) -> Read<()> {
         let opened = self.at;
         match self.byte_at(1) {
             Some(b'(') => {
@@ -282,7 +228,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `${…}`
-    fn expansion(&mut self, within: Within, word: &mut Word<'a>) -> Read<()> {
+    fn expansion(&mut self, within: Within, word: &mut ShellWord<'a>) -> Read<()> {
         let opened = self.at;
         self.at += 2;
         let changed = matches!(self.byte(), Some(b'!' | b'#'))
@@ -295,7 +241,7 @@ impl<'a> Reader<'a> {
         self.at += name.len();
         let sign = self.sign(&[":-", ":=", "-", "=", ":+", ":?", "+", "?"]);
         let is_pattern = matches!(self.byte(), Some(b'#' | b'%' | b'/' | b'^' | b','));
-        let mut rest = Word::default();
+        let mut rest = ShellWord::default();
         let start = self.at;
         let quoted = within.is_quoted() && !is_pattern;
         self.pieces(Within::Braces { quoted }, &mut rest)?;
@@ -311,7 +257,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Adds the value of a variable, as far as the script says it.
-    fn expand(&mut self, name: &'a str, operation: Operation<'a>, within: Within, word: &mut Word<'a>) {
+    fn expand(&mut self, name: &'a str, operation: Operation<'a>, within: Within, word: &mut ShellWord<'a>) {
         let values = self.variables.get(name);
         let text = values.as_ref().map(|values| values.concat());
         // A position may be given as an argument.
@@ -352,7 +298,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `` `…` ``
-    fn backtick(&mut self, word: &mut Word<'a>) -> Read<()> {
+    fn backtick(&mut self, word: &mut ShellWord<'a>) -> Read<()> {
         let opened = self.at;
         self.at += 1;
         let start = self.at;
