@@ -95,8 +95,8 @@ impl<'a> Visit<'_, 'a> {
         severity: Severity,
         what: impl Into<String>,
     ) {
-        let finding = Finding::new(rule, range(span), what);
-        self.checked.findings.push(Finding { severity, ..finding });
+        let finding = Finding::new(rule, range(span), what).with_severity(severity);
+        self.checked.findings.push(finding);
     }
 
     pub(super) fn written(&self, span: Span) -> &'a str {

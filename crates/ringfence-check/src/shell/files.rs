@@ -79,7 +79,8 @@ fn removal(out: &mut Reporter<'_>, command: usize, call: &Call) {
         let written = out.scene.said(out.range);
         let what = format!("`{written}` removes everything where `{variable}` is empty");
         let hint = format!("Use `${{{variable}:?}}`, with which the script ends there.");
-        return out.tell_with_hint(&rules::REMOVE_ROOT, Warning, what, Some(hint));
+        let finding = out.finding(&rules::REMOVE_ROOT, what);
+        return out.add(finding.with_severity(Warning).with_hint(hint));
     }
     let directory = out.scene.directory(command);
     let mut severity = Info;

@@ -28,10 +28,9 @@ fn carriage_returns(code: &str, script: &Script<'_>, at: usize, report: &mut Rep
         false => "the line ends with a carriage return",
     };
     let rule = &rules::CARRIAGE_RETURN;
-    report.findings.push(Finding {
-        severity: if breaks { Error } else { rule.severity },
-        ..Finding::new(rule, at..at + 1, what)
-    });
+    let severity = if breaks { Error } else { rule.severity };
+    let finding = Finding::new(rule, at..at + 1, what).with_severity(severity);
+    report.findings.push(finding);
     // What follows a fault is not read as it is meant.
     if !breaks {
         endless(&read, report);

@@ -66,22 +66,15 @@ impl Reporter<'_> {
     }
 
     pub(super) fn tell_as(&mut self, rule: &'static Rule, severity: Severity, what: impl Into<String>) {
-        self.tell_with_hint(rule, severity, what, None);
+        self.add(self.finding(rule, what).with_severity(severity));
     }
 
-    pub(super) fn tell_with_hint(
-        &mut self,
-        rule: &'static Rule,
-        severity: Severity,
-        what: impl Into<String>,
-        hint: Option<String>,
-    ) {
-        let range = self.scene.origin.place(self.range);
-        self.report.add(Finding {
-            severity,
-            hint,
-            ..Finding::new(rule, range, what)
-        });
+    pub(super) fn add(&mut self, finding: Finding) {
+        self.report.add(finding);
+    }
+
+    pub(super) fn finding(&self, rule: &'static Rule, what: impl Into<String>) -> Finding {
+        Finding::new(rule, self.scene.origin.place(self.range), what)
     }
 
     /// A call with its arguments; as the script says it, where they are not known.

@@ -4,7 +4,7 @@
 use super::{call::Call, rules, scene::Reporter};
 use crate::lists::LISTS;
 use crate::{
-    rule::Rule,
+    rule::{Finding, Rule},
     unknown::{UNKNOWN, shown},
 };
 use ringfence_types::Severity::{Info, Warning};
@@ -84,7 +84,11 @@ pub(super) fn look(out: &mut Reporter<'_>, call: &Call) {
         return;
     };
     let what = format!("`{}` {}", out.shown(call), row.what);
-    out.tell_with_hint(row.rule, row.rule.severity, what, row.hint.clone());
+    let finding = out.finding(row.rule, what);
+    out.add(Finding {
+        hint: row.hint.clone(),
+        ..finding
+    });
 }
 
 /// `kill -9 -1`, `kill -s KILL -- -1`; but `kill -1 123` sends a signal to one process.

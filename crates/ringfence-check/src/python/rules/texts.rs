@@ -112,10 +112,7 @@ pub(crate) fn check_direction(code: &str, rules: &Rules) -> Vec<Finding> {
     let found = code.match_indices(turns).map(|(at, letter)| {
         let number = letter.chars().next().map_or(0, u32::from);
         let what = format!("the invisible character U+{number:04X} changes the order in which text is shown");
-        Finding {
-            severity,
-            ..Finding::new(&BIDIRECTIONAL_TEXT, at..at + letter.len(), what)
-        }
+        Finding::new(&BIDIRECTIONAL_TEXT, at..at + letter.len(), what).with_severity(severity)
     });
     found.collect()
 }
@@ -140,10 +137,7 @@ pub(crate) fn check_encoding(code: &str, rules: &Rules) -> Option<Finding> {
         false => Weight::Grave.under(rules.profile)?,
     };
     let what = format!("the code says that it is written in `{name}`");
-    let finding = Finding {
-        severity,
-        ..Finding::new(&ENCODING, line.range(), what)
-    };
+    let finding = Finding::new(&ENCODING, line.range(), what).with_severity(severity);
     Some(finding).filter(|_| !LISTS.plain_encodings.contains(&normal.as_str()))
 }
 
