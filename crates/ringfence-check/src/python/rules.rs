@@ -99,7 +99,7 @@ pub(crate) fn check<'a>(
     };
     walk.visit_body(&module.body);
     walk.conclude_strict();
-    if walk.resolver.has_given_up() {
+    if walk.resolver.given_up.get() {
         let what = "names are followed in too many steps".to_owned();
         walk.say(&INTRICATE, Weight::Suspect, TextRange::default(), what);
     }

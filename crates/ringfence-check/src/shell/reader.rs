@@ -1,4 +1,4 @@
-//! Reads a script into commands, in one pass, in memory that grows with its length and on a stack of bounded depth.
+//! Reads a script into commands, in memory that grows with its length and on a stack of bounded depth.
 //! After an error reading goes on behind it. Why this is not a library: docs/adr/0008.
 
 use super::{

@@ -124,7 +124,7 @@ impl<'s> Scene<'s> {
 
     /// Where a text that is run is: where it is written as it is, or else somewhere in the place.
     pub(super) fn origin_of(&self, text: &str, within: &Range<usize>) -> Origin {
-        match (self.origin, self.raw(within).find(text)) {
+        match (self.origin, self.raw(within).rfind(text)) {
             (Origin::At(from), Some(at)) => Origin::At(from + within.start + at),
             _ => Origin::Within(self.origin.place(within)),
         }
