@@ -3,9 +3,11 @@
 //! both hosts are told.
 
 use crate::lists::LISTS;
+use regex::Regex;
 use std::{
     collections::BTreeSet,
     net::{Ipv4Addr, Ipv6Addr},
+    sync::LazyLock,
 };
 
 /// The most hosts that are told of one piece of code.
@@ -13,7 +15,6 @@ pub(crate) const HOSTS_MAX: usize = 1000;
 
 /// Of these, readers forgive missing slashes: `https:example.com`.
 const WEB_SCHEMES: &[&str] = &["http", "https", "ws", "wss", "ftp"];
-const SCHEME_BYTES_MAX: usize = 16;
 /// Of a text that may be one URL broken over lines.
 const BROKEN_BYTES_MAX: usize = 4096;
 /// DNS, RFC 1035.
@@ -78,65 +79,23 @@ fn insert(host: Option<String>, into: &mut BTreeSet<String>) {
     }
 }
 
-/// Every scheme is found by its colon. The two ends of what follows are looked for once each: a next URL lies behind
-/// the nearer end, and the farther one is kept until it is passed, so that no byte is read more than a few times.
 fn urls(text: &str, into: &mut BTreeSet<String>) {
-    let mut far = 0..0;
-    for (colon, _) in text.match_indices(':') {
+    /// A scheme, slashes, and what stands up to the next one. Some readers take a backslash for a slash, too (WHATWG),
+    /// and others for a part of the user's name (RFC 3986).
+    static URLS: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        let schemes: Vec<String> = LISTS.schemes.iter().map(|scheme| regex::escape(scheme)).collect();
+        let part = r#"[^\s\x00-\x1f\x7f-\x9f/?#"<>`"#;
+        let scheme = format!("(?:^|[^A-Za-z])(?i:{})", schemes.join("|"));
+        Regex::new(&format!(r"{scheme}:[/\\]{{2,}}({part}\\]*)(\\{part}]*)?")).ok()
+    });
+    for found in URLS.iter().flat_map(|urls| urls.captures_iter(text)) {
         if into.len() >= HOSTS_MAX {
             return;
         }
-        let rest = text.get(colon + 1..).unwrap_or_default();
-        let authority = rest.trim_start_matches(['/', '\\']);
-        if rest.len() - authority.len() < 2 || !has_scheme(text, colon) {
-            continue;
-        }
-        let start = text.len() - authority.len();
-        let near_end = start + authority.find(ends_url_early).unwrap_or(authority.len());
-        insert(host_of(text.get(start..near_end).unwrap_or_default()), into);
-        if !text.get(near_end..).unwrap_or_default().starts_with('\\') {
-            continue;
-        }
-        if far.end < near_end {
-            let rest = text.get(near_end..).unwrap_or_default();
-            far.end = near_end + rest.find(ends_url).unwrap_or(rest.len());
-            let inside = text.get(near_end..far.end).unwrap_or_default();
-            far.start = inside.rfind('@').map_or(near_end, |at| near_end + at + 1);
-        }
-        if far.start > near_end {
-            insert(host_of(text.get(far.clone()).unwrap_or_default()), into);
-        }
+        insert(host_of(&found[1]), into);
+        let behind_user = found.get(2).and_then(|rest| rest.as_str().rsplit_once('@'));
+        insert(behind_user.and_then(|(_, host)| host_of(host)), into);
     }
-}
-
-/// By those who take a backslash for a part of the user's name (RFC 3986).
-fn ends_url(letter: char) -> bool {
-    letter.is_whitespace() || letter.is_control() || matches!(letter, '/' | '?' | '#' | '"' | '<' | '>' | '`')
-}
-
-/// By those who take a backslash for a slash (WHATWG).
-fn ends_url_early(letter: char) -> bool {
-    letter == '\\' || ends_url(letter)
-}
-
-fn has_scheme(text: &str, colon: usize) -> bool {
-    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'.' | b'-');
-    let before = text.as_bytes().get(..colon).unwrap_or_default();
-    let length = before
-        .iter()
-        .rev()
-        .take(SCHEME_BYTES_MAX)
-        .take_while(|byte| is_part(byte))
-        .count();
-    let run = text
-        .get(colon - length..colon)
-        .unwrap_or_default()
-        .to_ascii_lowercase();
-    let last_word = run
-        .rsplit(|letter: char| !letter.is_ascii_alphabetic())
-        .next()
-        .unwrap_or_default();
-    LISTS.schemes.contains(&run.as_str()) || LISTS.schemes.contains(&last_word)
 }
 
 /// Readers of URLs drop tabs and line ends inside of one: `https://exa\nmple.com/`. Only for a text that is one URL.
@@ -148,9 +107,9 @@ fn joined_lines(text: &str) -> Option<String> {
     }
     let joined = text.replace(breaks, "");
     let colon = joined.find(':')?;
-    let whole = joined
-        .get(..colon)
-        .is_some_and(|scheme| LISTS.schemes.contains(&scheme.to_ascii_lowercase().as_str()));
+    let whole = LISTS
+        .schemes
+        .contains(joined[..colon].to_ascii_lowercase().as_str());
     (whole && joined.matches("://").count() == 1).then_some(joined)
 }
 

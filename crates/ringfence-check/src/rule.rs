@@ -56,6 +56,15 @@ impl Finding {
             hint: None,
         }
     }
+
+    pub(crate) fn with_severity(self, severity: Severity) -> Self {
+        Self { severity, ..self }
+    }
+
+    pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {
+        let hint = Some(hint.into());
+        Self { hint, ..self }
+    }
 }
 
 /// Imports that are missing, and the code with them.

@@ -3,6 +3,11 @@
 /// Stands for that part.
 pub(crate) const UNKNOWN: char = '\u{FFFD}';
 
+/// Is every part of it known.
+pub(crate) fn is_known(text: &str) -> bool {
+    !text.contains(UNKNOWN)
+}
+
 /// Such a text as a caller may read it.
 pub(crate) fn shown(text: &str) -> String {
     const SHOWN_MAX: usize = 60;

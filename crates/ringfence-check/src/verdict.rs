@@ -126,13 +126,14 @@ fn summary(issues: &[Issue], errors_total: usize, warnings_total: usize) -> Summ
     }
 }
 
-struct Lines<'a> {
+/// Where lines begin.
+pub(crate) struct Lines<'a> {
     code: &'a str,
     starts: Vec<usize>,
 }
 
 impl<'a> Lines<'a> {
-    fn of(code: &'a str) -> Self {
+    pub(crate) fn of(code: &'a str) -> Self {
         let after = |(at, _): (usize, &str)| at + 1;
         let starts = code.match_indices('\n').map(after);
         Self {
@@ -142,7 +143,7 @@ impl<'a> Lines<'a> {
     }
 
     /// Line and column from 1; the column counts characters.
-    fn position(&self, offset: usize) -> (u32, u32) {
+    pub(crate) fn position(&self, offset: usize) -> (u32, u32) {
         let lines = self.starts.partition_point(|start| *start <= offset);
         let line = lines.saturating_sub(1);
         let start = self.starts.get(line).copied().unwrap_or(0);

@@ -19,6 +19,7 @@ use oxc_ast::{
 };
 use oxc_semantic::{AstNode, NodeId, Semantic};
 use oxc_span::{GetSpan, Span};
+use regex::Regex;
 use ringfence_types::{
     Analysis,
     Severity::{self, Info, Warning},
@@ -27,6 +28,7 @@ use std::{
     cmp::Reverse,
     collections::{BTreeSet, HashSet},
     ops::Range,
+    sync::LazyLock,
 };
 
 /// Names like `_0x3f2a` from which on a program was made unreadable by a tool.
@@ -93,8 +95,8 @@ impl<'a> Visit<'_, 'a> {
         severity: Severity,
         what: impl Into<String>,
     ) {
-        let finding = Finding::new(rule, range(span), what);
-        self.checked.findings.push(Finding { severity, ..finding });
+        let finding = Finding::new(rule, range(span), what).with_severity(severity);
+        self.checked.findings.push(finding);
     }
 
     pub(super) fn written(&self, span: Span) -> &'a str {
@@ -367,12 +369,9 @@ fn count(kind: AstKind<'_>, analysis: &mut Analysis) {
 
 /// How many letters of a text are written as numbers though they could be written as themselves.
 fn hidden_letters(literal: &str) -> usize {
-    let escapes = literal.split('\\').skip(1);
-    let digits = escapes.filter_map(|escape| match escape.as_bytes().first()? {
-        b'x' => escape.get(1..3),
-        b'u' => escape.get(1..5),
-        _ => None,
-    });
-    let letters = digits.filter_map(|digits| u32::from_str_radix(digits, 16).ok());
-    letters.filter(|letter| (0x21..0x7F).contains(letter)).count()
+    static ESCAPES: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r"\\(?:x|u00)(?:2[1-9A-Fa-f]|[3-6][0-9A-Fa-f]|7[0-9A-Ea-e])").ok());
+    ESCAPES
+        .as_ref()
+        .map_or(0, |escapes| escapes.find_iter(literal).count())
 }

@@ -23,7 +23,7 @@ pub(super) fn explain(text: &str, parsed: Parsed<ModModule>) -> Vec<Finding> {
     let found = match broken.find(|line| text[*line].starts_with(FENCE)) {
         Some(fence) => {
             let hint = "Send the code without the fences (```).";
-            vec![hinted(fence, "a line of Markdown".to_owned(), hint)]
+            vec![finding(fence, "a line of Markdown").with_hint(hint)]
         }
         None => of_lines(text, &parsed),
     };
@@ -50,7 +50,7 @@ fn of_lines(text: &str, parsed: &Parsed<ModModule>) -> Vec<Finding> {
     }
     if let Some(open) = open {
         let what = format!("`{}` was never closed", &text[open]);
-        found.push(hinted(open, what, "Close the bracket."));
+        found.push(finding(open, what).with_hint("Close the bracket."));
     }
     found.sort_by_key(|finding| finding.range.start);
     found
@@ -94,27 +94,16 @@ fn line_at(text: &str, at: TextSize) -> TextRange {
     TextRange::at(size(start), line.trim().text_len())
 }
 
-fn hinted(range: TextRange, what: String, hint: &str) -> Finding {
-    Finding {
-        hint: Some(hint.to_owned()),
-        ..finding(range, what)
-    }
-}
-
 /// What is wrong with a line that is broken there, if it is one of the usual mistakes.
 fn mistake(text: &str, line: TextRange, at: TextSize) -> Option<Finding> {
     let written = &text[line];
     if is_command(written) {
-        let what = "a command of a notebook, which is no Python".to_owned();
-        return Some(hinted(
-            line,
-            what,
-            "Leave the command out; packages are named in `packages`.",
-        ));
+        let hint = "Leave the command out; packages are named in `packages`.";
+        return Some(finding(line, "a command of a notebook, which is no Python").with_hint(hint));
     }
     if written.strip_prefix("print").is_some_and(is_printed) {
-        let what = "`print` is used as a statement".to_owned();
-        return Some(hinted(line, what, "In Python 3 print is a function: print(...)."));
+        let hint = "In Python 3 print is a function: print(...).";
+        return Some(finding(line, "`print` is used as a statement").with_hint(hint));
     }
     let quote = text
         .get(at.to_usize()..)?
@@ -122,11 +111,8 @@ fn mistake(text: &str, line: TextRange, at: TextSize) -> Option<Finding> {
         .next()
         .filter(|letter| QUOTES.contains(letter))?;
     let what = format!("`{quote}` is no quote of Python");
-    Some(hinted(
-        TextRange::at(at, quote.text_len()),
-        what,
-        "Use straight quotes.",
-    ))
+    let place = TextRange::at(at, quote.text_len());
+    Some(finding(place, what).with_hint("Use straight quotes."))
 }
 
 /// `!pip install x`, `%matplotlib inline`, `%%time`.

@@ -84,12 +84,8 @@ fn parse(code: &str, version: PythonVersion) -> Option<Parsed<ModModule>> {
 
 /// What cannot be read any further is an error.
 fn refused(rule: &'static Rule, what: &str) -> Checked {
-    let finding = Finding {
-        severity: Severity::Error,
-        ..Finding::new(rule, 0..0, what)
-    };
     Checked {
-        findings: vec![finding],
+        findings: vec![Finding::new(rule, 0..0, what).with_severity(Severity::Error)],
         ..Checked::default()
     }
 }

@@ -161,11 +161,12 @@ pub(crate) enum Watch<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Names<'a> {
     scopes: Vec<Scope<'a>>,
-    bindings: Vec<Binding<'a>>,
+    pub(crate) bindings: Vec<Binding<'a>>,
     index: HashMap<(usize, &'a str), usize>,
     /// By position.
     reads: Vec<NameRead<'a>>,
-    stars: Vec<Star<'a>>,
+    /// Star imports, in the order of the text.
+    pub(crate) stars: Vec<Star<'a>>,
     binds_by_text: bool,
     /// Each with the one around it.
     pub(crate) watches: Vec<(Watch<'a>, usize)>,
@@ -210,11 +211,6 @@ impl<'a> Names<'a> {
         (names, refused)
     }
 
-    /// Star imports, in the order of the text.
-    pub(crate) fn stars(&self) -> &[Star<'a>] {
-        &self.stars
-    }
-
     /// Whether a name may come from a star import: nothing else binds it, or the module does, but not surely after it.
     pub(crate) fn may_be_of_star(&self, read: &NameRead<'a>, star: &Star<'a>) -> bool {
         let may_be = |resolution: Resolution| match resolution {
@@ -231,10 +227,6 @@ impl<'a> Names<'a> {
     /// Whether names may be bound that no binding shows: by a star import, `exec`, `globals()['x'] = 1`.
     pub(crate) fn binds_out_of_sight(&self) -> bool {
         !self.stars.is_empty() || self.binds_by_text
-    }
-
-    pub(crate) fn bindings(&self) -> &[Binding<'a>] {
-        &self.bindings
     }
 
     pub(crate) fn bound(&self) -> impl Iterator<Item = &'a str> {

@@ -58,22 +58,18 @@ pub(crate) struct Meanings<'a, 's> {
     /// Of each binding; unknown while it is being found out.
     known: RefCell<Vec<Option<Meaning<'a>>>>,
     depth: Cell<u32>,
-    given_up: Cell<bool>,
+    /// Something was too intricate to be followed.
+    pub(crate) given_up: Cell<bool>,
 }
 
 impl<'a, 's> Meanings<'a, 's> {
     pub(crate) fn new(names: &'s Names<'a>) -> Self {
         Self {
             names,
-            known: RefCell::new(vec![None; names.bindings().len()]),
+            known: RefCell::new(vec![None; names.bindings.len()]),
             depth: Cell::new(0),
             given_up: Cell::new(false),
         }
-    }
-
-    /// Something was too intricate to be followed.
-    pub(crate) fn has_given_up(&self) -> bool {
-        self.given_up.get()
     }
 
     pub(crate) fn of(&self, expr: &'a Expr) -> Meaning<'a> {
@@ -124,7 +120,7 @@ impl<'a, 's> Meanings<'a, 's> {
             return Meaning::Unknown;
         };
         let meaning = self.of_bound(read);
-        if !self.names.stars().is_empty() {
+        if !self.names.stars.is_empty() {
             return self.of_star(read, &meaning).unwrap_or(meaning);
         }
         match is_grave(read.name) {
@@ -162,7 +158,7 @@ impl<'a, 's> Meanings<'a, 's> {
     }
 
     fn find_binding(&self, id: usize) -> Meaning<'a> {
-        let binding = &self.names.bindings()[id];
+        let binding = &self.names.bindings[id];
         let only = binding.only_kind().is_some();
         for kind in &binding.kinds {
             let meaning = match kind {
@@ -185,7 +181,7 @@ impl<'a, 's> Meanings<'a, 's> {
         if read.name.starts_with('_') {
             return None;
         }
-        let stars = self.names.stars().iter().rev().take(STARS_MAX);
+        let stars = self.names.stars.iter().rev().take(STARS_MAX);
         let may_bring = || stars.clone().filter(|star| self.names.may_be_of_star(read, star));
         let brought = |star: &Star<'a>| self.attribute(&Meaning::path(star.module), read.name);
         match may_bring().find(|star| leads_somewhere(star.module, read)) {
@@ -200,7 +196,7 @@ impl<'a, 's> Meanings<'a, 's> {
         let read = self
             .names
             .read_at(name.range)
-            .filter(|_| !self.names.stars().is_empty());
+            .filter(|_| !self.names.stars.is_empty());
         read.is_some_and(|read| self.of_star(read, &self.of_bound(read)).is_some())
     }
 

@@ -99,7 +99,7 @@ pub(crate) fn check<'a>(
     };
     walk.visit_body(&module.body);
     walk.conclude_strict();
-    if walk.resolver.has_given_up() {
+    if walk.resolver.given_up.get() {
         let what = "names are followed in too many steps".to_owned();
         walk.say(&INTRICATE, Weight::Suspect, TextRange::default(), what);
     }
@@ -112,10 +112,8 @@ impl<'a> Walk<'a, '_, '_> {
         if let Some(severity) = weight.under(self.profile) {
             let noted = rule.id == REFLECTION.id && severity == Severity::Info;
             let rule = if noted { &REFLECTION_NOTED } else { rule };
-            self.told.push(Finding {
-                severity,
-                ..Finding::new(rule, range.to_std_range(), what)
-            });
+            let finding = Finding::new(rule, range.to_std_range(), what);
+            self.told.push(finding.with_severity(severity));
         }
     }
 
@@ -130,13 +128,9 @@ impl<'a> Walk<'a, '_, '_> {
 
     /// What is refused whatever the profile makes of its rule.
     fn refuse(&mut self, rule: &'static Rule, range: TextRange, what: String, hint: &str) {
-        self.told.push(Finding {
-            range: range.to_std_range(),
-            rule,
-            severity: Severity::Error,
-            what,
-            hint: Some(hint.to_owned()),
-        });
+        let finding = Finding::new(rule, range.to_std_range(), what);
+        self.told
+            .push(finding.with_severity(Severity::Error).with_hint(hint));
     }
 
     fn written(&self, range: TextRange) -> &'a str {

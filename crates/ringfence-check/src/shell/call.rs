@@ -1,10 +1,11 @@
 //! Which programs a command really starts: `sudo env X=1 timeout 5 sh -c '…'` starts a shell with a text.
 
-use super::value::{Field, is_known};
-use crate::lists::LISTS;
-use crate::unknown::{UNKNOWN, shown};
+use crate::{
+    lists::LISTS,
+    unknown::{UNKNOWN, shown},
+};
 use serde::Deserialize;
-use std::{ops::Range, sync::LazyLock};
+use std::sync::LazyLock;
 
 const STEPS_MAX: usize = 32;
 /// `find -exec find -exec …`
@@ -17,10 +18,8 @@ pub(super) struct Call {
     /// Without its directory.
     pub(super) name: String,
     pub(super) path: String,
-    pub(super) arguments: Vec<Field>,
+    pub(super) arguments: Vec<String>,
     pub(super) means: Means,
-    /// The command in the script, where it says more than what is known of it.
-    written: Option<String>,
 }
 
 /// How its arguments come to it.
@@ -38,8 +37,6 @@ pub(super) enum Means {
 pub(super) struct Run {
     pub(super) language: Runner,
     pub(super) text: String,
-    /// The words that it is made of.
-    pub(super) words: Range<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +60,7 @@ pub(super) struct Started {
 
 impl Call {
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
-        self.arguments.iter().map(|field| field.text.as_str())
+        self.arguments.iter().map(String::as_str)
     }
 
     /// One of the options, written alone or, of one letter, together with others.
@@ -108,22 +105,9 @@ impl Call {
     }
 
     pub(super) fn shown(&self) -> String {
-        if let Some(written) = &self.written {
-            return written.clone();
-        }
         let mut words = vec![self.name.as_str()];
         words.extend(self.texts().take(SHOWN_MAX));
         shown(&words.join(" "))
-    }
-}
-
-impl Started {
-    /// What is not known is shown as the script says it.
-    pub(super) fn written_as(&mut self, text: &str) {
-        let unknown = |call: &&mut Call| !call.texts().all(is_known) && call.means == Means::Words;
-        for call in self.calls.iter_mut().filter(unknown) {
-            call.written = Some(said(text));
-        }
     }
 }
 
@@ -144,26 +128,25 @@ fn is_among(words: &str, word: &str) -> bool {
     words.split(' ').any(|one| one == word)
 }
 
-pub(super) fn started(fields: Vec<Field>) -> Started {
+/// What a command starts, given its fields.
+pub(super) fn started(fields: Vec<String>) -> Started {
     started_within(fields, FINDS_MAX)
 }
 
-fn started_within(mut fields: Vec<Field>, finds: u32) -> Started {
+fn started_within(mut fields: Vec<String>, finds: u32) -> Started {
     let mut started = Started::default();
     let mut means = Means::Words;
     for _ in 0..STEPS_MAX {
-        let Some(first) = fields.first() else {
+        if fields.is_empty() {
             return started;
-        };
-        let path = first.text.clone();
-        let name = base(&path).to_owned();
+        }
         let arguments = fields.split_off(1);
+        let path = fields.remove(0);
         let mut call = Call {
-            name,
+            name: base(&path).to_owned(),
             path,
             arguments,
             means,
-            written: None,
         };
         let name = call.name.as_str();
         let Some(wrapper) = WRAPPERS.iter().find(|wrapper| is_among(wrapper.names, name)) else {
@@ -178,22 +161,19 @@ fn started_within(mut fields: Vec<Field>, finds: u32) -> Started {
             && let Some(text) = call.value_of("-S", "--split-string")
         {
             let at = call.texts().position(|argument| argument.contains(text));
-            let (first, rest) = call.arguments[at.unwrap_or_default()..].split_at(1);
-            let words = text.split_whitespace();
-            fields = words.map(|text| Field::new(text, first[0].word)).collect();
-            fields.extend_from_slice(rest);
+            let rest = call.texts().skip(at.unwrap_or_default() + 1);
+            fields = text.split_whitespace().chain(rest).map(str::to_owned).collect();
             continue;
         }
         fields = inner(&mut call, wrapper, &mut started.assignments);
         match call.name.as_str() {
             "xargs" | "parallel" if !fields.is_empty() => {
                 means = Means::Xargs;
-                let last = fields.last().map_or(0, |field| field.word);
-                fields.push(Field::new(UNKNOWN, last));
+                fields.push(UNKNOWN.to_string());
             }
-            "flock" | "watch" if fields.first().is_some_and(|field| field.text == "-c") => {
-                fields.remove(0);
-                started.texts.extend(joined(&fields, Runner::Shell));
+            "flock" | "watch" if fields.first().is_some_and(|field| field == "-c") => {
+                let (language, text) = (Runner::Shell, fields.split_off(1).join(" "));
+                started.texts.push(Run { language, text });
             }
             "sudo" | "doas" | "chroot" | "unshare" | "nsenter" => started.calls.push(call),
             // By itself it shows the environment.
@@ -210,11 +190,10 @@ pub(super) fn base(path: &str) -> &str {
 }
 
 /// Takes what is started out of the arguments.
-fn inner(call: &mut Call, wrapper: &Wrapper, assignments: &mut Vec<(String, String)>) -> Vec<Field> {
+fn inner(call: &mut Call, wrapper: &Wrapper, assignments: &mut Vec<(String, String)>) -> Vec<String> {
     let assigns = matches!(call.name.as_str(), "env" | "sudo" | "doas");
     let mut at = 0;
-    while let Some(field) = call.arguments.get(at) {
-        let text = field.text.as_str();
+    while let Some(text) = call.arguments.get(at) {
         let has_value = match text.strip_prefix("--") {
             Some("") => {
                 at += 1;
@@ -241,16 +220,6 @@ fn inner(call: &mut Call, wrapper: &Wrapper, assignments: &mut Vec<(String, Stri
     inner
 }
 
-fn joined(fields: &[Field], language: Runner) -> Option<Run> {
-    let (first, last) = (fields.first()?, fields.last()?);
-    let texts: Vec<&str> = fields.iter().map(|field| field.text.as_str()).collect();
-    Some(Run {
-        language,
-        text: texts.join(" "),
-        words: first.word..last.word + 1,
-    })
-}
-
 /// Programs that read a script from their input, if nothing else is said.
 pub(super) fn is_shell(name: &str) -> bool {
     LISTS.shells.contains(&name)
@@ -264,54 +233,50 @@ pub(super) fn is_interpreter(name: &str) -> bool {
 }
 
 fn started_by(call: Call, started: &mut Started, finds: u32) {
-    let first = |is: &dyn Fn(&str) -> bool| call.arguments.iter().find(|field| is(&field.text));
-    let (field, language) = match call.name.as_str() {
+    let first = |is: &dyn Fn(&str) -> bool| call.texts().find(|text| is(text)).map(str::to_owned);
+    let (text, language) = match call.name.as_str() {
         name if is_shell(name) => (shell_text(&call), Runner::Shell),
         name if is_interpreter(name) => (code_of(&call), Runner::Interpreter),
         "trap" => (first(&|text| !text.starts_with('-')), Runner::Later),
         "su" | "runuser" | "script" => {
             let text = call.value_of("-c", "--command");
-            (first(&|argument| Some(argument) == text), Runner::Shell)
+            (text.map(str::to_owned), Runner::Shell)
         }
         "awk" | "gawk" | "mawk" => (first(&|text| text.contains(['{', '('])), Runner::Interpreter),
+        "eval" => (Some(call.arguments.join(" ")), Runner::Eval),
         _ => (None, Runner::Eval),
-    };
-    let run = match call.name.as_str() {
-        "eval" => joined(&call.arguments, Runner::Eval),
-        _ => field.and_then(|field| joined(std::slice::from_ref(field), language)),
     };
     if matches!(call.name.as_str(), "find" | "fd" | "fdfind") && finds > 0 {
         executed_by_find(&call, started, finds - 1);
     }
-    started.texts.extend(run);
+    started.texts.extend(text.map(|text| Run { language, text }));
     started.calls.push(call);
 }
 
 /// `sh -c text`
-fn shell_text(call: &Call) -> Option<&Field> {
+fn shell_text(call: &Call) -> Option<String> {
     let is_word = |text: &str| text.starts_with("--") || text.starts_with('+');
     let is_option = |text: &str| is_word(text) || text.starts_with('-') && text.len() > 1;
     let at = call.texts().position(|text| !is_option(text))?;
     let mut options = call.texts().take(at);
     let wanted = options.any(|text| !is_word(text) && text.contains('c'));
-    call.arguments.get(at).filter(|_| wanted)
+    call.arguments.get(at).filter(|_| wanted).cloned()
 }
 
 /// `python -c code`, `perl -e code`, `php -r code`
-fn code_of(call: &Call) -> Option<&Field> {
+fn code_of(call: &Call) -> Option<String> {
     let takes_code = |text: &str| {
         let cluster = !text.starts_with("--") && text.len() <= 5;
         cluster && text.ends_with(['c', 'e', 'E', 'r', 'p']) || matches!(text, "--eval" | "--print")
     };
     let mut options = call.texts().take_while(|text| text.starts_with('-'));
-    call.arguments.get(options.position(takes_code)? + 1)
+    call.arguments.get(options.position(takes_code)? + 1).cloned()
 }
 
 fn executed_by_find(call: &Call, started: &mut Started, finds: u32) {
     const BEGINNINGS: [&str; 7] = ["-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec"];
     let mut rest = call.arguments.as_slice();
-    let place =
-        |fields: &[Field], of: &[&str]| fields.iter().position(|field| of.contains(&field.text.as_str()));
+    let place = |fields: &[String], of: &[&str]| fields.iter().position(|field| of.contains(&field.as_str()));
     while let Some(at) = place(rest, &BEGINNINGS) {
         rest = &rest[at + 1..];
         let end = place(rest, &[";", "+"]);
@@ -322,10 +287,4 @@ fn executed_by_find(call: &Call, started: &mut Started, finds: u32) {
         started.texts.append(&mut inner.texts);
         rest = after;
     }
-}
-
-/// A piece of a script, as a finding shows it.
-pub(super) fn said(text: &str) -> String {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    shown(&words.join(" "))
 }

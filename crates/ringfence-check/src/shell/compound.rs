@@ -2,7 +2,8 @@
 
 use super::{
     reader::{Read, Reader, ends_word, fault},
-    syntax::{Function, Role, ShellWord},
+    syntax::{Function, ShellWord},
+    word::Within,
 };
 use std::ops::Range;
 
@@ -59,8 +60,6 @@ impl<'a> Reader<'a> {
             && let Some(after) = self.arithmetic_end(self.at + 1)
         {
             self.at = after;
-            let made = self.blank_command(start, Role::Test);
-            self.script.commands.push(made);
             return Ok(());
         }
         self.at += 1;
@@ -114,18 +113,17 @@ impl<'a> Reader<'a> {
             let unclosed = fault(self.at..self.at + 2, "`((` has no `))`");
             self.at = self.arithmetic_end(self.at + 1).ok_or(unclosed)?;
         } else {
-            let mut made = self.blank_command(opened.start, Role::Loop);
-            made.words.push(self.some_word()?);
+            let name = self.some_word()?.text();
+            let mut values = Vec::new();
             self.skip_lines()?;
             if self.take("in") {
                 self.skip_blanks();
                 while let Some(value) = self.word()? {
-                    made.words.push(value);
+                    values.extend(value.fields);
                     self.skip_blanks();
                 }
             }
-            made.range.end = self.at;
-            self.script.commands.push(made);
+            self.variables.set(&name, values);
         }
         self.skip_blanks();
         if self.byte() == Some(b';') {
@@ -146,9 +144,7 @@ impl<'a> Reader<'a> {
 
     fn case(&mut self, opened: &Range<usize>) -> Read<()> {
         self.skip_blanks();
-        let mut made = self.blank_command(opened.start, Role::Test);
-        made.words.push(self.some_word()?);
-        self.script.commands.push(made);
+        self.some_word()?;
         self.expect(&["in"], opened)?;
         loop {
             self.skip_lines()?;
@@ -164,10 +160,9 @@ impl<'a> Reader<'a> {
         if self.byte() == Some(b'(') {
             self.at += 1;
         }
-        let mut made = self.blank_command(self.at, Role::Test);
         loop {
             self.skip_blanks();
-            made.words.push(self.some_word()?);
+            self.some_word()?;
             self.skip_blanks();
             match self.byte() {
                 Some(b'|') => self.at += 1,
@@ -176,7 +171,6 @@ impl<'a> Reader<'a> {
                 Some(_) => return Err(self.stray()),
             }
         }
-        self.script.commands.push(made);
         self.at += 1;
         self.list()?;
         self.skip_lines()?;
@@ -189,12 +183,9 @@ impl<'a> Reader<'a> {
 
     /// `[[ … ]]`
     fn test(&mut self, opened: Range<usize>) -> Read<()> {
-        let mut made = self.blank_command(opened.start, Role::Test);
         loop {
             self.skip_lines()?;
             if self.take("]]") {
-                made.range.end = self.at;
-                self.script.commands.push(made);
                 return Ok(());
             }
             match self.byte() {
@@ -203,10 +194,9 @@ impl<'a> Reader<'a> {
                 Some(b'&' | b'|') if self.sign(&["&&", "||"]).is_some() => self.script.decisions += 1,
                 Some(_) if self.take("=~") => {
                     self.skip_blanks();
-                    let pattern = self.pattern()?;
-                    made.words.push(pattern);
+                    self.pattern()?;
                 }
-                Some(_) => made.words.push(self.some_word()?),
+                Some(_) => drop(self.some_word()?),
             }
         }
     }
@@ -293,9 +283,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The regular expression after `=~`.
-    fn pattern(&mut self) -> Read<ShellWord<'a>> {
-        let mut pattern = ShellWord::default();
-        pattern.range.start = self.at;
+    fn pattern(&mut self) -> Read<()> {
         let mut depth = 0_usize;
         while let Some(byte) = self.byte() {
             match byte {
@@ -303,14 +291,13 @@ impl<'a> Reader<'a> {
                 b')' if depth > 0 => depth -= 1,
                 _ if depth == 0 && ends_word(byte) && !b"|<>&;".contains(&byte) => break,
                 b'\'' | b'"' | b'\\' | b'$' | b'`' => {
-                    self.piece(byte, &mut pattern.parts)?;
+                    self.piece(byte, Within::Word, &mut ShellWord::default())?;
                     continue;
                 }
                 _ => {}
             }
             self.at += 1;
         }
-        pattern.range.end = self.at;
-        Ok(pattern)
+        Ok(())
     }
 }

@@ -24,14 +24,14 @@ pub(super) fn look(out: &mut Reporter<'_>, command: usize, call: &Call) {
         "rm" | "srm" | "rimraf" | "trash" => removal(out, command, call),
         "unlink" => out.tell(
             &rules::FILE_DELETION,
-            format!("`{}` removes a file", call.shown()),
+            format!("`{}` removes a file", out.shown(call)),
         ),
         "find" => found_and_removed(out, command, call),
         "mv" if last == Some("/dev/null") => removal(out, command, call),
         "rsync" if call.texts().any(|text| text.starts_with("--delete")) => {
             let directory = out.scene.directory(command);
             if last.is_some_and(|path| place::of(path, directory).is_some()) {
-                let what = format!("`{}` empties what it copies to", call.shown());
+                let what = format!("`{}` empties what it copies to", out.shown(call));
                 out.tell(&rules::REMOVE_ROOT, what);
             }
         }
@@ -53,7 +53,7 @@ pub(super) fn look(out: &mut Reporter<'_>, command: usize, call: &Call) {
             } else {
                 &rules::FILE_DELETION
             };
-            out.tell(rule, format!("`{}` overwrites", call.shown()));
+            out.tell(rule, format!("`{}` overwrites", out.shown(call)));
         }
         "wipefs" | "blkdiscard" | "sgdisk" | "sfdisk" | "fdisk" | "parted" | "mke2fs" | "mkswap"
         | "cryptsetup" | "hdparm" | "mkfs" => formatted(out, call),
@@ -62,11 +62,11 @@ pub(super) fn look(out: &mut Reporter<'_>, command: usize, call: &Call) {
         "chown" | "chgrp" if call.has("R", &["recursive"]) => {
             let wide = reaches(out, command, call, &[Root, System, Home]);
             let severity = if wide { Error } else { Warning };
-            let what = format!("`{}` gives files to another", call.shown());
+            let what = format!("`{}` gives files to another", out.shown(call));
             out.tell_as(&rules::PERMISSIONS, severity, what);
         }
         "setcap" | "chattr" | "setfacl" => {
-            let what = format!("`{}` changes who may do what", call.shown());
+            let what = format!("`{}` changes who may do what", out.shown(call));
             out.tell(&rules::PERMISSIONS, what);
         }
         _ => {}
@@ -75,15 +75,16 @@ pub(super) fn look(out: &mut Reporter<'_>, command: usize, call: &Call) {
 
 fn removal(out: &mut Reporter<'_>, command: usize, call: &Call) {
     let recursive = call.name != "rm" || call.has("rR", &["recursive"]);
-    if recursive && let Some(variable) = emptied::variable(out.scene, command, call) {
+    if recursive && let Some(variable) = emptied::variable(out.scene, command) {
         let written = out.scene.said(out.range);
         let what = format!("`{written}` removes everything where `{variable}` is empty");
         let hint = format!("Use `${{{variable}:?}}`, with which the script ends there.");
-        return out.tell_with_hint(&rules::REMOVE_ROOT, Warning, what, hint);
+        let finding = out.finding(&rules::REMOVE_ROOT, what);
+        return out.add(finding.with_severity(Warning).with_hint(hint));
     }
     let directory = out.scene.directory(command);
     let mut severity = Info;
-    let mut what = format!("`{}` removes files", call.shown());
+    let mut what = format!("`{}` removes files", out.shown(call));
     for path in call.operands() {
         let at = place::of(path, directory);
         if recursive && let Some(at) = at {
@@ -97,20 +98,20 @@ fn removal(out: &mut Reporter<'_>, command: usize, call: &Call) {
                 Home => "a whole home",
                 _ => "what is above the working directory",
             };
-            let what = format!("`{}`{seen} removes {lost}", call.shown());
+            let what = format!("`{}`{seen} removes {lost}", out.shown(call));
             return out.tell(&rules::REMOVE_ROOT, what);
         }
         if is_trace(path) {
-            let what = format!("`{}` removes a history or a log", call.shown());
+            let what = format!("`{}` removes a history or a log", out.shown(call));
             out.tell(&rules::HISTORY, what);
         }
         if at.is_some() || stays(path) {
             severity = Warning;
-            what = format!("`{}` removes files of the system or of a home", call.shown());
+            what = format!("`{}` removes files of the system or of a home", out.shown(call));
         }
     }
     if call.has("", &["no-preserve-root"]) {
-        let what = format!("`{}` lifts the last guard of `/`", call.shown());
+        let what = format!("`{}` lifts the last guard of `/`", out.shown(call));
         return out.tell(&rules::REMOVE_ROOT, what);
     }
     if call.name == "rm" && (recursive || severity == Warning || call.means != Means::Words) {
@@ -129,7 +130,7 @@ fn found_and_removed(out: &mut Reporter<'_>, command: usize, call: &Call) {
     let mut starts = call.texts().take_while(|text| !text.starts_with(['-', '(', '!']));
     let wide = starts.any(|path| place::of(path, directory).is_some());
     let narrowed = call.texts().any(|text| LISTS.narrowing.contains(&text));
-    let what = format!("`{}` removes what it finds", call.shown());
+    let what = format!("`{}` removes what it finds", out.shown(call));
     match (wide, narrowed) {
         (true, false) => out.tell(&rules::REMOVE_ROOT, what),
         (true, true) => out.tell_as(&rules::FILE_DELETION, Warning, what),
@@ -214,7 +215,7 @@ fn formatted(out: &mut Reporter<'_>, call: &Call) {
         true => Warning,
         false => Info,
     };
-    let what = format!("`{}` makes or wipes a file system", call.shown());
+    let what = format!("`{}` makes or wipes a file system", out.shown(call));
     out.tell_as(&rules::FORMAT_DEVICE, severity, what);
 }
 
@@ -247,6 +248,6 @@ fn mode(out: &mut Reporter<'_>, command: usize, call: &Call) {
         (_, true) => (Warning, "lets every user who runs a file act as its owner"),
         _ => return,
     };
-    let what = format!("`{}` {what}", call.shown());
+    let what = format!("`{}` {what}", out.shown(call));
     out.tell_as(&rules::PERMISSIONS, severity, what);
 }

@@ -209,7 +209,7 @@ fn messages_quote_what_the_script_says() {
     );
     assert_eq!(
         what("eval \"$(ssh-agent -s)\"", "dynamic_execution"),
-        "`\"$(ssh-agent -s)\"` is made at run time"
+        "what `eval \"$(ssh-agent -s)\"` runs is made at run time"
     );
     assert_eq!(
         what("x=rm; $x -rf /", "remove_root"),

@@ -4,7 +4,8 @@
 use super::{
     reader, rules,
     scene::{Report, Scene},
-    syntax::{Command, Part, Quoted, Role, Script},
+    syntax::{Command, Script},
+    variables::Variables,
 };
 use crate::rule::Finding;
 use ringfence_types::Severity::Error;
@@ -20,17 +21,16 @@ pub(super) fn look(code: &str, script: &Script<'_>, report: &mut Report) {
 /// To bash they are letters.
 fn carriage_returns(code: &str, script: &Script<'_>, at: usize, report: &mut Report) {
     let seen = code.replace('\r', "\u{1}");
-    let read = reader::read(&seen);
+    let read = reader::read(&seen, &mut Variables::default());
     let breaks = script.faults.is_empty() && read.faults.iter().any(|fault| !fault.too_deep);
     let what = match breaks {
         true => "the line ends with a carriage return, which breaks the script",
         false => "the line ends with a carriage return",
     };
     let rule = &rules::CARRIAGE_RETURN;
-    report.findings.push(Finding {
-        severity: if breaks { Error } else { rule.severity },
-        ..Finding::new(rule, at..at + 1, what)
-    });
+    let severity = if breaks { Error } else { rule.severity };
+    let finding = Finding::new(rule, at..at + 1, what).with_severity(severity);
+    report.findings.push(finding);
     // What follows a fault is not read as it is meant.
     if !breaks {
         endless(&read, report);
@@ -51,21 +51,17 @@ pub(super) fn bracket(scene: &Scene<'_>, command: &Command<'_>, report: &mut Rep
     let (Some(first), Some(last)) = (command.words.first(), command.words.last()) else {
         return;
     };
-    if command.role != Role::Simple {
-        return;
-    }
-    let raw = |range: &std::ops::Range<usize>| scene.text.get(range.clone()).unwrap_or_default();
-    let opens = matches!(first.parts.first(), Some(Part::Text(text, Quoted::No)) if text.starts_with('['));
-    let (word, end) = (raw(&first.range), raw(&last.range));
-    let what = match (opens, word) {
-        (true, "[") if end != "]" && end.ends_with(']') => {
-            "`]` is an argument of `[` and needs a blank before it"
-        }
-        (true, word) if word.starts_with("[[") && word.len() > 2 => {
+    let (word, end) = (scene.raw(&first.range), scene.raw(&last.range));
+    let what = match word {
+        "[" if end != "]" && end.ends_with(']') => "`]` is an argument of `[` and needs a blank before it",
+        word if word.starts_with("[[") && word.len() > 2 => {
             "`[[` is a word of its own and needs a blank behind it"
         }
         // `[abc]` may be the name of a file.
-        (true, word) if word.len() > 1 && (command.words.len() > 1 || !word.ends_with(']')) => {
+        word if word.starts_with('[')
+            && word.len() > 1
+            && (command.words.len() > 1 || !word.ends_with(']')) =>
+        {
             "`[` is a command and needs a blank behind it"
         }
         _ => return,

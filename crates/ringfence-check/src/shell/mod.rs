@@ -16,7 +16,7 @@ mod scene;
 mod simple;
 mod syntax;
 mod system;
-mod value;
+mod variables;
 mod word;
 
 #[cfg(test)]
@@ -32,15 +32,15 @@ use crate::{
     domains,
     registry::shell as rules,
     rule::{Checked, Finding, Rule},
-    unknown::{UNKNOWN, shown},
+    unknown::{UNKNOWN, is_known, shown},
 };
 use call::{Call, Run, Runner, Started, is_interpreter, is_shell};
 use network::Fetched;
 use ringfence_types::Severity;
 use scene::{Origin, Report, Scene, connects, downloads};
 use std::ops::Range;
-use syntax::{Command, Part, Pipeline, Quoted, Redirection, Role, Script, ShellWord};
-use value::{Values, is_known};
+use syntax::{Command, Pipeline, Script, ShellWord};
+use variables::Variables;
 
 /// Texts within texts.
 const DEPTH_MAX: u32 = 8;
@@ -49,9 +49,9 @@ const TEXT_BYTES_MAX: usize = 1024 * 1024;
 
 /// What is found of a script.
 pub(crate) fn check(code: &str) -> Checked {
-    let script = reader::read(code);
     let mut checked = Checked::default();
     let mut check = Check::default();
+    let script = reader::read(code, &mut check.variables);
     for fault in &script.faults {
         let rule = if fault.too_deep {
             &rules::UNPARSED
@@ -64,7 +64,7 @@ pub(crate) fn check(code: &str) -> Checked {
     habits::look(code, &script, &mut check.report);
     checked.analysis.functions = u32::try_from(script.functions.len()).unwrap_or(u32::MAX);
     checked.analysis.cyclomatic_complexity = script.decisions + 1;
-    check.script(code, &Origin::At(0), &script, None);
+    check.script(code, &Origin::At(0), &script);
     checked.findings = check.report.findings;
     checked.analysis.imports = check.report.imports.into_iter().collect();
     checked.analysis.domains = check.report.hosts.into_iter().collect();
@@ -94,25 +94,19 @@ struct Check {
     depth: u32,
     /// Of texts that were run.
     bytes: usize,
+    /// As far as texts were read. A text that is run has those of the one that runs it.
+    variables: Variables,
 }
 
 impl Check {
-    fn script(&mut self, text: &str, origin: &Origin, script: &Script<'_>, outer: Option<&Values<'_>>) {
-        let values = Values::of(script, outer);
-        let starts = |command: &Command<'_>| match command.role {
-            Role::Simple => {
-                let mut started = call::started(values.fields(&command.words));
-                started.written_as(text.get(command.range.clone()).unwrap_or_default());
-                started
-            }
-            _ => Started::default(),
-        };
+    fn script(&mut self, text: &str, origin: &Origin, script: &Script<'_>) {
+        let fields = |word: &ShellWord<'_>| word.fields.clone();
+        let starts = |command: &Command<'_>| call::started(command.words.iter().flat_map(fields).collect());
         let started: Vec<Started> = script.commands.iter().map(starts).collect();
         let scene = Scene {
             text,
             origin,
             script,
-            values: &values,
             started: &started,
             guard: emptied::guard(text),
         };
@@ -126,25 +120,24 @@ impl Check {
         }
         bombs::look(&scene, &mut self.report);
         for (hidden, range) in &script.unescaped {
-            self.within(&scene, hidden, range);
+            self.text(&scene, hidden, range);
         }
     }
 
     fn command(&mut self, scene: &Scene<'_>, index: usize, command: &Command<'_>, fetched: &Fetched) {
         let first = command.words.first();
-        let is_alias = first.is_some_and(|word| scene.text.get(word.range.clone()) == Some("alias"));
+        let is_alias = first.is_some_and(|word| scene.raw(&word.range) == "alias");
         for assignment in &command.assignments {
-            let value = assignment.values.first();
-            let value = value.map_or_else(String::new, |word| scene.values.text(word));
+            let value = assignment.value.text();
             domains::of(&value, &mut self.report.hosts);
             let mut out = self.report.at(scene, &assignment.range);
             system::assigned(&mut out, assignment.name, &value);
             if is_alias {
-                self.within(scene, &value, &assignment.range);
+                self.text(scene, &value, &assignment.range);
             }
         }
         for redirection in &command.redirections {
-            let target = scene.values.text(&redirection.target);
+            let target = redirection.target.text();
             domains::of(&target, &mut self.report.hosts);
             let mut out = self.report.at(scene, &command.range);
             files::redirected(&mut out, redirection, &target);
@@ -162,13 +155,17 @@ impl Check {
         for run in &started.texts {
             self.run(scene, command, run);
         }
-        if command.role == Role::Simple && first.is_some_and(|word| is_computed(scene, word)) {
+        if first.is_some_and(|word| is_computed(scene, word)) {
             let written = scene.said(&command.range);
             let what = format!("which program `{written}` starts is known at run time only");
-            self.report
-                .at(scene, &command.range)
-                .tell(&rules::DYNAMIC_EXECUTION, what);
+            self.dynamic(scene, &command.range, what);
         }
+    }
+
+    /// What is run is put together at run time.
+    fn dynamic(&mut self, scene: &Scene<'_>, range: &Range<usize>, what: String) {
+        let mut out = self.report.at(scene, range);
+        out.tell(&rules::DYNAMIC_EXECUTION, what);
     }
 
     fn call(&mut self, scene: &Scene<'_>, index: usize, call: &Call, fetched: &Fetched) {
@@ -199,9 +196,9 @@ impl Check {
             return;
         }
         for redirection in command.texts() {
-            let text = scene.values.text(&redirection.target);
+            let text = redirection.target.text();
             match runs {
-                true => self.text(scene, &text, origin_of(scene, redirection)),
+                true => self.text(scene, &text, &redirection.target.range),
                 false => self.one_liner(scene, &text, &command.range),
             }
         }
@@ -211,7 +208,7 @@ impl Check {
     fn one_liner(&mut self, scene: &Scene<'_>, code: &str, range: &Range<usize>) {
         network::one_liner(&mut self.report.at(scene, range), code);
         for command in quoted::commands_in(code) {
-            self.within(scene, &command, range);
+            self.text(scene, &command, range);
         }
     }
 
@@ -230,42 +227,30 @@ impl Check {
         ];
         let range = &pipeline.range;
         match before {
-            [one] if let Some(text) = printed(scene, one) => self.within(scene, &text, range),
+            [one] if let Some(text) = printed(scene, one) => self.text(scene, &text, range),
             _ if self.report.has(scene, range, &told) => {}
             _ => {
                 let what = format!(
                     "what `{}` gives to a shell is made at run time",
                     scene.said(range)
                 );
-                self.report.at(scene, range).tell(&rules::DYNAMIC_EXECUTION, what);
+                self.dynamic(scene, range, what);
             }
         }
     }
 
     fn run(&mut self, scene: &Scene<'_>, command: &Command<'_>, run: &Run) {
-        let words = command.words.get(run.words.clone()).unwrap_or_default();
-        let (Some(first), Some(last)) = (words.first(), words.last()) else {
-            return;
-        };
-        let range = first.range.start..last.range.end;
-        if run.language == Runner::Interpreter {
+        let is_code = run.language == Runner::Interpreter;
+        if is_code {
             self.one_liner(scene, &run.text, &command.range);
         }
         if self.is_made_at_run_time(scene, command, run) {
-            let what = format!("`{}` is made at run time", scene.said(&range));
-            self.report
-                .at(scene, &range)
-                .tell(&rules::DYNAMIC_EXECUTION, what);
+            let what = format!("what `{}` runs is made at run time", scene.said(&command.range));
+            self.dynamic(scene, &command.range, what);
         }
-        if run.language == Runner::Interpreter {
-            return;
+        if !is_code {
+            self.text(scene, &run.text, &command.range);
         }
-        let exactly = match words {
-            [word] => exact(scene, word, &run.text),
-            _ => None,
-        };
-        let origin = exactly.unwrap_or_else(|| Origin::Within(scene.origin.place(&range)));
-        self.text(scene, &run.text, origin);
     }
 
     /// For `eval`, a part of it is enough; elsewhere, what runs, and not with which arguments.
@@ -280,24 +265,19 @@ impl Check {
             }
     }
 
-    /// A text that is run, from somewhere in a place.
-    fn within(&mut self, scene: &Scene<'_>, text: &str, range: &Range<usize>) {
-        self.text(scene, text, Origin::Within(scene.origin.place(range)));
-    }
-
-    /// A text that is run as a script.
-    fn text(&mut self, scene: &Scene<'_>, text: &str, origin: Origin) {
+    /// A text that is run as a script, from a place.
+    fn text(&mut self, scene: &Scene<'_>, text: &str, range: &Range<usize>) {
+        let origin = scene.origin_of(text, range);
         self.bytes += text.len();
         if self.depth == DEPTH_MAX || self.bytes > TEXT_BYTES_MAX {
             let range = origin.place(&(0..text.len()));
             let what = "texts are run within texts, too many to follow";
-            return self
-                .report
-                .findings
-                .push(Finding::new(&rules::UNPARSED, range, what));
+            let finding = Finding::new(&rules::UNPARSED, range, what);
+            return self.report.findings.push(finding);
         }
         self.depth += 1;
-        self.script(text, &origin, &reader::read(text), Some(scene.values));
+        let script = reader::read(text, &mut self.variables);
+        self.script(text, &origin, &script);
         self.depth -= 1;
     }
 }
@@ -305,13 +285,11 @@ impl Check {
 /// The name of a program that a substitution or braces make: `$(echo rm)`, `{rm,-rf,/}`; not `$(command -v python3)`.
 fn is_computed(scene: &Scene<'_>, word: &ShellWord<'_>) -> bool {
     let finds = |call: &Call| matches!(call.name.as_str(), "which" | "type");
-    match word.parts.first() {
-        Some(Part::Output(commands)) => {
-            let says = scene.started.get(commands.clone()).unwrap_or_default();
-            says.iter().any(|started| !started.calls.is_empty()) && !scene.starts(commands, finds)
+    match (scene.raw(&word.range), word.outputs.first()) {
+        (raw, Some(commands)) if raw.starts_with(['$', '`']) => {
+            scene.starts(commands, |_| true) && !scene.starts(commands, finds)
         }
-        Some(Part::Text(text, Quoted::No)) => text.starts_with('{') && text.contains(','),
-        _ => false,
+        (raw, _) => raw.starts_with('{') && raw.contains(','),
     }
 }
 
@@ -332,30 +310,8 @@ fn printed(scene: &Scene<'_>, stage: &Range<usize>) -> Option<String> {
             let texts: Vec<&str> = call.texts().skip_while(is_option).collect();
             texts.join(" ")
         }
-        "cat" if call.arguments.is_empty() => scene.values.text(&command.texts().next()?.target),
+        "cat" if call.arguments.is_empty() => command.texts().next()?.target.text(),
         _ => return None,
     };
     (!text.starts_with(UNKNOWN)).then_some(text)
-}
-
-/// Where the letters of a quoted word are, if they are written as they are.
-fn exact(scene: &Scene<'_>, word: &ShellWord<'_>, text: &str) -> Option<Origin> {
-    let raw = scene.text.get(word.range.clone())?;
-    let at = raw.find(text)?;
-    if raw.len() - text.len() > 2 || at > 1 {
-        return None;
-    }
-    match scene.origin {
-        Origin::At(from) => Some(Origin::At(from + word.range.start + at)),
-        Origin::Within(_) => None,
-    }
-}
-
-fn origin_of(scene: &Scene<'_>, redirection: &Redirection<'_>) -> Origin {
-    let target = &redirection.target;
-    let unchanged = scene.values.text(target).len() == target.range.len() && redirection.operator != "<<<";
-    match scene.origin {
-        Origin::At(from) if unchanged => Origin::At(from + target.range.start),
-        _ => Origin::Within(scene.origin.place(&target.range)),
-    }
 }

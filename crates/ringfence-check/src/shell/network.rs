@@ -4,7 +4,7 @@ use super::{
     call::{Call, base, is_interpreter, is_shell},
     rules,
     scene::{Reporter, Scene, connects, downloads},
-    syntax::{Command, Part, Pipeline, Redirection, ShellWord},
+    syntax::{Command, Pipeline, Redirection, ShellWord},
 };
 use crate::lists::LISTS;
 use crate::{
@@ -17,9 +17,10 @@ use std::collections::HashSet;
 /// How far a connection is followed.
 const COMMANDS_AHEAD_MAX: usize = 200;
 
-/// Files and variables that hold what was downloaded or decoded.
+/// Files and variables that may hold what was downloaded.
 #[derive(Default)]
 pub(super) struct Fetched {
+    /// Without their directories: all names that a download was given, or that its output goes to.
     files: HashSet<String>,
     variables: HashSet<String>,
 }
@@ -29,40 +30,27 @@ impl Fetched {
         let mut fetched = Self::default();
         for (command, started) in scene.script.commands.iter().zip(scene.started) {
             for assignment in &command.assignments {
-                let mut values = assignment.values.iter();
-                if values.any(|word| scene.comes_from(word, downloads)) {
+                if scene.comes_from(&assignment.value, downloads) {
                     fetched.variables.insert(assignment.name.to_owned());
                 }
             }
             for call in started.calls.iter().filter(|call| downloads(call)) {
-                fetched.files.extend(target(scene, command, call));
+                let written = command
+                    .redirections
+                    .iter()
+                    .filter(|redirection| redirection.writes());
+                let written = written.map(|redirection| redirection.target.text());
+                let names = call.texts().map(str::to_owned).chain(written);
+                let path = |name: &String| base(name.split(['?', '#']).next().unwrap_or(name)).to_owned();
+                fetched.files.extend(names.map(|name| path(&name)));
             }
         }
         fetched
     }
-}
 
-/// The file that a download is written to.
-fn target(scene: &Scene<'_>, command: &Command<'_>, call: &Call) -> Option<String> {
-    let named = match call.name.as_str() {
-        "wget" => call.value_of("-O", "--output-document"),
-        _ => call.value_of("-o", "--output"),
-    };
-    if let Some(file) = named {
-        return (file != "-").then(|| plain(file));
+    fn has(&self, path: &str) -> bool {
+        self.files.contains(base(path))
     }
-    let mut redirections = command.redirections.iter();
-    if let Some(redirection) = redirections.find(|redirection| redirection.writes()) {
-        return Some(plain(&scene.values.text(&redirection.target)));
-    }
-    let saves = call.name != "curl" || call.has("OJ", &["remote-name"]);
-    let url = call.operands().into_iter().rfind(|text| text.contains("://"))?;
-    let name = url.split(['?', '#']).next()?.rsplit('/').next()?;
-    (saves && !name.is_empty()).then(|| plain(name))
-}
-
-fn plain(path: &str) -> String {
-    path.trim_start_matches("./").to_owned()
 }
 
 /// Programs that turn letters into other letters.
@@ -148,7 +136,7 @@ pub(super) fn look(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call, f
         sent(out, command, call);
     }
     if lets_in(call) {
-        let what = format!("`{}` joins a program to a connection", call.shown());
+        let what = format!("`{}` joins a program to a connection", out.shown(call));
         out.tell(&rules::REVERSE_SHELL, what);
     } else if remote {
         out.tell(&rules::NETWORK, format!("`{}` uses the network", call.name));
@@ -180,7 +168,7 @@ fn sent(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call) {
         file.is_some_and(|(_, file)| credentials::kept_at(file).is_some())
     };
     if words.any(|word| out.scene.comes_from(word, tells_secret)) || call.texts().any(uploads) {
-        let what = format!("`{}` sends secrets or the environment", call.shown());
+        let what = format!("`{}` sends secrets or the environment", out.shown(call));
         out.tell(&rules::EXFILTRATION, what);
     }
 }
@@ -188,25 +176,25 @@ fn sent(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call) {
 fn fetched_and_run(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call, fetched: &Fetched) {
     let name = call.name.as_str();
     let runs = is_shell(name) || is_interpreter(name) || matches!(name, "eval" | "source" | "." | "su");
-    let own = |path: &str| fetched.files.contains(&plain(path));
     let file = match runs {
-        true => call.operands().first().is_some_and(|path| own(path)),
-        false => call.path.contains('/') && own(&call.path),
+        true => call.operands().first().is_some_and(|path| fetched.has(path)),
+        false => call.path.contains('/') && fetched.has(&call.path),
     };
     let given = command.redirections.iter().map(|redirection| &redirection.target);
     let mut words = command.words.iter().chain(given);
     let holds = |word: &ShellWord<'_>| {
-        let mut parts = word.parts.iter();
-        parts.any(|part| matches!(part, Part::Variable { name, .. } if fetched.variables.contains(*name)))
+        word.variables
+            .iter()
+            .any(|name| fetched.variables.contains(*name))
     };
     let fetches = |word: &ShellWord<'_>| out.scene.comes_from(word, downloads) || holds(word);
     let comes = runs && words.clone().any(fetches);
     if file || comes {
-        let what = format!("`{}` runs what was downloaded", call.shown());
+        let what = format!("`{}` runs what was downloaded", out.shown(call));
         return out.tell(&rules::DOWNLOAD_AND_RUN, what);
     }
     if runs && words.any(|word| out.scene.comes_from(word, decodes)) {
-        let what = format!("`{}` runs what was decoded", call.shown());
+        let what = format!("`{}` runs what was decoded", out.shown(call));
         out.tell(&rules::ENCODED_RUN, what);
     }
 }
@@ -225,10 +213,7 @@ pub(super) fn redirected(out: &mut Reporter<'_>, command: usize, target: &str) {
     // `exec 5<>…` and, later, a shell or an `eval` that reads from it.
     let later = command + 1..scene.started.len().min(command + COMMANDS_AHEAD_MAX);
     let reads = |redirection: &Redirection<'_>| {
-        let target = scene
-            .text
-            .get(redirection.target.range.clone())
-            .unwrap_or_default();
+        let target = scene.raw(&redirection.target.range);
         matches!(redirection.operator, "<&" | ">&" | "<" | "<>")
             && target.parse::<u8>().is_ok_and(|fd| fd > 2)
     };

@@ -1,7 +1,10 @@
-//! Reads a script into commands, in one pass, in memory that grows with its length and on a stack of bounded depth.
+//! Reads a script into commands, in memory that grows with its length and on a stack of bounded depth.
 //! After an error reading goes on behind it. Why this is not a library: docs/adr/0008.
 
-use super::syntax::{Command, Fault, Pipeline, Role, Script};
+use super::{
+    syntax::{Command, Fault, Pipeline, Script},
+    variables::Variables,
+};
 use std::ops::Range;
 
 /// Of blocks and substitutions within each other; people stay below twenty.
@@ -11,6 +14,17 @@ const FAULTS_MAX: usize = 20;
 const RESERVED_BYTES_MAX: usize = 512;
 /// Words that close or continue what another word opened.
 const CLOSING: [&str; 10] = ["then", "elif", "else", "fi", "do", "done", "esac", "}", ")", ";;"];
+/// Commands that set the variables they name.
+const SETTERS: [&str; 8] = [
+    "read",
+    "mapfile",
+    "readarray",
+    "getopts",
+    "printf",
+    "unset",
+    "let",
+    "local",
+];
 const SIGNS: [&str; 6] = ["&&", "||", ";;&", ";;", ";&", "|&"];
 
 pub(super) type Read<T> = Result<T, Fault>;
@@ -22,6 +36,7 @@ pub(super) struct Reader<'a> {
     pub(super) end: usize,
     depth: u32,
     pub(super) script: Script<'a>,
+    pub(super) variables: Variables,
     shell: u32,
     shells: u32,
     /// Here-documents that begin on the next line.
@@ -41,14 +56,21 @@ pub(super) struct PendingText {
     pub(super) strips_tabs: bool,
 }
 
-/// The whole script. Never fails: what cannot be read is among the faults.
-pub(super) fn read(text: &str) -> Script<'_> {
+/// The whole script, and the variables that it sets. Never fails: what cannot be read is among the faults.
+pub(super) fn read<'a>(text: &'a str, variables: &mut Variables) -> Script<'a> {
+    // A function may be written before what it needs: it has the last of all values.
+    read_once(text, variables);
+    read_once(text, variables)
+}
+
+fn read_once<'a>(text: &'a str, variables: &mut Variables) -> Script<'a> {
     let mut reader = Reader {
         text,
         at: 0,
         end: text.len(),
         depth: 0,
         script: Script::default(),
+        variables: std::mem::take(variables),
         shell: 0,
         shells: 0,
         pending: Vec::new(),
@@ -56,8 +78,8 @@ pub(super) fn read(text: &str) -> Script<'_> {
     while reader.at < reader.end && reader.script.faults.len() < FAULTS_MAX {
         let before = reader.at;
         let fault = match reader.list() {
-            Ok(()) if reader.at >= reader.end => break,
-            Ok(()) => reader.stray(),
+            Ok(_) if reader.at >= reader.end => break,
+            Ok(_) => reader.stray(),
             Err(fault) => fault,
         };
         let too_deep = fault.too_deep;
@@ -73,6 +95,7 @@ pub(super) fn read(text: &str) -> Script<'_> {
     let waiting = std::mem::take(&mut reader.pending);
     let endless = waiting.into_iter().map(|pending| pending.announced);
     reader.script.endless.extend(endless);
+    *variables = reader.variables;
     reader.script
 }
 
@@ -262,28 +285,29 @@ impl<'a> Reader<'a> {
 
     /// At least one command, then one of the words.
     pub(super) fn until(&mut self, words: &[&'static str], opened: &Range<usize>) -> Read<&'static str> {
-        let before = self.script.commands.len();
-        self.list()?;
+        let is_empty = !self.list()?;
         // At the end of the text, the fault names what was opened.
-        if self.script.commands.len() == before && self.at < self.end {
+        if is_empty && self.at < self.end {
             return Err(self.stray());
         }
         self.expect(words, opened)
     }
 
-    /// Commands up to a word or sign that closes, or to the end.
-    pub(super) fn list(&mut self) -> Read<()> {
+    /// Commands up to a word or sign that closes, or to the end; whether there are any.
+    pub(super) fn list(&mut self) -> Read<bool> {
+        let mut is_any = false;
         loop {
             self.skip_lines()?;
             if self.at >= self.end || self.closes() {
-                return Ok(());
+                return Ok(is_any);
             }
+            is_any = true;
             let first = self.script.commands.len();
             self.and_or()?;
             self.skip_blanks();
             match self.byte() {
                 Some(b'\n' | b'#') | None => {}
-                Some(_) if self.closes() => return Ok(()),
+                Some(_) if self.closes() => return Ok(true),
                 Some(b';') => self.at += 1,
                 Some(b'&') => {
                     self.at += 1;
@@ -348,7 +372,7 @@ impl<'a> Reader<'a> {
 
     /// Redirections after a compound command.
     pub(super) fn redirections_after(&mut self, start: usize) -> Read<()> {
-        let mut made = self.blank_command(start, Role::Compound);
+        let mut made = self.blank_command(start);
         let texts = self.pending.len();
         self.skip_blanks();
         while let Some(redirection) = self.redirection(made.redirections.len())? {
@@ -363,6 +387,10 @@ impl<'a> Reader<'a> {
 
     /// Puts a command into the list, and tells its here-documents where it is.
     pub(super) fn push(&mut self, command: Command<'a>, texts: usize) {
+        let mut fields = command.words.iter().flat_map(|word| &word.fields);
+        if fields.next().is_some_and(|name| SETTERS.contains(&name.as_str())) {
+            fields.for_each(|name| self.variables.set(name, Vec::new()));
+        }
         let index = self.script.commands.len();
         for pending in self.pending.iter_mut().skip(texts) {
             pending.command = pending.command.min(index);
@@ -370,10 +398,9 @@ impl<'a> Reader<'a> {
         self.script.commands.push(command);
     }
 
-    pub(super) fn blank_command(&self, start: usize, role: Role) -> Command<'a> {
+    pub(super) fn blank_command(&self, start: usize) -> Command<'a> {
         Command {
             range: start..self.at,
-            role,
             assignments: Vec::new(),
             words: Vec::new(),
             redirections: Vec::new(),

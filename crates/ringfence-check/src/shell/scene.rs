@@ -1,12 +1,14 @@
 //! A script with everything that is known of it, and the place for what is found.
 
 use super::{
-    call::{Call, Started, said},
-    syntax::{Command, Part, Script, ShellWord},
-    value::Values,
+    call::{Call, Means, Started},
+    syntax::{Command, Script, ShellWord},
 };
-use crate::lists::LISTS;
-use crate::rule::{Finding, Rule};
+use crate::{
+    lists::LISTS,
+    rule::{Finding, Rule},
+    unknown::{is_known, shown},
+};
 use ringfence_types::Severity;
 use std::{
     collections::{BTreeSet, HashSet},
@@ -46,7 +48,6 @@ pub(super) struct Scene<'s> {
     pub(super) text: &'s str,
     pub(super) origin: &'s Origin,
     pub(super) script: &'s Script<'s>,
-    pub(super) values: &'s Values<'s>,
     pub(super) started: &'s [Started],
     /// See [`super::emptied::guard`].
     pub(super) guard: Option<usize>,
@@ -65,26 +66,23 @@ impl Reporter<'_> {
     }
 
     pub(super) fn tell_as(&mut self, rule: &'static Rule, severity: Severity, what: impl Into<String>) {
-        let range = self.scene.origin.place(self.range);
-        self.report.add(Finding {
-            severity,
-            ..Finding::new(rule, range, what)
-        });
+        self.add(self.finding(rule, what).with_severity(severity));
     }
 
-    pub(super) fn tell_with_hint(
-        &mut self,
-        rule: &'static Rule,
-        severity: Severity,
-        what: String,
-        hint: String,
-    ) {
-        let range = self.scene.origin.place(self.range);
-        self.report.add(Finding {
-            severity,
-            hint: Some(hint),
-            ..Finding::new(rule, range, what)
-        });
+    pub(super) fn add(&mut self, finding: Finding) {
+        self.report.add(finding);
+    }
+
+    pub(super) fn finding(&self, rule: &'static Rule, what: impl Into<String>) -> Finding {
+        Finding::new(rule, self.scene.origin.place(self.range), what)
+    }
+
+    /// A call with its arguments; as the script says it, where they are not known.
+    pub(super) fn shown(&self, call: &Call) -> String {
+        match call.means == Means::Words && !call.texts().all(is_known) {
+            true => self.scene.said(self.range),
+            false => call.shown(),
+        }
     }
 }
 
@@ -113,8 +111,23 @@ impl Report {
 }
 
 impl<'s> Scene<'s> {
+    /// As it is written.
+    pub(super) fn raw(&self, range: &Range<usize>) -> &'s str {
+        self.text.get(range.clone()).unwrap_or_default()
+    }
+
+    /// The same, as a finding shows it.
     pub(super) fn said(&self, range: &Range<usize>) -> String {
-        said(self.text.get(range.clone()).unwrap_or_default())
+        let words: Vec<&str> = self.raw(range).split_whitespace().collect();
+        shown(&words.join(" "))
+    }
+
+    /// Where a text that is run is: where it is written as it is, or else somewhere in the place.
+    pub(super) fn origin_of(&self, text: &str, within: &Range<usize>) -> Origin {
+        match (self.origin, self.raw(within).rfind(text)) {
+            (Origin::At(from), Some(at)) => Origin::At(from + within.start + at),
+            _ => Origin::Within(self.origin.place(within)),
+        }
     }
 
     pub(super) fn command(&self, index: usize) -> Option<&'s Command<'s>> {
@@ -129,8 +142,7 @@ impl<'s> Scene<'s> {
 
     /// Does a command in the word's substitutions start a program of such a name.
     pub(super) fn comes_from(&self, word: &ShellWord<'_>, is: impl Fn(&Call) -> bool) -> bool {
-        let mut parts = word.parts.iter();
-        parts.any(|part| matches!(part, Part::Output(commands) if self.starts(commands, &is)))
+        word.outputs.iter().any(|commands| self.starts(commands, &is))
     }
 
     /// The directory that a `cd` before it has gone to, in the same shell.

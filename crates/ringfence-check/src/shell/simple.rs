@@ -1,24 +1,30 @@
 //! Reads simple commands: assignments, words, redirections, and the here-documents that begin on the next line.
 
 use super::{
-    reader::{PendingText, Read, Reader, ends_word},
-    syntax::{Assignment, Command, Redirection, Role, ShellWord},
+    reader::{PendingText, Read, Reader},
+    syntax::{Assignment, Command, Redirection, ShellWord},
 };
+
+use regex::Regex;
+use std::sync::LazyLock;
 
 /// Commands whose arguments are assignments.
 const DECLARING: [&str; 6] = ["declare", "typeset", "export", "readonly", "local", "alias"];
-const REDIRECTIONS: [&str; 12] = [
-    "<<<", "<<-", "<<", "<&", "<>", "<", "&>>", "&>", ">>", ">&", ">|", ">",
-];
-/// Of `a[…]=`; longer ones are not looked for.
-const SUBSCRIPT_BYTES_MAX: usize = 4096;
+
+/// `2>`, `{log}>`, `<<`
+static REDIRECTION: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r"^(?:[0-9]{1,60}|\{\w{1,60}\})?(<<<|<<-|<<|<&|<>|<|&>>|&>|>>|>&|>\||>)").ok()
+});
+/// `name=`, `name+=`, `name[…]=`
+static ASSIGNMENT: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"^([A-Za-z_][A-Za-z0-9_]*)(?:\[(?:[^\[\]]|\[[^\[\]]*\])*\])?\+?=").ok());
 
 impl<'a> Reader<'a> {
     /// Assignments, words and redirections up to a sign or the end of the line.
     pub(super) fn simple(&mut self) -> Read<()> {
         let start = self.at;
         // Commands within its words come before it in the list.
-        let mut made = self.blank_command(start, Role::Simple);
+        let mut made = self.blank_command(start);
         let texts = self.pending.len();
         loop {
             self.skip_blanks();
@@ -54,37 +60,34 @@ impl<'a> Reader<'a> {
             made.assignments.push(assignment);
             return Ok(Some(ShellWord {
                 range: at..self.at,
-                parts: Vec::new(),
+                ..ShellWord::default()
             }));
         }
         self.word()
     }
 
-    /// `name=`, `name+=`, `name[…]=`; none: it is something else.
+    /// None: it is something else.
     fn assignment(&mut self) -> Read<Option<Assignment<'a>>> {
         let start = self.at;
-        let name = self.variable();
-        self.at += name.len();
-        let before = self.at;
-        if !name.is_empty() && self.byte() == Some(b'[') {
-            self.at += self.subscript();
-        }
-        let sign = self.sign(&["=", "+="]);
-        let Some(sign) = sign.filter(|_| !name.is_empty()) else {
-            self.at = start;
+        let text = self.slice(start..self.end);
+        let found = ASSIGNMENT
+            .as_ref()
+            .and_then(|assignment| assignment.captures(text));
+        let Some((sign, [name])) = found.map(|found| found.extract()) else {
             return Ok(None);
         };
-        let plain = sign == "=" && self.at == before + 1 && self.byte() != Some(b'(');
-        let values = match self.byte() {
+        self.at += sign.len();
+        let plain = sign.len() == name.len() + 1 && self.byte() != Some(b'(');
+        let value = match self.byte() {
             Some(b'(') => self.array()?,
-            Some(b'#') => Vec::new(),
-            _ => self.word()?.into_iter().collect(),
+            _ => self.word()?.unwrap_or_default(),
         };
+        let known = plain.then(|| value.text());
+        self.variables.set(name, known.into_iter().collect());
         Ok(Some(Assignment {
             range: start..self.at,
             name,
-            plain,
-            values,
+            value,
         }))
     }
 
@@ -96,31 +99,19 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// How many bytes `[…]` has; zero: it is not closed.
-    fn subscript(&self) -> usize {
-        let mut depth = 0_usize;
-        for (at, byte) in self.rest().iter().take(SUBSCRIPT_BYTES_MAX).enumerate() {
-            match byte {
-                b'[' => depth += 1,
-                b']' => depth -= 1,
-                _ => {}
-            }
-            if depth == 0 {
-                return at + 1;
-            }
-        }
-        0
-    }
-
-    fn array(&mut self) -> Read<Vec<ShellWord<'a>>> {
+    /// All its words in one.
+    fn array(&mut self) -> Read<ShellWord<'a>> {
         let opened = self.at;
-        let mut values = Vec::new();
+        let mut all = ShellWord::default();
         self.at += 1;
         loop {
             self.skip_lines()?;
             match self.word()? {
-                Some(word) => values.push(word),
-                None => return self.expect_sign(")", opened).map(|()| values),
+                Some(word) => {
+                    all.fields.extend(word.fields);
+                    all.outputs.extend(word.outputs);
+                }
+                None => return self.expect_sign(")", opened).map(|()| all),
             }
         }
     }
@@ -128,16 +119,18 @@ impl<'a> Reader<'a> {
     /// `[n]op word`
     pub(super) fn redirection(&mut self, index: usize) -> Read<Option<Redirection<'a>>> {
         let start = self.at;
-        self.at += self.descriptor();
-        let process = self.looks_at("<(") || self.looks_at(">(");
-        let operator = match process {
-            true => None,
-            false => self.sign(&REDIRECTIONS),
-        };
-        let Some(operator) = operator else {
-            self.at = start;
+        let text = self.slice(start..self.end);
+        let found = REDIRECTION
+            .as_ref()
+            .and_then(|redirection| redirection.captures(text));
+        let Some((sign, [operator])) = found.map(|found| found.extract()) else {
             return Ok(None);
         };
+        // `<(…)` is a word.
+        if sign.len() == 1 && self.byte_at(1) == Some(b'(') {
+            return Ok(None);
+        }
+        self.at += sign.len();
         self.skip_blanks();
         let target_at = self.at;
         let Some(target) = self.word()? else {
@@ -156,20 +149,6 @@ impl<'a> Reader<'a> {
             });
         }
         Ok(Some(Redirection { operator, target }))
-    }
-
-    /// How many bytes before `<` or `>` name the descriptor: `2>`, `{log}>`.
-    fn descriptor(&self) -> usize {
-        let rest = self.rest();
-        let limit = rest.len().min(64);
-        let length = rest[..limit].iter().position(|byte| ends_word(*byte));
-        let Some((length, b'<' | b'>')) = length.map(|length| (length, rest[length])) else {
-            return 0;
-        };
-        let is_number = rest[..length].iter().all(u8::is_ascii_digit);
-        let in_braces = matches!(&rest[..length], [b'{', name @ .., b'}'] if !name.is_empty()
-            && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_'));
-        if is_number || in_braces { length } else { 0 }
     }
 
     /// The texts that were announced on the line before.

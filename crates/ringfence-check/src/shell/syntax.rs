@@ -1,7 +1,8 @@
 //! What a shell script consists of, as far as rules ask for it: commands in the order of the text, each a list of
 //! words, and what joins them. Commands within commands (`$(…)`, bodies of loops) are in the same list.
 
-use std::{borrow::Cow, ops::Range};
+use crate::unknown::UNKNOWN;
+use std::ops::Range;
 
 #[derive(Debug, Default)]
 pub(super) struct Script<'a> {
@@ -21,11 +22,10 @@ pub(super) struct Script<'a> {
     pub(super) endless: Vec<Range<usize>>,
 }
 
-/// A simple command, or the head or the redirections of a compound one.
+/// A simple command, or the redirections of a compound one, without words.
 #[derive(Debug)]
 pub(super) struct Command<'a> {
     pub(super) range: Range<usize>,
-    pub(super) role: Role,
     pub(super) assignments: Vec<Assignment<'a>>,
     pub(super) words: Vec<ShellWord<'a>>,
     pub(super) redirections: Vec<Redirection<'a>>,
@@ -38,22 +38,9 @@ pub(super) struct Command<'a> {
 impl<'a> Command<'a> {
     /// Here-documents and texts behind `<<<`.
     pub(super) fn texts(&self) -> impl Iterator<Item = &Redirection<'a>> {
-        self.redirections
-            .iter()
-            .filter(|redirection| redirection.is_text())
+        let redirections = self.redirections.iter();
+        redirections.filter(|redirection| redirection.is_text())
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
-    /// A command's name and arguments.
-    Simple,
-    /// The variable of a `for` and its values.
-    Loop,
-    /// What is tested or computed: not a command.
-    Test,
-    /// Redirections of a compound command; no words.
-    Compound,
 }
 
 /// `name=value`
@@ -61,9 +48,8 @@ pub(super) enum Role {
 pub(super) struct Assignment<'a> {
     pub(super) range: Range<usize>,
     pub(super) name: &'a str,
-    /// Not `+=`, `name[…]=` or `name=(…)`.
-    pub(super) plain: bool,
-    pub(super) values: Vec<ShellWord<'a>>,
+    /// Of a list, all its words.
+    pub(super) value: ShellWord<'a>,
 }
 
 /// `2>&1`, `<< END`
@@ -86,39 +72,63 @@ impl Redirection<'_> {
 }
 
 /// Pieces without blanks between them.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct ShellWord<'a> {
     pub(super) range: Range<usize>,
-    pub(super) parts: Vec<Part<'a>>,
+    /// What it becomes: no field, one, or several where a value is split at its blanks.
+    pub(super) fields: Vec<String>,
+    /// `$(…)`, `<(…)` and `>(…)` in it, as ranges of commands.
+    pub(super) outputs: Vec<Range<usize>>,
+    pub(super) variables: Vec<&'a str>,
+    /// It has more than texts and variables that may be empty.
+    pub(super) is_mixed: bool,
+    /// What comes next belongs to the last field.
+    pub(super) goes_on: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Quoted {
-    No,
-    Yes,
-}
+impl ShellWord<'_> {
+    /// A text as it is written.
+    pub(super) fn quoted(range: Range<usize>, text: &str) -> Self {
+        Self {
+            range,
+            fields: vec![text.to_owned()],
+            ..Self::default()
+        }
+    }
 
-#[derive(Clone, Debug)]
-pub(super) enum Part<'a> {
-    Text(Cow<'a, str>, Quoted),
-    Variable {
-        name: &'a str,
-        operation: Operation<'a>,
-        quoted: Quoted,
-    },
-    /// `$(…)`, `<(…)` or `>(…)`, as a range of commands.
-    Output(Range<usize>),
-    Unknown,
-}
+    /// As one text, as in an assignment.
+    pub(super) fn text(&self) -> String {
+        self.fields.join(" ")
+    }
 
-/// What `${name…}` does with the value.
-#[derive(Clone, Debug)]
-pub(super) enum Operation<'a> {
-    Plain,
-    /// `${name:-word}`, `${name:=word}`
-    Default(ShellWord<'a>),
-    /// Something that is not followed.
-    Other,
+    pub(super) fn add(&mut self, text: &str) {
+        match self.fields.last_mut().filter(|_| self.goes_on) {
+            Some(field) => field.push_str(text),
+            None => self.fields.push(text.to_owned()),
+        }
+        self.goes_on = true;
+    }
+
+    /// A value that is not quoted: each of its blanks ends a field.
+    pub(super) fn add_split(&mut self, text: &str) {
+        for (nth, piece) in text.split(char::is_whitespace).enumerate() {
+            self.goes_on &= nth == 0;
+            if !piece.is_empty() {
+                self.add(piece);
+            }
+        }
+    }
+
+    /// Something that is known at run time only.
+    pub(super) fn unknown(&mut self) {
+        self.is_mixed = true;
+        self.add(UNKNOWN.encode_utf8(&mut [0; 4]));
+    }
+
+    pub(super) fn output(&mut self, commands: Range<usize>) {
+        self.outputs.push(commands);
+        self.unknown();
+    }
 }
 
 /// Two or more commands with `|` between them; each stage is a range of commands.

@@ -4,7 +4,7 @@
 use super::{call::Call, rules, scene::Reporter};
 use crate::lists::LISTS;
 use crate::{
-    rule::Rule,
+    rule::{Finding, Rule},
     unknown::{UNKNOWN, shown},
 };
 use ringfence_types::Severity::{Info, Warning};
@@ -83,11 +83,12 @@ pub(super) fn look(out: &mut Reporter<'_>, call: &Call) {
     let Some(row) = rows.find(|row| row.when.holds(call)) else {
         return;
     };
-    let what = format!("`{}` {}", call.shown(), row.what);
-    match &row.hint {
-        Some(hint) => out.tell_with_hint(row.rule, row.rule.severity, what, hint.clone()),
-        None => out.tell(row.rule, what),
-    }
+    let what = format!("`{}` {}", out.shown(call), row.what);
+    let finding = out.finding(row.rule, what);
+    out.add(Finding {
+        hint: row.hint.clone(),
+        ..finding
+    });
 }
 
 /// `kill -9 -1`, `kill -s KILL -- -1`; but `kill -1 123` sends a signal to one process.

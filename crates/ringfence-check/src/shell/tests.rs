@@ -378,7 +378,7 @@ fn a_finding_within_a_quoted_text_has_its_own_place() {
     assert_eq!(place("sh -c \"a; rm -rf /\""), "rm -rf /");
     assert_eq!(place("sh <<'E'\na\nrm -rf /\nE"), "rm -rf /");
     assert_eq!(place("sh -c 'sh -c \"rm -rf /\"'"), "rm -rf /");
-    assert_eq!(place("x='rm -rf /'; eval \"$x\""), "\"$x\"");
+    assert_eq!(place("x='rm -rf /'; eval \"$x\""), "eval \"$x\"");
     assert_eq!(place("a; r\\m -rf / 2>&1; b"), "r\\m -rf / 2>&1");
 }
 

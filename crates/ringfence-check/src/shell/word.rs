@@ -1,78 +1,132 @@
-//! Reads words: quotes, variables, substitutions, and what joins them.
+//! Reads words as bash does: what quotes leave, and variables by the literal texts that they were set to. What only a
+//! run can tell is [`UNKNOWN`]; nothing is computed.
 
 use super::{
     reader::{Read, Reader, ends_word, fault},
-    syntax::{Operation, Part, Quoted, ShellWord},
+    syntax::ShellWord,
 };
-use std::{borrow::Cow, ops::Range};
+use crate::unknown::UNKNOWN;
+use regex::{Captures, Regex};
+use std::{borrow::Cow, ops::Range, sync::LazyLock};
 
-impl<'a> ShellWord<'a> {
-    /// A text as it is written.
-    pub(super) fn quoted(range: Range<usize>, text: &'a str) -> Self {
-        Self {
-            range,
-            parts: vec![Part::Text(Cow::Borrowed(text), Quoted::Yes)],
+/// Where pieces of a word stand, which decides how they end and what quotes mean.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Within {
+    Word,
+    /// `"…"`
+    Quotes,
+    /// A here-document, or an arithmetic expression: up to the end of what may be read.
+    Text,
+    /// `${…}`; within double quotes a default may contain an apostrophe.
+    Braces {
+        quoted: bool,
+    },
+}
+
+impl Within {
+    fn is_quoted(self) -> bool {
+        !matches!(self, Self::Word | Self::Braces { quoted: false })
+    }
+
+    fn ends(self, byte: u8) -> bool {
+        match self {
+            Self::Word => ends_word(byte),
+            Self::Quotes => byte == b'"',
+            Self::Text => false,
+            Self::Braces { .. } => byte == b'}',
         }
     }
+}
+
+/// What `${name…}` does with the value.
+enum Operation<'a> {
+    Plain,
+    /// `${name:-word}`, `${name:=word}`
+    Default(ShellWord<'a>),
+    /// Something that is not followed.
+    Other,
 }
 
 impl<'a> Reader<'a> {
     /// None: no word begins here.
     pub(super) fn word(&mut self) -> Read<Option<ShellWord<'a>>> {
         let start = self.at;
-        let mut parts = Vec::new();
+        let mut word = ShellWord::default();
         if self.byte() == Some(b'#') {
             return Ok(None);
         }
+        self.pieces(Within::Word, &mut word)?;
+        word.range = start..self.at;
+        Ok((!word.range.is_empty()).then_some(word))
+    }
+
+    fn pieces(&mut self, within: Within, word: &mut ShellWord<'a>) -> Read<()> {
+        let start = self.at;
         while let Some(byte) = self.byte() {
             match byte {
-                b'<' | b'>' if self.byte_at(1) == Some(b'(') => {
-                    let opened = self.at;
+                b'<' | b'>' if within == Within::Word && self.byte_at(1) == Some(b'(') => {
                     self.at += 2;
-                    parts.push(Part::Output(self.subshell(")", opened)?));
+                    word.output(self.subshell(")", self.at - 2)?);
                 }
-                b'(' if self.slice(start..self.at).ends_with(['?', '*', '+', '@', '!']) => {
+                b'(' if within == Within::Word
+                    && self.slice(start..self.at).ends_with(['?', '*', '+', '@', '!']) =>
+                {
                     let unclosed = fault(self.at..self.at + 1, "`(` has no `)`");
                     self.at = self.parenthesis_end(self.at).ok_or(unclosed)?;
-                    parts.push(Part::Unknown);
+                    word.unknown();
                 }
-                _ if ends_word(byte) => break,
-                _ => self.piece(byte, &mut parts)?,
+                _ if within.ends(byte) => break,
+                _ => self.piece(byte, within, word)?,
             }
         }
-        let range = start..self.at;
-        Ok((!range.is_empty()).then_some(ShellWord { range, parts }))
+        Ok(())
     }
 
-    /// What begins with a quote, `$` or a letter, outside of double quotes.
-    pub(super) fn piece(&mut self, byte: u8, parts: &mut Vec<Part<'a>>) -> Read<()> {
+    /// What begins with a quote, `$` or a letter.
+    pub(super) fn piece(&mut self, byte: u8, within: Within, word: &mut ShellWord<'a>) -> Read<()> {
         match byte {
-            b'\'' => {
-                let opened = self.at;
+            b'$' => return self.dollar(within, word),
+            b'`' => return self.backtick(word),
+            b'\'' if !within.is_quoted() => return self.single(word),
+            b'"' if !matches!(within, Within::Quotes | Within::Text) => return self.double(word),
+            b'\\'
+                if matches!(within, Within::Word | Within::Braces { .. })
+                    || self.byte_at(1).is_some_and(|next| b"$`\"\\\n".contains(&next)) =>
+            {
+                self.tilde(word);
                 self.at += 1;
-                let text = self.run(|byte| byte != b'\'');
-                self.at += text.len();
-                parts.push(Part::Text(Cow::Borrowed(text), Quoted::Yes));
-                self.close(opened..opened + 1, "the quote `'` is not closed")
+                match self.letter() {
+                    "\n" => self.at += 1,
+                    letter => self.text(letter, word),
+                }
             }
-            b'"' => self.double(parts),
-            b'\\' => {
-                self.escaped(parts);
-                Ok(())
-            }
-            b'$' => self.dollar(Quoted::No, parts),
-            b'`' => self.backtick(parts),
             _ => {
-                let text = self.run(|byte| !ends_word(byte) && !b"'\"\\$`".contains(&byte));
-                self.text(text, Quoted::No, parts);
-                Ok(())
+                let letter = self.letter();
+                self.text(letter, word);
+                let text = self.run(|byte| !within.ends(byte) && !b"'\"\\$`".contains(&byte));
+                if !text.is_empty() {
+                    self.text(text, word);
+                }
             }
         }
+        Ok(())
     }
 
-    fn text(&mut self, text: &'a str, quoted: Quoted, parts: &mut Vec<Part<'a>>) {
+    fn letter(&self) -> &'a str {
+        let letter = self.slice(self.at..self.end).chars().next();
+        self.slice(self.at..self.at + letter.map_or(0, char::len_utf8))
+    }
+
+    fn text(&mut self, text: &str, word: &mut ShellWord<'a>) {
         self.at += text.len();
-        parts.push(Part::Text(Cow::Borrowed(text), quoted));
+        word.add(text);
+    }
+
+    /// A quoted tilde is a file of this name.
+    fn tilde(&self, word: &mut ShellWord<'a>) {
+        if word.fields.is_empty() && self.byte_at(1) == Some(b'~') {
+            word.add("./");
+        }
     }
 
     /// Consumes the byte that closes; none: the text has ended.
@@ -84,57 +138,42 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn escaped(&mut self, parts: &mut Vec<Part<'a>>) {
+    /// `'…'`
+    fn single(&mut self, word: &mut ShellWord<'a>) -> Read<()> {
+        let opened = self.at;
+        self.tilde(word);
         self.at += 1;
-        let letter = self.slice(self.at..self.end).chars().next();
-        let text = self.slice(self.at..self.at + letter.map_or(0, char::len_utf8));
-        match text {
-            "\n" => self.at += 1,
-            text => self.text(text, Quoted::Yes, parts),
-        }
+        let text = self.run(|byte| byte != b'\'');
+        self.text(text, word);
+        self.close(opened..opened + 1, "the quote `'` is not closed")
     }
 
     /// `"…"`
-    fn double(&mut self, parts: &mut Vec<Part<'a>>) -> Read<()> {
+    fn double(&mut self, word: &mut ShellWord<'a>) -> Read<()> {
         let opened = self.at;
+        self.tilde(word);
         self.at += 1;
         // An empty one is a word, too.
-        parts.push(Part::Text(Cow::Borrowed(""), Quoted::Yes));
-        self.quoted_parts(parts, b'"')?;
+        word.add("");
+        self.pieces(Within::Quotes, word)?;
         self.close(opened..opened + 1, "the quote `\"` is not closed")
-    }
-
-    /// As within double quotes, up to a byte, or to the end.
-    fn quoted_parts(&mut self, parts: &mut Vec<Part<'a>>, stop: u8) -> Read<()> {
-        while let Some(byte) = self.byte().filter(|byte| *byte != stop) {
-            match byte {
-                b'$' => self.dollar(Quoted::Yes, parts)?,
-                b'`' => self.backtick(parts)?,
-                b'\\' if self.byte_at(1).is_some_and(|next| b"$`\"\\\n".contains(&next)) => {
-                    self.escaped(parts);
-                }
-                b'\\' => self.text("\\", Quoted::Yes, parts),
-                _ => {
-                    let text = self.run(|byte| byte != stop && !b"$`\\".contains(&byte));
-                    self.text(text, Quoted::Yes, parts);
-                }
-            }
-        }
-        Ok(())
     }
 
     /// The text of a here-document or of an arithmetic expression, with the commands in it.
     pub(super) fn part_of_text(&mut self, range: Range<usize>) -> Read<ShellWord<'a>> {
         let (at, end) = (self.at, self.end);
         (self.at, self.end) = (range.start, range.end);
-        let mut parts = Vec::new();
-        let result = self.within(|reader| reader.quoted_parts(&mut parts, 0));
+        let mut word = ShellWord {
+            range,
+            ..ShellWord::default()
+        };
+        let result = self.within(|reader| reader.pieces(Within::Text, &mut word));
         (self.at, self.end) = (at, end);
-        result.map(|()| ShellWord { range, parts })
+        result.map(|()| word)
     }
 
     /// What begins with `$`.
-    fn dollar(&mut self, quoted: Quoted, parts: &mut Vec<Part<'a>>) -> Read<()> {
+    fn dollar(&mut self, within: Within, word: &mut ShellWord<'a>) -> Read<()> {
         let opened = self.at;
         match self.byte_at(1) {
             Some(b'(') => {
@@ -142,39 +181,37 @@ impl<'a> Reader<'a> {
                 if let Some(after) = arithmetic.flatten() {
                     self.part_of_text(opened + 3..after - 2)?;
                     self.at = after;
-                    parts.push(Part::Unknown);
+                    word.unknown();
                     return Ok(());
                 }
                 self.at += 2;
-                parts.push(Part::Output(self.subshell(")", opened)?));
+                word.output(self.subshell(")", opened)?);
             }
-            Some(b'{') => {
-                let part = self.within(|reader| reader.expansion(quoted))?;
-                parts.push(part);
-            }
+            Some(b'{') => self.within(|reader| reader.expansion(within, word))?,
             Some(b'[') => {
                 let rest = self.slice(self.at..self.end);
                 self.at += rest.find(']').map_or(2, |length| length + 1);
-                parts.push(Part::Unknown);
+                word.unknown();
             }
-            Some(b'\'') if quoted == Quoted::No => parts.push(self.ansi()?),
-            Some(b'"') if quoted == Quoted::No => {
+            Some(b'\'') if !within.is_quoted() => {
+                self.at += 2;
+                let text = self.slice(self.at..self.at + self.length_to(b'\''));
+                self.at += text.len();
+                word.add(&unescape(text));
+                self.close(opened..opened + 2, "the quote `$'` is not closed")?;
+            }
+            Some(b'"') if !within.is_quoted() => {
                 self.at += 1;
-                self.double(parts)?;
+                self.double(word)?;
             }
             _ => {
                 self.at += 1;
                 let name = self.parameter();
                 self.at += name.len();
-                let operation = Operation::Plain;
-                parts.push(match name {
-                    "" => Part::Text(Cow::Borrowed("$"), quoted),
-                    name => Part::Variable {
-                        name,
-                        operation,
-                        quoted,
-                    },
-                });
+                match name {
+                    "" => word.add("$"),
+                    name => self.expand(name, Operation::Plain, within, word),
+                }
             }
         }
         Ok(())
@@ -191,7 +228,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `${…}`
-    fn expansion(&mut self, quoted: Quoted) -> Read<Part<'a>> {
+    fn expansion(&mut self, within: Within, word: &mut ShellWord<'a>) -> Read<()> {
         let opened = self.at;
         self.at += 2;
         let changed = matches!(self.byte(), Some(b'!' | b'#'))
@@ -203,43 +240,51 @@ impl<'a> Reader<'a> {
         };
         self.at += name.len();
         let sign = self.sign(&[":-", ":=", "-", "=", ":+", ":?", "+", "?"]);
-        let pattern = matches!(self.byte(), Some(b'#' | b'%' | b'/' | b'^' | b','));
+        let is_pattern = matches!(self.byte(), Some(b'#' | b'%' | b'/' | b'^' | b','));
+        let mut rest = ShellWord::default();
         let start = self.at;
-        let mut parts = Vec::new();
-        while let Some(byte) = self.byte().filter(|byte| *byte != b'}') {
-            match byte {
-                // Within double quotes a default may contain an apostrophe; a pattern is quoted by it.
-                b'\'' if quoted == Quoted::Yes && !pattern => self.text("'", quoted, &mut parts),
-                b'\'' | b'"' | b'\\' | b'`' => self.piece(byte, &mut parts)?,
-                b'$' => self.dollar(quoted, &mut parts)?,
-                _ => {
-                    let text = self.run(|byte| !b"}'\"\\$`".contains(&byte));
-                    self.text(text, quoted, &mut parts);
-                }
-            }
-        }
-        let range = start..self.at;
+        let quoted = within.is_quoted() && !is_pattern;
+        self.pieces(Within::Braces { quoted }, &mut rest)?;
+        rest.range = start..self.at;
         self.close(opened..opened + 2, "`${` has no `}`")?;
         let operation = match sign {
-            None if range.is_empty() && !changed => Operation::Plain,
-            Some(":-" | ":=" | "-" | "=") if !changed => Operation::Default(ShellWord { range, parts }),
+            None if rest.range.is_empty() && !changed => Operation::Plain,
+            Some(":-" | ":=" | "-" | "=") if !changed => Operation::Default(rest),
             _ => Operation::Other,
         };
-        Ok(Part::Variable {
-            name,
-            operation,
-            quoted,
-        })
+        self.expand(name, operation, within, word);
+        Ok(())
     }
 
-    /// `$'…'`
-    fn ansi(&mut self) -> Read<Part<'a>> {
-        let opened = self.at;
-        self.at += 2;
-        let text = self.slice(self.at..self.at + self.length_to(b'\''));
-        self.at += text.len();
-        self.close(opened..opened + 2, "the quote `$'` is not closed")?;
-        Ok(Part::Text(Cow::Owned(unescape(text)), Quoted::Yes))
+    /// Adds the value of a variable, as far as the script says it.
+    fn expand(&mut self, name: &'a str, operation: Operation<'a>, within: Within, word: &mut ShellWord<'a>) {
+        let values = self.variables.get(name);
+        let text = values.as_ref().map(|values| values.concat());
+        // A position may be given as an argument.
+        let is_position = name.starts_with(|letter: char| letter.is_ascii_digit());
+        let is_plain = match &operation {
+            Operation::Plain => true,
+            Operation::Default(word) => word.range.is_empty(),
+            Operation::Other => false,
+        };
+        let is_open = |text: &String| !text.is_empty() && text.trim_matches(UNKNOWN).is_empty();
+        word.is_mixed |= !is_plain || !text.as_ref().is_none_or(is_open);
+        word.variables.push(name);
+        let unknown = || vec![UNKNOWN.to_string()];
+        let values = match (operation, values) {
+            (Operation::Default(word), _) if !is_position && text.is_none_or(|text| text.is_empty()) => {
+                vec![word.text()]
+            }
+            (Operation::Plain | Operation::Default(_), Some(values)) => values,
+            _ => unknown(),
+        };
+        for (nth, value) in values.iter().enumerate() {
+            word.goes_on &= nth == 0;
+            match within.is_quoted() {
+                true => word.add(value),
+                false => word.add_split(value),
+            }
+        }
     }
 
     /// How many bytes there are before one that no backslash stands before, or before the end.
@@ -253,7 +298,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `` `…` ``
-    fn backtick(&mut self, parts: &mut Vec<Part<'a>>) -> Read<()> {
+    fn backtick(&mut self, word: &mut ShellWord<'a>) -> Read<()> {
         let opened = self.at;
         self.at += 1;
         let start = self.at;
@@ -265,64 +310,43 @@ impl<'a> Reader<'a> {
         if ["\\`", "\\$", "\\\\"].iter().any(|escape| text.contains(escape)) {
             let inner = text.replace("\\`", "`").replace("\\$", "$").replace("\\\\", "\\");
             self.script.unescaped.push((inner, opened..after));
-            parts.push(Part::Unknown);
+            word.unknown();
             return Ok(());
         }
         (self.at, self.end) = (start, stop);
         // The end of what may be read closes it.
         let inside = self.subshell("", start);
         (self.at, self.end) = (after, end);
-        parts.push(match inside {
+        match inside {
             Err(fault) if fault.too_deep => return Err(fault),
             // bash looks into it only when it gets there.
-            Err(_) => Part::Unknown,
-            Ok(inside) => Part::Output(inside),
-        });
+            Err(_) => word.unknown(),
+            Ok(inside) => word.output(inside),
+        }
         Ok(())
     }
 }
 
 /// The escapes of `$'…'`.
-fn unescape(text: &str) -> String {
-    let mut result = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('\\') {
-        result.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        let letter = rest.chars().next().unwrap_or('\\');
-        let (skip, base, most) = match letter {
-            'x' => (1, 16, 2),
-            'u' => (1, 16, 4),
-            'U' => (1, 16, 8),
-            '0'..='7' => (0, 8, 3),
-            _ => {
-                result.push(control(letter));
-                rest = rest.get(letter.len_utf8()..).unwrap_or_default();
-                continue;
+fn unescape(text: &str) -> Cow<'_, str> {
+    static ESCAPES: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        Regex::new(r"(?s)\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|(.))")
+            .ok()
+    });
+    let letter = |escape: &Captures<'_>| {
+        let number = |at: usize, base: u32| u32::from_str_radix(escape.get(at)?.as_str(), base).ok();
+        let hexadecimal = (1..=3).find_map(|at| number(at, 16));
+        match (hexadecimal.or_else(|| number(4, 8)), escape.get(5)) {
+            (_, Some(letter)) => {
+                let control = "ntrabeEfv".find(letter.as_str());
+                control
+                    .map_or(letter.as_str(), |at| &"\n\t\r\x07\x08\x1b\x1b\x0c\x0b"[at..=at])
+                    .to_owned()
             }
-        };
-        let digits = rest[skip..]
-            .chars()
-            .take(most)
-            .take_while(|c| c.is_digit(base))
-            .count();
-        let number = u32::from_str_radix(&rest[skip..skip + digits], base).ok();
-        result.extend(number.and_then(char::from_u32));
-        rest = &rest[skip + digits..];
-    }
-    result + rest
-}
-
-fn control(letter: char) -> char {
-    match letter {
-        'n' => '\n',
-        't' => '\t',
-        'r' => '\r',
-        'a' => '\u{7}',
-        'b' => '\u{8}',
-        'e' | 'E' => '\u{1b}',
-        'f' => '\u{c}',
-        'v' => '\u{b}',
-        letter => letter,
-    }
+            (number, None) => number.and_then(char::from_u32).into_iter().collect(),
+        }
+    };
+    ESCAPES
+        .as_ref()
+        .map_or(Cow::Borrowed(text), |escapes| escapes.replace_all(text, letter))
 }

@@ -14,7 +14,7 @@ mod report;
 mod schema;
 mod tree;
 
-use crate::{JsonQuestion, question::Unusable};
+use crate::{JsonQuestion, question::Unusable, verdict::Lines};
 use jsonschema::Validator;
 use meter::{Extent, Spent};
 use node::{Item, Metered};
@@ -118,10 +118,11 @@ fn read_utf8(body: &[u8]) -> Result<&str, String> {
         Ok(text) => Ok(text.strip_prefix('\u{feff}').unwrap_or(text)),
         Err(error) => {
             let at = error.valid_up_to();
-            let place = place(&String::from_utf8_lossy(body.get(..at).unwrap_or_default()), at);
+            let before = String::from_utf8_lossy(&body[..at]);
+            let (line, column) = Lines::of(&before).position(at);
+            let byte = at + 1;
             Err(format!(
-                "The text is not UTF-8: byte {} at {place} is not part of any character.",
-                at + 1
+                "The text is not UTF-8: byte {byte} at line {line} column {column} is not part of any character."
             ))
         }
     }
@@ -154,15 +155,6 @@ fn unreadable(asked: &JsonQuestion, keyword: &str, message: String) -> JsonRepor
         }],
         errors_total: 1,
     }
-}
-
-/// Line and column from 1; the column counts characters.
-fn place(text: &str, at: usize) -> String {
-    let before = text.get(..at).unwrap_or_default();
-    let line = before.matches('\n').count() + 1;
-    let start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    let column = before.get(start..).unwrap_or_default().chars().count() + 1;
-    format!("line {line} column {column}")
 }
 
 #[cfg(test)]

@@ -282,10 +282,11 @@ impl<'a> Walk<'a, '_, '_> {
         let what = format!("`{}` is opened", shown(path));
         match is_outside(path) {
             true => self.say(&FILE_ACCESS, Weight::Suspect, range, what),
-            false => self.told.push(Finding {
-                hint: Some("Nothing: such files are the sandbox's own.".to_owned()),
-                ..Finding::new(&FILE_ACCESS, range.to_std_range(), what)
-            }),
+            false => {
+                let finding = Finding::new(&FILE_ACCESS, range.to_std_range(), what);
+                self.told
+                    .push(finding.with_hint("Nothing: such files are the sandbox's own."));
+            }
         }
     }
 

@@ -92,13 +92,8 @@ impl<'q> Imports<'q> {
             Profile::Unrestricted => not_listed(&what),
             profile => format!("{what} under the profile `{}`", profile.as_str()),
         };
-        Finding {
-            range: range.to_std_range(),
-            rule,
-            severity: Severity::Error,
-            what,
-            hint: Some(self.hint(module_of(path))),
-        }
+        let finding = Finding::new(rule, range.to_std_range(), what).with_severity(Severity::Error);
+        finding.with_hint(self.hint(module_of(path)))
     }
 
     /// `from .a import b`.
@@ -108,13 +103,9 @@ impl<'q> Imports<'q> {
             (None, [alias]) => format!("Name the module without the dots: `import {}`.", alias.name),
             (None, _) => "Name the modules without the dots.".to_owned(),
         };
-        Finding {
-            range: import.range.to_std_range(),
-            rule: &profile_rules::IMPORT,
-            severity: Severity::Error,
-            what: format!("`{written}` is relative, and a program is one file in no package"),
-            hint: Some(hint),
-        }
+        let what = format!("`{written}` is relative, and a program is one file in no package");
+        let finding = Finding::new(&profile_rules::IMPORT, import.range.to_std_range(), what);
+        finding.with_severity(Severity::Error).with_hint(hint)
     }
 
     fn hint(&self, module: &str) -> String {

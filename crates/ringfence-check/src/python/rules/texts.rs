@@ -9,8 +9,10 @@ use crate::{
     registry::python::{BIDIRECTIONAL_TEXT, CREDENTIAL_PATH, ENCODING, FORMAT_ATTRIBUTE, OBFUSCATED_NAME},
     rule::Finding,
 };
+use regex::Regex;
 use ringfence_types::{Rules, Severity};
 use ruff_text_size::TextRange;
+use std::sync::LazyLock;
 
 /// Longer texts are no paths.
 const PATH_BYTES_MAX: usize = 4096;
@@ -79,15 +81,12 @@ fn secret_place(text: &str) -> Option<&'static str> {
 
 /// The attribute with underscores that a field of a format string reads: `__class__` of `{0.__class__}`.
 fn format_attribute(text: &str) -> Option<&str> {
-    text.split('{').skip(1).find_map(|rest| {
-        let field = rest.split(['}', '!', ':', ' ', '\n']).next()?;
-        let mut names = field.split(['.', '[', ']']).skip(1);
-        names.find(|name| {
-            ["__", "f_", "gi_", "tb_"]
-                .iter()
-                .any(|start| name.starts_with(start))
-        })
-    })
+    static FIELD: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        Regex::new(r"\{[^{}!: \n.\[]*(?:[.\[\]][^{}!: \n.\[\]]*)*?[.\[\]]((?:__|f_|gi_|tb_)[^{}!: \n.\[\]]*)")
+            .ok()
+    });
+    let found = FIELD.as_ref()?.captures(text)?;
+    found.get(1).map(|name| name.as_str())
 }
 
 /// A name whose letters a reader cannot tell apart: `lIlIIl1l`.
@@ -113,10 +112,7 @@ pub(crate) fn check_direction(code: &str, rules: &Rules) -> Vec<Finding> {
     let found = code.match_indices(turns).map(|(at, letter)| {
         let number = letter.chars().next().map_or(0, u32::from);
         let what = format!("the invisible character U+{number:04X} changes the order in which text is shown");
-        Finding {
-            severity,
-            ..Finding::new(&BIDIRECTIONAL_TEXT, at..at + letter.len(), what)
-        }
+        Finding::new(&BIDIRECTIONAL_TEXT, at..at + letter.len(), what).with_severity(severity)
     });
     found.collect()
 }
@@ -124,39 +120,25 @@ pub(crate) fn check_direction(code: &str, rules: &Rules) -> Vec<Finding> {
 /// A coding line of the first two lines that means another text (PEP 263). The interpreter decodes a file by it before
 /// it reads it, so with `utf-7` or `unicode_escape` a comment becomes code.
 pub(crate) fn check_encoding(code: &str, rules: &Rules) -> Option<Finding> {
-    let mut at = 0;
-    for line in code.split_inclusive(['\n', '\r']).take(3) {
-        let content = line
-            .trim_start_matches(['\u{feff}', ' ', '\t', '\x0c'])
-            .trim_end();
-        if !content.is_empty() && !content.starts_with('#') {
-            return None;
-        }
-        if let Some(name) = coding(content) {
-            let normal = name.to_ascii_lowercase().replace('_', "-");
-            let severity = match rules.restrict() {
-                true => Severity::Error,
-                false => Weight::Grave.under(rules.profile)?,
-            };
-            let what = format!("the code says that it is written in `{name}`");
-            let finding = Finding {
-                severity,
-                ..Finding::new(&ENCODING, at..at + line.trim_end().len(), what)
-            };
-            return Some(finding).filter(|_| !LISTS.plain_encodings.contains(&normal.as_str()));
-        }
-        at += line.len();
-    }
-    None
-}
-
-/// `coding: name`, `coding=name`.
-fn coding(comment: &str) -> Option<&str> {
-    comment.split("coding").skip(1).find_map(|rest| {
-        let name = rest.strip_prefix([':', '='])?.trim_start_matches([' ', '\t']);
-        let is_other = |letter: char| !(letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.'));
-        name.split(is_other).next().filter(|name| !name.is_empty())
-    })
+    /// The lines before it, which have no code, and its comment with the name.
+    static CODING: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        let blank = r"[\x{feff} \t\x0c]*";
+        let before = format!(r"(?:{blank}(?:#[^\r\n]*)?[\r\n]){{0,2}}?");
+        Regex::new(&format!(
+            r"^{before}{blank}(#[^\r\n]*?coding[:=][ \t]*([-_.A-Za-z0-9]+)[^\r\n]*)"
+        ))
+        .ok()
+    });
+    let found = CODING.as_ref()?.captures(code)?;
+    let (line, name) = (found.get(1)?, &found[2]);
+    let normal = name.to_ascii_lowercase().replace('_', "-");
+    let severity = match rules.restrict() {
+        true => Severity::Error,
+        false => Weight::Grave.under(rules.profile)?,
+    };
+    let what = format!("the code says that it is written in `{name}`");
+    let finding = Finding::new(&ENCODING, line.range(), what).with_severity(severity);
+    Some(finding).filter(|_| !LISTS.plain_encodings.contains(&normal.as_str()))
 }
 
 #[cfg(test)]

@@ -1,0 +1,58 @@
+//! Variables of a shell script, by the texts that they were set to.
+
+use crate::unknown::UNKNOWN;
+use std::collections::HashMap;
+
+/// Longer values are not followed.
+const VALUE_BYTES_MAX: usize = 4096;
+/// Of all values that are put into words, together; what comes later is unknown.
+const EXPANDED_BYTES_MAX: usize = 1024 * 1024;
+
+/// Variables with the values that they have where the reader is. Those of a loop have several.
+#[derive(Debug)]
+pub(super) struct Variables {
+    values: HashMap<String, Vec<String>>,
+    expanded_bytes: usize,
+}
+
+impl Default for Variables {
+    /// What is the same in every script.
+    fn default() -> Self {
+        let shell = "/bin/bash";
+        // `$0` stays, so that a script that starts itself is known.
+        let known = [
+            ("HOME", "~"),
+            ("IFS", " \t\n"),
+            ("PWD", "."),
+            ("SHELL", shell),
+            ("BASH", shell),
+            ("0", "$0"),
+        ];
+        Self {
+            values: known
+                .map(|(name, value)| (name.to_owned(), vec![value.to_owned()]))
+                .into(),
+            expanded_bytes: 0,
+        }
+    }
+}
+
+impl Variables {
+    pub(super) fn set(&mut self, name: &str, mut values: Vec<String>) {
+        let bytes: usize = values.iter().map(String::len).sum();
+        if values.is_empty() || bytes > VALUE_BYTES_MAX {
+            values = vec![UNKNOWN.to_string()];
+        }
+        self.values.insert(name.to_owned(), values);
+    }
+
+    /// None: it is not set.
+    pub(super) fn get(&mut self, name: &str) -> Option<Vec<String>> {
+        let values = self.values.get(name)?;
+        self.expanded_bytes += values.iter().map(String::len).sum::<usize>();
+        match self.expanded_bytes > EXPANDED_BYTES_MAX {
+            true => Some(vec![UNKNOWN.to_string()]),
+            false => Some(values.clone()),
+        }
+    }
+}
