@@ -52,7 +52,7 @@ const TABLE: &[Allowed] = &[
     // pages: HTTP over connections that it is given, codings, charsets, HTML, PDF
     Allowed { name: "ringfence-web",
         house: &["ringfence-redact", "ringfence-types"],
-        others: &["base64", "brotli-decompressor", "chardetng", "ego-tree", "encoding_rs", "flate2", "getrandom", "htmd", "http-body-util",
+        others: &["base64", "brotli-decompressor", "chardetng", "ego-tree", "encoding_rs", "flate2", "getrandom", "html5ever", "htmd", "http-body-util",
             "hyper", "hyper-util", "infer", "pdf-extract", "rustls", "scraper", "serde", "serde_json", "sha2", "thiserror", "tokio",
             "tokio-rustls", "trafilatura", "url", "whatlang", "zeroize", "zstd"],
         tests: &[] },
