@@ -10,8 +10,9 @@ use crate::{
 };
 use page::Watch;
 use ringfence_redact::Redactor;
+use ringfence_types::closed_words;
 use serde_json::json;
-use std::{path::Path, str::FromStr, time::Duration};
+use std::{path::Path, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::{Instant, timeout_at},
@@ -31,22 +32,9 @@ pub enum WaitUntil {
     NetworkIdle,
 }
 
-impl FromStr for WaitUntil {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        match text {
-            "domcontentloaded" => Ok(Self::DomContentLoaded),
-            "load" => Ok(Self::Load),
-            "networkidle" => Ok(Self::NetworkIdle),
-            _ => Err(()),
-        }
-    }
-}
+closed_words!(WaitUntil: DomContentLoaded = "domcontentloaded", Load = "load", NetworkIdle = "networkidle");
 
 impl WaitUntil {
-    pub const WORDS: &'static [&'static str] = &["domcontentloaded", "load", "networkidle"];
-
     /// The protocol's word.
     fn event(self) -> &'static str {
         match self {

@@ -177,7 +177,7 @@ fn document(head: &Question, body: &[u8]) -> Result<Document, String> {
             let (text, invisible) = fence::clean(&text);
             let text = match kind {
                 DocumentKind::Text => text,
-                _ => fenced(kind.as_str(), &text),
+                _ => fence::block(kind.as_str(), &text),
             };
             Ok(Document {
                 charset: Some(charset.to_owned()),
@@ -212,13 +212,6 @@ fn of_text(kind: DocumentKind, text: String, invisible: usize) -> Document {
         },
         ..Document::default()
     }
-}
-
-/// As a block of code, whose fence is longer than any in it.
-fn fenced(language: &str, text: &str) -> String {
-    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or_default();
-    let fence = "`".repeat(longest.max(2) + 1);
-    format!("{fence}{language}\n{}\n{fence}\n", text.trim_end())
 }
 
 fn split(input: &[u8]) -> Option<(&[u8], &[u8])> {

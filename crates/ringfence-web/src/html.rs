@@ -1,13 +1,15 @@
 //! The text of a page: what an extractor takes for its main part, as Markdown; where it finds none, the whole body.
 
 use crate::{Extraction, fence, hidden, hidden::HiddenText};
-use ego_tree::NodeMut;
+use ego_tree::{NodeMut, iter::Edge};
 use htmd::{
     Element, HtmlToMarkdown,
     element_handler::{HandlerResult, Handlers},
 };
 use html5ever::{QualName, ns};
+use markup5ever_rcdom::NodeData;
 use scraper::{ElementRef, Html, Node, Selector};
+use std::rc::Rc;
 use trafilatura::{ExtractResult, Options};
 use url::Url;
 
@@ -156,6 +158,7 @@ fn markdown(html: &str, url: Option<&Url>) -> String {
         .add_handler(vec!["a"], move |handlers: &dyn Handlers, element: Element<'_>| {
             Some(link(handlers, &element, links.as_ref()))
         })
+        .add_handler(vec!["code", "pre"], code)
         .add_handler(vec!["img"], move |_: &dyn Handlers, element: Element<'_>| {
             Some(picture(&element, pictures.as_ref()))
         })
@@ -173,10 +176,41 @@ fn link(handlers: &dyn Handlers, element: &Element<'_>, base: Option<&Url>) -> H
     }
 }
 
+/// Code: a block where it is preformatted or has several lines. The extractor puts code into code, and drops which was
+/// preformatted.
+fn code(handlers: &dyn Handlers, element: Element<'_>) -> Option<HandlerResult> {
+    let mut node = element.node.clone();
+    while let Some(inner) = only_code(&node) {
+        node = inner;
+    }
+    let content = handlers.walk_children(&node).content;
+    let content = content.trim_matches('\n');
+    if element.tag == "pre" || content.contains('\n') {
+        return Some(format!("\n\n{}\n", fence::block("", content)).into());
+    }
+    match Rc::ptr_eq(&node, element.node) {
+        true => handlers.fallback(element),
+        false => handlers.handle(&node),
+    }
+}
+
+/// The element of code that is all there is in another.
+fn only_code(node: &htmd::Node) -> Option<Rc<htmd::Node>> {
+    match node.children.borrow().as_slice() {
+        [only] if matches!(&only.data, NodeData::Element { name, .. } if &*name.local == "code") => {
+            Some(only.clone())
+        }
+        _ => None,
+    }
+}
+
 /// A picture is text: a client that shows Markdown would fetch it, and tell its host so.
 fn picture(element: &Element<'_>, base: Option<&Url>) -> HandlerResult {
     let alt = attribute(element, "alt").unwrap_or_default();
-    let alt = alt.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut alt = alt.split_whitespace().collect::<Vec<_>>().join(" ");
+    for mark in ["\\", "`", "[", "]", "<", "*", "_"] {
+        alt = alt.replace(mark, &format!("\\{mark}"));
+    }
     let url = attribute(element, "src").and_then(|src| absolute(&src, base));
     match (alt.is_empty(), url) {
         (_, None) if alt.is_empty() => "".into(),
@@ -251,17 +285,13 @@ fn without_tags(text: &str) -> String {
 
 /// The deepest element, without recursion.
 fn depth(html: &Html) -> usize {
-    let mut depths = std::collections::HashMap::new();
-    let mut deepest = 0;
-    // Parents come before their children.
-    for node in html.tree.root().descendants() {
-        let above = node
-            .parent()
-            .and_then(|parent| depths.get(&parent.id()))
-            .copied()
-            .unwrap_or(0);
-        depths.insert(node.id(), above + 1);
-        deepest = deepest.max(above + 1);
+    let (mut depth, mut deepest) = (0_usize, 0);
+    for edge in html.tree.root().traverse() {
+        match edge {
+            Edge::Open(_) => depth += 1,
+            Edge::Close(_) => depth = depth.saturating_sub(1),
+        }
+        deepest = deepest.max(depth);
     }
     deepest
 }

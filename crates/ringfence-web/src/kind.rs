@@ -1,5 +1,6 @@
 //! What a body is, by its bytes first: a header may say anything.
 
+use ringfence_types::closed_words;
 use serde::{Deserialize, Serialize};
 
 /// Bytes in which a page says that it is one.
@@ -19,20 +20,8 @@ pub enum DocumentKind {
     Binary,
 }
 
-impl DocumentKind {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Html => "html",
-            Self::Pdf => "pdf",
-            Self::Image => "image",
-            Self::Json => "json",
-            Self::Yaml => "yaml",
-            Self::Xml => "xml",
-            Self::Text => "text",
-            Self::Binary => "binary",
-        }
-    }
-}
+closed_words!(DocumentKind: Html = "html", Pdf = "pdf", Image = "image", Json = "json", Yaml = "yaml", Xml = "xml",
+    Text = "text", Binary = "binary");
 
 /// How the text was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,15 +36,7 @@ pub enum Extraction {
     Whole,
 }
 
-impl Extraction {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Main => "main",
-            Self::Fallback => "fallback",
-            Self::Whole => "whole",
-        }
-    }
-}
+closed_words!(Extraction: Main = "main", Fallback = "fallback", Whole = "whole");
 
 /// The kind of a body without codings; the text of its first bytes decides before the header does.
 pub(crate) fn of(body: &[u8], content_type: &str) -> DocumentKind {

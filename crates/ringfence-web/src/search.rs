@@ -11,6 +11,7 @@ use crate::{
 };
 use hyper::header::{HeaderName, HeaderValue, USER_AGENT};
 use ringfence_redact::Redactor;
+use ringfence_types::{UnknownWord, closed_words};
 use rustls::ClientConfig;
 use std::{
     collections::HashMap,
@@ -46,25 +47,10 @@ pub enum ProviderKind {
     DuckDuckGo,
 }
 
+closed_words!(ProviderKind: Searxng = "searxng", Brave = "brave", Tavily = "tavily", Mojeek = "mojeek",
+    DuckDuckGo = "duckduckgo");
+
 impl ProviderKind {
-    pub const ALL: [Self; 5] = [
-        Self::Searxng,
-        Self::Brave,
-        Self::Tavily,
-        Self::Mojeek,
-        Self::DuckDuckGo,
-    ];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Searxng => "searxng",
-            Self::Brave => "brave",
-            Self::Tavily => "tavily",
-            Self::Mojeek => "mojeek",
-            Self::DuckDuckGo => "duckduckgo",
-        }
-    }
-
     /// Where it is, unless the operator says otherwise. SearXNG is everybody's own.
     pub fn usual(self) -> Option<&'static str> {
         match self {
@@ -104,11 +90,9 @@ impl FromStr for Provider {
             Some((name, url)) => (name, Some(url)),
             None => (place, None),
         };
-        let kind = ProviderKind::ALL.into_iter().find(|kind| kind.as_str() == name);
-        let kind = kind.ok_or_else(|| {
-            let known: Vec<&str> = ProviderKind::ALL.iter().map(|kind| kind.as_str()).collect();
-            format!("`{}` is not one of {}", name.escape_debug(), known.join(", "))
-        })?;
+        let unknown =
+            |UnknownWord(known)| format!("`{}` is not one of {}", name.escape_debug(), known.join(", "));
+        let kind: ProviderKind = name.parse().map_err(unknown)?;
         let url = url
             .or(kind.usual())
             .ok_or_else(|| format!("{name} needs a URL, as `{name}=https://search.example.com/`"))?;
@@ -141,29 +125,7 @@ pub enum Recency {
     Year,
 }
 
-impl FromStr for Recency {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        [Self::Day, Self::Week, Self::Month, Self::Year]
-            .into_iter()
-            .find(|one| one.as_str() == text)
-            .ok_or(())
-    }
-}
-
-impl Recency {
-    pub const WORDS: &'static [&'static str] = &["day", "week", "month", "year"];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Day => "day",
-            Self::Week => "week",
-            Self::Month => "month",
-            Self::Year => "year",
-        }
-    }
-}
+closed_words!(Recency: Day = "day", Week = "week", Month = "month", Year = "year");
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SearchQuery {
@@ -192,23 +154,11 @@ pub enum Outcome {
     BackingOff,
 }
 
-impl Outcome {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Found => "ok",
-            Self::NoResults => "no_results",
-            Self::Blocked => "provider_blocked",
-            Self::Changed => "provider_changed",
-            Self::Quota => "quota",
-            Self::KeyRefused => "key_refused",
-            Self::KeyMissing => "key_missing",
-            Self::Denied => "denied",
-            Self::Unreachable => "unreachable",
-            Self::TimedOut => "timed_out",
-            Self::BackingOff => "backing_off",
-        }
-    }
+closed_words!(Outcome: Found = "ok", NoResults = "no_results", Blocked = "provider_blocked",
+    Changed = "provider_changed", Quota = "quota", KeyRefused = "key_refused", KeyMissing = "key_missing",
+    Denied = "denied", Unreachable = "unreachable", TimedOut = "timed_out", BackingOff = "backing_off");
 
+impl Outcome {
     /// Whether it is left alone for a while.
     fn backs_off(self) -> bool {
         matches!(self, Self::Blocked | Self::Quota)

@@ -53,7 +53,7 @@ const TABLE: &[Allowed] = &[
     Allowed { name: "ringfence-web",
         house: &["ringfence-redact", "ringfence-types"],
         others: &["base64", "brotli-decompressor", "chardetng", "ego-tree", "encoding_rs", "flate2", "getrandom", "html5ever", "htmd", "http-body-util",
-            "hyper", "hyper-util", "infer", "pdf-extract", "rustls", "scraper", "serde", "serde_json", "sha2", "thiserror", "tokio",
+            "hyper", "hyper-util", "infer", "markup5ever_rcdom", "pdf-extract", "rustls", "scraper", "serde", "serde_json", "sha2", "thiserror", "tokio",
             "tokio-rustls", "trafilatura", "url", "whatlang", "zeroize", "zstd"],
         tests: &[] },
     // the container engine's API

@@ -130,3 +130,26 @@ fn a_page_without_end_of_nesting_is_read_without_recursion() {
         assert_eq!(page.markdown.trim(), "seen", "{tag}");
     }
 }
+
+/// claim: [WEB-2]
+#[test]
+fn what_draws_itself_is_shown_as_it_is_written() {
+    let marks = "[go](javascript:go()) <img src=//tell.test/> `code` \\<img>";
+    let page = at(&article(&format!(
+        "<p><img src=/x.png alt='{marks}'></p><pre>{}</pre><pre>first\n  second\n```\n</pre><pre><code>let a = 1;\n  let b;</code></pre><p>so <code>a</code>, <code><code>b</code></code></p>",
+        marks.replace('<', "&lt;")
+    )));
+    let text = &page.markdown;
+    assert!(
+        text.contains(
+            "(picture: \\[go\\](javascript:go()) \\<img src=//tell.test/> \\`code\\` \\\\\\<img>, "
+        ),
+        "{text}"
+    );
+    assert!(text.contains(&format!("```\n{marks}\n```")), "{text}");
+    assert!(text.contains("````\nfirst\n  second\n"), "{text}");
+    assert!(
+        text.contains("```\nlet a = 1;\n  let b;\n```\n\nso `a`, `b`"),
+        "{text}"
+    );
+}

@@ -48,7 +48,7 @@ pub(super) struct SearchArguments {
     #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=20))]
     max_results: u8,
     /// How old results may be: day, week, month or year
-    #[arg(long, value_name = "AGE", value_parser = recency)]
+    #[arg(long, value_name = "AGE")]
     recency: Option<Recency>,
     #[command(flatten)]
     output: WebOutput,
@@ -79,7 +79,7 @@ pub(super) struct BrowserArguments {
     #[arg(long, value_name = "SELECTOR")]
     wait_for_selector: Option<String>,
     /// Wait for: domcontentloaded, load (default with a selector) or networkidle (default without)
-    #[arg(long, value_name = "EVENT", value_parser = wait_until)]
+    #[arg(long, value_name = "EVENT")]
     wait_until: Option<WaitUntil>,
     /// Milliseconds to wait
     #[arg(long, default_value_t = 30_000, value_name = "N")]
@@ -95,16 +95,6 @@ pub(super) struct BrowserArguments {
     max_length: Option<usize>,
     #[command(flatten)]
     output: WebOutput,
-}
-
-fn recency(text: &str) -> Result<Recency, String> {
-    text.parse()
-        .map_err(|()| format!("known: {}", Recency::WORDS.join(", ")))
-}
-
-fn wait_until(text: &str) -> Result<WaitUntil, String> {
-    text.parse()
-        .map_err(|()| format!("known: {}", WaitUntil::WORDS.join(", ")))
 }
 
 pub(super) fn web(context: &Context, action: WebAction) -> Result<ExitCode, RequestError> {
