@@ -4,6 +4,7 @@ use super::{tests::*, *};
 use std::{
     fs::{self, File},
     os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    sync::atomic::{AtomicU64, Ordering},
     thread,
 };
 
@@ -113,30 +114,35 @@ fn a_sweep_of_everything_never_hurts_a_publish() {
     let signer = Signer::in_memory().unwrap();
     let adding = scratch.open(&signer, NOTHING);
     let sweeping = scratch.open(&signer, NOTHING);
-    let swept = thread::scope(|scope| {
+    let swept = AtomicU64::new(0);
+    let published: u64 = thread::scope(|scope| {
         let workers: Vec<_> = (0..3)
             .map(|worker| {
-                let adding = &adding;
+                let (adding, swept) = (&adding, &swept);
                 scope.spawn(move || {
-                    for round in 0..50 {
+                    let mut round = 0;
+                    // Until a sweep has found its moment.
+                    while round < 50 || (round < 50_000 && swept.load(Ordering::Relaxed) == 0) {
                         let execution_id = format!("{worker}-{round}");
                         publish(adding, &execution_id, b"shared words");
                         // Whole, or swept since; never half.
                         let bytes = read(adding, &execution_id).unwrap();
                         assert!(bytes.is_none_or(|bytes| bytes == b"shared words"));
+                        round += 1;
                     }
+                    round
                 })
             })
             .collect();
-        let mut swept = 0;
         while !workers.iter().all(thread::ScopedJoinHandle::is_finished) {
-            swept += sweeping.sweep().unwrap().executions;
+            swept.fetch_add(sweeping.sweep().unwrap().executions, Ordering::Relaxed);
         }
-        swept
+        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
     });
+    let swept = swept.into_inner();
     assert!(swept > 0, "no sweep found its moment");
     let last = sweeping.sweep().unwrap();
-    assert_eq!(swept + last.executions, 150);
+    assert_eq!(swept + last.executions, published);
     assert_eq!(last.held_bytes, 0);
     assert_eq!(scratch.files(), ["lock"]);
 }
