@@ -21,6 +21,7 @@ mod run;
 mod serve;
 mod session;
 mod validate;
+mod vault;
 mod warm;
 mod warm_landlock;
 mod warm_node;

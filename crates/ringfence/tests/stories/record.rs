@@ -1,4 +1,4 @@
-//! What outlives a request, by way of the command line: secrets, limits, the audit record and the files that programs left,
+//! What outlives a request, by way of the command line: limits, the audit record and the files that programs left,
 //! with a server that runs and without one.
 
 use crate::client::{
@@ -15,234 +15,42 @@ use std::{
         net::UnixStream,
     },
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Command, Output},
     time::{Duration, Instant},
 };
 
-const SECRET: &str = "correct-horse-battery-staple";
+pub(super) const SECRET: &str = "correct-horse-battery-staple";
 
 /// A command that must succeed: what it prints.
-fn told(words: &[&str]) -> String {
+pub(super) fn told(words: &[&str]) -> String {
     stdout_of(&succeeded(ringfence(words)))
 }
 
-fn told_json(words: &[&str]) -> Value {
+pub(super) fn told_json(words: &[&str]) -> Value {
     json_of(&succeeded(ringfence(&[words, &["--json"]].concat())))
 }
 
 /// A command that must fail in this way: what it says.
-fn refused(words: &[&str], status: i32) -> String {
+pub(super) fn refused(words: &[&str], status: i32) -> String {
     let output = said(words);
     assert_eq!(output.status.code(), Some(status), "{words:?}: {output:?}");
     stdout_of(&output) + &stderr_of(&output)
 }
 
 /// The command with this on its standard input.
-fn fed(words: &[&str], input: &str) -> Output {
+pub(super) fn fed(words: &[&str], input: &str) -> Output {
     feed(ringfence(words), input)
 }
 
 /// A server that has answered, and can therefore be reached.
-fn ready() -> Server {
+pub(super) fn ready() -> Server {
     ready_with(&[])
 }
 
-fn ready_with(words: &[&str]) -> Server {
+pub(super) fn ready_with(words: &[&str]) -> Server {
     let mut server = Server::start_with(words);
     assert_eq!(server.execute("shell", "echo up")["stdout"], "up\n");
     server
-}
-
-/// claim: [SEC-5]
-#[test]
-fn a_secret_goes_from_standard_input_to_a_run_and_nowhere_else() {
-    let mut server = ready();
-    let added = fed(&["vault", "add", "TOKEN"], &format!("{SECRET}\n"));
-    assert!(added.status.success(), "{added:?}");
-    assert_eq!(stdout_of(&added), "added TOKEN in default\n");
-    let code = "import os\nprint(len(os.environ['TOKEN']), os.environ['TOKEN'])";
-    let done = server.facts("execute_code", json!({"code": code, "secrets": ["TOKEN"]}));
-    let printed = text_of(&done["stdout"]);
-    assert_eq!(printed, format!("{} ***REDACTED***\n", SECRET.len()), "{done}");
-    let listed = told_json(&["vault", "list"]);
-    let entry = &listed["servers"][0]["secrets"][0];
-    assert_facts(entry, json!({"key": "TOKEN", "bytes": SECRET.len()}));
-    assert!(!listed.to_string().contains(SECRET));
-    assert_eq!(
-        told(&["vault", "list", "--namespace", "other"]),
-        "other has no secrets\n"
-    );
-    assert!(stdout_of(&fed(&["vault", "add", "TOKEN", "--ttl", "2h"], SECRET)).starts_with("replaced"));
-    assert!(told(&["vault", "list"]).contains(", until 2"));
-    assert_eq!(
-        told(&["vault", "delete", "TOKEN"]),
-        "deleted TOKEN from default\n"
-    );
-    assert_eq!(told(&["vault", "delete", "TOKEN"]), "default has no TOKEN\n");
-    let wish = json!({"code": code, "secrets": ["TOKEN"]});
-    server.refuses("execute_code", wish, "secret_unavailable");
-    let changes = told_json(&["audit", "list", "--action", "vault.changed"]);
-    let changes = list_of(&changes["records"]);
-    assert_eq!(changes.len(), 8, "two for each of two values and two deletions");
-    assert!(changes.iter().all(|change| change["caller"] == "cli"));
-    drop(server);
-    assert!(!contains(&state_dir().join("record/audit.db"), SECRET));
-}
-
-/// claim: [SEC-2]
-#[test]
-fn a_secret_that_was_replaced_is_taken_out_as_it_is_now() {
-    let mut server = ready();
-    let code = "import os\nprint(os.environ['TOKEN'])";
-    for round in 0..5 {
-        let value = format!("{SECRET}-of-round-{round}");
-        assert!(fed(&["vault", "add", "TOKEN"], &value).status.success());
-        for _ in 0..2 {
-            let done = server.facts("execute_code", json!({"code": code, "secrets": ["TOKEN"]}));
-            assert_eq!(done["stdout"], "***REDACTED***\n", "{done}");
-        }
-    }
-}
-
-fn contains(file: &Path, word: &str) -> bool {
-    let bytes = fs::read(file).unwrap();
-    bytes.windows(word.len()).any(|window| window == word.as_bytes())
-}
-
-/// claim: [SEC-5]
-#[test]
-fn a_value_on_the_command_line_is_refused_and_not_repeated() {
-    let said = refused(&["vault", "add", &format!("TOKEN={SECRET}")], 2);
-    assert!(
-        said.contains("every process of this host") && !said.contains(SECRET),
-        "{said}"
-    );
-}
-
-/// What a person at a terminal sees while they type this, and how the command ends.
-fn typed(words: &[&str], keys: &[u8]) -> (String, Option<i32>) {
-    use rustix::{
-        pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-        termios::{LocalModes, tcgetattr},
-    };
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-    grantpt(&master).unwrap();
-    unlockpt(&master).unwrap();
-    let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
-    let mut options = fs::File::options();
-    let terminal = options.read(true).write(true).open(name).unwrap();
-    let end = || Stdio::from(terminal.try_clone().unwrap());
-    let mut child = ringfence(words)
-        .stdin(end())
-        .stdout(end())
-        .stderr(end())
-        .spawn()
-        .unwrap();
-    let mut master = fs::File::from(master);
-    let (mut seen, mut buffer) = (String::new(), [0; 4096]);
-    while !seen.contains("value of TOKEN: ") {
-        let count = master.read(&mut buffer).unwrap();
-        seen += &String::from_utf8_lossy(&buffer[..count]);
-    }
-    master.write_all(keys).unwrap();
-    let status = child.wait().unwrap().code();
-    assert!(
-        tcgetattr(&terminal)
-            .unwrap()
-            .local_modes
-            .contains(LocalModes::ECHO),
-        "the echo stayed off"
-    );
-    drop(terminal);
-    // Reading from a terminal that nobody has open ends with an error.
-    while let Ok(count) = master.read(&mut buffer) {
-        seen += &String::from_utf8_lossy(&buffer[..count]);
-    }
-    (seen, status)
-}
-
-#[test]
-fn a_value_that_is_typed_is_not_shown_and_the_echo_comes_back() {
-    let mut server = ready();
-    let (seen, status) = typed(&["vault", "add", "TOKEN"], format!("{SECRET}\n").as_bytes());
-    assert_eq!(status, Some(0), "{seen}");
-    assert!(seen.contains("added TOKEN") && !seen.contains(SECRET), "{seen}");
-    let code = "import os\nprint(len(os.environ['TOKEN']))";
-    let done = server.facts("execute_code", json!({"code": code, "secrets": ["TOKEN"]}));
-    assert_eq!(done["stdout"], format!("{}\n", SECRET.len()));
-    let (seen, status) = typed(&["vault", "add", "TOKEN"], b"half a val\x03");
-    assert_eq!(status, Some(2));
-    assert!(
-        seen.contains("no value was given") && !seen.contains("half"),
-        "{seen}"
-    );
-    // The terminal drops the end of a line that is too long; a secret that lost its end must not be kept.
-    let long = [vec![b'x'; 5000], b"\n".to_vec()].concat();
-    let (seen, status) = typed(&["vault", "add", "TOKEN"], &long);
-    assert_eq!(status, Some(2), "{seen}");
-    assert!(seen.contains("at most 4095 bytes"), "{seen}");
-    // One that is too short to be found is kept with a warning.
-    let added = fed(&["vault", "add", "PIN"], "123\n");
-    assert!(added.status.success());
-    assert_contains(stderr_of(&added), ["warning: PIN has fewer than"]);
-}
-
-#[test]
-fn a_file_vault_needs_no_server_and_a_server_sees_what_was_added() {
-    let stored = |words: &[&str]| {
-        let mut command = ringfence(words);
-        command.env("RINGFENCE_VAULT_STORE", "file");
-        command
-    };
-    assert_eq!(
-        stdout_of(&succeeded(stored(&["vault", "list"]))),
-        "default has no secrets\n"
-    );
-    assert!(!state_dir().exists(), "looking made something");
-    let files = TempDir::new("vault-file");
-    let file = files.file("value", &format!("{SECRET}\n"));
-    assert_eq!(
-        stdout_of(&succeeded(stored(&["vault", "add", "TOKEN", "--file", &file]))),
-        "added TOKEN in default\n"
-    );
-    let config = files.file("config.yaml", "vault:\n  store: file\n");
-    let mut server = ready_with(&["--config", &config]);
-    let ask = |server: &mut Server, name: &str| {
-        let code = format!("import os\nprint(os.environ['{name}'])");
-        let done = server.facts("execute_code", json!({"code": code, "secrets": [name]}));
-        done["stdout"].clone()
-    };
-    assert_eq!(ask(&mut server, "TOKEN"), "***REDACTED***\n");
-    assert!(
-        feed(stored(&["vault", "add", "LATE"]), "another-long-value")
-            .status
-            .success()
-    );
-    assert_eq!(ask(&mut server, "LATE"), "***REDACTED***\n");
-    // by way of the server, too
-    let pid = server.child.id().to_string();
-    assert!(
-        stdout_of(&succeeded(stored(&["vault", "delete", "LATE", "--server", &pid]))).starts_with("deleted")
-    );
-    assert_eq!(
-        stdout_of(&succeeded(stored(&["vault", "list"]))),
-        format!("TOKEN ({} bytes)\n", SECRET.len())
-    );
-    assert!(!contains(&state_dir().join("record/vault"), SECRET));
-    drop(server);
-    let records = told_json(&["audit", "list", "--action", "vault.changed"]);
-    assert_eq!(list_of(&records["records"]).len(), 6, "{records}");
-    assert!(told(&["audit", "verify"]).starts_with("intact"));
-}
-
-#[test]
-fn a_vault_of_variables_is_not_changed() {
-    for words in [&["vault", "add", "KEY"][..], &["vault", "delete", "KEY"]] {
-        let mut command = ringfence(words);
-        let output = command.env("RINGFENCE_VAULT_STORE", "env").output().unwrap();
-        assert_eq!(output.status.code(), Some(125));
-        assert_contains(stderr_of(&output), ["cannot be changed"]);
-    }
 }
 
 #[test]

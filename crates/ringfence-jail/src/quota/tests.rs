@@ -1,0 +1,282 @@
+//! When a directory is counted, who is ended for what it holds, and what is excused.
+
+use super::*;
+use std::fs;
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("ringfence-quota-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn open(&self) -> OwnedFd {
+        File::open(&self.0).unwrap().into()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn limits(disk_bytes: u64) -> Limits {
+    Limits {
+        memory_bytes: 1 << 20,
+        cpu_millicores: 1000,
+        timeout_ms: 1000,
+        processes: 1,
+        output_bytes: 1,
+        disk_bytes,
+    }
+}
+
+#[test]
+fn growth_counts_what_comes_and_total_what_lies_there() {
+    let scratch = Scratch::new("both");
+    fs::write(scratch.0.join("old"), vec![7; 3 << 20]).unwrap();
+    let open = scratch.open();
+    let begin = |quota| Watch::begin(&open, quota, &limits(2 << 20), None, Known::default()).unwrap();
+    let (mut growth, mut total) = (begin(Quota::Growth), begin(Quota::Total));
+    assert!(!growth.walk(None) && !total.walk(None), "nothing has come");
+    assert!(growth.bytes() == 0 && total.bytes() >= 3 << 20);
+    fs::write(scratch.0.join("new"), vec![7; 512 << 10]).unwrap();
+    assert!(!growth.walk(None));
+    assert!(!total.walk(None), "it is past its limit, and not twice");
+    fs::write(scratch.0.join("more"), vec![7; 2 << 20]).unwrap();
+    assert!(growth.walk(None) && total.walk(None));
+    assert!(
+        !Watch::begin(&open, Quota::Total, &limits(2 << 20), None, Known::default())
+            .unwrap()
+            .has_room(),
+        "three times the limit is no beginning"
+    );
+}
+
+#[test]
+fn what_the_server_writes_is_borne_up_to_twice_the_limit_while_it_writes() {
+    let scratch = Scratch::new("writing");
+    let held = Scratch::new("writing-lock");
+    let path = held.0.join("lock");
+    let lock = File::create(&path).unwrap();
+    let open = scratch.open();
+    let begun = Watch::begin(
+        &open,
+        Quota::Total,
+        &limits(2 << 20),
+        Some(&path),
+        Known::default(),
+    );
+    let mut watch = begun.unwrap();
+    fs::write(scratch.0.join("draft"), vec![7; 5 << 20]).unwrap();
+    lock.lock().unwrap();
+    assert!(!watch.walk(None), "it is being written");
+    watch.excused = Some(Instant::now().checked_sub(EXCUSED_MAX).unwrap());
+    assert!(watch.walk(None), "for too long");
+    watch.excused = None;
+    fs::write(scratch.0.join("more"), vec![7; 4 << 20]).unwrap();
+    assert!(watch.walk(None), "more than anything that is written");
+    fs::remove_file(scratch.0.join("more")).unwrap();
+    assert!(!watch.walk(None));
+    lock.unlock().unwrap();
+    assert!(watch.walk(None), "it was written, and is too much");
+    lock.lock().unwrap();
+    lock.unlock().unwrap();
+    fs::remove_file(scratch.0.join("draft")).unwrap();
+    assert!(!watch.walk(None));
+    assert_eq!(watch.excused, None);
+}
+
+#[test]
+fn a_full_directory_is_the_doing_of_those_who_write_there() {
+    let scratch = Scratch::new("writers");
+    let proc: OwnedFd = File::open("/proc").unwrap().into();
+    let begin = || {
+        Watch::begin(
+            &scratch.open(),
+            Quota::Total,
+            &limits(1 << 20),
+            None,
+            Known::default(),
+        )
+        .unwrap()
+    };
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a process that holds nothing of the workspace"
+    )]
+    let idle = std::process::Command::new("sleep").arg("1000").spawn();
+    let mut idle = idle.unwrap();
+    let holders = |pid: u32| {
+        Some(Holders {
+            proc: &proc,
+            pids: vec![pid.to_string().into()],
+        })
+    };
+    let (mut own, mut others) = (begin(), begin());
+    assert!(!own.walk(holders(std::process::id())) && !others.walk(holders(idle.id())));
+    for number in 0..2 * STRIKES_MAX {
+        fs::write(scratch.0.join(number.to_string()), vec![7; 3 << 20]).unwrap();
+        assert!(own.walk(holders(std::process::id())), "it has written");
+        assert!(!others.walk(holders(idle.id())), "it has not");
+    }
+    idle.kill().unwrap();
+    idle.wait().unwrap();
+}
+
+#[test]
+fn a_directory_of_many_files_is_counted_once_while_it_is_far_from_its_limit() {
+    let scratch = Scratch::new("known");
+    for number in 0..=FEW_ENTRIES {
+        fs::write(scratch.0.join(number.to_string()), "").unwrap();
+    }
+    let begin = |known| {
+        Watch::begin(
+            &scratch.open(),
+            Quota::Total,
+            &limits(64 << 20),
+            None,
+            known_to_be(known),
+        )
+        .unwrap()
+    };
+    let mut first = begin(None);
+    let counted = first.bytes();
+    assert!(!first.end());
+    // Others write to this file system, too: as full as it can be, it does not fill.
+    let known = Count {
+        bytes: 7,
+        filled: (u64::MAX, u64::MAX),
+        ..first.count()
+    };
+    assert_eq!(begin(Some(known)).bytes(), 7, "it was not counted again");
+    let near = Count {
+        bytes: 65 << 20,
+        ..known
+    };
+    assert_eq!(begin(Some(near)).bytes(), counted, "near the limit it is");
+    let filled = first.count().filled;
+    let grown = Count {
+        filled: (filled.0.saturating_sub(80 << 20), filled.1),
+        ..known
+    };
+    assert_eq!(
+        begin(Some(grown)).bytes(),
+        counted,
+        "and where the disk has filled"
+    );
+}
+
+fn known_to_be(count: Option<Count>) -> Known {
+    Known {
+        count,
+        filled_max: None,
+    }
+}
+
+#[test]
+fn a_file_system_that_is_as_full_as_it_may_be_ends_those_who_write() {
+    let scratch = Scratch::new("floor");
+    let proc: OwnedFd = File::open("/proc").unwrap().into();
+    let known = Known {
+        count: None,
+        filled_max: Some(0),
+    };
+    let begun = Watch::begin(&scratch.open(), Quota::Total, &limits(64 << 20), None, known);
+    let mut watch = begun.unwrap();
+    let mut walk = || {
+        watch.walk(Some(Holders {
+            proc: &proc,
+            pids: vec![std::process::id().to_string().into()],
+        }))
+    };
+    walk();
+    fs::write(scratch.0.join("more"), vec![7; 1 << 20]).unwrap();
+    assert!(walk());
+    let space = Space::of(scratch.open().as_fd()).unwrap();
+    assert!(space.used > 0 && space.free > 0);
+    assert!(Count::of(scratch.open().as_fd()).unwrap().bytes_at_most(space) >= 1 << 20);
+}
+
+#[test]
+fn names_count_and_a_link_is_not_followed() {
+    let scratch = Scratch::new("names");
+    std::os::unix::fs::symlink("/usr", scratch.0.join("link")).unwrap();
+    fs::create_dir(scratch.0.join("d")).unwrap();
+    for number in 0..50 {
+        fs::write(scratch.0.join(format!("d/{number}")), "").unwrap();
+    }
+    assert_eq!(usage(scratch.open().as_fd(), Unlistable::Counted).entries, 52);
+}
+
+/// A directory in a directory and so on: no path is as long.
+fn nest(scratch: &Scratch, levels: usize) {
+    let mut below = scratch.open();
+    for level in 0..levels {
+        let name = PathBuf::from(format!("{level:0>200}"));
+        file::make_directory(below.as_fd(), &name, 0o700).unwrap();
+        // What is found on the way back up.
+        file::make_directory(below.as_fd(), Path::new("!"), 0o700).unwrap();
+        below = file::open_listing_beneath(below.as_fd(), &name).unwrap();
+    }
+    file::make_file(below.as_fd(), Path::new("deepest"), 0o600).unwrap();
+}
+
+#[test]
+fn a_tree_deeper_than_any_path_is_counted_to_its_end() {
+    let scratch = Scratch::new("deep");
+    nest(&scratch, 300);
+    let found = usage(scratch.open().as_fd(), Unlistable::Opened);
+    assert_eq!((found.entries, found.hidden), (2 * 300 + 1, 0));
+    let begun = Watch::begin(
+        &scratch.open(),
+        Quota::Total,
+        &limits(2 << 20),
+        None,
+        Known::default(),
+    );
+    assert!(
+        begun.unwrap().has_room(),
+        "it is no hiding place, and may be used again"
+    );
+}
+
+#[test]
+fn a_tree_that_is_still_is_looked_at_seldom_and_any_other_every_second() {
+    let scratch = Scratch::new("still");
+    let proc: OwnedFd = File::open("/proc").unwrap().into();
+    let holders = |pids: &[&str]| {
+        Some(Holders {
+            proc: &proc,
+            pids: pids.iter().map(PathBuf::from).collect(),
+        })
+    };
+    let mut watch = Watch::begin(
+        &scratch.open(),
+        Quota::Total,
+        &limits(2 << 20),
+        None,
+        Known::default(),
+    )
+    .unwrap();
+    // Whether it was looked at, so long after the last time; the file system is as full as it is by now.
+    let mut looks_after = |seconds, pids: &[&str]| {
+        let past = Instant::now() - Duration::from_secs(seconds);
+        (watch.walked, watch.asked, watch.next) = (past, past, past);
+        watch.filled = resource::space_used(watch.directory.as_fd()).unwrap();
+        watch.is_passed(|| holders(pids));
+        watch.walked != past
+    };
+    assert!(looks_after(2, &[]), "nothing is known of the tree yet");
+    // Others may write to the same file system at this moment.
+    assert!((0..100).any(|_| !looks_after(2, &[])), "it is still");
+    assert!(looks_after(31, &[]), "for half a minute");
+    let busy = Instant::now();
+    while Holders::processor_time(&holders(&["self"]).unwrap()) == Duration::ZERO {
+        assert!(busy.elapsed() < Duration::from_secs(30));
+    }
+    assert!(looks_after(2, &["self"]), "it was at work");
+}
