@@ -164,6 +164,12 @@ fn a_page_is_text_between_marks_and_what_is_hidden_in_it_is_dropped() {
     );
     world.page("good.test", "packed", packed);
     world.page("good.test", "data", answer("application/json", "{\"a\": 1}"));
+    world.page("good.test", "moved", leads_to("/![x](y)"));
+    world.page(
+        "good.test",
+        "![x](y)",
+        answer("text/plain", "plain text <p>, <img src=http://leak.test/y>"),
+    );
     world.page(
         "good.test",
         "scripted",
@@ -213,6 +219,10 @@ fn a_page_is_text_between_marks_and_what_is_hidden_in_it_is_dropped() {
         text_of(&fetch(&mut server, "http://good.test/data")["structuredContent"]["text"]),
         ["```json\n{\"a\": 1}\n```"],
     );
+    let moved = fetch(&mut server, "http://good.test/moved");
+    let text = text_of(&moved["structuredContent"]["text"]);
+    assert_contains(text, ["/!\\[x]", "plain text <p>, \\<img src="]);
+    assert!(!text.contains("![x]"), "{text}");
     assert_eq!(
         fetch(&mut server, "http://good.test/scripted")["structuredContent"]["needs_script"],
         true
