@@ -1,14 +1,12 @@
 //! Calls of every kind, several at once, while templates and helpers are killed: no answer is wrong, nothing is left.
 
 use super::{ALONE, count, settled};
-use crate::client::{Server, descendants_with, signal, status_of, within};
+use crate::client::{PATIENCE, Server, descendants_with, signal, status_of, within};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use std::{collections::HashMap, sync::PoisonError, time::Duration};
+use std::{collections::HashMap, sync::PoisonError};
 
 const AT_ONCE: usize = 4;
-/// A call and then nothing for so long is a call that was forgotten.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a call has to come to.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! The other end of a server's pipes. It keeps every byte that the server lets out, and waits for no answer longer than a
 //! minute.
 
-use crate::client::show_refusal;
+use crate::client::{PATIENCE, show_refusal};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -11,8 +11,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Agent {
     child: Child,

@@ -1,12 +1,12 @@
 //! What was run is there for whoever has its id: while it runs, after it, and for its own namespace alone.
 
 use crate::client::{
-    Server, assert_facts, eventually, json_of, list_of, ringfence, said, start, stderr_of, text_of, within,
+    PATIENCE, Server, assert_facts, eventually, json_of, list_of, ringfence, said, start, stderr_of, text_of,
+    within,
 };
 use serde_json::{Value, json};
-use std::{process::Stdio, time::Duration};
+use std::process::Stdio;
 
-const PATIENCE: Duration = Duration::from_secs(60);
 const BEGUN: &str = "echo begun; sleep 1000";
 
 fn background(server: &mut Server, code: &str) -> String {

@@ -1,8 +1,8 @@
 //! Sandboxes that stand ready: what one of them knows of another, of its template, and what happens when parts die.
 
 use crate::client::{
-    Server, TempDir, assert_facts, assert_facts_of, assert_says, below, descendants_with, eventually,
-    is_root, list_of, lives, ringfence, signal, stat_of, state_dir, within,
+    PATIENCE, Server, TempDir, assert_facts, assert_facts_of, assert_says, below, descendants_with,
+    eventually, is_root, list_of, lives, ringfence, signal, stat_of, state_dir, within,
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -11,8 +11,6 @@ use std::{
     fs,
     time::{Duration, Instant},
 };
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 fn python(server: &mut Server) -> Value {
     let listed = server.facts("list_runtimes", json!({}));

@@ -2,7 +2,8 @@
 //! run, and none of them reaches another, whether that one runs or waits.
 
 use crate::client::{
-    NOBODY, Nobody, Server, as_nobody, assert_facts, descendants, state_dir, stdout_of, text_of, within,
+    NOBODY, Nobody, PATIENCE, Server, as_nobody, assert_facts, descendants, state_dir, stdout_of, text_of,
+    within,
 };
 use serde_json::{Value, json};
 use std::{
@@ -10,10 +11,8 @@ use std::{
     os::unix::fs::chown,
     path::{Path, PathBuf},
     process::{Child, Stdio},
-    time::Duration,
 };
 
-const PATIENCE: Duration = Duration::from_secs(60);
 const LANDLOCK: &str = "floor: landlock\n";
 
 /// As whoever tests and, where that is root, as an ordinary user, whose sandboxes are all the same user's.

@@ -1,10 +1,8 @@
 //! The words of the systems that Ringfence replaces, and the manners of the command line.
 
-use crate::client::{Server, TempDir, ringfence, said, text_of, within};
+use crate::client::{PATIENCE, Server, TempDir, ringfence, said, text_of, within};
 use serde_json::json;
-use std::{io::Read, process::Stdio, time::Duration};
-
-const PATIENCE: Duration = Duration::from_secs(20);
+use std::{io::Read, process::Stdio};
 
 /// The exit status, and all that was said.
 fn told(words: &[&str]) -> (Option<i32>, String) {

@@ -354,7 +354,7 @@ fn a_program_that_fills_the_disk_of_the_host_is_stopped_near_its_limit() {
     ];
     for (name, code) in bombs {
         for workspace in ["namespace", &own] {
-            let words = ["--workspace", workspace, "--disk", "8m", "--timeout", "20"];
+            let words = ["--workspace", workspace, "--disk", "8m", "--timeout", "120"];
             let result = run_json("shell", code, &words);
             let place = if workspace == "namespace" {
                 state_dir().join("workspaces/default")

@@ -1,8 +1,8 @@
 //! What stays between the calls of a session, and what belongs to one call alone.
 
-use super::{PATIENCE, gives, of, on_each_kind};
+use super::{gives, of, on_each_kind};
 use crate::client::{
-    Nobody, Server, as_nobody, assert_facts, assert_facts_of, assert_says, eventually, list_of,
+    Nobody, PATIENCE, Server, as_nobody, assert_facts, assert_facts_of, assert_says, eventually, list_of,
     processes_with, text_of, within,
 };
 use serde_json::{Value, json};
@@ -270,7 +270,7 @@ fn a_call_that_is_out_of_time_is_interrupted_and_the_state_stays() {
                 "node" => "console.log('begun'); for (;;) {}",
                 _ => "echo begun; sleep 1000",
             };
-            let late = server.eval_with(&id, code, json!({"timeout_seconds": 0.4}));
+            let late = server.runs_out_of_time(&id, code);
             assert_facts_of(
                 format_args!("{kind} {language}"),
                 &late,

@@ -1,5 +1,5 @@
 //! Times the artifact store in a directory that must not exist yet, and removes it: publishing one artifact of 10 KiB,
-//! then a sweep, a list and an opening with 5,000 executions. `target/release/examples/artifacts DIRECTORY`
+//! then a sweep, a list and an opening with 5,000 executions. `target/release/examples/time_artifacts DIRECTORY`
 #![expect(clippy::print_stdout, reason = "its standard output is its result")]
 
 use ringfence_store::{
