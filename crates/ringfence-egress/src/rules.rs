@@ -213,14 +213,16 @@ impl Why {
         match self {
             Self::Name | Self::Port { .. } => format!("Call `request_egress {{domain: \"{host}\"}}`."),
             Self::Method { .. } => format!(
-                "Have the operator add a rule with the method to `egress.allow`, as `GET {name}:{port}`."
+                "A rule with the method is missing, as `GET {name}:{port}`: add it to `allowed_domains`, or have the \
+                 operator add it to `egress.allow`."
             ),
             Self::Path { .. } => format!(
-                "Have the operator add a rule with the path to `egress.allow`, as `{name}:{port}/path`."
+                "A rule with the path is missing, as `{name}:{port}/path`: add it to `allowed_domains`, or have the \
+                 operator add it to `egress.allow`."
             ),
             Self::Address => format!(
-                "`{name}` leads to an address that is not public: have the operator add that address or its network \
-                 with port {port}, as in `10.0.0.0/8:{port}`, to `egress.allow`."
+                "`{name}` leads to an address that is not public: have the operator add `{name}:{port}` to \
+                 `egress.private`, or that address or its network, as in `10.0.0.0/8:{port}`, to `egress.allow`."
             ),
         }
     }

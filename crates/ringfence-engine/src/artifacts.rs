@@ -474,7 +474,7 @@ impl Staging {
         let (what, hint) = match rule {
             "artifacts.copy" => (
                 format!("{name} was not copied: {why}"),
-                "Nothing that is there is replaced; name an empty directory with room.",
+                "No file is overwritten; name an empty directory with room.",
             ),
             _ => (
                 format!("{name} was not kept: {why}"),

@@ -350,9 +350,10 @@ fn telling_line(code: &str) -> &str {
     let mut lines = code.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.clone().next().unwrap_or_default();
     let is_telling = |line: &&str| {
-        !["#", "//", "import ", "from "]
+        let is_usual = ["#", "//", "import ", "from "]
             .iter()
-            .any(|start| line.starts_with(start))
+            .any(|start| line.starts_with(start));
+        !is_usual || line.trim_end_matches(';').contains(';')
     };
     lines.find(is_telling).unwrap_or(first)
 }

@@ -166,7 +166,7 @@ fn disk(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
     };
     let what = match (bounds.in_memory, limits.disk_bytes > size) {
         (true, true) => {
-            format!("its private disk was full at {now} MB; more of `max_disk_mb` brings the memory for it")
+            format!("its private disk was full at {now} MB, half of its memory; `max_disk_mb` raises both")
         }
         (true, false) => format!("its private disk was full at {now} MB (`max_disk_mb`)"),
         (false, _) => format!(

@@ -2,8 +2,8 @@
 //! what can happen: a command that a rule allows runs behind walls made from that rule's effect.
 //!
 //! ```text
-//! command ──► words ──► matching(rules) ──► Verdict ──► walls ──► run ──► child (this binary, re-executed)
-//!             no shell   exact spellings     and why     plan      pipes    own namespaces, Landlock, seccomp
+//! command ──► words ──► Rules::judge ──► Allowed ──► wall::prepare ──► run ──► child (this binary, re-executed)
+//!             no shell  exact spellings               a plan           pipes   own namespaces, Landlock, seccomp
 //! ```
 #![forbid(unsafe_code)]
 

@@ -176,8 +176,7 @@ impl Command {
         self.spec.deadline_ms = u64::try_from(self.deadline.as_millis()).unwrap_or(u64::MAX);
     }
 
-    /// In the order in which [`Source::Descriptor`] counts them.
-    /// The opened directory of the call, and which it is.
+    /// The directory of the call, as it was opened.
     pub fn directory(&self) -> Option<(&Path, Identity)> {
         let open = self.directory.as_ref()?;
         let identity = Identity {
@@ -207,6 +206,7 @@ impl Command {
             .collect()
     }
 
+    /// In the order in which [`Source::Descriptor`] counts them.
     pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let runs = self.program.interpreter.as_deref().unwrap_or(&self.program);
         let mut all = vec![runs.handle.as_fd(), self.program.handle.as_fd()];
@@ -471,7 +471,7 @@ impl Walls<'_> {
         match word {
             "directory" => {
                 let Some(open) = self.directory else {
-                    return Ok(String::new());
+                    return Ok("no directory, as the call names none".to_owned());
                 };
                 let path = open.path.clone();
                 self.mount(Source::Descriptor(DIRECTORY), path.clone(), grant);

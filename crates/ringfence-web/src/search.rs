@@ -183,6 +183,12 @@ pub struct Searched {
 }
 
 impl Searched {
+    /// A provider has answered, be it that there is nothing.
+    pub fn is_answered(&self) -> bool {
+        let answers = |one: &Attempt| one.outcome == Outcome::NoResults;
+        self.provider.is_some() || self.attempts.iter().any(answers)
+    }
+
     /// Takes secrets out of every text of strangers in it.
     pub fn redact(&mut self, redactor: &Redactor) {
         for hit in &mut self.hits {

@@ -1,18 +1,18 @@
-//! The operator's log: JSON lines on stderr. Each line passes the vault's redactor as a whole before it is written, and
+//! The operator's log: JSON lines on stderr, or plain ones where that is a terminal. Each line passes the vault's redactor as a whole before it is written, and
 //! so does what a panic says.
 
-use crate::settings::LogLevel;
+use crate::{settings::LogLevel, terminal::neutral};
 use jiff::Timestamp;
 use ringfence_engine::LogRedactor;
 use serde_json::json;
 use std::{
     any::Any,
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     panic::PanicHookInfo,
     sync::OnceLock,
 };
 use tracing_subscriber::{
-    Registry,
+    Layer, Registry,
     filter::{LevelFilter, Targets},
     fmt::{self, MakeWriter},
     layer::SubscriberExt,
@@ -34,7 +34,11 @@ impl Log {
     /// Everything that is logged from now on, and every panic, goes to stderr.
     pub(crate) fn begin(level: LogLevel) -> Self {
         let (targets, handle) = reload::Layer::new(targets(level));
-        let lines = fmt::layer().json().with_writer(Stderr);
+        let lines = fmt::layer().with_writer(Stderr);
+        let lines = match io::stderr().is_terminal() {
+            true => lines.with_ansi(false).with_target(false).boxed(),
+            false => lines.json().boxed(),
+        };
         // A second call could only come from a test in the same process.
         drop(registry().with(targets).with(lines).try_init());
         std::panic::set_hook(Box::new(|panic| write_line(panic_line(panic).as_bytes())));
@@ -107,7 +111,12 @@ impl Drop for Line {
 /// An error is ignored: there is no other place to report it.
 fn write_line(line: &[u8]) {
     let clean = clean(line, REDACTOR.get());
-    drop(io::stderr().lock().write_all(&clean));
+    let mut stderr = io::stderr().lock();
+    let clean = match stderr.is_terminal() {
+        true => neutral::text(&String::from_utf8_lossy(&clean)).into_bytes(),
+        false => clean,
+    };
+    drop(stderr.write_all(&clean));
 }
 
 /// What may be read of a line, with its end.

@@ -47,9 +47,9 @@ fn wrapped(text: &str) -> String {
 }
 
 fn command_line() -> String {
-    let mut text = "## Command line\n\nA command line that makes no sense ends with 2. Exit codes of `ringfence run`: the script's own; 128 + the signal that ended it; \
-        124 when the time is up; 125 for a failure of ours, which says why on stderr. Of `ringfence validate`: 0 for what \
-        passes or was fixed, 1 for what is rejected, 2 for a command line or a file that makes no sense, 125 as above.\n"
+    let mut text = "## Command line\n\nAn invalid command line ends with 2. Exit codes of `ringfence run`: the script's own; 128 + the signal that ended it; \
+        124 when the time is up; 125 where Ringfence refuses or fails, with the reason on stderr. Of `ringfence validate`: 0 for what \
+        passes or was fixed, 1 for what is rejected, 2 for an invalid command line or file, 125 as above.\n"
         .to_owned();
     for (name, help) in cli::tests::helps() {
         write!(text, "\n### `{name}`\n\n```text\n{}\n```\n", help.trim_end()).unwrap();

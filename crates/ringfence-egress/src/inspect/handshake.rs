@@ -9,7 +9,7 @@ use crate::{
     upstream::Upstream,
     wire::{Client, Metered},
 };
-use rustls::pki_types::ServerName;
+use rustls::{CertificateError, OtherError, pki_types::ServerName};
 use std::{io, sync::Arc};
 use tokio::{
     io::{AsyncReadExt, Chain, Join, join},
@@ -86,10 +86,18 @@ fn failed(to: &Destination, error: &rustls::Error) -> Refusal {
     let rustls::Error::InvalidCertificate(why) = error else {
         return unreachable(to, &format!("its TLS handshake failed: {error}"));
     };
+    let why = match why {
+        CertificateError::Other(OtherError(why)) => why.to_string(),
+        why => why.to_string(),
+    };
+    let why = match why.as_str() {
+        "CaUsedAsEndEntity" => "it is the certificate of an authority",
+        why => why,
+    };
     Refusal::of(
         RefusalRule::Certificate,
         to,
-        format!("{to}: its certificate is not one for it that this host believes: {why}"),
+        format!("{to}: this host does not trust its certificate for that name: {why}"),
         "where an authority of your own has signed it, have the operator name that in `egress.ca_file`",
     )
 }

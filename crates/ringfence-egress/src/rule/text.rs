@@ -69,7 +69,10 @@ impl RuleError {
                 NameError::Label => "for all names below one, write `*.example.com`".to_owned(),
                 _ => "write the name as it is registered".to_owned(),
             },
-            Self::Local(_) => "give the service a name of its own outside, and write that".to_owned(),
+            Self::Local(_) => {
+                "write the address for a service of this host, as `127.0.0.1:8080`, or give the service a name outside"
+                    .to_owned()
+            }
             Self::Port(_) => "write one port from 1 to 65535, or none for 80 and 443".to_owned(),
             Self::Path { .. } => "write a plain path that requests begin with, as in `/v1/`".to_owned(),
             Self::NetworkRequest(_) => "write the network and a port alone, as in `10.0.0.0/8:5432`".to_owned(),

@@ -189,6 +189,12 @@ impl ApprovalHook for AskHook {
     fn hint(&self, to: &Destination) -> Option<String> {
         let name = to.host.name()?;
         if self.0.terms.source == RuleSource::Web {
+            if name.is_local() {
+                let port = to.port;
+                return Some(format!(
+                    "For a service of this host write `127.0.0.1:{port}`, and have the operator add that to `web.allow`."
+                ));
+            }
             return Some(format!(
                 "Call `request_egress {{domain: \"{to}\"}}`; or have the operator add `{to}` to `web.allow`."
             ));

@@ -530,7 +530,9 @@ impl Packages {
         let packages = self.clone();
         tokio::task::spawn_blocking(move || {
             match packages.services.layers.sweep(packages.services.settings.kept) {
-                Ok(swept) => tracing::info!(?swept, "layers of packages"),
+                Ok(swept) => {
+                    tracing::debug!(removed = swept.removed, bytes = swept.bytes, "layers of packages")
+                }
                 Err(error) => {
                     tracing::error!(%error, "layers that are too old or too many could not be removed")
                 }

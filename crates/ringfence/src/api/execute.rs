@@ -92,7 +92,7 @@ pub(crate) struct FileInput {
     pub(crate) path: WorkspacePath,
     pub(crate) text: Option<String>,
     pub(crate) base64: Option<String>,
-    /// The uri of one.
+    /// Its URI.
     pub(crate) artifact: Option<String>,
 }
 
@@ -122,7 +122,7 @@ operation! {
     "get_execution" "Read an execution" Execute Reads
     GetExecution {
         execution_id: String,
-        /// For its end, at most 25.
+        /// Until it ends, at most 25.
         wait_seconds: Option<f64>,
         stdout_from: Option<Whole>,
         stderr_from: Option<Whole>,

@@ -136,7 +136,7 @@ fn copy_all(
                 Some(why) => {
                     terminal.complain(
                         &format!("{name} was not copied: {why}."),
-                        "Nothing that is there is replaced; hidden names are not made.",
+                        "No file is overwritten, and no hidden one is made.",
                     );
                     Ok(())
                 }

@@ -28,11 +28,19 @@ const COMMANDS: [(&str, &str); 22] = [
     ("`validate_code`", "`ringfence validate`"),
 ];
 
-fn out_of_bounds(message: &str) -> Option<String> {
+/// A limit that is out of bounds, by the flags of `ringfence limits`.
+pub(super) fn of_limits(mut error: RequestError) -> RequestError {
+    if let Some(message) = out_of_bounds(&error.message, &OF_LIMITS) {
+        error.message = message;
+    }
+    error
+}
+
+fn out_of_bounds(message: &str, flags: &[(&str, &str, &str)]) -> Option<String> {
     let (asked, bounds) = message.strip_suffix('.')?.split_once(" is outside ")?;
     let (name, value) = asked.split_once(" = ")?;
     let (least, most) = bounds.split_once("..=")?;
-    let (_, flag, unit) = LIMITS.iter().find(|(limit, ..)| *limit == name)?;
+    let (_, flag, unit) = flags.iter().find(|(limit, ..)| *limit == name)?;
     let number = |text: &str| text.parse::<f64>().ok();
     Some(if number(value)? < number(least)? {
         format!("{flag} is at least {least}{unit}.")
@@ -42,7 +50,7 @@ fn out_of_bounds(message: &str) -> Option<String> {
 }
 
 pub(super) fn in_commands(mut error: RequestError) -> RequestError {
-    if let Some(message) = out_of_bounds(&error.message) {
+    if let Some(message) = out_of_bounds(&error.message, &LIMITS) {
         error.message = message;
     }
     if let Some(rest) = error.message.strip_prefix("allowed_domains: ") {
@@ -73,6 +81,16 @@ const LIMITS: [(&str, &str, &str); 6] = [
     ("max_ram_mb", "--memory", "m"),
     ("max_disk_mb", "--disk", "m"),
     ("max_processes", "--processes", ""),
+    ("timeout_seconds", "--timeout", ""),
+];
+
+/// The same, by the names of `ringfence limits`.
+const OF_LIMITS: [(&str, &str, &str); 6] = [
+    ("max_ram_mb", "--ram-mb", ""),
+    ("max_cpu_cores", "--cpus", ""),
+    ("max_disk_mb", "--disk-mb", ""),
+    ("max_processes", "--processes", ""),
+    ("max_output_bytes", "--output-bytes", ""),
     ("timeout_seconds", "--timeout", ""),
 ];
 
@@ -113,7 +131,16 @@ pub(super) fn words(text: &str) -> String {
         let Some((host, after)) = rest.split_once("\"}`") else {
             break;
         };
-        said = format!("{before}Allow it with `--allow {host}`{after}");
+        let after = after
+            .strip_prefix(", then add it to `allowed_domains`")
+            .unwrap_or(after);
+        // Whoever gives a command is the operator.
+        said = match after.split_once("; or have the operator add ") {
+            Some((_, given)) => format!("{before}Add {given}"),
+            None => format!(
+                "{before}Allow it with `run --allow {host}`, in a session with `ringfence egress {host}`{after}"
+            ),
+        };
     }
     for (tool, command) in COMMANDS {
         if said.contains(tool) {

@@ -32,7 +32,7 @@ pub(super) enum HostAction {
     Write(WriteFile),
     /// List a directory that the directory rules let be listed
     List(OneFile),
-    /// CopyFile a file into a namespace's workspace
+    /// Copy a file into a namespace's workspace
     Copy(CopyFile),
     /// Show the rules and directories of a namespace
     Access(HostFlags),
@@ -126,12 +126,17 @@ const TEXT_MAX: usize = 1 << 20;
 const FILE_BYTES_MAX: usize = 1 << 20;
 
 pub(super) fn host(context: &Context, action: HostAction) -> Result<ExitCode, RequestError> {
-    let mut layer = Layer::default();
+    let mut config = context.config()?;
     // What the rules are can be asked before they are in force.
-    if matches!(action, HostAction::Check(_) | HostAction::Access(_)) {
+    let is_asked = matches!(action, HostAction::Check(_) | HostAction::Access(_));
+    if is_asked && config.engine.host.is_none() {
+        context
+            .terminal
+            .note("access to the host is off (`host.enabled`); if it were on:");
+        let mut layer = Layer::default();
         set(&mut layer, "host.enabled", "true", "ringfence host")?;
+        config = context.settings(layer, LogLevel::Error)?;
     }
-    let config = context.settings(layer, LogLevel::Error)?;
     log::Log::begin(config.log);
     let input = match &action {
         HostAction::Write(_) => request::read_input("-".as_ref(), FILE_BYTES_MAX, "the content")?,

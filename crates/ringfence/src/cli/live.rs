@@ -1,6 +1,6 @@
 //! How servers that run are asked and their answers printed, and the commands that do no more: `inspect`, `limits`.
 
-use super::{Context, FAILED, ended, fault, request};
+use super::{Context, FAILED, ended, fault, hints, request};
 use crate::{
     control::{self, Request, ServerReply},
     log,
@@ -186,7 +186,7 @@ pub(super) fn limits(context: &Context, arguments: LimitsArguments) -> Result<Ex
     if limits == LimitsRequest::default() {
         all(context, ask, &Request::LimitsGet { namespace })
     } else {
-        one(context, ask, &Request::LimitsSet { namespace, limits })
+        one(context, ask, &Request::LimitsSet { namespace, limits }).map_err(hints::of_limits)
     }
 }
 

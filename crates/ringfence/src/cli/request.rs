@@ -129,13 +129,13 @@ pub(super) struct LimitFlags {
     /// Memory limit, as 256m or 1g [default: 512m]
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
-    /// Processor cores; fractions are allowed
+    /// Processor cores; fractions are allowed [default: 1]
     #[arg(long, value_name = "CORES", value_parser = number)]
     cpus: Option<f64>,
-    /// Processes and threads
+    /// Processes and threads [default: 64]
     #[arg(long, value_name = "COUNT", value_parser = whole::<u32>)]
     processes: Option<u32>,
-    /// Private disk, as 256m or 1g [default: 512m]
+    /// Private disk, as 256m or 1g [default: 512m, and at most half of the memory]
     #[arg(long, value_name = "SIZE")]
     disk: Option<String>,
 }

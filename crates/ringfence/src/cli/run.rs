@@ -322,14 +322,23 @@ fn conclude(
             }
             explain(terminal, &result);
             if result.error.as_ref().is_some_and(ProgramError::is_missing_module) {
-                terminal.dim("a package that has it is installed with --package NAME");
+                terminal.dim("install the package that has it with --package NAME");
             }
             if let Some(line) = left_behind(&result, kept) {
                 terminal.dim(&line);
             }
         }
     }
-    Ok(ExitCode::from(u8::try_from(result.exit_code).unwrap_or(FAILED)))
+    // A script that has done its part, without the files that were asked for.
+    let is_uncopied = result
+        .denials
+        .iter()
+        .any(|denial| denial.rule == "artifacts.copy");
+    Ok(ExitCode::from(match u8::try_from(result.exit_code) {
+        Ok(0) if is_uncopied => FAILED,
+        Ok(code) => code,
+        Err(_) => FAILED,
+    }))
 }
 
 fn left_behind(result: &ExecutionResult, kept: Kept) -> Option<String> {

@@ -14,7 +14,11 @@ use crate::{
 use clap::Args;
 use ringfence_engine::Engine;
 use ringfence_types::{LimitsRequest, RequestError, nearest::suggestion};
-use std::{process::ExitCode, sync::Arc};
+use std::{
+    io::{self, IsTerminal},
+    process::ExitCode,
+    sync::Arc,
+};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -60,6 +64,11 @@ pub(super) fn serve(context: &Context, arguments: ServeArguments) -> Result<Exit
     });
     let config = reading()?;
     let log = Log::begin(config.log);
+    if transport == Transport::Stdio && io::stdin().is_terminal() {
+        context.terminal.note(
+            "MCP on stdin and stdout, for a client that starts this; for many: `serve --transport http`.",
+        );
+    }
     if let Some(warning) = &config.warning {
         tracing::warn!("{warning}");
     }

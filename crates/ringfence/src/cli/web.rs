@@ -1,6 +1,6 @@
 //! `ringfence web`: pages and searches as agents get them.
 
-use super::{Context, live};
+use super::{Context, FAILED, live};
 use crate::{
     render::{Rendered, web},
     terminal::neutral,
@@ -115,7 +115,10 @@ pub(super) fn web(context: &Context, action: WebAction) -> Result<ExitCode, Requ
             let namespace = output.namespace;
             let wanted = SearchRequest { namespace, query };
             let found = live::with_engine(settings, async |engine| engine.web_search(caller, wanted).await)?;
-            (output.json, web::search(&text, &found)?)
+            let mut shown = web::search(&text, &found)?;
+            shown.text.push('\n');
+            context.show(output.json, &shown)?;
+            return Ok(ExitCode::from(if found.is_answered() { 0 } else { FAILED }));
         }
         WebAction::Fetch(arguments) => {
             let wanted = PageRequest {

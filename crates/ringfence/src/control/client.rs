@@ -314,7 +314,7 @@ fn no_server(state_dir: &Path, only: Option<u32>) -> RequestError {
             "no server{which} runs on the state directory {}.",
             state_dir.display()
         ),
-        "An agent's client starts one, and so does `sleep infinity | ringfence serve >/dev/null &`; RINGFENCE_STATE_DIR names \
+        "An agent's client starts one, and so does `ringfence serve --transport http &`; RINGFENCE_STATE_DIR names \
          another directory.",
     )
 }

@@ -287,22 +287,22 @@ impl<'de> Deserialize<'de> for Bytes {
 #[derive(Clone, Debug, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AuditQuery {
-    /// Of this namespace
+    /// Only entries of this namespace
     #[arg(long, value_name = "NAME")]
     namespace: Option<Namespace>,
-    /// At most so many
+    /// The largest number of entries
     #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     limit: u64,
-    /// Of this action, as vault.changed, or of a group, as `execution.`
+    /// Only entries of this action, such as vault.changed, or of a group, such as `execution.`
     #[arg(long, value_name = "ACTION")]
     action: Option<String>,
-    /// Not before this time, or not longer ago, as 2h
+    /// Only entries since this time (RFC 3339), or since so long ago, such as 2h
     #[arg(long = "since", value_name = "TIME", value_parser = time::read)]
     since_us: Option<i64>,
-    /// With this outcome: ok, failed, denied, pending (has not ended since) or lost (its server died)
+    /// Only entries with this outcome: ok, failed, denied, pending (has not ended since) or lost (its server died)
     #[arg(long, value_name = "OUTCOME")]
     outcome: Option<String>,
-    /// Of this execution
+    /// Only entries of this execution
     #[arg(long = "execution", value_name = "ID")]
     execution_id: Option<String>,
 }

@@ -89,7 +89,7 @@ impl Authenticator {
         Ok(authenticator)
     }
 
-    /// Is there any way to come from the network without a token.
+    /// Whether every request from the network must carry a token.
     pub(super) fn is_required(&self) -> bool {
         drop(self.tokens_now());
         self.is_required.load(Ordering::Relaxed)

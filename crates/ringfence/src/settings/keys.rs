@@ -241,7 +241,7 @@ keys! {
         backend: Backend, Some("native"),
             "What makes the sandbox of a run that names none: `native`, a container engine (`docker`), or the engine with gVisor (`gvisor`).";
         floor: Tier, Some("full"),
-            "Minimum isolation of every run; without it nothing runs. From strong to weak: `full`; `gvisor` and `container` let those backends be used; `landlock` gives up namespaces, the private root and the empty network.";
+            "Minimum isolation of every run; without it nothing runs. From strong to weak: `full`; `gvisor` and `container` let those backends be used; `landlock` gives up namespaces, the private root and the empty network, also where this host has them.";
     }
     containers {
         containers_enabled enabled: bool, Some("false"),

@@ -400,10 +400,14 @@ fn who_does_not_read_what_he_asked_for_fills_no_memory() {
     let more = most() - before;
     // Two windows, and what is ready to be sent, for each of sixteen connections.
     assert!(more < 48 << 10, "{more} KiB were kept for who does not read");
-    let done = run(&mut server, "node", &FLOOD.replace("READS", "true"));
+    let few = FLOOD
+        .replace("READS", "true")
+        .replace("128", "16")
+        .replace("i < 8", "i < 1");
+    let done = run(&mut server, "node", &few);
     assert_eq!(
         done["stdout"],
-        format!("{}\n", 128 * (4 << 20)),
+        format!("{}\n", 16 * (4 << 20)),
         "the control: {done}"
     );
     println!("\n| who does not read 128 answers of 4 MiB | {more} KiB kept | | | |");

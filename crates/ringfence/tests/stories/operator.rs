@@ -553,7 +553,7 @@ fn an_execution_is_a_trace_and_a_count_at_the_collector() {
     let arguments = json!({"language": "shell", "code": "sleep 1; exit 3", "namespace": "team"});
     let failed = served.server.facts("execute_code", arguments);
     let id = text_of(&failed["execution_id"]).to_owned();
-    served.server.leaves_within(PATIENCE);
+    served.server.leaves();
     let told = collector.everything();
     let execution = told.execution();
     for (key, value) in [
@@ -639,7 +639,7 @@ fn a_server_says_once_that_its_collector_is_down_and_works_on() {
     for _ in 0..3 {
         assert_eq!(served.server.execute("shell", "true")["success"], true);
     }
-    served.server.leaves_within(PATIENCE);
+    served.server.leaves();
     let log = served.log();
     assert_eq!(
         log.matches("the collector does not take telemetry").count(),
