@@ -73,8 +73,26 @@ fn tools() -> String {
         .unwrap();
         text += "\nArguments:\n\n| name | type | default | about |\n|---|---|---|---|\n";
         rows("", &tool["inputSchema"], &mut text);
-        text += "\nResult:\n\n| name | type | default | about |\n|---|---|---|---|\n";
-        rows("", &tool["outputSchema"], &mut text);
+        let reference = mcp::tests::reference_of(word(&tool["name"]));
+        let table = |title: &str, schema: &Value| {
+            let mut table = String::new();
+            rows("", schema, &mut table);
+            match table.is_empty() {
+                true => table,
+                false => {
+                    format!("\n{title}:\n\n| name | type | default | about |\n|---|---|---|---|\n{table}")
+                }
+            }
+        };
+        let is_object = reference.output.get("properties").is_none();
+        text += &table(
+            "Accepted too, and left out of the list that models read",
+            &reference.unlisted,
+        );
+        text += &table("Result", &reference.output);
+        if is_object {
+            text += "\nThe result is that of `execute_code`.\n";
+        }
     }
     text
 }
@@ -102,7 +120,8 @@ fn rows(prefix: &str, schema: &Value, text: &mut String) {
             text,
             "| `{path}`{mark} | {} | {default} | {} |",
             kind(property),
-            word(&property["description"])
+            // Links of rustdoc lead nowhere here.
+            word(&property["description"]).replace("[`", "`").replace("`]", "`")
         )
         .unwrap();
         rows(&format!("{path}."), property, text);

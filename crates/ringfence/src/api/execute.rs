@@ -34,11 +34,13 @@ operation! {
         /// Such as pandas>=2 or lodash@4.
         packages: Option<Many<Vec<String>>>,
         files: Option<Vec<FileInput>>,
+        /// Environment variables.
         #[serde(alias = "env_vars")]
         #[schemars(extend("x-unlisted" = true))]
         env: Option<BTreeMap<EnvName, EnvValue>>,
         /// Names of secrets in the vault.
         secrets: Option<Many<BTreeSet<EnvName>>>,
+        /// The program's arguments.
         #[schemars(extend("x-unlisted" = true))]
         args: Option<Vec<Argument>>,
         stdin: Option<String>,

@@ -117,4 +117,4 @@ pub(crate) use response;
 
 /// Panics where an answer is not as its operation's response says.
 #[cfg(test)]
-pub(crate) use schema::tests::conforms;
+pub(crate) use schema::tests::{Reference, conforms, reference_of};

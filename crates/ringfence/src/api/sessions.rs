@@ -21,11 +21,13 @@ operation! {
         #[serde(alias = "idle_timeout")]
         idle_timeout_seconds: Option<f64>,
         packages: Option<Many<Vec<String>>>,
+        /// Environment variables of all its calls.
         #[serde(alias = "env_vars")]
         #[schemars(extend("x-unlisted" = true))]
         env: Option<BTreeMap<EnvName, EnvValue>>,
         secrets: Option<Many<BTreeSet<EnvName>>>,
         allowed_domains: Option<Many<Vec<String>>>,
+        /// Such as 512m or 1g.
         #[schemars(extend("x-unlisted" = true))]
         memory_limit: Option<String>,
         resource_limits: Option<ResourceLimits>,

@@ -13,6 +13,8 @@ pub(crate) fn tools_of_the_reference() -> Vec<Tool> {
     tools::list(&offer)
 }
 
+pub(crate) use super::tools::reference_of;
+
 pub(crate) fn offer_of_the_reference() -> super::Offer {
     offer()
 }

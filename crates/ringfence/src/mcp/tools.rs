@@ -21,6 +21,8 @@ pub(super) struct ToolEntry {
     /// As it is for every server.
     tool: Tool,
     pub(super) handle: for<'a> fn(&'a Call<'a>, Object) -> Replying<'a>,
+    #[cfg(test)]
+    reference: fn() -> api::Reference,
 }
 
 macro_rules! rows {
@@ -33,6 +35,8 @@ macro_rules! rows {
                 let (request, namespace) = api::read::<api::$request>(arguments, &call.offer().namespaces)?;
                 Ok(call.$handler(request, namespace).await?.into())
             }),
+            #[cfg(test)]
+            reference: api::reference_of::<api::$request>,
         }),*]);
     };
 }
@@ -89,6 +93,13 @@ pub(super) fn find(name: &str, offer: &Offer) -> Result<&'static ToolEntry, Vec<
     let offered = || ROWS.iter().filter(|row| is_offered(row, offer));
     let found = offered().find(|row| row.name == name);
     found.ok_or_else(|| offered().map(|row| row.name).collect())
+}
+
+/// What the reference says of a tool, and the list does not.
+#[cfg(test)]
+pub(crate) fn reference_of(name: &str) -> api::Reference {
+    let row = ROWS.iter().find(|row| row.name == name).unwrap();
+    (row.reference)()
 }
 
 /// Of a tool, whether it is offered or not.

@@ -2,6 +2,25 @@
 
 use super::*;
 
+/// What the list of tools leaves out of an operation.
+pub(crate) struct Reference {
+    /// Arguments that are accepted and not listed.
+    pub(crate) unlisted: Value,
+    /// All of what it gives.
+    pub(crate) output: Value,
+}
+
+pub(crate) fn reference_of<T: Operation>() -> Reference {
+    let mut unlisted = schema_of::<T>(SchemaSettings::draft2020_12());
+    if let Some(Value::Object(properties)) = unlisted.get_mut("properties") {
+        properties.retain(|_, property| property.get(UNLISTED).is_some());
+    }
+    Reference {
+        unlisted,
+        output: schema_of::<T::Response>(SchemaSettings::draft2020_12().for_serialize()),
+    }
+}
+
 /// Holds an answer as it leaves against the schema of its operation.
 pub(crate) fn conforms<T: Operation>(answer: &Value) {
     let schema = output::<T::Response>();
