@@ -175,7 +175,7 @@ fn a_page_over_tls_is_opened_as_far_as_its_certificate_is_believed() {
     // Another's certificate, and one that no authority has signed: egress looks at them, and Chromium no more.
     for (url, why) in [
         ("https://read.test/", "not valid for name"),
-        ("https://good.test/", "CaUsedAsEndEntity"),
+        ("https://good.test/", "it is the certificate of an authority"),
     ] {
         let refused = server.refuses("browser_fetch", wanted(url), "page_unavailable");
         assert_contains(refused.to_string(), ["egress.certificate", why]);
