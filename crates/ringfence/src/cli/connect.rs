@@ -69,8 +69,9 @@ fn destination(place: &str) -> Result<(Destination, String), RequestError> {
     let HttpUrl(url) = HttpUrl::read(place).map_err(invalid)?;
     let url = url.ok_or_else(|| invalid("`off` is no place".to_owned()))?;
     let uri: Uri = url
+        .0
         .parse()
-        .map_err(|_| invalid(format!("`{url}` is not a URL")))?;
+        .map_err(|_| invalid(format!("`{place}` is not a URL")))?;
     let path = match uri.path() {
         "" | "/" => MCP,
         path => path,

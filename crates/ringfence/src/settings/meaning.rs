@@ -10,7 +10,7 @@ use super::{
     refusal,
     shares::{Share, Shares},
     state, trust,
-    words::{List, Listed as _, Location, ModuleName, OnHangUp, SettingValue, Toolset},
+    words::{List, Location, ModuleName, OnHangUp, SettingValue, Toolset},
 };
 use ringfence_engine::{
     ApprovalSettings, AuditSettings, BackendPolicy, BackendSettings, DiskPolicy, EgressLimits, EgressPolicy,
