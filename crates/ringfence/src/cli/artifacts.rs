@@ -37,7 +37,6 @@ pub(super) struct ArtifactsArguments {
 
 /// Exit code of artifacts of which not all could be copied.
 const INCOMPLETE: u8 = 1;
-/// Executions of a list.
 const LATEST: usize = 50;
 
 pub(super) fn artifacts(context: &Context, arguments: &ArtifactsArguments) -> Result<ExitCode, RequestError> {

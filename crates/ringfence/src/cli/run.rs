@@ -191,7 +191,6 @@ enum Followed {
     ReaderLeft,
 }
 
-/// A run that has come to its end.
 struct Ended {
     result: ExecutionResult,
     /// What it did to an overlay, until that is decided.
@@ -358,7 +357,6 @@ fn left_behind(result: &ExecutionResult, kept: Kept) -> Option<String> {
     Some(format!("left behind: {names} ({how})"))
 }
 
-/// Is somebody there who sees a question and can answer it.
 fn can_be_asked(script: &Path, terminal: Terminal) -> bool {
     script != Path::new(request::STDIN) && has_answers(terminal)
 }

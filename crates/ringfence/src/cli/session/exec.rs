@@ -189,7 +189,6 @@ fn conclude(terminal: Terminal, result: &ExecutionResult, by: EndedBy) -> Result
     Ok(())
 }
 
-/// Whose wish the end of a call was.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EndedBy {
     Itself,
