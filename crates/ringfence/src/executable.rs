@@ -24,7 +24,6 @@ const ASKED_MAX: usize = 4;
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: u64 = 256;
 
-/// What [`init`] has found.
 #[derive(Clone, Copy, Debug)]
 enum Readiness {
     Ready,
@@ -77,7 +76,6 @@ pub fn init() {
     });
 }
 
-/// The binary to start as the helper.
 pub(crate) async fn find(search_path: &[PathBuf]) -> Result<PathBuf, RequestError> {
     match READINESS.get() {
         Some(Readiness::Ready) => Ok(PathBuf::from(SELF)),

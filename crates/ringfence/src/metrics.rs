@@ -31,7 +31,6 @@ const RECOVERY: Duration = Duration::from_secs(1);
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// A socket that is not served yet.
 pub(crate) struct Listener {
     socket: TcpListener,
 }

@@ -49,7 +49,6 @@ impl Reloader {
         })
     }
 
-    /// Follows the signal until it is dropped.
     pub(crate) async fn follow(mut self, engine: Engine) {
         let caller = Caller::new("signal SIGHUP");
         while self.hangups.recv().await.is_some() {

@@ -40,7 +40,6 @@ const BOUNDS: [f64; 14] = [
 ];
 const SCOPE: &str = "ringfence";
 
-/// Tells a collector of one engine's executions.
 pub(crate) struct Telemetry {
     traces: SdkTracerProvider,
     points: SdkMeterProvider,
@@ -101,7 +100,6 @@ impl Telemetry {
         }))
     }
 
-    /// Tells of what the engine does from now on.
     pub(crate) fn follow(&self, engine: &Engine) {
         let events = engine.subscribe(Hears::AllButOutput);
         let following = follow(events, self.instruments.clone(), self.stop.clone());

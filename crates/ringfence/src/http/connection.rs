@@ -39,7 +39,6 @@ const HEADERS_MAX: usize = 100;
 const STREAMS_MAX: u32 = 128;
 const PING: Duration = Duration::from_secs(30);
 
-/// The places for connections.
 pub(super) struct ConnectionSlots {
     places: Arc<Semaphore>,
     unproven: Arc<Mutex<Unproven>>,
@@ -59,7 +58,6 @@ impl Unproven {
     }
 }
 
-/// The place of one connection.
 pub(super) struct Connection {
     pub(super) peer: Peer,
     number: AtomicU64,
@@ -70,7 +68,6 @@ pub(super) struct Connection {
     _place: OwnedSemaphorePermit,
 }
 
-/// The requests of one connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct Requests {
     begun: u64,
@@ -122,7 +119,6 @@ impl ConnectionSlots {
         }
     }
 
-    /// A place, as soon as there is one.
     pub(super) async fn place(&self, peer: Peer) -> Option<Connection> {
         let place = match self.places.clone().try_acquire_owned() {
             Ok(place) => place,

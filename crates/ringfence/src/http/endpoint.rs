@@ -31,7 +31,6 @@ const BODY_PATIENCE: Duration = Duration::from_secs(60);
 const BODIES_MAX: usize = 4;
 /// Requests of one principal that are on their way, with its open streams.
 const REQUESTS_MAX: usize = 512;
-/// Values in a body.
 const VALUES_MAX: usize = 100_000;
 /// The memory that bodies of one principal take until their answers have left, in bodies of the largest size.
 const BODIES_HELD_MAX: usize = 4;

@@ -71,7 +71,6 @@ const WRITTEN_BY_OTHERS: u32 = 0o022;
 /// Principals that are served at once; a rule for access tokens may make any number of them.
 const PRINCIPALS_MAX: usize = 2000;
 
-/// Where clients find the protocol.
 pub(crate) const MCP: &str = "/mcp";
 /// Names of parameters in which clients have sent tokens (RFC 6750, section 2.3, and what is common).
 const TOKEN_PARAMETERS: [&str; 6] = [
@@ -91,7 +90,6 @@ struct HttpServer {
     engine: Starting,
     authenticator: Authenticator,
     endpoints: Endpoints,
-    /// What serves a principal.
     make: Box<MakeEndpoint>,
     connections: ConnectionSlots,
     /// Answers on their way.

@@ -30,19 +30,19 @@ pub(super) struct Identity {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PartialScope {
     pub(super) toolsets: Vec<Toolset>,
-    /// All scopes of the token.
     pub(super) held: Vec<String>,
 }
 
-/// Why a request has no principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Denied {
-    /// It brings no token.
     Missing,
     /// It brings one that is not good here, or not one token.
     Invalid,
     /// Its token is good, and not for this: the scopes that it has, and the one that is wanted.
-    Scope { held: Vec<String>, wanted: String },
+    Scope {
+        held: Vec<String>,
+        wanted: String,
+    },
     /// Its token is good, and its bearer is unknown here.
     Unknown,
 }

@@ -53,7 +53,6 @@ pub(super) const MESSAGES: &str = "/messages";
 const SESSION: &str = "sessionId";
 const ID_BYTES: usize = 16;
 
-/// The sessions of one principal.
 pub(super) struct SseSessions {
     open: Arc<Mutex<HashMap<String, SseSession>>>,
     max: usize,
@@ -84,7 +83,6 @@ struct SseEvent {
     request: Option<Arc<OpenRequest>>,
 }
 
-/// Why a message is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SseRefused {
     Unknown,
@@ -92,7 +90,6 @@ pub(super) enum SseRefused {
     Busy,
 }
 
-/// What a session's server reads from and writes to.
 pub(super) struct SseTransport {
     messages: mpsc::Receiver<ClientJsonRpcMessage>,
     events: mpsc::Sender<SseEvent>,
@@ -213,7 +210,6 @@ fn written(event: &str, data: &str) -> Bytes {
     format!("event: {event}\ndata: {data}\n\n").into()
 }
 
-/// Forgets a session when its stream ends.
 struct OpenSession {
     open: Arc<Mutex<HashMap<String, SseSession>>>,
     id: String,

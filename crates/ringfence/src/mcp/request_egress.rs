@@ -36,7 +36,6 @@ pub(super) enum Reply {
     Ask(Box<InputRequiredResult>),
 }
 
-/// A call that waits for a person's answer.
 pub(super) struct ApprovalCall<'a> {
     pub(super) call: &'a Call<'a>,
     /// What is asked for, and the field that says so.
