@@ -117,10 +117,8 @@ async fn live(config: Config, reading: Reading, log: Log, transport: Transport) 
             telemetry.follow(engine);
         }
         if let Some(listener) = listener {
-            tokio::spawn(
-                stop.clone()
-                    .run_until_cancelled_owned(listener.answer(engine.clone())),
-            );
+            let answering = metrics::serve(listener, engine.clone());
+            tokio::spawn(stop.clone().run_until_cancelled_owned(answering));
         }
         tokio::spawn(stop.run_until_cancelled_owned(reloader.follow(engine.clone())));
     };

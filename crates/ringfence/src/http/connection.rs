@@ -12,7 +12,6 @@ use hyper_util::{
 use std::{
     collections::BTreeMap,
     convert::Infallible,
-    future::pending,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -193,7 +192,7 @@ where
                 break;
             }
             () = connection.evicted.cancelled() => break,
-            () = at(last), if last.is_some() => break,
+            () = sleep_until(last.unwrap_or_else(Instant::now)), if last.is_some() => break,
             () = silence.as_mut(), if last.is_none() => {}
             () = server.leaving.cancelled(), if last.is_none() => {}
         }
@@ -218,13 +217,6 @@ fn builder(idle: Duration) -> Builder<TokioExecutor> {
         .keep_alive_interval(PING)
         .keep_alive_timeout(PING);
     builder
-}
-
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => pending().await,
-    }
 }
 
 /// Until no request came for too long: the first must come soon, and then none may be open for the idle time.

@@ -79,10 +79,8 @@ impl McpEndpoint {
         ));
         let watch = sessions.clone().watch();
         tokio::spawn(gone.clone().run_until_cancelled_owned(watch));
-        let (make, of_service) = {
-            let make = Arc::new(make);
-            (make.clone(), make)
-        };
+        let make = Arc::new(make);
+        let of_service = make.clone();
         let service = StreamableHttpService::new(
             move || Ok(of_service()),
             sessions.clone(),

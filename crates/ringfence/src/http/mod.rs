@@ -456,25 +456,12 @@ impl HttpServer {
 
 /// Says no more than that: a page gets nothing out of it.
 fn unnamed(refused_for: NameRefused) -> HttpResponse {
-    let (status, message) = match refused_for {
-        NameRefused::Malformed => (
-            StatusCode::BAD_REQUEST,
-            "the request does not say by which name it calls",
-        ),
-        NameRefused::Host => (
-            StatusCode::FORBIDDEN,
-            "this server is not called by that name: see `http.allowed_hosts`",
-        ),
-        NameRefused::Origin => (
-            StatusCode::FORBIDDEN,
-            "pages of that host may not call: see `http.allowed_hosts`",
-        ),
+    let message = match refused_for {
+        NameRefused::Malformed => return invalid("the request does not say by which name it calls"),
+        NameRefused::Host => "this server is not called by that name: see `http.allowed_hosts`",
+        NameRefused::Origin => "pages of that host may not call: see `http.allowed_hosts`",
     };
-    let code = match status {
-        StatusCode::BAD_REQUEST => ErrorCode::InvalidArgument,
-        _ => ErrorCode::PolicyDenied,
-    };
-    refused(status, code.as_str(), message)
+    refused(StatusCode::FORBIDDEN, ErrorCode::PolicyDenied.as_str(), message)
 }
 
 fn has_token(query: &str) -> bool {
