@@ -102,18 +102,20 @@ pub(super) fn words(text: &str) -> String {
         return "`ringfence ps` shows those there are.".to_owned();
     }
     let mut said = text.to_owned();
-    // Bounded: each turn takes one away.
-    while let Some((before, rest)) = said.split_once("`allowed_imports: [\"") {
-        let Some((module, after)) = rest.split_once("\"]`") else {
-            break;
-        };
-        said = format!("{before}`--allow-import {module}`{after}");
-    }
-    while let Some((before, rest)) = said.split_once("Call `request_egress {domain: \"") {
-        let Some((host, after)) = rest.split_once("\"}`") else {
-            break;
-        };
-        said = format!("{before}Allow it with `--allow {host}`{after}");
+    for (begin, end, flag) in [
+        ("`allowed_imports: [\"", "\"]`", "`--allow-import"),
+        (
+            "Call `request_egress {domain: \"",
+            "\"}`",
+            "Allow it with `--allow",
+        ),
+    ] {
+        // Bounded: each turn takes one away.
+        while let Some((before, rest)) = said.split_once(begin)
+            && let Some((value, after)) = rest.split_once(end)
+        {
+            said = format!("{before}{flag} {value}`{after}");
+        }
     }
     for (tool, command) in COMMANDS {
         if said.contains(tool) {

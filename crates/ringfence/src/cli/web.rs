@@ -101,21 +101,16 @@ pub(super) fn web(context: &Context, action: WebAction) -> Result<ExitCode, Requ
     let settings = context.begin()?.engine;
     let caller = &Caller::new(CALLER);
     let (json, shown) = match action {
-        WebAction::Search(SearchArguments {
-            query: text,
-            max_results,
-            recency,
-            output,
-        }) => {
+        WebAction::Search(arguments) => {
             let query = SearchQuery {
-                text: text.clone(),
-                results_max: usize::from(max_results),
-                recency,
+                text: arguments.query.clone(),
+                results_max: usize::from(arguments.max_results),
+                recency: arguments.recency,
             };
-            let namespace = output.namespace;
+            let namespace = arguments.output.namespace;
             let wanted = SearchRequest { namespace, query };
             let found = live::with_engine(settings, async |engine| engine.web_search(caller, wanted).await)?;
-            (output.json, web::search(&text, &found)?)
+            (arguments.output.json, web::search(&arguments.query, &found)?)
         }
         WebAction::Fetch(arguments) => {
             let wanted = PageRequest {
