@@ -66,8 +66,7 @@ text! {
 }
 
 /// `NAMESPACE=high`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NamespacePriority(pub(crate) Namespace, pub(crate) Priority);
+pub(crate) type NamespacePriority = (Namespace, Priority);
 
 impl SettingValue for NamespacePriority {
     fn read(text: &str) -> Result<Self, String> {
@@ -78,7 +77,7 @@ impl SettingValue for NamespacePriority {
             let near = suggestion(priority, Priority::WORDS.iter().copied());
             format!("`{priority}` is not low, normal or high.{near}")
         })?;
-        Ok(Self(Namespace::try_from(namespace.to_owned())?, word))
+        Ok((Namespace::try_from(namespace.to_owned())?, word))
     }
     fn json(&self) -> Value {
         json!(format!("{}={}", self.0, self.1))
