@@ -17,13 +17,14 @@ use hyper::{
     header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
     http::request::Parts,
 };
+use ring::rand::{SystemRandom, generate};
+use ringfence_store::to_hex;
 use rmcp::{
     RoleServer,
     model::{ClientJsonRpcMessage, RequestId},
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
     transport::Transport,
 };
-use rustix::rand::{GetRandomFlags, getrandom};
 use std::{
     any::Any,
     collections::{HashMap, hash_map::Entry},
@@ -110,7 +111,8 @@ impl SseSessions {
     /// A new session: the answer that its client reads, and what its server speaks by until `end`. None: there are too
     /// many, or no randomness.
     pub(super) fn begin(&self, end: CancellationToken) -> Option<(HttpResponse, SseTransport)> {
-        let id = random_id()?;
+        let random = generate::<[u8; ID_BYTES]>(&SystemRandom::new());
+        let id = to_hex(&random.ok()?.expose());
         let (message, messages) = mpsc::channel(MESSAGES_MAX);
         let (event, events) = mpsc::channel(MESSAGES_MAX);
         let mut open = lock(&self.open);
@@ -198,12 +200,6 @@ impl SseSession {
             mpsc::error::TrySendError::Closed(_) => SseRefused::Unknown,
         })
     }
-}
-
-fn random_id() -> Option<String> {
-    let mut bytes = [0; ID_BYTES];
-    let filled = getrandom(&mut bytes, GetRandomFlags::empty()).ok()?;
-    (filled == ID_BYTES).then(|| bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn written(event: &str, data: &str) -> Bytes {
