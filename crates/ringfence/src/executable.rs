@@ -24,7 +24,6 @@ const ASKED_MAX: usize = 4;
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: u64 = 256;
 
-/// What [`init`] has found.
 #[derive(Clone, Copy, Debug)]
 enum Readiness {
     Ready,
@@ -77,7 +76,6 @@ pub fn init() {
     });
 }
 
-/// The binary to start as the helper.
 pub(crate) async fn find(search_path: &[PathBuf]) -> Result<PathBuf, RequestError> {
     match READINESS.get() {
         Some(Readiness::Ready) => Ok(PathBuf::from(SELF)),
@@ -98,7 +96,9 @@ async fn installed(search_path: &[PathBuf]) -> Result<PathBuf, RequestError> {
     let own = fs::metadata(SELF).ok();
     let is_candidate = |path: &PathBuf| {
         fs::metadata(path).is_ok_and(|found| {
-            is_executable(&found) && own.as_ref().is_none_or(|own| !is_same_file(own, &found))
+            let is_executable = found.is_file() && found.permissions().mode() & 0o111 != 0;
+            let is_same = |own: &Metadata| (own.dev(), own.ino()) == (found.dev(), found.ino());
+            is_executable && !own.as_ref().is_some_and(is_same)
         })
     };
     let candidates = search_path.iter().map(|directory| directory.join(INSTALLED));
@@ -123,14 +123,6 @@ async fn installed(search_path: &[PathBuf]) -> Result<PathBuf, RequestError> {
         ),
         "Call `ringfence::init()` first in `main`, or name a binary of this version with `builder().helper(path)`.",
     ))
-}
-
-fn is_executable(metadata: &Metadata) -> bool {
-    metadata.is_file() && metadata.permissions().mode() & 0o111 != 0
-}
-
-fn is_same_file(one: &Metadata, other: &Metadata) -> bool {
-    (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
 /// What `BINARY --version` says, if it says it in time.

@@ -31,13 +31,8 @@ const RECOVERY: Duration = Duration::from_secs(1);
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// A socket that is not served yet.
-pub(crate) struct Listener {
-    socket: TcpListener,
-}
-
 /// An address that cannot be had stops the server before it starts.
-pub(crate) async fn bind(address: SocketAddr) -> Result<Listener, RequestError> {
+pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, RequestError> {
     let socket = TcpListener::bind(address).await.map_err(|error| {
         RequestError::new(
             ErrorCode::InvalidConfiguration,
@@ -50,19 +45,17 @@ pub(crate) async fn bind(address: SocketAddr) -> Result<Listener, RequestError> 
     if !address.ip().is_loopback() {
         tracing::warn!(%address, "metrics are readable by everyone who reaches this address: it is not a loopback address");
     }
-    Ok(Listener { socket })
+    Ok(socket)
 }
 
-impl Listener {
-    pub(crate) async fn answer(self, engine: Engine) {
-        let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        while let Ok(seat) = seats.clone().acquire_owned().await {
-            match self.socket.accept().await {
-                Ok((stream, _)) => drop(tokio::spawn(converse(stream, engine.clone(), seat))),
-                Err(error) => {
-                    tracing::warn!(%error, "a connection for metrics was not accepted");
-                    tokio::time::sleep(RECOVERY).await;
-                }
+pub(crate) async fn serve(socket: TcpListener, engine: Engine) {
+    let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    while let Ok(seat) = seats.clone().acquire_owned().await {
+        match socket.accept().await {
+            Ok((stream, _)) => drop(tokio::spawn(converse(stream, engine.clone(), seat))),
+            Err(error) => {
+                tracing::warn!(%error, "a connection for metrics was not accepted");
+                tokio::time::sleep(RECOVERY).await;
             }
         }
     }
@@ -124,7 +117,7 @@ mod tests {
     #[tokio::test]
     async fn an_address_that_is_taken_is_an_error_that_names_it() {
         let first = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let address = first.socket.local_addr().unwrap();
+        let address = first.local_addr().unwrap();
         let error = bind(address).await.err().unwrap();
         assert_eq!(error.code, ErrorCode::InvalidConfiguration);
         assert!(error.message.contains(&address.to_string()), "{error}");

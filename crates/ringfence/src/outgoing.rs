@@ -40,8 +40,7 @@ pub(crate) struct Exchange {
 impl Exchange {
     pub(crate) async fn body(&mut self, bytes_max: usize) -> Result<Bytes, String> {
         let body = Limited::new(self.answer.body_mut(), bytes_max);
-        let body = body.collect().await.map_err(|error| error.to_string())?;
-        Ok(body.to_bytes())
+        Ok(body.collect().await.map_err(said)?.to_bytes())
     }
 
     /// The body of an answer that says yes.
@@ -82,12 +81,12 @@ impl Destination {
         }
         let config = ClientConfig::builder_with_provider(default_provider().into())
             .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
+            .map_err(said)?
             .with_root_certificates(roots)
             .with_no_client_auth();
         Ok(Self {
             address,
-            authority: HeaderValue::from_str(authority).map_err(|error| error.to_string())?,
+            authority: HeaderValue::from_str(authority).map_err(said)?,
             tls: TlsConnector::from(Arc::new(config)),
         })
     }
@@ -95,23 +94,19 @@ impl Destination {
     pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Exchange, String> {
         match &self.address {
             Address::Socket(path) => {
-                let stream = UnixStream::connect(path)
-                    .await
-                    .map_err(|error| error.to_string())?;
+                let stream = UnixStream::connect(path).await.map_err(said)?;
                 check_peer(&stream)?;
                 self.exchange(stream, request).await
             }
             Address::Host { name, port, is_tls } => {
-                let stream = TcpStream::connect((name.as_str(), *port)).await;
-                let stream = stream.map_err(|error| error.to_string())?;
-                stream.set_nodelay(true).map_err(|error| error.to_string())?;
+                let stream = TcpStream::connect((name.as_str(), *port)).await.map_err(said)?;
+                stream.set_nodelay(true).map_err(said)?;
                 if !is_tls {
                     return self.exchange(stream, request).await;
                 }
-                let server = ServerName::try_from(name.clone()).map_err(|error| error.to_string())?;
-                let stream = self.tls.connect(server, stream).await;
-                self.exchange(stream.map_err(|error| error.to_string())?, request)
-                    .await
+                let server = ServerName::try_from(name.clone()).map_err(said)?;
+                let stream = self.tls.connect(server, stream).await.map_err(said)?;
+                self.exchange(stream, request).await
             }
         }
     }
@@ -121,8 +116,7 @@ impl Destination {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         mut request: Request<Full<Bytes>>,
     ) -> Result<Exchange, String> {
-        let broken = |error: hyper::Error| error.to_string();
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(said)?;
         let driver = tokio::spawn(connection).abort_handle();
         let headers = request.headers_mut();
         headers.insert(HOST, self.authority.clone());
@@ -135,15 +129,20 @@ impl Destination {
             Ok(answer) => Ok(Exchange { answer, driver }),
             Err(error) => {
                 driver.abort();
-                Err(broken(error))
+                Err(said(error))
             }
         }
     }
 }
 
+/// The words of an error, which a caller tells with its own.
+pub(crate) fn said(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
 /// Anyone may have put a socket where the server's should be, and is not given programs and tokens.
 fn check_peer(stream: &UnixStream) -> Result<(), String> {
-    let peer = stream.peer_cred().map_err(|error| error.to_string())?.uid();
+    let peer = stream.peer_cred().map_err(said)?.uid();
     match peer == 0 || peer == rustix::process::geteuid().as_raw() {
         true => Ok(()),
         false => Err(format!(

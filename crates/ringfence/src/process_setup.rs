@@ -2,14 +2,11 @@
 //! the library may have done anything to itself before.
 
 use ringfence_types::{ErrorCode, RequestError};
-use std::{
-    fs::File,
-    io::{self, Read},
-};
+use std::fs;
 
 /// signal(7)
 const SIGPIPE: u32 = 13;
-const STATUS_BYTES_MAX: u64 = 64 << 10;
+const STATUS: &str = "/proc/self/status";
 
 /// Sees to it that nothing of ours gets in anybody's way.
 pub(crate) fn prepare() -> Result<(), RequestError> {
@@ -20,12 +17,8 @@ pub(crate) fn prepare() -> Result<(), RequestError> {
             "Let the process open more files (`ulimit -n`).",
         )
     })?;
-    let status = read_status().map_err(|error| {
-        fault(
-            format!("/proc/self/status cannot be read: {error}."),
-            "Mount /proc.",
-        )
-    })?;
+    let status = fs::read_to_string(STATUS)
+        .map_err(|error| fault(format!("{STATUS} cannot be read: {error}."), "Mount /proc."))?;
     if is_ended_by(SIGPIPE, &status) {
         return Err(fault(
             "this process dies of SIGPIPE: a program in a sandbox could end it by closing its standard input.".to_owned(),
@@ -33,14 +26,6 @@ pub(crate) fn prepare() -> Result<(), RequestError> {
         ));
     }
     Ok(())
-}
-
-fn read_status() -> io::Result<String> {
-    let mut text = String::new();
-    File::open("/proc/self/status")?
-        .take(STATUS_BYTES_MAX)
-        .read_to_string(&mut text)?;
-    Ok(text)
 }
 
 /// Is the signal neither ignored nor caught (proc_pid_status(5)). What cannot be read counts as that.
@@ -77,7 +62,7 @@ mod tests {
 
     #[test]
     fn this_process_is_fit() {
-        assert!(!is_ended_by(SIGPIPE, &read_status().unwrap()));
+        assert!(!is_ended_by(SIGPIPE, &fs::read_to_string(STATUS).unwrap()));
         prepare().unwrap();
     }
 }

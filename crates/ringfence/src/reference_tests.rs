@@ -121,7 +121,9 @@ fn rows(prefix: &str, schema: &Value, text: &mut String) {
             "| `{path}`{mark} | {} | {default} | {} |",
             kind(property),
             // Links of rustdoc lead nowhere here.
-            word(&property["description"]).replace("[`", "`").replace("`]", "`")
+            word(&property["description"])
+                .replace("[`", "`")
+                .replace("`]", "`")
         )
         .unwrap();
         rows(&format!("{path}."), property, text);

@@ -4,12 +4,7 @@
 use crate::{log::Log, settings::Config};
 use ringfence_engine::{Caller, Engine, PolicySettings};
 use ringfence_types::{ErrorCode, RequestError};
-use std::{
-    io,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{io, path::Path, sync::Arc, time::Duration};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
@@ -49,7 +44,6 @@ impl Reloader {
         })
     }
 
-    /// Follows the signal until it is dropped.
     pub(crate) async fn follow(mut self, engine: Engine) {
         let caller = Caller::new("signal SIGHUP");
         while self.hangups.recv().await.is_some() {
@@ -90,7 +84,16 @@ impl Reloader {
         let (reading, file) = (self.reading.clone(), self.started.file.clone());
         let read = tokio::task::spawn_blocking(move || {
             file.as_deref().map_or(Ok(()), can_be_read_again)?;
-            still_of(file, reading()?)
+            let next = reading()?;
+            match file {
+                // A file in the usual place may be absent at the start. Afterwards its absence is more likely a
+                // mistake than the wish to go on without its limits.
+                Some(file) if next.file.is_none() => Err(refusal(
+                    format!("the configuration {} is gone.", file.display()),
+                    "Put it back (it may be empty), or restart the server.",
+                )),
+                _ => Ok(next),
+            }
         });
         match tokio::time::timeout(PATIENCE, read).await {
             Ok(Ok(read)) => read,
@@ -115,18 +118,6 @@ fn can_be_read_again(file: &Path) -> Result<(), RequestError> {
         )),
         // What is wrong with it is said when it is read.
         _ => Ok(()),
-    }
-}
-
-/// A file in the usual place may be absent at the start. Afterwards its absence is more likely a mistake than the wish
-/// to go on without its limits.
-fn still_of(file: Option<PathBuf>, next: Config) -> Result<Config, RequestError> {
-    match file {
-        Some(file) if next.file.is_none() => Err(refusal(
-            format!("the configuration {} is gone.", file.display()),
-            "Put it back (it may be empty), or restart the server.",
-        )),
-        _ => Ok(next),
     }
 }
 

@@ -20,6 +20,7 @@ use opentelemetry_sdk::{
 };
 use ringfence_engine::{Ended, Engine, Event, EventKind, Hears, Subscriber};
 use ringfence_types::ExitKind;
+use serde_json::json;
 use std::{
     sync::{Arc, Mutex},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -40,7 +41,6 @@ const BOUNDS: [f64; 14] = [
 ];
 const SCOPE: &str = "ringfence";
 
-/// Tells a collector of one engine's executions.
 pub(crate) struct Telemetry {
     traces: SdkTracerProvider,
     points: SdkMeterProvider,
@@ -101,7 +101,6 @@ impl Telemetry {
         }))
     }
 
-    /// Tells of what the engine does from now on.
     pub(crate) fn follow(&self, engine: &Engine) {
         let events = engine.subscribe(Hears::AllButOutput);
         let following = follow(events, self.instruments.clone(), self.stop.clone());
@@ -248,11 +247,11 @@ fn execution(event: &Event, ended: &Ended, begun: SystemTime) -> SpanBuilder {
 }
 
 /// Our own words only, never those of a program or a caller.
-fn failure(event: &Event, ended: &Ended) -> Option<&'static str> {
+fn failure(event: &Event, ended: &Ended) -> Option<String> {
     match (&event.kind, ended.exit) {
         (EventKind::ExecutionCompleted(_), _) => None,
         (_, Some(kind)) => Some(exit(kind)),
-        (_, None) => Some(ended.refused.unwrap_or("failed")),
+        (_, None) => Some(ended.refused.unwrap_or("failed").to_owned()),
     }
 }
 
@@ -266,15 +265,8 @@ fn outcome(event: &Event) -> &'static str {
 }
 
 /// As a result names it.
-fn exit(kind: ExitKind) -> &'static str {
-    match kind {
-        ExitKind::Code => "code",
-        ExitKind::Signal => "signal",
-        ExitKind::Timeout => "timeout",
-        ExitKind::OutOfMemory => "out_of_memory",
-        ExitKind::Limit => "limit",
-        ExitKind::Cancelled => "cancelled",
-    }
+fn exit(kind: ExitKind) -> String {
+    json!(kind).as_str().unwrap_or_default().to_owned()
 }
 
 fn length(ms: f64) -> Duration {

@@ -68,12 +68,10 @@ pub(crate) fn write(unix_us: i64) -> String {
     }
 }
 
-/// The same of milliseconds.
 pub(crate) fn write_milliseconds(unix_ms: u64) -> String {
     write(i64::try_from(unix_ms).unwrap_or(i64::MAX).saturating_mul(1000))
 }
 
-/// The time, in milliseconds of Unix time.
 pub(crate) fn now_milliseconds() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))

@@ -29,7 +29,12 @@ pub(crate) fn read<T: Operation>(
 ) -> Result<(T, Namespace), RequestError> {
     let namespace = match arguments.remove("namespace") {
         None | Some(Value::Null) => namespaces.usual(),
-        Some(name) => namespaces.chosen(at("namespace", Namespace::deserialize(name))?)?,
+        Some(name) => {
+            let name = Namespace::deserialize(name);
+            let refused =
+                |error: serde_json::Error| invalid(wrong("namespace", &error.to_string()), SEE_SCHEMA);
+            namespaces.chosen(name.map_err(refused)?)?
+        }
     };
     Ok((parse(arguments)?, namespace))
 }
@@ -42,13 +47,6 @@ pub(crate) fn parse<T: DeserializeOwned + JsonSchema>(mut arguments: Object) -> 
     read.map_err(|error| {
         let path = error.path().to_string();
         refused(&path, &error.into_inner().to_string(), super::schema::about::<T>)
-    })
-}
-
-fn at<T>(name: &str, read: Result<T, serde_json::Error>) -> Result<T, RequestError> {
-    read.map_err(|error| {
-        let message = wrong(name, &error.to_string());
-        invalid(message, SEE_SCHEMA)
     })
 }
 

@@ -4,7 +4,7 @@
 
 use super::{Context, ended, fault, stored};
 use crate::{
-    render::{self, diagnostics::Style},
+    render::{self, Rendered, diagnostics::Style},
     terminal::{Terminal, neutral},
     time,
 };
@@ -12,7 +12,7 @@ use clap::Args;
 use ringfence_engine::{ExportDirectory, create_below};
 use ringfence_store::artifacts::{ArtifactStore, Manifest, SignedItem, digest};
 use ringfence_types::{Namespace, RequestError};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::{
     fs::File,
     io,
@@ -37,24 +37,23 @@ pub(super) struct ArtifactsArguments {
 
 /// Exit code of artifacts of which not all could be copied.
 const INCOMPLETE: u8 = 1;
-/// Executions of a list.
 const LATEST: usize = 50;
 
 pub(super) fn artifacts(context: &Context, arguments: &ArtifactsArguments) -> Result<ExitCode, RequestError> {
     let config = context.begin()?;
     let record = &config.engine.record;
     let Some(id) = &arguments.id else {
-        return latest(context.terminal, stored::artifacts(record)?.as_ref(), arguments);
+        return latest(context, stored::artifacts(record)?.as_ref(), arguments);
     };
     let (store, manifest) = stored::manifest(record, id, &arguments.namespace)?;
     match &arguments.out {
-        None => show(context.terminal, arguments, &manifest),
+        None => show(context, arguments, &manifest),
         Some(directory) => copy_all(context.terminal, arguments, &store, &manifest, directory),
     }
 }
 
 fn latest(
-    terminal: Terminal,
+    context: &Context,
     store: Option<&ArtifactStore>,
     arguments: &ArtifactsArguments,
 ) -> Result<ExitCode, RequestError> {
@@ -63,51 +62,38 @@ fn latest(
     });
     let listed = listed.map_err(|error| stored::unread(&error))?;
     let time = |unix_ms: u64| time::write_seconds(unix_ms / 1000);
-    let printed = if arguments.json {
-        let executions: Vec<Value> = listed
-            .iter()
-            .map(|one| {
-                json!({
-                    "execution_id": one.execution_id,
-                    "created": time(one.created_unix_ms),
-                    "artifacts": one.artifacts,
-                    "size_bytes": one.size_bytes,
-                })
-            })
-            .collect();
-        terminal.print_json(&json!({"namespace": arguments.namespace, "executions": executions}))
-    } else if listed.is_empty() {
-        terminal.print(&format!(
-            "no execution of {} has left anything\n",
-            arguments.namespace
-        ))
-    } else {
-        let columns = [("EXECUTION", 36), ("TIME", 20), ("FILES", -5), ("BYTES", -12)];
-        let rows = listed.iter().map(|one| {
-            let (files, bytes) = (one.artifacts.to_string(), one.size_bytes.to_string());
-            [one.execution_id.clone(), time(one.created_unix_ms), files, bytes]
-        });
-        terminal.print(&render::table(columns, rows))
+    let facts = listed.iter().map(|one| {
+        json!({
+            "execution_id": one.execution_id, "created": time(one.created_unix_ms),
+            "artifacts": one.artifacts, "size_bytes": one.size_bytes,
+        })
+    });
+    let rows = listed.iter().map(|one| {
+        let (files, bytes) = (one.artifacts.to_string(), one.size_bytes.to_string());
+        [one.execution_id.clone(), time(one.created_unix_ms), files, bytes]
+    });
+    let columns = [("EXECUTION", 36), ("TIME", 20), ("FILES", -5), ("BYTES", -12)];
+    let namespace = &arguments.namespace;
+    let text = match listed.is_empty() {
+        true => format!("no execution of {namespace} has left anything\n"),
+        false => render::table(columns, rows),
     };
-    super::printed(printed)
+    let facts = json!({"namespace": namespace, "executions": facts.collect::<Vec<_>>()});
+    context.show(arguments.json, &Rendered::new(text, facts))
 }
 
 fn show(
-    terminal: Terminal,
+    context: &Context,
     arguments: &ArtifactsArguments,
     manifest: &Manifest,
 ) -> Result<ExitCode, RequestError> {
-    let printed = if arguments.json {
-        terminal.print_json(manifest)
-    } else {
-        let columns = [("SHA256", 64), ("BYTES", -12), ("TYPE", 24), ("NAME", 0)];
-        let rows = manifest.artifacts.iter().map(|item| {
-            let [mime, name] = [&item.mime, &item.name].map(|text| neutral::line(text));
-            [item.sha256.clone(), item.size_bytes.to_string(), mime, name]
-        });
-        terminal.print(&render::table(columns, rows))
-    };
-    super::printed(printed)
+    let columns = [("SHA256", 64), ("BYTES", -12), ("TYPE", 24), ("NAME", 0)];
+    let rows = manifest.artifacts.iter().map(|item| {
+        let [mime, name] = [&item.mime, &item.name].map(|text| neutral::line(text));
+        [item.sha256.clone(), item.size_bytes.to_string(), mime, name]
+    });
+    let shown = Rendered::new(render::table(columns, rows), json!(manifest));
+    context.show(arguments.json, &shown)
 }
 
 /// One that cannot be copied keeps none of the others from it.

@@ -82,12 +82,6 @@ impl AsyncRead for Keyboard {
     }
 }
 
-pub(super) struct Decided {
-    /// With what was written, if anything was.
-    pub(super) facts: Value,
-    pub(super) is_committed: bool,
-}
-
 pub(super) struct Question {
     pub(super) wish: CommitChoice,
     pub(super) has_succeeded: bool,
@@ -97,18 +91,14 @@ pub(super) struct Question {
     pub(super) terminal: Terminal,
 }
 
-/// Shows them, and does what is wished.
-pub(super) async fn decide(changes: HeldChanges, question: Question) -> Result<Decided, RequestError> {
+/// Shows them, and does what is wished. The facts have what was written, if anything was, as `committed`.
+pub(super) async fn decide(changes: HeldChanges, question: Question) -> Result<Value, RequestError> {
     let (wish, terminal) = (question.wish, question.terminal);
     let token = changes.token();
     let Rendered { text, mut facts } = render::held_changes(&changes);
     facts["committed"] = Value::Null;
-    let mut decided = Decided {
-        facts,
-        is_committed: false,
-    };
     if changes.difference().is_empty() {
-        return Ok(decided);
+        return Ok(facts);
     }
     let say = |text: &str| {
         if question.is_told {
@@ -131,7 +121,7 @@ pub(super) async fn decide(changes: HeldChanges, question: Question) -> Result<D
         (CommitChoice::Ask, Some(keyboard)) => {
             match is_accepted(terminal, keyboard, &directory, conflicting).await? {
                 true => None,
-                false => return Ok(decided),
+                false => return Ok(facts),
             }
         }
         (CommitChoice::Ask, None) => Some(format!(
@@ -140,7 +130,7 @@ pub(super) async fn decide(changes: HeldChanges, question: Question) -> Result<D
     };
     if let Some(why) = refused {
         say(&why);
-        return Ok(decided);
+        return Ok(facts);
     }
     let conflicts = match wish {
         CommitChoice::Commit(conflicts) => conflicts,
@@ -150,9 +140,8 @@ pub(super) async fn decide(changes: HeldChanges, question: Question) -> Result<D
     let caller = Caller::new("cli run");
     let committed = changes.commit(&caller, &token, conflicts).await?;
     render::committed(&place, &committed).text.lines().for_each(say);
-    decided.facts["committed"] = json!(committed);
-    decided.is_committed = true;
-    Ok(decided)
+    facts["committed"] = json!(committed);
+    Ok(facts)
 }
 
 pub(super) async fn is_accepted(

@@ -1,7 +1,7 @@
 //! `ringfence connect`: an MCP server on standard input and output that hands everything to one that runs, so that many
 //! clients share its warm sandboxes, its sessions and its record.
 
-use super::{Context, fault};
+use super::{Context, live};
 use crate::{
     http::{MCP, connect},
     log::Log,
@@ -40,13 +40,9 @@ pub(super) fn connect(context: &Context, arguments: ConnectArguments) -> Result<
     };
     let (destination, path) = destination(&place)?;
     let token = arguments.token_file.map(token).transpose()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| fault("start", &error))?;
-    let served = runtime.block_on(connect::connect(
-        destination,
-        path,
-        token.as_ref().map(|token| token.as_str()),
-    ));
+    let runtime = live::runtime()?;
+    let token = token.as_ref().map(|token| token.as_str());
+    let served = runtime.block_on(connect::connect(destination, path, token));
     // Standard input is read by a thread that nothing ends.
     runtime.shutdown_background();
     served.map(|()| ExitCode::SUCCESS)
@@ -69,8 +65,9 @@ fn destination(place: &str) -> Result<(Destination, String), RequestError> {
     let HttpUrl(url) = HttpUrl::read(place).map_err(invalid)?;
     let url = url.ok_or_else(|| invalid("`off` is no place".to_owned()))?;
     let uri: Uri = url
+        .0
         .parse()
-        .map_err(|_| invalid(format!("`{url}` is not a URL")))?;
+        .map_err(|_| invalid(format!("`{place}` is not a URL")))?;
     let path = match uri.path() {
         "" | "/" => MCP,
         path => path,

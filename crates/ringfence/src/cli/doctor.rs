@@ -61,7 +61,6 @@ impl Print {
 const BELOW_FLOOR: u8 = 1;
 const WARM_PATIENCE: Duration = Duration::from_secs(60);
 
-/// A tier, and what became of a sandbox of it.
 type Tried = (Tier, Result<Vec<Runtime>, RequestError>);
 
 pub(super) fn doctor(context: &Context, arguments: &DoctorArguments) -> Result<ExitCode, RequestError> {
@@ -91,16 +90,10 @@ pub(super) fn doctor(context: &Context, arguments: &DoctorArguments) -> Result<E
         // Without a directory for state there is no sandbox of any tier.
         Err(error) => (vec![(floor.native(), Err(error))], Vec::new()),
     };
-    let of_floor = tried
-        .iter()
-        .find(|(tier, _)| *tier == floor.native())
-        .map(|(_, made)| made);
+    let of_floor = tried.iter().find(|(tier, _)| *tier == floor.native());
+    let of_floor = of_floor.map(|(_, made)| made.as_ref());
     let tier = tried.iter().find(|(_, made)| made.is_ok()).map(|(tier, _)| *tier);
-    let (runtimes, error) = match of_floor {
-        Some(Ok(runtimes)) => (Some(runtimes), None),
-        Some(Err(error)) => (None, Some(error)),
-        None => (None, None),
-    };
+    let (runtimes, error) = (of_floor.and_then(Result::ok), of_floor.and_then(Result::err));
     let met = runtimes.is_some();
     let printed = if arguments.json {
         let document = json!({
@@ -110,17 +103,12 @@ pub(super) fn doctor(context: &Context, arguments: &DoctorArguments) -> Result<E
         terminal.print_json(&document)
     } else {
         let mark = |mark, word: &str| terminal.mark(mark, word);
+        let layers = render(&layers, mark);
         let verdict = render_verdict(tier, floor, error, mark);
+        let warm = render_warm(runtimes, mark);
         let containers = render_containers(&containers, mark);
-        terminal.print(
-            &(render(&layers, mark)
-                + "\n"
-                + &verdict
-                + "\n"
-                + &render_warm(runtimes, mark)
-                + &containers
-                + &render_host(host.as_deref())),
-        )
+        let host = render_host(host.as_deref());
+        terminal.print(&format!("{layers}\n{verdict}\n{warm}{containers}{host}"))
     };
     ended(printed, if met { 0 } else { BELOW_FLOOR })
 }
@@ -177,24 +165,18 @@ fn try_containers(settings: &EngineSettings) -> Result<Vec<ContainerRuntime>, Re
 /// One line for each backend of the container engine that may be used, or is kept from it by the floor.
 fn render_containers(runtimes: &[ContainerRuntime], mark: impl Fn(Style, &str) -> String) -> String {
     let line = |runtime: &ContainerRuntime| {
-        let engine = runtime.engine.as_deref().unwrap_or("no engine");
         let (sign, state, detail) = match &runtime.reason {
             Some(reason) => (Style::Error, "FAILED", reason.clone()),
-            None if runtime.images_missing.is_empty() => (Style::Good, "ready", format!("engine {engine}")),
             None => {
-                let missing = runtime.images_missing.join(", ");
-                (
-                    Style::Good,
-                    "ready",
-                    format!("engine {engine}; not there yet: {missing}"),
-                )
+                let mut detail = format!("engine {}", runtime.engine.as_deref().unwrap_or("no engine"));
+                if !runtime.images_missing.is_empty() {
+                    detail += &format!("; not there yet: {}", runtime.images_missing.join(", "));
+                }
+                (Style::Good, "ready", detail)
             }
         };
-        format!(
-            "{:10}  {} {detail}\n",
-            runtime.backend.as_str(),
-            mark(sign, &format!("{state:8}"))
-        )
+        let state = mark(sign, &format!("{state:8}"));
+        format!("{:10}  {state} {detail}\n", runtime.backend)
     };
     runtimes.iter().map(line).collect()
 }
@@ -270,7 +252,6 @@ fn render_warm(runtimes: Option<&Vec<Runtime>>, mark: impl Fn(Style, &str) -> St
     text
 }
 
-/// One line for each layer, and one for each fix.
 fn render(layers: &[LayerReport], mark: impl Fn(Style, &str) -> String) -> String {
     let width = layers.iter().map(|layer| layer.layer.len()).max().unwrap_or(0);
     let mut text = String::new();

@@ -3,7 +3,7 @@
 
 use super::{Context, FAILED, fault, live, request, set};
 use crate::{
-    log,
+    log::Log,
     render::{self, Rendered},
     settings::{Layer, LogLevel},
     terminal::neutral,
@@ -137,17 +137,13 @@ pub(super) fn host(context: &Context, action: HostAction) -> Result<ExitCode, Re
         set(&mut layer, "host.enabled", "true", "ringfence host")?;
         config = context.settings(layer, LogLevel::Error)?;
     }
-    log::Log::begin(config.log);
+    Log::begin(config.log);
     let input = match &action {
         HostAction::Write(_) => request::read_input("-".as_ref(), FILE_BYTES_MAX, "the content")?,
         _ => Vec::new(),
     };
-    live::wait(async {
-        let engine = Engine::open(config.engine)?;
-        log::redact_with(engine.log_redactor());
-        let done = act(context, &engine, action, input).await;
-        engine.leave();
-        done
+    live::with_engine(config.engine, async |engine| {
+        act(context, engine, action, input).await
     })
 }
 

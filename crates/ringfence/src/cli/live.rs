@@ -25,30 +25,13 @@ pub(super) struct Ask {
     pub(super) json: bool,
 }
 
-/// What a server has that a request is about: its kind, its id, the command that lists all of them, and what that asks.
-fn subject_of(request: &Request) -> Option<(&'static str, &str, &'static str, Request)> {
-    let namespace = None;
+/// What a server has that a request is about: its kind and its id.
+fn subject_of(request: &Request) -> Option<(&'static str, &str)> {
     match request {
-        Request::Session { session, .. } => Some((
-            "session",
-            session.as_str(),
-            "session list",
-            Request::SessionList { namespace },
-        )),
-        Request::SessionExec { call } => Some((
-            "session",
-            call.session.as_str(),
-            "session list",
-            Request::SessionList { namespace },
-        )),
+        Request::Session { session, .. } => Some(("session", session.as_str())),
+        Request::SessionExec { call } => Some(("session", call.session.as_str())),
         Request::ExecutionsCancel { execution } | Request::Logs { execution, .. } => {
-            let limit = usize::MAX;
-            Some((
-                "execution",
-                execution,
-                "ps",
-                Request::ExecutionsList { namespace, limit },
-            ))
+            Some(("execution", execution))
         }
         _ => None,
     }
@@ -61,8 +44,13 @@ pub(super) async fn server_for(
     only: Option<u32>,
     request: &Request,
 ) -> Result<u32, RequestError> {
-    let Some((what, id, command, list)) = subject_of(request) else {
+    let Some((what, id)) = subject_of(request) else {
         return control::expect_one(state_dir, only).await;
+    };
+    let (namespace, limit) = (None, usize::MAX);
+    let (command, list) = match what {
+        "session" => ("session list", Request::SessionList { namespace }),
+        _ => ("ps", Request::ExecutionsList { namespace, limit }),
     };
     let answers = control::ask_all(state_dir, only, &list).await?;
     let lists_it = |reply: &&ServerReply| {
@@ -196,7 +184,6 @@ pub(super) fn all(context: &Context, ask: &Ask, request: &Request) -> Result<Exi
     print(context, ask, answers)
 }
 
-/// Asks the server that has what the request is about, or the one server that there is.
 pub(super) fn one(context: &Context, ask: &Ask, request: &Request) -> Result<ExitCode, RequestError> {
     one_of(context, &context.state_dir()?, ask, request)
 }

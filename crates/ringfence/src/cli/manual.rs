@@ -35,12 +35,9 @@ const EXAMPLES: &str = include_str!("examples.txt");
 /// The same command line with examples and groups in its help.
 pub(super) fn complete(command: Command) -> Command {
     let groups = groups(&command);
-    let names: Vec<String> = command
-        .get_subcommands()
-        .map(|one| one.get_name().to_owned())
-        .collect();
-    let command = names.into_iter().fold(command, |command, name| {
-        command.mut_subcommand(name.clone(), |one| with_examples(one, &name))
+    let command = command.mut_subcommands(|one| {
+        let name = one.get_name().to_owned();
+        with_examples(one, &name)
     });
     command.help_template(format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}\nOptions:\n{{options}}\n\n\
@@ -75,9 +72,9 @@ fn with_examples(command: Command, path: &str) -> Command {
         let first = |name: &String| examples(&format!("{path} {name}")).next();
         names.iter().filter_map(first).collect()
     };
-    let command = names.into_iter().fold(command, |command, name| {
-        let path = format!("{path} {name}");
-        command.mut_subcommand(name, |one| with_examples(one, &path))
+    let command = command.mut_subcommands(|one| {
+        let path = format!("{path} {}", one.get_name());
+        with_examples(one, &path)
     });
     match lines.is_empty() {
         true => command,

@@ -53,19 +53,17 @@ impl ProgramOutput {
         for end in [self.lost, self.out.end().await, ignore_lost(self.err.end().await)] {
             match end {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(OutputReader::Left),
-                end => end.map_err(|error| unwritten(&error))?,
+                end => end.map_err(|error| {
+                    RequestError::new(
+                        ErrorCode::SandboxFault,
+                        format!("could not write the script's output: {error}."),
+                        "Send it to a place that takes it.",
+                    )
+                })?,
             }
         }
         Ok(OutputReader::Stayed)
     }
-}
-
-fn unwritten(error: &io::Error) -> RequestError {
-    RequestError::new(
-        ErrorCode::SandboxFault,
-        format!("could not write the script's output: {error}."),
-        "Send it to a place that takes it.",
-    )
 }
 
 /// A closed stderr does not end the run: its stdout may still be read.

@@ -235,16 +235,8 @@ pub(super) fn workspace_of(text: &str) -> Result<WorkspaceSource, RequestError> 
             RequestError::invalid(format!("--workspace {text}: {reason}."), how_to_name(text))
         });
     };
-    let mode = match mode {
-        "ro" => WorkspaceMode::Ro,
-        "rw" => WorkspaceMode::Rw,
-        "overlay" => WorkspaceMode::Overlay,
-        _ => {
-            return Err(invalid(format!(
-                "--workspace {text}: it does not end with :ro, :rw or :overlay."
-            )));
-        }
-    };
+    let ending = |_| format!("--workspace {text}: it does not end with :ro, :rw or :overlay.");
+    let mode: WorkspaceMode = mode.parse().map_err(ending).map_err(invalid)?;
     let canonical = Path::new(directory).canonicalize();
     let canonical = canonical.map_err(|error| invalid(format!("--workspace {directory}: {error}.")))?;
     if !canonical.is_dir() {

@@ -6,7 +6,7 @@ pub(super) use arguments::RunArguments;
 
 use super::{
     Context, FAILED,
-    commit::{self, CommitChoice, Decided, Keyboard, Question},
+    commit::{self, CommitChoice, Keyboard, Question},
     fault, hints, live,
     outcome::{
         OutputReader, ProgramOutput, READER_LEFT, Source, explain, has_answers, in_background, some_of,
@@ -28,7 +28,7 @@ use ringfence_engine::{
 use ringfence_types::{
     ErrorCode, ExecuteRequest, ExecutionResult, ProgramError, RequestError, WorkspaceMode, WorkspaceSource,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{
     io::{self, IsTerminal},
     path::{Path, PathBuf},
@@ -142,10 +142,9 @@ impl Job {
             caller: Caller::new("cli run"),
         });
         let canceller = execution.canceller();
-        let raw = if let Format::Streams(raw) = self.shown {
-            raw
-        } else {
-            Raw::Neutralised
+        let raw = match self.shown {
+            Format::Streams(raw) => raw,
+            Format::Document | Format::WholeDocument => Raw::Neutralised,
         };
         let mut following = pin!(follow(execution, canceller.clone(), terminal, raw));
         let (signal, followed) = tokio::select! {
@@ -191,12 +190,11 @@ enum Followed {
     ReaderLeft,
 }
 
-/// A run that has come to its end.
 struct Ended {
     result: ExecutionResult,
     /// What it did to an overlay, until that is decided.
     changes: Option<HeldChanges>,
-    decided: Option<Decided>,
+    decided: Option<Value>,
 }
 
 impl Ended {
@@ -242,12 +240,12 @@ async fn follow(
         return Ok(Followed::ReaderLeft);
     }
     let (result, changes) = ended?;
-    let decided = None;
-    Ok(Followed::Ended(Box::new(Ended {
+    let ended = Ended {
         result,
         changes,
-        decided,
-    })))
+        decided: None,
+    };
+    Ok(Followed::Ended(Box::new(ended)))
 }
 
 /// Which of the files that the script leaves outlive it.
@@ -302,7 +300,7 @@ fn conclude(
         mut result, decided, ..
     } = *ended;
     let kept = match &decided {
-        Some(decided) if decided.is_committed => Kept::Committed,
+        Some(decided) if !decided["committed"].is_null() => Kept::Committed,
         _ => kept,
     };
     match shown {
@@ -312,7 +310,7 @@ fn conclude(
             }
             let mut document = json!(result);
             if let Some(decided) = decided {
-                document["changes"] = decided.facts;
+                document["changes"] = decided;
             }
             super::printed(terminal.print_json(&document))?;
         }
@@ -342,9 +340,9 @@ fn conclude(
 }
 
 fn left_behind(result: &ExecutionResult, kept: Kept) -> Option<String> {
-    let lost = result
-        .artifacts
-        .iter()
+    let artifacts = result.artifacts.iter();
+    let lost = artifacts
+        .clone()
         .filter(|artifact| !kept.keeps(&artifact.name, artifact.signature.as_deref()));
     let lost: Vec<&str> = lost.map(|artifact| artifact.name.as_str()).collect();
     if lost.is_empty() {
@@ -352,22 +350,15 @@ fn left_behind(result: &ExecutionResult, kept: Kept) -> Option<String> {
     }
     let names = some_of(lost.into_iter());
     // Those that the store has are signed.
-    let is_stored = result
-        .artifacts
-        .iter()
-        .any(|artifact| artifact.signature.is_some());
-    let how = if is_stored {
-        format!(
-            "get them with `ringfence artifacts {} --out DIR`",
-            result.execution_id
-        )
-    } else {
-        "keep such files with --artifacts DIR".to_owned()
+    let is_stored = artifacts.into_iter().any(|artifact| artifact.signature.is_some());
+    let id = &result.execution_id;
+    let how = match is_stored {
+        true => format!("get them with `ringfence artifacts {id} --out DIR`"),
+        false => "keep such files with --artifacts DIR".to_owned(),
     };
     Some(format!("left behind: {names} ({how})"))
 }
 
-/// Is somebody there who sees a question and can answer it.
 fn can_be_asked(script: &Path, terminal: Terminal) -> bool {
     script != Path::new(request::STDIN) && has_answers(terminal)
 }

@@ -11,9 +11,9 @@ use crate::{
     settings::{self, Config, Flags, Layer, LogLevel},
     telemetry::Telemetry,
 };
-use clap::Args;
+use clap::{Args, ValueEnum};
 use ringfence_engine::Engine;
-use ringfence_types::{LimitsRequest, RequestError, nearest::suggestion};
+use ringfence_types::{LimitsRequest, RequestError};
 use std::{
     io::{self, IsTerminal},
     process::ExitCode,
@@ -25,8 +25,13 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, Args)]
 pub(super) struct ServeArguments {
     /// How clients are connected: stdio, http (streamable HTTP at /mcp), or sse (that, and revision 2024-11-05 at /sse)
-    #[arg(long, value_name = "NAME", default_value = "stdio")]
-    transport: String,
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "stdio",
+        hide_possible_values = true
+    )]
+    transport: Transport,
     /// Where to listen, with --transport http [default: 127.0.0.1:8000]
     #[arg(long, value_name = "ADDRESS:PORT|unix:PATH", conflicts_with_all = ["host", "port"])]
     listen: Option<String>,
@@ -52,7 +57,8 @@ const WORKER_THREADS: usize = 2;
 const USUAL_PORT: u16 = 8000;
 
 pub(super) fn serve(context: &Context, arguments: ServeArguments) -> Result<ExitCode, RequestError> {
-    let transport = transport(&arguments)?;
+    let transport = arguments.transport;
+    check_words(&arguments)?;
     let (environment, file) = (context.environment.clone(), context.config.clone());
     let reading: Reading = Arc::new(move || {
         let flags = Flags {
@@ -126,10 +132,8 @@ async fn live(config: Config, reading: Reading, log: Log, transport: Transport) 
             telemetry.follow(engine);
         }
         if let Some(listener) = listener {
-            tokio::spawn(
-                stop.clone()
-                    .run_until_cancelled_owned(listener.answer(engine.clone())),
-            );
+            let answering = metrics::serve(listener, engine.clone());
+            tokio::spawn(stop.clone().run_until_cancelled_owned(answering));
         }
         tokio::spawn(stop.run_until_cancelled_owned(reloader.follow(engine.clone())));
     };
@@ -144,33 +148,21 @@ async fn live(config: Config, reading: Reading, log: Log, transport: Transport) 
     served
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Transport {
     Stdio,
     Http,
     Sse,
 }
 
-fn transport(arguments: &ServeArguments) -> Result<Transport, RequestError> {
-    let is_of_http = arguments.listen.is_some()
-        || arguments.host.is_some()
-        || arguments.port.is_some()
-        || arguments.allowed_host.is_some();
-    match arguments.transport.as_str() {
-        "stdio" if is_of_http => Err(RequestError::invalid(
+fn check_words(arguments: &ServeArguments) -> Result<(), RequestError> {
+    let is_of_http = listen(arguments).is_some() || arguments.allowed_host.is_some();
+    match arguments.transport {
+        Transport::Stdio if is_of_http => Err(RequestError::invalid(
             "--listen, --host, --port and --allowed-host are about --transport http and sse.",
             "Add `--transport http`, or leave them out.",
         )),
-        "stdio" => Ok(Transport::Stdio),
-        "http" => Ok(Transport::Http),
-        "sse" => Ok(Transport::Sse),
-        other => Err(RequestError::invalid(
-            format!(
-                "--transport {other}: not a transport.{}",
-                suggestion(other, ["stdio", "http", "sse"])
-            ),
-            "Use --transport stdio, http or sse.",
-        )),
+        _ => Ok(()),
     }
 }
 
@@ -192,26 +184,34 @@ fn listen(arguments: &ServeArguments) -> Option<String> {
 mod tests {
     use super::*;
 
+    #[derive(Debug, clap::Parser)]
+    struct Parsed {
+        #[command(flatten)]
+        serve: ServeArguments,
+    }
+
+    fn parsed(words: &[&str]) -> Result<ServeArguments, clap::Error> {
+        <Parsed as clap::Parser>::try_parse_from(["serve"].iter().chain(words)).map(|parsed| parsed.serve)
+    }
+
     fn arguments(words: &[&str]) -> ServeArguments {
-        #[derive(clap::Parser)]
-        struct Parsed {
-            #[command(flatten)]
-            serve: ServeArguments,
-        }
-        <Parsed as clap::Parser>::parse_from(["serve"].iter().chain(words)).serve
+        parsed(words).unwrap()
     }
 
     #[test]
     fn transports_that_do_not_exist_are_refused_by_name() {
-        let of = |words: &[&str]| transport(&arguments(words));
+        let of = |words: &[&str]| {
+            let arguments = arguments(words);
+            check_words(&arguments).map(|()| arguments.transport)
+        };
         assert_eq!(of(&[]).unwrap(), Transport::Stdio);
         assert_eq!(
             of(&["--transport", "http", "--port", "0"]).unwrap(),
             Transport::Http
         );
         assert_eq!(of(&["--transport", "sse"]).unwrap(), Transport::Sse);
-        let error = of(&["--transport", "studio"]).unwrap_err();
-        assert!(error.message.contains("Did you mean `stdio`?"), "{error}");
+        let error = parsed(&["--transport", "studio"]).unwrap_err().to_string();
+        assert!(error.contains("a similar value exists: 'stdio'"), "{error}");
         assert!(of(&["--port", "8000"]).is_err());
     }
 

@@ -2,7 +2,7 @@
 //! servers that run wait meanwhile, and see the result. The workspace of a session is its server's, which is asked.
 
 use super::{Context, live, printed};
-use crate::control::{self, Request, SessionAction, SnapshotAction, WorkspaceOf};
+use crate::control::{self, Request, SessionAction, SnapshotAction};
 use clap::{Args, Subcommand};
 use ringfence_engine::Caller;
 use ringfence_types::{Namespace, RequestError, SessionId};
@@ -89,11 +89,8 @@ pub(super) fn snapshot(context: &Context, arguments: SnapshotArguments) -> Resul
             live::wait(live::ask(&config.engine.state_dir, None, &request))?.answer
         }
         None => live::with_engine(config.engine, async |engine| {
-            let workspace = WorkspaceOf {
-                namespace: &of.namespace,
-                session: None,
-            };
-            control::snapshots(engine, &Caller::new("cli snapshot"), workspace, action).await
+            let caller = Caller::new("cli snapshot");
+            control::snapshots(engine, &caller, &of.namespace, None, action).await
         }),
     }?;
     if is_difference && !of.json {

@@ -14,9 +14,9 @@ use clap::{Args, Subcommand};
 use ringfence_engine::{Caller, EngineSettings, RecordSettings, SHORTEST_SECRET};
 use ringfence_store::{
     audit::Storage,
-    vault::{SecretValue, Vault, VaultSettings},
+    vault::{Vault, VaultSettings},
 };
-use ringfence_types::{EnvName, ErrorCode, Namespace, RequestError};
+use ringfence_types::{ErrorCode, Namespace, RequestError};
 use serde_json::{Value, json};
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -117,7 +117,12 @@ fn perform_add(context: &Context, settings: &EngineSettings, add: Add) -> Result
     change(context, settings, &of, || {
         ringfence_jail::hide_memory().map_err(|error| fault("hide the memory of this process", &error))?;
         let value = secret::value(context.terminal, file.as_deref(), &key)?;
-        warn_if_short(context, &key, &value);
+        if value.len() < SHORTEST_SECRET {
+            context.terminal.dim(&format!(
+                "warning: {} has fewer than {SHORTEST_SECRET} bytes, too few to be found in what a program prints",
+                key.as_str()
+            ));
+        }
         Ok(Request::VaultPut {
             namespace,
             key,
@@ -135,15 +140,6 @@ fn refuse_environment(record: &RecordSettings) -> Result<(), RequestError> {
             "Set RINGFENCE_SECRET_{NAMESPACE}_{KEY} where the server is started, or use another `vault.store`.",
         )),
         VaultSettings::Memory | VaultSettings::File { .. } => Ok(()),
-    }
-}
-
-fn warn_if_short(context: &Context, key: &EnvName, value: &SecretValue) {
-    if value.len() < SHORTEST_SECRET {
-        context.terminal.dim(&format!(
-            "warning: {} has fewer than {SHORTEST_SECRET} bytes, too few to be found in what a program prints",
-            key.as_str()
-        ));
     }
 }
 

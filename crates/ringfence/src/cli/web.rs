@@ -101,23 +101,18 @@ pub(super) fn web(context: &Context, action: WebAction) -> Result<ExitCode, Requ
     let settings = context.begin()?.engine;
     let caller = &Caller::new(CALLER);
     let (json, shown) = match action {
-        WebAction::Search(SearchArguments {
-            query: text,
-            max_results,
-            recency,
-            output,
-        }) => {
+        WebAction::Search(arguments) => {
             let query = SearchQuery {
-                text: text.clone(),
-                results_max: usize::from(max_results),
-                recency,
+                text: arguments.query.clone(),
+                results_max: usize::from(arguments.max_results),
+                recency: arguments.recency,
             };
-            let namespace = output.namespace;
+            let namespace = arguments.output.namespace;
             let wanted = SearchRequest { namespace, query };
             let found = live::with_engine(settings, async |engine| engine.web_search(caller, wanted).await)?;
-            let mut shown = web::search(&text, &found)?;
+            let mut shown = web::search(&arguments.query, &found)?;
             shown.text.push('\n');
-            context.show(output.json, &shown)?;
+            context.show(arguments.output.json, &shown)?;
             return Ok(ExitCode::from(if found.is_answered() { 0 } else { FAILED }));
         }
         WebAction::Fetch(arguments) => {

@@ -13,16 +13,6 @@ use tokio::{net::unix::WriteHalf, sync::Semaphore};
 /// Who watches at once. Each has one of the connections that are served.
 pub(super) const WATCHING_MAX: usize = 8;
 
-impl News {
-    fn decided(id: String, decision: Option<&Decision>) -> Self {
-        Self::Decided {
-            id,
-            approved: decision.map(Decision::is_approved),
-            decided_by: decision.map(|decision| decision.decided_by.clone()),
-        }
-    }
-}
-
 /// Asks for a host, and answers when it is decided. Dropped, as when its command goes away, it takes the request back.
 pub(super) async fn request_egress(
     engine: &Engine,
@@ -78,7 +68,11 @@ fn since(watch: &mut ApprovalWatch, known: &mut BTreeSet<String>) -> Vec<News> {
     known.retain(is_there);
     let told = gone.into_iter().map(|id| {
         let decision = watch.decision(&id);
-        News::decided(id, decision.as_ref())
+        News::Decided {
+            id,
+            approved: decision.as_ref().map(Decision::is_approved),
+            decided_by: decision.map(|decision| decision.decided_by),
+        }
     });
     let mut news: Vec<News> = told.collect();
     for request in pending {

@@ -168,7 +168,6 @@ struct Talk {
     /// What has come of the next line.
     line: Vec<u8>,
     sent: io::Result<()>,
-    /// The server has hung up.
     is_over: bool,
 }
 

@@ -21,7 +21,7 @@ pub(crate) use client::{
     servers,
 };
 pub(crate) use server::{Socket, open, open_for_questions, perform};
-pub(crate) use sessions::{WorkspaceOf, snapshots};
+pub(crate) use sessions::snapshots;
 pub(crate) use wire::{
     AuditQuery, Bytes, EgressRequest, News, Request, SessionAction, SessionCall, SessionOptions,
     SnapshotAction, Value,

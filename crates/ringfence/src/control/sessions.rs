@@ -2,19 +2,17 @@
 
 use super::{
     Failure,
-    wire::{Bytes, Response, SessionAction, SessionCall, SessionOptions, SnapshotAction},
+    wire::{Response, SessionAction, SessionCall, SessionOptions, SnapshotAction},
 };
 use crate::{
     embed::CancelOnDrop,
     render::{self, Rendered},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use ringfence_engine::{
-    BridgeTarget, BridgedValue, Caller, Conflicts, Engine, PackageRequest, Submission, WorkspaceAccess,
-};
+use ringfence_engine::{BridgeTarget, BridgedValue, Caller, Conflicts, Engine, PackageRequest, Submission};
 use ringfence_types::{
     AllowedDomains, ErrorCode, ExecuteRequest, Namespace, RequestError, Session, SessionId, SessionRequest,
-    WorkspacePath, requirements,
+    requirements,
 };
 use serde_json::json;
 use tokio::{
@@ -127,18 +125,19 @@ pub(super) async fn perform(
             Ok(render::bridged(&session, &bridged))
         }
         SessionAction::Snapshots(action) => {
-            let of = WorkspaceOf {
-                namespace: &namespace,
-                session: Some(session.clone()),
-            };
-            snapshots(engine, caller, of, action).await
+            snapshots(engine, caller, &namespace, Some(session.clone()), action).await
         }
-        SessionAction::Put { path, bytes } => put(workspace(), &path, bytes).await,
-        SessionAction::Get { path } => get(workspace(), &path).await,
-        SessionAction::Files { path } => {
-            let files = workspace().list_files(path.as_ref()).await?;
-            Ok(render::files(&files))
+        SessionAction::Put { path, bytes } => {
+            let put = workspace().put_file(&path, bytes.0).await?;
+            let text = format!("{} has {} bytes now\n", put.path, put.size_bytes);
+            Ok(Rendered::new(text, json!(put)))
         }
+        SessionAction::Get { path } => {
+            let (file, bytes) = workspace().get_file(&path, GET_BYTES_MAX).await?;
+            let facts = json!({"file": file, "base64": STANDARD.encode(bytes)});
+            Ok(Rendered::new("", facts))
+        }
+        SessionAction::Files { path } => Ok(render::files(&workspace().list_files(path.as_ref()).await?)),
     }
 }
 
@@ -149,41 +148,19 @@ fn no_gift() -> RequestError {
     )
 }
 
-async fn put(
-    workspace: WorkspaceAccess<'_>,
-    path: &WorkspacePath,
-    bytes: Bytes,
-) -> Result<Rendered, RequestError> {
-    let put = workspace.put_file(path, bytes.0).await?;
-    let text = format!("{} has {} bytes now\n", put.path, put.size_bytes);
-    Ok(Rendered::new(text, json!(put)))
-}
-
-async fn get(workspace: WorkspaceAccess<'_>, path: &WorkspacePath) -> Result<Rendered, RequestError> {
-    let (file, bytes) = workspace.get_file(path, GET_BYTES_MAX).await?;
-    let facts = json!({"file": file, "base64": STANDARD.encode(bytes)});
-    Ok(Rendered::new("", facts))
-}
-
-/// The workspace that is kept for a namespace, or that of one of its sessions.
-pub(crate) struct WorkspaceOf<'a> {
-    pub(crate) namespace: &'a Namespace,
-    pub(crate) session: Option<SessionId>,
-}
-
+/// Of the workspace that is kept for a namespace, or of that of one of its sessions.
 pub(crate) async fn snapshots(
     engine: &Engine,
     caller: &Caller,
-    of: WorkspaceOf<'_>,
+    namespace: &Namespace,
+    session: Option<SessionId>,
     action: SnapshotAction,
 ) -> Result<Rendered, RequestError> {
-    let WorkspaceOf { namespace, session } = of;
+    let workspace = || engine.workspace(caller, namespace, session.clone());
     match action {
         SnapshotAction::Create { description } => {
-            let workspace = engine.workspace(caller, namespace, session);
-            Ok(render::snapshot_made(
-                &workspace.create_snapshot(description).await?,
-            ))
+            let made = workspace().create_snapshot(description).await?;
+            Ok(render::snapshot_made(&made))
         }
         SnapshotAction::List => {
             let mut listed = engine.snapshots(caller, namespace).await?;
@@ -203,10 +180,7 @@ pub(crate) async fn snapshots(
             let facts = json!({"snapshot_id": id, "deleted": true});
             Ok(Rendered::new("deleted\n", facts))
         }
-        SnapshotAction::Compare { id } => {
-            let workspace = engine.workspace(caller, namespace, session);
-            Ok(render::difference(&workspace.diff(id.as_deref()).await?))
-        }
+        SnapshotAction::Compare { id } => Ok(render::difference(&workspace().diff(id.as_deref()).await?)),
     }
 }
 

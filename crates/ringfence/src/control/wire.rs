@@ -353,7 +353,6 @@ impl Response {
         timeout(IDLE, to.write_all(&line)).await?
     }
 
-    /// Output of a program, before its answer.
     pub(super) fn output(chunk: OutputChunk) -> Self {
         Self::Output {
             stderr: chunk.stream != OutputStream::Stdout,

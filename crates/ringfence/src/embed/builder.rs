@@ -134,21 +134,19 @@ impl SandboxBuilder {
 
     fn each_limit(mut self, section: &str, limits: &LimitsRequest) -> Self {
         // Exact, whatever the number of milliseconds.
-        let seconds = limits
-            .timeout_ms
-            .map(|ms| format!("{}.{:03}", ms / 1000, ms % 1000));
-        let given = [
-            ("ram_mb", limits.max_ram_mb.map(|number| number.to_string())),
-            ("cpu_cores", limits.max_cpu_cores.map(|number| number.to_string())),
-            ("timeout_seconds", seconds),
-            ("processes", limits.max_processes.map(|number| number.to_string())),
+        let seconds = |ms: u64| format!("{}.{:03}", ms / 1000, ms % 1000);
+        let cores = limits.max_cpu_cores.map(|cores| cores.to_string());
+        for (name, value) in [
+            ("ram_mb", limits.max_ram_mb.as_ref().map(u64::to_string)),
+            ("cpu_cores", cores),
+            ("timeout_seconds", limits.timeout_ms.map(seconds)),
+            ("processes", limits.max_processes.as_ref().map(u32::to_string)),
             (
                 "output_bytes",
-                limits.max_output_bytes.map(|number| number.to_string()),
+                limits.max_output_bytes.as_ref().map(u64::to_string),
             ),
-            ("disk_mb", limits.max_disk_mb.map(|number| number.to_string())),
-        ];
-        for (name, value) in given {
+            ("disk_mb", limits.max_disk_mb.as_ref().map(u64::to_string)),
+        ] {
             if let Some(value) = value {
                 self = self.set(&format!("{section}.{name}"), &value);
             }

@@ -3,12 +3,12 @@
 
 use super::{
     oauth::OAuth,
-    principal::{Denied, Identity, Principal},
+    principal::{API_TOKEN, Denied, Identity, Principal, SOCKET, UNAUTHENTICATED},
 };
 use crate::{lock::lock, time};
 use hyper::{HeaderMap, header::AUTHORIZATION};
 use ringfence_store::{
-    tokens::{self, FileVersion, TokenEntry, TokenError, Tokens},
+    tokens::{self, FileVersion, PrincipalRole, TokenEntry, TokenError, Tokens},
     vault::SecretValue,
 };
 use ringfence_types::{ErrorCode, RequestError};
@@ -70,15 +70,16 @@ impl Authenticator {
                 "Make a long random one, as `openssl rand -hex 32` does.",
             ));
         }
-        let hashed = |token: &SecretValue| (tokens::hash(token.expose()), Principal::of_api_token().into());
+        let caller = |name: &str| Arc::new(Principal::with_everything(name, PrincipalRole::Caller));
+        let hashed = |token: &SecretValue| (tokens::hash(token.expose()), caller(API_TOKEN));
         let authenticator = Self {
             tokens: Tokens::open(state_dir).map_err(unreadable)?,
             seen: Mutex::default(),
             api_token: api_token.map(hashed),
             oauth,
             is_required,
-            unauthenticated: Principal::unauthenticated().into(),
-            socket: Principal::of_socket().into(),
+            unauthenticated: caller(UNAUTHENTICATED),
+            socket: Arc::new(Principal::with_everything(SOCKET, PrincipalRole::Operator)),
         };
         if authenticator.api_token.is_some() || authenticator.oauth.is_some() {
             authenticator.is_required.store(true, Ordering::Relaxed);
@@ -226,7 +227,6 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Denied> {
 mod tests {
     use super::*;
     use hyper::header::HeaderValue;
-    use ringfence_store::tokens::PrincipalRole;
     use ringfence_types::{LimitsRequest, Namespace};
     use std::{fs, path::PathBuf};
 

@@ -4,7 +4,7 @@
 
 use crate::{
     lock::lock,
-    outgoing::{Destination, Exchange},
+    outgoing::{Destination, Exchange, said},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http_body_util::{BodyExt as _, Full};
@@ -103,12 +103,8 @@ impl Bridge {
     /// A server that is not there is told before the client waits for it.
     async fn reach(&self) -> Result<(), RequestError> {
         let request = Request::get("/healthz").body(Full::default());
-        let request = request.map_err(|error| error.to_string());
-        let reached = match request {
-            Ok(request) => self.destination.send(request).await.map(drop),
-            Err(reason) => Err(reason),
-        };
-        reached.map_err(|reason| {
+        let reached = async { self.destination.send(request.map_err(said)?).await.map(drop) };
+        reached.await.map_err(|reason| {
             RequestError::new(
                 ErrorCode::NotFound,
                 format!("there is no server to connect to: {reason}."),
@@ -281,10 +277,8 @@ impl Bridge {
             (_, Some("initialize")) => {}
             _ => request = self.of_session(request),
         }
-        let request = request.body(Full::from(message.to_string()));
-        self.destination
-            .send(request.map_err(|error| error.to_string())?)
-            .await
+        let request = request.body(Full::from(message.to_string())).map_err(said)?;
+        self.destination.send(request).await
     }
 
     /// The messages of an answer, as they come.

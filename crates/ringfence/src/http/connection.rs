@@ -12,7 +12,6 @@ use hyper_util::{
 use std::{
     collections::BTreeMap,
     convert::Infallible,
-    future::pending,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -39,7 +38,6 @@ const HEADERS_MAX: usize = 100;
 const STREAMS_MAX: u32 = 128;
 const PING: Duration = Duration::from_secs(30);
 
-/// The places for connections.
 pub(super) struct ConnectionSlots {
     places: Arc<Semaphore>,
     unproven: Arc<Mutex<Unproven>>,
@@ -59,7 +57,6 @@ impl Unproven {
     }
 }
 
-/// The place of one connection.
 pub(super) struct Connection {
     pub(super) peer: Peer,
     number: AtomicU64,
@@ -70,7 +67,6 @@ pub(super) struct Connection {
     _place: OwnedSemaphorePermit,
 }
 
-/// The requests of one connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct Requests {
     begun: u64,
@@ -122,7 +118,6 @@ impl ConnectionSlots {
         }
     }
 
-    /// A place, as soon as there is one.
     pub(super) async fn place(&self, peer: Peer) -> Option<Connection> {
         let place = match self.places.clone().try_acquire_owned() {
             Ok(place) => place,
@@ -197,7 +192,7 @@ where
                 break;
             }
             () = connection.evicted.cancelled() => break,
-            () = at(last), if last.is_some() => break,
+            () = sleep_until(last.unwrap_or_else(Instant::now)), if last.is_some() => break,
             () = silence.as_mut(), if last.is_none() => {}
             () = server.leaving.cancelled(), if last.is_none() => {}
         }
@@ -222,13 +217,6 @@ fn builder(idle: Duration) -> Builder<TokioExecutor> {
         .keep_alive_interval(PING)
         .keep_alive_timeout(PING);
     builder
-}
-
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => pending().await,
-    }
 }
 
 /// Until no request came for too long: the first must come soon, and then none may be open for the idle time.

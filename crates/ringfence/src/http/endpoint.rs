@@ -31,7 +31,6 @@ const BODY_PATIENCE: Duration = Duration::from_secs(60);
 const BODIES_MAX: usize = 4;
 /// Requests of one principal that are on their way, with its open streams.
 const REQUESTS_MAX: usize = 512;
-/// Values in a body.
 const VALUES_MAX: usize = 100_000;
 /// The memory that bodies of one principal take until their answers have left, in bodies of the largest size.
 const BODIES_HELD_MAX: usize = 4;
@@ -80,10 +79,8 @@ impl McpEndpoint {
         ));
         let watch = sessions.clone().watch();
         tokio::spawn(gone.clone().run_until_cancelled_owned(watch));
-        let (make, of_service) = {
-            let make = Arc::new(make);
-            (make.clone(), make)
-        };
+        let make = Arc::new(make);
+        let of_service = make.clone();
         let service = StreamableHttpService::new(
             move || Ok(of_service()),
             sessions.clone(),
@@ -229,11 +226,6 @@ impl McpEndpoint {
         }
     }
 
-    fn memory_for(&self, body: &Bytes) -> Option<OwnedSemaphorePermit> {
-        let kib = u32::try_from(body.len().div_ceil(KIB)).ok()?;
-        self.memory.clone().try_acquire_many_owned(kib).ok()
-    }
-
     fn over_rate(&self) -> Option<HttpResponse> {
         let rate = self.rate.as_ref()?;
         let until = rate.check().err()?;
@@ -257,29 +249,19 @@ impl McpEndpoint {
         let bytes = self.collect(body).await?;
         // Every request of revision 2026-07-28 is complete in itself; those of a session name it.
         if !is_simple(&bytes) {
-            return Err(refused(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "invalid_argument",
-                "the body has too many values",
-            ));
+            return Err(too_large("the body has too many values"));
         }
         if let Some(answer) = judge(&bytes) {
             return Err(answer);
         }
-        let memory = self
-            .memory_for(&bytes)
-            .ok_or_else(|| busy("the bodies of this principal take too much memory"))?;
+        let kib = u32::try_from(bytes.len().div_ceil(KIB)).ok();
+        let memory = kib.and_then(|kib| self.memory.clone().try_acquire_many_owned(kib).ok());
+        let memory = memory.ok_or_else(|| busy("the bodies of this principal take too much memory"))?;
         Ok((bytes, memory))
     }
 
     async fn collect(&self, body: Incoming) -> Result<Bytes, HttpResponse> {
-        let too_large = || {
-            refused(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "invalid_argument",
-                "the body is larger than `http.body_mb`",
-            )
-        };
+        let too_large = || too_large("the body is larger than `http.body_mb`");
         if body.size_hint().lower() > self.body_bytes_max as u64 {
             return Err(too_large());
         }
@@ -298,6 +280,10 @@ impl McpEndpoint {
             )),
         }
     }
+}
+
+fn too_large(message: &str) -> HttpResponse {
+    refused(StatusCode::PAYLOAD_TOO_LARGE, "invalid_argument", message)
 }
 
 fn config(settings: &HttpSettings, gone: &CancellationToken) -> StreamableHttpServerConfig {

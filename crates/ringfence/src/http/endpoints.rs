@@ -88,7 +88,6 @@ impl Endpoints {
         });
     }
 
-    /// Ends all of them.
     pub(super) fn end(&self) {
         self.retain(|_| false);
     }

@@ -1,7 +1,7 @@
 //! The keys of the issuer of access tokens. They are fetched when a token names one that is not known, and not more
 //! often than once in ten seconds; those that are known stay good while the issuer cannot be reached.
 
-use crate::outgoing::Destination;
+use crate::outgoing::{Destination, said};
 use http_body_util::Full;
 use hyper::{Request, Uri, header::ACCEPT};
 use jsonwebtoken::{
@@ -93,7 +93,7 @@ impl Jwks {
     async fn fetch(&self) -> Result<HashMap<String, Arc<IssuerKey>>, String> {
         let path = self.uri.path_and_query().map_or("/", |path| path.as_str());
         let request = Request::get(path).header(ACCEPT, "application/json");
-        let request = request.body(Full::default()).map_err(|error| error.to_string())?;
+        let request = request.body(Full::default()).map_err(said)?;
         let exchange = self.issuer.send(request).await?;
         read(&exchange.success(BYTES_MAX).await?)
     }

@@ -34,7 +34,6 @@ pub(super) enum HttpListener {
     },
 }
 
-/// Removes a socket's name when it is dropped.
 pub(super) struct Remove(PathBuf);
 
 impl Drop for Remove {
@@ -114,7 +113,6 @@ impl HttpListener {
         }
     }
 
-    /// Can it be reached from other hosts.
     pub(super) fn is_public(&self) -> bool {
         match self {
             Self::Tcp(socket) => !socket

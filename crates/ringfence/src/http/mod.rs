@@ -71,7 +71,6 @@ const WRITTEN_BY_OTHERS: u32 = 0o022;
 /// Principals that are served at once; a rule for access tokens may make any number of them.
 const PRINCIPALS_MAX: usize = 2000;
 
-/// Where clients find the protocol.
 pub(crate) const MCP: &str = "/mcp";
 /// Names of parameters in which clients have sent tokens (RFC 6750, section 2.3, and what is common).
 const TOKEN_PARAMETERS: [&str; 6] = [
@@ -91,7 +90,6 @@ struct HttpServer {
     engine: Starting,
     authenticator: Authenticator,
     endpoints: Endpoints,
-    /// What serves a principal.
     make: Box<MakeEndpoint>,
     connections: ConnectionSlots,
     /// Answers on their way.
@@ -458,25 +456,12 @@ impl HttpServer {
 
 /// Says no more than that: a page gets nothing out of it.
 fn unnamed(refused_for: NameRefused) -> HttpResponse {
-    let (status, message) = match refused_for {
-        NameRefused::Malformed => (
-            StatusCode::BAD_REQUEST,
-            "the request does not say by which name it calls",
-        ),
-        NameRefused::Host => (
-            StatusCode::FORBIDDEN,
-            "this server is not called by that name: see `http.allowed_hosts`",
-        ),
-        NameRefused::Origin => (
-            StatusCode::FORBIDDEN,
-            "pages of that host may not call: see `http.allowed_hosts`",
-        ),
+    let message = match refused_for {
+        NameRefused::Malformed => return invalid("the request does not say by which name it calls"),
+        NameRefused::Host => "this server is not called by that name: see `http.allowed_hosts`",
+        NameRefused::Origin => "pages of that host may not call: see `http.allowed_hosts`",
     };
-    let code = match status {
-        StatusCode::BAD_REQUEST => ErrorCode::InvalidArgument,
-        _ => ErrorCode::PolicyDenied,
-    };
-    refused(status, code.as_str(), message)
+    refused(StatusCode::FORBIDDEN, ErrorCode::PolicyDenied.as_str(), message)
 }
 
 fn has_token(query: &str) -> bool {

@@ -19,7 +19,6 @@ struct AllowedName {
     port: Option<u16>,
 }
 
-/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameRefused {
     /// It does not say by which name it calls, or not in one way.

@@ -10,9 +10,10 @@ use ringfence_types::{LimitsRequest, Namespace};
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 /// Names of principals without a token of `ringfence token`: no such token can have one of them.
-const UNAUTHENTICATED: &str = "(unauthenticated)";
-const API_TOKEN: &str = "(SANDBOX_API_TOKEN)";
-const SOCKET: &str = "(socket)";
+pub(super) const UNAUTHENTICATED: &str = "(unauthenticated)";
+pub(super) const API_TOKEN: &str = "(SANDBOX_API_TOKEN)";
+/// A process of this user, or of root, by the word of the kernel.
+pub(super) const SOCKET: &str = "(socket)";
 /// Before the name that a rule gives to the bearer of an access token: no such token has a name with a colon.
 pub(super) const OAUTH: &str = "oauth:";
 
@@ -30,19 +31,19 @@ pub(super) struct Identity {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PartialScope {
     pub(super) toolsets: Vec<Toolset>,
-    /// All scopes of the token.
     pub(super) held: Vec<String>,
 }
 
-/// Why a request has no principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Denied {
-    /// It brings no token.
     Missing,
     /// It brings one that is not good here, or not one token.
     Invalid,
     /// Its token is good, and not for this: the scopes that it has, and the one that is wanted.
-    Scope { held: Vec<String>, wanted: String },
+    Scope {
+        held: Vec<String>,
+        wanted: String,
+    },
     /// Its token is good, and its bearer is unknown here.
     Unknown,
 }
@@ -66,7 +67,7 @@ pub(super) struct Principal {
 }
 
 impl Principal {
-    fn with_everything(name: &str, role: PrincipalRole) -> Self {
+    pub(super) fn with_everything(name: &str, role: PrincipalRole) -> Self {
         Self {
             name: name.into(),
             namespaces: None,
@@ -81,20 +82,6 @@ impl Principal {
 
     pub(super) fn is_of_oauth(&self) -> bool {
         self.name.starts_with(OAUTH)
-    }
-
-    /// Any process of this host, where no authentication is asked for.
-    pub(super) fn unauthenticated() -> Self {
-        Self::with_everything(UNAUTHENTICATED, PrincipalRole::Caller)
-    }
-
-    pub(super) fn of_api_token() -> Self {
-        Self::with_everything(API_TOKEN, PrincipalRole::Caller)
-    }
-
-    /// A process of this user, or of root, by the word of the kernel.
-    pub(super) fn of_socket() -> Self {
-        Self::with_everything(SOCKET, PrincipalRole::Operator)
     }
 
     pub(super) fn of_token(entry: &TokenEntry) -> Result<Self, String> {

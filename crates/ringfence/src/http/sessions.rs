@@ -115,12 +115,6 @@ impl ProtocolSessions {
         }
     }
 
-    fn end_of(&self, id: &SessionId) -> Option<SessionEnd> {
-        let known = lock(&self.known);
-        let used = known.get(id)?;
-        Some(SessionEnd(used.ended.token().clone()))
-    }
-
     fn begin(&self, id: &SessionId, kind: Kind) -> InUse {
         if let Some(used) = lock(&self.known).get_mut(id) {
             *used.count(kind) += 1;
@@ -232,8 +226,8 @@ impl SessionManager for ProtocolSessions {
         mut message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
         let in_use = self.begin(id, Kind::Call);
-        if let Some(end) = self.end_of(id) {
-            message.insert_extension(end);
+        if let Some(used) = lock(&self.known).get(id) {
+            message.insert_extension(SessionEnd(used.ended.token().clone()));
         }
         Ok(Used::new(self.local.create_stream(id, message).await?, in_use))
     }

@@ -15,7 +15,6 @@ use ring::signature::{
     UnparsedPublicKey, VerificationAlgorithm,
 };
 
-/// What a token may be signed with.
 pub(super) const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::ES256,
     Algorithm::ES384,

@@ -17,13 +17,14 @@ use hyper::{
     header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue},
     http::request::Parts,
 };
+use ring::rand::{SystemRandom, generate};
+use ringfence_store::to_hex;
 use rmcp::{
     RoleServer,
     model::{ClientJsonRpcMessage, RequestId},
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
     transport::Transport,
 };
-use rustix::rand::{GetRandomFlags, getrandom};
 use std::{
     any::Any,
     collections::{HashMap, hash_map::Entry},
@@ -53,7 +54,6 @@ pub(super) const MESSAGES: &str = "/messages";
 const SESSION: &str = "sessionId";
 const ID_BYTES: usize = 16;
 
-/// The sessions of one principal.
 pub(super) struct SseSessions {
     open: Arc<Mutex<HashMap<String, SseSession>>>,
     max: usize,
@@ -84,7 +84,6 @@ struct SseEvent {
     request: Option<Arc<OpenRequest>>,
 }
 
-/// Why a message is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SseRefused {
     Unknown,
@@ -92,7 +91,6 @@ pub(super) enum SseRefused {
     Busy,
 }
 
-/// What a session's server reads from and writes to.
 pub(super) struct SseTransport {
     messages: mpsc::Receiver<ClientJsonRpcMessage>,
     events: mpsc::Sender<SseEvent>,
@@ -113,7 +111,8 @@ impl SseSessions {
     /// A new session: the answer that its client reads, and what its server speaks by until `end`. None: there are too
     /// many, or no randomness.
     pub(super) fn begin(&self, end: CancellationToken) -> Option<(HttpResponse, SseTransport)> {
-        let id = random_id()?;
+        let random = generate::<[u8; ID_BYTES]>(&SystemRandom::new());
+        let id = to_hex(&random.ok()?.expose());
         let (message, messages) = mpsc::channel(MESSAGES_MAX);
         let (event, events) = mpsc::channel(MESSAGES_MAX);
         let mut open = lock(&self.open);
@@ -203,17 +202,10 @@ impl SseSession {
     }
 }
 
-fn random_id() -> Option<String> {
-    let mut bytes = [0; ID_BYTES];
-    let filled = getrandom(&mut bytes, GetRandomFlags::empty()).ok()?;
-    (filled == ID_BYTES).then(|| bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
 fn written(event: &str, data: &str) -> Bytes {
     format!("event: {event}\ndata: {data}\n\n").into()
 }
 
-/// Forgets a session when its stream ends.
 struct OpenSession {
     open: Arc<Mutex<HashMap<String, SseSession>>>,
     id: String,

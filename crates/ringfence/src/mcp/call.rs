@@ -20,7 +20,6 @@ pub(super) struct Call<'a> {
     caller: Caller,
     pub(super) tool: &'static str,
     pub(super) begun: Instant,
-    /// Only for a caller who asked for progress.
     pub(super) reporter: Option<Reporter>,
     is_noted: AtomicBool,
 }
@@ -127,7 +126,6 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Why a caller no longer waits for its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HangUp {
     /// The client cancelled this call or ended its protocol session, or its time for it was up: nothing tells them

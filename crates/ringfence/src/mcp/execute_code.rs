@@ -330,17 +330,12 @@ impl Call<'_> {
             files.into_iter().partition(|file| file.artifact.is_some());
         given.files = Some(others);
         let mut brought = Vec::new();
-        for FileInput {
-            path,
-            text,
-            base64,
-            artifact,
-        } in artifacts
-        {
-            if text.is_some() || base64.is_some() {
+        for file in artifacts {
+            let path = file.path;
+            if file.text.is_some() || file.base64.is_some() {
                 return Err(one_content(&path));
             }
-            let uri = artifact.unwrap_or_default();
+            let uri = file.artifact.unwrap_or_default();
             let wanted = resources::parse(&uri, self.offer()).ok();
             let artifact = wanted.as_ref().and_then(|wanted| wanted.artifact_of(namespace));
             let (execution_id, name) = artifact.ok_or_else(|| {
@@ -485,14 +480,9 @@ impl Call<'_> {
     /// Until the call is answered before its program has ended. What is cancelled has its end yet to come.
     async fn leave(&self, detach_after: Option<Duration>, canceller: Canceller) -> Detached {
         let calls = &self.offer().calls;
-        let patience = async {
-            match detach_after {
-                Some(after) => sleep_until(self.begun + after).await,
-                None => pending().await,
-            }
-        };
+        let answered = self.begun + detach_after.unwrap_or_default();
         let becomes = tokio::select! {
-            () = patience => OnHangUp::Detach,
+            () = sleep_until(answered), if detach_after.is_some() => OnHangUp::Detach,
             why = self.hung_up() => match why {
                 HangUp::Cancelled => calls.on_cancel,
                 HangUp::Disconnected => calls.on_disconnect,

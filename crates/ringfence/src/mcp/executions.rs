@@ -51,7 +51,11 @@ impl Call<'_> {
         let streams = [result.stdout.as_str(), result.stderr.as_str()];
         let pages = pages(streams, from, self.offer().text_max);
         if pages.iter().flatten().any(|page| page.goes_on) {
-            return Ok(pages_of(&result.execution_id, &pages));
+            let id = &result.execution_id;
+            let (mut text, mut facts) = (format!("execution_id: {id}"), Map::new());
+            tell(&pages, &mut text, &mut facts);
+            facts.insert("running".to_owned(), json!(false));
+            return Ok(told(id, text, facts));
         }
         let begins = [0, 1].map(|at| pages[at].as_ref().map_or(streams[at].len(), |page| page.begin));
         result.stdout.drain(..begins[0]);
@@ -170,13 +174,6 @@ pub(super) fn so_far(progress: &Progress, from: [Option<u64>; 2], text_max: usiz
     facts.insert("running".to_owned(), json!(true));
     facts.insert("duration_ms".to_owned(), json!(line.duration_ms));
     told(&line.execution_id, text, facts)
-}
-
-fn pages_of(id: &str, pages: &[Option<Page<'_>>; 2]) -> Answer {
-    let (mut text, mut facts) = (format!("execution_id: {id}"), Map::new());
-    tell(pages, &mut text, &mut facts);
-    facts.insert("running".to_owned(), json!(false));
-    told(id, text, facts)
 }
 
 fn tell(pages: &[Option<Page<'_>>; 2], text: &mut String, facts: &mut Map<String, Value>) {

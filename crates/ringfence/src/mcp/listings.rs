@@ -53,7 +53,6 @@ pub(super) fn runtimes(runtimes: &[Runtime], offer: &Offer) -> Answer {
     Answer::plain(text, json!({"success": true, "runtimes": facts}))
 }
 
-/// Whether there are containers, and what runs them.
 fn container_mode(containers: &[ContainerRuntime]) -> Value {
     json!({
         "available": containers.iter().any(|runtime| runtime.available),

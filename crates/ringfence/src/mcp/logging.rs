@@ -59,7 +59,6 @@ fn level_of(kind: &EventKind) -> LoggingLevel {
     }
 }
 
-/// Which events a client hears.
 pub(super) enum EventFilter {
     /// Of one execution until it has ended.
     Execution(String),

@@ -117,7 +117,7 @@ pub(crate) async fn serve_stdio(
     let (gone, stop) = (CancellationToken::new(), CancellationToken::new());
     let on_disconnect = offer.calls.on_disconnect;
     let startup = Startup::begin(settings, attend);
-    let server = ServerFactory::new(offer, startup.engine.clone(), None)?.for_stdio(gone.clone());
+    let server = ServerFactory::new(offer, startup.engine.clone(), None)?.server(gone.clone(), None);
     let mut service = tokio::spawn(speak(server, gone.clone(), stop.clone()));
     let served = async {
         let outcome = tokio::select! {

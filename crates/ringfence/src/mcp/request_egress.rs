@@ -14,7 +14,7 @@ use crate::{
     render,
 };
 use ringfence_engine::{
-    Answer as Said, ApprovalRequest, Caller, Decision, HostRequest, REASON_CHARS_MAX, Waiting, egress_rule,
+    Answer as Said, ApprovalRequest, Decision, HostRequest, REASON_CHARS_MAX, Waiting, egress_rule,
 };
 use ringfence_types::{ErrorCode, Namespace, RequestError};
 use rmcp::model::{ElicitResult, InputRequest, InputRequiredResult};
@@ -36,7 +36,6 @@ pub(super) enum Reply {
     Ask(Box<InputRequiredResult>),
 }
 
-/// A call that waits for a person's answer.
 pub(super) struct ApprovalCall<'a> {
     pub(super) call: &'a Call<'a>,
     /// What is asked for, and the field that says so.
@@ -53,14 +52,29 @@ impl Call<'_> {
         namespace: Namespace,
     ) -> Result<Reply, RequestError> {
         let patience = patience(given.wait_seconds.as_ref().map(|seconds| seconds.0))?;
-        let wish = wish(given, namespace)?;
+        egress_rule(&given.domain)?;
+        let wish = HostRequest {
+            namespace,
+            session: given.session_id,
+            domain: given.domain,
+            reason: reason_of(given.reason)?,
+        };
         let asking = ApprovalCall {
             call: self,
             what: wish.domain.clone(),
             field: "domain",
             patience,
         };
-        let bound = bound(&wish, self.caller());
+        // What a sealed state is good for: the same question of the same caller, and nothing else.
+        let words = (
+            api::RequestEgress::NAME,
+            wish.namespace.as_str(),
+            wish.session.as_ref().map(|session| session.as_str()),
+            &wish.domain,
+            &wish.reason,
+            self.caller().as_str(),
+        );
+        let bound = serde_json::to_vec(&words).unwrap_or_default();
         let asked = self.unrecorded().request_egress(self.caller(), wish);
         asking.answer(&bound, asked).await
     }
@@ -79,16 +93,6 @@ pub(super) fn patience(seconds: Option<u64>) -> Result<Duration, RequestError> {
     }
 }
 
-fn wish(given: api::RequestEgress, namespace: Namespace) -> Result<HostRequest, RequestError> {
-    egress_rule(&given.domain)?;
-    Ok(HostRequest {
-        namespace,
-        session: given.session_id,
-        domain: given.domain,
-        reason: reason_of(given.reason)?,
-    })
-}
-
 /// Why it is asked for; a person reads it.
 pub(super) fn reason_of(given: Option<String>) -> Result<String, RequestError> {
     let reason = given.unwrap_or_default();
@@ -99,26 +103,6 @@ pub(super) fn reason_of(given: Option<String>) -> Result<String, RequestError> {
         ));
     }
     Ok(reason)
-}
-
-/// What a sealed state is good for: the same question of the same caller, and nothing else.
-fn bound(wish: &HostRequest, caller: &Caller) -> Vec<u8> {
-    let HostRequest {
-        namespace,
-        session,
-        domain,
-        reason,
-    } = wish;
-    let session = session.as_ref().map(|session| session.as_str());
-    let words = (
-        api::RequestEgress::NAME,
-        namespace.as_str(),
-        session,
-        domain,
-        reason,
-        caller.as_str(),
-    );
-    serde_json::to_vec(&words).unwrap_or_default()
 }
 
 impl ApprovalCall<'_> {

@@ -103,25 +103,21 @@ enum What<'a> {
 
 pub(super) fn parse<'a>(uri: &'a str, offer: &Offer) -> Result<Wanted<'a>, RequestError> {
     let (path, namespace) = namespace(uri, offer)?;
-    let what = match (path, path.strip_prefix(ARTIFACTS)) {
-        (_, Some(place)) => {
-            // It is part of an answer.
-            if !offer.has(Toolset::Observe) && !offer.has(Toolset::Execute) {
-                return Err(unknown());
-            }
+    // What a server offers no tools for has no resources either.
+    if !toolsets_of(path).iter().any(|toolset| offer.has(*toolset)) {
+        return Err(unknown());
+    }
+    let what = match (path, path.strip_prefix(ARTIFACTS), path.strip_prefix(SNAPSHOTS)) {
+        (_, Some(place), _) => {
             let (execution_id, name) = place.split_once('/').ok_or_else(unknown)?;
             let name = percent_decode_str(name).decode_utf8().map_err(|_| unknown())?;
             What::Artifact { execution_id, name }
         }
-        _ if offer.has(Toolset::Snapshots) && path.starts_with(SNAPSHOTS) => {
-            What::Snapshot(&path[SNAPSHOTS.len()..])
-        }
-        (SCHEMAS, _) if offer.has(Toolset::Data) => What::Schemas,
-        // What a server offers no tools for has no resources either.
-        _ if !offer.has(Toolset::Observe) => return Err(unknown()),
-        (STATUS, _) if offer.shows_server() => What::Status,
-        (LOGS, _) => What::Logs,
-        (AUDIT, _) => What::Audit,
+        (_, _, Some(id)) => What::Snapshot(id),
+        (SCHEMAS, ..) => What::Schemas,
+        (STATUS, ..) if offer.shows_server() => What::Status,
+        (LOGS, ..) => What::Logs,
+        (AUDIT, ..) => What::Audit,
         _ => return Err(unknown()),
     };
     Ok(Wanted { uri, namespace, what })
@@ -133,6 +129,7 @@ pub(super) fn toolsets_of(uri: &str) -> Vec<Toolset> {
     match path {
         SCHEMAS => vec![Toolset::Data],
         _ if path.starts_with(SNAPSHOTS) => vec![Toolset::Snapshots],
+        // They are part of an answer.
         _ if path.starts_with(ARTIFACTS) => vec![Toolset::Observe, Toolset::Execute],
         _ => vec![Toolset::Observe],
     }

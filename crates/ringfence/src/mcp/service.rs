@@ -79,11 +79,7 @@ impl ServerFactory {
     }
 
     /// `gone` tells the caller that the client has left, and nothing else.
-    pub(super) fn for_stdio(&self, gone: CancellationToken) -> Server {
-        self.server(gone, None)
-    }
-
-    fn server(&self, gone: CancellationToken, end: Option<DropGuard>) -> Server {
+    pub(super) fn server(&self, gone: CancellationToken, end: Option<DropGuard>) -> Server {
         Server {
             offer: self.offer.clone(),
             engine: self.engine.clone(),

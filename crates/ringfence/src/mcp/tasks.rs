@@ -60,9 +60,7 @@ impl Server {
             .await;
         let payload = match state {
             Ok(ExecutionState::Running(_)) => TaskPayload::Working,
-            Ok(ExecutionState::Ended(result)) => {
-                ended(&call, &result).await.map_err(|error| internal(&error))?
-            }
+            Ok(ExecutionState::Ended(result)) => ended(&call, &result).await?,
             // What the request was answered with: the program never ran.
             Err(error) if error.execution_id.as_deref() == Some(id) => completed(&refusal(&error, ""))?,
             Err(error) if error.code == ErrorCode::NotFound => return Err(unknown()),
@@ -101,18 +99,12 @@ impl Server {
 }
 
 /// A program that has failed has been run: its task is complete.
-async fn ended(call: &Call<'_>, result: &ExecutionResult) -> Result<TaskPayload, RequestError> {
+async fn ended(call: &Call<'_>, result: &ExecutionResult) -> Result<TaskPayload, ErrorData> {
     if result.exit.kind == ExitKind::Cancelled {
         return Ok(TaskPayload::Cancelled);
     }
-    let answer = call.whole(result, [0; 2]).await?;
-    completed(&answer.into_result()).map_err(|error| {
-        RequestError::new(
-            ErrorCode::SandboxFault,
-            error.message.into_owned(),
-            "Report this.",
-        )
-    })
+    let answer = call.whole(result, [0; 2]).await;
+    completed(&answer.map_err(|error| internal(&error))?.into_result())
 }
 
 fn completed(result: &CallToolResult) -> Result<TaskPayload, ErrorData> {

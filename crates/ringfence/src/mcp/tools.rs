@@ -113,7 +113,6 @@ fn is_offered(row: &ToolEntry, offer: &Offer) -> bool {
     offer.has(row.toolset) && (offer.shows_server() || !is_of_server)
 }
 
-/// The tools of the toolsets that the operator offers.
 pub(super) fn list(offer: &Offer) -> Vec<Tool> {
     let of = |toolset: &Toolset| {
         ROWS.iter()

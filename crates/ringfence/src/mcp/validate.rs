@@ -90,8 +90,15 @@ impl Call<'_> {
 
     pub(super) async fn validate_csv(&self, given: ValidateCsv, namespace: Namespace) -> Answered {
         let content = given.csv_content;
+        let required_headers = given.required_headers.unwrap_or_default().0;
+        if required_headers.len() > HEADERS_MAX {
+            return Err(invalid(
+                format!("`required_headers` has more than {HEADERS_MAX} names."),
+                "Name those that the work needs.",
+            ));
+        }
         let question = CsvQuestion {
-            required_headers: headers(given.required_headers.unwrap_or_default().0)?,
+            required_headers,
             type_constraints: given.type_constraints.unwrap_or_default(),
             delimiter: given.delimiter.map(|text| delimiter(&text)).transpose()?,
         };
@@ -146,16 +153,6 @@ impl JsonText {
             },
         }
     }
-}
-
-fn headers(items: Vec<String>) -> Result<Vec<String>, RequestError> {
-    if items.len() > HEADERS_MAX {
-        return Err(invalid(
-            format!("`required_headers` has more than {HEADERS_MAX} names."),
-            "Name those that the work needs.",
-        ));
-    }
-    Ok(items)
 }
 
 /// One character; a tab may be spelled out.

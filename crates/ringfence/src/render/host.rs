@@ -25,10 +25,8 @@ fn ends(bytes: &[u8], total: u64, max: usize) -> String {
 }
 
 pub(crate) fn host_run(run: &HostRun, text_max: usize) -> Rendered {
-    let (stdout, stderr) = (
-        ends(&run.stdout, run.stdout_bytes, text_max),
-        ends(&run.stderr, run.stderr_bytes, text_max),
-    );
+    let stdout = ends(&run.stdout, run.stdout_bytes, text_max);
+    let stderr = ends(&run.stderr, run.stderr_bytes, text_max);
     let by = match (&run.rule, &run.approved_by) {
         (_, Some(who)) => format!("approved by {who}"),
         (Some(rule), None) => format!("rule {rule}"),

@@ -72,14 +72,11 @@ pub(crate) fn session(session: &Session) -> Rendered {
 }
 
 pub(crate) fn sessions(sessions: &[Session]) -> Rendered {
-    Rendered {
-        text: if sessions.is_empty() {
-            "no sessions\n".to_owned()
-        } else {
-            session_table(sessions)
-        },
-        facts: json!({"sessions": sessions}),
-    }
+    let text = match sessions {
+        [] => "no sessions\n".to_owned(),
+        sessions => session_table(sessions),
+    };
+    Rendered::new(text, json!({"sessions": sessions}))
 }
 
 /// None: no session has this id.

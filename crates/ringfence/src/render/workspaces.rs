@@ -21,16 +21,13 @@ pub(crate) fn snapshots(listed: &[SnapshotFacts]) -> Rendered {
             neutral::line(&one.description)
         )
     };
-    let mut text: String = listed.iter().map(line).collect();
-    if text.is_empty() {
-        text = "there is no snapshot\n".to_owned();
-    } else {
-        text.insert_str(0, "SNAPSHOT TIME FILES, BYTES OF WORKSPACE: DESCRIPTION\n");
-    }
-    Rendered::new(
-        text,
-        json!({"snapshots": listed.iter().map(snapshot).collect::<Vec<_>>()}),
-    )
+    let lines: String = listed.iter().map(line).collect();
+    let text = match lines.as_str() {
+        "" => "there is no snapshot\n".to_owned(),
+        lines => format!("SNAPSHOT TIME FILES, BYTES OF WORKSPACE: DESCRIPTION\n{lines}"),
+    };
+    let facts: Vec<Value> = listed.iter().map(snapshot).collect();
+    Rendered::new(text, json!({"snapshots": facts}))
 }
 
 pub(crate) fn files(files: &[FileFacts]) -> Rendered {
@@ -40,10 +37,8 @@ pub(crate) fn files(files: &[FileFacts]) -> Rendered {
         let path = neutral::line(&one.path);
         format!("{} {:>12} {modified} {path}{end}\n", one.mode, one.size_bytes)
     };
-    Rendered::new(
-        files.iter().map(line).collect::<String>(),
-        json!({"files": files}),
-    )
+    let text: String = files.iter().map(line).collect();
+    Rendered::new(text, json!({"files": files}))
 }
 
 fn snapshot(one: &SnapshotFacts) -> Value {
@@ -58,15 +53,10 @@ fn snapshot(one: &SnapshotFacts) -> Value {
 }
 
 pub(crate) fn snapshot_made(made: &SnapshotMade) -> Rendered {
-    let SnapshotFacts {
-        snapshot_id,
-        files,
-        size_bytes,
-        ..
-    } = &made.snapshot;
+    let of = &made.snapshot;
     let mut text = format!(
-        "snapshot {snapshot_id}: {files} files of {size_bytes} bytes in all; it takes {} bytes of the store\n",
-        made.stored_bytes
+        "snapshot {}: {} files of {} bytes in all; it takes {} bytes of the store\n",
+        of.snapshot_id, of.files, of.size_bytes, made.stored_bytes
     );
     for left in &made.left_out {
         text += &format!("left out: {left}\n");
@@ -80,19 +70,13 @@ pub(crate) fn snapshot_made(made: &SnapshotMade) -> Rendered {
 }
 
 pub(crate) fn snapshot_restored(id: &str, restored: Restored) -> Rendered {
-    let Restored {
-        written,
-        deleted,
-        unchanged,
-        ..
-    } = restored;
-    Rendered {
-        text: format!(
-            "the workspace is as in {id}: of its files and directories {written} were written back, {deleted} deleted, and \
-             {unchanged} had not changed\n"
-        ),
-        facts: json!({"snapshot_id": id, "written": written, "deleted": deleted, "unchanged": unchanged}),
-    }
+    let (written, deleted, unchanged) = (restored.written, restored.deleted, restored.unchanged);
+    let text = format!(
+        "the workspace is as in {id}: of its files and directories {written} were written back, {deleted} deleted, and \
+         {unchanged} had not changed\n"
+    );
+    let facts = json!({"snapshot_id": id, "written": written, "deleted": deleted, "unchanged": unchanged});
+    Rendered { text, facts }
 }
 
 pub(crate) fn difference(difference: &Difference) -> Rendered {
@@ -127,17 +111,13 @@ pub(crate) fn committed(directory: &Path, committed: &CommittedChanges) -> Rende
         committed.deleted,
         directory.display()
     );
-    for path in &committed.skipped {
-        text += &format!(
-            "not written, because it is not a plain file: {}\n",
-            path.escape_debug()
-        );
-    }
-    for path in &committed.kept {
-        text += &format!(
-            "not deleted, because something is in it: {}\n",
-            path.escape_debug()
-        );
+    for (why, paths) in [
+        ("not written, because it is not a plain file", &committed.skipped),
+        ("not deleted, because something is in it", &committed.kept),
+    ] {
+        for path in paths {
+            text += &format!("{why}: {}\n", path.escape_debug());
+        }
     }
     for path in &committed.conflicts {
         text += &format!("conflict, changed on the host meanwhile and left as it is there: {path}\n");

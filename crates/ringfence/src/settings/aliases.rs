@@ -25,7 +25,6 @@ enum Effect {
 const OFF: &[&str] = &["off", "false", "no", "none", "0", "disabled", "deny"];
 const ON: &[&str] = &["on", "true", "yes", "1", "enabled"];
 
-/// Every alias, in the order of the contract.
 const ALIASES: &[(&str, Effect)] = {
     use Effect::{Fixed, Imports, Offers, Sets, SetsBut, SetsMebibytes, Token, Turns};
     &[

@@ -2,20 +2,19 @@
 
 use super::{
     named::{Named, NamedValue},
-    words::{HostPath, Listed, SettingValue},
+    words::{HostPath, SettingValue},
 };
-use ringfence_types::{IMPORTS_MAX, ModuleName, Profile};
+use ringfence_types::{IMPORTS_MAX, ModuleName};
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 use serde_json::{Value, json};
+use std::ops::RangeInclusive;
 
 const STATEMENT_BYTES_MAX: usize = 512;
 const NAME_BYTES_MAX: usize = 64;
 
-impl Listed for Profile {
-    const ALL_MEANS: &'static [Self] = Profile::ALL;
-}
-
 impl SettingValue for ModuleName {
+    const ITEMS: RangeInclusive<usize> = 0..=IMPORTS_MAX;
+
     fn read(text: &str) -> Result<Self, String> {
         text.parse().map_err(|reason| format!("`{text}`: {reason}"))
     }
@@ -25,10 +24,6 @@ impl SettingValue for ModuleName {
     fn schema() -> Value {
         json!({"type": "string", "maxLength": 256})
     }
-}
-
-impl Listed for ModuleName {
-    const ITEMS_MAX: usize = IMPORTS_MAX;
 }
 
 /// Statements that import names: `np=import numpy as np; pd=import pandas as pd`.
@@ -126,6 +121,7 @@ impl NamedValue for SchemaSource {
 mod tests {
     use super::*;
     use crate::settings::words::List;
+    use ringfence_types::Profile;
 
     #[test]
     fn profiles_are_words_and_a_mistyped_one_is_told_the_nearest() {

@@ -1,6 +1,6 @@
 //! The words of `egress.*` and `web.*`.
 
-use super::words::{Listed, SettingValue, choice};
+use super::words::{SettingValue, choice};
 use ringfence_engine::{
     EgressRule, HostRule, HostRuleError, IndexHost, PlaceError, SearchProvider, SecretBinding, SecretRule,
 };
@@ -19,6 +19,8 @@ choice! {
 
 /// `example.com`, or `team-a=example.com` for one namespace; `team-*=…` for all that begin so.
 impl SettingValue for EgressRule {
+    const SEPARATOR: char = ';';
+
     fn read(text: &str) -> Result<Self, String> {
         let (namespace, rule) = match text.split_once('=') {
             Some((before, rule)) if is_namespace(before) => (before, rule.trim_start()),
@@ -51,12 +53,10 @@ fn read_rule(text: &str) -> Result<HostRule, String> {
     })
 }
 
-impl Listed for EgressRule {
-    const SEPARATOR: char = ';';
-}
-
 /// `NAMESPACE/KEY=HOST`, and where in a request to it the secret stands.
 impl SettingValue for SecretBinding {
+    const SEPARATOR: char = ';';
+
     fn read(text: &str) -> Result<Self, String> {
         let (secret, place) = text
             .split_once('=')
@@ -73,15 +73,13 @@ impl SettingValue for SecretBinding {
     }
 }
 
-impl Listed for SecretBinding {
-    const SEPARATOR: char = ';';
-}
-
 /// A service whose addresses may be private: `db.internal:5432`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PrivateHost(pub(crate) HostRule);
 
 impl SettingValue for PrivateHost {
+    const SEPARATOR: char = ';';
+
     fn read(text: &str) -> Result<Self, String> {
         let rule = read_rule(text)?;
         if rule.is_network() {
@@ -94,10 +92,6 @@ impl SettingValue for PrivateHost {
     fn json(&self) -> Value {
         json!(self.0.to_string())
     }
-}
-
-impl Listed for PrivateHost {
-    const SEPARATOR: char = ';';
 }
 
 /// Who is asked for addresses: `9.9.9.9`, `127.0.0.1:5353`, `[::1]:53`.
@@ -125,10 +119,10 @@ impl SettingValue for Resolver {
     }
 }
 
-impl Listed for Resolver {}
-
 /// `auto`: the hosts of the index that pip and npm are told to use; or a host by name.
 impl SettingValue for IndexHost {
+    const SEPARATOR: char = ';';
+
     fn read(text: &str) -> Result<Self, String> {
         Ok(match text {
             "auto" => Self::Configured,
@@ -143,22 +137,16 @@ impl SettingValue for IndexHost {
     }
 }
 
-impl Listed for IndexHost {
-    const SEPARATOR: char = ';';
-}
-
 /// `searxng=https://search.example.com/`, `brave key BRAVE_KEY`, `duckduckgo`.
 impl SettingValue for SearchProvider {
+    const SEPARATOR: char = ';';
+
     fn read(text: &str) -> Result<Self, String> {
         text.parse()
     }
     fn json(&self) -> Value {
         json!(self.to_string())
     }
-}
-
-impl Listed for SearchProvider {
-    const SEPARATOR: char = ';';
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use ringfence_store::vault::SecretValue;
 use ringfence_types::RequestError;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-/// What `ringfence serve --transport http` is told.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpSettings {
     pub(crate) listen: HttpListen,
@@ -86,10 +85,9 @@ pub(crate) struct OAuthSettings {
 }
 
 fn path(environment: &Environment, setting: &Setting<PathOrOff>) -> Result<Option<PathBuf>, RequestError> {
-    match &setting.0 {
-        Some(path) => expand(environment, path, &setting.origin).map(Some),
-        None => Ok(None),
-    }
+    let path = setting.0.as_ref();
+    path.map(|path| expand(environment, path, &setting.origin))
+        .transpose()
 }
 
 fn tls(environment: &Environment, settings: &Effective) -> Result<Option<TlsFiles>, RequestError> {
@@ -111,7 +109,7 @@ fn oauth(settings: &Effective) -> Result<Option<OAuthSettings>, RequestError> {
         &settings.http_oauth_jwks_url,
     ];
     let principals = settings.http_oauth_principals.to_vec();
-    match urls.map(|url| url.0.clone()) {
+    match urls.map(|url| Some(url.0.as_ref()?.0.clone())) {
         [Some(public_url), Some(issuer), Some(jwks_url)] if !principals.is_empty() => Ok(Some(OAuthSettings {
             public_url,
             issuer,

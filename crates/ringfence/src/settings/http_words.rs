@@ -1,11 +1,11 @@
 //! The values of settings about the HTTP server.
 
-use super::words::{HostPath, Listed, SettingValue, Toolset, choice, text};
+use super::words::{HostPath, SettingValue, Toolset, choice, optional, text};
 use crate::time::{self, DETACH_SECONDS_MAX};
 use hyper::Uri;
 use ringfence_types::{LimitsRequest, Namespace};
 use serde_json::{Value, json};
-use std::{fmt, net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
+use std::{fmt, net::SocketAddr, num::NonZeroU32, path::PathBuf};
 
 /// The longest path of a socket (unix(7)).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -18,7 +18,6 @@ choice! {
     }
 }
 
-/// A socket of the network or of the file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HttpListen {
     Tcp(SocketAddr),
@@ -63,68 +62,35 @@ text! {
     {"type": "string", "maxLength": 255}
 }
 
-impl Listed for HostName {}
-
-/// A file of the host, or none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PathOrOff(pub(crate) Option<HostPath>);
-
-impl SettingValue for PathOrOff {
-    fn read(text: &str) -> Result<Self, String> {
-        match text {
-            "off" => Ok(Self(None)),
-            path => HostPath::read(path).map(|path| Self(Some(path))),
-        }
-    }
-    fn json(&self) -> Value {
-        json!(self.0.as_ref().map_or("off", HostPath::as_str))
-    }
-    fn schema() -> Value {
-        json!({"type": "string", "pattern": "^(off$|/|~/)"})
-    }
+optional! {
+    PathOrOff(HostPath), "off", {"type": "string", "pattern": "^(off$|/|~/)"}
 }
 
-/// A URL of https, or of http on this host, as it was written; or none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HttpUrl(pub(crate) Option<String>);
+text! {
+    /// A URL of https, or of http on this host, as it was written.
+    PlainUrl,
+    |text| text.len() <= 2048 && !text.contains('#') && text.parse().is_ok_and(|uri: Uri| is_plain(&uri)),
+    |text| format!("`{text}` is not a URL of https (http on this host alone) without a query, nor `off`"),
+    {"type": "string"}
+}
 
-const URL_BYTES_MAX: usize = 2048;
+fn is_plain(uri: &Uri) -> bool {
+    let is_local = matches!(uri.host(), Some("localhost" | "127.0.0.1" | "[::1]"));
+    let authority = uri.authority().map(|authority| authority.as_str());
+    authority.is_some_and(|authority| !authority.contains('@'))
+        && (uri.scheme_str() == Some("https") || (uri.scheme_str() == Some("http") && is_local))
+        && uri.query().is_none()
+}
 
-impl SettingValue for HttpUrl {
-    fn read(text: &str) -> Result<Self, String> {
-        if text == "off" {
-            return Ok(Self(None));
-        }
-        let is_good = |uri: &Uri| {
-            let host = uri.host().unwrap_or_default();
-            let is_local = matches!(host, "localhost" | "127.0.0.1" | "[::1]");
-            let is_plain = uri
-                .authority()
-                .is_some_and(|authority| !authority.as_str().contains('@'));
-            let scheme = uri.scheme_str();
-            is_plain
-                && (scheme == Some("https") || (scheme == Some("http") && is_local))
-                && uri.query().is_none()
-        };
-        let uri: Option<Uri> = text.parse().ok().filter(is_good);
-        match uri {
-            Some(_) if text.len() <= URL_BYTES_MAX && !text.contains('#') => Ok(Self(Some(text.to_owned()))),
-            _ => Err(format!(
-                "`{text}` is not a URL of https (http on this host alone) without a query, nor `off`"
-            )),
-        }
-    }
-    fn json(&self) -> Value {
-        json!(self.0.as_deref().unwrap_or("off"))
-    }
-    fn schema() -> Value {
-        json!({"type": "string", "pattern": "^(off$|https?://)"})
-    }
+optional! {
+    HttpUrl(PlainUrl), "off", {"type": "string", "pattern": "^(off$|https?://)"}
 }
 
 /// Whose an access token is: `CLAIM=VALUE: NAME NAMESPACE,... [TOOLSET,...] [LIMIT=NUMBER ...]`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ClaimRule {
+    /// As it was written.
+    text: String,
     pub(crate) claim: String,
     /// None: any.
     pub(crate) value: Option<String>,
@@ -139,7 +105,6 @@ pub(crate) struct ClaimRule {
     pub(crate) limits: LimitsRequest,
 }
 
-/// The limits of a rule, as they are written and read.
 const LIMITS: [&str; 8] = [
     "rate",
     "detach_after",
@@ -178,22 +143,6 @@ impl ClaimRule {
             _ => false,
         }
     }
-
-    fn limit_text(&self, name: &str) -> Option<String> {
-        let whole = |limit: Option<u64>| limit.map(|limit| limit.to_string());
-        let seconds = |ms: Option<u64>| ms.map(|ms| Duration::from_millis(ms).as_secs_f64().to_string());
-        let limits = &self.limits;
-        match name {
-            "rate" => whole(self.rate_per_minute.map(|rate| rate.get().into())),
-            "detach_after" => seconds(self.detach_after_ms),
-            "ram_mb" => whole(limits.max_ram_mb),
-            "cpus" => limits.max_cpu_cores.map(|cores| cores.to_string()),
-            "timeout" => seconds(limits.timeout_ms),
-            "processes" => whole(limits.max_processes.map(u64::from)),
-            "output_bytes" => whole(limits.max_output_bytes),
-            _ => whole(limits.max_disk_mb),
-        }
-    }
 }
 
 /// Once.
@@ -207,6 +156,8 @@ const ANY: &str = "*";
 pub(crate) const CLAIMED: &str = "{}";
 
 impl SettingValue for ClaimRule {
+    const SEPARATOR: char = ';';
+
     fn read(text: &str) -> Result<Self, String> {
         let refused = || {
             format!(
@@ -233,6 +184,7 @@ impl SettingValue for ClaimRule {
             return Err(refused());
         }
         let mut rule = Self {
+            text: text.split_whitespace().collect::<Vec<_>>().join(" "),
             claim: claim.to_owned(),
             value: (value != ANY).then(|| value.to_owned()),
             name: name.to_owned(),
@@ -253,32 +205,11 @@ impl SettingValue for ClaimRule {
         }
     }
     fn json(&self) -> Value {
-        let value = self.value.as_deref().unwrap_or(ANY);
-        let namespaces = self
-            .namespaces
-            .as_ref()
-            .map_or(ANY.to_owned(), |names| names.join(","));
-        let toolsets = self
-            .toolsets
-            .iter()
-            .filter_map(|one| Some(one.json().as_str()?.to_owned()));
-        let toolsets = toolsets.collect::<Vec<_>>().join(",");
-        let mut text = format!("{}={value}: {} {namespaces} {toolsets}", self.claim, self.name);
-        text.truncate(text.trim_end().len());
-        for name in LIMITS {
-            if let Some(limit) = self.limit_text(name) {
-                text += &format!(" {name}={limit}");
-            }
-        }
-        json!(text)
+        json!(self.text)
     }
     fn schema() -> Value {
         json!({"type": "string"})
     }
-}
-
-impl Listed for ClaimRule {
-    const SEPARATOR: char = ';';
 }
 
 #[cfg(test)]

@@ -4,13 +4,13 @@ use super::{
     Environment, Origin, Setting, checks,
     egress_words::OnDeniedWord,
     expand,
-    keys::{Days, Effective},
+    keys::Effective,
     location, read_text,
-    record_words::{AuditStore, NamespacePriority, PackagePattern, VaultKey, VaultStore},
+    record_words::{AuditStore, PackagePattern, VaultKey, VaultStore},
     refusal,
     shares::{Share, Shares},
     state, trust,
-    words::{List, Listed as _, Location, ModuleName, OnHangUp, SettingValue, Toolset},
+    words::{List, Location, ModuleName, OnHangUp, SettingValue, Toolset},
 };
 use ringfence_engine::{
     ApprovalSettings, AuditSettings, BackendPolicy, BackendSettings, DiskPolicy, EgressLimits, EgressPolicy,
@@ -66,7 +66,7 @@ pub(super) fn engine(
         packages: PackageSettings {
             sources: environment.package_sources(),
             kept: LayersKept {
-                age: days(&settings.packages_keep_days),
+                age: settings.packages_keep_days.of_seconds(DAY),
                 bytes: settings.packages_keep_mb.bytes(),
             },
         },
@@ -141,23 +141,16 @@ fn backend_policy(settings: &Effective) -> BackendPolicy {
     }
 }
 
-fn days(setting: &Days) -> Duration {
-    setting.of_seconds(DAY)
-}
-
 fn queue(settings: &Effective) -> QueueSettings {
     let narrow = |number: u64| u32::try_from(number).ok().and_then(NonZeroU32::new);
     let per_minute = narrow(settings.queue_rate_per_minute.get());
     let burst = narrow(settings.queue_rate_burst.get());
-    let priorities = settings.queue_priorities.iter().cloned();
     QueueSettings {
         concurrency: settings.queue_concurrency.size(),
         memory_bytes: settings.queue_memory_mb.bytes(),
         waiting: settings.queue_waiting.size(),
         patience: settings.queue_wait_seconds.duration(),
-        priorities: priorities
-            .map(|NamespacePriority(namespace, priority)| (namespace, priority))
-            .collect(),
+        priorities: settings.queue_priorities.iter().cloned().collect(),
         rate: per_minute
             .zip(burst)
             .map(|(per_minute, burst)| Rate { per_minute, burst }),
@@ -225,12 +218,12 @@ fn record(
             keep: Keep {
                 segment_bytes: settings.audit_segment_mb.bytes(),
                 total_bytes: settings.audit_max_mb.bytes(),
-                age: days(&settings.audit_keep_days),
+                age: settings.audit_keep_days.of_seconds(DAY),
             },
         },
         vault: vault(environment, settings, usual)?,
         retention: Retention {
-            age: days(&settings.artifacts_keep_days),
+            age: settings.artifacts_keep_days.of_seconds(DAY),
             bytes: settings.artifacts_max_mb.bytes(),
         },
         snapshots: SnapshotLimits {

@@ -53,7 +53,6 @@ pub(crate) struct Flags {
     pub(crate) log: LogLevel,
 }
 
-/// Which namespaces a caller has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Namespaces {
     CallerChooses,
@@ -140,6 +139,7 @@ pub(crate) fn load(environment: &Environment, flags: Flags) -> Result<Config, Re
     let effective = checks::settle(effective, &environment.profile_aliases()?)?;
     let effective = within_caps(effective)?;
     let (engine, warning) = meaning::engine(environment, &effective, file.as_deref())?;
+    let collector = effective.telemetry_otlp_endpoint.0.as_ref();
     Ok(Config {
         engine,
         calls: Calls::of(&effective)?,
@@ -152,11 +152,7 @@ pub(crate) fn load(environment: &Environment, flags: Flags) -> Result<Config, Re
         text_max: effective.text_max.size(),
         log: effective.log.value,
         metrics: effective.metrics_listen.0,
-        otlp: effective
-            .telemetry_otlp_endpoint
-            .0
-            .as_deref()
-            .and_then(|url| url.parse().ok()),
+        otlp: collector.and_then(|url| url.0.parse().ok()),
         http: http::meaning(environment, &effective)?,
         file,
         warning,
@@ -229,10 +225,9 @@ fn within_caps(mut settings: Effective) -> Result<Effective, RequestError> {
 
 /// Where it is that the operator has named; none: in its usual place.
 fn location(environment: &Environment, setting: &Setting<Location>) -> Result<Option<PathBuf>, RequestError> {
-    match &setting.value {
-        Location::Usual => Ok(None),
-        Location::At(path) => expand(environment, path, &setting.origin).map(Some),
-    }
+    let path = setting.0.as_ref();
+    path.map(|path| expand(environment, path, &setting.origin))
+        .transpose()
 }
 
 fn expand(environment: &Environment, path: &HostPath, origin: &Origin) -> Result<PathBuf, RequestError> {

@@ -12,7 +12,7 @@ use std::{
     fmt::{Debug, Display},
 };
 
-pub(crate) trait NamedValue: Clone + Debug + Serialize + DeserializeOwned {
+pub(crate) trait NamedValue: Clone + Debug + Serialize + DeserializeOwned + 'static {
     type Name: Clone + Debug + Ord + Display + Serialize + DeserializeOwned + TryFrom<String, Error: Display>;
     const ITEMS_MAX: usize;
     const SEPARATOR: char = ',';

@@ -1,6 +1,6 @@
 //! The values of settings about what is kept and who is served: each is read from text, checked once, and written back.
 
-use super::words::{Listed, SettingValue, choice, text};
+use super::words::{SettingValue, choice, optional, text};
 use hyper::Uri;
 use ringfence_engine::SecretRule;
 use ringfence_types::{Namespace, Priority, nearest::suggestion};
@@ -57,8 +57,6 @@ impl SettingValue for SecretRule {
     }
 }
 
-impl Listed for SecretRule {}
-
 text! {
     /// The name of a package, or a beginning followed by `*`.
     PackagePattern,
@@ -67,11 +65,8 @@ text! {
     {"type": "string", "maxLength": 128, "pattern": r"^[A-Za-z0-9._@/~-]*\*?$"}
 }
 
-impl Listed for PackagePattern {}
-
 /// `NAMESPACE=high`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NamespacePriority(pub(crate) Namespace, pub(crate) Priority);
+pub(crate) type NamespacePriority = (Namespace, Priority);
 
 impl SettingValue for NamespacePriority {
     fn read(text: &str) -> Result<Self, String> {
@@ -82,7 +77,7 @@ impl SettingValue for NamespacePriority {
             let near = suggestion(priority, Priority::WORDS.iter().copied());
             format!("`{priority}` is not low, normal or high.{near}")
         })?;
-        Ok(Self(Namespace::try_from(namespace.to_owned())?, word))
+        Ok((Namespace::try_from(namespace.to_owned())?, word))
     }
     fn json(&self) -> Value {
         json!(format!("{}={}", self.0, self.1))
@@ -92,56 +87,34 @@ impl SettingValue for NamespacePriority {
     }
 }
 
-impl Listed for NamespacePriority {}
-
-/// Where metrics can be read: a loopback address and a port, or nowhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Listen(pub(crate) Option<SocketAddr>);
-
-impl SettingValue for Listen {
+impl SettingValue for SocketAddr {
     fn read(text: &str) -> Result<Self, String> {
-        if text == "off" {
-            return Ok(Self(None));
-        }
-        let address = text
-            .parse()
-            .map_err(|_| format!("`{text}` is not ADDRESS:PORT, as 127.0.0.1:9464, nor `off`"))?;
-        Ok(Self(Some(address)))
+        text.parse()
+            .map_err(|_| format!("`{text}` is not ADDRESS:PORT, as 127.0.0.1:9464, nor `off`"))
     }
     fn json(&self) -> Value {
-        json!(self.0.map_or("off".to_owned(), |address| address.to_string()))
-    }
-    fn schema() -> Value {
-        json!({"type": "string"})
+        json!(self.to_string())
     }
 }
 
-/// Where a collector of OpenTelemetry listens (OTLP over HTTP), as `http://HOST[:PORT][/PATH]`; or none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Endpoint(pub(crate) Option<String>);
+optional! {
+    /// Where metrics can be read, or nowhere.
+    Listen(SocketAddr), "off", {"type": "string"}
+}
 
-const ENDPOINT_BYTES_MAX: usize = 2048;
+text! {
+    /// A URL of HTTP without a query: TLS is for a collector on this host to speak.
+    CollectorUrl,
+    |text| text.len() <= 2048 && text.parse().is_ok_and(|uri: Uri| is_collector(&uri)),
+    |text| format!(
+        "`{text}` is not a URL as http://127.0.0.1:4318, nor `off`; TLS is for a collector on this host to speak"
+    ),
+    {"type": "string"}
+}
 
-impl SettingValue for Endpoint {
-    fn read(text: &str) -> Result<Self, String> {
-        if text == "off" {
-            return Ok(Self(None));
-        }
-        match text.parse() {
-            Ok(uri) if text.len() <= ENDPOINT_BYTES_MAX && is_collector(&uri) => {
-                Ok(Self(Some(text.to_owned())))
-            }
-            _ => Err(format!(
-                "`{text}` is not a URL as http://127.0.0.1:4318, nor `off`; TLS is for a collector on this host to speak"
-            )),
-        }
-    }
-    fn json(&self) -> Value {
-        json!(self.0.as_deref().unwrap_or("off"))
-    }
-    fn schema() -> Value {
-        json!({"type": "string", "pattern": "^(off$|http://)"})
-    }
+optional! {
+    /// Where a collector of OpenTelemetry listens (OTLP over HTTP), as `http://HOST[:PORT][/PATH]`.
+    Endpoint(CollectorUrl), "off", {"type": "string", "pattern": "^(off$|http://)"}
 }
 
 fn is_collector(uri: &Uri) -> bool {

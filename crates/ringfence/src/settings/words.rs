@@ -6,9 +6,21 @@ use ringfence_store::audit::Durability;
 use ringfence_types::{Backend, Profile, Tier, WorkspaceMode, nearest::suggestion};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::{Value, json};
-use std::{fmt, marker::PhantomData, ops::Deref, time::Duration};
+use std::{
+    fmt,
+    marker::PhantomData,
+    ops::{Deref, RangeInclusive},
+    time::Duration,
+};
 
-pub(crate) trait SettingValue: Sized + Clone {
+pub(crate) trait SettingValue: Sized + Clone + 'static {
+    /// Between two of a list, in a flag or a variable.
+    const SEPARATOR: char = ',';
+    /// What the word `all` stands for, which may be there instead of a list; empty: it is not a word.
+    const ALL_MEANS: &'static [Self] = &[];
+    /// The least and the most that a list has.
+    const ITEMS: RangeInclusive<usize> = 0..=64;
+
     /// From a flag or a variable.
     fn read(text: &str) -> Result<Self, String>;
     /// From a file: the same text, unless the value has a form of its own there.
@@ -172,16 +184,20 @@ impl SettingValue for bool {
 
 /// The values of a setting that is one of a closed set of words: an enum of its own, or one that is there.
 macro_rules! choice {
-    ($(#[$meta:meta])* enum $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+    (
+        $(#[$meta:meta])* enum $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal),+ $(,)? }
+        $($of_list:item)*
+    ) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum $name { $($(#[$doc])* $variant),+ }
 
         ringfence_types::closed_words!($name: $($variant = $text),+);
-        $crate::settings::words::choice!($name);
+        $crate::settings::words::choice!($name { $($of_list)* });
     };
-    ($($name:ty),+) => {$(
+    ($($name:ty $({ $($of_list:item)* })?),+ $(,)?) => {$(
         impl SettingValue for $name {
+            $($($of_list)*)?
             fn read(text: &str) -> Result<Self, String> {
                 text.parse().map_err(|_| $crate::settings::words::unknown(text, Self::WORDS))
             }
@@ -202,7 +218,16 @@ pub(super) fn unknown(text: &str, names: &[&str]) -> String {
     format!("`{text}` is not one of {}.{near}", names.join(", "))
 }
 
-choice!(Backend, Tier, WorkspaceMode, Profile, Durability, OnFailure);
+choice!(
+    Backend,
+    Tier,
+    WorkspaceMode,
+    Durability,
+    OnFailure,
+    Profile {
+        const ALL_MEANS: &'static [Self] = Profile::ALL;
+    }
+);
 
 /// A text in a type of its own: whether it is one, what is said of another, and its schema.
 macro_rules! text {
@@ -285,6 +310,18 @@ choice! {
         Host = "host",
         Web = "web",
     }
+    /// `host` is there where `host.enabled` is.
+    const ALL_MEANS: &'static [Self] = &[
+        Self::Execute,
+        Self::Sessions,
+        Self::Snapshots,
+        Self::Data,
+        Self::Observe,
+        Self::Vault,
+        Self::Egress,
+        Self::Web,
+    ];
+    const ITEMS: RangeInclusive<usize> = 1..=64;
 }
 
 /// A directory or file of the host: absolute, or below the home directory (`~/...`).
@@ -318,6 +355,8 @@ impl TryFrom<String> for HostPath {
 }
 
 impl SettingValue for HostPath {
+    const SEPARATOR: char = ':';
+
     fn read(text: &str) -> Result<Self, String> {
         Self::try_from(text.to_owned())
     }
@@ -329,67 +368,41 @@ impl SettingValue for HostPath {
     }
 }
 
-impl Listed for ModuleName {}
+/// A value that may be absent, for which a word stands.
+macro_rules! optional {
+    ($(#[$about:meta])* $name:ident($value:ty), $word:literal, $schema:tt) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub(crate) struct $name(pub(crate) Option<$value>);
 
-/// A file or directory of the host, or `auto`: wherever such a thing usually is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Location {
-    /// Where it usually is; the setting says where that is.
-    Usual,
-    At(HostPath),
+        impl SettingValue for $name {
+            fn read(text: &str) -> Result<Self, String> {
+                match text {
+                    $word => Ok(Self(None)),
+                    text => <$value>::read(text).map(|value| Self(Some(value))),
+                }
+            }
+            fn json(&self) -> Value {
+                self.0.as_ref().map_or(json!($word), SettingValue::json)
+            }
+            fn schema() -> Value {
+                json!($schema)
+            }
+        }
+    };
 }
 
-impl SettingValue for Location {
-    fn read(text: &str) -> Result<Self, String> {
-        if text == "auto" {
-            Ok(Self::Usual)
-        } else {
-            HostPath::read(text).map(Self::At)
-        }
-    }
-    fn json(&self) -> Value {
-        match self {
-            Self::Usual => json!("auto"),
-            Self::At(path) => path.json(),
-        }
-    }
-    fn schema() -> Value {
-        json!({"type": "string", "pattern": "^(auto$|/|~/)"})
-    }
+pub(super) use optional;
+
+optional! {
+    /// A file or directory of the host, or wherever such a thing usually is.
+    Location(HostPath), "auto", {"type": "string", "pattern": "^(auto$|/|~/)"}
 }
 
-/// A list with a bound; in a flag or a variable its items are separated by [`Listed::SEPARATOR`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct List<T>(Vec<T>);
 
-pub(crate) trait Listed: SettingValue + 'static {
-    const SEPARATOR: char = ',';
-    /// What the word `all` stands for, which may be there instead of a list; empty: it is not a word.
-    const ALL_MEANS: &'static [Self] = &[];
-    const EMPTY: bool = true;
-    const ITEMS_MAX: usize = 64;
-}
-
 const ALL: &str = "all";
-
-impl Listed for HostPath {
-    const SEPARATOR: char = ':';
-}
-
-impl Listed for Toolset {
-    /// `host` is there where `host.enabled` is.
-    const ALL_MEANS: &'static [Self] = &[
-        Self::Execute,
-        Self::Sessions,
-        Self::Snapshots,
-        Self::Data,
-        Self::Observe,
-        Self::Vault,
-        Self::Egress,
-        Self::Web,
-    ];
-    const EMPTY: bool = false;
-}
 
 impl<T> Deref for List<T> {
     type Target = [T];
@@ -399,17 +412,18 @@ impl<T> Deref for List<T> {
     }
 }
 
-impl<T: Listed> List<T> {
+impl<T: SettingValue> List<T> {
     pub(crate) fn of(items: Vec<T>) -> Self {
         Self(items)
     }
 
     fn from_words<'a>(words: impl Iterator<Item = &'a str>) -> Result<Self, String> {
         let words: Vec<&str> = words.collect();
-        if words.len() > T::ITEMS_MAX {
-            return Err(format!("more than {} items", T::ITEMS_MAX));
+        let (least, most) = T::ITEMS.into_inner();
+        if words.len() > most {
+            return Err(format!("more than {most} items"));
         }
-        if words.is_empty() && !T::EMPTY {
+        if words.len() < least {
             return Err("an empty list".to_owned());
         }
         if !T::ALL_MEANS.is_empty() && words == [ALL] {
@@ -419,7 +433,7 @@ impl<T: Listed> List<T> {
     }
 }
 
-impl<T: Listed> SettingValue for List<T> {
+impl<T: SettingValue> SettingValue for List<T> {
     fn read(text: &str) -> Result<Self, String> {
         let words = text
             .split(T::SEPARATOR)
@@ -434,9 +448,8 @@ impl<T: Listed> SettingValue for List<T> {
         Value::Array(self.0.iter().map(SettingValue::json).collect())
     }
     fn schema() -> Value {
-        let least = usize::from(!T::EMPTY);
-        let list =
-            json!({"type": "array", "items": T::schema(), "minItems": least, "maxItems": T::ITEMS_MAX});
+        let (least, most) = T::ITEMS.into_inner();
+        let list = json!({"type": "array", "items": T::schema(), "minItems": least, "maxItems": most});
         match T::ALL_MEANS {
             [] => list,
             _ => json!({"anyOf": [{"const": ALL}, list]}),
@@ -446,7 +459,7 @@ impl<T: Listed> SettingValue for List<T> {
 
 struct ListVisitor<T>(PhantomData<T>);
 
-impl<'de, T: Listed> de::Visitor<'de> for ListVisitor<T> {
+impl<'de, T: SettingValue> de::Visitor<'de> for ListVisitor<T> {
     type Value = List<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -467,7 +480,7 @@ impl<'de, T: Listed> de::Visitor<'de> for ListVisitor<T> {
         let mut words: Vec<String> = Vec::new();
         while let Some(word) = items.next_element()? {
             words.push(word);
-            if words.len() > T::ITEMS_MAX {
+            if words.len() > *T::ITEMS.end() {
                 break; // refused below
             }
         }

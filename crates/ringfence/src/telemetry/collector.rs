@@ -1,7 +1,10 @@
 //! The way to a collector: OTLP over HTTP, protobuf, one connection for each batch. A collector that is down costs a
 //! batch and, once in a minute at most, a line in the log; nothing waits for it but the thread that sends.
 
-use crate::{lock::lock, outgoing::Destination};
+use crate::{
+    lock::lock,
+    outgoing::{Destination, said},
+};
 use http_body_util::Full;
 use hyper::{
     Request, Uri,
@@ -130,7 +133,7 @@ async fn exchange(destination: Arc<Destination>, path: String, batch: Vec<u8>) -
         .header(CONTENT_TYPE, "application/x-protobuf")
         .header(CONNECTION, "close")
         .body(Full::from(batch))
-        .map_err(|error| error.to_string())?;
+        .map_err(said)?;
     destination.send(request).await?.success(ANSWER_BYTES_MAX).await
 }
 

@@ -190,7 +190,6 @@ impl Terminal {
         self.note_text(&neutral::line(text));
     }
 
-    /// Is a person there who sees what we ask.
     pub(crate) fn has_person(self) -> bool {
         self.err == End::Person
     }

@@ -36,7 +36,6 @@ const TOO_SOON: Duration = Duration::from_millis(400);
 /// Of an answer; the rest of the line is ignored.
 const ANSWER_BYTES_MAX: usize = 64;
 
-/// Who is there to read it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reader {
     Program,

@@ -101,12 +101,11 @@ impl Document {
                 line.samples_ms.len()
             );
         }
-        for Throughput {
-            concurrency,
-            calls_per_second,
-        } in &self.throughput
-        {
-            text += &format!("{concurrency:>3} at once: {calls_per_second:>6.0} calls/s\n");
+        for at_once in &self.throughput {
+            text += &format!(
+                "{:>3} at once: {:>6.0} calls/s\n",
+                at_once.concurrency, at_once.calls_per_second
+            );
         }
         if !self.phases.is_empty() {
             let median = |of: fn(&Phases) -> f64| {

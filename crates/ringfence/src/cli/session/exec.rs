@@ -136,12 +136,11 @@ fn perform(
             return Ok(ExitCode::from(INTERRUPTED));
         }
         // It was interrupted before it began.
-        Followed::Interrupted(Err(error)) => {
+        Followed::Ended(EndedBy::CtrlC, Err(error)) => {
             tell(terminal, shown.is_none(), &error);
             return Ok(ExitCode::from(INTERRUPTED));
         }
-        Followed::Interrupted(Ok(facts)) => (EndedBy::CtrlC, facts),
-        Followed::Ended(facts) => (EndedBy::Itself, facts),
+        Followed::Ended(by, facts) => (by, facts?),
     };
     let result: ExecutionResult =
         serde_json::from_value(facts.clone()).map_err(|_| live::not_understood())?;
@@ -189,7 +188,6 @@ fn conclude(terminal: Terminal, result: &ExecutionResult, by: EndedBy) -> Result
     Ok(())
 }
 
-/// Whose wish the end of a call was.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EndedBy {
     Itself,
@@ -197,9 +195,7 @@ enum EndedBy {
 }
 
 enum Followed {
-    Ended(Value),
-    /// By Ctrl-C, and this is what became of it.
-    Interrupted(Result<Value, RequestError>),
+    Ended(EndedBy, Result<Value, RequestError>),
     /// Its end is not waited for. The server interrupts it when we hang up.
     Abandoned,
     ReaderLeft,
@@ -229,11 +225,11 @@ async fn follow(
     if output.end().await? == OutputReader::Left {
         return Ok(Followed::ReaderLeft);
     }
-    let facts = followed.map(|shown| shown.facts);
-    if is_interrupted.get() {
-        return Ok(Followed::Interrupted(facts));
-    }
-    facts.map(Followed::Ended)
+    let by = match is_interrupted.get() {
+        true => EndedBy::CtrlC,
+        false => EndedBy::Itself,
+    };
+    Ok(Followed::Ended(by, followed.map(|shown| shown.facts)))
 }
 
 /// When Ctrl-C came a second time, or so long ago that nothing more is to be expected.

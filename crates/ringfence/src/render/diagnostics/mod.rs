@@ -312,7 +312,6 @@ fn data_verdict(name: &str, is_valid: bool, what: &str) -> StyledText {
     }
 }
 
-/// `NAME: WORD: WHAT`.
 fn verdict(name: &str, ink: Style, word: &str, what: &str) -> StyledText {
     let mut painting = StyledText::default();
     painting.put(Style::Plain, format!("{}: ", neutral::line(name)));
