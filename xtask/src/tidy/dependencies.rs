@@ -6,8 +6,8 @@ use serde_json::Value;
 /// What one crate may use.
 struct Allowed {
     name: &'static str,
-    /// Crates of this house.
-    house: &'static [&'static str],
+    /// Crates of this workspace.
+    workspace_crates: &'static [&'static str],
     /// Crates of others.
     others: &'static [&'static str],
     /// In tests and at build time only.
@@ -16,53 +16,53 @@ struct Allowed {
 
 #[rustfmt::skip]
 const TABLE: &[Allowed] = &[
-    Allowed { name: "ringfence-types", house: &[], others: &["schemars", "serde", "serde_json", "similar", "strsim"], tests: &[] },
-    Allowed { name: "ringfence-sys", house: &[], others: &["landlock", "libc", "rustix"], tests: &[] },
+    Allowed { name: "ringfence-types", workspace_crates: &[], others: &["schemars", "serde", "serde_json", "similar", "strsim"], tests: &[] },
+    Allowed { name: "ringfence-sys", workspace_crates: &[], others: &["landlock", "libc", "rustix"], tests: &[] },
     Allowed { name: "ringfence-jail",
-        house: &["ringfence-sys", "ringfence-types"],
+        workspace_crates: &["ringfence-sys", "ringfence-types"],
         others: &["libc", "serde", "serde_json", "zeroize"],
         tests: &["seccompiler"] },
     Allowed { name: "ringfence-check",
-        house: &["ringfence-types"],
+        workspace_crates: &["ringfence-types"],
         others: &["base64", "csv", "image", "jiff", "jsonschema", "oxc*", "regex", "ruff*", "serde", "serde_json", "stacker",
             "url"],
         tests: &["proptest"] },
     Allowed { name: "ringfence-redact",
-        house: &[],
+        workspace_crates: &[],
         others: &["serde_json", "zeroize"],
         tests: &["base64", "proptest"] },
     // the database, the ciphers, the signatures, what cuts, compresses and unpacks: nobody else keeps anything
     Allowed { name: "ringfence-store",
-        house: &["ringfence-types"],
+        workspace_crates: &["ringfence-types"],
         others: &["argon2", "base64", "blake3", "chacha20poly1305", "data-encoding", "ed25519-dalek", "fastcdc", "flate2",
             "getrandom", "rusqlite", "rustix", "serde", "serde_json", "sha2", "subtle", "tar", "thiserror", "tracing", "uuid",
             "zeroize", "zstd"],
         tests: &["proptest"] },
     // names, HTTP and TLS of egress
     Allowed { name: "ringfence-egress",
-        house: &["ringfence-redact", "ringfence-types"],
+        workspace_crates: &["ringfence-redact", "ringfence-types"],
         others: &["base64", "getrandom", "hickory-proto", "hickory-resolver", "http-body-util", "hyper", "hyper-util", "idna", "ipnet",
             "rcgen", "rustix", "rustls", "rustls-native-certs", "thiserror", "tokio", "tokio-rustls", "tracing", "url", "zeroize"],
         tests: &["proptest"] },
     // rule files; the walls around commands of the host
     Allowed { name: "ringfence-host",
-        house: &["ringfence-jail", "ringfence-sys", "ringfence-types"],
+        workspace_crates: &["ringfence-jail", "ringfence-sys", "ringfence-types"],
         others: &["libc", "rustix", "serde", "serde-saphyr", "serde_json"],
         tests: &["proptest"] },
     // pages: HTTP over connections that it is given, codings, charsets, HTML, PDF
     Allowed { name: "ringfence-web",
-        house: &["ringfence-redact", "ringfence-types"],
+        workspace_crates: &["ringfence-redact", "ringfence-types"],
         others: &["base64", "brotli-decompressor", "chardetng", "ego-tree", "encoding_rs", "flate2", "getrandom", "html5ever", "htmd", "http-body-util",
             "hyper", "hyper-util", "infer", "markup5ever_rcdom", "pdf-extract", "rustls", "scraper", "serde", "serde_json", "sha2", "thiserror", "tokio",
             "tokio-rustls", "trafilatura", "url", "whatlang", "zeroize", "zstd"],
         tests: &[] },
     // the container engine's API
     Allowed { name: "ringfence-backend",
-        house: &["ringfence-jail", "ringfence-types"],
+        workspace_crates: &["ringfence-jail", "ringfence-types"],
         others: &["bollard", "futures-util", "serde_json", "tokio", "tracing", "uuid"],
         tests: &["proptest"] },
     Allowed { name: "ringfence-engine",
-        house: &["ringfence-backend", "ringfence-check", "ringfence-egress", "ringfence-host", "ringfence-jail", "ringfence-redact",
+        workspace_crates: &["ringfence-backend", "ringfence-check", "ringfence-egress", "ringfence-host", "ringfence-jail", "ringfence-redact",
             "ringfence-store", "ringfence-types", "ringfence-web"],
         others: &["base64", "governor", "infer", "mime_guess", "prometheus-client", "rustls", "serde", "serde_json", "sha2", "tokio",
             "tracing", "url", "uuid", "zeroize"],
@@ -70,17 +70,17 @@ const TABLE: &[Allowed] = &[
     // rmcp, clap, YAML, HTTP, OpenTelemetry and the log's printer: nobody else knows the protocols, the command line or
     // the files
     Allowed { name: "ringfence",
-        house: &["ringfence-engine", "ringfence-jail", "ringfence-store", "ringfence-types"],
+        workspace_crates: &["ringfence-engine", "ringfence-jail", "ringfence-store", "ringfence-types"],
         others: &["base64", "clap", "clap_complete", "clap_mangen", "futures-core", "governor", "http-body-util", "hyper", "hyper-util", "jiff", "jsonwebtoken", "opentelemetry*", "percent-encoding", "prost",
             "ring", "rmcp", "rustix", "rustls", "rustls-native-certs", "schemars", "serde", "serde-saphyr", "serde_json", "serde_path_to_error", "tokio", "tokio-rustls", "tokio-util", "tracing", "tracing-subscriber",
             "unicode-width", "zeroize"],
         tests: &["flate2", "proptest", "rcgen", "rusqlite", "textwrap"] },
     Allowed { name: "ringfence-fuzz",
-        house: &["ringfence", "ringfence-check", "ringfence-egress", "ringfence-engine", "ringfence-jail", "ringfence-redact",
+        workspace_crates: &["ringfence", "ringfence-check", "ringfence-egress", "ringfence-engine", "ringfence-jail", "ringfence-redact",
             "ringfence-store", "ringfence-types", "ringfence-web"],
         others: &["libfuzzer-sys", "serde", "serde_json"],
         tests: &[] },
-    Allowed { name: "xtask", house: &[], others: &["proc-macro2", "serde_json", "syn"], tests: &[] },
+    Allowed { name: "xtask", workspace_crates: &[], others: &["proc-macro2", "serde_json", "syn"], tests: &[] },
 ];
 
 const HOUSE: &str = "ringfence";
@@ -120,13 +120,13 @@ fn refused(allowed: &Allowed, used: &str, kind: Option<&str>) -> Option<&'static
     let of_the_house = used == HOUSE || used.starts_with("ringfence-");
     let listed = |list: &[&str]| list.iter().any(|name| matches(name, used));
     if of_the_house {
-        return (!listed(allowed.house)).then_some("the design's arrows do not go there");
+        return (!listed(allowed.workspace_crates)).then_some("the design's arrows do not go there");
     }
     match kind {
         None => (!listed(allowed.others)).then_some("it is not in xtask's table; say there what it earns"),
         Some("dev") => (!listed(allowed.tests) && !listed(allowed.others))
             .then_some("not even in tests, by xtask's table"),
-        Some(_) => Some("nothing of this house has a build script"),
+        Some(_) => Some("nothing of this workspace_crates has a build script"),
     }
 }
 

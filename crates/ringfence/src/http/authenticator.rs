@@ -63,7 +63,7 @@ impl Authenticator {
                 "Restore the file, or remove it and make the tokens again.",
             )
         };
-        if let Some(reason) = api_token.and_then(|token| wrong_with(token.expose())) {
+        if let Some(reason) = api_token.and_then(|token| token_fault(token.expose())) {
             return Err(RequestError::new(
                 ErrorCode::InvalidConfiguration,
                 format!("SANDBOX_API_TOKEN {reason}."),
@@ -183,19 +183,19 @@ fn with_principal(entry: TokenEntry) -> Option<(TokenEntry, Arc<Principal>)> {
 }
 
 /// RFC 6750, section 2.1.
-fn is_of_tokens(byte: u8) -> bool {
+fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte)
 }
 
 /// Why this cannot be a token that a client sends.
-pub(super) fn wrong_with(token: &str) -> Option<String> {
+pub(super) fn token_fault(token: &str) -> Option<String> {
     if token.len() < API_TOKEN_BYTES_MIN {
         return Some(format!("has less than {API_TOKEN_BYTES_MIN} characters"));
     }
     if token.len() > TOKEN_BYTES_MAX {
         return Some(format!("has more than {TOKEN_BYTES_MAX} characters"));
     }
-    let is_good = token.bytes().all(is_of_tokens);
+    let is_good = token.bytes().all(is_token_byte);
     (!is_good).then(|| {
         "has characters that no request can bring: letters, digits and `-._~+/=` are good".to_owned()
     })
@@ -215,7 +215,7 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Denied> {
     let token = token.trim_matches(' ');
     let is_good = scheme.eq_ignore_ascii_case("bearer")
         && (1..=TOKEN_BYTES_MAX).contains(&token.len())
-        && token.bytes().all(is_of_tokens);
+        && token.bytes().all(is_token_byte);
     if is_good {
         Ok(Some(token))
     } else {

@@ -27,7 +27,7 @@ use crate::{
     },
     settings::{self, HttpAuthentication, HttpListen, HttpSettings, token_line},
 };
-use authenticator::{Authenticator, wrong_with};
+use authenticator::{Authenticator, token_fault};
 use body::{Guard, HttpResponse, invalid, refused, text};
 use connection::{Connection, ConnectionSlots, converse, handshake};
 use endpoint::McpEndpoint;
@@ -214,7 +214,7 @@ fn api_token(settings: &HttpSettings) -> Result<Option<Arc<SecretValue>>, Reques
             // Container engines let everyone in the container read their secrets.
             let line = token_line(path, WRITTEN_BY_OTHERS, "others than its owner may write it");
             let text = line.map_err(|error| refused(error.to_string()))?;
-            if let Some(reason) = wrong_with(&text) {
+            if let Some(reason) = token_fault(&text) {
                 return Err(refused(format!("its token {reason}")));
             }
             let token = SecretValue::new(text.to_string());
