@@ -109,7 +109,7 @@ impl Tokens {
 
     /// All of them, expired ones too. None: there is no file.
     pub fn read(&self) -> Result<Option<Vec<TokenEntry>>, TokenError> {
-        let damaged = || TokenError::Damaged(self.directory.path().join(FILE).display().to_string());
+        let damaged = || TokenError::Damaged(self.directory.path.join(FILE).display().to_string());
         let Some(bytes) = self.directory.read(FILE, FILE_BYTES_MAX)? else {
             return Ok(None);
         };

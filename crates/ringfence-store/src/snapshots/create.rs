@@ -58,7 +58,7 @@ impl SnapshotStore {
         let place = self.layout.make(&about.namespace)?;
         // Until the list names the new snapshot, no collection may take its chunks.
         let _lock = place.lock_shared()?;
-        let list = list::read(&place, &self.public_key())?;
+        let list = list::read(&place, &self.signer.public_key())?;
         check_count(&list, self.limits)?;
         let base = base(self, &place, &about, &list);
         let index = Index::read(&place.packs)?;
@@ -149,7 +149,7 @@ fn walk(root: BorrowedFd<'_>, limits: SnapshotLimits) -> Result<Vec<TreeEntry>, 
 /// The last snapshot of the same workspace. If it is damaged, everything is read.
 fn base(store: &SnapshotStore, place: &NamespaceDir, about: &About, list: &list::List) -> Option<Snapshot> {
     let last = list.iter().rev().find(|listed| listed.source == about.source)?;
-    Snapshot::read(place, last.id, &last.digest, &store.public_key())
+    Snapshot::read(place, last.id, &last.digest, &store.signer.public_key())
         .inspect_err(
             |error| tracing::warn!(%error, "the last snapshot cannot be read; everything is read anew"),
         )
@@ -261,7 +261,7 @@ fn name_it(
     listed: &ListedSnapshot,
 ) -> Result<(), SnapshotError> {
     let _lock = place.lock_list()?;
-    let mut list = list::read(place, &store.public_key())?;
+    let mut list = list::read(place, &store.signer.public_key())?;
     // Others may have added since the first look.
     check_count(&list, store.limits)?;
     let others = store.layout.stored_bytes_beside(&snapshot.namespace)?;

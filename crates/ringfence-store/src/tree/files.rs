@@ -94,7 +94,10 @@ pub fn list(
     let mut left = bounds.hashed_bytes;
     let found = match walk::walk_at(root, below, bounds.walk) {
         // A regular file is no directory either.
-        Err(TreeError::NotFound(path)) => vec![file_at(root, below).ok_or(TreeError::NotFound(path))?],
+        Err(TreeError::NotFound(path)) => {
+            let (_, stat) = beneath::open_regular(root, below).map_err(|_| TreeError::NotFound(path))?;
+            vec![TreeEntry::new(below.to_owned(), EntryKind::File, &stat)]
+        }
         found => found?,
     };
     let listed = found.into_iter().map(|entry| {
@@ -102,11 +105,6 @@ pub fn list(
         ListedFile { entry, sha256 }
     });
     Ok(listed.collect())
-}
-
-fn file_at(root: BorrowedFd<'_>, path: &Path) -> Option<TreeEntry> {
-    let (_, stat) = beneath::open_regular(root, path).ok()?;
-    Some(TreeEntry::new(path.to_owned(), EntryKind::File, &stat))
 }
 
 /// All of an open file, unless it is more.
