@@ -5,7 +5,7 @@
 use crate::{
     digest::{from_hex, to_hex},
     tree::Stamp,
-    whole_file::{Directory, FileError, FileLock, Taken},
+    whole_file::{Directory, FileError, Taken},
 };
 use data_encoding::BASE64URL_NOPAD;
 use ringfence_types::{LimitsRequest, Namespace};
@@ -117,7 +117,7 @@ impl Tokens {
 
     /// Keeps an entry, whose `sha256` is filled in, and gives its token.
     pub fn create(&self, mut entry: TokenEntry) -> Result<Zeroizing<String>, TokenError> {
-        let _lock = self.lock()?;
+        let _lock = self.directory.lock_within(LOCK, LOCK_PATIENCE)?;
         let mut tokens = self.read()?.unwrap_or_default();
         tokens.retain(|token| !is_over(token, entry.created_unix_ms));
         if tokens.iter().any(|token| token.name == entry.name) {
@@ -140,7 +140,7 @@ impl Tokens {
     /// False: no token has this name. The file stays when the last one goes, so that a server whose tokens are
     /// revoked does not become an open one.
     pub fn revoke(&self, name: &Namespace) -> Result<bool, TokenError> {
-        let _lock = self.lock()?;
+        let _lock = self.directory.lock_within(LOCK, LOCK_PATIENCE)?;
         let mut tokens = self.read()?.unwrap_or_default();
         let before = tokens.len();
         tokens.retain(|token| token.name != *name);
@@ -149,10 +149,6 @@ impl Tokens {
             self.write(tokens)?;
         }
         Ok(existed)
-    }
-
-    fn lock(&self) -> Result<FileLock, TokenError> {
-        Ok(self.directory.lock_within(LOCK, LOCK_PATIENCE)?)
     }
 
     fn write(&self, tokens: Vec<TokenEntry>) -> Result<(), TokenError> {

@@ -109,10 +109,12 @@ pub fn verify(
         }
     }
     walk.end();
-    if walk.verdict.bad.is_none()
-        && let Some(what) = inconsistency(&moment).map_err(failed)?
-    {
-        walk.fail(walk.seq, Fault::Index(what));
+    if walk.verdict.bad.is_none() {
+        let said = moment.query_row("PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0));
+        let said = said.map_err(failed)?;
+        if said != "ok" {
+            walk.fail(walk.seq, Fault::Index(said));
+        }
     }
     Ok(walk.verdict)
 }
@@ -152,11 +154,6 @@ fn chunk(connection: &Connection, after: u64, last: i64) -> rusqlite::Result<(Ve
             },
         }
     }
-}
-
-fn inconsistency(connection: &Connection) -> rusqlite::Result<Option<String>> {
-    let said: String = connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
-    Ok((said != "ok").then_some(said))
 }
 
 struct Walk<'a> {

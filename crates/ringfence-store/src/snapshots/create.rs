@@ -64,10 +64,11 @@ impl SnapshotStore {
         let index = Index::read(&place.packs)?;
         let entries = walk(root, self.limits)?;
         let others = self.layout.stored_bytes_beside(&about.namespace)?;
+        let known = base.iter().flat_map(|snapshot| &snapshot.entries);
         let mut taking = Taking {
             root,
             limits: self.limits,
-            base: base.as_ref().map(by_path).unwrap_or_default(),
+            base: known.map(|entry| (entry.path.as_path(), entry)).collect(),
             contents: FileChunker::new(&place, &index, self.limits, others)?,
             left_out: Vec::new(),
         };
@@ -154,11 +155,6 @@ fn base(store: &SnapshotStore, place: &NamespaceDir, about: &About, list: &list:
             |error| tracing::warn!(%error, "the last snapshot cannot be read; everything is read anew"),
         )
         .ok()
-}
-
-fn by_path(snapshot: &Snapshot) -> HashMap<&Path, &SnapshotEntry> {
-    let entries = snapshot.entries.iter();
-    entries.map(|entry| (entry.path.as_path(), entry)).collect()
 }
 
 struct Taking<'a> {

@@ -17,10 +17,6 @@ use std::{
 
 /// The bits of a mode that anybody may set from outside: no set-id, no sticky.
 pub const MODES: u32 = 0o777;
-/// Of a file for which the caller gives none.
-const MODE: u32 = 0o644;
-/// Of the directories that a file needs.
-const DIRECTORY_MODE: u32 = 0o755;
 
 /// A file's bytes and what is known of it, from the same open file.
 #[derive(Clone, Debug)]
@@ -62,10 +58,10 @@ pub fn put(
         return Err(TreeError::too_large(path, bytes_max));
     }
     let _acting = AsOwner::of(root)?;
-    let (directory, name) = beneath::open_parent(root, path, Some(DIRECTORY_MODE))?;
+    let (directory, name) = beneath::open_parent(root, path, Some(0o755))?;
     let mut stage = StagingDir::new(directory.as_fd())?;
     let attributes = Attributes {
-        mode: mode.unwrap_or(MODE) & MODES,
+        mode: mode.unwrap_or(0o644) & MODES,
         mtime: None,
     };
     let staged = stage.write(bytes, path, attributes, bytes_max)?;
