@@ -3,7 +3,6 @@
 use bollard::errors::Error;
 use ringfence_jail::wire::Failure;
 use ringfence_types::{ErrorCode, RequestError};
-use std::fmt;
 
 /// The step of a failure that is the engine's; its detail is a whole sentence.
 pub const ENGINE_STEP: &str = "container engine";
@@ -13,19 +12,24 @@ const UNAVAILABLE_ERRNO: i32 = 111;
 const WHY_CHARS_MAX: usize = 400;
 
 /// Why an engine does not do what it is asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
     /// Nothing answers at its socket, or too late.
+    #[error("the container engine at {socket} does not answer: {why}")]
     Unreachable { socket: String, why: String },
-    /// It does not know the runtime.
+    #[error("the container engine has no runtime `{runtime}`")]
     NoRuntime { runtime: String },
     /// It knows the runtime, and makes containers with another.
+    #[error("the container engine uses the runtime `{used}` where `{runtime}` is asked for")]
     OtherRuntime { runtime: String, used: String },
-    /// It does not have the image, and cannot get it.
+    /// Nor can it get it.
+    #[error("the container engine has no image {image}: {why}")]
     NoImage { image: String, why: String },
-    /// The operator wants images by digest, and this one is not.
+    /// The operator wants images by digest.
+    #[error("the image {image} is not pinned by a digest")]
     NotPinned { image: String },
     /// It refuses, or fails at, a step.
+    #[error("the container engine could not {step}: {why}")]
     Refused { step: &'static str, why: String },
 }
 
@@ -104,25 +108,3 @@ fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     }
     last.to_string()
 }
-
-impl fmt::Display for EngineError {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreachable { socket, why } => {
-                write!(to, "the container engine at {socket} does not answer: {why}")
-            }
-            Self::NoRuntime { runtime } => write!(to, "the container engine has no runtime `{runtime}`"),
-            Self::OtherRuntime { runtime, used } => {
-                write!(
-                    to,
-                    "the container engine uses the runtime `{used}` where `{runtime}` is asked for"
-                )
-            }
-            Self::NoImage { image, why } => write!(to, "the container engine has no image {image}: {why}"),
-            Self::NotPinned { image } => write!(to, "the image {image} is not pinned by a digest"),
-            Self::Refused { step, why } => write!(to, "the container engine could not {step}: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for EngineError {}

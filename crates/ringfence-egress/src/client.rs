@@ -8,13 +8,14 @@ use crate::{
     refusal::Refusal,
     sandbox::{LeaseOptions, Permit, SandboxEgress, Way},
     upstream::{self, UpstreamMeter},
+    wire::write_through,
 };
 use ringfence_types::Denial;
 use std::{
     fmt, io,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -102,30 +103,15 @@ impl AsyncRead for ClientStream {
         to: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = to.filled().len();
-        match Pin::new(&mut self.stream).poll_read(context, to) {
-            Poll::Ready(Ok(())) => Poll::Ready(self.meter.bytes(Way::Back, to.filled().len() - before)),
-            other => other,
-        }
+        ready!(Pin::new(&mut self.stream).poll_read(context, to))?;
+        Poll::Ready(self.meter.bytes(Way::Back, to.filled().len() - before))
     }
 }
 
-impl AsyncWrite for ClientStream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        from: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match Pin::new(&mut self.stream).poll_write(context, from) {
-            Poll::Ready(Ok(bytes)) => Poll::Ready(self.meter.bytes(Way::Out, bytes).map(|()| bytes)),
-            other => other,
-        }
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+impl ClientStream {
+    fn wrote(&self, bytes: usize) -> io::Result<()> {
+        self.meter.bytes(Way::Out, bytes)
     }
 }
+
+write_through!(ClientStream);

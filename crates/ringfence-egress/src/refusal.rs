@@ -2,8 +2,8 @@
 //! it can show. Every text from a sandbox is escaped and cut here.
 
 use crate::{Destination, NotApproved};
-use ringfence_types::Denial;
-use std::fmt::{self, Write as _};
+use ringfence_types::{Denial, closed_words};
+use std::fmt::Write as _;
 
 /// The name of this layer in results.
 const LAYER: &str = "egress";
@@ -12,62 +12,37 @@ const SHOWN_CHARS_MAX: usize = 120;
 /// Characters in which it is said what was refused.
 const WHAT_CHARS_MAX: usize = 600;
 
-/// The rule of egress that it would have broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum RefusalRule {
-    /// No rule names the host.
-    Name,
-    /// Rules name the host, but not this port.
-    Port,
-    /// The name leads to an address that is not public, or the address is in no network that rules name.
-    Address,
-    /// The TLS handshake is for another host than the connection.
-    Sni,
-    /// The TLS handshake hides whom it is for.
-    Ech,
-    /// Bytes where only TLS is let through.
-    NotTls,
-    /// The other end has no certificate that this host believes, or the program does not believe the sandbox's
-    /// authority.
-    Certificate,
-    /// A secret cannot be put where it belongs, or might come back in a form that cannot be redacted.
-    Secret,
-    /// The HTTP request is for another host than the connection.
-    Host,
-    /// A method or a path that no rule allows.
-    Request,
-    /// HTTP that two programs could read in two ways.
-    Http,
-    /// Too many connections, too many bytes, or too long.
-    Limit,
-    /// It was allowed, and the other end could not be reached.
-    Unreachable,
-}
-
-impl RefusalRule {
-    /// As it stands in results, rules' documentation and the audit.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Name => "egress.name",
-            Self::Port => "egress.port",
-            Self::Address => "egress.address",
-            Self::Sni => "egress.sni",
-            Self::Ech => "egress.ech",
-            Self::NotTls => "egress.not_tls",
-            Self::Certificate => "egress.certificate",
-            Self::Secret => "egress.secret",
-            Self::Host => "egress.host",
-            Self::Request => "egress.request",
-            Self::Http => "egress.http",
-            Self::Limit => "egress.limit",
-            Self::Unreachable => "egress.unreachable",
-        }
-    }
-}
-
-impl fmt::Display for RefusalRule {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(self.as_str())
+closed_words! {
+    /// The rule of egress that it would have broken, as it stands in results and the audit.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum RefusalRule {
+        /// No rule names the host.
+        Name = "egress.name",
+        /// Rules name the host, but not this port.
+        Port = "egress.port",
+        /// The name leads to an address that is not public, or the address is in no network that rules name.
+        Address = "egress.address",
+        /// The TLS handshake is for another host than the connection.
+        Sni = "egress.sni",
+        /// The TLS handshake hides whom it is for.
+        Ech = "egress.ech",
+        /// Bytes where only TLS is let through.
+        NotTls = "egress.not_tls",
+        /// The other end has no certificate that this host believes, or the program does not believe the sandbox's
+        /// authority.
+        Certificate = "egress.certificate",
+        /// A secret cannot be put where it belongs, or might come back in a form that cannot be redacted.
+        Secret = "egress.secret",
+        /// The HTTP request is for another host than the connection.
+        Host = "egress.host",
+        /// A method or a path that no rule allows.
+        Request = "egress.request",
+        /// HTTP that two programs could read in two ways.
+        Http = "egress.http",
+        /// Too many connections, too many bytes, or too long.
+        Limit = "egress.limit",
+        /// It was allowed, and the other end could not be reached.
+        Unreachable = "egress.unreachable",
     }
 }
 

@@ -181,6 +181,7 @@ macro_rules! write_through {
         }
     };
 }
+pub(crate) use write_through;
 write_through!(Strict<S>);
 write_through!(Metered);
 

@@ -3,7 +3,7 @@
 
 use crate::{secret_places, words::escaped};
 use ringfence_sys::file;
-use ringfence_types::{ErrorCode, RequestError};
+use ringfence_types::{ErrorCode, RequestError, closed_words};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use serde::Deserialize;
 use std::{
@@ -16,26 +16,17 @@ use std::{
 
 const PATH_BYTES_MAX: usize = 4096;
 
-/// What may be done in a directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Access {
-    /// Files are read, and copied into a workspace; commands may work here.
-    Read,
-    /// Names are listed.
-    List,
-    /// Files are written.
-    Write,
-}
-
-impl Access {
-    /// Its name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::List => "list",
-            Self::Write => "write",
-        }
+closed_words! {
+    /// What may be done in a directory.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Access {
+        /// Files are read, and copied into a workspace; commands may work here.
+        Read = "read",
+        /// Names are listed.
+        List = "list",
+        /// Files are written.
+        Write = "write",
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     words::escaped,
 };
 use ringfence_jail::{cgroup::Parent, host::UID_BASE};
-use ringfence_types::{ErrorCode, RequestError};
+use ringfence_types::{ErrorCode, RequestError, closed_words};
 use std::{
     fs,
     os::fd::{AsFd, BorrowedFd},
@@ -85,22 +85,14 @@ pub struct Command {
     operands: Vec<OpenFile>,
 }
 
-/// A wall that a host may lack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wall {
-    /// Files and programs by rule.
-    Landlock,
-    /// A root, a network and processes of its own.
-    Namespaces,
-}
-
-impl Wall {
-    /// Its name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Landlock => "Landlock",
-            Self::Namespaces => "namespaces",
-        }
+closed_words! {
+    /// A wall that a host may lack.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Wall {
+        /// Files and programs by rule.
+        Landlock = "Landlock",
+        /// A root, a network and processes of its own.
+        Namespaces = "namespaces",
     }
 }
 

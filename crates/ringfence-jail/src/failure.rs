@@ -1,9 +1,10 @@
 //! How a set-up fails: the step that the kernel refused, and its error.
 
 use serde::{Deserialize, Serialize};
-use std::{fmt, io};
+use std::io;
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[error("{step}: {detail}")]
 #[serde(deny_unknown_fields)]
 pub struct Failure {
     pub step: String,
@@ -20,14 +21,6 @@ impl Failure {
         }
     }
 }
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.step, self.detail)
-    }
-}
-
-impl std::error::Error for Failure {}
 
 pub(crate) type StepResult<T> = Result<T, Failure>;
 

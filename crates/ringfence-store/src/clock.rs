@@ -128,8 +128,7 @@ mod tests {
 
     #[test]
     fn the_last_time_is_kept_on_the_disk() {
-        let directory = std::env::temp_dir().join(format!("ringfence-clock-{}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
+        let directory = crate::tests::TestDir::new();
         let file = directory.join("audit.db");
         let at = |days: u64| UNIX_EPOCH + Duration::from_millis(days * DAY);
         assert_eq!(for_retention(&file, at(100)), Some(at(100)));

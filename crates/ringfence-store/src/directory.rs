@@ -75,11 +75,12 @@ fn check_parent(parent: &fs::Metadata) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::TestDir;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_directory_that_others_may_enter_is_refused_and_so_is_a_link() {
-        let base = std::env::temp_dir().join(format!("ringfence-own-{}", std::process::id()));
+        let base = TestDir::new();
         let own = base.join("state/record");
         make_own_directory(&own).unwrap();
         assert_eq!(fs::metadata(&own).unwrap().mode() & 0o777, 0o700);
@@ -101,13 +102,11 @@ mod tests {
                 .to_string()
                 .contains("above")
         );
-        fs::remove_dir_all(&base).unwrap();
     }
 
     #[test]
     fn a_directory_of_programs_is_closed_again_whatever_they_made_of_it() {
-        let base = std::env::temp_dir().join(format!("ringfence-taken-back-{}", std::process::id()));
-        fs::create_dir(&base).unwrap();
+        let base = TestDir::new();
         let own = base.join("default");
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
         take_back_own_directory(&own).unwrap();
@@ -124,6 +123,5 @@ mod tests {
         assert_eq!(mode(&own), 0o755, "no link is followed");
         fs::write(base.join("file"), "").unwrap();
         assert!(take_back_own_directory(&base.join("file")).is_err());
-        fs::remove_dir_all(&base).unwrap();
     }
 }

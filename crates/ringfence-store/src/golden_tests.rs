@@ -7,6 +7,7 @@ use crate::{
     audit::{Action, Audit, Durability, Entry, Keep, Outcome, Query, Storage, query, verify},
     layers::{LayerError, Layers, Package, SetName},
     snapshots::{About, SnapshotLimits, SnapshotStore, Source},
+    tests::TestDir,
     vault::{FileKey, SecretValue, Vault, VaultSettings},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
@@ -16,7 +17,7 @@ use std::{
     fs::{self, File},
     io::Write,
     os::{fd::AsFd, unix::fs::PermissionsExt},
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
     time::Duration,
 };
@@ -177,15 +178,15 @@ fn write_snapshots(directory: &Path, signer: &Signer) {
     fs::remove_dir_all(inside).unwrap();
 }
 
-/// The golden state directory, unpacked; removed when dropped.
+/// The golden state directory, unpacked.
 struct Unpacked {
-    directory: PathBuf,
+    directory: TestDir,
     signer: Signer,
 }
 
 impl Unpacked {
-    fn new(name: &str) -> Self {
-        let directory = std::env::temp_dir().join(format!("ringfence-golden-{name}-{}", std::process::id()));
+    fn new() -> Self {
+        let directory = TestDir::new();
         let packed = BASE64.decode(STATE.replace('\n', "")).unwrap();
         let mut archive = tar::Archive::new(GzDecoder::new(packed.as_slice()));
         archive.set_preserve_permissions(true);
@@ -198,17 +199,9 @@ impl Unpacked {
     }
 }
 
-impl Drop for Unpacked {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.directory) {
-            eprintln!("{}: {error}", self.directory.display());
-        }
-    }
-}
-
 #[test]
 fn artifacts_of_an_earlier_version_are_read_swept_and_added_to() {
-    let state = Unpacked::new("artifacts");
+    let state = Unpacked::new();
     let store = ArtifactStore::open(state.directory.join("artifacts"), state.signer.clone(), KEPT).unwrap();
     assert!(store.bytes() > 0);
     let check = || {
@@ -236,7 +229,7 @@ fn artifacts_of_an_earlier_version_are_read_swept_and_added_to() {
 
 #[test]
 fn a_layer_of_an_earlier_version_is_found_and_checked() {
-    let state = Unpacked::new("layers");
+    let state = Unpacked::new();
     let open = || Layers::open(state.directory.join("packages"), state.signer.clone()).unwrap();
     let layer = open().find(&set()).unwrap().unwrap();
     assert_eq!(layer.packages()[0].name, "pkg");
@@ -248,7 +241,7 @@ fn a_layer_of_an_earlier_version_is_found_and_checked() {
 
 #[test]
 fn snapshots_of_an_earlier_version_are_listed_restored_and_continued() {
-    let state = Unpacked::new("snapshots");
+    let state = Unpacked::new();
     let inside = state.directory.join("inside");
     fs::create_dir(&inside).unwrap();
     let root = File::open(&inside).unwrap();
@@ -281,7 +274,7 @@ fn snapshots_of_an_earlier_version_are_listed_restored_and_continued() {
 
 #[test]
 fn vaults_of_an_earlier_version_are_opened() {
-    let state = Unpacked::new("vault");
+    let state = Unpacked::new();
     for name in ["vault", "vault.passphrase"] {
         let vault = vault(&state.directory, name);
         let leased = vault.lease(&namespace(), &[key()]).unwrap();
@@ -292,7 +285,7 @@ fn vaults_of_an_earlier_version_are_opened() {
 
 #[test]
 fn an_audit_record_of_an_earlier_version_is_verified_and_continued() {
-    let state = Unpacked::new("audit");
+    let state = Unpacked::new();
     let database = state.directory.join("audit.db");
     let check = || {
         let key = state.signer.public_key();

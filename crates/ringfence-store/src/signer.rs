@@ -9,7 +9,7 @@ use ed25519_dalek::{
 };
 use rustix::fs::{Mode, OFlags};
 use std::{
-    fmt, fs,
+    fs,
     io::{self, Read},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -18,8 +18,8 @@ use zeroize::Zeroizing;
 
 const KEY_BYTES_MAX: u64 = 16 << 10;
 
-/// Signs; clones hold the same key, which is wiped when the last is dropped.
-#[derive(Clone)]
+/// Signs; clones hold the same key, which is wiped when the last is dropped. Its `Debug` shows the public key alone.
+#[derive(Clone, Debug)]
 pub struct Signer {
     key: std::sync::Arc<SigningKey>,
 }
@@ -37,12 +37,6 @@ impl SignerError {
             path: path.to_owned(),
             what: error.to_string(),
         }
-    }
-}
-
-impl fmt::Debug for Signer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Signer")
     }
 }
 
@@ -146,8 +140,7 @@ mod tests {
 
     #[test]
     fn a_key_is_made_once_and_read_again() {
-        let directory = std::env::temp_dir().join(format!("ringfence-signer-{}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
+        let directory = crate::tests::TestDir::new();
         let path = directory.join("signing.key");
         assert!(Signer::load_existing(&path).unwrap().is_none() && !path.exists());
         let first = Signer::load_or_create(&path).unwrap();
@@ -168,6 +161,5 @@ mod tests {
                 .to_string()
                 .contains("chmod")
         );
-        fs::remove_dir_all(&directory).unwrap();
     }
 }

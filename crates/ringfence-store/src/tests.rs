@@ -1,5 +1,6 @@
-//! What all tests of this crate share: a directory of a test's own, which goes away with it.
+//! What all tests of this crate share: a directory of a test's own, which goes away with it, and names.
 
+use ringfence_types::Namespace;
 use std::{
     fs,
     ops::Deref,
@@ -43,4 +44,8 @@ impl Drop for TestDir {
         // The test may have removed it, and one that failed has said so already.
         fs::remove_dir_all(&self.0).unwrap_or_default();
     }
+}
+
+pub(crate) fn namespace(name: &str) -> Namespace {
+    name.to_owned().try_into().unwrap()
 }

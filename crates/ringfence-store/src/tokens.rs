@@ -2,8 +2,12 @@
 //! made; what is kept is its SHA-256. Readers take the file as it is, for it is replaced whole; a writer holds a lock
 //! from reading to writing.
 
-use crate::whole_file::{Directory, FileError, FileLock, Taken};
-use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
+use crate::{
+    digest::{from_hex, to_hex},
+    tree::Stamp,
+    whole_file::{Directory, FileError, Taken},
+};
+use data_encoding::BASE64URL_NOPAD;
 use ringfence_types::{LimitsRequest, Namespace};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -78,10 +82,9 @@ pub enum TokenError {
     Random(getrandom::Error),
 }
 
-/// Which file was read: another one differs in some of it. Device, inode, size and time of change.
-pub type FileVersion = [i128; 5];
+/// Which file was read: another one differs in some of it. The second is its size.
+pub type FileVersion = (Stamp, i64);
 
-/// The tokens of one state directory.
 #[derive(Debug)]
 pub struct Tokens {
     directory: Directory,
@@ -96,20 +99,12 @@ impl Tokens {
     /// None: there is no file, because no token was ever made.
     pub fn stamp(&self) -> Result<Option<FileVersion>, TokenError> {
         let stat = self.directory.stat(FILE)?;
-        Ok(stat.map(|stat| {
-            [
-                stat.st_dev.into(),
-                stat.st_ino.into(),
-                stat.st_size.into(),
-                stat.st_ctime.into(),
-                stat.st_ctime_nsec.into(),
-            ]
-        }))
+        Ok(stat.map(|stat| (Stamp::of(&stat), stat.st_size)))
     }
 
     /// All of them, expired ones too. None: there is no file.
     pub fn read(&self) -> Result<Option<Vec<TokenEntry>>, TokenError> {
-        let damaged = || TokenError::Damaged(self.directory.path().join(FILE).display().to_string());
+        let damaged = || TokenError::Damaged(self.directory.path.join(FILE).display().to_string());
         let Some(bytes) = self.directory.read(FILE, FILE_BYTES_MAX)? else {
             return Ok(None);
         };
@@ -122,7 +117,7 @@ impl Tokens {
 
     /// Keeps an entry, whose `sha256` is filled in, and gives its token.
     pub fn create(&self, mut entry: TokenEntry) -> Result<Zeroizing<String>, TokenError> {
-        let _lock = self.lock()?;
+        let _lock = self.directory.lock_within(LOCK, LOCK_PATIENCE)?;
         let mut tokens = self.read()?.unwrap_or_default();
         tokens.retain(|token| !is_over(token, entry.created_unix_ms));
         if tokens.iter().any(|token| token.name == entry.name) {
@@ -136,7 +131,7 @@ impl Tokens {
         let mut token = Zeroizing::new(String::with_capacity(64));
         token.push_str(PREFIX);
         BASE64URL_NOPAD.encode_append(&*random, &mut token);
-        entry.sha256 = HEXLOWER.encode(&hash(&token));
+        entry.sha256 = to_hex(&hash(&token));
         tokens.push(entry);
         self.write(tokens)?;
         Ok(token)
@@ -145,7 +140,7 @@ impl Tokens {
     /// False: no token has this name. The file stays when the last one goes, so that a server whose tokens are
     /// revoked does not become an open one.
     pub fn revoke(&self, name: &Namespace) -> Result<bool, TokenError> {
-        let _lock = self.lock()?;
+        let _lock = self.directory.lock_within(LOCK, LOCK_PATIENCE)?;
         let mut tokens = self.read()?.unwrap_or_default();
         let before = tokens.len();
         tokens.retain(|token| token.name != *name);
@@ -154,10 +149,6 @@ impl Tokens {
             self.write(tokens)?;
         }
         Ok(existed)
-    }
-
-    fn lock(&self) -> Result<FileLock, TokenError> {
-        Ok(self.directory.lock_within(LOCK, LOCK_PATIENCE)?)
     }
 
     fn write(&self, tokens: Vec<TokenEntry>) -> Result<(), TokenError> {
@@ -198,11 +189,7 @@ pub fn find<'a>(
     presented: &[u8; 32],
     now_unix_ms: u64,
 ) -> Option<usize> {
-    let is_of = |entry: &TokenEntry| {
-        let kept = HEXLOWER.decode(entry.sha256.as_bytes()).ok();
-        let kept = kept.and_then(|kept| <[u8; 32]>::try_from(kept).ok());
-        kept.is_some_and(|kept| is_same(&kept, presented))
-    };
+    let is_of = |entry: &TokenEntry| from_hex(&entry.sha256).is_some_and(|kept| is_same(&kept, presented));
     // Each is looked at, so that the time says nothing of the place of the right one either.
     let found = tokens
         .enumerate()

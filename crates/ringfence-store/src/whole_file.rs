@@ -7,6 +7,7 @@ use rustix::{
     io::Errno,
 };
 use std::{
+    ffi::CStr,
     fs::{self, File},
     io::{self, Read, Write},
     os::{
@@ -34,7 +35,6 @@ pub struct FileError {
 }
 
 impl FileError {
-    /// For `map_err`.
     pub fn at<E: Into<io::Error>>(step: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(E) -> Self {
         let path = path.into();
         move |error| Self {
@@ -47,7 +47,7 @@ impl FileError {
 
 #[derive(Debug)]
 pub(crate) struct Directory {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     opened: OwnedFd,
 }
 
@@ -130,11 +130,6 @@ impl Directory {
         }
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// For `map_err`.
     pub(crate) fn failed<E: Into<io::Error>>(
         &self,
         step: &'static str,
@@ -145,18 +140,9 @@ impl Directory {
 
     /// The names of everything in it that are text.
     pub(crate) fn names(&self) -> Result<Vec<String>, FileError> {
-        let list = || -> rustix::io::Result<Vec<String>> {
-            let mut names = Vec::new();
-            for entry in Dir::read_from(&self.opened)? {
-                let entry = entry?;
-                let name = entry.file_name().to_str().unwrap_or(".");
-                if !matches!(name, "." | "..") {
-                    names.push(name.to_owned());
-                }
-            }
-            Ok(names)
-        };
-        list().map_err(self.failed("list", ""))
+        let names = list(&self.opened, usize::MAX).map_err(self.failed("list", ""))?;
+        let texts = names.iter().filter_map(|name| name.to_str().ok());
+        Ok(texts.map(str::to_owned).collect())
     }
 
     /// The regular files in it, with their attributes. Anything else is not a file of a store.
@@ -312,6 +298,21 @@ impl AsFd for Directory {
     }
 }
 
+/// The first names in a directory, at most so many.
+pub(crate) fn list(directory: &OwnedFd, names_max: usize) -> rustix::io::Result<Vec<Box<CStr>>> {
+    let mut names: Vec<Box<CStr>> = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            names.push(entry.file_name().into());
+        }
+        if names.len() == names_max {
+            break;
+        }
+    }
+    Ok(names)
+}
+
 /// Follows no link and waits for no pipe. `Errno::NXIO`: it is not a regular file.
 pub(crate) fn open_regular(
     directory: BorrowedFd<'_>,
@@ -330,15 +331,11 @@ fn is_regular(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
+/// No earlier than 1970.
 pub(crate) fn modified(stat: &Stat) -> SystemTime {
-    let nanoseconds = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
-    let since = Duration::new(stat.st_mtime.unsigned_abs(), 0);
-    let time = match stat.st_mtime < 0 {
-        true => UNIX_EPOCH.checked_sub(since),
-        false => UNIX_EPOCH.checked_add(since),
-    };
-    let time = time.and_then(|time| time.checked_add(Duration::new(0, nanoseconds)));
-    time.unwrap_or(UNIX_EPOCH)
+    let (seconds, nanoseconds) = (u64::try_from(stat.st_mtime), u32::try_from(stat.st_mtime_nsec));
+    let since = Duration::new(seconds.unwrap_or(0), nanoseconds.unwrap_or(0));
+    UNIX_EPOCH.checked_add(since).unwrap_or(UNIX_EPOCH)
 }
 
 pub(crate) fn size_of(stat: &Stat) -> u64 {
@@ -349,10 +346,6 @@ pub(crate) fn size_of(stat: &Stat) -> u64 {
 pub(crate) fn is_plain_id(id: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     (1..=64).contains(&id.len()) && id.bytes().all(is_plain)
-}
-
-pub(crate) fn random_name() -> io::Result<String> {
-    random_hex::<16>()
 }
 
 /// So many random bytes as hexadecimal digits.
@@ -378,21 +371,25 @@ pub(crate) fn is_unfinished_name(found: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use crate::tests::TestDir;
+    use std::os::unix::fs::symlink;
 
-    fn scratch(name: &str) -> (PathBuf, Directory) {
-        let path = std::env::temp_dir().join(format!("ringfence-whole-{name}-{}", std::process::id()));
+    fn scratch() -> (TestDir, PathBuf, Directory) {
+        let around = TestDir::new();
+        let path = around.join("store");
         let directory = Directory::private(path.clone()).unwrap();
-        (path, directory)
+        (around, path, directory)
     }
 
     #[test]
     fn a_file_is_replaced_or_refused_whole_and_nothing_stays_beside_it() {
-        let (path, directory) = scratch("write");
+        let (_around, path, directory) = scratch();
         directory.write("file", b"one", Taken::Refused).unwrap();
         let taken = directory.write("file", b"two", Taken::Refused).unwrap_err();
         assert_eq!(taken.error.kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(directory.read("file", 9).unwrap().unwrap(), b"one");
+        let mode = fs::metadata(path.join("file")).unwrap().mode();
+        assert_eq!(mode & 0o7777, 0o600);
         directory
             .write_unsynced("file", b"three", Taken::Replaced)
             .unwrap();
@@ -406,12 +403,11 @@ mod tests {
         let mut names = directory.names().unwrap();
         names.sort_unstable();
         assert_eq!(names, ["directory", "file"]);
-        fs::remove_dir_all(path).unwrap();
     }
 
     #[test]
     fn a_link_or_a_pipe_in_the_place_of_a_file_or_directory_is_not_used() {
-        let (path, directory) = scratch("stranger");
+        let (_around, path, directory) = scratch();
         fs::create_dir(path.join("real")).unwrap();
         fs::write(path.join("real/file"), "canary").unwrap();
         symlink("real", path.join("link")).unwrap();
@@ -429,21 +425,11 @@ mod tests {
             let locked = directory.lock(name, FlockOperation::NonBlockingLockExclusive);
             assert!(locked.is_err(), "{name}");
         }
-        fs::remove_dir_all(path).unwrap();
-    }
-
-    #[test]
-    fn a_directory_that_others_may_enter_is_refused() {
-        let (path, _) = scratch("closed");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o710)).unwrap();
-        let refused = Directory::private(path.clone()).unwrap_err().to_string();
-        assert!(refused.contains("chmod it to 0700"), "{refused}");
-        fs::remove_dir_all(path).unwrap();
     }
 
     #[test]
     fn a_lock_is_held_by_one_and_one_whose_file_was_removed_is_taken_anew() {
-        let (path, directory) = scratch("lock");
+        let (_around, path, directory) = scratch();
         let try_lock = || {
             directory
                 .lock("lock", FlockOperation::NonBlockingLockExclusive)
@@ -457,6 +443,5 @@ mod tests {
         assert!(try_lock().is_none(), "the new file's lock is held");
         drop(anew);
         assert!(try_lock().is_some());
-        fs::remove_dir_all(path).unwrap();
     }
 }

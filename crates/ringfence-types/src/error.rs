@@ -2,7 +2,6 @@
 
 use crate::{Validation, closed_words};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// A closed list: the front ends map each code exhaustively to their own status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -99,7 +98,8 @@ closed_words!(ErrorCode: InvalidArgument = "invalid_argument", UnknownArgument =
     StoreFault = "store_fault", InvalidConfiguration = "invalid_configuration");
 
 /// What a caller may see of a refusal: what is wrong, and the next step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[error("{code}: {message} {hint}")]
 pub struct RequestError {
     /// From the closed list.
     pub code: ErrorCode,
@@ -143,11 +143,3 @@ impl RequestError {
         self
     }
 }
-
-impl fmt::Display for RequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} {}", self.code, self.message, self.hint)
-    }
-}
-
-impl std::error::Error for RequestError {}

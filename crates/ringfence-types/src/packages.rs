@@ -2,7 +2,7 @@
 //! address, a path or another source cannot be written here.
 
 use crate::{Language, RequestError};
-use std::{collections::BTreeSet, fmt};
+use std::collections::BTreeSet;
 
 /// The most requirements of one set.
 pub const REQUIREMENTS_MAX: usize = 100;
@@ -17,45 +17,33 @@ pub struct Requirement {
 }
 
 /// Why a text is no requirement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequirementError {
-    /// More than [`REQUIREMENT_CHARS_MAX`] characters, or none.
+    /// Or none.
+    #[error("it is empty or has more than {REQUIREMENT_CHARS_MAX} characters")]
     Length,
     /// A character that no requirement has.
+    #[error("it holds the character {0:?}")]
     Character(char),
-    /// It begins like an option of the installer.
+    /// `-` is its first character.
+    #[error("it begins as an option of the installer does")]
     Option,
-    /// It names an address, a file or another source.
+    /// Another source than the index.
+    #[error("it names an address or a file instead of a package of the index")]
     Source,
     /// The package's name is invalid.
+    #[error("it does not begin with the name of a package")]
     Name,
     /// What is in brackets.
+    #[error("what stands in [] are no names")]
     Extras,
-    /// What follows the name is no version, range or tag.
+    /// It is no range or tag either.
+    #[error("what follows the name is no version")]
     Version,
     /// What follows the `;`.
+    #[error("what follows the `;` is no condition")]
     Marker,
 }
-
-impl fmt::Display for RequirementError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Length => write!(
-                f,
-                "it is empty or has more than {REQUIREMENT_CHARS_MAX} characters"
-            ),
-            Self::Character(found) => write!(f, "it holds the character {found:?}"),
-            Self::Option => f.write_str("it begins as an option of the installer does"),
-            Self::Source => f.write_str("it names an address or a file instead of a package of the index"),
-            Self::Name => f.write_str("it does not begin with the name of a package"),
-            Self::Extras => f.write_str("what stands in [] are no names"),
-            Self::Version => f.write_str("what follows the name is no version"),
-            Self::Marker => f.write_str("what follows the `;` is no condition"),
-        }
-    }
-}
-
-impl std::error::Error for RequirementError {}
 
 impl Requirement {
     /// A requirement of a language's packages.

@@ -1,7 +1,6 @@
 //! Untrusted names and texts, checked once: a value of these types is safe to use as its type says.
 
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// A tenant's name: 1 to 64 of `[A-Za-z0-9_.-]`, not starting with a dot or a dash.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -130,20 +129,21 @@ fn shorten(text: &str) -> String {
 }
 
 /// Not one of these words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it is one of {}", .0.join(", "))]
 pub struct UnknownWord(pub &'static [&'static str]);
 
-impl fmt::Display for UnknownWord {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "it is one of {}", self.0.join(", "))
-    }
-}
-
-impl std::error::Error for UnknownWord {}
-
-/// An enum as a closed set of words: all of them, and each written and read.
+/// An enum as a closed set of words: all of them, and each written and read. The enum itself is written here, each word
+/// beside its variant, or elsewhere.
 #[macro_export]
 macro_rules! closed_words {
+    ($(#[$about:meta])* pub enum $kind:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)* }) => {
+        $(#[$about])*
+        pub enum $kind {
+            $($(#[$doc])* $variant,)*
+        }
+        $crate::closed_words!($kind: $($variant = $word),*);
+    };
     ($kind:ident: $($variant:ident = $word:literal),* $(,)?) => {
         impl $kind {
             /// Every one, in order.

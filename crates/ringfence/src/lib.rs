@@ -94,7 +94,8 @@ pub mod approval {
 
 /// The words of the audit record.
 pub mod audit {
-    pub use ringfence_store::audit::{Action, Actions, Outcome, Page, Query, Record, UnknownWord};
+    pub use ringfence_store::audit::{Action, Actions, Outcome, Page, Query, Record};
+    pub use ringfence_types::UnknownWord;
 }
 
 /// What is known of a secret but its value.

@@ -10,7 +10,7 @@ mod records;
 
 use crate::name::{HostName, NameError};
 use records::{Gathered, gather};
-use std::{collections::BTreeSet, fmt};
+use std::collections::BTreeSet;
 
 /// The longest hello. Real ones have 200 bytes to 2 KiB.
 pub const HELLO_BYTES_MAX: usize = 16 << 10;
@@ -45,25 +45,16 @@ pub struct ClientHello {
 }
 
 /// Why a hello does not say who is meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoIdentity {
+    #[error("the ClientHello names no server (SNI)")]
     Absent,
+    #[error("the server's name in the ClientHello {0}")]
     Name(NameError),
     /// Another may be hidden in it.
+    #[error("the ClientHello has an encrypted one in it (ECH)")]
     Encrypted,
 }
-
-impl fmt::Display for NoIdentity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Absent => f.write_str("the ClientHello names no server (SNI)"),
-            Self::Name(error) => write!(f, "the server's name in the ClientHello {error}"),
-            Self::Encrypted => f.write_str("the ClientHello has an encrypted one in it (ECH)"),
-        }
-    }
-}
-
-impl std::error::Error for NoIdentity {}
 
 impl ClientHello {
     /// Reads the first bytes of a connection; with more of them, again from the first.

@@ -18,10 +18,7 @@ use hickory_proto::{
     },
 };
 use read::{Question, Unread};
-use std::{
-    fmt,
-    net::{IpAddr, Ipv4Addr},
-};
+use std::net::{IpAddr, Ipv4Addr};
 
 /// How long an answer may be kept: rules change while a program runs.
 const TTL_SECONDS: u32 = 5;
@@ -56,22 +53,15 @@ pub struct LoggedQuery {
 }
 
 /// Why a question was not answered with what it asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
+    #[error("{0}")]
     Full(Full),
+    #[error("the name {0}")]
     Name(NameError),
-    /// It is about another network than the Internet.
+    /// It is about another network.
+    #[error("only names of the Internet are answered")]
     Class,
-}
-
-impl fmt::Display for Denied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full(full) => full.fmt(f),
-            Self::Name(error) => write!(f, "the name {error}"),
-            Self::Class => f.write_str("only names of the Internet are answered"),
-        }
-    }
 }
 
 /// What there is to say of a question that could be read.

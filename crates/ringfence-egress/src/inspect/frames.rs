@@ -1,7 +1,9 @@
 //! The frames of HTTP/2 that a program sends beside its requests (priorities, windows, settings, pings, resets). Each
 //! costs this process more than it costs the sandbox, so only so many a second are read.
 
-use crate::{RefusalRule, connection::Connection, refusal::Refusal, token_bucket::TokenBucket};
+use crate::{
+    RefusalRule, connection::Connection, refusal::Refusal, token_bucket::TokenBucket, wire::write_through,
+};
 use std::{
     io,
     pin::Pin,
@@ -83,6 +85,10 @@ impl<S> Frames<S> {
             pause: None,
         }
     }
+
+    fn wrote(&self, _bytes: usize) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Frames<S> {
@@ -110,19 +116,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Frames<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Frames<S> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
-    }
-}
+write_through!(Frames<S>);
 
 #[cfg(test)]
 mod tests {

@@ -63,17 +63,20 @@ enum When {
 }
 
 /// Why a text does not name a place for a secret; [`PlaceError::hint`] says what to write.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
-    /// The host is invalid.
+    #[error("{0}")]
     Host(RuleError),
     /// A host that is more than names: a network, every name, methods, or a path.
+    #[error("`{}` is not the name of a host", .0.escape_debug())]
     NotAName(String),
-    /// The port of plain HTTP.
+    #[error("`{}` is plain HTTP", .0.escape_debug())]
     Plain(String),
     /// Neither a header nor a parameter, or one that cannot hold a secret.
+    #[error("`{}` is no place for a secret", .0.escape_debug())]
     Slot(String),
-    /// A template in which the value stands not exactly once, or that is no text of a header.
+    /// Or it is no text of a header.
+    #[error("`{}` does not have the value once", .0.escape_debug())]
     Template(String),
 }
 
@@ -97,20 +100,6 @@ impl PlaceError {
         }
     }
 }
-
-impl fmt::Display for PlaceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Host(error) => error.fmt(f),
-            Self::NotAName(text) => write!(f, "`{}` is not the name of a host", text.escape_debug()),
-            Self::Plain(text) => write!(f, "`{}` is plain HTTP", text.escape_debug()),
-            Self::Slot(text) => write!(f, "`{}` is no place for a secret", text.escape_debug()),
-            Self::Template(text) => write!(f, "`{}` does not have the value once", text.escape_debug()),
-        }
-    }
-}
-
-impl std::error::Error for PlaceError {}
 
 impl FromStr for SecretPlace {
     type Err = PlaceError;

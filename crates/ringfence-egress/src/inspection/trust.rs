@@ -21,33 +21,18 @@ pub struct Trust {
 }
 
 /// Why no authority could be read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// The host has none.
-    None(Option<String>),
-    /// The operator's file has none, or cannot be read.
+    #[error("this host has no certificates of authorities")]
+    None,
+    #[error("the certificates of this host's authorities cannot be read: {0}")]
+    Unreadable(String),
+    #[error("{path} has no certificates of authorities: {why}", path = .0.display(), why = .1)]
     File(PathBuf, String),
     /// The library does not speak the versions that it is asked for.
+    #[error("{0}")]
     Versions(rustls::Error),
 }
-
-impl fmt::Display for TrustError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::None(None) => f.write_str("this host has no certificates of authorities"),
-            Self::None(Some(why)) => write!(
-                f,
-                "the certificates of this host's authorities cannot be read: {why}"
-            ),
-            Self::File(path, why) => {
-                write!(f, "{} has no certificates of authorities: {why}", path.display())
-            }
-            Self::Versions(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for TrustError {}
 
 impl fmt::Debug for Trust {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -80,9 +65,12 @@ impl Trust {
             }
         }
         let own = rustls_native_certs::load_native_certs();
-        let why = own.errors.first().map(ToString::to_string);
+        let error = own
+            .errors
+            .first()
+            .map(|error| TrustError::Unreadable(error.to_string()));
         if trust.add(&mut roots, own.certs) == 0 && added.is_none() {
-            return Err(TrustError::None(why));
+            return Err(error.unwrap_or(TrustError::None));
         }
         trust.roots = Arc::new(roots);
         // What every later configuration does, so that it cannot fail then.

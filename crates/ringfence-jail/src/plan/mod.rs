@@ -13,10 +13,7 @@ use crate::{
 };
 use ringfence_types::{Limits, Tier, WorkspaceMode};
 use serde::{Deserialize, Serialize};
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 pub use claim::{Claim, claim};
 pub use root::Step;
@@ -171,30 +168,14 @@ pub enum Rlimit {
     Stack,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// The host lacks a layer that the tier promises.
+    #[error("this host has no {layer}")]
     MissingLayer { layer: &'static str },
-    /// A tree of the host is too broad to be shown.
+    #[error("{} holds more than an interpreter and is not shown to programs", .path.display())]
     TreeTooBroad { path: PathBuf },
 }
-
-impl fmt::Display for PlanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::MissingLayer { layer } => write!(f, "this host has no {layer}"),
-            Self::TreeTooBroad { path } => {
-                let path = path.display();
-                write!(
-                    f,
-                    "{path} holds more than an interpreter and is not shown to programs"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for PlanError {}
 
 /// Makes the plan. Pure: the same spec and host give the same plan.
 pub fn build(spec: JailSpec, host: &Host) -> Result<Plan, PlanError> {

@@ -10,7 +10,7 @@ use rustix::fs::FlockOperation;
 use std::{
     io,
     os::unix::fs::FileExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
@@ -21,7 +21,7 @@ const BLOCK_BYTES: u64 = 4096;
 
 #[derive(Debug)]
 pub(super) struct ArtifactsDir {
-    root: Directory,
+    pub(super) root: Directory,
     pub(super) blobs: Arc<LooseBlobs>,
     pub(super) executions: Directory,
     tally: Mutex<Tally>,
@@ -35,25 +35,29 @@ impl ArtifactsDir {
             Err(FileError { error, .. }) if error.kind() == io::ErrorKind::AlreadyExists => {}
             written => written?,
         }
-        let tally = Tally::new(retention, last_count(&root)?);
-        Ok(Self {
-            tally: Mutex::new(tally),
+        let layout = Self {
+            tally: Mutex::new(Tally::new(retention)),
             blobs: Arc::new(LooseBlobs::open(&root)?),
             executions: root.subdirectory("executions")?,
             root,
-        })
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        self.root.path()
+        };
+        layout.tally().last = layout.last_count()?;
+        Ok(layout)
     }
 
     pub(super) fn tally(&self) -> MutexGuard<'_, Tally> {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// None when the text is not a count: then it is time to count.
     pub(super) fn last_count(&self) -> Result<Option<Count>, FileError> {
-        last_count(&self.root)
+        let (text, stat) = (self.root.read(LOCK, COUNT_BYTES_MAX)?, self.root.stat(LOCK)?);
+        let (Some(text), Some(stat)) = (text, stat) else {
+            return Ok(None);
+        };
+        let text = str::from_utf8(&text).unwrap_or_default();
+        let at = modified(&stat);
+        Ok(text.trim_end().parse().ok().map(|bytes| Count { bytes, at }))
     }
 
     pub(super) fn lock_shared(&self) -> Result<FileLock, FileError> {
@@ -78,16 +82,6 @@ impl ArtifactsDir {
     pub(super) fn read_manifest(&self, file_name: &str) -> Result<Option<Vec<u8>>, FileError> {
         self.executions.read(file_name, MANIFEST_BYTES_MAX as u64)
     }
-}
-
-/// None when the text is not a count: then it is time to count.
-fn last_count(root: &Directory) -> Result<Option<Count>, FileError> {
-    let (Some(text), Some(stat)) = (root.read(LOCK, COUNT_BYTES_MAX)?, root.stat(LOCK)?) else {
-        return Ok(None);
-    };
-    let text = str::from_utf8(&text).unwrap_or_default();
-    let at = modified(&stat);
-    Ok(text.trim_end().parse().ok().map(|bytes| Count { bytes, at }))
 }
 
 /// What a file takes: whole blocks, and one for an empty file, or a million of those would count as nothing.
@@ -130,11 +124,11 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    fn new(retention: Retention, last: Option<Count>) -> Self {
+    fn new(retention: Retention) -> Self {
         Self {
             retention,
             retention_is_new: true,
-            last,
+            last: None,
             added: 0,
         }
     }

@@ -157,7 +157,7 @@ impl ArtifactStore {
         }
         // Listings order by this time. Set under the lock: in `incoming`, an old file is swept.
         let created = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(manifest.created_unix_ms));
-        let dated = created.map_or(Ok(()), |created| draft.file().set_modified(created));
+        let dated = created.map_or(Ok(()), |created| draft.file.set_modified(created));
         dated.map_err(failed("date"))?;
         match draft.link_to(executions.as_fd(), &file_name) {
             Ok(()) => {}
@@ -220,7 +220,7 @@ impl ArtifactStore {
         }
         let mut bytes = Vec::new();
         let read = io::Read::take(file, bytes_max).read_to_end(&mut bytes);
-        read.map_err(FileError::at("read", self.layout.path()))?;
+        read.map_err(FileError::at("read", &self.layout.root.path))?;
         Ok(Some((item.mime, bytes)))
     }
 
@@ -260,7 +260,7 @@ impl ArtifactStore {
         drop(lock);
         let file = blob.ok_or_else(|| damaged("is no file here"))?;
         let intact = content.is_in(&file);
-        if !intact.map_err(FileError::at("read", self.layout.path()))? {
+        if !intact.map_err(FileError::at("read", &self.layout.root.path))? {
             return Err(damaged("is not what was signed"));
         }
         let item = Item {
@@ -312,7 +312,7 @@ impl ArtifactStore {
     /// [`Swept::busy`] says so.
     pub fn sweep(&self) -> Result<Swept, ArtifactError> {
         let now = SystemTime::now();
-        self.sweep_with(clock::for_retention(self.layout.path(), now))
+        self.sweep_with(clock::for_retention(&self.layout.root.path, now))
     }
 
     /// None: the age of things is unknown.

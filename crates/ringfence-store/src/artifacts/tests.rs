@@ -1,7 +1,7 @@
 //! Stories and attacks on a real directory.
 
 use super::*;
-use crate::tests::TestDir;
+pub(super) use crate::tests::{TestDir, namespace};
 use serde_json::{Value, json};
 use std::{
     fs::{self, File},
@@ -72,10 +72,6 @@ impl Scratch {
     pub(super) fn manifest(&self, execution_id: &str) -> PathBuf {
         self.path.join("executions").join(format!("{execution_id}.json"))
     }
-}
-
-pub(super) fn namespace(name: &str) -> Namespace {
-    Namespace::try_from(name.to_owned()).unwrap()
 }
 
 pub(super) fn unix_ms(time: SystemTime) -> u64 {

@@ -11,7 +11,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// This server lives.
 pub(super) struct Alive {
     path: PathBuf,
     _lock: FileLock,

@@ -2,9 +2,9 @@
 
 use super::{
     Action, AuditError, Head, Record,
-    chain::{self, Broken, Writer, damage, signed},
+    chain::{self, Broken, Writer, damage},
     entry::Fitted,
-    record::{COLUMNS, seq_of},
+    record::COLUMNS,
     segments::{self, Segment},
 };
 use crate::{clock, digest::to_hex};
@@ -29,26 +29,15 @@ pub struct Keep {
 /// What a record takes beside its details, about.
 const RECORD_BYTES: u64 = 600;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extent {
-    /// Three quarters of it, but not much more than so many bytes.
-    Oldest {
-        bytes_max: u64,
-    },
-    All,
-}
-
-pub(super) fn is_due(connection: &Connection, segment_bytes: u64) -> rusqlite::Result<bool> {
-    Ok(used_bytes(connection)? > segment_bytes)
-}
-
 /// Without the pages that are free to be used again.
-fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
+pub(super) fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
     let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let pages = number("page_count")? - number("freelist_count")?;
     Ok((pages * number("page_size")?).max(0).cast_unsigned())
 }
 
+/// Closes a segment of all of it, or of its oldest three quarters but not much more than so many bytes.
+///
 /// In one transaction: the records are in a file on the disk before they go here. When this dies before the commit,
 /// that file begins where the database does, and is written anew the next time.
 pub(super) fn archive(
@@ -56,15 +45,15 @@ pub(super) fn archive(
     writer: &Writer,
     known: Head,
     database: &Path,
-    extent: Extent,
+    oldest_bytes: Option<u64>,
 ) -> Result<Option<(PathBuf, Head)>, Broken> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let head = chain::current(&transaction, writer, known)?;
     let sql = "SELECT min(seq) FROM record";
-    let first: u64 = transaction.query_row(sql, [], |row| seq_of(row, 0))?;
-    let (until, bytes_max) = match extent {
-        Extent::All => (head.seq, u64::MAX),
-        Extent::Oldest { bytes_max } => (first + (head.seq - first) / 4 * 3, bytes_max),
+    let first: u64 = transaction.query_row(sql, [], |row| row.get(0))?;
+    let (until, bytes_max) = match oldest_bytes {
+        None => (head.seq, u64::MAX),
+        Some(bytes_max) => (first + (head.seq - first) / 4 * 3, bytes_max),
     };
     for left in segments::list(database, u64::MAX)? {
         if left.first >= first {
@@ -74,7 +63,7 @@ pub(super) fn archive(
     let written = {
         let sql = format!("SELECT {COLUMNS} FROM record WHERE seq <= ?1 ORDER BY seq");
         let mut statement = transaction.prepare_cached(&sql)?;
-        let mut rows = statement.query([signed(until)?])?;
+        let mut rows = statement.query([until])?;
         let (mut bytes, mut before): (u64, Option<Head>) = (0, None);
         segments::write(database, || {
             if bytes >= bytes_max {
@@ -106,8 +95,7 @@ pub(super) fn archive(
     });
     let archived = [Fitted::of_record(Action::AuditArchived, "", details)];
     let (head, _) = chain::extend(&transaction, writer, Some(head), &archived)?;
-    let until = signed(written.last.seq)?;
-    transaction.execute("DELETE FROM record WHERE seq <= ?1", [until])?;
+    transaction.execute("DELETE FROM record WHERE seq <= ?1", [written.last.seq])?;
     transaction.commit()?;
     Ok(Some((written.segment.path, head)))
 }

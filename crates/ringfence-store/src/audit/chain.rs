@@ -1,11 +1,6 @@
 //! The end of the chain: reading it, and adding to it, within one transaction.
 
-use super::{
-    Action, AuditError, Durability, Head, Receipt, Record,
-    entry::Fitted,
-    record::{COLUMNS, seq_of},
-    schema,
-};
+use super::{Action, AuditError, Durability, Head, Receipt, Record, entry::Fitted, record::COLUMNS, schema};
 use crate::{Signer, digest::to_hex};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use serde_json::{Map, Value};
@@ -29,27 +24,17 @@ pub(super) struct Writer {
     pub(super) durability: Durability,
 }
 
+#[derive(Debug, thiserror::Error)]
 pub(super) enum Broken {
     /// With the head, if its row could be read and this host's key signed it.
-    Damage {
-        what: String,
-        head: Option<Head>,
-    },
+    #[error("{what}")]
+    Damage { what: String, head: Option<Head> },
+    #[error("schema {0}")]
     Newer(i64),
-    Sqlite(rusqlite::Error),
-    Io(std::io::Error),
-}
-
-impl From<rusqlite::Error> for Broken {
-    fn from(error: rusqlite::Error) -> Self {
-        Self::Sqlite(error)
-    }
-}
-
-impl From<std::io::Error> for Broken {
-    fn from(error: std::io::Error) -> Self {
-        Self::Io(error)
-    }
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
 }
 
 impl Broken {
@@ -75,7 +60,7 @@ pub(super) fn examine(connection: &Connection, public_key: &[u8; 32]) -> Result<
     check_tail(connection, &head)?;
     let sql = format!("SELECT {COLUMNS} FROM record WHERE seq = ?1");
     let mut statement = connection.prepare_cached(&sql)?;
-    let last = statement.query_row([signed(head.seq)?], Record::of_row)?;
+    let last = statement.query_row([head.seq], Record::of_row)?;
     if last.head() != head || last.computed_hash() != last.hash || !last.is_signed_by(public_key) {
         return Err(damage("its last record was edited", Some(head)));
     }
@@ -87,7 +72,7 @@ pub(super) fn read_head(connection: &Connection) -> rusqlite::Result<Option<(Hea
     statement
         .query_row([], |row| {
             let head = Head {
-                seq: seq_of(row, 0)?,
+                seq: row.get(0)?,
                 time_us: row.get(1)?,
                 hash: row.get(2)?,
             };
@@ -98,12 +83,7 @@ pub(super) fn read_head(connection: &Connection) -> rusqlite::Result<Option<(Hea
 
 pub(super) fn hash_at(connection: &Connection, seq: u64) -> rusqlite::Result<Option<[u8; 32]>> {
     let mut statement = connection.prepare_cached("SELECT hash FROM record WHERE seq = ?1")?;
-    statement.query_row([signed(seq)?], |row| row.get(0)).optional()
-}
-
-/// SQLite's numbers have a sign.
-pub(super) fn signed(seq: u64) -> rusqlite::Result<i64> {
-    i64::try_from(seq).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
+    statement.query_row([seq], |row| row.get(0)).optional()
 }
 
 /// Makes the tables and the first record, which follows `after`.
@@ -185,15 +165,15 @@ fn has(connection: &Connection, known: Head) -> rusqlite::Result<bool> {
     if hash_at(connection, known.seq)? == Some(known.hash) {
         return Ok(true);
     }
-    let first: Option<i64> = connection.query_row("SELECT min(seq) FROM record", [], |row| row.get(0))?;
-    Ok(first.is_some_and(|first| signed(known.seq).is_ok_and(|known| known < first)))
+    let first: Option<u64> = connection.query_row("SELECT min(seq) FROM record", [], |row| row.get(0))?;
+    Ok(first.is_some_and(|first| known.seq < first))
 }
 
 /// Lets the first records go, many at once: what is in memory is bounded, and is never verified.
 fn forget(connection: &Connection, until: u64, appended: usize) -> Result<(), Broken> {
     if until > 0 && until % FORGET_RECORDS < appended as u64 {
         let mut delete = connection.prepare_cached("DELETE FROM record WHERE seq <= ?1")?;
-        delete.execute([signed(until)?])?;
+        delete.execute([until])?;
     }
     Ok(())
 }
@@ -202,7 +182,7 @@ fn forget(connection: &Connection, until: u64, appended: usize) -> Result<(), Br
 fn check_tail(connection: &Connection, head: &Head) -> Result<(), Broken> {
     let sql = "SELECT seq, hash FROM record ORDER BY seq DESC LIMIT 1";
     let mut statement = connection.prepare_cached(sql)?;
-    let last = statement.query_row([], |row| Ok((seq_of(row, 0)?, row.get::<_, [u8; 32]>(1)?)));
+    let last = statement.query_row([], |row| Ok((row.get::<_, u64>(0)?, row.get::<_, [u8; 32]>(1)?)));
     match last.optional()? {
         Some((seq, hash)) if seq == head.seq && hash == head.hash => Ok(()),
         Some((seq, _)) => {
@@ -225,7 +205,7 @@ pub(super) fn extend(
     for entry in batch {
         let record = Record::next(head.as_ref(), entry, &writer.server_id, now_us(), &writer.signer);
         insert.execute(params![
-            signed(record.seq)?,
+            record.seq,
             record.time_us,
             record.server_id,
             record.action,
@@ -246,7 +226,7 @@ pub(super) fn extend(
     let signature = writer.signer.sign(&head.signed_bytes());
     let sql = "REPLACE INTO head(one, seq, time_us, hash, signature) VALUES(1,?1,?2,?3,?4)";
     let mut statement = transaction.prepare_cached(sql)?;
-    statement.execute(params![signed(head.seq)?, head.time_us, head.hash, signature])?;
+    statement.execute(params![head.seq, head.time_us, head.hash, signature])?;
     Ok((head, receipts))
 }
 

@@ -1,104 +1,69 @@
 //! What a caller hands in to be recorded, and the closed lists of words for it.
 
 use super::AuditError;
+use ringfence_types::closed_words;
 use serde_json::{Map, Value};
-use std::{fmt, str::FromStr};
 
 /// The longest namespace, caller, execution id or server id, in bytes.
 pub(super) const NAME_BYTES_MAX: usize = 512;
 pub(super) const DETAILS_BYTES_MAX: usize = 64 << 10;
 
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident, $count:literal: $($(#[$word_doc:meta])* $word:ident = $text:literal,)*) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $name {
-            $($(#[$word_doc])* $word,)*
-        }
-
-        impl $name {
-            pub const ALL: [Self; $count] = [$(Self::$word),*];
-
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$word => $text,)*
-                }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.as_str())
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = UnknownWord;
-            fn from_str(text: &str) -> Result<Self, UnknownWord> {
-                Self::ALL.into_iter().find(|word| word.as_str() == text).ok_or_else(|| {
-                    UnknownWord(text.chars().take(80).collect())
-                })
-            }
-        }
-    };
+closed_words! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Action {
+        ServerStarted = "server.started",
+        ServerStopped = "server.stopped",
+        ExecutionStarted = "execution.started",
+        ExecutionCompleted = "execution.completed",
+        ExecutionFailed = "execution.failed",
+        ExecutionTimeout = "execution.timeout",
+        ExecutionRefused = "execution.refused",
+        SessionCreated = "session.created",
+        SessionKilled = "session.killed",
+        SessionBridged = "session.bridged",
+        VaultAccessed = "vault.accessed",
+        VaultChanged = "vault.changed",
+        LimitsChanged = "limits.changed",
+        ConfigChanged = "config.changed",
+        ArtifactRead = "artifact.read",
+        PackageInstalled = "package.installed",
+        FilePut = "file.put",
+        FileRead = "file.read",
+        SnapshotCreated = "snapshot.created",
+        SnapshotRestored = "snapshot.restored",
+        SnapshotDeleted = "snapshot.deleted",
+        WorkspaceCommitted = "workspace.committed",
+        ApprovalRequested = "approval.requested",
+        ApprovalDecided = "approval.decided",
+        HostExecuted = "host.executed",
+        HostRead = "host.read",
+        HostWritten = "host.written",
+        CodeValidated = "code.validated",
+        DataValidated = "data.validated",
+        ToolCalled = "tool.called",
+        TokenCreated = "token.created",
+        TokenRevoked = "token.revoked",
+        WebSearched = "web.searched",
+        WebFetched = "web.fetched",
+        WebBrowsed = "web.browsed",
+        /// A chain begins, or goes on after a break; the details give the reason.
+        AuditBegan = "audit.began",
+        AuditArchived = "audit.archived",
+        AuditRemoved = "audit.removed",
+    }
 }
 
-words! {
-    Action, 38:
-    ServerStarted = "server.started",
-    ServerStopped = "server.stopped",
-    ExecutionStarted = "execution.started",
-    ExecutionCompleted = "execution.completed",
-    ExecutionFailed = "execution.failed",
-    ExecutionTimeout = "execution.timeout",
-    ExecutionRefused = "execution.refused",
-    SessionCreated = "session.created",
-    SessionKilled = "session.killed",
-    SessionBridged = "session.bridged",
-    VaultAccessed = "vault.accessed",
-    VaultChanged = "vault.changed",
-    LimitsChanged = "limits.changed",
-    ConfigChanged = "config.changed",
-    ArtifactRead = "artifact.read",
-    PackageInstalled = "package.installed",
-    FilePut = "file.put",
-    FileRead = "file.read",
-    SnapshotCreated = "snapshot.created",
-    SnapshotRestored = "snapshot.restored",
-    SnapshotDeleted = "snapshot.deleted",
-    WorkspaceCommitted = "workspace.committed",
-    ApprovalRequested = "approval.requested",
-    ApprovalDecided = "approval.decided",
-    HostExecuted = "host.executed",
-    HostRead = "host.read",
-    HostWritten = "host.written",
-    CodeValidated = "code.validated",
-    DataValidated = "data.validated",
-    ToolCalled = "tool.called",
-    TokenCreated = "token.created",
-    TokenRevoked = "token.revoked",
-    WebSearched = "web.searched",
-    WebFetched = "web.fetched",
-    WebBrowsed = "web.browsed",
-    /// A chain begins, or goes on after a break; the details give the reason.
-    AuditBegan = "audit.began",
-    AuditArchived = "audit.archived",
-    AuditRemoved = "audit.removed",
+closed_words! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Outcome {
+        Ok = "ok",
+        Failed = "failed",
+        Denied = "denied",
+        Pending = "pending",
+        /// It was started by a server that has died since.
+        Lost = "lost",
+    }
 }
-
-words! {
-    Outcome, 5:
-    Ok = "ok",
-    Failed = "failed",
-    Denied = "denied",
-    Pending = "pending",
-    /// It was started by a server that has died since.
-    Lost = "lost",
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no word of the audit record")]
-pub struct UnknownWord(String);
 
 /// One action to record. Never put code, output or secrets into `details`.
 #[derive(Clone, Debug)]
@@ -173,10 +138,10 @@ mod tests {
 
     #[test]
     fn words_are_read_back_as_written() {
-        for action in Action::ALL {
+        for &action in Action::ALL {
             assert_eq!(action.as_str().parse(), Ok(action));
         }
-        for outcome in Outcome::ALL {
+        for &outcome in Outcome::ALL {
             assert_eq!(outcome.as_str().parse(), Ok(outcome));
         }
         assert!("execution.begun".parse::<Action>().is_err());

@@ -68,7 +68,9 @@ impl AuditError {
         let what = error.to_string();
         match error.sqlite_error_code() {
             // the index of its log could not be made longer
-            _ if is_extended(error, SQLITE_IOERR_SHMSIZE) => Self::DiskFull(path),
+            _ if matches!(error, E::SqliteFailure(code, _) if code.extended_code == SQLITE_IOERR_SHMSIZE) => {
+                Self::DiskFull(path)
+            }
             Some(ErrorCode::DiskFull) => Self::DiskFull(path),
             Some(ErrorCode::ReadOnly) => Self::ReadOnly(path),
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Locked(path),
@@ -94,8 +96,4 @@ impl AuditError {
             _ => Self::io(path, step, error.to_string()),
         }
     }
-}
-
-fn is_extended(error: &rusqlite::Error, code: std::ffi::c_int) -> bool {
-    matches!(error, rusqlite::Error::SqliteFailure(error, _) if error.extended_code == code)
 }

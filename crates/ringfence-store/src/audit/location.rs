@@ -55,18 +55,6 @@ impl Storage {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OpenOutcome {
-    /// Nothing; a chain was begun.
-    Fresh,
-    Continued(Head),
-    /// A damaged file. It was moved aside and a new chain was begun.
-    MovedAside {
-        to: PathBuf,
-        reason: String,
-    },
-}
-
 pub(super) struct OpenDatabase {
     pub(super) connection: Connection,
     /// None for a database in memory.
@@ -106,36 +94,30 @@ pub(super) fn open(
     location: &Storage,
     writer: &Writer,
     opening: Opening,
-) -> Result<(OpenDatabase, OpenOutcome), AuditError> {
+) -> Result<OpenDatabase, AuditError> {
     let Storage::File(path) = location else {
         let failed = |broken: Broken| broken.told(&location.shown(), "making it in memory");
         let connected = schema::connect_writer(None, writer.durability);
         let mut connection = connected.map_err(|error| failed(error.into()))?;
         let head = chain::begin(&mut connection, writer, None, chain::reason("new", None)).map_err(failed)?;
-        let open = OpenDatabase {
+        return Ok(OpenDatabase {
             connection,
             hold: None,
             head,
-        };
-        return Ok((open, OpenOutcome::Fresh));
+        });
     };
     let _lock = lock(path)?;
-    let (connection, head, outcome) = open_file(path, writer, &opening)?;
+    let (connection, head) = open_file(path, writer, &opening)?;
     let files = identities(path).map_err(|error| AuditError::of_io(path, "looking at it", &error))?;
     let path = path.clone();
-    let open = OpenDatabase {
+    Ok(OpenDatabase {
         connection,
         hold: Some(Hold { path, files }),
         head,
-    };
-    Ok((open, outcome))
+    })
 }
 
-fn open_file(
-    path: &Path,
-    writer: &Writer,
-    opening: &Opening,
-) -> Result<(Connection, Head, OpenOutcome), AuditError> {
+fn open_file(path: &Path, writer: &Writer, opening: &Opening) -> Result<(Connection, Head), AuditError> {
     make(path)?;
     // Damage that was met in the very file that is there.
     let is_there = |files: &Files| identities(path).is_ok_and(|now| now[0] == files[0]);
@@ -152,15 +134,16 @@ fn open_file(
         },
     };
     let to = move_aside(path, &ENDS)?;
+    tracing::error!(%what, ?to, "the audit record was damaged; it is moved aside, and a new segment begins");
     make(path)?;
     let failed = |broken: Broken| broken.told(path, "beginning a new segment");
     let connected = schema::connect_writer(Some(path), writer.durability);
     let mut connection = connected.map_err(|error| failed(error.into()))?;
     let mut details = chain::reason("damaged", head);
-    details.insert("damage".to_owned(), Value::from(what.clone()));
+    details.insert("damage".to_owned(), Value::from(what));
     details.insert("moved_to".to_owned(), Value::from(to.to_string_lossy()));
     let head = begin_after(path, &mut connection, writer, head, details).map_err(failed)?;
-    Ok((connection, head, OpenOutcome::MovedAside { to, reason: what }))
+    Ok((connection, head))
 }
 
 /// The first record of a file. It follows the head that was there, as far as that is known, and the closed segments.
@@ -192,11 +175,7 @@ fn begin_after(
     chain::begin(connection, writer, after, details)
 }
 
-fn continue_chain(
-    path: &Path,
-    writer: &Writer,
-    opening: &Opening,
-) -> Result<(Connection, Head, OpenOutcome), Broken> {
+fn continue_chain(path: &Path, writer: &Writer, opening: &Opening) -> Result<(Connection, Head), Broken> {
     let mut connection = schema::connect_writer(Some(path), writer.durability)?;
     let found = look(&mut connection, &writer.public_key).inspect_err(|_| keep_log(&connection))?;
     let head = match (found, opening.known) {
@@ -205,13 +184,13 @@ fn continue_chain(
             let is_new = known.is_none() && closed.is_ok_and(|closed| closed.is_empty());
             let details = chain::reason(if is_new { "new" } else { "replaced" }, known);
             let head = begin_after(path, &mut connection, writer, known, details)?;
-            return Ok((connection, head, OpenOutcome::Fresh));
+            return Ok((connection, head));
         }
         (Some(head), None) => head,
         (Some(head), Some(known)) => chain::tell_break(&mut connection, writer, head, known)?,
     };
     schema::use_log(&connection)?;
-    Ok((connection, head, OpenOutcome::Continued(head)))
+    Ok((connection, head))
 }
 
 /// The head, if there is a chain. In one transaction: between two reads another server may append.

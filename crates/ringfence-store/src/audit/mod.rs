@@ -51,14 +51,14 @@ mod verify;
 mod writer;
 
 pub use archive::Keep;
-pub use entry::{Action, Entry, Outcome, Receipt, UnknownWord};
+pub use entry::{Action, Entry, Outcome, Receipt};
 pub use error::AuditError;
 pub use export::{ExportError, Format, Records, export};
-pub use location::{OpenOutcome, Storage};
+pub use location::Storage;
 pub use query::{Actions, Page, Query, query};
 pub use record::{Head, Record};
 pub use schema::Durability;
-pub use verify::{Bad, Fault, Scope, Verdict, verify};
+pub use verify::{Bad, Fault, Verdict, verify};
 pub use writer::{Audit, Room};
 
 #[cfg(test)]

@@ -102,50 +102,25 @@ fn product() -> Value {
     json!({"name": "Ringfence", "vendor_name": "Ringfence", "version": env!("CARGO_PKG_VERSION")})
 }
 
-/// Its class, its activity there and that one's name. A word of a later version is some call of the interface.
+/// Its class, its activity there and that one's name, by its group and its verb. A word of a later version is some call
+/// of the interface.
 fn kind(action: Option<Action>) -> (u64, u64, &'static str) {
-    use Action as A;
     const PROCESS: u64 = 1007;
     const APPLICATION: u64 = 6002;
     const API: u64 = 6003;
-    match action {
-        Some(A::ExecutionStarted | A::ExecutionRefused | A::SessionCreated | A::HostExecuted) => {
+    match action.and_then(|action| action.as_str().split_once('.')) {
+        Some(("execution", "started" | "refused") | ("session", "created") | ("host", "executed")) => {
             (PROCESS, 1, "Launch")
         }
-        Some(A::ExecutionCompleted | A::ExecutionFailed | A::ExecutionTimeout | A::SessionKilled) => {
-            (PROCESS, 2, "Terminate")
-        }
-        Some(A::ServerStarted) => (APPLICATION, 3, "Start"),
-        Some(A::PackageInstalled) => (APPLICATION, 1, "Install"),
-        Some(A::ServerStopped) => (APPLICATION, 4, "Stop"),
-        Some(A::AuditBegan | A::SnapshotCreated | A::ApprovalRequested | A::TokenCreated) => {
-            (API, 1, "Create")
-        }
-        Some(
-            A::VaultAccessed
-            | A::ArtifactRead
-            | A::FileRead
-            | A::HostRead
-            | A::CodeValidated
-            | A::DataValidated
-            | A::WebSearched
-            | A::WebFetched
-            | A::WebBrowsed,
-        ) => (API, 2, "Read"),
-        Some(
-            A::SessionBridged
-            | A::VaultChanged
-            | A::LimitsChanged
-            | A::ConfigChanged
-            | A::FilePut
-            | A::HostWritten
-            | A::SnapshotRestored
-            | A::WorkspaceCommitted
-            | A::AuditArchived
-            | A::ApprovalDecided,
-        ) => (API, 3, "Update"),
-        Some(A::SnapshotDeleted | A::AuditRemoved | A::TokenRevoked) => (API, 4, "Delete"),
-        Some(A::ToolCalled) | None => (API, 99, "Other"),
+        Some(("execution", _) | ("session", "killed")) => (PROCESS, 2, "Terminate"),
+        Some(("server", "started")) => (APPLICATION, 3, "Start"),
+        Some(("server", _)) => (APPLICATION, 4, "Stop"),
+        Some(("package", _)) => (APPLICATION, 1, "Install"),
+        Some((_, "began" | "created" | "requested")) => (API, 1, "Create"),
+        Some((_, "accessed" | "browsed" | "fetched" | "read" | "searched" | "validated")) => (API, 2, "Read"),
+        Some((_, "deleted" | "removed" | "revoked")) => (API, 4, "Delete"),
+        Some(("tool", _)) | None => (API, 99, "Other"),
+        Some(_) => (API, 3, "Update"),
     }
 }
 
@@ -173,7 +148,7 @@ mod tests {
 
     #[test]
     fn each_action_has_its_class() {
-        for action in Action::ALL {
+        for &action in Action::ALL {
             let expect = match action.as_str() {
                 "execution.started" | "execution.refused" | "session.created" | "host.executed" => 100_701,
                 "execution.completed" | "execution.failed" | "execution.timeout" | "session.killed" => {

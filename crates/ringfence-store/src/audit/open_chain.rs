@@ -1,7 +1,7 @@
 //! The open record: the database that is written now, and what becomes of it when it is damaged, moved or full.
 
 use super::{
-    AuditError, Head, Keep, OpenOutcome, Receipt, Storage, archive,
+    AuditError, Head, Keep, Receipt, Storage, archive,
     chain::{Broken, Writer, append},
     entry::Fitted,
     location::{self, Files, Hold, OpenDatabase, Opening},
@@ -26,17 +26,16 @@ pub(super) struct OpenChain {
 }
 
 impl OpenChain {
-    pub(super) fn open(location: Storage, writer: Writer) -> Result<(Self, OpenOutcome), AuditError> {
+    pub(super) fn open(location: Storage, writer: Writer) -> Result<Self, AuditError> {
         let location = location.absolute()?;
-        let (open, outcome) = location::open(&location, &writer, Opening::default())?;
-        let chain = Self {
+        let open = location::open(&location, &writer, Opening::default())?;
+        Ok(Self {
             location,
             writer,
             head: open.head,
             open: Some(open),
             keep: Keep::default(),
-        };
-        Ok((chain, outcome))
+        })
     }
 
     /// All of the batch, or an error and none of it. A file that turns out to be damaged is moved aside first.
@@ -60,14 +59,13 @@ impl OpenChain {
             return Err(AuditError::damaged(&self.location.shown(), what));
         };
         drop(open.connection);
-        tracing::error!(%what, "the audit record is damaged; it is moved aside, and a new segment begins");
         self.reopen(Some((what, hold.files)))
     }
 
     fn reopen(&mut self, damage: Option<(String, Files)>) -> Result<(), AuditError> {
         let known = Some(self.head);
         let opening = Opening { known, damage };
-        let (open, _) = location::open(&self.location, &self.writer, opening)?;
+        let open = location::open(&self.location, &self.writer, opening)?;
         self.head = open.head;
         self.open = Some(open);
         Ok(())
@@ -80,20 +78,20 @@ impl OpenChain {
             let (Storage::File(path), Some(open)) = (&self.location, &self.open) else {
                 break;
             };
-            let is_due = archive::is_due(&open.connection, bytes_max);
-            let is_due = is_due.map_err(|error| AuditError::of_sqlite(path, "measuring it", &error))?;
-            if bytes_max == 0 || !is_due {
+            let used = archive::used_bytes(&open.connection);
+            let used = used.map_err(|error| AuditError::of_sqlite(path, "measuring it", &error))?;
+            if bytes_max == 0 || used <= bytes_max {
                 break;
             }
-            self.archive(archive::Extent::Oldest { bytes_max })?;
+            self.archive(Some(bytes_max))?;
         }
         self.retain()
     }
 
-    pub(super) fn archive(&mut self, extent: archive::Extent) -> Result<Option<PathBuf>, AuditError> {
+    pub(super) fn archive(&mut self, oldest_bytes: Option<u64>) -> Result<Option<PathBuf>, AuditError> {
         let archived = match (&self.location, &mut self.open) {
             (Storage::File(path), Some(open)) => {
-                archive::archive(&mut open.connection, &self.writer, self.head, path, extent)
+                archive::archive(&mut open.connection, &self.writer, self.head, path, oldest_bytes)
                     .map_err(|broken| broken.told(path, "closing a segment of it"))
             }
             _ => Ok(None),
@@ -203,7 +201,7 @@ mod tests {
             server_id: "test".to_owned(),
             durability: Durability::Process,
         };
-        let (mut chain, _) = OpenChain::open(Storage::Memory, writer).unwrap();
+        let mut chain = OpenChain::open(Storage::Memory, writer).unwrap();
         let batch: Vec<Fitted> = (0..250)
             .map(|number| fixture::entry(number).fitted().unwrap())
             .collect();

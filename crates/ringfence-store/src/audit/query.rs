@@ -1,12 +1,12 @@
 //! Reading the record page by page, beside a live server or without one.
 
 use super::{
-    Action, AuditError, Outcome, Record, UnknownWord,
-    chain::signed,
+    Action, AuditError, Outcome, Record,
     record::COLUMNS,
     schema,
     segments::{self, Segment},
 };
+use ringfence_types::UnknownWord;
 use rusqlite::{Connection, ToSql, params_from_iter};
 use std::{collections::VecDeque, path::Path, str::FromStr};
 
@@ -26,8 +26,11 @@ impl FromStr for Actions {
 
     /// `execution.started`, or `execution.` for the group.
     fn from_str(text: &str) -> Result<Self, UnknownWord> {
-        let of_group = Action::ALL.into_iter().find(|action| group(*action) == text);
-        of_group.map_or_else(|| text.parse().map(Self::One), |action| Ok(Self::GroupOf(action)))
+        let of_group = Action::ALL.iter().find(|action| group(**action) == text);
+        of_group.map_or_else(
+            || text.parse().map(Self::One),
+            |action| Ok(Self::GroupOf(*action)),
+        )
     }
 }
 
@@ -163,31 +166,23 @@ pub(super) fn page(connection: &Connection, path: &Path, query: &Query) -> Resul
 }
 
 fn read(connection: &Connection, query: &Query) -> rusqlite::Result<Page> {
-    let (sql, values) = select(query)?;
+    let (sql, values) = select(query);
     let mut statement = connection.prepare(&sql)?;
     let mut rows = statement.query(params_from_iter(values))?;
-    let mut records: Vec<Record> = Vec::new();
+    let mut page = Page::default();
     let mut bytes = 0;
     while let Some(row) = rows.next()? {
-        if let Some(last) = records.last()
-            && (records.len() == query.limit || bytes >= PAGE_BYTES_MAX)
+        if let Some(last) = page.records.last()
+            && (page.records.len() == query.limit || bytes >= PAGE_BYTES_MAX)
         {
-            let next = Some(query.after(last.seq));
-            let page = Page::default();
-            return Ok(Page {
-                records,
-                next,
-                ..page
-            });
+            page.next = Some(query.after(last.seq));
+            break;
         }
         let record = Record::of_row(row)?;
         bytes += record.details.len() + record.namespace.len() + record.caller.len();
-        records.push(record);
+        page.records.push(record);
     }
-    Ok(Page {
-        records,
-        ..Page::default()
-    })
+    Ok(page)
 }
 
 impl Query {
@@ -228,7 +223,7 @@ impl Query {
     }
 }
 
-fn select(query: &Query) -> rusqlite::Result<(String, Vec<Box<dyn ToSql>>)> {
+fn select(query: &Query) -> (String, Vec<Box<dyn ToSql>>) {
     fn boxed(value: impl ToSql + 'static) -> Box<dyn ToSql> {
         Box::new(value)
     }
@@ -250,8 +245,8 @@ fn select(query: &Query) -> rusqlite::Result<(String, Vec<Box<dyn ToSql>>)> {
         ("execution_id = ?", query.execution_id.clone().map(boxed)),
         ("time_us >= ?", query.since_us.map(boxed)),
         ("time_us < ?", query.until_us.map(boxed)),
-        ("seq < ?", query.before_seq.map(signed).transpose()?.map(boxed)),
-        ("seq > ?", query.after_seq.map(signed).transpose()?.map(boxed)),
+        ("seq < ?", query.before_seq.map(boxed)),
+        ("seq > ?", query.after_seq.map(boxed)),
     ];
     let given = wanted
         .into_iter()
@@ -265,7 +260,7 @@ fn select(query: &Query) -> rusqlite::Result<(String, Vec<Box<dyn ToSql>>)> {
     // one more than the page, to know whether there is a next
     let limit = query.limit + 1;
     let sql = format!("SELECT {COLUMNS} FROM record{terms} ORDER BY seq {order} LIMIT {limit}");
-    Ok((sql, values))
+    (sql, values)
 }
 
 /// Of what was begun, what has no later record of its group.

@@ -135,7 +135,7 @@ impl Record {
 
     pub(super) fn of_row(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
-            seq: seq_of(row, 0)?,
+            seq: row.get(0)?,
             time_us: row.get(1)?,
             server_id: row.get(2)?,
             action: row.get(3)?,
@@ -191,12 +191,6 @@ impl Head {
         let (seq, time_us) = (self.seq.to_le_bytes(), self.time_us.to_le_bytes());
         [HEAD_PREFIX, &seq, &time_us, &self.hash].concat()
     }
-}
-
-/// SQLite has only signed numbers; ours start at 1.
-pub(super) fn seq_of(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
-    let seq: i64 = row.get(column)?;
-    u64::try_from(seq).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, seq))
 }
 
 fn signed_bytes(hash: &[u8; 32]) -> Vec<u8> {

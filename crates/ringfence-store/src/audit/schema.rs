@@ -38,7 +38,6 @@ const STATEMENTS: [&str; 5] = [
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Empty,
-    /// Our tables, unchanged.
     Ours,
     Foreign(String),
     /// Ours, of a later version.

@@ -5,7 +5,7 @@
 //! `audit-<first>-<last>.jsonl.zst`: the numbers of its first and its last record, with twenty digits.
 
 use super::Record;
-use crate::tree::Timestamp;
+use crate::{tree::Timestamp, whole_file::Directory};
 use rustix::fs::{Mode, OFlags};
 use std::{
     fs::{self, File},
@@ -82,15 +82,10 @@ fn next_record(lines: &mut impl BufRead) -> io::Result<Option<Record>> {
 /// The segments beside a database, oldest first. Those from `before` on are what a death has left of the making of one.
 pub(super) fn list(database: &Path, before: u64) -> io::Result<Vec<Segment>> {
     let stem = database.file_stem().unwrap_or_default().to_string_lossy();
-    let directory = match database.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    let mut segments = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        segments.extend(Segment::of(entry?.path(), &stem));
-    }
-    segments.retain(|segment| segment.first < before);
+    let names = Directory::of_file(database).and_then(|(directory, _)| directory.names());
+    let names = names.map_err(|failed| failed.error)?.into_iter();
+    let segments = names.filter_map(|name| Segment::of(database.with_file_name(name), &stem));
+    let mut segments: Vec<Segment> = segments.filter(|segment| segment.first < before).collect();
     segments.sort_by_key(|segment| (segment.first, segment.last));
     Ok(segments)
 }
@@ -145,9 +140,8 @@ fn write_by_way_of<E: From<io::Error>>(
     let stem = database.file_stem().unwrap_or_default().to_string_lossy();
     let path = database.with_file_name(format!("{stem}-{first:020}-{:020}{END}", last.seq));
     fs::rename(temporary, &path)?;
-    if let Some(directory) = path.parent().filter(|parent| *parent != Path::new("")) {
-        File::open(directory)?.sync_all()?;
-    }
+    let synced = Directory::of_file(&path).and_then(|(directory, _)| directory.sync());
+    synced.map_err(|failed| failed.error)?;
     Ok(Some(Written {
         bytes: file.metadata()?.len(),
         segment: Segment {

@@ -7,7 +7,7 @@ use super::{
     segments::{self, Segment},
 };
 use crate::digest::from_hex;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, ErrorCode, params};
 use serde_json::Value;
 use std::{io, num::NonZero, path::Path, thread};
 
@@ -16,16 +16,8 @@ const THREADS_MAX: usize = 8;
 /// Breaks whose numbers are kept.
 const BREAKS_MAX: usize = 100;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    Signed,
-    /// Hashes and links only: no key was given. A user who can write the file can make such a chain.
-    Unsigned,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    pub scope: Scope,
     /// Good records before the first bad one.
     pub records: u64,
     /// The number of the first record; none in a chain without any.
@@ -39,7 +31,6 @@ pub struct Verdict {
     pub breaks: Vec<u64>,
 }
 
-/// One thing that is wrong, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("record {seq}: {what}")]
 pub struct Bad {
@@ -48,7 +39,6 @@ pub struct Bad {
     pub what: Fault,
 }
 
-/// The ways in which a chain is not what was written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     #[error("it is missing")]
@@ -84,7 +74,8 @@ pub enum Fault {
 
 /// Checks a record, its closed segments and its database, also beside a live server: the chain as it is at the
 /// beginning. `expected_head` is a number and hash noted earlier; a file that was set back to an older copy does not
-/// hold it. `progress` is told how many records of how many are done.
+/// hold it. Without a key, only hashes and links are checked: a user who can write the file can make such a chain.
+/// `progress` is told how many records of how many are done.
 pub fn verify(
     path: &Path,
     public_key: Option<&[u8; 32]>,
@@ -118,10 +109,12 @@ pub fn verify(
         }
     }
     walk.end();
-    if walk.verdict.bad.is_none()
-        && let Some(what) = inconsistency(&moment).map_err(failed)?
-    {
-        walk.fail(walk.seq, Fault::Index(what));
+    if walk.verdict.bad.is_none() {
+        let said = moment.query_row("PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0));
+        let said = said.map_err(failed)?;
+        if said != "ok" {
+            walk.fail(walk.seq, Fault::Index(said));
+        }
     }
     Ok(walk.verdict)
 }
@@ -145,33 +138,22 @@ type HeadRow = Result<(Head, [u8; 64]), Fault>;
 fn chunk(connection: &Connection, after: u64, last: i64) -> rusqlite::Result<(Vec<Record>, Option<String>)> {
     let sql = format!("SELECT {COLUMNS} FROM record WHERE seq > ?1 AND seq <= ?2 ORDER BY seq LIMIT {CHUNK}");
     let mut statement = connection.prepare_cached(&sql)?;
-    let from = if after == 0 {
-        i64::MIN
-    } else {
-        chain::signed(after)?
-    };
+    let from = if after == 0 { i64::MIN } else { after.cast_signed() };
     let mut rows = statement.query(params![from, last])?;
     let mut records = Vec::new();
     loop {
         match rows.next().and_then(|row| row.map(Record::of_row).transpose()) {
             Ok(Some(record)) => records.push(record),
             Ok(None) => return Ok((records, None)),
-            Err(error) if is_of_contents(&error) => return Ok((records, Some(error.to_string()))),
-            Err(error) => return Err(error),
+            Err(error) => match error.sqlite_error_code() {
+                // Of its contents.
+                None | Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+                    return Ok((records, Some(error.to_string())));
+                }
+                Some(_) => return Err(error),
+            },
         }
     }
-}
-
-fn is_of_contents(error: &rusqlite::Error) -> bool {
-    matches!(
-        error.sqlite_error_code(),
-        None | Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase)
-    )
-}
-
-fn inconsistency(connection: &Connection) -> rusqlite::Result<Option<String>> {
-    let said: String = connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
-    Ok((said != "ok").then_some(said))
 }
 
 struct Walk<'a> {
@@ -206,19 +188,13 @@ impl<'a> Walk<'a> {
             Ok(_) => (None, Some(Fault::HeadForged)),
             Err(fault) => (None, Some(fault)),
         };
-        let verdict = Verdict {
-            scope: key.map_or(Scope::Unsigned, |_| Scope::Signed),
-            records: 0,
-            first_seq: None,
-            head,
-            bad: None,
-            set_back: 0,
-            breaks: Vec::new(),
-        };
         Self {
             key,
             expected,
-            verdict,
+            verdict: Verdict {
+                head,
+                ..Verdict::default()
+            },
             headless,
             seq: 0,
             hash: NO_HASH,

@@ -6,9 +6,8 @@
 //! takes the room of another. A run reserves the room of its end before it begins.
 
 use super::{
-    AuditError, Durability, Entry, Head, Keep, OpenOutcome, Outcome, Page, Query, Receipt, Record, Storage,
+    AuditError, Durability, Entry, Head, Keep, Outcome, Page, Query, Receipt, Record, Storage,
     alive::{self, Alive},
-    archive::Extent,
     chain::Writer,
     entry::{Fitted, NAME_BYTES_MAX, within},
     open_chain::OpenChain,
@@ -70,7 +69,6 @@ struct Shared {
     queue: Arc<Queue>,
     chain: Arc<Mutex<OpenChain>>,
     thread: Option<JoinHandle<()>>,
-    outcome: OpenOutcome,
     location: Storage,
     durability: Durability,
     unmoved: Arc<AtomicUsize>,
@@ -94,7 +92,7 @@ impl Audit {
             server_id,
             durability,
         };
-        let (chain, outcome) = OpenChain::open(location, writer)?;
+        let chain = OpenChain::open(location, writer)?;
         let location = chain.location.clone();
         let alive = match &location {
             Storage::File(path) => Alive::begin(path, &id)
@@ -114,7 +112,6 @@ impl Audit {
             queue,
             chain,
             thread: Some(thread),
-            outcome,
             location,
             durability,
             unmoved,
@@ -176,10 +173,6 @@ impl Audit {
         told.recv().unwrap_or(Err(AuditError::Stopped))
     }
 
-    pub fn outcome(&self) -> &OpenOutcome {
-        &self.shared.outcome
-    }
-
     /// A page of the record. A file is read beside the writer; a database in memory only between its commits.
     pub fn query(&self, query: &Query) -> Result<Page, AuditError> {
         match &self.shared.location {
@@ -226,7 +219,7 @@ impl Audit {
 
     /// Closes everything up to the head into a segment: its file. None: there is nothing, or it is in memory.
     pub fn archive(&self) -> Result<Option<PathBuf>, AuditError> {
-        lock(&self.shared.chain).archive(Extent::All)
+        lock(&self.shared.chain).archive(None)
     }
 
     /// Closes segments and removes what is too old or too much now, as the writer does from time to time.

@@ -7,7 +7,7 @@
 
 use crate::{
     digest::{self, Hashed, from_hex, to_hex},
-    whole_file::{Directory, FileError, random_name, size_of},
+    whole_file::{Directory, FileError, random_hex},
 };
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use std::{
@@ -28,7 +28,7 @@ pub(crate) struct LooseBlobs {
 /// A content being written. Dropped, it is gone; after a crash it is swept.
 #[derive(Debug)]
 pub(crate) struct Draft {
-    file: File,
+    pub(crate) file: File,
     pin: Pin,
 }
 
@@ -80,7 +80,9 @@ impl LooseBlobs {
             match self.find(&hex).map_err(|error| error.error)? {
                 Some(file) if content.is_in(&file)? => {
                     file.set_modified(SystemTime::now())?;
-                    Ok((Pin::new(self, fan.as_fd(), &hex)?, false))
+                    let pin = Pin::unlinked(self)?;
+                    rustix::fs::linkat(&fan, &hex, &self.incoming, &pin.name, AtFlags::empty())?;
+                    Ok((pin, false))
                 }
                 _ => {
                     draft.replace(fan.as_fd(), &hex)?;
@@ -103,12 +105,9 @@ impl LooseBlobs {
 
     /// Is the content there, and of its size.
     pub(crate) fn has(&self, content: &Content) -> Result<bool, FileError> {
-        let hex = to_hex(&content.sha256);
-        let stat = match self.blobs.find(fan_name(&hex))? {
-            Some(fan) => fan.stat(&hex)?,
-            None => None,
-        };
-        Ok(stat.is_some_and(|stat| size_of(&stat) == content.size_bytes))
+        let file = self.find(&to_hex(&content.sha256))?;
+        let metadata = file.and_then(|file| file.metadata().ok());
+        Ok(metadata.is_some_and(|metadata| metadata.len() == content.size_bytes))
     }
 
     pub(crate) fn list(&self) -> Result<HashMap<[u8; 32], Stat>, FileError> {
@@ -133,10 +132,6 @@ impl LooseBlobs {
 }
 
 impl Draft {
-    pub(crate) fn file(&self) -> &File {
-        &self.file
-    }
-
     /// One more name; `AlreadyExists` when it is taken.
     pub(crate) fn link_to(&self, directory: BorrowedFd<'_>, name: &str) -> io::Result<()> {
         let Pin { blobs, name: own } = &self.pin;
@@ -163,15 +158,9 @@ impl Write for Draft {
 }
 
 impl Pin {
-    fn new(blobs: &Arc<LooseBlobs>, directory: BorrowedFd<'_>, hex: &str) -> io::Result<Self> {
-        let pin = Self::unlinked(blobs)?;
-        rustix::fs::linkat(directory, hex, &blobs.incoming, &pin.name, AtFlags::empty())?;
-        Ok(pin)
-    }
-
     /// The name alone; nothing lies there yet.
     fn unlinked(blobs: &Arc<LooseBlobs>) -> io::Result<Self> {
-        let (blobs, name) = (Arc::clone(blobs), random_name()?);
+        let (blobs, name) = (Arc::clone(blobs), random_hex::<16>()?);
         Ok(Self { blobs, name })
     }
 }

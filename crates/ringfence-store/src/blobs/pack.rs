@@ -10,7 +10,7 @@
 //! Numbers are little-endian. Nothing here is signed: a chunk is asked for by the digest that a signed manifest names.
 
 use super::chunk::{self, CHUNK_BYTES_MAX, ChunkId, Encoding};
-use crate::whole_file::{Directory, FileError, UNFINISHED, random_name};
+use crate::whole_file::{Directory, FileError, UNFINISHED, random_hex};
 use rustix::fs::OFlags;
 use std::{
     collections::HashMap,
@@ -300,7 +300,7 @@ impl<'a> PackWriter<'a> {
 
 impl<'a> Unfinished<'a> {
     fn begin(packs: &'a Directory) -> Result<Self, FileError> {
-        let name = random_name().map_err(packs.failed("name a pack in", ""))?;
+        let name = random_hex::<16>().map_err(packs.failed("name a pack in", ""))?;
         let file = packs.create(&format!("{name}{UNFINISHED}"))?;
         let mut pack = Self {
             packs,

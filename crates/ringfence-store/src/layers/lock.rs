@@ -15,7 +15,6 @@ pub(super) struct LayerLock {
     stays: bool,
 }
 
-/// The right to make the layer of a set.
 #[derive(Debug)]
 pub struct SetLock {
     set: SetName,
@@ -31,7 +30,7 @@ impl SetLock {
 impl LayerLock {
     pub(super) fn touch(&self) -> Result<(), LayerError> {
         let touched = self.lock.0.set_modified(SystemTime::now());
-        touched.map_err(LayerError::io("touch", &self.path))
+        Ok(touched.map_err(FileError::at("touch", &self.path))?)
     }
 }
 

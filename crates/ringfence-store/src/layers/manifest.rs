@@ -2,7 +2,7 @@
 //! base64 (Ed25519, over a label and all that follows), then JSON.
 
 use super::LayerError;
-use crate::{Signer, digest::to_hex, signer, whole_file};
+use crate::{FileError, Signer, digest::to_hex, signer, whole_file};
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use rustix::{
     fs::{CWD, OFlags},
@@ -109,15 +109,14 @@ pub(super) fn signed<T: Serialize>(signer: &Signer, what: &T) -> Result<Vec<u8>,
     Ok([signature.as_bytes(), b"\n", &json].concat())
 }
 
-/// Reads a signed text, if there is one.
 pub(super) fn read<T: DeserializeOwned>(signer: &Signer, path: &Path) -> Result<Option<T>, LayerError> {
     let file = match whole_file::open_regular(CWD, path, OFlags::RDONLY) {
         Err(Errno::NOENT) => return Ok(None),
-        opened => opened.map_err(LayerError::io("open", path))?,
+        opened => opened.map_err(FileError::at("open", path))?,
     };
     let mut text = Vec::new();
     let read = file.take(TEXT_BYTES_MAX).read_to_end(&mut text);
-    read.map_err(LayerError::io("read", path))?;
+    read.map_err(FileError::at("read", path))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let damaged = |what: &str| LayerError::damaged(&name, what);
     let mut parts = text.splitn(2, |byte| *byte == b'\n');

@@ -61,11 +61,6 @@ pub enum LayerError {
 }
 
 impl LayerError {
-    fn io<E: Into<io::Error>>(step: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(E) -> Self {
-        let failed = FileError::at(step, path);
-        move |error| Self::Io(failed(error))
-    }
-
     fn damaged(name: &str, what: impl Into<String>) -> Self {
         Self::Damaged {
             name: name.to_owned(),
@@ -129,11 +124,11 @@ impl Layer {
 
 impl Layers {
     pub fn open(directory: PathBuf, signer: Signer) -> Result<Self, LayerError> {
-        make_own_directory(&directory).map_err(LayerError::io("open", &directory))?;
+        make_own_directory(&directory).map_err(FileError::at("open", &directory))?;
         for place in [LAYERS, MANIFESTS, SETS, LOCKS, MAKING] {
             let path = directory.join(place);
             let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
-            made.map_err(LayerError::io("make", &path))?;
+            made.map_err(FileError::at("make", &path))?;
         }
         Ok(Self {
             locks: Directory::private(directory.join(LOCKS))?,
@@ -192,7 +187,6 @@ impl Layers {
         self.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in what was installed for a set.
     pub fn put(
         &self,
         making: &SetLock,
@@ -236,7 +230,7 @@ impl Layers {
         // A changed layer is not used any more.
         self.checked().remove(name);
         remove(&path)?;
-        fs::rename(making, &path).map_err(LayerError::io("put in place", &path))?;
+        fs::rename(making, &path).map_err(FileError::at("put in place", &path))?;
         self.write(MANIFESTS, name, &manifest::signed(&self.signer, manifest)?)?;
         // Its bytes were seen on their way here.
         let now = tree::stamps(name, &path)?;
@@ -280,7 +274,9 @@ fn remove(path: &Path) -> Result<(), LayerError> {
         Err(error) => Err(error),
     };
     match removed {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(LayerError::io("remove", path)(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(FileError::at("remove", path)(error).into())
+        }
         _ => Ok(()),
     }
 }

@@ -6,7 +6,7 @@ use super::{
     manifest::{LayerManifest, Resolved},
     remove,
 };
-use crate::{clock, whole_file::UNFINISHED};
+use crate::{FileError, clock, whole_file::UNFINISHED};
 use std::{
     fs,
     time::{Duration, SystemTime},
@@ -97,7 +97,7 @@ impl Layers {
 
     pub(super) fn names(&self, part: &str) -> Result<Vec<String>, LayerError> {
         let path = self.directory.join(part);
-        let entries = fs::read_dir(&path).map_err(LayerError::io("list", &path))?;
+        let entries = fs::read_dir(&path).map_err(FileError::at("list", &path))?;
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         Ok(names.collect())
     }

@@ -8,6 +8,7 @@ use super::{
 use crate::{
     digest::{self, Hashed, to_hex},
     tree::{self, Bounds, EntryKind, TreeEntry},
+    whole_file::FileError,
 };
 use rustix::{
     fs::{AtFlags, Mode, OFlags},
@@ -32,9 +33,9 @@ const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
 
 /// Copies what lies in `from` into the new directory `to`, at most `bytes_max` of content.
 pub(super) fn take_in(from: BorrowedFd<'_>, to: &Path, bytes_max: u64) -> Result<LayerManifest, LayerError> {
-    std::fs::create_dir(to).map_err(LayerError::io("make", to))?;
-    let target = File::open(to).map_err(LayerError::io("open", to))?;
-    rustix::fs::fchmod(&target, DIRECTORY_MODE).map_err(LayerError::io("close to writers", to))?;
+    std::fs::create_dir(to).map_err(FileError::at("make", to))?;
+    let target = File::open(to).map_err(FileError::at("open", to))?;
+    rustix::fs::fchmod(&target, DIRECTORY_MODE).map_err(FileError::at("close to writers", to))?;
     let mut copy = Copy {
         from,
         to: target.as_fd(),
@@ -55,7 +56,7 @@ struct Copy<'a> {
 
 impl Copy<'_> {
     fn entry(&mut self, entry: &TreeEntry) -> Result<LayerEntry, LayerError> {
-        let failed = |error: Errno| LayerError::io("copy", &entry.path)(error);
+        let failed = |error: Errno| FileError::at("copy", &entry.path)(error);
         let (parent, name) = tree::open_parent(self.to, &entry.path, None)?;
         let mut copied = None;
         match &entry.kind {
@@ -82,7 +83,7 @@ impl Copy<'_> {
                 let (source, _) = tree::open_regular(self.from, &entry.path)?;
                 let source = source.take(self.bytes_left.saturating_add(1));
                 let hashed = digest::copy(source, File::from(target));
-                let hashed = hashed.map_err(LayerError::io("copy", &entry.path))?;
+                let hashed = hashed.map_err(FileError::at("copy", &entry.path))?;
                 let left = self.bytes_left.checked_sub(hashed.bytes);
                 let bytes_max = self.bytes_max;
                 self.bytes_left = left.ok_or(LayerError::TooLarge { bytes_max })?;
@@ -138,7 +139,7 @@ fn stays_below(path: &Path, target: &Path) -> bool {
 fn open(name: &str, path: &Path) -> Result<File, LayerError> {
     match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(LayerError::damaged(name, "it is gone")),
-        opened => opened.map_err(LayerError::io("open", path)),
+        opened => Ok(opened.map_err(FileError::at("open", path))?),
     }
 }
 
@@ -162,7 +163,7 @@ fn look(root: BorrowedFd<'_>, entry: &TreeEntry) -> Result<LayerEntry, LayerErro
     let mut hashed = None;
     if entry.kind == EntryKind::File {
         let (file, _) = tree::open_regular(root, &entry.path)?;
-        hashed = Some(digest::of(file).map_err(LayerError::io("read", &entry.path))?);
+        hashed = Some(digest::of(file).map_err(FileError::at("read", &entry.path))?);
     }
     describe(entry, hashed)
 }

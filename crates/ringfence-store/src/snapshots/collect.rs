@@ -38,10 +38,10 @@ impl SnapshotStore {
             return Ok(collected);
         };
         let before = place.stored_bytes()?;
-        let list = list::read(place, &self.public_key())?;
+        let list = list::read(place, &self.signer.public_key())?;
         let mut needed = HashSet::new();
         for listed in &list {
-            let snapshot = Snapshot::read(place, listed.id, &listed.digest, &self.public_key())?;
+            let snapshot = Snapshot::read(place, listed.id, &listed.digest, &self.signer.public_key())?;
             needed.extend(snapshot.files().flat_map(|(_, content)| &content.chunks));
         }
         let named: HashSet<String> = list.iter().map(|listed| listed.id.to_string()).collect();

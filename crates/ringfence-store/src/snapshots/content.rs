@@ -67,7 +67,7 @@ impl<'a> FileChunker<'a> {
             index,
             writer: PackWriter::new(&place.packs),
             added: HashSet::new(),
-            encoder: Encoder::new().map_err(SnapshotError::io("begin to compress", place.packs.path()))?,
+            encoder: Encoder::new().map_err(SnapshotError::io("begin to compress", &place.packs.path))?,
             limits,
             others,
             bytes: 0,
@@ -258,9 +258,7 @@ pub(super) fn hash(file: &File, stat: &Stat, path: &Path) -> Result<Option<[u8; 
 }
 
 fn untouched(before: &Stat, after: &Stat) -> bool {
-    before.st_size == after.st_size
-        && Timestamp::of_content(before) == Timestamp::of_content(after)
-        && Timestamp::of_change(before) == Timestamp::of_change(after)
+    before.st_size == after.st_size && Stamp::of(before) == Stamp::of(after)
 }
 
 fn settled(stat: &Stat, began: SystemTime) -> Option<Stamp> {

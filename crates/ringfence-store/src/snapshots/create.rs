@@ -58,16 +58,17 @@ impl SnapshotStore {
         let place = self.layout.make(&about.namespace)?;
         // Until the list names the new snapshot, no collection may take its chunks.
         let _lock = place.lock_shared()?;
-        let list = list::read(&place, &self.public_key())?;
+        let list = list::read(&place, &self.signer.public_key())?;
         check_count(&list, self.limits)?;
         let base = base(self, &place, &about, &list);
         let index = Index::read(&place.packs)?;
         let entries = walk(root, self.limits)?;
         let others = self.layout.stored_bytes_beside(&about.namespace)?;
+        let known = base.iter().flat_map(|snapshot| &snapshot.entries);
         let mut taking = Taking {
             root,
             limits: self.limits,
-            base: base.as_ref().map(by_path).unwrap_or_default(),
+            base: known.map(|entry| (entry.path.as_path(), entry)).collect(),
             contents: FileChunker::new(&place, &index, self.limits, others)?,
             left_out: Vec::new(),
         };
@@ -149,16 +150,11 @@ fn walk(root: BorrowedFd<'_>, limits: SnapshotLimits) -> Result<Vec<TreeEntry>, 
 /// The last snapshot of the same workspace. If it is damaged, everything is read.
 fn base(store: &SnapshotStore, place: &NamespaceDir, about: &About, list: &list::List) -> Option<Snapshot> {
     let last = list.iter().rev().find(|listed| listed.source == about.source)?;
-    Snapshot::read(place, last.id, &last.digest, &store.public_key())
+    Snapshot::read(place, last.id, &last.digest, &store.signer.public_key())
         .inspect_err(
             |error| tracing::warn!(%error, "the last snapshot cannot be read; everything is read anew"),
         )
         .ok()
-}
-
-fn by_path(snapshot: &Snapshot) -> HashMap<&Path, &SnapshotEntry> {
-    let entries = snapshot.entries.iter();
-    entries.map(|entry| (entry.path.as_path(), entry)).collect()
 }
 
 struct Taking<'a> {
@@ -261,7 +257,7 @@ fn name_it(
     listed: &ListedSnapshot,
 ) -> Result<(), SnapshotError> {
     let _lock = place.lock_list()?;
-    let mut list = list::read(place, &store.public_key())?;
+    let mut list = list::read(place, &store.signer.public_key())?;
     // Others may have added since the first look.
     check_count(&list, store.limits)?;
     let others = store.layout.stored_bytes_beside(&snapshot.namespace)?;

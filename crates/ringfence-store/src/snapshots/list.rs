@@ -51,7 +51,7 @@ pub(super) fn read(place: &NamespaceDir, public_key: &[u8; 32]) -> Result<List, 
             Some(_) => Err(damaged("is missing")),
         };
     };
-    let text = seal(&place.namespace)
+    let text = Seal::of(LABEL, &place.namespace, NAME)
         .open(public_key, &sealed, LIST_BYTES_MAX)
         .map_err(damaged)?;
     serde_json::from_slice(&text).map_err(|error| damaged(&error.to_string()))
@@ -59,7 +59,7 @@ pub(super) fn read(place: &NamespaceDir, public_key: &[u8; 32]) -> Result<List, 
 
 pub(super) fn write(place: &NamespaceDir, signer: &Signer, list: &List) -> Result<(), SnapshotError> {
     let text = serde_json::to_vec(list).map_err(|error| SnapshotError::Refused(error.to_string()))?;
-    let sealed = seal(&place.namespace).close(signer, &text)?;
+    let sealed = Seal::of(LABEL, &place.namespace, NAME).close(signer, &text)?;
     place.root.write(NAME, &sealed, Taken::Replaced)?;
     if place.root.stat(BEGUN)?.is_none() {
         place.root.write(BEGUN, b"", Taken::Replaced)?;
@@ -67,23 +67,23 @@ pub(super) fn write(place: &NamespaceDir, signer: &Signer, list: &List) -> Resul
     Ok(())
 }
 
-fn seal(namespace: &Namespace) -> Seal<'_> {
-    Seal {
-        label: LABEL,
-        namespace,
-        name: NAME,
-    }
-}
-
 /// What a sealed text is of: two kinds, two namespaces or two names never have the same signature.
 #[derive(Clone, Copy)]
 pub(super) struct Seal<'a> {
-    pub(super) label: &'static [u8],
-    pub(super) namespace: &'a Namespace,
-    pub(super) name: &'a str,
+    label: &'static [u8],
+    namespace: &'a Namespace,
+    name: &'a str,
 }
 
-impl Seal<'_> {
+impl<'a> Seal<'a> {
+    pub(super) fn of(label: &'static [u8], namespace: &'a Namespace, name: &'a str) -> Self {
+        Self {
+            label,
+            namespace,
+            name,
+        }
+    }
+
     pub(super) fn close(self, signer: &Signer, text: &[u8]) -> Result<Vec<u8>, SnapshotError> {
         let frame = zstd::bulk::compress(text, COMPRESSION);
         let frame = frame.map_err(SnapshotError::io("compress", self.name))?;

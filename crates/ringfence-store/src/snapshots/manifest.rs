@@ -99,7 +99,7 @@ impl Snapshot {
             return Err(SnapshotError::too_large("the manifest", MANIFEST_BYTES_MAX));
         }
         let name = self.id.to_string();
-        let sealed = seal(&self.namespace, &name).close(signer, &text)?;
+        let sealed = Seal::of(LABEL, &self.namespace, &name).close(signer, &text)?;
         place.manifests.write(&name, &sealed, Taken::Replaced)?;
         Ok((to_hex(blake3::hash(&sealed).as_bytes()), sealed.len() as u64))
     }
@@ -118,7 +118,7 @@ impl Snapshot {
         if to_hex(blake3::hash(&sealed).as_bytes()) != digest {
             return Err(damaged("is not the one in the list"));
         }
-        let text = seal(&place.namespace, &name).open(public_key, &sealed, MANIFEST_BYTES_MAX);
+        let text = Seal::of(LABEL, &place.namespace, &name).open(public_key, &sealed, MANIFEST_BYTES_MAX);
         let text = text.map_err(damaged)?;
         let parsed: Self = serde_json::from_slice(&text).map_err(|error| damaged(&error.to_string()))?;
         parsed.check().map_err(damaged)?;
@@ -157,14 +157,6 @@ impl Snapshot {
 impl FileContent {
     pub(super) fn data_bytes(&self) -> u64 {
         self.data.iter().map(|(_, length)| length).sum()
-    }
-}
-
-fn seal<'a>(namespace: &'a Namespace, name: &'a str) -> Seal<'a> {
-    Seal {
-        label: LABEL,
-        namespace,
-        name,
     }
 }
 

@@ -177,10 +177,6 @@ impl SnapshotStore {
         })
     }
 
-    fn public_key(&self) -> [u8; 32] {
-        self.signer.public_key()
-    }
-
     /// What a namespace's take of the disk.
     pub fn stored_bytes(&self, namespace: &Namespace) -> Result<u64, SnapshotError> {
         match self.layout.find(namespace)? {
@@ -191,7 +187,7 @@ impl SnapshotStore {
 
     pub fn list(&self, namespace: &Namespace) -> Result<Vec<ListedSnapshot>, SnapshotError> {
         match self.layout.find(namespace)? {
-            Some(place) => list::read(&place, &self.public_key()),
+            Some(place) => list::read(&place, &self.signer.public_key()),
             None => Ok(Vec::new()),
         }
     }
@@ -217,7 +213,7 @@ impl SnapshotStore {
         let _lock = place.lock_shared()?;
         let _list_lock = place.lock_list()?;
         restore::expect_unused(&self.layout.journals, id)?;
-        let mut list = list::read(place, &self.public_key())?;
+        let mut list = list::read(place, &self.signer.public_key())?;
         let before = list.len();
         list.retain(|listed| listed.id != id);
         if list.len() == before {
@@ -232,7 +228,7 @@ impl SnapshotStore {
     }
 
     fn listed(&self, place: &NamespaceDir, id: SnapshotId) -> Result<ListedSnapshot, SnapshotError> {
-        let list = list::read(place, &self.public_key())?;
+        let list = list::read(place, &self.signer.public_key())?;
         let found = list.into_iter().find(|listed| listed.id == id);
         found.ok_or(SnapshotError::NotFound(id))
     }
@@ -240,13 +236,13 @@ impl SnapshotStore {
     /// The caller holds the lock.
     fn find(&self, place: &NamespaceDir, id: SnapshotId) -> Result<Snapshot, SnapshotError> {
         let listed = self.listed(place, id)?;
-        Snapshot::read(place, id, &listed.digest, &self.public_key())
+        Snapshot::read(place, id, &listed.digest, &self.signer.public_key())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    mod crash;
+    pub(super) mod crash;
     mod fixture;
     mod measure;
     mod property;

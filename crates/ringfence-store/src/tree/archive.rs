@@ -29,7 +29,6 @@ const EXTENSION_BYTES_MAX: u64 = 64 << 10;
 /// Headers, extensions and padding of one entry, beside its content.
 const OVERHEAD_BYTES: u64 = 4 * BLOCK_BYTES;
 
-/// Bounds of an archive.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Files and directories, those that are only part of a name among them.
@@ -38,7 +37,6 @@ pub struct Limits {
     pub bytes: u64,
 }
 
-/// What came in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unpacked {
     pub files: usize,
@@ -46,7 +44,6 @@ pub struct Unpacked {
     pub bytes: u64,
 }
 
-/// Why an archive was not unpacked or made.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     #[error("not a whole tar archive: {0}")]
@@ -97,7 +94,6 @@ pub fn unpack(
     })
 }
 
-/// An archive being read.
 struct Incoming<'r> {
     limits: Limits,
     below: &'r Path,

@@ -34,7 +34,6 @@ pub fn open_file(root: BorrowedFd<'_>, path: &Path) -> Result<File, TreeError> {
     Ok(file)
 }
 
-/// What is refused where a file was expected.
 pub const NO_FILE: &str = "it is no regular file";
 pub(super) const SECOND_NAME: &str = "the file has more than one name (hard link)";
 

@@ -55,7 +55,6 @@ pub struct Change {
     pub diff: Option<String>,
     /// There is more to the difference than `diff` has, because there was no room for it.
     pub cut: bool,
-    /// Why it deserves a second look.
     pub risks: Vec<Risk>,
 }
 

@@ -17,10 +17,6 @@ use std::{
 
 /// The bits of a mode that anybody may set from outside: no set-id, no sticky.
 pub const MODES: u32 = 0o777;
-/// Of a file for which the caller gives none.
-const MODE: u32 = 0o644;
-/// Of the directories that a file needs.
-const DIRECTORY_MODE: u32 = 0o755;
 
 /// A file's bytes and what is known of it, from the same open file.
 #[derive(Clone, Debug)]
@@ -62,10 +58,10 @@ pub fn put(
         return Err(TreeError::too_large(path, bytes_max));
     }
     let _acting = AsOwner::of(root)?;
-    let (directory, name) = beneath::open_parent(root, path, Some(DIRECTORY_MODE))?;
+    let (directory, name) = beneath::open_parent(root, path, Some(0o755))?;
     let mut stage = StagingDir::new(directory.as_fd())?;
     let attributes = Attributes {
-        mode: mode.unwrap_or(MODE) & MODES,
+        mode: mode.unwrap_or(0o644) & MODES,
         mtime: None,
     };
     let staged = stage.write(bytes, path, attributes, bytes_max)?;
@@ -94,7 +90,10 @@ pub fn list(
     let mut left = bounds.hashed_bytes;
     let found = match walk::walk_at(root, below, bounds.walk) {
         // A regular file is no directory either.
-        Err(TreeError::NotFound(path)) => vec![file_at(root, below).ok_or(TreeError::NotFound(path))?],
+        Err(TreeError::NotFound(path)) => {
+            let (_, stat) = beneath::open_regular(root, below).map_err(|_| TreeError::NotFound(path))?;
+            vec![TreeEntry::new(below.to_owned(), EntryKind::File, &stat)]
+        }
         found => found?,
     };
     let listed = found.into_iter().map(|entry| {
@@ -102,11 +101,6 @@ pub fn list(
         ListedFile { entry, sha256 }
     });
     Ok(listed.collect())
-}
-
-fn file_at(root: BorrowedFd<'_>, path: &Path) -> Option<TreeEntry> {
-    let (_, stat) = beneath::open_regular(root, path).ok()?;
-    Some(TreeEntry::new(path.to_owned(), EntryKind::File, &stat))
 }
 
 /// All of an open file, unless it is more.

@@ -6,7 +6,6 @@ use std::{
     collections::HashMap,
     hash::{BuildHasher, RandomState},
     os::fd::BorrowedFd,
-    path::Path,
 };
 
 /// On a change whose path is not what it was when the program began.
@@ -41,7 +40,7 @@ impl LowerState {
     /// or one where nothing was.
     pub fn flag(&self, changes: &mut Changes) {
         for change in &mut changes.list {
-            let then = self.marks.get(&self.path(&change.path)).copied();
+            let then = self.marks.get(&self.key.hash_one(&change.path)).copied();
             if then != change.old.as_ref().map(|now| self.mark(now)) {
                 change.risks.push(CHANGED_MEANWHILE);
             }
@@ -51,7 +50,7 @@ impl LowerState {
     /// After a commit: what it has written is no change of the host's.
     pub fn look_again(&mut self, lower: BorrowedFd<'_>, committed: &Changes) -> Result<(), TreeError> {
         for change in &committed.list {
-            let path = self.path(&change.path);
+            let path = self.key.hash_one(&change.path);
             match walk::one(lower, &change.path) {
                 Ok(entry) => {
                     let mark = self.mark(&Node::from(entry));
@@ -64,10 +63,6 @@ impl LowerState {
             }
         }
         Ok(())
-    }
-
-    fn path(&self, path: &Path) -> u64 {
-        self.key.hash_one(path)
     }
 
     /// Of a directory its mode alone: its times change with what is in it, and that is told by itself.

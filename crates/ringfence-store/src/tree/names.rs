@@ -6,7 +6,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What a name is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     File,

@@ -44,7 +44,6 @@ const BARE: Risk = risk(
     "It belongs to a bare Git repository, whose settings and hooks Git obeys from any directory inside.",
 );
 
-/// What is known of one change.
 pub(super) struct Facts<'a> {
     pub path: &'a Path,
     pub old: Option<&'a Node>,

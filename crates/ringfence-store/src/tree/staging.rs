@@ -1,7 +1,10 @@
 //! Files that wait, out of the way, until all of them are whole.
 
 use super::{Timestamp, TreeError, beneath};
-use crate::{digest::Hashing, whole_file::random_hex};
+use crate::{
+    digest::Hashing,
+    whole_file::{modified, random_hex},
+};
 use rustix::{
     fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags},
     io::Errno,
@@ -12,7 +15,7 @@ use std::{
     io::Read,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 const OWN: &str = ".ringfence-";
@@ -73,8 +76,7 @@ pub(super) fn forget_left(root: BorrowedFd<'_>) -> Result<(), TreeError> {
 fn forget_one(root: BorrowedFd<'_>, name: &str) -> rustix::io::Result<()> {
     let directory = beneath::open_listing(root, Path::new(name))?;
     let stat = rustix::fs::fstat(&directory)?;
-    let made = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
-    if made.elapsed().is_ok_and(|age| age < LEFT_AFTER) {
+    if modified(&stat).elapsed().is_ok_and(|age| age < LEFT_AFTER) {
         return Ok(());
     }
     rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive)?;
@@ -156,7 +158,6 @@ impl<'r> StagingDir<'r> {
         Ok(Staged::unread(number))
     }
 
-    /// Brings a file of it to the disk.
     pub(super) fn sync(&self, staged: &Staged, path: &Path) -> Result<(), TreeError> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let name = staged.number.to_string();

@@ -1,8 +1,9 @@
 //! Everything below a directory, as it lies there.
 
 use super::{TreeError, beneath};
+use crate::whole_file::list;
 use rustix::{
-    fs::{Dir, FileType, Stat, Timespec, Timestamps, UTIME_OMIT},
+    fs::{FileType, Stat, Timespec, Timestamps, UTIME_OMIT},
     io::Errno,
 };
 use serde::{Deserialize, Serialize};
@@ -132,21 +133,13 @@ struct Level {
 
 impl Level {
     fn open(directory: OwnedFd, path: &Path, entries_max: usize) -> Result<Self, TreeError> {
-        let mut names: Vec<Box<CStr>> = Vec::new();
-        for entry in Dir::read_from(&directory).map_err(TreeError::of("list", path))? {
-            let entry = match entry {
-                Ok(entry) => entry,
-                // The directory itself was removed.
-                Err(Errno::NOENT) => break,
-                Err(error) => return Err(TreeError::of("list", path)(error)),
-            };
-            if matches!(entry.file_name().to_bytes(), b"." | b"..") {
-                continue;
-            }
-            if names.len() == entries_max {
-                return Err(TreeError::TooMany { entries_max });
-            }
-            names.push(entry.file_name().into());
+        let mut names = match list(&directory, entries_max.saturating_add(1)) {
+            // The directory itself was removed.
+            Err(Errno::NOENT) => Vec::new(),
+            listed => listed.map_err(TreeError::of("list", path))?,
+        };
+        if names.len() > entries_max {
+            return Err(TreeError::TooMany { entries_max });
         }
         names.sort_unstable_by(|a, b| b.cmp(a));
         Ok(Self {

@@ -134,10 +134,7 @@ impl Contents {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn namespace(text: &str) -> Namespace {
-        Namespace::try_from(text.to_owned()).unwrap()
-    }
+    use crate::tests::namespace;
 
     fn key(number: usize) -> EnvName {
         EnvName::try_from(format!("K{number}")).unwrap()

@@ -30,25 +30,23 @@ pub(super) fn encoded_len(contents: &Contents) -> usize {
     NUMBER_BYTES + contents.each().map(one).sum::<usize>()
 }
 
-/// Appends the contents. The buffer has room for them, or growing it would leave a copy behind.
+/// Appends the contents, whose limits are far below those of the lengths. The buffer has room for them, or growing it
+/// would leave a copy behind.
 pub(super) fn write(contents: &Contents, buffer: &mut Vec<u8>) {
     debug_assert!(buffer.capacity() - buffer.len() >= encoded_len(contents));
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the limits of contents are far below"
-    )]
-    buffer.extend_from_slice(&(contents.len() as u32).to_le_bytes());
+    let number = u32::try_from(contents.len()).unwrap_or(u32::MAX);
+    buffer.extend_from_slice(&number.to_le_bytes());
     for (namespace, key, kept) in contents.each() {
         for name in [namespace.as_str(), key.as_str()] {
-            #[expect(clippy::cast_possible_truncation, reason = "names have at most 256 bytes")]
-            buffer.extend_from_slice(&(name.len() as u16).to_le_bytes());
+            let bytes = u16::try_from(name.len()).unwrap_or(u16::MAX);
+            buffer.extend_from_slice(&bytes.to_le_bytes());
             buffer.extend_from_slice(name.as_bytes());
         }
         for time in [kept.created_unix_ms, kept.expires_unix_ms] {
             buffer.extend_from_slice(&time.unwrap_or(NONE_MS).to_le_bytes());
         }
-        #[expect(clippy::cast_possible_truncation, reason = "a value has at most 65536 bytes")]
-        buffer.extend_from_slice(&(kept.value.len() as u32).to_le_bytes());
+        let bytes = u32::try_from(kept.value.len()).unwrap_or(u32::MAX);
+        buffer.extend_from_slice(&bytes.to_le_bytes());
         buffer.extend_from_slice(kept.value.expose().as_bytes());
     }
 }
@@ -76,7 +74,6 @@ pub(super) fn read(bytes: &[u8]) -> Option<Contents> {
     rest.0.is_empty().then_some(contents)
 }
 
-/// What is still to be read.
 pub(super) struct Rest<'a>(pub(super) &'a [u8]);
 
 impl<'a> Rest<'a> {

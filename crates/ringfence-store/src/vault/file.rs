@@ -8,11 +8,14 @@ use super::{
     place,
     seal::{self, Header, SEALED_BYTES_MAX},
 };
-use crate::whole_file::{FileError, FileLock, Taken};
+use crate::{
+    tree::Stamp,
+    whole_file::{FileError, FileLock, Taken},
+};
+use rustix::fs::Stat;
 use std::{
     fs,
     io::{self, Read},
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 use zeroize::Zeroizing;
@@ -27,12 +30,12 @@ pub(super) struct SealedFile {
 /// The file as it was when it was read or written. It is held open: while it is, no other file gets its inode number,
 /// so a file that was put in its place never looks like it.
 pub(super) struct SeenFile {
-    _held: fs::File,
-    stamp: Stamp,
+    held: fs::File,
+    version: FileVersion,
 }
 
-/// Device, inode, size and times: some of it changes when the file does.
-type Stamp = [u64; 7];
+/// Some of it changes when the file does; the second is its size.
+type FileVersion = (Stamp, i64);
 
 impl SealedFile {
     /// Opens the vault, or makes an empty one if it is missing. `cost` is what a new one's passphrase takes.
@@ -75,8 +78,8 @@ impl SealedFile {
     }
 
     pub(super) fn is(&self, seen: &SeenFile) -> Result<bool, VaultError> {
-        let metadata = fs::symlink_metadata(&self.path).map_err(FileError::at("look at", &self.path))?;
-        Ok(stamp(&metadata) == seen.stamp)
+        let stat = rustix::fs::lstat(&self.path).map_err(FileError::at("look at", &self.path))?;
+        Ok(version(&stat) == seen.version)
     }
 
     pub(super) fn read(&self) -> Result<(Contents, SeenFile), VaultError> {
@@ -103,18 +106,20 @@ impl SealedFile {
         let file =
             seal::seal(contents, &self.key, self.derivation).map_err(FileError::at("seal", &self.path))?;
         let held = place::put(&self.path, &file, taken)?;
-        let metadata = held.metadata();
-        let stamp = stamp(&metadata.map_err(FileError::at("look at", &self.path))?);
-        Ok(SeenFile { _held: held, stamp })
+        seen(held, &self.path)
     }
 }
 
-fn stamp(metadata: &fs::Metadata) -> Stamp {
-    let (modified, changed) = (metadata.mtime(), metadata.ctime());
-    let parts = [modified, metadata.mtime_nsec(), changed, metadata.ctime_nsec()];
-    let [modified, modified_ns, changed, changed_ns] = parts.map(i64::cast_unsigned);
-    let (device, inode, size) = (metadata.dev(), metadata.ino(), metadata.size());
-    [device, inode, size, modified, modified_ns, changed, changed_ns]
+fn version(stat: &Stat) -> FileVersion {
+    (Stamp::of(stat), stat.st_size)
+}
+
+fn seen(file: fs::File, path: &Path) -> Result<SeenFile, VaultError> {
+    let stat = rustix::fs::fstat(&file).map_err(FileError::at("look at", path))?;
+    Ok(SeenFile {
+        held: file,
+        version: version(&stat),
+    })
 }
 
 /// The key of a vault that was `made` so, or of one that is to be made.
@@ -167,18 +172,17 @@ fn unlock(
 }
 
 fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Header, SeenFile), VaultError> {
-    let mut held = place::open(path).map_err(FileError::at("open", path))?;
-    // the stamp is older than the bytes: what changes between shows as a change the next time
-    let stamp = stamp(&held.metadata().map_err(FileError::at("look at", path))?);
+    // looked at before the bytes are read: what changes between shows as a change the next time
+    let seen = seen(place::open(path).map_err(FileError::at("open", path))?, path)?;
     let bytes_max = SEALED_BYTES_MAX as u64;
     let mut file = Zeroizing::new(Vec::new());
-    let read = (&mut held).take(bytes_max + 1).read_to_end(&mut file);
+    let read = (&seen.held).take(bytes_max + 1).read_to_end(&mut file);
     read.map_err(FileError::at("read", path))?;
     if file.len() as u64 > bytes_max {
         return Err(damaged(path, Damage::TooLong));
     }
     let header = Header::read(&file).map_err(|damage| damaged(path, damage))?;
-    Ok((file, header, SeenFile { _held: held, stamp }))
+    Ok((file, header, seen))
 }
 
 fn damaged(path: &Path, damage: Damage) -> VaultError {

@@ -16,7 +16,6 @@ pub(super) const KEY_BYTES: usize = 32;
 pub(super) const SALT_BYTES: usize = 16;
 const HEX_BYTES: usize = 2 * KEY_BYTES;
 
-/// Where the key of a vault's file comes from.
 #[derive(Clone, Debug)]
 pub enum FileKey {
     /// A file of 32 bytes, or of 64 hexadecimal digits and perhaps a line's end; no symbolic link, of mode 0600 or

@@ -314,14 +314,16 @@ impl AuditQuery {
             RequestError::invalid(format!("{reason}."), "See `ringfence audit list --help`.")
         };
         let actions = self.action.as_deref().map(render::action).transpose();
-        let outcome = self.outcome.as_deref().map(str::parse::<Outcome>).transpose();
+        let outcome = self.outcome.map(|word| {
+            let shown: String = word.chars().take(80).collect();
+            let known = Outcome::WORDS.join(", ");
+            let unknown = format!("{shown:?} is no word of the audit record; known are {known}");
+            word.parse().map_err(|_| invalid(unknown))
+        });
         Ok(Query {
             namespace: self.namespace.map(String::from),
             actions: actions.map_err(invalid)?,
-            outcome: outcome.map_err(|error| {
-                let known = Outcome::ALL.map(Outcome::as_str).join(", ");
-                invalid(format!("{error}; known are {known}"))
-            })?,
+            outcome: outcome.transpose()?,
             execution_id: self.execution_id,
             since_us: self.since_us,
             limit: usize::try_from(self.limit).unwrap_or(usize::MAX),

@@ -3,7 +3,7 @@
 
 use crate::Signer;
 use crate::audit::{
-    Audit, Durability, Fault, Query, Record, Scope, Storage, query,
+    Audit, Durability, Fault, Query, Record, Storage, query,
     record::COLUMNS,
     tests::fixture::{self, Directory},
     verify,
@@ -20,7 +20,6 @@ fn eleven() -> Directory {
         (None, 11, Some(1))
     );
     assert_eq!(verdict.head.unwrap().seq, 11);
-    assert_eq!(verdict.scope, Scope::Signed);
     directory
 }
 
@@ -266,7 +265,7 @@ fn a_chain_computed_anew_without_the_key_is_named_at_its_first_record() {
     directory.assert_bad(4, Fault::Forged);
     // the forger's own key finds it good from there on, and nothing of it without one
     let unsigned = verify(&directory.database(), None, None, &mut |_, _| {}).unwrap();
-    assert_eq!((unsigned.bad, unsigned.scope), (None, Scope::Unsigned));
+    assert_eq!(unsigned.bad, None);
     let theirs = verify(
         &directory.database(),
         Some(&forger.public_key()),

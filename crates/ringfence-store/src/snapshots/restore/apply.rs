@@ -2,7 +2,7 @@
 
 use super::{
     compare::Plan,
-    stage::{SYNCED_ONE_BY_ONE_MAX, Staging, changes, chmod, make_writable, of_descriptor, sync_together},
+    stage::{SYNCED_ONE_BY_ONE_MAX, Staging, chmod, make_writable, of_descriptor, sync_together},
     step,
 };
 use crate::{
@@ -30,67 +30,49 @@ pub(super) fn apply(
     staging: &mut Staging<'_>,
 ) -> Result<(), SnapshotError> {
     let _acting = AsOwner::of(root)?;
-    let mut parents = Parents {
-        root,
-        last: None,
-        written: BTreeSet::new(),
-    };
+    let mut written = BTreeSet::new();
     for path in &plan.remove {
-        let (parent, name) = parents.of(path)?;
-        move_away(parent, name, path, staging)?;
+        let (parent, name) = open_parent(root, path, &mut written)?;
+        move_away(parent.as_fd(), name, path, staging)?;
         step::reached();
     }
     for (number, entry) in plan.make.iter().enumerate() {
-        let (parent, name) = parents.of(&entry.path)?;
-        put(parent, name, &number.to_string(), entry, staging)?;
+        let (parent, name) = open_parent(root, &entry.path, &mut written)?;
+        put(parent.as_fd(), name, &number.to_string(), entry, staging)?;
         step::reached();
     }
     for entry in &plan.touch {
-        let (parent, name) = parents.of(&entry.path)?;
-        touch(parent, name, entry)?;
+        let (parent, name) = open_parent(root, &entry.path, &mut written)?;
+        touch(parent.as_fd(), name, entry)?;
         step::reached();
     }
-    let written = parents.written;
     for entry in snapshot.entries.iter().rev() {
         if entry.kind == SnapshotKind::Directory {
             set(tree::open_handle(root, &entry.path), entry)?;
         }
     }
     step::reached();
-    sync(root, &written, changes(plan))
+    let changes = plan.remove.len() + plan.make.len() + plan.touch.len();
+    sync(root, &written, changes)
 }
 
-/// The directory of a path, opened below the workspace and kept for the next path.
-struct Parents<'a> {
-    root: BorrowedFd<'a>,
-    last: Option<(PathBuf, OwnedFd)>,
-    written: BTreeSet<PathBuf>,
-}
-
-impl Parents<'_> {
-    fn of<'p>(&mut self, path: &'p Path) -> Result<(BorrowedFd<'_>, &'p OsStr), SnapshotError> {
-        let changed = || SnapshotError::changed(path);
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(changed());
-        };
-        let kept = self.last.take().filter(|(last, _)| last == parent);
-        let opened = match kept {
-            Some((_, opened)) => opened,
-            None => {
-                let opened =
-                    tree::open_listing(self.root, tree::here(parent)).map_err(|error| match error {
-                        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV => changed(),
-                        error => SnapshotError::io("open", parent)(error),
-                    })?;
-                // Its mode is set again at the end.
-                make_writable(opened.as_fd()).map_err(SnapshotError::io("open", parent))?;
-                self.written.insert(parent.to_owned());
-                opened
-            }
-        };
-        let kept = &*self.last.insert((parent.to_owned(), opened));
-        Ok((kept.1.as_fd(), name))
-    }
+/// The directory of a path, made writable; its mode is set again at the end.
+fn open_parent<'p>(
+    root: BorrowedFd<'_>,
+    path: &'p Path,
+    written: &mut BTreeSet<PathBuf>,
+) -> Result<(OwnedFd, &'p OsStr), SnapshotError> {
+    let changed = || SnapshotError::changed(path);
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(changed());
+    };
+    let opened = tree::open_listing(root, tree::here(parent)).map_err(|error| match error {
+        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV => changed(),
+        error => SnapshotError::io("open", parent)(error),
+    })?;
+    make_writable(opened.as_fd()).map_err(SnapshotError::io("open", parent))?;
+    written.insert(parent.to_owned());
+    Ok((opened, name))
 }
 
 fn move_away(

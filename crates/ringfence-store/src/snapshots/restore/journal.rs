@@ -7,7 +7,7 @@
 use crate::{
     snapshots::{Snapshot, SnapshotError, SnapshotId, Source},
     tree::Timestamp,
-    whole_file::{Directory, FileError, FileLock, random_name},
+    whole_file::{Directory, FileError, FileLock, random_hex},
 };
 use ringfence_types::Namespace;
 use rustix::fs::{AtFlags, FlockOperation, StatxFlags};
@@ -91,7 +91,7 @@ impl<'a> Journal<'a> {
     ) -> Result<Self, SnapshotError> {
         let identity = Identity::of(root)?;
         let name = format!("{:x}-{:x}", identity.inode, identity.device);
-        let random = random_name().map_err(journals.failed("name a staging in", ""))?;
+        let random = random_hex::<16>().map_err(journals.failed("name a staging in", ""))?;
         let stat = rustix::fs::fstat(root).map_err(SnapshotError::io("look at", "."))?;
         let record = JournalRecord {
             snapshot: snapshot.id,

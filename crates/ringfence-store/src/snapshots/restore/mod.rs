@@ -47,7 +47,6 @@ pub struct Restored {
     pub bytes: u64,
 }
 
-/// How an interrupted restore was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resumed {
     /// It had not been decided: the workspace is as it was before.
@@ -161,7 +160,6 @@ impl SnapshotStore {
     }
 }
 
-/// What is ready to be moved.
 struct Staged<'a> {
     staging: Staging<'a>,
     plan: compare::Plan<'a>,

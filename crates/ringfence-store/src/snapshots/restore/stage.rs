@@ -1,17 +1,17 @@
 //! The staging of a restore: `new` has what will be moved to its place, `old` what was moved away. Emptying it takes
 //! two descriptors, however deep a tree lies in it.
 
-use super::{compare::Plan, step};
+use super::step;
 use crate::{
     blobs::pack::PackReader,
     snapshots::{
         FileContent, SnapshotEntry, SnapshotError, SnapshotKind, export::each_piece, manifest::MODE_MASK,
     },
     tree::{self, AsOwner},
-    whole_file::random_hex,
+    whole_file::{list, random_hex},
 };
 use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags},
+    fs::{AtFlags, FileType, Mode, OFlags},
     io::Errno,
 };
 use std::{
@@ -160,7 +160,7 @@ pub(super) fn clear(root: BorrowedFd<'_>, name: &str) -> Result<u64, SnapshotErr
     };
     let mut emptied = Emptied::default();
     loop {
-        let names = list(&staging).map_err(failed("list"))?;
+        let names = list(&staging, LISTED_MAX).map_err(failed("list"))?;
         if names.is_empty() {
             break;
         }
@@ -189,21 +189,6 @@ impl Emptied {
     }
 }
 
-/// Some of the names in it; none when it is empty.
-fn list(directory: &OwnedFd) -> rustix::io::Result<Vec<Box<CStr>>> {
-    let mut names: Vec<Box<CStr>> = Vec::new();
-    for entry in Dir::read_from(directory)? {
-        let entry = entry?;
-        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-            names.push(entry.file_name().into());
-        }
-        if names.len() == LISTED_MAX {
-            break;
-        }
-    }
-    Ok(names)
-}
-
 /// One entry of the staging. The directories in a directory are moved up beside it, to be found by the next listing.
 fn remove(staging: BorrowedFd<'_>, name: &CStr, emptied: &mut Emptied) -> rustix::io::Result<()> {
     let directory = match open_whatever_its_mode(staging, Path::new(OsStr::from_bytes(name.to_bytes()))) {
@@ -216,7 +201,7 @@ fn remove(staging: BorrowedFd<'_>, name: &CStr, emptied: &mut Emptied) -> rustix
         Err(error) => return Err(error),
     };
     loop {
-        let names = list(&directory)?;
+        let names = list(&directory, LISTED_MAX)?;
         if names.is_empty() || emptied.is_enough() {
             break;
         }
@@ -284,11 +269,6 @@ fn gone(result: rustix::io::Result<()>) -> rustix::io::Result<()> {
         Err(Errno::NOENT) => Ok(()),
         other => other,
     }
-}
-
-/// The number of changes to bring to the disk.
-pub(super) fn changes(plan: &Plan<'_>) -> usize {
-    plan.remove.len() + plan.make.len() + plan.touch.len()
 }
 
 /// Brings a few files and directories to the disk at the same time: a file system that keeps a journal then writes it

@@ -1,5 +1,6 @@
 //! A store, a workspace and what is in it, for tests.
 
+pub(in crate::snapshots) use crate::tests::namespace;
 use crate::{snapshots::*, tests::TestDir};
 use rustix::fs::{AtFlags, Timespec, Timestamps, UTIME_OMIT};
 use std::{
@@ -92,10 +93,6 @@ impl Scratch {
         found.sort();
         found
     }
-}
-
-pub(in crate::snapshots) fn namespace(name: &str) -> Namespace {
-    name.to_owned().try_into().unwrap()
 }
 
 pub(in crate::snapshots) fn about(name: &str) -> About {

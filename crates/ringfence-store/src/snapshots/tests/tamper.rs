@@ -107,7 +107,7 @@ fn a_forged_an_exchanged_and_a_foreign_manifest_are_refused() {
     let (digest, _) = forged.write(&opened, &own).unwrap();
     assert!(damaged(first), "another digest");
     let good_list = fs::read(place.join("list")).unwrap();
-    let mut list = list::read(&opened, &store.public_key()).unwrap();
+    let mut list = list::read(&opened, &store.signer.public_key()).unwrap();
     list[0].digest = digest;
     list::write(&opened, &own, &list).unwrap();
     assert!(damaged(first), "another key");

@@ -1,5 +1,6 @@
 //! What tests of the vault share: a directory that goes away, and short ways to say names and values.
 
+pub(in crate::vault) use crate::tests::namespace;
 use crate::{
     tests::TestDir,
     vault::{
@@ -7,7 +8,7 @@ use crate::{
         key::{Cost, FileKey},
     },
 };
-use ringfence_types::{EnvName, Namespace};
+use ringfence_types::EnvName;
 use std::{fs, path::PathBuf};
 
 pub(in crate::vault) struct Directory(TestDir);
@@ -46,10 +47,6 @@ pub(in crate::vault) fn passphrase(words: &str) -> FileKey {
 
 pub(in crate::vault) fn value(text: &str) -> SecretValue {
     SecretValue::new(text.to_owned()).unwrap()
-}
-
-pub(in crate::vault) fn namespace(text: &str) -> Namespace {
-    Namespace::try_from(text.to_owned()).unwrap()
 }
 
 pub(in crate::vault) fn key(text: &str) -> EnvName {
