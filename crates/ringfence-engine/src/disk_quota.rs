@@ -78,8 +78,7 @@ impl Room {
         root: BorrowedFd<'_>,
         files: &[(&WorkspacePath, u64)],
     ) -> Result<(), RequestError> {
-        let entries =
-            tree::walk(root, COUNT_BOUNDS).map_err(|error| crate::workspace_error::of_tree(&error))?;
+        let entries = tree::walk(root, COUNT_BOUNDS).map_err(crate::workspace_error::of_tree)?;
         let taken = DiskUse::by(&entries);
         let coming: HashSet<&Path> = files.iter().map(|(path, _)| Path::new(path.as_str())).collect();
         let mut replaced: HashMap<&Path, u64> = entries

@@ -29,6 +29,7 @@ use ringfence_redact::{Forms, Personal, Redactor};
 use ringfence_types::{AllowedDomains, Denial, ErrorCode, Namespace, RequestError, SessionId, Tier};
 use serde_json::{Value, json};
 use std::{
+    fmt::Display,
     io,
     os::fd::OwnedFd,
     sync::{Arc, Mutex, Once, OnceLock, Weak},
@@ -192,7 +193,7 @@ impl Egress {
     }
 }
 
-fn unread(why: &str) -> RequestError {
+fn unread(why: impl Display) -> RequestError {
     RequestError::new(
         ErrorCode::SandboxFault,
         format!("TLS cannot be read, as a secret or a rule needs it: {why}."),
@@ -253,7 +254,7 @@ fn forwarded(mut arrivals: Arrivals) -> mpsc::Receiver<Forwarded> {
     forwarded
 }
 
-fn fault(error: &io::Error) -> RequestError {
+fn fault(error: io::Error) -> RequestError {
     RequestError::new(
         ErrorCode::SandboxFault,
         format!("the egress could not be opened: {error}."),
@@ -351,7 +352,7 @@ impl EgressLease {
     }
 
     pub(crate) fn add_ports(&self, ports: Vec<(u16, OwnedFd)>) -> Result<(), RequestError> {
-        self.lease.add_ports(ports).map_err(|error| fault(&error))
+        self.lease.add_ports(ports).map_err(fault)
     }
 
     /// What was done since somebody asked last.
@@ -461,7 +462,7 @@ impl Egress {
             let places = policy.egress.places_of(&grant.request().namespace, name);
             if !places.is_empty() {
                 let secret = BoundSecret::new(name.as_str(), value.expose(), places);
-                bound.push(secret.map_err(|error| unread(&error.to_string()))?);
+                bound.push(secret.map_err(unread)?);
             }
         }
         if bound.is_empty() && !grant.reaches().iter().any(is_read) {
@@ -473,8 +474,8 @@ impl Egress {
             let redactor = Redactor::new(values, Forms::All, Personal::Keep);
             Inspection::new(trust, bound, redactor)
         });
-        let made = made.await.map_err(|error| unread(&error.to_string()))?;
-        let inspection = made.map_err(|error: String| unread(&error))?;
+        let made = made.await.map_err(unread)?;
+        let inspection = made.map_err(unread)?;
         Ok(SecretLease {
             inspection: Some(Arc::new(inspection)),
             ..lease
@@ -493,8 +494,7 @@ impl Egress {
             None => return Ok(None),
         };
         let made = Inspection::of_browser(self.trust().await?, hosts);
-        made.map(|made| Some(Arc::new(made)))
-            .map_err(|error| unread(&error))
+        made.map(|made| Some(Arc::new(made))).map_err(unread)
     }
 
     /// The authorities that TLS to the outside trusts, read once.
@@ -504,8 +504,8 @@ impl Egress {
         }
         let file = self.settings.ca_file.clone();
         let read = tokio::task::spawn_blocking(move || Trust::read(file.as_deref()));
-        let read = read.await.map_err(|error| unread(&error.to_string()))?;
-        let trust = read.map_err(|error| unread(&error.to_string()))?;
+        let read = read.await.map_err(unread)?;
+        let trust = read.map_err(unread)?;
         // Two may have read it at once; either is good.
         Ok(self.trust.get_or_init(|| trust).clone())
     }
@@ -531,7 +531,7 @@ impl Egress {
             events: Arc::new(|_| {}),
             approval: None,
         };
-        ringfence_egress::open(&dialer, sockets_of(sockets), options).map_err(|error| fault(&error))
+        ringfence_egress::open(&dialer, sockets_of(sockets), options).map_err(fault)
     }
 
     /// Begins to serve the sockets of a sandbox, if it has any.
@@ -581,8 +581,9 @@ impl Egress {
             approval: Some(asked),
         };
         let lease = match ends {
-            EgressEnds::Sockets(sockets) => ringfence_egress::open(&dialer, sockets_of(sockets), options)
-                .map_err(|error| fault(&error))?,
+            EgressEnds::Sockets(sockets) => {
+                ringfence_egress::open(&dialer, sockets_of(sockets), options).map_err(fault)?
+            }
             EgressEnds::Arrivals(arrivals) => {
                 let forwarded = forwarded(arrivals);
                 ringfence_egress::open_forwarded(&dialer, NAMES_FROM, forwarded, options)

@@ -325,8 +325,7 @@ fn written(result: &ExecutionResult, stream_bytes_max: usize) -> Result<Arc<Vec<
         }
     }
     let json = serde_json::to_vec(&*kept);
-    json.map(Arc::new)
-        .map_err(|error| store::fault(error.to_string()))
+    json.map(Arc::new).map_err(store::fault)
 }
 
 fn milliseconds(since: Instant) -> u64 {

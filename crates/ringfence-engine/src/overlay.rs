@@ -146,7 +146,7 @@ impl HeldChanges {
             Ok((lower, upper, changes, difference))
         };
         let read = blocking(read).await?;
-        let (lower, upper, changes, difference) = read.map_err(|error| workspace_error::of_tree(&error))?;
+        let (lower, upper, changes, difference) = read.map_err(workspace_error::of_tree)?;
         Ok(Self {
             record: record.clone(),
             namespace: namespace.clone(),
@@ -268,9 +268,7 @@ impl HeldChanges {
         };
         let write = async {
             let write = move || self.lower.commit(&self.upper, &self.changes);
-            blocking(write)
-                .await?
-                .map_err(|error| workspace_error::of_tree(&error))
+            blocking(write).await?.map_err(workspace_error::of_tree)
         };
         let counts = |done: &overlay::Committed, details: &mut Value| {
             details["written"] = json!(done.written);

@@ -186,8 +186,8 @@ impl Record {
     ) -> Result<Written, RequestError> {
         match told.await {
             Ok(Ok(_)) => Ok(Written::Yes),
-            Ok(Err(error)) => self.judge(&error),
-            Err(_) => self.judge(&AuditError::Stopped),
+            Ok(Err(error)) => self.judge(error),
+            Err(_) => self.judge(AuditError::Stopped),
         }
     }
 
@@ -206,13 +206,13 @@ impl Record {
     pub(crate) fn note_now(&self, note: Note<'_>) -> Result<Written, RequestError> {
         match self.audit.append_and_wait(note.entry()) {
             Ok(_) => Ok(Written::Yes),
-            Err(error) => self.judge(&error),
+            Err(error) => self.judge(error),
         }
     }
 
     /// Puts an end on record to what servers have left open that have died since.
     pub(crate) fn close_lost(&self) -> Result<(), RequestError> {
-        let abandoned = self.audit.abandoned().map_err(|error| unavailable(&error))?;
+        let abandoned = self.audit.abandoned().map_err(unavailable)?;
         for begun in abandoned {
             let action = match begun.action.as_str() {
                 "execution.started" => Action::ExecutionFailed,
@@ -240,8 +240,8 @@ impl Record {
         self.refusals.flush(self);
     }
 
-    fn judge(&self, error: &AuditError) -> Result<Written, RequestError> {
-        if *error == AuditError::Overloaded {
+    fn judge(&self, error: AuditError) -> Result<Written, RequestError> {
+        if error == AuditError::Overloaded {
             return Err(overloaded());
         }
         match self.on_failure {
@@ -460,11 +460,11 @@ fn overloaded() -> RequestError {
     )
 }
 
-pub(crate) fn unavailable(error: &AuditError) -> RequestError {
+pub(crate) fn unavailable(error: AuditError) -> RequestError {
     RequestError::new(
         ErrorCode::AuditUnavailable,
         format!("the audit record cannot be written: {error}."),
-        match error {
+        match &error {
             AuditError::Gone(_) => "Start the server again: its state directory was removed, with its keys.",
             _ => {
                 "Nothing runs without a record: give its disk room, or set `audit.store: memory`; `ringfence audit verify` looks at it."

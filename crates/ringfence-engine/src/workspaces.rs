@@ -144,7 +144,7 @@ impl WorkspaceLease {
     /// own.
     pub(crate) fn open(&self, private: Option<&SandboxDirs>) -> Result<OwnedFd, RequestError> {
         let root = self.root().or(private.map(|dirs| dirs.changes.as_fd()));
-        let root = root.ok_or_else(|| fault("there is no workspace".to_owned()))?;
+        let root = root.ok_or_else(|| fault("there is no workspace"))?;
         root.try_clone_to_owned()
             .map_err(|error| fault(format!("the workspace cannot be opened: {error}")))
     }
@@ -171,7 +171,7 @@ impl WorkspaceLease {
         let (Some(root), true) = (&self.root, self.stays()) else {
             return Ok(DiskUse::default());
         };
-        let root = root.try_clone().map_err(|error| fault(error.to_string()))?;
+        let root = root.try_clone().map_err(fault)?;
         // What cannot be counted now cannot be counted later either: nothing is put there from outside.
         Ok(blocking(move || DiskUse::of(root.as_fd()))
             .await?
@@ -332,7 +332,7 @@ async fn resume(snapshots: &Arc<SnapshotStore>, root: OwnedFd) -> Result<OwnedFd
             tracing::warn!(?resumed, "the restore of a snapshot had been interrupted");
             Ok(root)
         }
-        Err(error) => Err(workspace_error::of_snapshot(&error)),
+        Err(error) => Err(workspace_error::of_snapshot(error)),
     }
 }
 
@@ -352,12 +352,12 @@ fn unusable(namespace: &Namespace, error: &std::io::Error) -> RequestError {
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// What a caller may know of a file that could not be written: on a disk of the host's, that disk is full.
-pub(crate) fn unwritten(error: &TreeError, lent: &WorkspaceLease) -> RequestError {
-    match error {
+pub(crate) fn unwritten(error: TreeError, lent: &WorkspaceLease) -> RequestError {
+    match &error {
         TreeError::Io(FileError { error, .. }) if workspace_error::is_full(error) && lent.is_on_host() => {
             workspace_error::disk_full()
         }
-        other => workspace_error::of_tree(other),
+        _ => workspace_error::of_tree(error),
     }
 }
 
@@ -487,15 +487,15 @@ mod tests {
 
     #[test]
     fn a_full_disk_of_the_host_is_told_as_that_and_a_full_private_one_as_its_limit() {
-        let full = TreeError::Io(FileError::at("write", "file")(io::ErrorKind::StorageFull));
+        let full = || TreeError::Io(FileError::at("write", "file")(io::ErrorKind::StorageFull));
         let on_host = WorkspaceLease {
             root: Some(File::open("/").unwrap().into()),
             ..WorkspaceLease::default()
         };
-        let told = unwritten(&full, &on_host);
+        let told = unwritten(full(), &on_host);
         assert_eq!(told.code, ErrorCode::StoreFault);
         assert!(!told.hint.contains("max_disk_mb"), "{told}");
-        let told = unwritten(&full, &WorkspaceLease::default());
+        let told = unwritten(full(), &WorkspaceLease::default());
         assert_eq!(told.code, ErrorCode::PolicyDenied);
         assert!(told.hint.contains("max_disk_mb"), "{told}");
     }

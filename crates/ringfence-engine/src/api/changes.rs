@@ -43,9 +43,9 @@ impl WorkspaceAccess<'_> {
         let (store, of) = (engine.services().snapshots.clone(), namespace.clone());
         self.with(Use::Read, move |opened| {
             let base = saved_base(&store, base, &of, &opened.source);
-            let base = base.map_err(|error| workspace_error::of_snapshot(&error))?;
+            let base = base.map_err(workspace_error::of_snapshot)?;
             let compared = compare(&store, base.as_ref(), opened);
-            compared.map_err(|error| workspace_error::of_tree(&error))
+            compared.map_err(workspace_error::of_tree)
         })
         .await
     }

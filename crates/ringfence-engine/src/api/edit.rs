@@ -45,9 +45,8 @@ impl WorkspaceAccess<'_> {
 
 impl OpenWorkspace {
     fn edit(&self, path: &WorkspacePath, edit: &Edit) -> Result<Edited, RequestError> {
-        let _alone = self.one_by_one().map_err(|error| fault(error.to_string()))?;
-        let got = tree::get(self.root(), path, EDITED_BYTES_MAX)
-            .map_err(|error| workspace_error::of_tree(&error))?;
+        let _alone = self.one_by_one().map_err(fault)?;
+        let got = tree::get(self.root(), path, EDITED_BYTES_MAX).map_err(workspace_error::of_tree)?;
         if *self.redactor.bytes(&got.bytes) != *got.bytes {
             return Err(RequestError::new(
                 ErrorCode::PolicyDenied,
@@ -70,7 +69,7 @@ impl OpenWorkspace {
             Some(got.entry.mode),
             FILE_BYTES_MAX,
         );
-        put.map_err(|error| self.unwritten(&error))?;
+        put.map_err(|error| self.unwritten(error))?;
         let digest: [u8; 32] = Sha256::digest(new.as_bytes()).into();
         Ok(Edited {
             replaced,

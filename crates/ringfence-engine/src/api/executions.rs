@@ -46,7 +46,7 @@ impl Engine {
         };
         let json = kept.result.clone()?;
         drop(state);
-        let result = serde_json::from_slice(&json).map_err(|error| store::fault(error.to_string()))?;
+        let result = serde_json::from_slice(&json).map_err(store::fault)?;
         Ok(ExecutionState::Ended(Box::new(result)))
     }
 

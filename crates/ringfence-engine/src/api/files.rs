@@ -100,13 +100,13 @@ impl OpenWorkspace {
     }
 
     fn put(&self, path: &WorkspacePath, bytes: &[u8]) -> Result<(), RequestError> {
-        let _alone = self.one_by_one().map_err(|error| fault(error.to_string()))?;
+        let _alone = self.one_by_one().map_err(fault)?;
         self.room.check(self.root(), &[(path, bytes.len() as u64)])?;
         let put = tree::put(self.root(), path, bytes, None, FILE_BYTES_MAX);
-        put.map_err(|error| self.unwritten(&error))
+        put.map_err(|error| self.unwritten(error))
     }
 
-    pub(crate) fn unwritten(&self, error: &TreeError) -> RequestError {
+    pub(crate) fn unwritten(&self, error: TreeError) -> RequestError {
         unwritten(error, &self.held.lease)
     }
 }
@@ -259,7 +259,7 @@ impl WorkspaceAccess<'_> {
         let path = path.clone();
         let read = self.with(Use::Read, move |opened| {
             let most = bytes_max.min(FILE_BYTES_MAX);
-            let got = tree::get(opened.root(), &path, most).map_err(|error| unread(&error))?;
+            let got = tree::get(opened.root(), &path, most).map_err(unread)?;
             let bytes = opened.redactor.bytes(&got.bytes).into_owned();
             let digest = Sha256::digest(&bytes).into();
             let mut facts = facts(&got.entry, Some(digest), opened);
@@ -277,7 +277,7 @@ impl WorkspaceAccess<'_> {
         let below = below.cloned();
         let listed = self.with(Use::Read, move |opened| {
             let listed = tree::list(opened.root(), below.as_ref(), LIST_BOUNDS);
-            let listed = listed.map_err(|error| workspace_error::of_tree(&error))?;
+            let listed = listed.map_err(workspace_error::of_tree)?;
             Ok(listed
                 .iter()
                 .map(|one| facts(&one.entry, one.sha256, opened))
@@ -356,19 +356,18 @@ pub(super) fn clean(mut refusal: RequestError, redactor: &Redactor) -> RequestEr
 }
 
 /// What is too large to be given in one answer, or is no file.
-fn unread(error: &TreeError) -> RequestError {
-    let refused = workspace_error::of_tree(error);
-    let hint = match error {
+fn unread(error: TreeError) -> RequestError {
+    let hint = match &error {
         TreeError::TooLarge { .. } => {
             "One answer has no more. Let a program make it an artifact (a file in $RINGFENCE_OUTPUT_DIR), or read it in parts."
         }
         TreeError::Refused { what, .. } if *what == tree::NO_FILE => {
             "Only plain files are read; of a directory `archive: true` gives all."
         }
-        _ => return refused,
+        _ => return workspace_error::of_tree(error),
     };
     RequestError {
         hint: hint.into(),
-        ..refused
+        ..workspace_error::of_tree(error)
     }
 }

@@ -529,7 +529,7 @@ fn too_many_namespaces() -> RequestError {
 fn of_artifacts(error: ArtifactError) -> RequestError {
     match error {
         ArtifactError::Refused(_) => no_artifacts(),
-        other => store::fault(other.to_string()),
+        other => store::fault(other),
     }
 }
 

@@ -44,7 +44,7 @@ pub(crate) async fn of_session(
     };
     let turn = session.turn_soon().await?;
     let upper = session.dirs.changes.try_clone();
-    let upper = upper.map_err(|error| fault(error.to_string()))?;
+    let upper = upper.map_err(fault)?;
     let of = ChangeOrigin::Session(id.clone());
     let (layers, redactor) = (OverlayLayers { lower, upper }, session.lease.redactor.clone());
     let mut held = HeldChanges::read(&services.record, namespace, of, layers, redactor).await?;

@@ -100,7 +100,7 @@ fn save(
         time_unix_ms: created_unix_ms,
     };
     let created = store.create(opened.root(), about);
-    let created = created.map_err(|error| workspace_error::of_snapshot(&error))?;
+    let created = created.map_err(workspace_error::of_snapshot)?;
     let left_out = created.left_out.iter().take(LEFT_OUT_MAX);
     Ok(SnapshotMade {
         snapshot: SnapshotFacts {
@@ -256,7 +256,7 @@ impl Engine {
     ) -> Result<T, RequestError> {
         let store: Arc<SnapshotStore> = self.services().snapshots.clone();
         let done = blocking(move || act(&store)).await?;
-        done.map_err(|error| workspace_error::of_snapshot(&error))
+        done.map_err(workspace_error::of_snapshot)
     }
 }
 

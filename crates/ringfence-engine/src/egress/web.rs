@@ -36,7 +36,7 @@ impl Egress {
     pub(crate) async fn client_config(&self) -> Result<Arc<ClientConfig>, RequestError> {
         let trust = self.trust().await?;
         let config = trust.client(vec![b"http/1.1".to_vec()]);
-        config.map(Arc::new).map_err(|error| unread(&error.to_string()))
+        config.map(Arc::new).map_err(unread)
     }
 
     /// Connections of our own for a namespace.
@@ -71,7 +71,7 @@ impl Egress {
             ..options
         };
         let lease = ringfence_egress::open(&self.shared_dialer()?, sockets_of(sockets), options);
-        let lease = lease.map_err(|error| fault(&error))?;
+        let lease = lease.map_err(fault)?;
         lock(&self.open).push(Arc::downgrade(&terms));
         self.listen();
         self.refresh();

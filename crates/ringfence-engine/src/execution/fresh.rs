@@ -332,7 +332,7 @@ async fn changes(
             )
             .await
         }
-        Err(error) => Err(store::fault(error.to_string())),
+        Err(error) => Err(store::fault(error)),
     };
     held.map_err(|error| overlay::untold(&leased.secrets.redactor.text(&error.message)))
 }

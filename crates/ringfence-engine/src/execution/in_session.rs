@@ -190,7 +190,7 @@ async fn put_files(
     let (session, files) = (session.clone(), grant.request().files.clone());
     let put = move || {
         let alone = workspace.turn().map(WorkspaceTurn::one_by_one).transpose();
-        let alone = alone.map_err(|error| store::fault(error.to_string()))?;
+        let alone = alone.map_err(store::fault)?;
         let sizes: Vec<_> = files
             .iter()
             .map(|file| (&file.path, file.bytes.len() as u64))
@@ -199,7 +199,7 @@ async fn put_files(
         for file in &files {
             let (path, bytes) = (&file.path, &file.bytes);
             let put = tree::put(root.as_fd(), path, bytes, None, workspaces::FILE_BYTES_MAX);
-            put.map_err(|error| workspaces::unwritten(&error, &workspace))?;
+            put.map_err(|error| workspaces::unwritten(error, &workspace))?;
         }
         session.look_again();
         drop(alone);

@@ -130,14 +130,14 @@ fn provided(layer: Layer, output: String) -> Result<Provided, RequestError> {
     Ok(Provided { layer, name, output })
 }
 
-fn fault(error: &LayerError) -> RequestError {
+fn fault(error: LayerError) -> RequestError {
     match error {
         LayerError::Refused(_) | LayerError::TooLarge { .. } => RequestError::new(
             ErrorCode::PackageUnavailable,
             format!("{error}."),
             "Ask for less; the bound is the operator's `packages.max_mb`.",
         ),
-        LayerError::Io(_) | LayerError::Damaged { .. } => store::fault(error.to_string()),
+        LayerError::Io(_) | LayerError::Damaged { .. } => store::fault(error),
     }
 }
 
@@ -255,7 +255,7 @@ impl Packages {
             if let Some(error) = self.failed_lately(&set) {
                 return Err(error);
             }
-            if let Some(making) = self.services.layers.begin(&set).map_err(|error| fault(&error))? {
+            if let Some(making) = self.services.layers.begin(&set).map_err(fault)? {
                 // Somebody may have made it a moment ago.
                 if let Some(layer) = self.find(&set).await? {
                     return provided(layer, String::new());
@@ -293,14 +293,14 @@ impl Packages {
         match store::blocking(move || own.services.layers.find(&wanted)).await? {
             Err(error @ LayerError::Damaged { .. }) => {
                 tracing::error!(%error, "a layer of packages has been changed");
-                self.services.layers.forget(set).map_err(|error| fault(&error))?;
+                self.services.layers.forget(set).map_err(fault)?;
                 Err(RequestError::new(
                     ErrorCode::StoreFault,
                     format!("{error}."),
                     "Somebody has changed files in the state directory. Ask again: the packages are then installed anew.",
                 ))
             }
-            found => found.map_err(|error| fault(&error)),
+            found => found.map_err(fault),
         }
     }
 
@@ -413,7 +413,7 @@ impl Packages {
         let dirs = raw
             .dirs
             .take()
-            .ok_or_else(|| store::fault("the installer has left nothing".to_owned()))?;
+            .ok_or_else(|| store::fault("the installer has left nothing"))?;
         let (own, language, bytes_max) = (self.clone(), wish.language, policy.bytes_max);
         let taken = store::blocking(move || {
             let failed =
@@ -424,7 +424,7 @@ impl Packages {
             let layers = &own.services.layers;
             layers
                 .put(&making, installed.as_fd(), packages, bytes_max)
-                .map_err(|error| fault(&error))
+                .map_err(fault)
         });
         Ok((taken.await??, said))
     }

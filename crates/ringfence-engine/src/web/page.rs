@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::{
     collections::VecDeque,
+    fmt::Display,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -248,9 +249,9 @@ impl Web {
         body: &[u8],
         redactor: &Redactor,
     ) -> Result<(Document, Option<Picture>), RequestError> {
-        let question = question(head, body).map_err(|error| unread(&error.to_string()))?;
-        let answer = self.read(question).await.map_err(|why| unread(&why))?;
-        let (mut document, bytes) = parse_answer(&answer).map_err(|Refusal { why }| unread(&why))?;
+        let question = question(head, body).map_err(unread)?;
+        let answer = self.read(question).await.map_err(unread)?;
+        let (mut document, bytes) = parse_answer(&answer).map_err(|Refusal { why }| unread(why))?;
         document.redact(redactor);
         if document.kind != DocumentKind::Image {
             return Ok((document, None));
@@ -317,7 +318,7 @@ pub(super) fn presented(page: &ReadPage, at: usize, length: usize) -> Result<Web
     })
 }
 
-fn unread(why: &str) -> RequestError {
+fn unread(why: impl Display) -> RequestError {
     RequestError::new(
         ErrorCode::PageUnavailable,
         format!("what was sent could not be read: {why}."),
