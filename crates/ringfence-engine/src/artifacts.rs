@@ -522,7 +522,7 @@ impl Staging {
                     };
                     shelf
                         .bus
-                        .publish(shelf.namespace.as_str(), Some(&shelf.execution_id), kind);
+                        .publish(&shelf.namespace, Some(&shelf.execution_id), kind);
                 }
             }
             Err(error) => {

@@ -103,18 +103,8 @@ impl Native {
         template: Option<Arc<Template>>,
     ) -> Result<Sandbox, RequestError> {
         let ends = self.ask(&plan, template.as_ref().map(|template| &template.ends))?;
-        let connect = |error: io::Error| fault("connect the program's streams", &error);
-        Ok(Sandbox {
-            plan,
-            events: Events::new(ends.events, self.stuck.clone()).map_err(connect)?,
-            stdin: ends.stdin,
-            stdout: ends.stdout,
-            stderr: ends.stderr,
-            report: ends.report,
-            template,
-            container: None,
-            has_ended: AtomicBool::new(false),
-        })
+        let sandbox = Sandbox::new(plan, ends, None, self.stuck.clone())?;
+        Ok(Sandbox { template, ..sandbox })
     }
 
     /// Makes a template, from which sandboxes are then made.
@@ -265,11 +255,11 @@ pub(crate) struct Template {
 }
 
 impl Sandbox {
-    /// One that a container engine makes.
-    pub(crate) fn in_container(
+    /// One that is being made.
+    pub(crate) fn new(
         plan: Arc<Plan>,
         ends: client::SandboxEnds,
-        container: ContainerSide,
+        container: Option<ContainerSide>,
         stuck: Counter,
     ) -> Result<Self, RequestError> {
         let connect = |error: io::Error| fault("connect the program's streams", &error);
@@ -281,7 +271,7 @@ impl Sandbox {
             stderr: ends.stderr,
             report: ends.report,
             template: None,
-            container: Some(container),
+            container,
             has_ended: AtomicBool::new(false),
         })
     }

@@ -4,7 +4,7 @@
 use crate::record::hex;
 use ringfence_redact::Redactor;
 use ringfence_store::tree::{
-    Bounds, CHANGED_MEANWHILE, Change, ChangeKind, CompareBounds, DEPTH_MAX, EntryKind, Node,
+    Bounds, CHANGED_MEANWHILE, Change, ChangeKind, CompareBounds, DEPTH_MAX, EntryKind, Node, Risk,
 };
 use serde::Serialize;
 
@@ -70,7 +70,7 @@ pub struct Changed {
     /// Unified, or one line that says why it is missing.
     pub diff: Option<String>,
     /// Why it deserves a second look.
-    pub risks: Vec<RiskFacts>,
+    pub risks: Vec<Risk>,
 }
 
 /// What lies at a path.
@@ -85,15 +85,6 @@ pub struct Lay {
     pub sha256: Option<String>,
     /// Where a link leads.
     pub target: Option<String>,
-}
-
-/// Something that the host may run, or that leads out of the workspace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct RiskFacts {
-    /// Stable, for rules and counts.
-    pub rule: &'static str,
-    /// For people.
-    pub what: &'static str,
 }
 
 impl Difference {
@@ -133,14 +124,7 @@ impl Changed {
             before: change.old.as_ref().map(|node| Lay::of(node, redactor)),
             after: change.new.as_ref().map(|node| Lay::of(node, redactor)),
             diff: change.diff.as_deref().map(clean),
-            risks: change
-                .risks
-                .iter()
-                .map(|risk| RiskFacts {
-                    rule: risk.rule,
-                    what: risk.sentence,
-                })
-                .collect(),
+            risks: change.risks.clone(),
         }
     }
 }
@@ -172,10 +156,9 @@ impl Lay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringfence_store::tree::Risk;
 
     fn added(path: String, rule: Option<&'static str>) -> Change {
-        let risk = |rule| Risk { rule, sentence: "" };
+        let risk = |rule| Risk { rule, what: "" };
         Change {
             path: path.into(),
             kind: ChangeKind::Added,

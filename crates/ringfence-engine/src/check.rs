@@ -181,8 +181,7 @@ impl Checker {
         let sandbox = sandboxes.native.spawn(Arc::new(plan), None)?;
         let claim = sandboxes.claim_of_kept_worker(2 * AGE_MAX);
         let (_cancel, mut cancelled) = watch::channel(false);
-        let started = sandbox.claim(&claim, NO_BLOBS, &mut cancelled).await;
-        let started = started.map_err(|failed| failed.error)?;
+        let started = sandbox.claim(&claim, NO_BLOBS, &mut cancelled).await?;
         let Sandbox {
             events,
             stdin,
@@ -458,7 +457,7 @@ impl Checkers {
         grant: &Grant,
         text: Text,
     ) -> Result<PendingCheck, RequestError> {
-        let (request, rules) = (grant.request(), grant.rules());
+        let (request, rules) = (&grant.request, &grant.rules);
         if request.validate == Validate::Off {
             return Ok(PendingCheck {
                 checks: checks(rules, Vec::new()),

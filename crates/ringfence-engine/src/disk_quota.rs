@@ -4,7 +4,7 @@
 
 use ringfence_jail::files_max;
 use ringfence_store::tree::{self, Bounds, TreeEntry, TreeError};
-use ringfence_types::{ErrorCode, Limits, RequestError, WorkspacePath, WorkspaceSource};
+use ringfence_types::{Limits, RequestError, WorkspacePath, WorkspaceSource};
 use std::{
     collections::{HashMap, HashSet},
     os::fd::BorrowedFd,
@@ -133,8 +133,7 @@ impl Room {
                 "Remove something, or make a session with more memory (`max_ram_mb`).",
             ),
         };
-        RequestError::new(
-            ErrorCode::PolicyDenied,
+        RequestError::denied(
             format!(
                 "the workspace has no room for {what}: {limit} {} bytes.",
                 self.bytes_max

@@ -21,8 +21,8 @@ use asking::{ApprovalScope, AskHook, Open};
 use redaction::EgressRedactor;
 use ringfence_backend::{Arrival, Arrivals, ListenerKind, NAMES_FROM};
 use ringfence_egress::{
-    BoundSecret, Dialer, DialerSettings, EgressEvent, EgressOwner, EgressReport, Forwarded, InspectedHosts,
-    Inspection, Lease, LeaseOptions, Purpose, Rule, Rules, Sockets, Trust,
+    BoundSecret, Dialer, DialerSettings, EgressEvent, EgressOwner, EgressReport, EventSink, Forwarded,
+    InspectedHosts, Inspection, Lease, LeaseOptions, Purpose, Rule, Rules, Sockets, Trust,
 };
 use ringfence_jail::EgressSockets;
 use ringfence_redact::{Forms, Personal, Redactor};
@@ -52,7 +52,7 @@ pub(crate) struct Egress {
     listens: Once,
     settings: EgressSettings,
     policy: Arc<PolicyStore>,
-    approvals: Approvals,
+    approvals: Arc<Approvals>,
     telemetry: Telemetry,
     pub(crate) tier: Tier,
 }
@@ -111,8 +111,8 @@ pub(crate) enum LeaseOwner<'a> {
 impl CallOverrides {
     fn of(grant: &Grant) -> Self {
         Self {
-            once: grant.once().to_vec(),
-            named: grant.named().cloned(),
+            once: grant.once.clone(),
+            named: grant.named.clone(),
         }
     }
 }
@@ -122,7 +122,7 @@ impl Egress {
         tier: Tier,
         settings: EgressSettings,
         policy: Arc<PolicyStore>,
-        approvals: Approvals,
+        approvals: Arc<Approvals>,
         telemetry: Telemetry,
     ) -> Self {
         Self {
@@ -147,10 +147,12 @@ impl Egress {
         Ok(self.dialer.get_or_init(|| made).clone())
     }
 
-    /// From the first lease on: what is approved, or ends, reaches open leases.
-    fn listen(self: &Arc<Self>) {
+    /// From now on what changes reaches this lease, and what has changed since its grant was made. From the first lease
+    /// on also what is approved, or ends.
+    fn follow(self: &Arc<Self>, terms: &Arc<LeasePolicy>) {
+        lock(&self.open).push(Arc::downgrade(terms));
         self.listens.call_once(|| {
-            let (egress, mut changes) = (Arc::downgrade(self), self.approvals.rules().changes());
+            let (egress, mut changes) = (Arc::downgrade(self), self.approvals.store.changes());
             tokio::spawn(async move {
                 while changes.changed().await.is_ok() {
                     let Some(egress) = egress.upgrade() else { return };
@@ -158,6 +160,7 @@ impl Egress {
                 }
             });
         });
+        self.refresh();
     }
 
     /// Puts changed rules in force for open leases, and cuts what they do not allow.
@@ -230,6 +233,27 @@ fn sockets_of(sockets: EgressSockets) -> Sockets {
         proxy,
         observer: Some(attempts),
         ports,
+    }
+}
+
+/// What a lease has whose TLS is not read, and for which no person is asked.
+fn options(
+    purpose: Purpose,
+    namespace: &Namespace,
+    id: &str,
+    rules: watch::Receiver<Arc<Rules>>,
+    events: EventSink,
+) -> LeaseOptions {
+    LeaseOptions {
+        purpose,
+        owner: EgressOwner {
+            namespace: namespace.clone(),
+            id: id.to_owned(),
+        },
+        rules,
+        inspection: None,
+        events,
+        approval: None,
     }
 }
 
@@ -330,7 +354,7 @@ impl EgressLease {
     /// it names no host.
     pub(crate) fn begin_call(&self, egress: &Egress, grant: &Grant, by: Requester) {
         self.set_own(egress, CallOverrides::of(grant));
-        if let Some(patience) = grant.asks() {
+        if let Some(patience) = grant.asks {
             self.asking.begin(by, patience);
         }
     }
@@ -459,13 +483,13 @@ impl Egress {
         let policy = self.policy.current();
         let mut bound = Vec::new();
         for (name, value) in &lease.secrets {
-            let places = policy.egress.places_of(&grant.request().namespace, name);
+            let places = policy.egress.places_of(&grant.request.namespace, name);
             if !places.is_empty() {
                 let secret = BoundSecret::new(name.as_str(), value.expose(), places);
                 bound.push(secret.map_err(unread)?);
             }
         }
-        if bound.is_empty() && !grant.reaches().iter().any(is_read) {
+        if bound.is_empty() && !grant.reaches.iter().any(is_read) {
             return Ok(lease);
         }
         let trust = self.trust().await?;
@@ -520,17 +544,7 @@ impl Egress {
         let private = rules.iter().filter(|rule| !rule.is_network()).cloned().collect();
         let dialer = dialer(&self.settings, private)?;
         let (_, now) = watch::channel(Arc::new(rules.clone()));
-        let options = LeaseOptions {
-            purpose: Purpose::Programs,
-            owner: EgressOwner {
-                namespace: namespace.clone(),
-                id: "packages".to_owned(),
-            },
-            rules: now,
-            inspection: None,
-            events: Arc::new(|_| {}),
-            approval: None,
-        };
+        let options = options(Purpose::Programs, namespace, "packages", now, Arc::new(|_| {}));
         ringfence_egress::open(&dialer, sockets_of(sockets), options).map_err(fault)
     }
 
@@ -552,7 +566,7 @@ impl Egress {
         owner: LeaseOwner<'_>,
         ends: EgressEnds,
     ) -> Result<EgressLease, RequestError> {
-        let request = grant.request();
+        let request = &grant.request;
         let (id, session) = match &owner {
             LeaseOwner::Run(by) => (by.execution_id.as_deref().unwrap_or_default(), None),
             LeaseOwner::Session(id) => (id.as_str(), Some(*id)),
@@ -563,22 +577,20 @@ impl Egress {
             session: session.cloned(),
             asked: request.allowed_domains.clone(),
             own: Mutex::new(CallOverrides::of(grant)),
-            rules: watch::Sender::new(Arc::new(grant.reaches().clone())),
+            rules: watch::Sender::new(Arc::new(grant.reaches.clone())),
         });
         let dialer = self.shared_dialer()?;
         let redactor = EgressRedactor::of(lease);
         let asking = ApprovalScope::new(self, &terms, redactor.clone());
         let asked = Arc::new(AskHook(asking.clone()));
+        let (of, events) = (
+            &request.namespace,
+            self.publisher(id, &request.namespace, redactor.clone()),
+        );
         let options = LeaseOptions {
-            purpose: Purpose::Programs,
-            owner: EgressOwner {
-                namespace: request.namespace.clone(),
-                id: id.to_owned(),
-            },
-            rules: terms.rules.subscribe(),
             inspection: lease.inspection.clone(),
-            events: self.publisher(id, &request.namespace, redactor.clone()),
             approval: Some(asked),
+            ..options(Purpose::Programs, of, id, terms.rules.subscribe(), events)
         };
         let lease = match ends {
             EgressEnds::Sockets(sockets) => {
@@ -589,35 +601,27 @@ impl Egress {
                 ringfence_egress::open_forwarded(&dialer, NAMES_FROM, forwarded, options)
             }
         };
-        lock(&self.open).push(Arc::downgrade(&terms));
-        self.listen();
-        // The rules may have changed since the grant was made.
-        self.refresh();
+        self.follow(&terms);
         let open = EgressLease {
             terms,
             lease,
             redactor,
             asking: Open(asking),
         };
-        if let (LeaseOwner::Run(by), Some(patience)) = (owner, grant.asks()) {
+        if let (LeaseOwner::Run(by), Some(patience)) = (owner, grant.asks) {
             open.asking.begin(by, patience);
         }
         Ok(open)
     }
 
     /// Publishes what happens as it happens.
-    fn publisher(
-        self: &Arc<Self>,
-        id: &str,
-        namespace: &Namespace,
-        redactor: EgressRedactor,
-    ) -> Arc<dyn Fn(EgressEvent) + Send + Sync> {
+    fn publisher(self: &Arc<Self>, id: &str, namespace: &Namespace, redactor: EgressRedactor) -> EventSink {
         let (egress, id, namespace) = (Arc::downgrade(self), id.to_owned(), namespace.clone());
         Arc::new(move |happened| {
             if let Some(egress) = egress.upgrade() {
                 egress.telemetry.metrics.count_egress(&happened);
                 let bus = &egress.telemetry.bus;
-                bus.publish(namespace.as_str(), Some(&id), event(happened, &redactor));
+                bus.publish(&namespace, Some(&id), event(happened, &redactor));
             }
         })
     }

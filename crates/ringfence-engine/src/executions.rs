@@ -10,7 +10,7 @@ use crate::{
     sync::lock,
 };
 use ringfence_redact::Redactor;
-use ringfence_types::{ErrorCode, ExecutionResult, ExitKind, Language, Namespace, RequestError, SessionId};
+use ringfence_types::{ExecutionResult, ExitKind, Language, Namespace, RequestError, SessionId};
 use serde::Serialize;
 use std::{
     borrow::Cow,
@@ -281,8 +281,7 @@ impl RegistryState {
 }
 
 pub(crate) fn not_there() -> RequestError {
-    RequestError::new(
-        ErrorCode::NotFound,
+    RequestError::not_found(
         "there is no such execution, or its result is no longer kept.",
         "next: list_executions {}",
     )

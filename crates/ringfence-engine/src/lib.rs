@@ -66,7 +66,7 @@ pub use approval::{
 };
 pub use artifacts::{artifact_uri, create_below};
 pub use caller::{Caller, OutputChunk, OutputStream, Stdin, Submission};
-pub use changes::{Base, Changed, Difference, Lay, RiskFacts};
+pub use changes::{Base, Changed, Difference, Lay};
 pub use containers::ContainerRuntime;
 pub use events::{ApprovalFacts, Ended, Event, EventKind, Hears, Subscriber};
 pub use executions::{Cancelled, ExecutionLine, ExecutionState, ExecutionTimes, Following, Progress};
@@ -86,7 +86,7 @@ pub use ringfence_host::{
 pub use ringfence_jail::ExportDirectory;
 use ringfence_jail::worker::{Answering, Work};
 pub use ringfence_redact::{Personal, SHORTEST_SECRET};
-pub use ringfence_store::layers::Package;
+pub use ringfence_store::{layers::Package, tree::Risk};
 pub use ringfence_web::{
     AccessibilityTree, Fence, Provider as SearchProvider, ProviderKind, Recency, Screenshot, SearchQuery,
     Searched, Target as WebUrl, WaitUntil,

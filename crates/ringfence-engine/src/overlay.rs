@@ -182,8 +182,7 @@ impl HeldChanges {
         if count == 0 {
             return Ok(());
         }
-        Err(RequestError::new(
-            ErrorCode::PolicyDenied,
+        Err(RequestError::denied(
             format!(
                 "the host may later run {count} of the files for {} whose changes could not be shown in full.",
                 self.lower.directory.display()
@@ -197,8 +196,7 @@ impl HeldChanges {
         if !self.difference.truncated {
             return self.check_whole();
         }
-        Err(RequestError::new(
-            ErrorCode::PolicyDenied,
+        Err(RequestError::denied(
             format!(
                 "of the {} changes to {} not all could be shown.",
                 self.changes.list.len(),
@@ -240,8 +238,7 @@ impl HeldChanges {
         conflicts: Conflicts,
     ) -> Result<CommittedChanges, RequestError> {
         if token != self.token() {
-            return Err(RequestError::new(
-                ErrorCode::PolicyDenied,
+            return Err(RequestError::denied(
                 "the token names other changes than these.",
                 "Look at the changes again, and accept what you see.",
             ));
@@ -262,10 +259,8 @@ impl HeldChanges {
                 None
             }
         };
-        let note = Note {
-            execution_id,
-            ..Note::of(caller, namespace.as_str(), Action::WorkspaceCommitted, details)
-        };
+        let note =
+            Note::of(caller, &namespace, Action::WorkspaceCommitted, details).of_execution(execution_id);
         let write = async {
             let write = move || self.lower.commit(&self.upper, &self.changes);
             blocking(write).await?.map_err(workspace_error::of_tree)

@@ -81,6 +81,11 @@ impl<'a> Note<'a> {
         Self { outcome, ..self }
     }
 
+    /// This note, of what belongs to an execution.
+    pub(crate) fn of_execution(self, execution_id: Option<&'a str>) -> Self {
+        Self { execution_id, ..self }
+    }
+
     fn entry(self) -> Entry {
         Entry {
             action: self.action,
@@ -223,14 +228,9 @@ impl Record {
             };
             let details =
                 json!({"why": "its server died", "begun_by": begun.server_id, "begun_seq": begun.seq});
-            self.note_unwaited(Note {
-                action,
-                outcome: Outcome::Lost,
-                namespace: &begun.namespace,
-                execution_id: begun.execution_id.as_deref(),
-                caller: &Caller::ours(),
-                details,
-            });
+            let ours = Caller::ours();
+            let note = Note::of(&ours, &begun.namespace, action, details).ended(Outcome::Lost);
+            self.note_unwaited(note.of_execution(begun.execution_id.as_deref()));
         }
         Ok(())
     }
@@ -412,14 +412,8 @@ impl AuditScope {
     }
 
     fn note(&self, action: Action, outcome: Outcome, details: Value) -> Note<'_> {
-        Note {
-            action,
-            outcome,
-            namespace: self.subject.namespace.as_str(),
-            execution_id: Some(self.id()),
-            caller: self.caller(),
-            details,
-        }
+        let note = Note::of(self.caller(), &self.subject.namespace, action, details);
+        note.ended(outcome).of_execution(Some(self.id()))
     }
 }
 
@@ -548,8 +542,8 @@ pub(crate) fn secret_names<'a>(names: impl ExactSizeIterator<Item = &'a str>) ->
 
 /// What a grant allowed, as it stands on record.
 pub(crate) fn granted(grant: &Grant) -> Value {
-    let mut granted = json!(grant.limits());
-    let reaches = grant.reaches();
+    let mut granted = json!(&grant.limits);
+    let reaches = &grant.reaches;
     if !reaches.is_empty() {
         let shown = reaches.iter().take(RULES_SHOWN_MAX).map(ToString::to_string);
         granted["egress"] = json!({"count": reaches.iter().len(), "rules": shown.collect::<Vec<_>>()});

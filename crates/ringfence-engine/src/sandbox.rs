@@ -161,12 +161,8 @@ fn asked_once(grant: &Grant) -> impl Iterator<Item = (String, String)> {
         ("npm_config_fetch_retries", "0"),
         ("npm_config_update_notifier", "false"),
     ];
-    let is_reached = |index: &&str| {
-        index
-            .parse()
-            .is_ok_and(|name| grant.reaches().names_reached(&name))
-    };
-    let refused = grant.asks().is_none() && !reach::PACKAGE_INDEXES.iter().any(is_reached);
+    let is_reached = |index: &&str| index.parse().is_ok_and(|name| grant.reaches.names_reached(&name));
+    let refused = grant.asks.is_none() && !reach::PACKAGE_INDEXES.iter().any(is_reached);
     let names = ONCE.into_iter().filter(move |_| refused);
     names.map(|(name, value)| (name.to_owned(), value.to_owned()))
 }
@@ -284,7 +280,7 @@ impl Sandboxes {
         let layer = brought.layer;
         // One that the sandbox was made with is there.
         let workspace = brought.workspace.filter(|_| plan.shared.is_none());
-        let (request, layout) = (grant.request(), &plan.layout);
+        let (request, layout) = (&grant.request, &plan.layout);
         let mut blobs = Blobs::default();
         let mut code = vec![(prepared.name(), blobs.add(prepared.script.as_bytes()))];
         let files = request
@@ -341,8 +337,8 @@ impl Sandboxes {
             run,
             workspace: workspace.cloned(),
             layer: layer.cloned(),
-            egress: reach::spec(plan.tier, grant.reaches()),
-            limits: grant.limits().clone(),
+            egress: reach::spec(plan.tier, &grant.reaches),
+            limits: grant.limits.clone(),
             grace_ms: GRACE_MS,
         });
         claim.others = self.pools.tasks_to_come();

@@ -166,7 +166,7 @@ impl Secrets {
         opened: &AuditScope,
         grant: &Grant,
     ) -> Result<SecretLease, RequestError> {
-        let request = grant.request();
+        let request = &grant.request;
         if request.secrets.is_empty() {
             return Ok(SecretLease {
                 secrets: Vec::new(),
@@ -194,7 +194,7 @@ impl Secrets {
             secrets: shown.iter().map(|name| (*name).to_owned()).collect(),
         };
         let bus = &self.bus;
-        bus.publish(request.namespace.as_str(), Some(opened.id()), event);
+        bus.publish(&request.namespace, Some(opened.id()), event);
         let source = generation.map(|generation| Source {
             namespace: request.namespace.clone(),
             names,

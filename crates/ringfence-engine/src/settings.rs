@@ -149,7 +149,7 @@ impl BackendPolicy {
                 }
             };
             let message = format!("the operator allows no `backend: {backend}` here.");
-            return Err(RequestError::new(ErrorCode::PolicyDenied, message, hint));
+            return Err(RequestError::denied(message, hint));
         }
         let (floor, tier) = (self.floor, backend.tier(self.native));
         if tier > floor {
@@ -361,8 +361,7 @@ impl PackagePolicy {
     /// Refuses packages that the operator does not allow.
     pub(crate) fn check(&self, set: &BTreeSet<Requirement>) -> Result<(), RequestError> {
         if !self.enabled {
-            return Err(RequestError::new(
-                ErrorCode::PolicyDenied,
+            return Err(RequestError::denied(
                 "the operator allows no packages here.",
                 "Use what the interpreter has, or have the operator set `packages.enabled: true`.",
             ));
@@ -370,8 +369,7 @@ impl PackagePolicy {
         let allowed = |name: &str| self.allow.iter().any(|pattern| matches(pattern, name));
         match set.iter().find(|requirement| !allowed(requirement.name())) {
             None => Ok(()),
-            Some(requirement) => Err(RequestError::new(
-                ErrorCode::PolicyDenied,
+            Some(requirement) => Err(RequestError::denied(
                 format!(
                     "the package `{}` is not among those that the operator allows.",
                     requirement.name()

@@ -38,6 +38,19 @@ pub(crate) struct Stdio {
     pub(crate) publisher: Option<OutputPublisher>,
 }
 
+impl Stdio {
+    /// Of a program that is given nothing, and whose output is read when it has ended.
+    pub(crate) fn captured(redactor: Redactor) -> Self {
+        Self {
+            stdin: Stdin::FromRequest,
+            stdin_bytes: Vec::new(),
+            live: None,
+            redactor,
+            publisher: None,
+        }
+    }
+}
+
 /// Tells the bus of one execution's output.
 #[derive(Clone)]
 pub(crate) struct OutputPublisher {
@@ -256,7 +269,7 @@ impl SoFar {
 }
 
 /// Without the beginning of a character at the end.
-fn whole_characters(bytes: &[u8]) -> &[u8] {
+pub(crate) fn whole_characters(bytes: &[u8]) -> &[u8] {
     let last = bytes.utf8_chunks().last();
     let invalid = last.map_or(&[][..], |chunk| chunk.invalid());
     let is_cut = std::str::from_utf8(invalid).is_err_and(|error| error.error_len().is_none());
@@ -275,13 +288,7 @@ mod tests {
     #[tokio::test]
     async fn a_count_of_bytes_does_not_tell_how_long_a_secret_is() {
         let counted = async |secret: &str| {
-            let stdio = Stdio {
-                stdin: Stdin::FromRequest,
-                stdin_bytes: Vec::new(),
-                live: None,
-                redactor: Redactor::new([secret], Forms::All, Personal::Keep),
-                publisher: None,
-            };
+            let stdio = Stdio::captured(Redactor::new([secret], Forms::All, Personal::Keep));
             let mut outlet = OutputSink::new(OutputStream::Stdout, &stdio, 8);
             for part in ["key: ", secret, "\n"] {
                 outlet.take(part.as_bytes()).await;

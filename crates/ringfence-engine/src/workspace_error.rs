@@ -97,8 +97,7 @@ pub(crate) fn of_snapshot(error: SnapshotError) -> RequestError {
 }
 
 fn no_snapshot() -> RequestError {
-    RequestError::new(
-        ErrorCode::NotFound,
+    RequestError::not_found(
         "there is no such snapshot in this namespace.",
         "`list_state_snapshots` names those there are.",
     )

@@ -8,9 +8,8 @@ use crate::{
     disk_quota::DiskUse,
     error,
     policy::Grant,
-    policy_store::PolicyStore,
     runtimes,
-    settings::RuntimeSettings,
+    sandbox::Sandboxes,
     store::{blocking, fault},
     sync::lock,
     workspace_error,
@@ -49,20 +48,11 @@ const LOOK: Duration = Duration::from_millis(10);
 pub(crate) struct Workspaces {
     directory: PathBuf,
     turns: Mutex<HashMap<Namespace, Arc<RwLock<OneByOne>>>>,
-    sharing: Sharing,
+    /// Files that decide what is run and allowed.
+    guarded: Vec<PathBuf>,
     snapshots: Arc<SnapshotStore>,
     disk: Arc<Disk>,
-    policy: Arc<PolicyStore>,
-}
-
-/// What directories a server shares, and how.
-pub(crate) struct Sharing {
-    pub(crate) tier: Tier,
-    /// Programs are other users than the server.
-    pub(crate) own_uids: bool,
-    pub(crate) runtimes: RuntimeSettings,
-    /// Files that decide what is run and allowed.
-    pub(crate) guarded: Vec<PathBuf>,
+    sandboxes: Arc<Sandboxes>,
 }
 
 /// Held by one at a time of those who share a workspace.
@@ -193,8 +183,7 @@ impl WorkspaceLease {
 /// laid by a program that may write above.
 fn open_host(private: &[PathBuf], directory: &Path) -> Result<(Pinned, OwnedFd), RequestError> {
     let refuse = |what: &str| {
-        Err(RequestError::new(
-            ErrorCode::PolicyDenied,
+        Err(RequestError::denied(
             format!("{} cannot be a workspace: {what}.", directory.display()),
             "Name a project directory by its real path, with no program's workspace above it.",
         ))
@@ -220,20 +209,19 @@ fn open_host(private: &[PathBuf], directory: &Path) -> Result<(Pinned, OwnedFd),
 }
 
 impl Workspaces {
-    pub(crate) fn below(
-        state_dir: &Path,
-        sharing: Sharing,
+    pub(crate) fn new(
+        guarded: Vec<PathBuf>,
         snapshots: Arc<SnapshotStore>,
         disk: Arc<Disk>,
-        policy: Arc<PolicyStore>,
+        sandboxes: Arc<Sandboxes>,
     ) -> Self {
         Self {
-            directory: state_dir.join(DIRECTORY),
+            directory: sandboxes.state_dir.join(DIRECTORY),
             turns: Mutex::default(),
-            sharing,
+            guarded,
             snapshots,
             disk,
-            policy,
+            sandboxes,
         }
     }
 
@@ -364,7 +352,7 @@ pub(crate) fn unwritten(error: TreeError, lent: &WorkspaceLease) -> RequestError
 impl Workspaces {
     /// The directory behind a granted request's workspace, for as long as the run lasts.
     pub(crate) async fn acquire(&self, grant: &Grant) -> Result<WorkspaceLease, RequestError> {
-        let request = grant.request();
+        let request = &grant.request;
         let mut lent = self
             .acquire_for(&request.namespace, &request.workspace, Wanted::Shared)
             .await?;
@@ -389,7 +377,7 @@ impl Workspaces {
             }
             WorkspaceSource::Host { directory, mode } => {
                 self.check_programs(directory, *mode)?;
-                let (directory, root) = open_host(&self.policy.private, directory)?;
+                let (directory, root) = open_host(&self.sandboxes.policy.private, directory)?;
                 let shared = HostWorkspace {
                     directory,
                     mode: *mode,
@@ -426,9 +414,9 @@ impl Workspaces {
         }
         let refuse = |what: String, hint: String| {
             let message = format!("{} cannot be written to: {what}.", directory.display());
-            Err(RequestError::new(ErrorCode::PolicyDenied, message, hint))
+            Err(RequestError::denied(message, hint))
         };
-        if let Some((language, part)) = runtimes::within(directory, &self.sharing.runtimes) {
+        if let Some((language, part)) = runtimes::within(directory, &self.sandboxes.runtimes) {
             let what = format!(
                 "{}, of the {language} that runs programs here, lies in it",
                 part.display()
@@ -438,7 +426,7 @@ impl Workspaces {
                 format!("Share it as `overlay` or `ro`, or set runtimes.{key} to an interpreter elsewhere.");
             return refuse(what, hint);
         }
-        let mut guarded = self.sharing.guarded.iter();
+        let mut guarded = self.guarded.iter();
         if let Some(file) = guarded.find(|file| runtimes::lies_in(file, directory)) {
             let what = format!(
                 "{} lies in it, which decides what programs are run or what they may do",
@@ -455,13 +443,13 @@ impl Workspaces {
     fn check_tier(&self, shared: &HostWorkspace) -> Result<(), RequestError> {
         let refuse =
             |what: &str, hint: &str| Err(RequestError::new(ErrorCode::UnsupportedArgument, what, hint));
-        match (self.sharing.tier, shared.mode) {
+        match (self.sandboxes.tier, shared.mode) {
             (Tier::Full | Tier::Gvisor | Tier::Container, _) => Ok(()),
             (Tier::Landlock, WorkspaceMode::Overlay) => refuse(
                 "the tier `landlock` has no overlay for a workspace.",
                 "Share the directory `ro`, or use the tier `full`.",
             ),
-            (Tier::Landlock, _) if self.sharing.own_uids => refuse(
+            (Tier::Landlock, _) if self.sandboxes.native.host.own_uids => refuse(
                 "the tier `landlock` shares no directory where the server is root: its programs are other users.",
                 "Run the server as the directory's owner, or use the tier `full`.",
             ),

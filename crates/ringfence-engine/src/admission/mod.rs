@@ -337,7 +337,7 @@ impl Queue {
         if is_full || (is_under_pressure && !state.is_under_pressure) {
             let kind = EventKind::QueueBackpressure { waiting, waiting_max };
             if let Some(bus) = &self.bus {
-                bus.publish(namespace.as_str(), None, kind);
+                bus.publish(namespace, None, kind);
             }
         }
         state.is_under_pressure = is_under_pressure;

@@ -103,6 +103,6 @@ impl Engine {
 
     /// The longest that an approval for a namespace lasts.
     pub fn approval_lasts_max(&self) -> Duration {
-        self.services().approvals.settings().namespace_max
+        self.services().approvals.settings.namespace_max
     }
 }

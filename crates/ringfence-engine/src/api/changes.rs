@@ -25,9 +25,7 @@ impl WorkspaceAccess<'_> {
     /// An overlay is compared with the directory below it.
     pub async fn diff(self, base: Option<&str>) -> Result<Difference, RequestError> {
         let (engine, namespace) = (self.engine, &self.namespace);
-        engine
-            .note_call(self.caller, namespace.as_str(), "diff_workspace")
-            .await?;
+        engine.note_call(self.caller, namespace, "diff_workspace").await?;
         let base = base.map(snapshot_id).transpose()?;
         if let WorkspaceRef::Session(id) = &self.whose
             && let Some(held) = of_session(engine.services(), namespace, id).await?

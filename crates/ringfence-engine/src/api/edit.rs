@@ -4,7 +4,7 @@
 use super::files::{OpenWorkspace, Use, WorkspaceAccess};
 use crate::{record::hex, store::fault, workspace_error, workspaces::FILE_BYTES_MAX};
 use ringfence_store::{audit::Action, tree};
-use ringfence_types::{ErrorCode, RequestError, WorkspacePath};
+use ringfence_types::{RequestError, WorkspacePath};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -48,8 +48,7 @@ impl OpenWorkspace {
         let _alone = self.one_by_one().map_err(fault)?;
         let got = tree::get(self.root(), path, EDITED_BYTES_MAX).map_err(workspace_error::of_tree)?;
         if *self.redactor.bytes(&got.bytes) != *got.bytes {
-            return Err(RequestError::new(
-                ErrorCode::PolicyDenied,
+            return Err(RequestError::denied(
                 "the file holds what is taken out of it when it is read, a secret or personal data.",
                 "Have a program edit it (execute_code).",
             ));
@@ -125,14 +124,12 @@ fn replace(text: &str, edit: &Edit) -> Result<(String, usize), RequestError> {
             "Give more of the text around it, so that it is there once, or `all: true`.",
         )
     } else if shown.is_empty() {
-        RequestError::new(
-            ErrorCode::NotFound,
+        RequestError::not_found(
             "`old` is not in the file, nor is any of its lines.",
             "get_file reads the file; `old` is exact, with its blanks.",
         )
     } else {
-        RequestError::new(
-            ErrorCode::NotFound,
+        RequestError::not_found(
             format!("`old` is not in the file; nearest are the lines:{shown}"),
             "`old` is exact, with its blanks and the end of each line.",
         )
@@ -162,6 +159,7 @@ fn nearest(text: &str, old: &str) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ringfence_types::ErrorCode;
 
     fn edit(old: &str) -> Edit {
         Edit {

@@ -20,8 +20,7 @@ impl Engine {
         id: &str,
         wait: Duration,
     ) -> Result<ExecutionState, RequestError> {
-        self.note_call(caller, namespace.as_str(), "get_execution")
-            .await?;
+        self.note_call(caller, namespace, "get_execution").await?;
         let executions = &self.services().executions;
         let mut ended = executions.state().find(namespace, id)?.has_ended.subscribe();
         // After that the answer is what there is so far.
@@ -63,8 +62,7 @@ impl Engine {
         session: Option<&SessionId>,
         limit: usize,
     ) -> Result<Vec<ExecutionLine>, RequestError> {
-        self.note_call(caller, namespace.as_str(), "list_executions")
-            .await?;
+        self.note_call(caller, namespace, "list_executions").await?;
         let is_meant = |entry: &Entry| {
             entry.namespace == *namespace
                 && session.is_none_or(|session| entry.session.as_ref() == Some(session))
@@ -132,8 +130,7 @@ impl Engine {
         namespace: &Namespace,
         id: &str,
     ) -> Result<Cancelled, RequestError> {
-        self.note_call(caller, namespace.as_str(), "cancel_execution")
-            .await?;
+        self.note_call(caller, namespace, "cancel_execution").await?;
         let state = self.services().executions.state();
         let Ok(entry) = state.find(namespace, id) else {
             return Ok(Cancelled {

@@ -21,9 +21,7 @@ use ringfence_store::{
     snapshots::Source,
     tree::{self, Bounds, EntryKind, ListBounds, TreeError},
 };
-use ringfence_types::{
-    ErrorCode, Namespace, RequestError, SessionId, WorkspaceMode, WorkspacePath, WorkspaceSource,
-};
+use ringfence_types::{Namespace, RequestError, SessionId, WorkspaceMode, WorkspacePath, WorkspaceSource};
 use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -84,7 +82,7 @@ impl Drop for Held {
         if self.wish != Use::Read
             && let Some(turn) = &self.turn
         {
-            turn.session().look_again();
+            turn.session.look_again();
         }
     }
 }
@@ -135,7 +133,7 @@ pub(super) async fn open(
         WorkspaceRef::Namespace => None,
         WorkspaceRef::Session(id) => Some(services.sessions.find(namespace, id)?.turn_soon().await?),
     };
-    let session = turn.as_ref().map(session::Turn::session);
+    let session = turn.as_ref().map(|turn| &turn.session);
     let workspace = session.map_or(&WorkspaceSource::Namespace, |session| &session.workspace);
     // Another session of the namespace may have left its secrets there, and this one may have those of yesterday.
     let own = session.map_or(&[][..], |session| &session.lease.secrets);
@@ -177,7 +175,7 @@ pub(super) async fn open(
 }
 
 fn check_shared(mode: WorkspaceMode, wish: Use) -> Result<(), RequestError> {
-    let refuse = |what: &str, hint: &str| Err(RequestError::new(ErrorCode::PolicyDenied, what, hint));
+    let refuse = |what: &str, hint: &str| Err(RequestError::denied(what, hint));
     match (mode, wish) {
         (WorkspaceMode::Rw, Use::Read | Use::Write) | (WorkspaceMode::Ro, Use::Read) => Ok(()),
         (WorkspaceMode::Rw, Use::Replace) => refuse(
@@ -272,7 +270,7 @@ impl WorkspaceAccess<'_> {
     /// What is below a directory of the workspace, or in all of it.
     pub async fn list_files(self, below: Option<&WorkspacePath>) -> Result<Vec<FileFacts>, RequestError> {
         self.engine
-            .note_call(self.caller, self.namespace.as_str(), "list_files")
+            .note_call(self.caller, &self.namespace, "list_files")
             .await?;
         let below = below.cloned();
         let listed = self.with(Use::Read, move |opened| {
@@ -326,7 +324,7 @@ impl WorkspaceAccess<'_> {
             WorkspaceRef::Namespace => "namespace",
             WorkspaceRef::Session(id) => id.as_str(),
         });
-        Note::of(self.caller, self.namespace.as_str(), action, details)
+        Note::of(self.caller, &self.namespace, action, details)
     }
 }
 

@@ -99,10 +99,6 @@ struct Judged {
     may_last: bool,
 }
 
-fn read(command: &str) -> Result<Words, RequestError> {
-    Words::read(command)
-}
-
 fn refused(refused: &Refused) -> RequestError {
     let hint = match refused.why {
         Why::Never => "No person is asked; do it another way, or let the operator do it.",
@@ -110,19 +106,14 @@ fn refused(refused: &Refused) -> RequestError {
             "`list_host_access` has the forms; ask a person with `request_host_access`, naming exactly this command."
         }
     };
-    RequestError::new(
-        ErrorCode::PolicyDenied,
-        format!("{}.", refused.what.trim_end_matches('.')),
-        hint,
-    )
+    RequestError::denied(format!("{}.", refused.what.trim_end_matches('.')), hint)
 }
 
 impl Engine {
     /// What the rules say of a command. Nothing is run.
     pub async fn host_check(&self, caller: &Caller, asked: HostCommand) -> Result<HostVerdict, RequestError> {
-        self.note_call(caller, asked.namespace.as_str(), "host_check")
-            .await?;
-        let words = read(&asked.command)?;
+        self.note_call(caller, &asked.namespace, "host_check").await?;
+        let words = Words::read(&asked.command)?;
         let judged = match self.judge(&asked).await {
             Ok(judged) => judged,
             Err(error) if error.code == ErrorCode::PolicyDenied || error.code == ErrorCode::NotFound => {
@@ -157,14 +148,17 @@ impl Engine {
         let host = &self.services().host;
         let rules = host.rules()?.clone();
         let support = host.support().await?.clone();
-        let words = read(&asked.command)?;
+        let words = Words::read(&asked.command)?;
         let services = self.services().clone();
         let asked = asked.clone();
         blocking(move || {
             let prepare = |allowed: &Allowed, timeout: Duration| {
                 let place = CallContext {
+                    namespace: &asked.namespace,
                     directory: asked.directory.as_deref(),
-                    ..services.host.place(&support, asked.namespace.as_str(), timeout)
+                    timeout,
+                    support: &support,
+                    cgroups: &services.host.cgroups,
                 };
                 ringfence_host::prepare(&rules, allowed, &place)
             };
@@ -208,7 +202,7 @@ impl Engine {
             ));
         }
         let services = self.services().clone();
-        let shown = read(&asked.command).map(|words| services.host.redactor.text(&words.to_string()));
+        let shown = Words::read(&asked.command).map(|words| services.host.redactor.text(&words.to_string()));
         let shown = shown.unwrap_or_else(|_| {
             let beginning: String = asked.command.chars().take(SHOWN_CHARS_MAX).collect();
             services.host.redactor.text(&ringfence_host::escaped(&beginning))
@@ -222,7 +216,7 @@ impl Engine {
             Err(error) => {
                 event(EventKind::HostDenied, Some(error.code.as_str().to_owned()));
                 let details = json!({"command": shown, "code": error.code.as_str()});
-                let note = Note::of(caller, asked.namespace.as_str(), Action::HostExecuted, details);
+                let note = Note::of(caller, &asked.namespace, Action::HostExecuted, details);
                 services.record.note_refusal(note.ended(Recorded::Denied)).await?;
                 return Err(error);
             }
@@ -261,18 +255,13 @@ impl Engine {
             return Ok((judged, None));
         };
         let subject = subject(self.services(), &judged, caller, &why);
-        let approved = self
-            .services()
-            .approvals
-            .commands()
-            .take(&asked.namespace, &subject);
-        match approved {
+        let store = &self.services().approvals.store;
+        match store.take_command(&asked.namespace, &subject) {
             Some(decision) => {
                 judged.command.shorten(asked.timeout);
                 Ok((judged, Some(decision.decided_by)))
             }
-            None => Err(RequestError::new(
-                ErrorCode::PolicyDenied,
+            None => Err(RequestError::denied(
                 format!("{}.", why.trim_end_matches('.')),
                 "`list_host_access` has the forms; ask a person with `request_host_access`, naming exactly this command.",
             )),
@@ -314,8 +303,7 @@ impl Engine {
         caller: &Caller,
         namespace: &Namespace,
     ) -> Result<HostAccessList, RequestError> {
-        self.note_call(caller, namespace.as_str(), "list_host_access")
-            .await?;
+        self.note_call(caller, namespace, "list_host_access").await?;
         let services = self.services();
         let rules = services.host.rules()?;
         let support = services.host.support().await?;
@@ -328,7 +316,7 @@ impl Engine {
             let allowed: Vec<&str> = allowed.map(Access::as_str).collect();
             (!allowed.is_empty()).then(|| (directory.path.clone(), allowed))
         });
-        let approved = services.approvals.commands().list(namespace, caller.as_str());
+        let approved = services.approvals.store.commands_of(namespace, caller.as_str());
         let approved = approved
             .into_iter()
             .map(|(command, scope, left)| (command.words, scope, left));
@@ -360,7 +348,7 @@ impl Engine {
         let namespaces = namespaces.map(|why| {
             format!("namespaces ({why}): commands with a socket, with programs to start, or with the host's mounts need an approval")
         });
-        let limits = matches!(host.cgroups(), Parent::None { .. });
+        let limits = matches!(host.cgroups, Parent::None { .. });
         let limits = limits.then(|| {
             "limits: no cgroup counts the memory of a command, nor the processes of one that runs as root"
                 .to_owned()
@@ -416,7 +404,7 @@ async fn run(services: &Arc<Services>, launch: Launch) -> Result<HostRun, Reques
         "command": services.host.redactor.text(&judged.words.to_string()), "program": program, "rule": rule,
         "approved_by": approved_by, "directory": asked.directory,
     });
-    let note = Note::of(&caller, asked.namespace.as_str(), Action::HostExecuted, details);
+    let note = Note::of(&caller, &asked.namespace, Action::HostExecuted, details);
     let binary = services.host.binary.clone();
     let begun = Instant::now();
     let act = async {

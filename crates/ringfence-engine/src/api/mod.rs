@@ -58,12 +58,12 @@ use crate::{
     store,
     telemetry::Telemetry,
     warm,
-    web::{Web, WebServices},
+    web::Web,
     worker,
-    workspaces::{Sharing, Workspaces},
+    workspaces::Workspaces,
 };
 use ringfence_jail::{cgroup, wire::Failure};
-use ringfence_store::{layers::Layers, snapshots::SnapshotStore};
+use ringfence_store::layers::Layers;
 use ringfence_types::{ErrorCode, RequestError, Tier};
 use std::{
     collections::HashMap,
@@ -238,21 +238,6 @@ fn telemetry(native: &Native) -> Telemetry {
     }
 }
 
-fn egress(
-    settings: &EngineSettings,
-    policy: &Arc<PolicyStore>,
-    approvals: &Approvals,
-    telemetry: &Telemetry,
-) -> Egress {
-    Egress::new(
-        settings.tier,
-        settings.egress.clone(),
-        policy.clone(),
-        approvals.clone(),
-        telemetry.clone(),
-    )
-}
-
 /// Gives each service what it needs, and no more.
 fn services(settings: EngineSettings, native: Native, id: String, opened: store::Stores) -> Services {
     let record = opened.record;
@@ -269,21 +254,36 @@ fn services(settings: EngineSettings, native: Native, id: String, opened: store:
         snapshots.clone(),
         policy.clone(),
     ));
-    let workspaces = workspaces(&settings, &sandboxes, &snapshots, &disk);
+    let workspaces = Workspaces::new(
+        settings.guarded.clone(),
+        snapshots.clone(),
+        disk.clone(),
+        sandboxes.clone(),
+    );
     let secrets = Arc::new(Secrets::new(opened.vault, settings.record.personal, bus.clone()));
     let redactor = LogRedactor::new(&secrets.vault);
     let host = host_access(&settings, &sandboxes, &secrets);
-    let approvals = Approvals::new(settings.approvals, bus.clone(), record.clone(), redactor);
-    let egress = Arc::new(egress(&settings, &policy, &approvals, &telemetry));
+    let approvals = Arc::new(Approvals::new(
+        settings.approvals,
+        bus.clone(),
+        record.clone(),
+        redactor,
+    ));
+    let egress = Arc::new(Egress::new(
+        settings.tier,
+        settings.egress,
+        policy.clone(),
+        approvals.clone(),
+        telemetry.clone(),
+    ));
     let queue = Queue::new(settings.queue, bus.clone());
-    let web = Arc::new(Web::new(WebServices {
-        settings: settings.web,
-        egress: egress.clone(),
-        sandboxes: sandboxes.clone(),
-        secrets: secrets.clone(),
-        policy: policy.clone(),
-        runs: queue.clone(),
-    }));
+    let web = Web::new(
+        settings.web,
+        egress.clone(),
+        sandboxes.clone(),
+        secrets.clone(),
+        queue.clone(),
+    );
     let packages = Packages::new(PackageServices {
         layers: opened.layers,
         settings: settings.packages,
@@ -308,7 +308,7 @@ fn services(settings: EngineSettings, native: Native, id: String, opened: store:
         telemetry,
         record,
         secrets,
-        web,
+        web: Arc::new(web),
         artifacts: Arc::new(opened.artifacts),
         workspaces,
         snapshots,
@@ -353,25 +353,4 @@ fn sandboxes(
         policy: policy.clone(),
         pictures: Semaphore::new(picture::AT_ONCE),
     }
-}
-
-fn workspaces(
-    settings: &EngineSettings,
-    sandboxes: &Sandboxes,
-    snapshots: &Arc<SnapshotStore>,
-    disk: &Arc<Disk>,
-) -> Workspaces {
-    let sharing = Sharing {
-        tier: settings.tier,
-        own_uids: sandboxes.native.host.own_uids,
-        runtimes: settings.runtimes.clone(),
-        guarded: settings.guarded.clone(),
-    };
-    Workspaces::below(
-        &settings.state_dir,
-        sharing,
-        snapshots.clone(),
-        disk.clone(),
-        sandboxes.policy.clone(),
-    )
 }

@@ -193,7 +193,7 @@ impl Engine {
             is_narrowed: services.policy.own_limits(namespace).caps.is_some(),
             approved: services
                 .approvals
-                .rules()
+                .store
                 .rules_for(namespace, None)
                 .iter()
                 .map(ToString::to_string)
@@ -259,8 +259,12 @@ impl Engine {
         let _turn = services.policy.changing_limits.lock().await;
         let changed = || {
             let changed = change(&services.policy.current(), &services.policy.own_limits(namespace))?;
-            if self.is_full_of_limits(namespace) {
-                return Err(too_many_namespaces());
+            let own = services.policy.all_own_limits();
+            if own.len() >= OWN_LIMITS_MAX && !own.contains_key(namespace) {
+                return Err(RequestError::denied(
+                    format!("{OWN_LIMITS_MAX} namespaces have limits of their own."),
+                    "Use one of them.",
+                ));
             }
             Ok(changed)
         };
@@ -271,22 +275,17 @@ impl Engine {
             }
             Err(error) => (Outcome::Denied, json!({"why": error.code.as_str()})),
         };
-        let note = Note::of(caller, namespace.as_str(), Action::LimitsChanged, details);
+        let note = Note::of(caller, namespace, Action::LimitsChanged, details);
         self.note(note.ended(outcome)).await?;
         let own = changed()?;
         services.policy.all_own_limits().insert(namespace.clone(), own);
         Ok(())
     }
 
-    fn is_full_of_limits(&self, namespace: &Namespace) -> bool {
-        let own = self.services().policy.all_own_limits();
-        own.len() >= OWN_LIMITS_MAX && !own.contains_key(namespace)
-    }
-
     /// Gives a namespace back what the operator's limits allow. For the operator alone.
     pub async fn restore_limits(&self, caller: &Caller, namespace: &Namespace) -> Result<(), RequestError> {
         let details = json!({"restored": true});
-        let note = Note::of(caller, namespace.as_str(), Action::LimitsChanged, details);
+        let note = Note::of(caller, namespace, Action::LimitsChanged, details);
         self.note(note.ended(Outcome::Ok)).await?;
         self.services().policy.all_own_limits().remove(namespace);
         Ok(())
@@ -298,7 +297,7 @@ impl Engine {
         namespace: &Namespace,
     ) -> Result<Vec<SecretEntry>, RequestError> {
         let details = json!({"listed": true});
-        let note = Note::of(caller, namespace.as_str(), Action::VaultAccessed, details);
+        let note = Note::of(caller, namespace, Action::VaultAccessed, details);
         self.note(note.ended(Outcome::Ok)).await?;
         let of = namespace.clone();
         let listed = self
@@ -355,7 +354,7 @@ impl Engine {
             services.secrets.redactors.forget_all_but(generation);
             changed.map_err(|error| self.of_vault(namespace, &error))
         };
-        let note = Note::of(caller, namespace.as_str(), Action::VaultChanged, details);
+        let note = Note::of(caller, namespace, Action::VaultChanged, details);
         services.record.around(note, change, |_, _| ()).await
     }
 
@@ -518,14 +517,6 @@ impl Engine {
     }
 }
 
-fn too_many_namespaces() -> RequestError {
-    RequestError::new(
-        ErrorCode::PolicyDenied,
-        format!("{OWN_LIMITS_MAX} namespaces have limits of their own."),
-        "Use one of them.",
-    )
-}
-
 fn of_artifacts(error: ArtifactError) -> RequestError {
     match error {
         ArtifactError::Refused(_) => no_artifacts(),
@@ -534,8 +525,7 @@ fn of_artifacts(error: ArtifactError) -> RequestError {
 }
 
 fn no_artifacts() -> RequestError {
-    RequestError::new(
-        ErrorCode::NotFound,
+    RequestError::not_found(
         "there are no such artifacts.",
         "`get_artifacts` lists what an execution has left; what is old is removed (`artifacts.keep_days`, `artifacts.max_mb`).",
     )

@@ -20,8 +20,7 @@ impl Engine {
         namespace: &Namespace,
         id: &SessionId,
     ) -> Result<HeldChanges, RequestError> {
-        self.note_call(caller, namespace.as_str(), "diff_workspace")
-            .await?;
+        self.note_call(caller, namespace, "diff_workspace").await?;
         let held = of_session(self.services(), namespace, id).await?;
         held.ok_or_else(|| {
             RequestError::invalid(

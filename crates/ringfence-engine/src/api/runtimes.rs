@@ -127,7 +127,7 @@ impl Engine {
                 ..ExecuteRequest::new(Language::Shell, "true")
             },
         )?;
-        let isolation = self.services().sandboxes.isolation(grant.limits())?;
+        let isolation = self.services().sandboxes.isolation(&grant.limits)?;
         Ok(SandboxInfo {
             isolation,
             defaults: policy.defaults.clone(),

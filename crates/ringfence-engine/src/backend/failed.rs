@@ -11,6 +11,12 @@ pub(crate) struct ClaimError {
     pub(crate) is_retryable: bool,
 }
 
+impl From<ClaimError> for RequestError {
+    fn from(failed: ClaimError) -> Self {
+        failed.error
+    }
+}
+
 /// Why it is not known that a program runs.
 pub(super) enum NotBegun {
     /// The supervisor says nothing, and what became of the program is not known.

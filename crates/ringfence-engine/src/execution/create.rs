@@ -10,7 +10,8 @@ use crate::{
     caller::{Caller, Client},
     error::{stopping, task_died},
     events::{EventKind, now_ms},
-    language, overlay,
+    language::{self, Prepared},
+    overlay,
     policy::{self, Grant},
     sandbox::RunInputs,
     services::Services,
@@ -81,10 +82,7 @@ async fn create(
         session_id: id.to_string(),
         language: session.language,
     };
-    services
-        .telemetry
-        .bus
-        .publish(session.namespace.as_str(), None, kind);
+    services.telemetry.bus.publish(&session.namespace, None, kind);
     warm::fill(&services.sandboxes);
     Ok(made)
 }
@@ -113,7 +111,7 @@ async fn make(
     let lower = overlay::lower_of(workspace).await?;
     let inputs = RunInputs {
         lease: &leased.secrets,
-        prepared: &language::session_program(),
+        prepared: &Prepared::session(),
         layer: packages.as_ref().map(|packages| &packages.name),
         workspace: workspace.shared.as_ref(),
     };
@@ -132,13 +130,13 @@ async fn make(
     interpreter.ready(START_PATIENCE).await?;
     drop(permit);
     let (jobs, received) = mpsc::channel(1);
-    let (now, request) = (Instant::now(), grant.request());
+    let (now, request) = (Instant::now(), &grant.request);
     let session = Arc::new(Session {
         id: id.clone(),
         namespace: request.namespace.clone(),
         language: request.language,
         workspace: request.workspace.clone(),
-        backend: grant.backend(),
+        backend: grant.backend,
         allowed_domains: request.allowed_domains.clone(),
         lower,
         limits,
@@ -171,8 +169,7 @@ async fn make(
 
 fn not_begun(why: Option<Cause>) -> RequestError {
     match why {
-        Some(Cause::Disk) => RequestError::new(
-            ErrorCode::PolicyDenied,
+        Some(Cause::Disk) => RequestError::denied(
             "there is more than twice as much in the workspace as it may have.",
             "Restore a snapshot that is smaller, put smaller files in the place of large ones, or have the operator raise limits.disk_mb.",
         ),

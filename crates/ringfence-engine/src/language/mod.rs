@@ -5,11 +5,11 @@ mod prepared;
 mod report;
 pub(crate) mod session;
 
-pub(crate) use prepared::{Prepared, SESSION, read_outcome, session as session_program};
+pub(crate) use prepared::{Prepared, SESSION, read_outcome};
 pub use report::{Blocked, ProgramReport, read_report};
 
 use ringfence_check::profile;
-use ringfence_types::{Argument, Language};
+use ringfence_types::Language;
 use serde::Serialize;
 use std::{collections::BTreeMap, path::Path, sync::LazyLock};
 
@@ -110,45 +110,6 @@ impl Checks {
 /// Read, and removed, by the driver. What does not fit goes on in a variable with one underscore more.
 const CHECKS: &str = "RINGFENCE_CHECKS";
 const VARIABLE_BYTES_MAX: usize = 64 << 10;
-
-/// What an interpreter is started on.
-pub(crate) struct Script<'a> {
-    /// The code's path as the caller knows it.
-    pub(crate) path: &'a str,
-    /// The file that Node imports in its place.
-    pub(crate) module: Option<String>,
-    pub(crate) args: &'a [Argument],
-    /// Only Python has them.
-    pub(crate) checks: Option<&'a Checks>,
-}
-
-pub(crate) fn launch(language: Language, interpreter: &str, script: Script<'_>) -> Launch {
-    let Script {
-        path,
-        module,
-        args,
-        checks,
-    } = script;
-    let (before, env): (&[&str], &[(&str, &str)]) = match language {
-        // No bytecode: it would be left in the workspace as if the program had made it.
-        Language::Python => (&["-c", &PYTHON_PROGRAM], &[("PYTHONDONTWRITEBYTECODE", "1")]),
-        Language::Node => (&["-e", NODE_DRIVER], &[]),
-        Language::Typescript => (&["--enable-source-maps", "-e", NODE_DRIVER], &[]),
-        Language::Shell => (&[], &[]),
-    };
-    let words = std::iter::once(interpreter)
-        .chain(before.iter().copied())
-        .chain([path])
-        .chain(args.iter().map(Argument::as_str));
-    let mut launch = Launch::of(words, env);
-    launch
-        .env
-        .extend(module.map(|path| ("RINGFENCE_MODULE".to_owned(), path)));
-    let checks = checks.filter(|_| language == Language::Python);
-    launch.env.extend(checks.into_iter().flat_map(Checks::variables));
-    launch.report_fd = language != Language::Shell;
-    launch
-}
 
 /// What a template is, and has imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

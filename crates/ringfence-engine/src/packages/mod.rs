@@ -9,7 +9,7 @@ use installers::LAST_WORDS;
 use crate::{
     admission::{Demand, Permit, Queue},
     backend::{RawOutcome, Running},
-    caller::{Client, OutputChunk, Requester, Stdin},
+    caller::{Client, OutputChunk, Requester},
     disk::Disk,
     egress::{self, Egress},
     error,
@@ -361,9 +361,7 @@ impl Packages {
                     packages,
                 };
                 let execution_id = wish.by.execution_id.as_deref();
-                self.services
-                    .bus
-                    .publish(wish.namespace.as_str(), execution_id, kind);
+                self.services.bus.publish(&wish.namespace, execution_id, kind);
                 self.sweep();
                 provided(layer, output)
             }
@@ -385,14 +383,8 @@ impl Packages {
         outcome: Outcome,
         details: Value,
     ) -> Result<(), RequestError> {
-        let note = Note {
-            action: Action::PackageInstalled,
-            outcome,
-            namespace: wish.namespace.as_str(),
-            execution_id: wish.by.execution_id.as_deref(),
-            caller: &wish.by.caller,
-            details,
-        };
+        let note = Note::of(&wish.by.caller, wish.namespace, Action::PackageInstalled, details);
+        let note = note.ended(outcome).of_execution(wish.by.execution_id.as_deref());
         self.services.record.note(note).await.map(drop)
     }
 
@@ -483,8 +475,7 @@ impl Packages {
         let isolation = plan.isolation(&claim, &self.services.sandboxes.native.host);
         let sandbox = self.services.sandboxes.native.spawn(Arc::new(plan), None)?;
         let mut is_cancelled = wish.by.client.cancelled.clone();
-        let started = sandbox.claim(&claim, blobs.bytes(), &mut is_cancelled).await;
-        let mut started = started.map_err(|failed| failed.error)?;
+        let mut started = sandbox.claim(&claim, blobs.bytes(), &mut is_cancelled).await?;
         let sockets = started.take_sockets();
         let lease = sockets.map(|sockets| {
             self.services
@@ -492,13 +483,7 @@ impl Packages {
                 .open_for_installer(wish.namespace, &reaches, sockets)
         });
         let lease = lease.transpose()?;
-        let stdio = Stdio {
-            stdin: Stdin::FromRequest,
-            stdin_bytes: Vec::new(),
-            live: None,
-            redactor: sources.redactor(self.services.personal),
-            publisher: None,
-        };
+        let stdio = Stdio::captured(sources.redactor(self.services.personal));
         let running = Running::attach(started, stdio, OUTPUT_BYTES_MAX)?;
         let raw = running.wait(is_cancelled, isolation).await?;
         let refused = egress::refused(lease, &raw).await;

@@ -126,8 +126,7 @@ fn sentence(text: &str) -> String {
 
 fn denied(rule: &Rule, given: &Rules, who: &str) -> RequestError {
     if rule.is_network() {
-        return RequestError::new(
-            ErrorCode::PolicyDenied,
+        return RequestError::denied(
             format!("`{rule}` is an address, which `allowed_domains` cannot name."),
             "Name hosts; or leave `allowed_domains` out, which gives all that the operator lets this namespace reach, \
              addresses among it.",
@@ -145,8 +144,7 @@ fn denied(rule: &Rule, given: &Rules, who: &str) -> RequestError {
             format!("it may reach {}{more}", shown.join(", "))
         }
     };
-    RequestError::new(
-        ErrorCode::PolicyDenied,
+    RequestError::denied(
         format!("`{rule}` is not among what the operator lets {who} reach; {may}."),
         format!("Ask for it with `request_egress`, or have the operator add `{rule}` to `egress.allow`."),
     )

@@ -6,7 +6,7 @@ use super::{
     interpreter::{CallOutcome, DriverRequest},
 };
 use crate::{
-    caller::{Client, Stdin},
+    caller::Client,
     language::session::{self, DriverAnswer},
     streams::Stdio,
 };
@@ -146,13 +146,7 @@ async fn ask(
     let sent = DriverRequest {
         number,
         message,
-        stdio: Stdio {
-            stdin: Stdin::FromRequest,
-            stdin_bytes: Vec::new(),
-            live: None,
-            redactor: session.lease.redactor.clone(),
-            publisher: None,
-        },
+        stdio: Stdio::captured(session.lease.redactor.clone()),
         keep: 0,
         timeout: Duration::from_millis(session.limits.timeout_ms),
         cancelled: Client::absent().cancelled,

@@ -62,7 +62,7 @@ pub(crate) struct Sessions {
     state: Mutex<State>,
     pub(crate) settings: SessionSettings,
     record: Record,
-    approvals: Approvals,
+    approvals: Arc<Approvals>,
     bus: Bus,
     snapshots: Arc<SnapshotStore>,
 }
@@ -141,17 +141,13 @@ type TurnFuture = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, Acqui
 
 /// A position in the queue of a session; given up when dropped.
 pub(crate) struct QueuedTurn {
-    session: Arc<Session>,
+    pub(crate) session: Arc<Session>,
     waits: Waits,
     permit: TurnFuture,
     at_once: Option<Result<OwnedSemaphorePermit, AcquireError>>,
 }
 
 impl QueuedTurn {
-    pub(crate) fn session(&self) -> &Arc<Session> {
-        &self.session
-    }
-
     /// Waits until those ahead have had their turns.
     pub(crate) async fn turn(self, client: &Client) -> Result<Turn, RequestError> {
         let Self {
@@ -193,17 +189,13 @@ impl QueuedTurn {
 
 /// The right to be the one who uses a session.
 pub(crate) struct Turn {
-    session: Arc<Session>,
+    pub(crate) session: Arc<Session>,
     /// Counts interrupts of this turn, not of an earlier one.
     interrupts: watch::Receiver<u64>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Turn {
-    pub(crate) fn session(&self) -> &Session {
-        &self.session
-    }
-
     /// Names the execution that keeps the session busy, for refusals.
     pub(crate) fn name(&self, execution_id: &str) {
         *self.session.running() = Some(execution_id.to_owned());
@@ -346,10 +338,6 @@ impl Session {
         }
     }
 
-    fn close(&self) {
-        self.line.close();
-    }
-
     pub(crate) fn ended(&self) -> RequestError {
         ended(&self.id, self.stop.borrow().unwrap_or(SessionEnd::Terminated))
     }
@@ -431,7 +419,7 @@ impl Sessions {
     pub(crate) fn new(
         settings: SessionSettings,
         record: Record,
-        approvals: Approvals,
+        approvals: Arc<Approvals>,
         bus: Bus,
         snapshots: Arc<SnapshotStore>,
     ) -> Self {
@@ -585,7 +573,7 @@ impl Sessions {
             session_id: session.id.to_string(),
             reason: end.as_str(),
         };
-        self.bus.publish(session.namespace.as_str(), None, kind);
+        self.bus.publish(&session.namespace, None, kind);
     }
 
     /// Ends all, and lets no other begin. Who has to be waited for.
@@ -602,8 +590,7 @@ impl Sessions {
 }
 
 fn absent() -> RequestError {
-    RequestError::new(
-        ErrorCode::NotFound,
+    RequestError::not_found(
         "there is no such session in this namespace.",
         "`list_sessions` names those there are; `create_session` makes one.",
     )

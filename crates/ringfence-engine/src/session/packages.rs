@@ -7,7 +7,7 @@ use crate::{
     sync::lock,
 };
 use ringfence_store::layers::Package;
-use ringfence_types::{ErrorCode, RequestError, Requirement};
+use ringfence_types::{RequestError, Requirement};
 use std::{collections::BTreeSet, sync::Arc};
 use tokio::sync::oneshot;
 
@@ -74,8 +74,7 @@ pub(crate) async fn provide(
         (shown.set.union(wanted).cloned().collect(), shown.layers.len())
     };
     if layers >= LAYERS_MAX {
-        return Err(RequestError::new(
-            ErrorCode::InvalidArgument,
+        return Err(RequestError::invalid(
             format!("packages were added to the session {LAYERS_MAX} times."),
             "Make a session with all that it needs in `packages`.",
         ));

@@ -99,7 +99,7 @@ impl Web {
     ) -> Result<WebPage, RequestError> {
         let (url, length) = (target(&wanted.url)?, page::length(wanted.max_length)?);
         check(wanted)?;
-        if self.services.sandboxes.tier != Tier::Full {
+        if self.sandboxes.tier != Tier::Full {
             return Err(RequestError::new(
                 ErrorCode::UnsupportedArgument,
                 "there is no browser in the tier `landlock`.",
@@ -120,7 +120,6 @@ impl Web {
             .await;
         let _place = place.map_err(|_| crowded())?;
         let run = self
-            .services
             .runs
             .permit(&wanted.namespace, Demand::of(&LIMITS), QUEUE_TIME)
             .await;
@@ -129,11 +128,7 @@ impl Web {
         details["egress"] = json!(egress::recorded(&report));
         let opened = opened.map_err(|error| failed(&error, &url, &report))?;
         details["status"] = json!(opened.status);
-        let redactor = self
-            .services
-            .secrets
-            .redactor_of_all(&wanted.namespace, &[])
-            .await?;
+        let redactor = self.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
         let mut shown = self.present(opened, length, &redactor).await?;
         shown.denials = report.denials;
         shown.denials.truncate(DENIALS_MAX);
@@ -174,7 +169,7 @@ impl Web {
         let read = ReadPage::new(shown_url, opened.status, document);
         let mut shown = page::presented(&read, 0, length)?;
         if let Some(drawn) = opened.screenshot {
-            shown.picture = crate::picture::safe(&self.services.sandboxes, drawn).await;
+            shown.picture = crate::picture::safe(&self.sandboxes, drawn).await;
         }
         shown.facts["timed_out"] = json!(opened.is_timed_out);
         shown.facts["console_errors"] = json!(opened.console_errors);
@@ -193,8 +188,8 @@ impl Web {
         caller: &Caller,
     ) -> Result<(EgressReport, Result<BrowserPage, BrowserError>), RequestError> {
         let time = wanted.timeout + MARGIN;
-        let rules = self.services.egress.web_rules(&wanted.namespace);
-        let inspection = self.services.egress.inspect_browser(&rules).await?;
+        let rules = self.egress.web_rules(&wanted.namespace);
+        let inspection = self.egress.inspect_browser(&rules).await?;
         let mut started = self.start(program, &rules, inspection.as_deref(), time).await?;
         let sockets = started.take_sockets();
         let sockets = sockets.ok_or_else(|| {
@@ -203,10 +198,9 @@ impl Web {
                 &std::io::ErrorKind::NotConnected.into(),
             )
         })?;
-        let lease =
-            self.services
-                .egress
-                .open_browser(&wanted.namespace, requester(caller), sockets, inspection)?;
+        let lease = self
+            .egress
+            .open_browser(&wanted.namespace, requester(caller), sockets, inspection)?;
         let Sandbox {
             events,
             stdin,
@@ -219,11 +213,7 @@ impl Web {
         let from = pipe::Receiver::from_owned_fd(stdout).map_err(connect)?;
         let stderr = pipe::Receiver::from_owned_fd(stderr).map_err(connect)?;
         let stderr = Attached(tokio::spawn(drain(stderr, STDERR_BYTES_MAX)));
-        let redactor = self
-            .services
-            .secrets
-            .redactor_of_all(&wanted.namespace, &[])
-            .await?;
+        let redactor = self.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
         let request = BrowserRequest {
             url,
             redactor: &redactor,
@@ -263,29 +253,28 @@ impl Web {
             ..LIMITS
         };
         reach::check(rules)?;
-        let plan = self.services.sandboxes.plan_of_browser(program, limits.clone())?;
-        let claim = self.services.sandboxes.native.claim(ClaimSpec {
+        let plan = self.sandboxes.plan_of_browser(program, limits.clone())?;
+        let claim = self.sandboxes.native.claim(ClaimSpec {
             code: Vec::new(),
             files: Vec::new(),
             run: command(program, &plan.layout, inspection),
             workspace: None,
             layer: None,
-            egress: reach::spec(self.services.sandboxes.tier, rules),
+            egress: reach::spec(self.sandboxes.tier, rules),
             limits,
             grace_ms: 0,
         });
-        let sandbox = self.services.sandboxes.native.spawn(Arc::new(plan), None)?;
+        let sandbox = self.sandboxes.native.spawn(Arc::new(plan), None)?;
         let (_cancel, mut cancelled) = watch::channel(false);
-        let started = sandbox.claim(&claim, NO_BLOBS, &mut cancelled).await;
-        started.map_err(|failed| failed.error)
+        Ok(sandbox.claim(&claim, NO_BLOBS, &mut cancelled).await?)
     }
 
     fn chromium(&self) -> Result<PathBuf, RequestError> {
-        let found = match &self.services.settings.browser {
+        let found = match &self.settings.browser {
             Some(path) => path.is_file().then(|| path.clone()),
             None => PROGRAMS
                 .iter()
-                .find_map(|name| runtimes::on_path(name, &self.services.sandboxes.runtimes)),
+                .find_map(|name| runtimes::on_path(name, &self.sandboxes.runtimes)),
         };
         found.ok_or_else(|| {
             RequestError::new(

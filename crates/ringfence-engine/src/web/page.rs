@@ -198,18 +198,15 @@ impl Web {
     ) -> Result<ReadPage, RequestError> {
         let _permit = self.place(&wanted.namespace).await?;
         let (fetcher, _) = self.clients().await?;
-        let lease = self
-            .services
-            .egress
-            .open_web(&wanted.namespace, requester(caller))?;
+        let lease = self.egress.open_web(&wanted.namespace, requester(caller))?;
         let dial = Judged(&lease.connections);
         let fetch = Fetch {
             url,
             limits: FetchLimits {
-                wire_bytes: self.services.settings.bytes_max,
-                time: self.services.settings.timeout,
+                wire_bytes: self.settings.bytes_max,
+                time: self.settings.timeout,
             },
-            robots: match self.services.settings.robots {
+            robots: match self.settings.robots {
                 true => Robots::Obeyed,
                 false => Robots::Ignored,
             },
@@ -228,11 +225,7 @@ impl Web {
             is_cut: fetched.is_cut,
             reads: Reads::Document,
         };
-        let redactor = self
-            .services
-            .secrets
-            .redactor_of_all(&wanted.namespace, &[])
-            .await?;
+        let redactor = self.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
         let (document, picture) = self.document(&head, &fetched.body, &redactor).await?;
         let clean = |url: &String| redactor.text(url).into_owned();
         Ok(ReadPage {
@@ -256,7 +249,7 @@ impl Web {
         if document.kind != DocumentKind::Image {
             return Ok((document, None));
         }
-        let picture = picture::safe(&self.services.sandboxes, bytes).await;
+        let picture = picture::safe(&self.sandboxes, bytes).await;
         match picture {
             Some(picture) => Ok((document, Some(picture))),
             None => Err(unread(
