@@ -100,7 +100,6 @@ impl Baseline {
         }
     }
 
-    /// There were no files at all.
     pub(crate) fn is_nothing(&self) -> bool {
         self.changes.is_nothing() && self.output.is_nothing() && self.inputs.is_empty()
     }
@@ -132,7 +131,6 @@ pub(crate) struct StageOptions {
     pub(crate) total_max: u64,
     /// The operator wants copies here.
     pub(crate) copy_to: Option<ExportDirectory>,
-    /// What is left in the workspace.
     pub(crate) workspace: FilesKept,
 }
 
@@ -144,7 +142,6 @@ pub(crate) enum FilesKept {
     WhereItIs,
 }
 
-/// Whether there are no files at all.
 pub(crate) fn has_nothing(dirs: &SandboxDirs) -> bool {
     [&dirs.changes, &dirs.output]
         .into_iter()

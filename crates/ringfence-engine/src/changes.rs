@@ -24,7 +24,6 @@ const TOLD_MAX: usize = 2_000;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Difference {
-    /// What it was compared with.
     pub base: Base,
     /// Only the workspace has it.
     pub added: Vec<Changed>,
@@ -34,7 +33,6 @@ pub struct Difference {
     pub deleted: Vec<Changed>,
     /// Those among them that the host, too, has changed since the program began.
     pub conflicts: Vec<String>,
-    /// There was more than is told.
     pub truncated: bool,
 }
 
@@ -44,7 +42,6 @@ pub struct Difference {
 pub enum Base {
     /// There is no snapshot of it: everything counts as added. `null`.
     Nothing,
-    /// The snapshot of this name.
     Snapshot(String),
     /// The host's directory below an overlay. `directory`.
     Directory,
@@ -60,7 +57,6 @@ impl From<Base> for Option<String> {
     }
 }
 
-/// One path that differs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Changed {
     /// Below the workspace; what is no UTF-8 in it is U+FFFD.
@@ -73,7 +69,6 @@ pub struct Changed {
     pub risks: Vec<Risk>,
 }
 
-/// What lies at a path.
 #[derive(Clone, Debug, Serialize)]
 pub struct Lay {
     /// `file`, `directory`, `link` or `other`.
@@ -83,7 +78,6 @@ pub struct Lay {
     pub mode: String,
     /// The digest of a file, where it is known.
     pub sha256: Option<String>,
-    /// Where a link leads.
     pub target: Option<String>,
 }
 

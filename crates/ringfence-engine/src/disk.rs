@@ -102,51 +102,7 @@ impl Disk {
         }
         is_due
     }
-}
 
-fn refusal(by: Bound, policy: &DiskPolicy) -> RequestError {
-    let mebibytes = |bytes: u64| bytes >> 20;
-    let (code, message, hint) = match by {
-        Bound::Namespace => (
-            ErrorCode::PolicyDenied,
-            format!(
-                "the workspace and the snapshots of this namespace have {} MB, all that they may have.",
-                mebibytes(policy.of_namespace)
-            ),
-            "Remove files (a run may), delete snapshots, or have the operator raise `disk.namespace_mb`.",
-        ),
-        Bound::Total => (
-            ErrorCode::StoreFault,
-            format!(
-                "the server keeps {} MB on its disk, all that it may.",
-                mebibytes(policy.total)
-            ),
-            "The operator removes workspaces and snapshots, or raises `disk.total_mb`.",
-        ),
-        Bound::Free => (
-            ErrorCode::StoreFault,
-            format!(
-                "the disk of the server is full: less than {} MB are free.",
-                mebibytes(policy.free)
-            ),
-            "The operator makes room on the file system of the state directory, or lowers `disk.free_mb`.",
-        ),
-    };
-    RequestError::new(code, message, hint)
-}
-
-fn least(policy: &DiskPolicy, space: Space, total: u64, of_namespace: u64) -> Left {
-    let bounds = [
-        (policy.of_namespace.saturating_sub(of_namespace), Bound::Namespace),
-        (policy.total.saturating_sub(total), Bound::Total),
-        (space.free.saturating_sub(policy.free), Bound::Free),
-    ];
-    let least = bounds.into_iter().min_by_key(|(bytes, _)| *bytes);
-    let (bytes, by) = least.unwrap_or((0, Bound::Free));
-    Left { bytes, by }
-}
-
-impl Disk {
     /// Counts everything, in the background.
     pub(crate) fn begin(self: &Arc<Self>) {
         let disk = self.clone();
@@ -210,6 +166,48 @@ impl Disk {
         }
         Ok((space, left))
     }
+}
+
+fn refusal(by: Bound, policy: &DiskPolicy) -> RequestError {
+    let mebibytes = |bytes: u64| bytes >> 20;
+    let (code, message, hint) = match by {
+        Bound::Namespace => (
+            ErrorCode::PolicyDenied,
+            format!(
+                "the workspace and the snapshots of this namespace have {} MB, all that they may have.",
+                mebibytes(policy.of_namespace)
+            ),
+            "Remove files (a run may), delete snapshots, or have the operator raise `disk.namespace_mb`.",
+        ),
+        Bound::Total => (
+            ErrorCode::StoreFault,
+            format!(
+                "the server keeps {} MB on its disk, all that it may.",
+                mebibytes(policy.total)
+            ),
+            "The operator removes workspaces and snapshots, or raises `disk.total_mb`.",
+        ),
+        Bound::Free => (
+            ErrorCode::StoreFault,
+            format!(
+                "the disk of the server is full: less than {} MB are free.",
+                mebibytes(policy.free)
+            ),
+            "The operator makes room on the file system of the state directory, or lowers `disk.free_mb`.",
+        ),
+    };
+    RequestError::new(code, message, hint)
+}
+
+fn least(policy: &DiskPolicy, space: Space, total: u64, of_namespace: u64) -> Left {
+    let bounds = [
+        (policy.of_namespace.saturating_sub(of_namespace), Bound::Namespace),
+        (policy.total.saturating_sub(total), Bound::Total),
+        (space.free.saturating_sub(policy.free), Bound::Free),
+    ];
+    let least = bounds.into_iter().min_by_key(|(bytes, _)| *bytes);
+    let (bytes, by) = least.unwrap_or((0, Bound::Free));
+    Left { bytes, by }
 }
 
 #[cfg(test)]

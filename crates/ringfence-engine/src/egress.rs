@@ -74,7 +74,6 @@ impl RuleSource {
     }
 }
 
-/// What a lease of egress allows.
 struct LeasePolicy {
     source: RuleSource,
     namespace: Namespace,
@@ -102,7 +101,6 @@ pub(crate) struct EgressLease {
     asking: Open,
 }
 
-/// What holds a lease of egress.
 pub(crate) enum LeaseOwner<'a> {
     Run(Requester),
     Session(&'a SessionId),
@@ -193,6 +191,158 @@ impl Egress {
                 is_other
             });
         }
+    }
+
+    /// Adds to a lease what the TLS of a sandbox is read with, where it has to be: for secrets that programs do not
+    /// get, and for rules that depend on the request.
+    pub(crate) async fn inspect(
+        &self,
+        grant: &Grant,
+        lease: SecretLease,
+    ) -> Result<SecretLease, RequestError> {
+        let policy = self.policy.current();
+        let mut bound = Vec::new();
+        for (name, value) in &lease.secrets {
+            let places = policy.egress.places_of(&grant.request.namespace, name);
+            if !places.is_empty() {
+                let secret = BoundSecret::new(name.as_str(), value.expose(), places);
+                bound.push(secret.map_err(unread)?);
+            }
+        }
+        if bound.is_empty() && !grant.reaches.iter().any(is_read) {
+            return Ok(lease);
+        }
+        let trust = self.trust().await?;
+        let made = tokio::task::spawn_blocking(move || {
+            let values = bound.iter().map(BoundSecret::value);
+            let redactor = Redactor::new(values, Forms::All, Personal::Keep);
+            Inspection::new(trust, bound, redactor)
+        });
+        let made = made.await.map_err(unread)?;
+        let inspection = made.map_err(unread)?;
+        Ok(SecretLease {
+            inspection: Some(Arc::new(inspection)),
+            ..lease
+        })
+    }
+
+    /// What a browser's TLS is read with, where it has to be: for rules that depend on the request, and where the
+    /// operator adds authorities, which no browser knows.
+    pub(crate) async fn inspect_browser(
+        &self,
+        rules: &Rules,
+    ) -> Result<Option<Arc<Inspection>>, RequestError> {
+        let hosts = match &self.settings.ca_file {
+            Some(_) => InspectedHosts::All,
+            None if rules.iter().any(is_read) => InspectedHosts::OfSecrets,
+            None => return Ok(None),
+        };
+        let made = Inspection::of_browser(self.trust().await?, hosts);
+        made.map(|made| Some(Arc::new(made))).map_err(unread)
+    }
+
+    /// The authorities that TLS to the outside trusts, read once.
+    async fn trust(&self) -> Result<Arc<Trust>, RequestError> {
+        if let Some(trust) = self.trust.get() {
+            return Ok(trust.clone());
+        }
+        let file = self.settings.ca_file.clone();
+        let read = tokio::task::spawn_blocking(move || Trust::read(file.as_deref()));
+        let read = read.await.map_err(unread)?;
+        let trust = read.map_err(unread)?;
+        // Two may have read it at once; either is good.
+        Ok(self.trust.get_or_init(|| trust).clone())
+    }
+
+    /// The egress of an installer: its rules are the operator's own, whose index may have a private address.
+    pub(crate) fn open_for_installer(
+        &self,
+        namespace: &Namespace,
+        rules: &Rules,
+        sockets: EgressSockets,
+    ) -> Result<Lease, RequestError> {
+        let private = rules.iter().filter(|rule| !rule.is_network()).cloned().collect();
+        let dialer = dialer(&self.settings, private)?;
+        let (_, now) = watch::channel(Arc::new(rules.clone()));
+        let options = options(Purpose::Programs, namespace, "packages", now, Arc::new(|_| {}));
+        ringfence_egress::open(&dialer, sockets_of(sockets), options).map_err(fault)
+    }
+
+    /// Begins to serve the sockets of a sandbox, if it has any.
+    pub(crate) fn open_for(
+        self: &Arc<Self>,
+        grant: &Grant,
+        lease: &SecretLease,
+        owner: LeaseOwner<'_>,
+        ends: Option<EgressEnds>,
+    ) -> Result<Option<EgressLease>, RequestError> {
+        ends.map(|ends| self.open(grant, lease, owner, ends)).transpose()
+    }
+
+    fn open(
+        self: &Arc<Self>,
+        grant: &Grant,
+        lease: &SecretLease,
+        owner: LeaseOwner<'_>,
+        ends: EgressEnds,
+    ) -> Result<EgressLease, RequestError> {
+        let request = &grant.request;
+        let (id, session) = match &owner {
+            LeaseOwner::Run(by) => (by.execution_id.as_deref().unwrap_or_default(), None),
+            LeaseOwner::Session(id) => (id.as_str(), Some(*id)),
+        };
+        let terms = Arc::new(LeasePolicy {
+            source: RuleSource::Programs,
+            namespace: request.namespace.clone(),
+            session: session.cloned(),
+            asked: request.allowed_domains.clone(),
+            own: Mutex::new(CallOverrides::of(grant)),
+            rules: watch::Sender::new(Arc::new(grant.reaches.clone())),
+        });
+        let dialer = self.shared_dialer()?;
+        let redactor = EgressRedactor::of(lease);
+        let asking = ApprovalScope::new(self, &terms, redactor.clone());
+        let asked = Arc::new(AskHook(asking.clone()));
+        let (of, events) = (
+            &request.namespace,
+            self.publisher(id, &request.namespace, redactor.clone()),
+        );
+        let options = LeaseOptions {
+            inspection: lease.inspection.clone(),
+            approval: Some(asked),
+            ..options(Purpose::Programs, of, id, terms.rules.subscribe(), events)
+        };
+        let lease = match ends {
+            EgressEnds::Sockets(sockets) => {
+                ringfence_egress::open(&dialer, sockets_of(sockets), options).map_err(fault)?
+            }
+            EgressEnds::Arrivals(arrivals) => {
+                let forwarded = forwarded(arrivals);
+                ringfence_egress::open_forwarded(&dialer, NAMES_FROM, forwarded, options)
+            }
+        };
+        self.follow(&terms);
+        let open = EgressLease {
+            terms,
+            lease,
+            redactor,
+            asking: Open(asking),
+        };
+        if let (LeaseOwner::Run(by), Some(patience)) = (owner, grant.asks) {
+            open.asking.begin(by, patience);
+        }
+        Ok(open)
+    }
+
+    fn publisher(self: &Arc<Self>, id: &str, namespace: &Namespace, redactor: EgressRedactor) -> EventSink {
+        let (egress, id, namespace) = (Arc::downgrade(self), id.to_owned(), namespace.clone());
+        Arc::new(move |happened| {
+            if let Some(egress) = egress.upgrade() {
+                egress.telemetry.metrics.count_egress(&happened);
+                let bus = &egress.telemetry.bus;
+                bus.publish(&namespace, Some(&id), event(happened, &redactor));
+            }
+        })
     }
 }
 
@@ -421,7 +571,6 @@ pub(crate) async fn refused(lease: Option<Lease>, raw: &RawOutcome) -> Vec<Denia
     refused
 }
 
-/// The end of a run's egress.
 pub(crate) async fn close(lease: Option<EgressLease>, raw: &RawOutcome) -> Reached {
     let traffic = match lease {
         Some(lease) => Some(lease.close().await),
@@ -440,7 +589,6 @@ fn unrouted(packets: u64) -> Option<Denial> {
     (packets > 0).then(|| denial("egress.no_route", "network_namespace", what, hint))
 }
 
-/// What stands on record of it.
 pub(crate) fn recorded(traffic: &EgressReport) -> Option<Value> {
     if traffic.reached.is_empty() && traffic.denials.is_empty() {
         return None;
@@ -467,162 +615,6 @@ pub(crate) fn recorded(traffic: &EgressReport) -> Option<Value> {
     Some(json!({"reached": reached, "denied": denied, "more_reached": untold, "more_denied": undenied}))
 }
 
-/// Whether TLS is read for a rule.
 fn is_read(rule: &Rule) -> bool {
     rule.needs_request() && rule.ports().iter().any(|port| *port != HTTP_PORT)
-}
-
-impl Egress {
-    /// Adds to a lease what the TLS of a sandbox is read with, where it has to be: for secrets that programs do not
-    /// get, and for rules that depend on the request.
-    pub(crate) async fn inspect(
-        &self,
-        grant: &Grant,
-        lease: SecretLease,
-    ) -> Result<SecretLease, RequestError> {
-        let policy = self.policy.current();
-        let mut bound = Vec::new();
-        for (name, value) in &lease.secrets {
-            let places = policy.egress.places_of(&grant.request.namespace, name);
-            if !places.is_empty() {
-                let secret = BoundSecret::new(name.as_str(), value.expose(), places);
-                bound.push(secret.map_err(unread)?);
-            }
-        }
-        if bound.is_empty() && !grant.reaches.iter().any(is_read) {
-            return Ok(lease);
-        }
-        let trust = self.trust().await?;
-        let made = tokio::task::spawn_blocking(move || {
-            let values = bound.iter().map(BoundSecret::value);
-            let redactor = Redactor::new(values, Forms::All, Personal::Keep);
-            Inspection::new(trust, bound, redactor)
-        });
-        let made = made.await.map_err(unread)?;
-        let inspection = made.map_err(unread)?;
-        Ok(SecretLease {
-            inspection: Some(Arc::new(inspection)),
-            ..lease
-        })
-    }
-
-    /// What a browser's TLS is read with, where it has to be: for rules that depend on the request, and where the
-    /// operator adds authorities, which no browser knows.
-    pub(crate) async fn inspect_browser(
-        &self,
-        rules: &Rules,
-    ) -> Result<Option<Arc<Inspection>>, RequestError> {
-        let hosts = match &self.settings.ca_file {
-            Some(_) => InspectedHosts::All,
-            None if rules.iter().any(is_read) => InspectedHosts::OfSecrets,
-            None => return Ok(None),
-        };
-        let made = Inspection::of_browser(self.trust().await?, hosts);
-        made.map(|made| Some(Arc::new(made))).map_err(unread)
-    }
-
-    /// The authorities that TLS to the outside trusts, read once.
-    async fn trust(&self) -> Result<Arc<Trust>, RequestError> {
-        if let Some(trust) = self.trust.get() {
-            return Ok(trust.clone());
-        }
-        let file = self.settings.ca_file.clone();
-        let read = tokio::task::spawn_blocking(move || Trust::read(file.as_deref()));
-        let read = read.await.map_err(unread)?;
-        let trust = read.map_err(unread)?;
-        // Two may have read it at once; either is good.
-        Ok(self.trust.get_or_init(|| trust).clone())
-    }
-
-    /// The egress of an installer: its rules are the operator's own, whose index may have a private address.
-    pub(crate) fn open_for_installer(
-        &self,
-        namespace: &Namespace,
-        rules: &Rules,
-        sockets: EgressSockets,
-    ) -> Result<Lease, RequestError> {
-        let private = rules.iter().filter(|rule| !rule.is_network()).cloned().collect();
-        let dialer = dialer(&self.settings, private)?;
-        let (_, now) = watch::channel(Arc::new(rules.clone()));
-        let options = options(Purpose::Programs, namespace, "packages", now, Arc::new(|_| {}));
-        ringfence_egress::open(&dialer, sockets_of(sockets), options).map_err(fault)
-    }
-
-    /// Begins to serve the sockets of a sandbox, if it has any.
-    pub(crate) fn open_for(
-        self: &Arc<Self>,
-        grant: &Grant,
-        lease: &SecretLease,
-        owner: LeaseOwner<'_>,
-        ends: Option<EgressEnds>,
-    ) -> Result<Option<EgressLease>, RequestError> {
-        ends.map(|ends| self.open(grant, lease, owner, ends)).transpose()
-    }
-
-    fn open(
-        self: &Arc<Self>,
-        grant: &Grant,
-        lease: &SecretLease,
-        owner: LeaseOwner<'_>,
-        ends: EgressEnds,
-    ) -> Result<EgressLease, RequestError> {
-        let request = &grant.request;
-        let (id, session) = match &owner {
-            LeaseOwner::Run(by) => (by.execution_id.as_deref().unwrap_or_default(), None),
-            LeaseOwner::Session(id) => (id.as_str(), Some(*id)),
-        };
-        let terms = Arc::new(LeasePolicy {
-            source: RuleSource::Programs,
-            namespace: request.namespace.clone(),
-            session: session.cloned(),
-            asked: request.allowed_domains.clone(),
-            own: Mutex::new(CallOverrides::of(grant)),
-            rules: watch::Sender::new(Arc::new(grant.reaches.clone())),
-        });
-        let dialer = self.shared_dialer()?;
-        let redactor = EgressRedactor::of(lease);
-        let asking = ApprovalScope::new(self, &terms, redactor.clone());
-        let asked = Arc::new(AskHook(asking.clone()));
-        let (of, events) = (
-            &request.namespace,
-            self.publisher(id, &request.namespace, redactor.clone()),
-        );
-        let options = LeaseOptions {
-            inspection: lease.inspection.clone(),
-            approval: Some(asked),
-            ..options(Purpose::Programs, of, id, terms.rules.subscribe(), events)
-        };
-        let lease = match ends {
-            EgressEnds::Sockets(sockets) => {
-                ringfence_egress::open(&dialer, sockets_of(sockets), options).map_err(fault)?
-            }
-            EgressEnds::Arrivals(arrivals) => {
-                let forwarded = forwarded(arrivals);
-                ringfence_egress::open_forwarded(&dialer, NAMES_FROM, forwarded, options)
-            }
-        };
-        self.follow(&terms);
-        let open = EgressLease {
-            terms,
-            lease,
-            redactor,
-            asking: Open(asking),
-        };
-        if let (LeaseOwner::Run(by), Some(patience)) = (owner, grant.asks) {
-            open.asking.begin(by, patience);
-        }
-        Ok(open)
-    }
-
-    /// Publishes what happens as it happens.
-    fn publisher(self: &Arc<Self>, id: &str, namespace: &Namespace, redactor: EgressRedactor) -> EventSink {
-        let (egress, id, namespace) = (Arc::downgrade(self), id.to_owned(), namespace.clone());
-        Arc::new(move |happened| {
-            if let Some(egress) = egress.upgrade() {
-                egress.telemetry.metrics.count_egress(&happened);
-                let bus = &egress.telemetry.bus;
-                bus.publish(&namespace, Some(&id), event(happened, &redactor));
-            }
-        })
-    }
 }

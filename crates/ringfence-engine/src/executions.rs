@@ -4,13 +4,14 @@
 use crate::{
     caller::{Caller, OutputChunk, Submission},
     events::now_ms,
+    metrics::outcome,
     settings::ResultSettings,
     store,
     streams::SoFar,
     sync::lock,
 };
 use ringfence_redact::Redactor;
-use ringfence_types::{ExecutionResult, ExitKind, Language, Namespace, RequestError, SessionId};
+use ringfence_types::{ExecutionResult, Language, Namespace, RequestError, SessionId};
 use serde::Serialize;
 use std::{
     borrow::Cow,
@@ -50,7 +51,6 @@ pub struct ExecutionLine {
 
 #[derive(Debug)]
 pub enum ExecutionState {
-    /// What there is of it so far.
     Running(Progress),
     Ended(Box<ExecutionResult>),
 }
@@ -65,13 +65,11 @@ pub struct ExecutionTimes {
     pub keep: Duration,
 }
 
-/// A program that runs.
 #[derive(Debug)]
 pub struct Progress {
     pub line: ExecutionLine,
     /// So far, without the request's secrets; at most 1 MiB.
     pub stdout: String,
-    /// Standard error so far, likewise.
     pub stderr: String,
 }
 
@@ -332,14 +330,9 @@ fn milliseconds(since: Instant) -> u64 {
 }
 
 fn verdict(result: &ExecutionResult) -> &'static str {
-    match result.exit.kind {
-        ExitKind::Code if result.success => "ok",
-        ExitKind::Code => "failed",
-        ExitKind::Signal => "signal",
-        ExitKind::Timeout => "timeout",
-        ExitKind::OutOfMemory => "out_of_memory",
-        ExitKind::Limit => "limit",
-        ExitKind::Cancelled => "cancelled",
+    match outcome(result) {
+        "completed" => "ok",
+        other => other,
     }
 }
 

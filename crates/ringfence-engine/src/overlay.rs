@@ -84,7 +84,6 @@ pub(crate) enum ChangeOrigin {
     Session(SessionId),
 }
 
-/// The two directories of an overlay.
 pub(crate) struct OverlayLayers {
     pub(crate) lower: Arc<Lower>,
     /// By which the sandbox's disk is kept.
@@ -114,7 +113,6 @@ impl fmt::Debug for HeldChanges {
     }
 }
 
-/// What was written to the host.
 #[derive(Clone, Debug, Serialize)]
 pub struct CommittedChanges {
     /// Files, links and directories written.

@@ -45,7 +45,6 @@ pub(crate) struct Record {
     refusals: Arc<Refusals>,
 }
 
-/// Whether what was done is on record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     Yes,
@@ -76,12 +75,10 @@ impl<'a> Note<'a> {
         }
     }
 
-    /// This note with its outcome.
     pub(crate) fn ended(self, outcome: Outcome) -> Self {
         Self { outcome, ..self }
     }
 
-    /// This note, of what belongs to an execution.
     pub(crate) fn of_execution(self, execution_id: Option<&'a str>) -> Self {
         Self { execution_id, ..self }
     }
@@ -122,7 +119,6 @@ pub(crate) struct AuditScope {
 
 struct Subject {
     id: String,
-    /// Its first record.
     begun: Action,
     /// Its last record, if it is never closed.
     abandoned: Action,
@@ -151,7 +147,6 @@ impl Record {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Puts an action on record.
     pub(crate) async fn note(&self, note: Note<'_>) -> Result<Written, RequestError> {
         let (done, told) = oneshot::channel();
         self.audit
@@ -439,7 +434,8 @@ pub(crate) fn outcome_of<T, E>(result: &Result<T, E>) -> Outcome {
     }
 }
 
-fn refusal(error: &RequestError) -> Outcome {
+/// The outcome of one that was refused, or went wrong.
+pub(crate) fn refusal(error: &RequestError) -> Outcome {
     match error.code {
         ErrorCode::PolicyDenied | ErrorCode::Busy => Outcome::Denied,
         _ => Outcome::Failed,

@@ -13,8 +13,8 @@ use crate::{
     settings::{RuntimeSettings, WarmSettings},
 };
 use ringfence_jail::{
-    Claim, ClaimSpec, Forker, HostWorkspace, JailSpec, LayerName, Layout, PACKAGES, Part, Plan, Program, Run,
-    Written, client,
+    Claim, ClaimSpec, EgressSpec, Forker, HostWorkspace, JailSpec, LayerName, Layout, PACKAGES, Part, Plan,
+    Program, Run, Written, client,
 };
 use ringfence_types::{
     ExecuteRequest, Isolation, Language, Limits, RequestError, Tier, WorkspaceMode, WorkspaceSource,
@@ -118,7 +118,6 @@ const AUTHORITY_VARIABLES: [&str; 7] = [
     "AWS_CA_BUNDLE",
 ];
 
-/// What a request brings to its sandbox.
 pub(crate) struct RunInputs<'a> {
     pub(crate) lease: &'a SecretLease,
     pub(crate) prepared: &'a Prepared,
@@ -165,6 +164,20 @@ fn asked_once(grant: &Grant) -> impl Iterator<Item = (String, String)> {
     let refused = grant.asks.is_none() && !reach::PACKAGE_INDEXES.iter().any(is_reached);
     let names = ONCE.into_iter().filter(move |_| refused);
     names.map(|(name, value)| (name.to_owned(), value.to_owned()))
+}
+
+/// What a sandbox of our own is claimed with: a worker, an installer, a browser.
+pub(crate) fn own_claim(run: Run, egress: Option<EgressSpec>, limits: Limits) -> ClaimSpec {
+    ClaimSpec {
+        code: Vec::new(),
+        files: Vec::new(),
+        run,
+        workspace: None,
+        layer: None,
+        egress,
+        limits,
+        grace_ms: 0,
+    }
 }
 
 /// The bytes of a payload, each with its place.
@@ -268,7 +281,6 @@ impl Sandboxes {
         }
     }
 
-    /// The claim of a granted request.
     pub(crate) fn bind<'a>(
         &self,
         plan: &Plan,
@@ -392,16 +404,7 @@ impl Sandboxes {
 
     /// Its claim: no more than to begin.
     pub(crate) fn claim_of_worker(&self) -> Claim {
-        let mut claim = self.native.claim(ClaimSpec {
-            code: Vec::new(),
-            files: Vec::new(),
-            run: Run::Work,
-            workspace: None,
-            layer: None,
-            egress: None,
-            limits: WORKER_LIMITS,
-            grace_ms: 0,
-        });
+        let mut claim = self.native.claim(own_claim(Run::Work, None, WORKER_LIMITS));
         claim.others = self.pools.tasks_to_come();
         claim
     }

@@ -51,7 +51,6 @@ impl Stdio {
     }
 }
 
-/// Tells the bus of one execution's output.
 #[derive(Clone)]
 pub(crate) struct OutputPublisher {
     pub(crate) bus: Bus,
@@ -231,7 +230,6 @@ pub(crate) async fn drain(mut from: pipe::Receiver, keep: u64) -> Vec<u8> {
     kept
 }
 
-/// The output of a program that runs.
 #[derive(Debug, Default)]
 pub(crate) struct SoFar {
     streams: Mutex<[Vec<u8>; 2]>,

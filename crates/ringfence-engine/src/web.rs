@@ -26,6 +26,7 @@ use ringfence_web::{
 };
 use serde_json::{Value, json};
 use std::{
+    borrow::Borrow,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -100,7 +101,6 @@ impl Web {
         self.clients.get_or_try_init(make).await
     }
 
-    /// Asks the operator's providers.
     pub(crate) async fn search(&self, wanted: &SearchRequest) -> Done<Searched> {
         let result = self.ask_providers(wanted).await;
         let found = |found: &Searched| json!({"results": found.hits.len(), "tried": tried(found), "cached": found.is_cached});
@@ -203,19 +203,18 @@ fn requester(caller: &Caller) -> Requester {
 }
 
 /// Connections that egress judges, as the web crate wants them.
-struct Judged<'a>(&'a ClientLease);
+struct Judged<L>(Result<L, DialError>);
 
-impl Dial for Judged<'_> {
+impl<L: Borrow<ClientLease> + Send + Sync> Dial for Judged<L> {
     fn connect<'a>(&'a self, to: &'a Target, method: &'a str) -> ConnectFuture<'a> {
-        Box::pin(connect(self.0, to, method))
-    }
-}
-
-async fn connect(lease: &ClientLease, to: &Target, method: &str) -> Result<Box<dyn Stream>, DialError> {
-    let destination = destination(to)?;
-    match lease.connect(&destination, method, &to.path_and_query()).await {
-        Ok(stream) => Ok(Box::new(stream)),
-        Err(denial) => Err(dial_error(denial)),
+        Box::pin(async move {
+            let lease = self.0.as_ref().map_err(Clone::clone)?.borrow();
+            let connected = lease
+                .connect(&destination(to)?, method, &to.path_and_query())
+                .await;
+            let stream = connected.map_err(dial_error)?;
+            Ok(Box::new(stream) as Box<dyn Stream>)
+        })
     }
 }
 
@@ -229,15 +228,6 @@ fn destination(to: &Target) -> Result<Destination, DialError> {
         what: format!("`{}` {error}", to.authority()),
         hint: "Give a host by its name.".to_owned(),
     })
-}
-
-/// Connections to the host of one provider.
-struct ProviderDial(Result<ClientLease, DialError>);
-
-impl Dial for ProviderDial {
-    fn connect<'a>(&'a self, to: &'a Target, method: &'a str) -> ConnectFuture<'a> {
-        Box::pin(async move { connect(self.0.as_ref().map_err(Clone::clone)?, to, method).await })
-    }
 }
 
 struct Services<'a> {
@@ -257,7 +247,7 @@ impl SearchServices for Services<'_> {
                     hint: error.hint,
                 })
         });
-        Box::new(ProviderDial(lease))
+        Box::new(Judged(lease))
     }
 
     fn key<'a>(&'a self, name: &'a str) -> KeyFuture<'a> {
@@ -312,7 +302,6 @@ fn denied(error: DialError) -> RequestError {
     RequestError::new(code, format!("{} ({}).", error.what, error.rule), hint)
 }
 
-/// A URL that a caller gives.
 fn target(url: &str) -> Result<Target, RequestError> {
     Target::read(url).map_err(|error| {
         RequestError::invalid(

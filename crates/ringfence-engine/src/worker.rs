@@ -41,9 +41,3 @@ pub(crate) async fn run(
         (cause, _) => Err(cause),
     })
 }
-
-/// Makes one sandbox with every wall of the tier and lets it end at once.
-pub(crate) async fn prove(sandboxes: &Sandboxes) -> Result<(), RequestError> {
-    // How the worker ends is its own affair: it has begun, behind all walls.
-    run(sandboxes, crate::ECHO, None, Vec::new()).await.map(drop)
-}

@@ -296,60 +296,7 @@ impl Workspaces {
         open_lock(&writing)?;
         Ok((directory, file, writing))
     }
-}
 
-fn open_lock(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .mode(0o600)
-        .open(path)
-}
-
-/// Completes a restore that was interrupted, before the workspace is seen.
-async fn resume(snapshots: &Arc<SnapshotStore>, root: OwnedFd) -> Result<OwnedFd, RequestError> {
-    let store = snapshots.clone();
-    let resumed = blocking(move || {
-        let resumed = store.resume(root.as_fd())?;
-        Ok::<_, SnapshotError>((root, resumed))
-    });
-    match resumed.await? {
-        Ok((root, None)) => Ok(root),
-        Ok((root, Some(resumed))) => {
-            tracing::warn!(?resumed, "the restore of a snapshot had been interrupted");
-            Ok(root)
-        }
-        Err(error) => Err(workspace_error::of_snapshot(error)),
-    }
-}
-
-fn busy(namespace: &Namespace) -> RequestError {
-    error::busy(
-        format!("the workspace of `{namespace}` is in use."),
-        "Runs and sessions share it; a snapshot that is restored has it alone. Send it again when they have ended.",
-        1000,
-    )
-}
-
-fn unusable(namespace: &Namespace, error: &std::io::Error) -> RequestError {
-    fault(format!("the workspace of `{namespace}` cannot be used: {error}"))
-}
-
-/// The largest file that is put or given in one piece.
-pub const FILE_BYTES_MAX: u64 = 64 << 20;
-
-/// What a caller may know of a file that could not be written: on a disk of the host's, that disk is full.
-pub(crate) fn unwritten(error: TreeError, lent: &WorkspaceLease) -> RequestError {
-    match &error {
-        TreeError::Io(FileError { error, .. }) if workspace_error::is_full(error) && lent.is_on_host() => {
-            workspace_error::disk_full()
-        }
-        _ => workspace_error::of_tree(error),
-    }
-}
-
-impl Workspaces {
     /// The directory behind a granted request's workspace, for as long as the run lasts.
     pub(crate) async fn acquire(&self, grant: &Grant) -> Result<WorkspaceLease, RequestError> {
         let request = &grant.request;
@@ -455,6 +402,57 @@ impl Workspaces {
             ),
             (Tier::Landlock, _) => Ok(()),
         }
+    }
+}
+
+fn open_lock(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(path)
+}
+
+/// Completes a restore that was interrupted, before the workspace is seen.
+async fn resume(snapshots: &Arc<SnapshotStore>, root: OwnedFd) -> Result<OwnedFd, RequestError> {
+    let store = snapshots.clone();
+    let resumed = blocking(move || {
+        let resumed = store.resume(root.as_fd())?;
+        Ok::<_, SnapshotError>((root, resumed))
+    });
+    match resumed.await? {
+        Ok((root, None)) => Ok(root),
+        Ok((root, Some(resumed))) => {
+            tracing::warn!(?resumed, "the restore of a snapshot had been interrupted");
+            Ok(root)
+        }
+        Err(error) => Err(workspace_error::of_snapshot(error)),
+    }
+}
+
+fn busy(namespace: &Namespace) -> RequestError {
+    error::busy(
+        format!("the workspace of `{namespace}` is in use."),
+        "Runs and sessions share it; a snapshot that is restored has it alone. Send it again when they have ended.",
+        1000,
+    )
+}
+
+fn unusable(namespace: &Namespace, error: &std::io::Error) -> RequestError {
+    fault(format!("the workspace of `{namespace}` cannot be used: {error}"))
+}
+
+/// The largest file that is put or given in one piece.
+pub const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// What a caller may know of a file that could not be written: on a disk of the host's, that disk is full.
+pub(crate) fn unwritten(error: TreeError, lent: &WorkspaceLease) -> RequestError {
+    match &error {
+        TreeError::Io(FileError { error, .. }) if workspace_error::is_full(error) && lent.is_on_host() => {
+            workspace_error::disk_full()
+        }
+        _ => workspace_error::of_tree(error),
     }
 }
 

@@ -4,13 +4,13 @@ use super::Engine;
 use crate::{
     approval::{Answer, ApprovalRequest, ApprovalWatch, Ask, Decision, Subject, Waiting},
     caller::Caller,
+    error::sentence,
     policy,
 };
 use ringfence_egress::{Pattern, Rule};
 use ringfence_types::{ErrorCode, Namespace, RequestError, SessionId};
 use std::time::Duration;
 
-/// A host that programs are to reach.
 #[derive(Clone, Debug)]
 pub struct HostRequest {
     pub namespace: Namespace,
@@ -34,13 +34,6 @@ pub fn egress_rule(domain: &str) -> Result<Rule, RequestError> {
             "Name a host, as `example.com` or `example.com:8443`; what is wider is the operator's to allow.",
         )),
     }
-}
-
-/// With a capital and a full stop.
-fn sentence(text: &str) -> String {
-    let mut chars = text.chars();
-    let first = chars.next().map(|c| c.to_ascii_uppercase());
-    first.into_iter().chain(chars).chain(['.']).collect()
 }
 
 impl Engine {

@@ -10,7 +10,7 @@ use crate::{
     workspaces::WorkspaceRef,
 };
 use ringfence_store::{
-    FileError,
+    FileError, from_hex,
     snapshots::{
         ListedSnapshot, Snapshot, SnapshotEntry, SnapshotError, SnapshotId, SnapshotKind, SnapshotStore,
         Source,
@@ -87,7 +87,7 @@ fn compare(
 fn saved<'a>(store: &'a SnapshotStore, base: &'a Snapshot) -> Side<'a> {
     let node = |entry: &SnapshotEntry| {
         let (kind, size, sha256) = match &entry.kind {
-            SnapshotKind::File(content) => (EntryKind::File, content.size, digest(&content.sha256)),
+            SnapshotKind::File(content) => (EntryKind::File, content.size, from_hex(&content.sha256)),
             SnapshotKind::Directory => (EntryKind::Directory, 0, None),
             SnapshotKind::Link(target) => (
                 EntryKind::Link(target.clone()),
@@ -112,14 +112,6 @@ fn saved<'a>(store: &'a SnapshotStore, base: &'a Snapshot) -> Side<'a> {
             Ok(Box::new(Cursor::new(bytes.map_err(|error| unread(path, error))?)))
         }),
     }
-}
-
-fn digest(hex: &str) -> Option<[u8; 32]> {
-    let mut digest = [0; 32];
-    for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
-        *byte = u8::from_str_radix(hex.get(at..at + 2)?, 16).ok()?;
-    }
-    Some(digest)
 }
 
 fn unread(path: &Path, error: SnapshotError) -> TreeError {

@@ -24,12 +24,10 @@ const ENTRY_BYTES: u64 = 4096;
 /// Names of what was left out that stand in an answer.
 const LEFT_OUT_MAX: usize = 20;
 
-/// A directory that came in.
 #[derive(Clone, Debug)]
 pub struct DirectoryPut {
     /// Below the workspace; `.` is the workspace itself.
     pub path: String,
-    /// Files written.
     pub files: usize,
     /// Bytes of all files.
     pub size_bytes: u64,
@@ -37,7 +35,6 @@ pub struct DirectoryPut {
     pub sha256: String,
 }
 
-/// A directory that went out.
 #[derive(Clone, Debug)]
 pub struct DirectoryGot {
     /// Below the workspace; `.` is the workspace itself.

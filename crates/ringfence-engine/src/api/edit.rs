@@ -14,7 +14,6 @@ const EDITED_BYTES_MAX: u64 = 4 << 20;
 const PLACES_MAX: usize = 5;
 const LINE_CHARS_MAX: usize = 120;
 
-/// What is replaced by what.
 #[derive(Clone, Debug)]
 pub struct Edit {
     /// What is there, exactly.
@@ -24,7 +23,6 @@ pub struct Edit {
     pub all: bool,
 }
 
-/// What became of it.
 #[derive(Clone, Debug)]
 pub struct Edited {
     pub replaced: usize,

@@ -123,7 +123,6 @@ impl Engine {
         Ok((entry.namespace.clone(), following))
     }
 
-    /// Stops an execution of this namespace.
     pub async fn cancel_execution(
         &self,
         caller: &Caller,

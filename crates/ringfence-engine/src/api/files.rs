@@ -63,7 +63,6 @@ pub(super) struct OpenWorkspace {
     pub(crate) root: OwnedFd,
     /// What leaves passes it first.
     pub(crate) redactor: Redactor,
-    /// Whose it is, for a snapshot.
     pub(crate) source: Source,
     /// How much it may have.
     pub(crate) room: Room,
@@ -109,7 +108,6 @@ impl OpenWorkspace {
     }
 }
 
-/// What is done with a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     Read,

@@ -43,7 +43,7 @@ pub struct HostCommand {
 }
 
 /// What the rules say of a command, and what it could do.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct HostVerdict {
     /// Its words, each escaped.
     pub words: String,
@@ -76,7 +76,6 @@ pub struct HostRun {
     pub duration: Duration,
 }
 
-/// What a namespace may do with the host.
 #[derive(Clone, Debug, Default)]
 pub struct HostAccessList {
     /// Name, form and reason of each rule.
@@ -88,7 +87,6 @@ pub struct HostAccessList {
     pub missing: Vec<&'static str>,
 }
 
-/// A command that was judged and prepared.
 struct Judged {
     words: Words,
     command: Command,
@@ -120,13 +118,8 @@ impl Engine {
                 self.services().host.rules()?;
                 return Ok(HostVerdict {
                     words: words.to_string(),
-                    allowed: false,
-                    rule: None,
                     why: error.message,
-                    may_be_approved: false,
-                    program: None,
-                    arguments: Vec::new(),
-                    effect: Vec::new(),
+                    ..HostVerdict::default()
                 });
             }
             Err(error) => return Err(error),
@@ -297,7 +290,6 @@ impl Engine {
         self.services().approvals.ask(ask).await
     }
 
-    /// What a namespace may do with the host.
     pub async fn host_access(
         &self,
         caller: &Caller,
@@ -379,7 +371,6 @@ fn subject(services: &Services, judged: &Judged, caller: &Caller, why: &str) -> 
     }
 }
 
-/// A command that is about to run.
 struct Launch {
     caller: Caller,
     asked: HostCommand,
@@ -487,10 +478,8 @@ impl Services {
                 request_id: id.clone(),
                 kind: "host",
                 what: what.clone(),
-                session_id: None,
-                approved: None,
-                scope: None,
                 decided_by: by,
+                ..ApprovalFacts::default()
             };
             bus.publish(&namespace, None, kind(facts));
         }

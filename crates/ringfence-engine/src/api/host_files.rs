@@ -23,20 +23,16 @@ use std::{
 pub struct HostFile {
     pub path: PathBuf,
     pub bytes: Vec<u8>,
-    /// Whether something was taken out.
     pub redacted: bool,
     pub mode: u32,
 }
 
-/// What lies in a directory of the host.
 #[derive(Clone, Debug)]
 pub struct HostListing {
     pub entries: Vec<FileEntry>,
-    /// There are more than were listed.
     pub is_cut: bool,
 }
 
-/// A file that was written, or would be.
 #[derive(Clone, Debug)]
 pub struct HostWritten {
     pub path: PathBuf,
@@ -47,7 +43,6 @@ pub struct HostWritten {
     pub sha256: String,
 }
 
-/// A file of the host that is to be written.
 #[derive(Clone, Debug)]
 pub struct HostFileWrite {
     pub path: PathBuf,

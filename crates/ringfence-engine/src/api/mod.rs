@@ -13,7 +13,6 @@ mod host_files;
 mod observe;
 mod overlay;
 mod packages;
-mod pictures;
 mod runtimes;
 mod sessions;
 mod snapshots;
@@ -28,7 +27,7 @@ pub use files::{FileFacts, WorkspaceAccess};
 pub use host::{HostAccessList, HostCommand, HostRun, HostVerdict, ending_words};
 pub use host_files::{HostFile, HostFileWrite, HostListing, HostWritten};
 pub use observe::{Inspection, NewSecret, Reload, RunningNow, Stats, Warm};
-pub use packages::{Installed, PackageRequest};
+pub use packages::PackageRequest;
 pub use runtimes::{Runtime, SandboxInfo};
 pub use snapshots::{EXPORT_BYTES_MAX, SnapshotFacts, SnapshotMade};
 pub use validate::{CodeRequest, DATA_BYTES_MAX, Fixing, SchemaChoice, check_rules};
@@ -47,7 +46,7 @@ use crate::{
     log_redactor::LogRedactor,
     metrics::Metrics,
     packages::{PackageServices, Packages},
-    picture,
+    picture::{self, Picture},
     policy_store::PolicyStore,
     pool::Pools,
     sandbox::Sandboxes,
@@ -87,7 +86,9 @@ const CONTAINERS_PATIENCE: Duration = Duration::from_secs(5);
 impl Engine {
     /// Makes one sandbox with every wall of the tier. `BelowFloor` when the host lacks a layer.
     pub async fn prove(&self) -> Result<(), RequestError> {
-        worker::prove(&self.services.sandboxes).await
+        // How the worker ends is its own affair: it has begun, behind all walls.
+        let proved = worker::run(&self.services.sandboxes, crate::ECHO, None, Vec::new());
+        proved.await.map(drop)
     }
 
     /// Opens the record, starts the helper and sweeps what an earlier server left. Whether the host gives the tier is
@@ -170,12 +171,10 @@ impl Engine {
         self.services.artifacts.public_key()
     }
 
-    /// Keeps the vault's values out of the log.
     pub fn log_redactor(&self) -> LogRedactor {
         LogRedactor::new(&self.services.secrets.vault)
     }
 
-    /// Hears what happens from now on.
     pub fn subscribe(&self, hears: Hears) -> Subscriber {
         self.services.telemetry.bus.subscribe(hears)
     }
@@ -185,7 +184,6 @@ impl Engine {
         self.services.telemetry.bus.recent()
     }
 
-    /// Until no execution runs or waits.
     pub async fn idle(&self) {
         loop {
             let one_ended = self.services.one_ended.notified();
@@ -194,6 +192,12 @@ impl Engine {
             }
             one_ended.await;
         }
+    }
+
+    /// Draws a program's picture (PNG, JPEG, GIF, WebP) anew in a sandbox, small enough for a model and without
+    /// anything but its pixels. `None`: it cannot be shown.
+    pub async fn picture(&self, bytes: Vec<u8>) -> Option<Picture> {
+        picture::safe(&self.services.sandboxes, bytes).await
     }
 
     /// Kills what runs, and waits until it is gone, with the helper.

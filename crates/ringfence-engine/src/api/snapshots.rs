@@ -30,7 +30,6 @@ pub const EXPORT_BYTES_MAX: u64 = 16 << 20;
 /// Names of what was left out that stand in an answer.
 const LEFT_OUT_MAX: usize = 20;
 
-/// A saved workspace, in short.
 #[derive(Clone, Debug, Serialize)]
 pub struct SnapshotFacts {
     pub snapshot_id: String,
@@ -45,7 +44,6 @@ pub struct SnapshotFacts {
     pub size_bytes: u64,
 }
 
-/// What a new snapshot took.
 #[derive(Clone, Debug, Serialize)]
 pub struct SnapshotMade {
     #[serde(flatten)]

@@ -19,7 +19,6 @@ use std::collections::BTreeSet;
 /// The longest JSON or CSV text, in bytes.
 pub const DATA_BYTES_MAX: usize = 16 << 20;
 
-/// Code that somebody wants to know about.
 #[derive(Clone, Debug)]
 pub struct CodeRequest {
     pub namespace: Namespace,
@@ -38,7 +37,6 @@ pub struct CodeRequest {
 /// Are missing imports added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fixing {
-    /// They are.
     Apply,
     /// They are told.
     No,
@@ -211,7 +209,6 @@ fn excerpt(name: &str) -> String {
     name.chars().take(64).collect()
 }
 
-/// Every rule by which code is read.
 pub fn check_rules() -> impl Iterator<Item = &'static Rule> {
     ringfence_check::rules()
 }

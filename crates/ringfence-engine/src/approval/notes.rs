@@ -16,9 +16,7 @@ impl ApprovalFacts {
             kind: ask.subject.kind(),
             what: ask.subject.recorded(),
             session_id: ask.session.as_ref().map(ToString::to_string),
-            approved: None,
-            scope: None,
-            decided_by: None,
+            ..Self::default()
         }
     }
 }

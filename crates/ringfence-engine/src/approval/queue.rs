@@ -42,7 +42,6 @@ pub(crate) struct Approvals {
     changes: watch::Sender<u64>,
 }
 
-/// What becomes of an ask when it comes.
 enum Entered {
     New(Waiting, Arc<Question>),
     Joined(Waiting, String),
@@ -537,7 +536,6 @@ impl Waiting {
         self.is_first
     }
 
-    /// What was decided, if anything was.
     pub fn decision(&self) -> Option<Decision> {
         self.told.borrow().clone()
     }

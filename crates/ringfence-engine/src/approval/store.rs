@@ -22,7 +22,6 @@ const ALL_COMMANDS_MAX: usize = 1024;
 /// How long one that is for the next run waits for that run.
 const ONCE: Duration = Duration::from_secs(15 * 60);
 
-/// Something that somebody has approved.
 #[derive(Debug)]
 struct Approved {
     subject: Subject,

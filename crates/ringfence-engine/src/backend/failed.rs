@@ -3,7 +3,6 @@
 use ringfence_jail::Program;
 use ringfence_types::RequestError;
 
-/// Why a sandbox could not be claimed.
 #[derive(Debug)]
 pub(crate) struct ClaimError {
     pub(crate) error: RequestError,
@@ -21,7 +20,6 @@ impl From<ClaimError> for RequestError {
 pub(super) enum NotBegun {
     /// The supervisor says nothing, and what became of the program is not known.
     Silent(RequestError),
-    /// The sandbox has ended.
     Ended(RequestError),
 }
 

@@ -55,7 +55,6 @@ impl Egress {
         })
     }
 
-    /// The egress of a browser's sandbox.
     pub(crate) fn open_browser(
         self: &Arc<Self>,
         namespace: &Namespace,

@@ -21,11 +21,7 @@ static PYTHON_DRIVER: LazyLock<String> = LazyLock::new(|| {
         .replace("BRIDGE", &literal(include_str!("python_bridge.py")))
         .replace("IMPORTS", &literal(include_str!("python_imports.py")))
 });
-static PYTHON_PROGRAM: LazyLock<String> = LazyLock::new(|| {
-    let end = "import sys\n_ringfence_status = _ringfence(sys, False, None, None)\nif _ringfence_status:\n    \
-        raise _ringfence_status if isinstance(_ringfence_status, SystemExit) else SystemExit(_ringfence_status)\n";
-    format!("{}{PYTHON_APART}{end}", *PYTHON_DRIVER)
-});
+static PYTHON_PROGRAM: LazyLock<String> = LazyLock::new(|| python_program("None"));
 /// A template forks children that go on as drivers, or goes on as one itself.
 static PYTHON_TEMPLATE: LazyLock<String> = LazyLock::new(|| {
     let session = literal(include_str!("python_session.py"));
@@ -47,6 +43,14 @@ static NODE_AHEAD: LazyLock<String> = LazyLock::new(|| {
     let session = include_str!("node_session.cjs").trim_end();
     NODE_DRIVER.replace("})(null);", &format!("}})({session});"))
 });
+
+/// The driver as a program of its own; `session`: the code that serves calls.
+fn python_program(session: &str) -> String {
+    let end = "if _ringfence_status:\n    \
+        raise _ringfence_status if isinstance(_ringfence_status, SystemExit) else SystemExit(_ringfence_status)\n";
+    let call = format!("import sys\n_ringfence_status = _ringfence(sys, False, {session}, None)\n");
+    format!("{}{PYTHON_APART}{call}{end}", *PYTHON_DRIVER)
+}
 
 fn literal(text: &str) -> String {
     format!("r'''{text}'''")

@@ -7,9 +7,7 @@ mod shell;
 
 pub(crate) use given::encode_given;
 
-use super::{
-    Checks, Launch, PYTHON_APART, PYTHON_DRIVER, ProgramReport, by_name, literal, read_report, report::record,
-};
+use super::{Checks, Launch, ProgramReport, by_name, literal, python_program, read_report, report::record};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_types::{Argument, Language};
 use serde::{Deserialize, Serialize};
@@ -19,12 +17,7 @@ use thiserror::Error;
 /// A Python that was not started ahead.
 static PYTHON_SESSION: LazyLock<String> = LazyLock::new(|| {
     let session = literal(include_str!("python_session.py"));
-    let end = format!(
-        "import sys\n_ringfence_status = _ringfence(sys, False, compile({session}, '<ringfence>', 'exec'), None)\n\
-         if _ringfence_status:\n    \
-         raise _ringfence_status if isinstance(_ringfence_status, SystemExit) else SystemExit(_ringfence_status)\n"
-    );
-    format!("{}{PYTHON_APART}{end}", *PYTHON_DRIVER)
+    python_program(&format!("compile({session}, '<ringfence>', 'exec')"))
 });
 
 /// A Node.js that was not started ahead.

@@ -17,7 +17,7 @@ use crate::{
     policy::reach,
     record::{Note, Record},
     runtimes,
-    sandbox::{Blobs, Sandboxes},
+    sandbox::{Blobs, Sandboxes, own_claim},
     settings::{PackagePolicy, PackageSettings},
     store,
     streams::Stdio,
@@ -123,118 +123,7 @@ impl Packages {
             failures.insert(set.clone(), (Instant::now(), error.clone()));
         }
     }
-}
 
-fn provided(layer: Layer, output: String) -> Result<Provided, RequestError> {
-    let name = LayerName::try_from(layer.name().to_owned()).map_err(store::fault)?;
-    Ok(Provided { layer, name, output })
-}
-
-fn fault(error: LayerError) -> RequestError {
-    match error {
-        LayerError::Refused(_) | LayerError::TooLarge { .. } => RequestError::new(
-            ErrorCode::PackageUnavailable,
-            format!("{error}."),
-            "Ask for less; the bound is the operator's `packages.max_mb`.",
-        ),
-        LayerError::Io(_) | LayerError::Damaged { .. } => store::fault(error),
-    }
-}
-
-fn shown(package: &Package) -> String {
-    format!("{} {}", package.name, package.version)
-}
-
-fn noted(packages: &[Package]) -> Value {
-    let first = packages.iter().take(NOTED_MAX).map(|package| {
-        let digest = package.sha256.as_ref().or(package.integrity.as_ref());
-        json!([shown(package), digest])
-    });
-    json!({"count": packages.len(), "first": first.collect::<Vec<_>>()})
-}
-
-async fn notify(client: &Client, text: &str) {
-    if let Some(output) = &client.output {
-        // A client that does not listen any more misses a line.
-        drop(output.send(OutputChunk::notice(text)).await);
-    }
-}
-
-fn crowded() -> RequestError {
-    RequestError::new(
-        ErrorCode::Busy,
-        "other packages are being installed, and it takes too long.",
-        "Ask again later.",
-    )
-}
-
-/// How an installer came to its end.
-struct Ended {
-    raw: RawOutcome,
-    said: String,
-    /// What it was refused of the network.
-    refused: Vec<Denial>,
-}
-
-fn limits(policy: &PackagePolicy) -> Limits {
-    // The archives, what is unpacked of them, and what becomes of it lie there at one time.
-    let disk_bytes = 3 * policy.bytes_max;
-    Limits {
-        // Half of it is the disk's at most.
-        memory_bytes: 2 * disk_bytes.max(INSTALLER_BYTES),
-        cpu_millicores: 2000,
-        timeout_ms: u64::try_from(policy.timeout.as_millis()).unwrap_or(u64::MAX),
-        processes: 128,
-        output_bytes: OUTPUT_BYTES_MAX,
-        disk_bytes,
-    }
-}
-
-fn judge(
-    wish: &LayerRequest<'_>,
-    policy: &PackagePolicy,
-    ending: &Ending,
-    said: &str,
-) -> Result<(), RequestError> {
-    let unavailable =
-        |message: String, hint: &str| Err(RequestError::new(ErrorCode::PackageUnavailable, message, hint));
-    match (ending.cause, ending.status) {
-        (Cause::Program, Some(0)) => Ok(()),
-        (Cause::Cancelled, _) => Err(error::cancelled(INSTALLING)),
-        (Cause::Timeout, _) => unavailable(
-            format!("installing took more than {} seconds.", policy.timeout.as_secs()),
-            "Ask for less, or have the operator raise `packages.timeout_seconds`; what was slow may be the index.",
-        ),
-        (cause, _)
-            if matches!(cause, Cause::OutOfMemory | Cause::Disk)
-                || said.contains("No space left on device") =>
-        {
-            unavailable(
-                format!("the packages need more than {} MiB.", policy.bytes_max / MEBIBYTE),
-                "Ask for less, or have the operator raise `packages.max_mb`.",
-            )
-        }
-        _ => Err(installers::refusal(wish.language, wish.set, said)),
-    }
-}
-
-/// What egress has refused says more than the installer's last words.
-fn with_refusals(mut error: RequestError, refused: &[Denial]) -> RequestError {
-    if let Some(denial) = refused.first() {
-        let (what, last_words) = error
-            .message
-            .split_once(LAST_WORDS)
-            .unwrap_or((&error.message, ""));
-        error.message = format!(
-            "{what} Its egress refused: {} ({}).{LAST_WORDS}{last_words}",
-            denial.what, denial.rule
-        );
-        error.hint = "An installer reaches the hosts of `packages.hosts`: by default those of the index in pip's or npm's configuration.".to_owned();
-    }
-    error
-}
-
-impl Packages {
     /// The layer of a set, installed if it is not there yet. Other requests for the same set wait for it.
     pub(crate) async fn layer(self: &Arc<Self>, wish: &LayerRequest<'_>) -> Result<Provided, RequestError> {
         let policy = self.services.sandboxes.policy.current().packages.clone();
@@ -421,7 +310,6 @@ impl Packages {
         Ok((taken.await??, said))
     }
 
-    /// The right to run an installer.
     async fn installer(
         &self,
         wish: &LayerRequest<'_>,
@@ -438,15 +326,11 @@ impl Packages {
 
     /// The installer, to its end, and what it said.
     async fn run(&self, wish: &LayerRequest<'_>, policy: &PackagePolicy) -> Result<Ended, RequestError> {
-        let sources = &self.services.settings.sources;
-        let toolchain = runtimes::toolchain(wish.language.runs_as(), &self.services.sandboxes.runtimes)?;
+        let (sources, sandboxes) = (&self.services.settings.sources, &self.services.sandboxes);
+        let toolchain = runtimes::toolchain(wish.language.runs_as(), &sandboxes.runtimes)?;
         let limits = limits(policy);
         let call = installers::call(wish.language, &toolchain.interpreter, wish.set, sources)?;
-        let plan = self.services.sandboxes.plan_of_installer(
-            &toolchain,
-            &sources.wheel_directories,
-            limits.clone(),
-        )?;
+        let plan = sandboxes.plan_of_installer(&toolchain, &sources.wheel_directories, limits.clone())?;
         let mut environment = runtimes::environment(&plan.layout, &toolchain.on_path);
         environment.retain(|(name, _)| !call.environment.iter().any(|(given, _)| given == name));
         environment.extend(call.environment);
@@ -458,31 +342,23 @@ impl Packages {
         }
         let reaches = hosts::rules(wish.language, sources, &policy.hosts)?;
         reach::check(&reaches)?;
-        let claim = self.services.sandboxes.native.claim(ClaimSpec {
-            code: Vec::new(),
+        let run = Run::Exec {
+            argv: call.argv,
+            environment,
+            report: false,
+        };
+        let egress = reach::spec(sandboxes.tier, &reaches);
+        let claim = sandboxes.native.claim(ClaimSpec {
             files,
-            run: Run::Exec {
-                argv: call.argv,
-                environment,
-                report: false,
-            },
-            workspace: None,
-            layer: None,
-            egress: reach::spec(self.services.sandboxes.tier, &reaches),
-            limits,
-            grace_ms: 0,
+            ..own_claim(run, egress, limits)
         });
-        let isolation = plan.isolation(&claim, &self.services.sandboxes.native.host);
-        let sandbox = self.services.sandboxes.native.spawn(Arc::new(plan), None)?;
+        let isolation = plan.isolation(&claim, &sandboxes.native.host);
+        let sandbox = sandboxes.native.spawn(Arc::new(plan), None)?;
         let mut is_cancelled = wish.by.client.cancelled.clone();
         let mut started = sandbox.claim(&claim, blobs.bytes(), &mut is_cancelled).await?;
-        let sockets = started.take_sockets();
-        let lease = sockets.map(|sockets| {
-            self.services
-                .egress
-                .open_for_installer(wish.namespace, &reaches, sockets)
-        });
-        let lease = lease.transpose()?;
+        let (egress, sockets) = (&self.services.egress, started.take_sockets());
+        let open = |sockets| egress.open_for_installer(wish.namespace, &reaches, sockets);
+        let lease = sockets.map(open).transpose()?;
         let stdio = Stdio::captured(sources.redactor(self.services.personal));
         let running = Running::attach(started, stdio, OUTPUT_BYTES_MAX)?;
         let raw = running.wait(is_cancelled, isolation).await?;
@@ -522,4 +398,112 @@ impl Packages {
             }
         });
     }
+}
+
+fn provided(layer: Layer, output: String) -> Result<Provided, RequestError> {
+    let name = LayerName::try_from(layer.name().to_owned()).map_err(store::fault)?;
+    Ok(Provided { layer, name, output })
+}
+
+fn fault(error: LayerError) -> RequestError {
+    match error {
+        LayerError::Refused(_) | LayerError::TooLarge { .. } => RequestError::new(
+            ErrorCode::PackageUnavailable,
+            format!("{error}."),
+            "Ask for less; the bound is the operator's `packages.max_mb`.",
+        ),
+        LayerError::Io(_) | LayerError::Damaged { .. } => store::fault(error),
+    }
+}
+
+fn shown(package: &Package) -> String {
+    format!("{} {}", package.name, package.version)
+}
+
+fn noted(packages: &[Package]) -> Value {
+    let first = packages.iter().take(NOTED_MAX).map(|package| {
+        let digest = package.sha256.as_ref().or(package.integrity.as_ref());
+        json!([shown(package), digest])
+    });
+    json!({"count": packages.len(), "first": first.collect::<Vec<_>>()})
+}
+
+async fn notify(client: &Client, text: &str) {
+    if let Some(output) = &client.output {
+        // A client that does not listen any more misses a line.
+        drop(output.send(OutputChunk::notice(text)).await);
+    }
+}
+
+fn crowded() -> RequestError {
+    RequestError::new(
+        ErrorCode::Busy,
+        "other packages are being installed, and it takes too long.",
+        "Ask again later.",
+    )
+}
+
+struct Ended {
+    raw: RawOutcome,
+    said: String,
+    /// What it was refused of the network.
+    refused: Vec<Denial>,
+}
+
+fn limits(policy: &PackagePolicy) -> Limits {
+    // The archives, what is unpacked of them, and what becomes of it lie there at one time.
+    let disk_bytes = 3 * policy.bytes_max;
+    Limits {
+        // Half of it is the disk's at most.
+        memory_bytes: 2 * disk_bytes.max(INSTALLER_BYTES),
+        cpu_millicores: 2000,
+        timeout_ms: u64::try_from(policy.timeout.as_millis()).unwrap_or(u64::MAX),
+        processes: 128,
+        output_bytes: OUTPUT_BYTES_MAX,
+        disk_bytes,
+    }
+}
+
+fn judge(
+    wish: &LayerRequest<'_>,
+    policy: &PackagePolicy,
+    ending: &Ending,
+    said: &str,
+) -> Result<(), RequestError> {
+    let unavailable =
+        |message: String, hint: &str| Err(RequestError::new(ErrorCode::PackageUnavailable, message, hint));
+    match (ending.cause, ending.status) {
+        (Cause::Program, Some(0)) => Ok(()),
+        (Cause::Cancelled, _) => Err(error::cancelled(INSTALLING)),
+        (Cause::Timeout, _) => unavailable(
+            format!("installing took more than {} seconds.", policy.timeout.as_secs()),
+            "Ask for less, or have the operator raise `packages.timeout_seconds`; what was slow may be the index.",
+        ),
+        (cause, _)
+            if matches!(cause, Cause::OutOfMemory | Cause::Disk)
+                || said.contains("No space left on device") =>
+        {
+            unavailable(
+                format!("the packages need more than {} MiB.", policy.bytes_max / MEBIBYTE),
+                "Ask for less, or have the operator raise `packages.max_mb`.",
+            )
+        }
+        _ => Err(installers::refusal(wish.language, wish.set, said)),
+    }
+}
+
+/// What egress has refused says more than the installer's last words.
+fn with_refusals(mut error: RequestError, refused: &[Denial]) -> RequestError {
+    if let Some(denial) = refused.first() {
+        let (what, last_words) = error
+            .message
+            .split_once(LAST_WORDS)
+            .unwrap_or((&error.message, ""));
+        error.message = format!(
+            "{what} Its egress refused: {} ({}).{LAST_WORDS}{last_words}",
+            denial.what, denial.rule
+        );
+        error.hint = "An installer reaches the hosts of `packages.hosts`: by default those of the index in pip's or npm's configuration.".to_owned();
+    }
+    error
 }

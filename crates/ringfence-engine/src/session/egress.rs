@@ -19,7 +19,6 @@ use tokio::sync::oneshot;
 #[derive(Default)]
 pub(crate) struct SessionEgress {
     lease: Option<EgressLease>,
-    /// At which connections are accepted.
     ports: BTreeSet<u16>,
     /// Addresses that are delivered to it, beside those that stand for names.
     networks: BTreeSet<(IpAddr, u8)>,
@@ -110,7 +109,6 @@ impl Drop for CallEgress {
     }
 }
 
-/// Opens what is not open yet.
 async fn open(egress: &Arc<Egress>, session: &Arc<Session>, grant: &Grant) -> Result<(), RequestError> {
     let Some(spec) = reach::spec(egress.tier, &grant.reaches) else {
         return Ok(());

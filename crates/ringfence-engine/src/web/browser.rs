@@ -14,12 +14,12 @@ use crate::{
     error::busy,
     policy::reach,
     runtimes,
-    sandbox::NO_BLOBS,
+    sandbox::{NO_BLOBS, own_claim},
     streams::{Attached, drain},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_egress::{EgressReport, Inspection, Rules};
-use ringfence_jail::{ClaimSpec, Layout, Run, wire::Order};
+use ringfence_jail::{Layout, Run, wire::Order};
 use ringfence_redact::Redactor;
 use ringfence_types::{ErrorCode, Limits, Namespace, RequestError, Tier};
 use ringfence_web::{
@@ -65,7 +65,6 @@ const PROGRAMS: [&str; 4] = [
     "google-chrome",
 ];
 
-/// A page that is to be opened in a browser.
 #[derive(Clone, Debug)]
 pub struct BrowseRequest {
     pub namespace: Namespace,
@@ -84,7 +83,6 @@ pub struct BrowseRequest {
 }
 
 impl Web {
-    /// A page as a browser shows it.
     pub(crate) async fn browse(&self, wanted: &BrowseRequest, caller: &Caller) -> Done<WebPage> {
         let mut details = json!({});
         let result = self.shown(wanted, caller, &mut details).await;
@@ -240,7 +238,6 @@ impl Web {
         Ok((lease.report(), opened))
     }
 
-    /// Starts it in a sandbox of its own.
     async fn start(
         &self,
         program: &Path,
@@ -254,16 +251,11 @@ impl Web {
         };
         reach::check(rules)?;
         let plan = self.sandboxes.plan_of_browser(program, limits.clone())?;
-        let claim = self.sandboxes.native.claim(ClaimSpec {
-            code: Vec::new(),
-            files: Vec::new(),
-            run: command(program, &plan.layout, inspection),
-            workspace: None,
-            layer: None,
-            egress: reach::spec(self.sandboxes.tier, rules),
-            limits,
-            grace_ms: 0,
-        });
+        let (run, egress) = (
+            command(program, &plan.layout, inspection),
+            reach::spec(self.sandboxes.tier, rules),
+        );
+        let claim = self.sandboxes.native.claim(own_claim(run, egress, limits));
         let sandbox = self.sandboxes.native.spawn(Arc::new(plan), None)?;
         let (_cancel, mut cancelled) = watch::channel(false);
         Ok(sandbox.claim(&claim, NO_BLOBS, &mut cancelled).await?)

@@ -32,7 +32,6 @@ const KEPT_BYTES_MAX: usize = 16 << 20;
 const KEPT_FOR: Duration = Duration::from_secs(300);
 const CURSOR_HASH_CHARS: usize = 12;
 
-/// A page that is asked for.
 #[derive(Clone, Debug)]
 pub struct PageRequest {
     pub namespace: Namespace,
@@ -56,7 +55,6 @@ pub struct WebPage {
     pub denials: Vec<Denial>,
 }
 
-/// What was read of a page.
 #[derive(Debug)]
 pub(super) struct ReadPage {
     pub(super) url: String,
@@ -156,7 +154,6 @@ pub(super) fn length(asked: Option<usize>) -> Result<usize, RequestError> {
 }
 
 impl Web {
-    /// A page as text.
     pub(crate) async fn page(&self, wanted: &PageRequest, caller: &Caller) -> Done<WebPage> {
         let mut details = json!({});
         let result = self.answer(wanted, caller, &mut details).await;
@@ -199,7 +196,7 @@ impl Web {
         let _permit = self.place(&wanted.namespace).await?;
         let (fetcher, _) = self.clients().await?;
         let lease = self.egress.open_web(&wanted.namespace, requester(caller))?;
-        let dial = Judged(&lease.connections);
+        let dial = Judged(Ok(&lease.connections));
         let fetch = Fetch {
             url,
             limits: FetchLimits {
