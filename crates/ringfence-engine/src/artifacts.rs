@@ -7,6 +7,7 @@ use crate::{
     error::denial,
     events::{Bus, EventKind, now_ms},
     record::hex,
+    streams::whole_characters,
 };
 use base64::Engine as _;
 use ringfence_jail::ExportDirectory;
@@ -555,8 +556,7 @@ impl Staging {
 
 /// As far as its beginning tells.
 fn is_text(head: &[u8]) -> bool {
-    let is_cut = |error: std::str::Utf8Error| error.error_len().is_none();
-    std::str::from_utf8(head).map_or_else(is_cut, |_| true) && !head.contains(&0)
+    std::str::from_utf8(whole_characters(head)).is_ok() && !head.contains(&0)
 }
 
 /// By content first, since a name is only the program's word.

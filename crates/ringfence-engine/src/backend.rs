@@ -357,7 +357,8 @@ pub(crate) struct Claimed {
     patience: Duration,
     /// `None`: it has ended before its program could run.
     pub(crate) dirs: Option<SandboxDirs>,
-    egress: Option<EgressEnds>,
+    /// None: it has none.
+    pub(crate) egress: Option<EgressEnds>,
     pub(crate) early: Option<Ending>,
 }
 
@@ -407,11 +408,6 @@ impl Claimed {
             Some(EgressEnds::Sockets(sockets)) => Some(sockets),
             _ => None,
         }
-    }
-
-    /// Where its egress comes from, where it has one.
-    pub(crate) fn take_egress(&mut self) -> Option<EgressEnds> {
-        self.egress.take()
     }
 }
 

@@ -276,16 +276,7 @@ impl Egress {
         owner: LeaseOwner<'_>,
         ends: Option<EgressEnds>,
     ) -> Result<Option<EgressLease>, RequestError> {
-        ends.map(|ends| self.open(grant, lease, owner, ends)).transpose()
-    }
-
-    fn open(
-        self: &Arc<Self>,
-        grant: &Grant,
-        lease: &SecretLease,
-        owner: LeaseOwner<'_>,
-        ends: EgressEnds,
-    ) -> Result<EgressLease, RequestError> {
+        let Some(ends) = ends else { return Ok(None) };
         let request = &grant.request;
         let (id, session) = match &owner {
             LeaseOwner::Run(by) => (by.execution_id.as_deref().unwrap_or_default(), None),
@@ -331,7 +322,7 @@ impl Egress {
         if let (LeaseOwner::Run(by), Some(patience)) = (owner, grant.asks) {
             open.asking.begin(by, patience);
         }
-        Ok(open)
+        Ok(Some(open))
     }
 
     fn publisher(self: &Arc<Self>, id: &str, namespace: &Namespace, redactor: EgressRedactor) -> EventSink {

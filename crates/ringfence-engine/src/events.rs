@@ -213,12 +213,6 @@ pub struct Ended {
     pub resource_usage: ResourceUsage,
 }
 
-impl EventKind {
-    fn is_output(&self) -> bool {
-        matches!(self, Self::ExecutionOutput { .. })
-    }
-}
-
 impl Drop for Subscriber {
     fn drop(&mut self) {
         if self.output.is_some() {
@@ -282,7 +276,7 @@ impl Bus {
             kind,
         });
         // Under the lock, so that events are sent in the order of their numbers. There may be no subscriber.
-        if event.kind.is_output() {
+        if matches!(event.kind, EventKind::ExecutionOutput { .. }) {
             drop(self.shared.output.send(event));
             return;
         }

@@ -9,7 +9,6 @@ use crate::{
 use ringfence_check::{ModuleAnswer, ModuleQuestion, Objection};
 use ringfence_jail::Layout;
 use ringfence_types::{ExecuteRequest, Language, ProgramError, RequestError};
-use std::path::Path;
 
 /// Names the code and, where its language needs it, has it parsed.
 pub(crate) async fn prepare(
@@ -20,7 +19,7 @@ pub(crate) async fn prepare(
     let name = request
         .name
         .as_ref()
-        .map_or_else(|| default_name(request.language), ToString::to_string);
+        .map_or_else(|| default_name(request.language).to_owned(), ToString::to_string);
     let as_it_is = Prepared::script(name.clone(), request.code.clone());
     if !language::needs_preparation(request.language, &request.code, &name) {
         return Ok(as_it_is);
@@ -54,14 +53,13 @@ pub(crate) async fn prepare(
     })
 }
 
-fn default_name(language: Language) -> String {
+fn default_name(language: Language) -> &'static str {
     match language {
         Language::Python => "main.py",
         Language::Node => "main.js",
         Language::Typescript => "main.ts",
         Language::Shell => "main.sh",
     }
-    .to_owned()
 }
 
 fn syntax_error(name: &str, objection: &Objection) -> ProgramError {
@@ -93,12 +91,9 @@ pub(crate) async fn call(
     request: &ExecuteRequest,
     number: u64,
 ) -> Result<PreparedCall, RequestError> {
-    let ending = Path::new(&default_name(request.language))
-        .extension()
-        .map(|e| e.to_string_lossy().into_owned());
     let name = match &request.name {
         Some(name) => name.to_string(),
-        None => format!("call-{number}.{}", ending.unwrap_or_default()),
+        None => default_name(request.language).replace("main", &format!("call-{number}")),
     };
     if request.language != Language::Typescript {
         return Ok(PreparedCall {

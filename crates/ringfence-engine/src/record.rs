@@ -39,7 +39,7 @@ const SECRET_NAMES_MAX: usize = 100;
 /// The record of one engine; clones share it.
 #[derive(Clone)]
 pub(crate) struct Record {
-    audit: Arc<Audit>,
+    pub(crate) audit: Arc<Audit>,
     on_failure: OnFailure,
     lost: Arc<AtomicU64>,
     refusals: Arc<Refusals>,
@@ -136,10 +136,6 @@ impl Record {
             lost: Arc::default(),
             refusals: Arc::default(),
         }
-    }
-
-    pub(crate) fn audit(&self) -> &Audit {
-        &self.audit
     }
 
     /// Actions that are not on record although they were done.

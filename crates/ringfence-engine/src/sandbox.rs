@@ -183,15 +183,11 @@ pub(crate) fn own_claim(run: Run, egress: Option<EgressSpec>, limits: Limits) ->
 /// The bytes of a payload, each with its place.
 #[derive(Default)]
 pub(crate) struct Blobs<'a> {
-    blobs: Vec<Cow<'a, [u8]>>,
+    pub(crate) blobs: Vec<Cow<'a, [u8]>>,
     length: u64,
 }
 
 impl<'a> Blobs<'a> {
-    pub(crate) fn bytes(&self) -> &[Cow<'a, [u8]>] {
-        &self.blobs
-    }
-
     pub(crate) fn add(&mut self, bytes: impl Into<Cow<'a, [u8]>>) -> Part {
         let bytes = bytes.into();
         let part = Part {

@@ -260,16 +260,16 @@ fn of_generation<T>(vault: &Vault, ask: impl FnOnce() -> T) -> (T, Option<u64>) 
 /// What a caller may know of a vault's refusal.
 pub(crate) fn refusal(namespace: &Namespace, kind: &str, error: &VaultError) -> RequestError {
     match error {
-        VaultError::NotFound { .. } if kind == IN_MEMORY => RequestError::new(
-            ErrorCode::SecretUnavailable,
-            format!("the namespace `{namespace}` has no such secret: {error}."),
-            "This vault is in the memory of one server: add the secret to that server (`ringfence vault add`), or have the \
-             operator set `vault.store: file`, which every server and every `run` reads.",
-        ),
         VaultError::NotFound { .. } => RequestError::new(
             ErrorCode::SecretUnavailable,
             format!("the namespace `{namespace}` has no such secret: {error}."),
-            "`vault_list` names those it has; the operator adds one with `ringfence vault add`.",
+            match kind {
+                IN_MEMORY => {
+                    "This vault is in the memory of one server: add the secret to that server (`ringfence vault add`), or have \
+                     the operator set `vault.store: file`, which every server and every `run` reads."
+                }
+                _ => "`vault_list` names those it has; the operator adds one with `ringfence vault add`.",
+            },
         ),
         _ => RequestError::new(
             ErrorCode::StoreFault,

@@ -129,6 +129,6 @@ impl Services {
         {
             tracing::error!(%error, "the end of the server is not on record");
         }
-        self.record.audit().checkpoint();
+        self.record.audit.checkpoint();
     }
 }

@@ -168,11 +168,6 @@ impl WorkspaceLease {
             .unwrap_or_default())
     }
 
-    /// Does what is written there lie on a disk of the host's.
-    pub(crate) fn is_on_host(&self) -> bool {
-        self.root().is_some()
-    }
-
     /// Its turn, where others share the workspace.
     pub(crate) fn turn(&self) -> Option<&WorkspaceTurn> {
         self.turn.as_ref()
@@ -449,7 +444,9 @@ pub const FILE_BYTES_MAX: u64 = 64 << 20;
 /// What a caller may know of a file that could not be written: on a disk of the host's, that disk is full.
 pub(crate) fn unwritten(error: TreeError, lent: &WorkspaceLease) -> RequestError {
     match &error {
-        TreeError::Io(FileError { error, .. }) if workspace_error::is_full(error) && lent.is_on_host() => {
+        TreeError::Io(FileError { error, .. })
+            if workspace_error::is_full(error) && lent.root().is_some() =>
+        {
             workspace_error::disk_full()
         }
         _ => workspace_error::of_tree(error),

@@ -74,7 +74,7 @@ impl Engine {
     /// Requests that wait for an answer, the oldest first. For the operator alone.
     pub async fn approvals(&self, caller: &Caller) -> Result<Vec<ApprovalRequest>, RequestError> {
         self.note_call(caller, "", "approvals").await?;
-        Ok(self.services().approvals.pending(None))
+        Ok(self.services().approvals.pending())
     }
 
     /// Answers a request: `digest` is that of the request which was seen. The first answer counts. For the operator

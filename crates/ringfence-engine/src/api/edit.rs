@@ -101,7 +101,8 @@ fn replace(text: &str, edit: &Edit) -> Result<(String, usize), RequestError> {
             return Ok((text.replace(&edit.old, &edit.new), count));
         }
         _ => {
-            let starts = text.match_indices(&edit.old).map(|(at, _)| line_of(text, at));
+            let line_of = |(at, _)| text[..at].matches('\n').count();
+            let starts = text.match_indices(&edit.old).map(line_of);
             starts.take(PLACES_MAX).collect()
         }
     };
@@ -132,10 +133,6 @@ fn replace(text: &str, edit: &Edit) -> Result<(String, usize), RequestError> {
             "`old` is exact, with its blanks and the end of each line.",
         )
     })
-}
-
-fn line_of(text: &str, at: usize) -> usize {
-    text[..at].matches('\n').count()
 }
 
 /// Lines of the text that are lines of what was looked for, but for blanks, beginning with its first.

@@ -131,19 +131,14 @@ impl Engine {
     ) -> Result<Cancelled, RequestError> {
         self.note_call(caller, namespace, "cancel_execution").await?;
         let state = self.services().executions.state();
-        let Ok(entry) = state.find(namespace, id) else {
-            return Ok(Cancelled {
-                cancelled: false,
-                existed: false,
-            });
-        };
-        let cancelled = entry.kept.is_none();
-        if cancelled {
-            entry.cancel.send_replace(true);
+        let entry = state.find(namespace, id).ok();
+        let running = entry.filter(|entry| entry.kept.is_none());
+        if let Some(running) = running {
+            running.cancel.send_replace(true);
         }
         Ok(Cancelled {
-            cancelled,
-            existed: true,
+            cancelled: running.is_some(),
+            existed: entry.is_some(),
         })
     }
 }

@@ -357,7 +357,7 @@ impl Engine {
         )
         .await?;
         let services = self.services().clone();
-        let page = store::blocking(move || services.record.audit().query(&query)).await?;
+        let page = store::blocking(move || services.record.audit.query(&query)).await?;
         page.map_err(|error| store::fault(format!("the audit record cannot be read: {error}")))
     }
 

@@ -167,13 +167,12 @@ impl Approvals {
         self.changes.send_modify(|number| *number += 1);
     }
 
-    pub(crate) fn pending(&self, namespace: Option<&Namespace>) -> Vec<ApprovalRequest> {
+    pub(crate) fn pending(&self) -> Vec<ApprovalRequest> {
         let state = lock(&self.state);
         let mut requests: Vec<ApprovalRequest> = state
             .pending
             .values()
             .filter(|one| one.stage != Stage::New)
-            .filter(|one| namespace.is_none_or(|namespace| one.question.ask.namespace == *namespace))
             .map(|one| one.question.request.clone())
             .collect();
         requests.sort_by(|a, b| (a.since_unix_ms, &a.id).cmp(&(b.since_unix_ms, &b.id)));
@@ -567,7 +566,7 @@ impl ApprovalWatch {
     /// Those that lie there now, the oldest first.
     pub fn pending(&mut self) -> Vec<ApprovalRequest> {
         self.changes.mark_unchanged();
-        self.approvals.pending(None)
+        self.approvals.pending()
     }
 
     /// What became of one that lies there no more; none: it is not remembered.

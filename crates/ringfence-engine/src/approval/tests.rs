@@ -82,7 +82,7 @@ impl Scene {
     }
 
     fn records(&self, action: &str) -> Vec<(String, Value)> {
-        let Page { records, .. } = self.record.audit().query(&Query::default()).unwrap();
+        let Page { records, .. } = self.record.audit.query(&Query::default()).unwrap();
         let of_action = records.into_iter().filter(|record| record.action == action);
         of_action
             .map(|record| (record.outcome, serde_json::from_str(&record.details).unwrap()))
@@ -287,7 +287,7 @@ async fn the_same_question_is_put_once_and_answered_to_all_who_ask_it() {
     };
     let fourth = scene.ask(of_session).await;
     assert!(third.is_first() && fourth.is_first());
-    assert_eq!(scene.approvals.pending(None).len(), 3);
+    assert_eq!(scene.approvals.pending().len(), 3);
     scene.answer(&first, ONCE).await.unwrap();
     assert_eq!(first.decided().await, second.decided().await);
     assert!(third.decision().is_none());
@@ -329,7 +329,7 @@ async fn a_person_is_not_asked_without_end() {
         .unwrap_err();
     assert_eq!(refused.code, ErrorCode::Busy, "{refused}");
     waiting.clear();
-    assert!(scene.approvals.pending(None).is_empty());
+    assert!(scene.approvals.pending().is_empty());
     for number in 8..10 {
         drop(scene.ask(ask_for(&format!("h{number}.example.com"))).await);
     }
@@ -379,14 +379,14 @@ async fn what_nobody_waits_for_is_withdrawn_and_what_somebody_does_stays() {
     let mut second = scene.ask(ask_for("a.example.com")).await;
     drop(first);
     assert!(second.decision().is_none());
-    assert_eq!(scene.approvals.pending(None).len(), 1);
+    assert_eq!(scene.approvals.pending().len(), 1);
     scene.answer(&second, ONCE).await.unwrap();
     assert!(second.decided().await.is_approved());
 
     let alone = scene.ask(ask_for("b.example.com")).await;
     let request = alone.request().unwrap().clone();
     drop(alone);
-    assert!(scene.approvals.pending(None).is_empty());
+    assert!(scene.approvals.pending().is_empty());
     let late = scene
         .approvals
         .decide(&request.id, &request.digest(), ONCE, &person())

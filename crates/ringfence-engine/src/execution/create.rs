@@ -123,7 +123,7 @@ async fn make(
         secrets, workspace, ..
     } = leased;
     drop(workspace);
-    let egress = SessionEgress::begin(&services.egress, &grant, &secrets, id, claimed.take_egress())?;
+    let egress = SessionEgress::begin(&services.egress, &grant, &secrets, id, claimed.egress.take())?;
     let early = claimed.early.as_ref().map(|ending| ending.cause);
     let dirs = claimed.dirs.take().ok_or_else(|| not_begun(early))?;
     let mut interpreter = Interpreter::attach(claimed.sandbox)?;
@@ -156,7 +156,7 @@ async fn make(
         egress: Mutex::new(egress),
         line: Arc::new(Semaphore::new(1)),
         jobs,
-        events: interpreter.events(),
+        events: interpreter.events.clone(),
         stop: watch::channel(None).0,
         interrupts: watch::channel(0).0,
         gone: watch::channel(None).0,

@@ -121,7 +121,7 @@ pub(super) async fn start(
     };
     let (mut claimed, isolation) = claim(context, choice, grant, &inputs).await?;
     let owner = LeaseOwner::Run(context.requester());
-    let ends = claimed.take_egress();
+    let ends = claimed.egress.take();
     let egress = services.egress.open_for(grant, &leased.secrets, owner, ends)?;
     let stdio = Stdio {
         stdin_bytes: grant.request.stdin.clone(),

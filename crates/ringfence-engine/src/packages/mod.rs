@@ -355,7 +355,7 @@ impl Packages {
         let isolation = plan.isolation(&claim, &sandboxes.native.host);
         let sandbox = sandboxes.native.spawn(Arc::new(plan), None)?;
         let mut is_cancelled = wish.by.client.cancelled.clone();
-        let mut started = sandbox.claim(&claim, blobs.bytes(), &mut is_cancelled).await?;
+        let mut started = sandbox.claim(&claim, &blobs.blobs, &mut is_cancelled).await?;
         let (egress, sockets) = (&self.services.egress, started.take_sockets());
         let open = |sockets| egress.open_for_installer(wish.namespace, &reaches, sockets);
         let lease = sockets.map(open).transpose()?;
