@@ -12,6 +12,7 @@ use crate::{
     events::{EgressFacts, EventKind},
     policy::{self, Approved, Grant},
     policy_store::PolicyStore,
+    sandbox::Sandboxes,
     secrets::SecretLease,
     settings::{EgressPolicy, EgressSettings, PolicySettings},
     sync::lock,
@@ -117,24 +118,23 @@ impl CallOverrides {
 
 impl Egress {
     pub(crate) fn new(
-        tier: Tier,
+        sandboxes: &Sandboxes,
         settings: EgressSettings,
-        policy: Arc<PolicyStore>,
         approvals: Arc<Approvals>,
         telemetry: Telemetry,
-    ) -> Self {
-        Self {
+    ) -> Arc<Self> {
+        Arc::new(Self {
             dialer: OnceLock::new(),
             trust: OnceLock::new(),
             providers: OnceLock::new(),
             open: Mutex::default(),
             listens: Once::new(),
             settings,
-            policy,
+            policy: sandboxes.policy.clone(),
             approvals,
             telemetry,
-            tier,
-        }
+            tier: sandboxes.tier,
+        })
     }
 
     fn shared_dialer(&self) -> Result<Arc<Dialer>, RequestError> {

@@ -64,7 +64,7 @@ fn open_record(settings: &RecordSettings, signer: &Signer, server_id: &str) -> R
         OnFailure::Deny => Err(record::unavailable(error)),
         OnFailure::Warn => {
             tracing::error!(%error, "NOT ON RECORD: the audit record cannot be opened, and audit.on_failure is warn; it is kept in memory");
-            open(Storage::Memory).map_err(|error| record::unavailable(error))
+            open(Storage::Memory).map_err(record::unavailable)
         }
     });
     let opened = opened?;

@@ -9,7 +9,6 @@ use crate::{
     error,
     policy::Grant,
     runtimes,
-    sandbox::Sandboxes,
     store::{blocking, fault},
     sync::lock,
     workspace_error,
@@ -50,9 +49,7 @@ pub(crate) struct Workspaces {
     turns: Mutex<HashMap<Namespace, Arc<RwLock<OneByOne>>>>,
     /// Files that decide what is run and allowed.
     guarded: Vec<PathBuf>,
-    snapshots: Arc<SnapshotStore>,
     disk: Arc<Disk>,
-    sandboxes: Arc<Sandboxes>,
 }
 
 /// Held by one at a time of those who share a workspace.
@@ -204,19 +201,12 @@ fn open_host(private: &[PathBuf], directory: &Path) -> Result<(Pinned, OwnedFd),
 }
 
 impl Workspaces {
-    pub(crate) fn new(
-        guarded: Vec<PathBuf>,
-        snapshots: Arc<SnapshotStore>,
-        disk: Arc<Disk>,
-        sandboxes: Arc<Sandboxes>,
-    ) -> Self {
+    pub(crate) fn new(guarded: Vec<PathBuf>, disk: Arc<Disk>) -> Self {
         Self {
-            directory: sandboxes.state_dir.join(DIRECTORY),
+            directory: disk.sandboxes.state_dir.join(DIRECTORY),
             turns: Mutex::default(),
             guarded,
-            snapshots,
             disk,
-            sandboxes,
         }
     }
 
@@ -256,7 +246,7 @@ impl Workspaces {
         let linked = || unusable(namespace, &std::io::Error::other("a link leads there"));
         let (directory, root) = opened.ok_or_else(linked)?;
         let root = match wanted {
-            Wanted::Shared => resume(&self.snapshots, root).await?,
+            Wanted::Shared => resume(&self.disk.snapshots, root).await?,
             // Putting another state there begins with that.
             Wanted::Alone => root,
         };
@@ -319,7 +309,7 @@ impl Workspaces {
             }
             WorkspaceSource::Host { directory, mode } => {
                 self.check_programs(directory, *mode)?;
-                let (directory, root) = open_host(&self.sandboxes.policy.private, directory)?;
+                let (directory, root) = open_host(&self.disk.sandboxes.policy.private, directory)?;
                 let shared = HostWorkspace {
                     directory,
                     mode: *mode,
@@ -358,7 +348,7 @@ impl Workspaces {
             let message = format!("{} cannot be written to: {what}.", directory.display());
             Err(RequestError::denied(message, hint))
         };
-        if let Some((language, part)) = runtimes::within(directory, &self.sandboxes.runtimes) {
+        if let Some((language, part)) = runtimes::within(directory, &self.disk.sandboxes.runtimes) {
             let what = format!(
                 "{}, of the {language} that runs programs here, lies in it",
                 part.display()
@@ -385,13 +375,13 @@ impl Workspaces {
     fn check_tier(&self, shared: &HostWorkspace) -> Result<(), RequestError> {
         let refuse =
             |what: &str, hint: &str| Err(RequestError::new(ErrorCode::UnsupportedArgument, what, hint));
-        match (self.sandboxes.tier, shared.mode) {
+        match (self.disk.sandboxes.tier, shared.mode) {
             (Tier::Full | Tier::Gvisor | Tier::Container, _) => Ok(()),
             (Tier::Landlock, WorkspaceMode::Overlay) => refuse(
                 "the tier `landlock` has no overlay for a workspace.",
                 "Share the directory `ro`, or use the tier `full`.",
             ),
-            (Tier::Landlock, _) if self.sandboxes.native.host.own_uids => refuse(
+            (Tier::Landlock, _) if self.disk.sandboxes.native.host.own_uids => refuse(
                 "the tier `landlock` shares no directory where the server is root: its programs are other users.",
                 "Run the server as the directory's owner, or use the tier `full`.",
             ),

@@ -245,25 +245,14 @@ fn telemetry(native: &Native) -> Telemetry {
 /// Gives each service what it needs, and no more.
 fn services(settings: EngineSettings, native: Native, id: String, opened: store::Stores) -> Services {
     let record = opened.record;
-    let policy = Arc::new(PolicyStore::new(
-        settings.policy.clone(),
-        store::private(&settings),
-    ));
+    let private = store::private(&settings);
+    let policy = Arc::new(PolicyStore::new(settings.policy.clone(), private));
     let telemetry = telemetry(&native);
     let bus = telemetry.bus.clone();
     let snapshots = Arc::new(opened.snapshots);
     let sandboxes = Arc::new(sandboxes(&settings, native, &opened.layers, &policy));
-    let disk = Arc::new(Disk::below(
-        &settings.state_dir,
-        snapshots.clone(),
-        policy.clone(),
-    ));
-    let workspaces = Workspaces::new(
-        settings.guarded.clone(),
-        snapshots.clone(),
-        disk.clone(),
-        sandboxes.clone(),
-    );
+    let disk = Arc::new(Disk::new(snapshots.clone(), sandboxes.clone()));
+    let workspaces = Workspaces::new(settings.guarded.clone(), disk.clone());
     let secrets = Arc::new(Secrets::new(opened.vault, settings.record.personal, bus.clone()));
     let redactor = LogRedactor::new(&secrets.vault);
     let host = host_access(&settings, &sandboxes, &secrets);
@@ -273,13 +262,7 @@ fn services(settings: EngineSettings, native: Native, id: String, opened: store:
         record.clone(),
         redactor,
     ));
-    let egress = Arc::new(Egress::new(
-        settings.tier,
-        settings.egress,
-        policy.clone(),
-        approvals.clone(),
-        telemetry.clone(),
-    ));
+    let egress = Egress::new(&sandboxes, settings.egress, approvals.clone(), telemetry.clone());
     let queue = Queue::new(settings.queue, bus.clone());
     let web = Web::new(
         settings.web,

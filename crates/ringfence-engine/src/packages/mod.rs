@@ -250,7 +250,7 @@ impl Packages {
                     packages,
                 };
                 let execution_id = wish.by.execution_id.as_deref();
-                self.services.bus.publish(&wish.namespace, execution_id, kind);
+                self.services.bus.publish(wish.namespace, execution_id, kind);
                 self.sweep();
                 provided(layer, output)
             }
