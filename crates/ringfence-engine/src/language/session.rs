@@ -11,8 +11,7 @@ use super::{Checks, Launch, ProgramReport, by_name, literal, python_program, rea
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_types::{Argument, Language};
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, sync::LazyLock};
-use thiserror::Error;
+use std::{collections::BTreeMap, fmt, sync::LazyLock};
 
 /// A Python that was not started ahead.
 static PYTHON_SESSION: LazyLock<String> = LazyLock::new(|| {
@@ -38,19 +37,33 @@ const DEPTH_MAX: usize = 100;
 const END_BYTES_MAX: usize = 256;
 
 /// Why a call cannot be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unsendable {
-    #[error("code, arguments and input are more than {} MiB", REQUEST_BYTES_MAX >> 20)]
     TooLong,
-    #[error("a shell's code and values cannot hold a NUL")]
     Nul,
-    #[error("a variable's name is letters, digits and _, at most {NAME_BYTES_MAX} of them")]
     Name,
-    #[error("not a value that a session has given")]
     Value,
     /// In lists and objects.
-    #[error("deeper than {DEPTH_MAX}")]
     Deep,
+}
+
+impl fmt::Display for Unsendable {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong => write!(
+                to,
+                "code, arguments and input are more than {} MiB",
+                REQUEST_BYTES_MAX >> 20
+            ),
+            Self::Nul => write!(to, "a shell's code and values cannot hold a NUL"),
+            Self::Name => write!(
+                to,
+                "a variable's name is letters, digits and _, at most {NAME_BYTES_MAX} of them"
+            ),
+            Self::Value => write!(to, "not a value that a session has given"),
+            Self::Deep => write!(to, "deeper than {DEPTH_MAX}"),
+        }
+    }
 }
 
 /// One piece of code for a session.
