@@ -86,7 +86,7 @@ pub use ringfence_host::{
 pub use ringfence_jail::ExportDirectory;
 use ringfence_jail::worker::{Answering, Work};
 pub use ringfence_redact::{Personal, SHORTEST_SECRET};
-pub use ringfence_store::{layers::Package, tree::Risk};
+pub use ringfence_store::{layers::Package, tree::Risk as RiskFacts};
 pub use ringfence_web::{
     AccessibilityTree, Fence, Provider as SearchProvider, ProviderKind, Recency, Screenshot, SearchQuery,
     Searched, Target as WebUrl, WaitUntil,

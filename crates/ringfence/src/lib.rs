@@ -71,8 +71,8 @@ pub use ringfence_engine::{
     ApprovalFacts, Base, Bridged, BridgedValue, Canceller, Changed, CodeRequest, ContainerRuntime, Counts,
     CsvQuestion, Difference, DirectoryGot, DirectoryPut, Ended, Event, EventKind, Execution, FileFacts,
     Fixing, Hears, Images, Installed, Lay, LineState, OutputChunk, OutputStream, Package, Percentiles,
-    QueueState, Risk, Runtime, SandboxInfo, SchemaChoice, SnapshotFacts, SnapshotMade, Stats, Subscriber,
-    Warm,
+    QueueState, RiskFacts, Runtime, SandboxInfo, SchemaChoice, SnapshotFacts, SnapshotMade, Stats,
+    Subscriber, Warm,
 };
 pub use ringfence_store::snapshots::Restored as SnapshotRestored;
 pub use ringfence_types::{

@@ -266,7 +266,7 @@ fn entry(word: &str, one: &Changed) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringfence_engine::Risk;
+    use ringfence_engine::RiskFacts;
 
     fn lay(kind: &'static str, target: Option<&str>) -> Option<Lay> {
         Some(Lay {
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn a_commit_in_a_repository_is_told_once_and_what_git_runs_by_itself() {
         let flagged = |path: &str, kind| Changed {
-            risks: vec![Risk {
+            risks: vec![RiskFacts {
                 rule: "git.directory",
                 what: "Git obeys it.",
             }],
