@@ -24,7 +24,7 @@ mod value;
 mod verdict;
 
 pub use answer::{answer, answer_frame, warm_up};
-pub use module::prepare;
+pub use module::{ModuleAnswer, ModuleQuestion, Objection, prepare};
 pub use picture::{PICTURE_SIDE_MAX, picture};
 pub use python::{check_known_import, profile};
 pub use question::{Answer, CodeAnswer, CodeQuestion, CsvQuestion, JsonQuestion, Patch, Question};

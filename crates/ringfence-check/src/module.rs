@@ -14,32 +14,40 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// What the engine asks.
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Question {
-    code: String,
+pub struct ModuleQuestion {
+    /// As the caller wrote it.
+    pub code: String,
     /// File name, for the source map.
-    name: String,
-    typescript: bool,
+    pub name: String,
+    /// TypeScript rather than JavaScript.
+    pub typescript: bool,
     /// It is a call of a session, whose driver finds names, imports and the result itself: only types go.
-    #[serde(default)]
-    session: bool,
+    pub session: bool,
     /// Directory to which relative names lead.
-    workspace: String,
+    pub workspace: String,
 }
 
 /// The reply: code, or an objection.
-#[derive(Serialize, Default)]
-struct Answer {
-    module: bool,
-    code: String,
-    error: Option<Objection>,
+#[derive(Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct ModuleAnswer {
+    /// It is an ES module.
+    pub module: bool,
+    /// What Node runs.
+    pub code: String,
+    /// Then there is no code.
+    pub error: Option<Objection>,
 }
 
-#[derive(Serialize, Debug)]
-struct Objection {
-    message: String,
-    line: Option<u32>,
+/// What the parser does not like, and where.
+#[derive(Serialize, Deserialize, Debug)]
+pub struct Objection {
+    /// As the parser says it.
+    pub message: String,
+    /// From 1.
+    pub line: Option<u32>,
 }
 
 impl Objection {
@@ -69,17 +77,17 @@ impl Objection {
 /// The worker: JSON question in, JSON answer out.
 pub fn prepare(input: &[u8]) -> Vec<u8> {
     let question =
-        serde_json::from_slice::<Question>(input).map_err(|error| Objection::new(error.to_string()));
+        serde_json::from_slice::<ModuleQuestion>(input).map_err(|error| Objection::new(error.to_string()));
     let reply = question
         .and_then(|question| answer(&question))
-        .unwrap_or_else(|error| Answer {
+        .unwrap_or_else(|error| ModuleAnswer {
             error: Some(error),
-            ..Answer::default()
+            ..ModuleAnswer::default()
         });
     serde_json::to_vec(&reply).unwrap_or_default()
 }
 
-fn answer(question: &Question) -> Result<Answer, Objection> {
+fn answer(question: &ModuleQuestion) -> Result<ModuleAnswer, Objection> {
     if too_deep(&question.code) {
         return Err(Objection::new("the code is nested more than 1000 levels deep"));
     }
@@ -95,7 +103,7 @@ fn answer(question: &Question) -> Result<Answer, Objection> {
     } else {
         (true, edit(&question.code, question)?)
     };
-    Ok(Answer {
+    Ok(ModuleAnswer {
         module,
         code,
         error: None,
@@ -141,7 +149,7 @@ fn parse<'a>(
 
 /// TypeScript to JavaScript, with what types alone do not say (`enum`, `namespace`, parameter properties) compiled; and
 /// a source map as a data URL.
-fn strip(question: &Question) -> Result<(String, String), Objection> {
+fn strip(question: &ModuleQuestion) -> Result<(String, String), Objection> {
     let allocator = Allocator::default();
     let kind = match question.name.ends_with('x') {
         true => SourceType::tsx(),
@@ -175,7 +183,7 @@ struct Edit {
 }
 
 /// The edits that a module needs, none of which adds or removes a line.
-fn edit(code: &str, question: &Question) -> Result<String, Objection> {
+fn edit(code: &str, question: &ModuleQuestion) -> Result<String, Objection> {
     let allocator = Allocator::default();
     let parsed = parse(&allocator, code, SourceType::mjs())?;
     let names = quoted(&declared(&parsed.program));
@@ -275,8 +283,8 @@ fn declared(program: &Program<'_>) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn ask(code: &str, name: &str) -> Result<Answer, Objection> {
-        answer(&Question {
+    fn ask(code: &str, name: &str) -> Result<ModuleAnswer, Objection> {
+        answer(&ModuleQuestion {
             code: code.to_owned(),
             name: name.to_owned(),
             typescript: name.ends_with(".ts"),
@@ -328,7 +336,7 @@ mod tests {
     fn of_a_sessions_call_only_the_types_go() {
         let code =
             "import fs from 'fs';\nimport type { Stats } from 'fs';\nlet n: number = 1;\nawait import('./x')";
-        let question = Question {
+        let question = ModuleQuestion {
             code: code.to_owned(),
             name: "call-1.ts".to_owned(),
             typescript: true,

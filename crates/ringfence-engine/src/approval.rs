@@ -2,12 +2,11 @@
 //! decided through a channel that neither of them has: the client's own dialogue, the operator's command, the callback
 //! of the program that embeds us. Everything that is not a yes in time is a no.
 
-mod commands;
 mod notes;
 mod queue;
-mod rules;
 mod shown;
 mod state;
+mod store;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -17,11 +16,9 @@ pub use queue::{ApprovalWatch, Waiting};
 pub use words::{Answer, ApprovalRequest, Decision, DeniedBy, Scope, ScopeChoice, Verdict};
 
 use crate::{caller::Caller, settings::ApprovalSettings};
-use commands::ApprovedCommands;
 use ringfence_egress::Rule;
 use ringfence_types::{Namespace, RequestError, SessionId};
-use rules::ApprovedRules;
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, time::Duration};
 
 /// The longest reason, in characters. One that is longer is refused: what is shown is complete.
 pub const REASON_CHARS_MAX: usize = 500;
@@ -149,41 +146,4 @@ struct Key {
     namespace: Namespace,
     session: Option<SessionId>,
     execution: Option<String>,
-}
-
-/// What has been approved, of either kind.
-#[derive(Debug, Default)]
-struct ApprovedThings {
-    rules: Arc<ApprovedRules>,
-    commands: ApprovedCommands,
-}
-
-impl ApprovedThings {
-    /// The decision by which an ask has been approved already.
-    fn standing(&self, ask: &Ask) -> Option<Decision> {
-        match &ask.subject {
-            Subject::Egress(rule) => self.rules.standing(ask, rule),
-            Subject::Command(_) => self.commands.standing(ask),
-        }
-    }
-
-    fn has_room(&self, ask: &Ask) -> bool {
-        match &ask.subject {
-            Subject::Egress(_) => self.rules.has_room(&ask.namespace),
-            Subject::Command(_) => self.commands.has_room(&ask.namespace),
-        }
-    }
-
-    /// The one place where a decision takes effect. False: there is no room for it, so it has none.
-    fn apply(&self, ask: &Ask, decision: &Decision) -> bool {
-        let Verdict::Approved(scope) = decision.verdict else {
-            return true;
-        };
-        match &ask.subject {
-            Subject::Command(command) => self.commands.add(&ask.namespace, command, decision),
-            // The run that waits for the answer goes on by it; nothing is left for another.
-            Subject::Egress(_) if scope == Scope::Once && ask.execution.is_some() => true,
-            Subject::Egress(_) => self.rules.add(ask, scope, decision),
-        }
-    }
 }

@@ -7,6 +7,7 @@ use crate::{
     error::denial,
     events::{Bus, EventKind, now_ms},
     record::hex,
+    streams::whole_characters,
 };
 use base64::Engine as _;
 use ringfence_jail::ExportDirectory;
@@ -100,7 +101,6 @@ impl Baseline {
         }
     }
 
-    /// There were no files at all.
     pub(crate) fn is_nothing(&self) -> bool {
         self.changes.is_nothing() && self.output.is_nothing() && self.inputs.is_empty()
     }
@@ -132,7 +132,6 @@ pub(crate) struct StageOptions {
     pub(crate) total_max: u64,
     /// The operator wants copies here.
     pub(crate) copy_to: Option<ExportDirectory>,
-    /// What is left in the workspace.
     pub(crate) workspace: FilesKept,
 }
 
@@ -144,7 +143,6 @@ pub(crate) enum FilesKept {
     WhereItIs,
 }
 
-/// Whether there are no files at all.
 pub(crate) fn has_nothing(dirs: &SandboxDirs) -> bool {
     [&dirs.changes, &dirs.output]
         .into_iter()
@@ -522,7 +520,7 @@ impl Staging {
                     };
                     shelf
                         .bus
-                        .publish(shelf.namespace.as_str(), Some(&shelf.execution_id), kind);
+                        .publish(&shelf.namespace, Some(&shelf.execution_id), kind);
                 }
             }
             Err(error) => {
@@ -558,8 +556,7 @@ impl Staging {
 
 /// As far as its beginning tells.
 fn is_text(head: &[u8]) -> bool {
-    let is_cut = |error: std::str::Utf8Error| error.error_len().is_none();
-    std::str::from_utf8(head).map_or_else(is_cut, |_| true) && !head.contains(&0)
+    std::str::from_utf8(whole_characters(head)).is_ok() && !head.contains(&0)
 }
 
 /// By content first, since a name is only the program's word.

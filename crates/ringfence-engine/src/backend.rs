@@ -75,7 +75,6 @@ impl Native {
         })
     }
 
-    /// The plan that a spec becomes on this host.
     pub(crate) fn plan(&self, spec: JailSpec) -> Result<Plan, RequestError> {
         plan::build(spec, &self.host).map_err(|error| match &error {
             PlanError::MissingLayer { layer } => {
@@ -91,7 +90,6 @@ impl Native {
         })
     }
 
-    /// What a request's claim becomes on this host.
     pub(crate) fn claim(&self, spec: ClaimSpec) -> Claim {
         plan::claim(spec, &self.host)
     }
@@ -103,18 +101,8 @@ impl Native {
         template: Option<Arc<Template>>,
     ) -> Result<Sandbox, RequestError> {
         let ends = self.ask(&plan, template.as_ref().map(|template| &template.ends))?;
-        let connect = |error: io::Error| fault("connect the program's streams", &error);
-        Ok(Sandbox {
-            plan,
-            events: Events::new(ends.events, self.stuck.clone()).map_err(connect)?,
-            stdin: ends.stdin,
-            stdout: ends.stdout,
-            stderr: ends.stderr,
-            report: ends.report,
-            template,
-            container: None,
-            has_ended: AtomicBool::new(false),
-        })
+        let sandbox = Sandbox::new(plan, ends, None, self.stuck.clone())?;
+        Ok(Sandbox { template, ..sandbox })
     }
 
     /// Makes a template, from which sandboxes are then made.
@@ -249,9 +237,7 @@ pub(crate) struct ContainerSide {
     pub(crate) arrivals: Option<Arrivals>,
 }
 
-/// Where the egress of a sandbox comes from.
 pub(crate) enum EgressEnds {
-    /// Its own sockets.
     Sockets(EgressSockets),
     /// What its agent forwards.
     Arrivals(Arrivals),
@@ -265,11 +251,11 @@ pub(crate) struct Template {
 }
 
 impl Sandbox {
-    /// One that a container engine makes.
-    pub(crate) fn in_container(
+    /// One that is being made.
+    pub(crate) fn new(
         plan: Arc<Plan>,
         ends: client::SandboxEnds,
-        container: ContainerSide,
+        container: Option<ContainerSide>,
         stuck: Counter,
     ) -> Result<Self, RequestError> {
         let connect = |error: io::Error| fault("connect the program's streams", &error);
@@ -281,7 +267,7 @@ impl Sandbox {
             stderr: ends.stderr,
             report: ends.report,
             template: None,
-            container: Some(container),
+            container,
             has_ended: AtomicBool::new(false),
         })
     }
@@ -322,6 +308,46 @@ impl Sandbox {
         }
         !self.has_ended.load(Ordering::Relaxed)
     }
+
+    /// Claims it, ready or not, and waits until the program runs behind all walls. An error names the wall that did not
+    /// stand. `blobs` are what the claim's parts point into.
+    pub(crate) async fn claim(
+        mut self,
+        claim: &Claim,
+        blobs: &[impl AsRef<[u8]>],
+        cancelled: &mut watch::Receiver<bool>,
+    ) -> Result<Claimed, ClaimError> {
+        let failed = |error, is_retryable| ClaimError { error, is_retryable };
+        let is_sent = match client::claim(self.events.socket.as_fd(), claim, blobs) {
+            Ok(()) => true,
+            // It has ended, and has said why.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => false,
+            Err(error) => return Err(failed(fault("claim a sandbox", &error), true)),
+        };
+        let begun = self.events.begun(cancelled).await;
+        let (mut dirs, early) = begun.map_err(|not_begun| {
+            let is_retryable = !is_sent || not_begun.has_not_run(&self.plan.program);
+            failed(not_begun.error(), is_retryable)
+        })?;
+        let arrivals = self.container.as_mut().map(|container| container.arrivals.take());
+        let egress = match (&claim.egress, arrivals) {
+            (Some(_), Some(arrivals)) => arrivals.map(EgressEnds::Arrivals),
+            (Some(way), None) if early.is_none() => {
+                let handed = dirs.split_off(DOORS.min(dirs.len()));
+                let sockets = EgressSockets::from_descriptors(way, handed);
+                Some(EgressEnds::Sockets(sockets.ok_or_else(|| failed(gone(), false))?))
+            }
+            _ => None,
+        };
+        let limit = Duration::from_millis(claim.limits.timeout_ms.saturating_add(claim.grace_ms));
+        Ok(Claimed {
+            sandbox: self,
+            patience: limit.saturating_add(SILENCE_MAX),
+            dirs: SandboxDirs::from_descriptors(dirs),
+            egress,
+            early,
+        })
+    }
 }
 
 /// A claimed sandbox in which the program runs, or that was cancelled before it could.
@@ -331,7 +357,8 @@ pub(crate) struct Claimed {
     patience: Duration,
     /// `None`: it has ended before its program could run.
     pub(crate) dirs: Option<SandboxDirs>,
-    egress: Option<EgressEnds>,
+    /// None: it has none.
+    pub(crate) egress: Option<EgressEnds>,
     pub(crate) early: Option<Ending>,
 }
 
@@ -374,48 +401,6 @@ pub(crate) struct SandboxDirs {
     pub(crate) output: OwnedFd,
 }
 
-impl Sandbox {
-    /// Claims it, ready or not, and waits until the program runs behind all walls. An error names the wall that did not
-    /// stand. `blobs` are what the claim's parts point into.
-    pub(crate) async fn claim(
-        mut self,
-        claim: &Claim,
-        blobs: &[impl AsRef<[u8]>],
-        cancelled: &mut watch::Receiver<bool>,
-    ) -> Result<Claimed, ClaimError> {
-        let failed = |error, is_retryable| ClaimError { error, is_retryable };
-        let is_sent = match client::claim(self.events.socket.as_fd(), claim, blobs) {
-            Ok(()) => true,
-            // It has ended, and has said why.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => false,
-            Err(error) => return Err(failed(fault("claim a sandbox", &error), true)),
-        };
-        let begun = self.events.begun(cancelled).await;
-        let (mut dirs, early) = begun.map_err(|not_begun| {
-            let is_retryable = !is_sent || not_begun.has_not_run(&self.plan.program);
-            failed(not_begun.error(), is_retryable)
-        })?;
-        let arrivals = self.container.as_mut().map(|container| container.arrivals.take());
-        let egress = match (&claim.egress, arrivals) {
-            (Some(_), Some(arrivals)) => arrivals.map(EgressEnds::Arrivals),
-            (Some(way), None) if early.is_none() => {
-                let handed = dirs.split_off(DOORS.min(dirs.len()));
-                let sockets = EgressSockets::from_descriptors(way, handed);
-                Some(EgressEnds::Sockets(sockets.ok_or_else(|| failed(gone(), false))?))
-            }
-            _ => None,
-        };
-        let limit = Duration::from_millis(claim.limits.timeout_ms.saturating_add(claim.grace_ms));
-        Ok(Claimed {
-            sandbox: self,
-            patience: limit.saturating_add(SILENCE_MAX),
-            dirs: SandboxDirs::from_descriptors(dirs),
-            egress,
-            early,
-        })
-    }
-}
-
 impl Claimed {
     /// The sockets of its egress, where it is native and has one.
     pub(crate) fn take_sockets(&mut self) -> Option<EgressSockets> {
@@ -423,11 +408,6 @@ impl Claimed {
             Some(EgressEnds::Sockets(sockets)) => Some(sockets),
             _ => None,
         }
-    }
-
-    /// Where its egress comes from, where it has one.
-    pub(crate) fn take_egress(&mut self) -> Option<EgressEnds> {
-        self.egress.take()
     }
 }
 
@@ -507,7 +487,6 @@ async fn finished<T: Default>(task: JoinHandle<T>, patience: Duration) -> T {
     ended.ok().and_then(Result::ok).unwrap_or_default()
 }
 
-/// What a supervisor says of a claimed sandbox.
 enum Heard {
     Running(Vec<OwnedFd>),
     Ended(Ending),
@@ -658,7 +637,6 @@ impl Events {
         }
     }
 
-    /// A supervisor that says nothing.
     fn is_stuck(&self) -> RequestError {
         tracing::error!("a supervisor does not answer");
         self.stuck.inc();

@@ -29,7 +29,6 @@ impl Caller {
         ))
     }
 
-    /// The engine itself.
     pub(crate) fn ours() -> Self {
         Self(Origin::Engine)
     }
@@ -56,7 +55,6 @@ pub struct Submission {
     pub caller: Caller,
 }
 
-/// Standard input of a program.
 pub enum Stdin {
     /// `request.stdin`, then end of file.
     FromRequest,
@@ -64,7 +62,6 @@ pub enum Stdin {
     Stream(Box<dyn AsyncRead + Send + Unpin>),
 }
 
-/// Which of the two streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputStream {
     Stdout,

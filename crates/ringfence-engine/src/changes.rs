@@ -4,7 +4,7 @@
 use crate::record::hex;
 use ringfence_redact::Redactor;
 use ringfence_store::tree::{
-    Bounds, CHANGED_MEANWHILE, Change, ChangeKind, CompareBounds, DEPTH_MAX, EntryKind, Node,
+    Bounds, CHANGED_MEANWHILE, Change, ChangeKind, CompareBounds, DEPTH_MAX, EntryKind, Node, Risk,
 };
 use serde::Serialize;
 
@@ -24,7 +24,6 @@ const TOLD_MAX: usize = 2_000;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Difference {
-    /// What it was compared with.
     pub base: Base,
     /// Only the workspace has it.
     pub added: Vec<Changed>,
@@ -34,7 +33,6 @@ pub struct Difference {
     pub deleted: Vec<Changed>,
     /// Those among them that the host, too, has changed since the program began.
     pub conflicts: Vec<String>,
-    /// There was more than is told.
     pub truncated: bool,
 }
 
@@ -44,7 +42,6 @@ pub struct Difference {
 pub enum Base {
     /// There is no snapshot of it: everything counts as added. `null`.
     Nothing,
-    /// The snapshot of this name.
     Snapshot(String),
     /// The host's directory below an overlay. `directory`.
     Directory,
@@ -60,7 +57,6 @@ impl From<Base> for Option<String> {
     }
 }
 
-/// One path that differs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Changed {
     /// Below the workspace; what is no UTF-8 in it is U+FFFD.
@@ -70,10 +66,9 @@ pub struct Changed {
     /// Unified, or one line that says why it is missing.
     pub diff: Option<String>,
     /// Why it deserves a second look.
-    pub risks: Vec<RiskFacts>,
+    pub risks: Vec<Risk>,
 }
 
-/// What lies at a path.
 #[derive(Clone, Debug, Serialize)]
 pub struct Lay {
     /// `file`, `directory`, `link` or `other`.
@@ -83,17 +78,7 @@ pub struct Lay {
     pub mode: String,
     /// The digest of a file, where it is known.
     pub sha256: Option<String>,
-    /// Where a link leads.
     pub target: Option<String>,
-}
-
-/// Something that the host may run, or that leads out of the workspace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct RiskFacts {
-    /// Stable, for rules and counts.
-    pub rule: &'static str,
-    /// For people.
-    pub what: &'static str,
 }
 
 impl Difference {
@@ -133,14 +118,7 @@ impl Changed {
             before: change.old.as_ref().map(|node| Lay::of(node, redactor)),
             after: change.new.as_ref().map(|node| Lay::of(node, redactor)),
             diff: change.diff.as_deref().map(clean),
-            risks: change
-                .risks
-                .iter()
-                .map(|risk| RiskFacts {
-                    rule: risk.rule,
-                    what: risk.sentence,
-                })
-                .collect(),
+            risks: change.risks.clone(),
         }
     }
 }
@@ -172,10 +150,9 @@ impl Lay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringfence_store::tree::Risk;
 
     fn added(path: String, rule: Option<&'static str>) -> Change {
-        let risk = |rule| Risk { rule, sentence: "" };
+        let risk = |rule| Risk { rule, what: "" };
         Change {
             path: path.into(),
             kind: ChangeKind::Added,

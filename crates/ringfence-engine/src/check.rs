@@ -171,6 +171,159 @@ impl Checkers {
     pub(crate) fn close(&self) {
         *lock(&self.idle) = None;
     }
+
+    /// The version of Python whose syntax code is held against.
+    pub(crate) fn python(&self) -> Option<(u8, u8)> {
+        let find = || runtimes::python_version(&self.sandboxes.runtimes);
+        *self.python.get_or_init(find)
+    }
+
+    /// Starts a worker, so that the first question does not wait for one.
+    pub(crate) async fn warm_up(&self) {
+        self.keep_ready(None).await;
+    }
+
+    async fn keep_ready(&self, advises: Option<Advised>) {
+        match Checker::start(&self.sandboxes, advises).await {
+            Ok(checker) => self.put_back(checker),
+            Err(error) => tracing::warn!(%error, "no worker that checks code could be kept ready"),
+        }
+    }
+
+    /// What a worker says to a question; it is as hostile as the question.
+    pub(crate) async fn ask(
+        &self,
+        namespace: &Namespace,
+        question: &Question,
+        body: &[u8],
+    ) -> Result<Answer, RequestError> {
+        self.ask_first(|| Ok(None), namespace, question, body).await
+    }
+
+    /// Asks the worker that `first` gives, and otherwise one whose answers decide.
+    async fn ask_first(
+        &self,
+        first: impl FnOnce() -> Result<Option<Checker>, RequestError>,
+        namespace: &Namespace,
+        question: &Question,
+        body: &[u8],
+    ) -> Result<Answer, RequestError> {
+        let head = serde_json::to_vec(question).map_err(|error| failed(&error.to_string()))?;
+        let frame = worker::question(&head, body).map_err(|error| failed(&error.to_string()))?;
+        let permit = async |queue: &Queue, patience| {
+            let permit = queue.permit(namespace, Demand::default(), patience).await;
+            permit.map_err(|_| crowded())
+        };
+        let _question = permit(&self.questions, Duration::ZERO).await?;
+        let _worker = permit(&self.workers, PATIENCE).await?;
+        let patience = PATIENCE * u32::try_from(1 + frame.len() as u64 / PATIENCE_BYTES).unwrap_or(u32::MAX);
+        let asked = async {
+            let mut kept = first()?;
+            loop {
+                // One that has waited may have ended meanwhile. No other is given a question that somebody has taken.
+                let waiting = match kept.take() {
+                    None => self.take(None)?,
+                    adviser => adviser,
+                };
+                let (mut checker, is_new) = match waiting {
+                    Some(kept) => (kept, false),
+                    None => (Checker::start(&self.sandboxes, None).await?, true),
+                };
+                match checker.ask(&frame).await {
+                    Ok(answer) => return Ok((checker, answer)),
+                    Err(_) if is_new || !checker.has_taken_nothing(&frame) => {
+                        return Err(failed("it ended its parser"));
+                    }
+                    Err(error) => tracing::debug!(%error, "a worker that checks code has ended"),
+                }
+            }
+        };
+        let Ok(asked) = timeout(patience, asked).await else {
+            return Err(failed(&format!(
+                "its parser took longer than {} s",
+                patience.as_secs()
+            )));
+        };
+        let (checker, answer) = asked?;
+        self.put_back(checker);
+        match serde_json::from_slice(&answer) {
+            Ok(Answer::Refused { message, hint }) => Err(RequestError::invalid(message, hint)),
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(failed(&format!("its parser answered nonsense: {error}"))),
+        }
+    }
+
+    /// What is to be said of code, where it decides nothing.
+    async fn advise(
+        self: &Arc<Self>,
+        namespace: &Namespace,
+        question: CodeQuestion,
+        code: &[u8],
+    ) -> Result<CodeAnswer, RequestError> {
+        let first = || match code.len() {
+            ..=ADVICE_BYTES_MAX => self.take_adviser(namespace),
+            _ => Ok(None),
+        };
+        of_code(
+            self.ask_first(first, namespace, &Question::Code(question), code)
+                .await?,
+        )
+    }
+
+    pub(crate) async fn code(
+        &self,
+        namespace: &Namespace,
+        question: CodeQuestion,
+        code: &[u8],
+    ) -> Result<CodeAnswer, RequestError> {
+        of_code(self.ask(namespace, &Question::Code(question), code).await?)
+    }
+
+    /// Checks the code of a request where that is asked for, and waits for the answer where it decides about the run.
+    pub(crate) async fn check(
+        self: &Arc<Self>,
+        grant: &Grant,
+        text: Text,
+    ) -> Result<PendingCheck, RequestError> {
+        let (request, rules) = (&grant.request, &grant.rules);
+        if request.validate == Validate::Off {
+            return Ok(PendingCheck {
+                checks: checks(rules, Vec::new()),
+                findings: Findings::Unasked,
+            });
+        }
+        let question = CodeQuestion {
+            language: request.language,
+            rules: rules.clone(),
+            auto_fix: request.validate == Validate::Fix,
+            is_fragment: text == Text::Call,
+            has_workspace: text == Text::Call || request.workspace != WorkspaceSource::Private,
+            python: self.python(),
+            known_imports: self.sandboxes.policy.current().check.known_imports.clone(),
+            local_modules: BTreeSet::new(), // they are among those that may be imported
+        };
+        if request.validate == Validate::Warn && !rules.restrict() {
+            let (checkers, namespace, text) = (self.clone(), request.namespace.clone(), request.code.clone());
+            let coming =
+                tokio::spawn(async move { checkers.advise(&namespace, question, text.as_bytes()).await });
+            return Ok(PendingCheck {
+                checks: None,
+                findings: Findings::Coming(Attached(coming)),
+            });
+        }
+        let answer = self
+            .code(&request.namespace, question, request.code.as_bytes())
+            .await?;
+        judge(&answer.validation, request.validate, rules)?;
+        let patches = answer.patches.into_iter();
+        Ok(PendingCheck {
+            checks: checks(
+                rules,
+                patches.map(|patch| (patch.name, patch.statement)).collect(),
+            ),
+            findings: Findings::Here(Box::new(answer.validation)),
+        })
+    }
 }
 
 impl Checker {
@@ -181,8 +334,7 @@ impl Checker {
         let sandbox = sandboxes.native.spawn(Arc::new(plan), None)?;
         let claim = sandboxes.claim_of_kept_worker(2 * AGE_MAX);
         let (_cancel, mut cancelled) = watch::channel(false);
-        let started = sandbox.claim(&claim, NO_BLOBS, &mut cancelled).await;
-        let started = started.map_err(|failed| failed.error)?;
+        let started = sandbox.claim(&claim, NO_BLOBS, &mut cancelled).await?;
         let Sandbox {
             events,
             stdin,
@@ -342,159 +494,4 @@ fn unchecked(why: &str) -> Denial {
     let what = format!("the program ran and its code was not looked at: {why}");
     let hint = "The kernel's walls do not depend on it; `validate: \"strict\"` runs nothing that could not be checked.";
     denial("check.failed", "check", what, hint)
-}
-
-impl Checkers {
-    /// The version of Python whose syntax code is held against.
-    pub(crate) fn python(&self) -> Option<(u8, u8)> {
-        let find = || runtimes::python_version(&self.sandboxes.runtimes);
-        *self.python.get_or_init(find)
-    }
-
-    /// Starts a worker, so that the first question does not wait for one.
-    pub(crate) async fn warm_up(&self) {
-        self.keep_ready(None).await;
-    }
-
-    async fn keep_ready(&self, advises: Option<Advised>) {
-        match Checker::start(&self.sandboxes, advises).await {
-            Ok(checker) => self.put_back(checker),
-            Err(error) => tracing::warn!(%error, "no worker that checks code could be kept ready"),
-        }
-    }
-
-    /// What a worker says to a question; it is as hostile as the question.
-    pub(crate) async fn ask(
-        &self,
-        namespace: &Namespace,
-        question: &Question,
-        body: &[u8],
-    ) -> Result<Answer, RequestError> {
-        self.ask_first(|| Ok(None), namespace, question, body).await
-    }
-
-    /// Asks the worker that `first` gives, and otherwise one whose answers decide.
-    async fn ask_first(
-        &self,
-        first: impl FnOnce() -> Result<Option<Checker>, RequestError>,
-        namespace: &Namespace,
-        question: &Question,
-        body: &[u8],
-    ) -> Result<Answer, RequestError> {
-        let head = serde_json::to_vec(question).map_err(|error| failed(&error.to_string()))?;
-        let frame = worker::question(&head, body).map_err(|error| failed(&error.to_string()))?;
-        let permit = async |queue: &Queue, patience| {
-            let permit = queue.permit(namespace, Demand::default(), patience).await;
-            permit.map_err(|_| crowded())
-        };
-        let _question = permit(&self.questions, Duration::ZERO).await?;
-        let _worker = permit(&self.workers, PATIENCE).await?;
-        let patience = PATIENCE * u32::try_from(1 + frame.len() as u64 / PATIENCE_BYTES).unwrap_or(u32::MAX);
-        let asked = async {
-            let mut kept = first()?;
-            loop {
-                // One that has waited may have ended meanwhile. No other is given a question that somebody has taken.
-                let waiting = match kept.take() {
-                    None => self.take(None)?,
-                    adviser => adviser,
-                };
-                let (mut checker, is_new) = match waiting {
-                    Some(kept) => (kept, false),
-                    None => (Checker::start(&self.sandboxes, None).await?, true),
-                };
-                match checker.ask(&frame).await {
-                    Ok(answer) => return Ok((checker, answer)),
-                    Err(_) if is_new || !checker.has_taken_nothing(&frame) => {
-                        return Err(failed("it ended its parser"));
-                    }
-                    Err(error) => tracing::debug!(%error, "a worker that checks code has ended"),
-                }
-            }
-        };
-        let Ok(asked) = timeout(patience, asked).await else {
-            return Err(failed(&format!(
-                "its parser took longer than {} s",
-                patience.as_secs()
-            )));
-        };
-        let (checker, answer) = asked?;
-        self.put_back(checker);
-        match serde_json::from_slice(&answer) {
-            Ok(Answer::Refused { message, hint }) => Err(RequestError::invalid(message, hint)),
-            Ok(answer) => Ok(answer),
-            Err(error) => Err(failed(&format!("its parser answered nonsense: {error}"))),
-        }
-    }
-
-    /// What is to be said of code, where it decides nothing.
-    async fn advise(
-        self: &Arc<Self>,
-        namespace: &Namespace,
-        question: CodeQuestion,
-        code: &[u8],
-    ) -> Result<CodeAnswer, RequestError> {
-        let first = || match code.len() {
-            ..=ADVICE_BYTES_MAX => self.take_adviser(namespace),
-            _ => Ok(None),
-        };
-        of_code(
-            self.ask_first(first, namespace, &Question::Code(question), code)
-                .await?,
-        )
-    }
-
-    pub(crate) async fn code(
-        &self,
-        namespace: &Namespace,
-        question: CodeQuestion,
-        code: &[u8],
-    ) -> Result<CodeAnswer, RequestError> {
-        of_code(self.ask(namespace, &Question::Code(question), code).await?)
-    }
-
-    /// Checks the code of a request where that is asked for, and waits for the answer where it decides about the run.
-    pub(crate) async fn check(
-        self: &Arc<Self>,
-        grant: &Grant,
-        text: Text,
-    ) -> Result<PendingCheck, RequestError> {
-        let (request, rules) = (grant.request(), grant.rules());
-        if request.validate == Validate::Off {
-            return Ok(PendingCheck {
-                checks: checks(rules, Vec::new()),
-                findings: Findings::Unasked,
-            });
-        }
-        let question = CodeQuestion {
-            language: request.language,
-            rules: rules.clone(),
-            auto_fix: request.validate == Validate::Fix,
-            is_fragment: text == Text::Call,
-            has_workspace: text == Text::Call || request.workspace != WorkspaceSource::Private,
-            python: self.python(),
-            known_imports: self.sandboxes.policy.current().check.known_imports.clone(),
-            local_modules: BTreeSet::new(), // they are among those that may be imported
-        };
-        if request.validate == Validate::Warn && !rules.restrict() {
-            let (checkers, namespace, text) = (self.clone(), request.namespace.clone(), request.code.clone());
-            let coming =
-                tokio::spawn(async move { checkers.advise(&namespace, question, text.as_bytes()).await });
-            return Ok(PendingCheck {
-                checks: None,
-                findings: Findings::Coming(Attached(coming)),
-            });
-        }
-        let answer = self
-            .code(&request.namespace, question, request.code.as_bytes())
-            .await?;
-        judge(&answer.validation, request.validate, rules)?;
-        let patches = answer.patches.into_iter();
-        Ok(PendingCheck {
-            checks: checks(
-                rules,
-                patches.map(|patch| (patch.name, patch.statement)).collect(),
-            ),
-            findings: Findings::Here(Box::new(answer.validation)),
-        })
-    }
 }

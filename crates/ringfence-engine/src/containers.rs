@@ -259,7 +259,7 @@ impl Containers {
             runner: kind.spec.runner,
             arrivals: Some(arrivals),
         };
-        Sandbox::in_container(kind.plan.clone(), ends, side, self.stuck.clone())
+        Sandbox::new(kind.plan.clone(), ends, Some(side), self.stuck.clone())
     }
 
     pub(crate) fn isolation(&self, side: &ContainerSide, limits: &Limits) -> Isolation {

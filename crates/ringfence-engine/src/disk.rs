@@ -3,7 +3,7 @@
 //! system tells how much can have come.
 
 use crate::{
-    policy_store::PolicyStore,
+    sandbox::Sandboxes,
     settings::DiskPolicy,
     store::{blocking, fault},
     sync::lock,
@@ -16,7 +16,6 @@ use std::{
     fs::File,
     io,
     os::fd::AsFd,
-    path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -27,12 +26,11 @@ const COUNT_AGAIN: Duration = Duration::from_secs(60);
 
 /// What lies below the state directory.
 pub(crate) struct Disk {
-    directory: PathBuf,
     counted: Mutex<Counted>,
     /// What lay in the workspaces of namespaces when the last run ended.
     known: Mutex<HashMap<Namespace, (Count, Instant)>>,
-    snapshots: Arc<SnapshotStore>,
-    policy: Arc<PolicyStore>,
+    pub(crate) snapshots: Arc<SnapshotStore>,
+    pub(crate) sandboxes: Arc<Sandboxes>,
 }
 
 #[derive(Default)]
@@ -56,13 +54,12 @@ enum Bound {
 }
 
 impl Disk {
-    pub(crate) fn below(state_dir: &Path, snapshots: Arc<SnapshotStore>, policy: Arc<PolicyStore>) -> Self {
+    pub(crate) fn new(snapshots: Arc<SnapshotStore>, sandboxes: Arc<Sandboxes>) -> Self {
         Self {
-            directory: state_dir.to_owned(),
             counted: Mutex::default(),
             known: Mutex::default(),
             snapshots,
-            policy,
+            sandboxes,
         }
     }
 
@@ -79,12 +76,12 @@ impl Disk {
     }
 
     fn space(&self) -> io::Result<Space> {
-        Space::of(File::open(&self.directory)?.as_fd())
+        Space::of(File::open(&self.sandboxes.state_dir)?.as_fd())
     }
 
     /// Blocking: looks at every file.
     fn count(&self) {
-        let count = File::open(&self.directory).and_then(|directory| Count::of(directory.as_fd()));
+        let count = File::open(&self.sandboxes.state_dir).and_then(|directory| Count::of(directory.as_fd()));
         if let Err(error) = &count {
             tracing::warn!(%error, "the state directory cannot be counted");
         }
@@ -101,6 +98,77 @@ impl Disk {
             counted.at = None;
         }
         is_due
+    }
+
+    /// Counts everything, in the background.
+    pub(crate) fn begin(self: &Arc<Self>) {
+        let disk = self.clone();
+        tokio::task::spawn_blocking(move || disk.count());
+    }
+
+    /// What is known of a namespace's workspace when a run begins there. Where a sum is used up, nothing more may come:
+    /// a run is there to remove something.
+    pub(crate) async fn known(self: &Arc<Self>, namespace: &Namespace) -> Result<Known, RequestError> {
+        let (space, left) = self.left(namespace).await?;
+        let room = match left.bytes {
+            0 => 0,
+            _ => space
+                .free
+                .saturating_sub(self.sandboxes.policy.current().disk.free),
+        };
+        Ok(Known {
+            count: self.last_known(namespace),
+            filled_max: Some(space.used.saturating_add(room)),
+        })
+    }
+
+    /// Refuses a run when less than half of what is to stay free is free: it leaves files, output and records there.
+    /// The rest is for the audit record.
+    pub(crate) fn check_floor(&self) -> Result<(), RequestError> {
+        let policy = self.sandboxes.policy.current().disk;
+        // Where the directory is gone, the record says so.
+        if self.space().is_ok_and(|space| space.free < policy.free / 2) {
+            let refusal = refusal(Bound::Free, &policy);
+            return Err(RequestError {
+                message: format!("{} Nothing runs with less than half of that.", refusal.message),
+                ..refusal
+            });
+        }
+        Ok(())
+    }
+
+    /// Refuses to put anything there from outside when there is no room.
+    pub(crate) async fn check(self: &Arc<Self>, namespace: &Namespace) -> Result<(), RequestError> {
+        let (_, left) = self.left(namespace).await?;
+        if left.bytes > 0 {
+            return Ok(());
+        }
+        Err(refusal(left.by, &self.sandboxes.policy.current().disk))
+    }
+
+    async fn left(self: &Arc<Self>, namespace: &Namespace) -> Result<(Space, Left), RequestError> {
+        let (own, of) = (self.clone(), namespace.clone());
+        let looked = blocking(move || {
+            let snapshots = own.snapshots.stored_bytes(&of).unwrap_or_default();
+            (own.space(), snapshots)
+        });
+        let (space, snapshots) = looked.await?;
+        let space =
+            space.map_err(|error| fault(format!("the state directory cannot be looked at: {error}")))?;
+        let workspace = self.last_known(namespace).map_or(0, |known| known.bytes());
+        let total = lock(&self.counted)
+            .count
+            .map_or(0, |count| count.bytes_at_most(space));
+        let left = least(
+            &self.sandboxes.policy.current().disk,
+            space,
+            total,
+            workspace + snapshots,
+        );
+        if left.by == Bound::Total && left.bytes == 0 && self.take_turn() {
+            self.begin();
+        }
+        Ok((space, left))
     }
 }
 
@@ -144,72 +212,6 @@ fn least(policy: &DiskPolicy, space: Space, total: u64, of_namespace: u64) -> Le
     let least = bounds.into_iter().min_by_key(|(bytes, _)| *bytes);
     let (bytes, by) = least.unwrap_or((0, Bound::Free));
     Left { bytes, by }
-}
-
-impl Disk {
-    /// Counts everything, in the background.
-    pub(crate) fn begin(self: &Arc<Self>) {
-        let disk = self.clone();
-        tokio::task::spawn_blocking(move || disk.count());
-    }
-
-    /// What is known of a namespace's workspace when a run begins there. Where a sum is used up, nothing more may come:
-    /// a run is there to remove something.
-    pub(crate) async fn known(self: &Arc<Self>, namespace: &Namespace) -> Result<Known, RequestError> {
-        let (space, left) = self.left(namespace).await?;
-        let room = match left.bytes {
-            0 => 0,
-            _ => space.free.saturating_sub(self.policy.current().disk.free),
-        };
-        Ok(Known {
-            count: self.last_known(namespace),
-            filled_max: Some(space.used.saturating_add(room)),
-        })
-    }
-
-    /// Refuses a run when less than half of what is to stay free is free: it leaves files, output and records there.
-    /// The rest is for the audit record.
-    pub(crate) fn check_floor(&self) -> Result<(), RequestError> {
-        let policy = self.policy.current().disk;
-        // Where the directory is gone, the record says so.
-        if self.space().is_ok_and(|space| space.free < policy.free / 2) {
-            let refusal = refusal(Bound::Free, &policy);
-            return Err(RequestError {
-                message: format!("{} Nothing runs with less than half of that.", refusal.message),
-                ..refusal
-            });
-        }
-        Ok(())
-    }
-
-    /// Refuses to put anything there from outside when there is no room.
-    pub(crate) async fn check(self: &Arc<Self>, namespace: &Namespace) -> Result<(), RequestError> {
-        let (_, left) = self.left(namespace).await?;
-        if left.bytes > 0 {
-            return Ok(());
-        }
-        Err(refusal(left.by, &self.policy.current().disk))
-    }
-
-    async fn left(self: &Arc<Self>, namespace: &Namespace) -> Result<(Space, Left), RequestError> {
-        let (own, of) = (self.clone(), namespace.clone());
-        let looked = blocking(move || {
-            let snapshots = own.snapshots.stored_bytes(&of).unwrap_or_default();
-            (own.space(), snapshots)
-        });
-        let (space, snapshots) = looked.await?;
-        let space =
-            space.map_err(|error| fault(format!("the state directory cannot be looked at: {error}")))?;
-        let workspace = self.last_known(namespace).map_or(0, |known| known.bytes());
-        let total = lock(&self.counted)
-            .count
-            .map_or(0, |count| count.bytes_at_most(space));
-        let left = least(&self.policy.current().disk, space, total, workspace + snapshots);
-        if left.by == Bound::Total && left.bytes == 0 && self.take_turn() {
-            self.begin();
-        }
-        Ok((space, left))
-    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 
 use ringfence_jail::files_max;
 use ringfence_store::tree::{self, Bounds, TreeEntry, TreeError};
-use ringfence_types::{ErrorCode, Limits, RequestError, WorkspacePath, WorkspaceSource};
+use ringfence_types::{Limits, RequestError, WorkspacePath, WorkspaceSource};
 use std::{
     collections::{HashMap, HashSet},
     os::fd::BorrowedFd,
@@ -78,8 +78,7 @@ impl Room {
         root: BorrowedFd<'_>,
         files: &[(&WorkspacePath, u64)],
     ) -> Result<(), RequestError> {
-        let entries =
-            tree::walk(root, COUNT_BOUNDS).map_err(|error| crate::workspace_error::of_tree(&error))?;
+        let entries = tree::walk(root, COUNT_BOUNDS).map_err(crate::workspace_error::of_tree)?;
         let taken = DiskUse::by(&entries);
         let coming: HashSet<&Path> = files.iter().map(|(path, _)| Path::new(path.as_str())).collect();
         let mut replaced: HashMap<&Path, u64> = entries
@@ -134,8 +133,7 @@ impl Room {
                 "Remove something, or make a session with more memory (`max_ram_mb`).",
             ),
         };
-        RequestError::new(
-            ErrorCode::PolicyDenied,
+        RequestError::denied(
             format!(
                 "the workspace has no room for {what}: {limit} {} bytes.",
                 self.bytes_max

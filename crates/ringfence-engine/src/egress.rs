@@ -12,6 +12,7 @@ use crate::{
     events::{EgressFacts, EventKind},
     policy::{self, Approved, Grant},
     policy_store::PolicyStore,
+    sandbox::Sandboxes,
     secrets::SecretLease,
     settings::{EgressPolicy, EgressSettings, PolicySettings},
     sync::lock,
@@ -21,14 +22,15 @@ use asking::{ApprovalScope, AskHook, Open};
 use redaction::EgressRedactor;
 use ringfence_backend::{Arrival, Arrivals, ListenerKind, NAMES_FROM};
 use ringfence_egress::{
-    BoundSecret, Dialer, DialerSettings, EgressEvent, EgressOwner, EgressReport, Forwarded, InspectedHosts,
-    Inspection, Lease, LeaseOptions, Purpose, Rule, Rules, Sockets, Trust,
+    BoundSecret, Dialer, DialerSettings, EgressEvent, EgressOwner, EgressReport, EventSink, Forwarded,
+    InspectedHosts, Inspection, Lease, LeaseOptions, Purpose, Rule, Rules, Sockets, Trust,
 };
 use ringfence_jail::EgressSockets;
 use ringfence_redact::{Forms, Personal, Redactor};
 use ringfence_types::{AllowedDomains, Denial, ErrorCode, Namespace, RequestError, SessionId, Tier};
 use serde_json::{Value, json};
 use std::{
+    fmt::Display,
     io,
     os::fd::OwnedFd,
     sync::{Arc, Mutex, Once, OnceLock, Weak},
@@ -51,7 +53,7 @@ pub(crate) struct Egress {
     listens: Once,
     settings: EgressSettings,
     policy: Arc<PolicyStore>,
-    approvals: Approvals,
+    approvals: Arc<Approvals>,
     telemetry: Telemetry,
     pub(crate) tier: Tier,
 }
@@ -73,7 +75,6 @@ impl RuleSource {
     }
 }
 
-/// What a lease of egress allows.
 struct LeasePolicy {
     source: RuleSource,
     namespace: Namespace,
@@ -101,7 +102,6 @@ pub(crate) struct EgressLease {
     asking: Open,
 }
 
-/// What holds a lease of egress.
 pub(crate) enum LeaseOwner<'a> {
     Run(Requester),
     Session(&'a SessionId),
@@ -110,32 +110,31 @@ pub(crate) enum LeaseOwner<'a> {
 impl CallOverrides {
     fn of(grant: &Grant) -> Self {
         Self {
-            once: grant.once().to_vec(),
-            named: grant.named().cloned(),
+            once: grant.once.clone(),
+            named: grant.named.clone(),
         }
     }
 }
 
 impl Egress {
     pub(crate) fn new(
-        tier: Tier,
+        sandboxes: &Sandboxes,
         settings: EgressSettings,
-        policy: Arc<PolicyStore>,
-        approvals: Approvals,
+        approvals: Arc<Approvals>,
         telemetry: Telemetry,
-    ) -> Self {
-        Self {
+    ) -> Arc<Self> {
+        Arc::new(Self {
             dialer: OnceLock::new(),
             trust: OnceLock::new(),
             providers: OnceLock::new(),
             open: Mutex::default(),
             listens: Once::new(),
             settings,
-            policy,
+            policy: sandboxes.policy.clone(),
             approvals,
             telemetry,
-            tier,
-        }
+            tier: sandboxes.tier,
+        })
     }
 
     fn shared_dialer(&self) -> Result<Arc<Dialer>, RequestError> {
@@ -146,10 +145,12 @@ impl Egress {
         Ok(self.dialer.get_or_init(|| made).clone())
     }
 
-    /// From the first lease on: what is approved, or ends, reaches open leases.
-    fn listen(self: &Arc<Self>) {
+    /// From now on what changes reaches this lease, and what has changed since its grant was made. From the first lease
+    /// on also what is approved, or ends.
+    fn follow(self: &Arc<Self>, terms: &Arc<LeasePolicy>) {
+        lock(&self.open).push(Arc::downgrade(terms));
         self.listens.call_once(|| {
-            let (egress, mut changes) = (Arc::downgrade(self), self.approvals.rules().changes());
+            let (egress, mut changes) = (Arc::downgrade(self), self.approvals.store.changes());
             tokio::spawn(async move {
                 while changes.changed().await.is_ok() {
                     let Some(egress) = egress.upgrade() else { return };
@@ -157,6 +158,7 @@ impl Egress {
                 }
             });
         });
+        self.refresh();
     }
 
     /// Puts changed rules in force for open leases, and cuts what they do not allow.
@@ -190,9 +192,152 @@ impl Egress {
             });
         }
     }
+
+    /// Adds to a lease what the TLS of a sandbox is read with, where it has to be: for secrets that programs do not
+    /// get, and for rules that depend on the request.
+    pub(crate) async fn inspect(
+        &self,
+        grant: &Grant,
+        lease: SecretLease,
+    ) -> Result<SecretLease, RequestError> {
+        let policy = self.policy.current();
+        let mut bound = Vec::new();
+        for (name, value) in &lease.secrets {
+            let places = policy.egress.places_of(&grant.request.namespace, name);
+            if !places.is_empty() {
+                let secret = BoundSecret::new(name.as_str(), value.expose(), places);
+                bound.push(secret.map_err(unread)?);
+            }
+        }
+        if bound.is_empty() && !grant.reaches.iter().any(is_read) {
+            return Ok(lease);
+        }
+        let trust = self.trust().await?;
+        let made = tokio::task::spawn_blocking(move || {
+            let values = bound.iter().map(BoundSecret::value);
+            let redactor = Redactor::new(values, Forms::All, Personal::Keep);
+            Inspection::new(trust, bound, redactor)
+        });
+        let made = made.await.map_err(unread)?;
+        let inspection = made.map_err(unread)?;
+        Ok(SecretLease {
+            inspection: Some(Arc::new(inspection)),
+            ..lease
+        })
+    }
+
+    /// What a browser's TLS is read with, where it has to be: for rules that depend on the request, and where the
+    /// operator adds authorities, which no browser knows.
+    pub(crate) async fn inspect_browser(
+        &self,
+        rules: &Rules,
+    ) -> Result<Option<Arc<Inspection>>, RequestError> {
+        let hosts = match &self.settings.ca_file {
+            Some(_) => InspectedHosts::All,
+            None if rules.iter().any(is_read) => InspectedHosts::OfSecrets,
+            None => return Ok(None),
+        };
+        let made = Inspection::of_browser(self.trust().await?, hosts);
+        made.map(|made| Some(Arc::new(made))).map_err(unread)
+    }
+
+    /// The authorities that TLS to the outside trusts, read once.
+    async fn trust(&self) -> Result<Arc<Trust>, RequestError> {
+        if let Some(trust) = self.trust.get() {
+            return Ok(trust.clone());
+        }
+        let file = self.settings.ca_file.clone();
+        let read = tokio::task::spawn_blocking(move || Trust::read(file.as_deref()));
+        let read = read.await.map_err(unread)?;
+        let trust = read.map_err(unread)?;
+        // Two may have read it at once; either is good.
+        Ok(self.trust.get_or_init(|| trust).clone())
+    }
+
+    /// The egress of an installer: its rules are the operator's own, whose index may have a private address.
+    pub(crate) fn open_for_installer(
+        &self,
+        namespace: &Namespace,
+        rules: &Rules,
+        sockets: EgressSockets,
+    ) -> Result<Lease, RequestError> {
+        let private = rules.iter().filter(|rule| !rule.is_network()).cloned().collect();
+        let dialer = dialer(&self.settings, private)?;
+        let (_, now) = watch::channel(Arc::new(rules.clone()));
+        let options = options(Purpose::Programs, namespace, "packages", now, Arc::new(|_| {}));
+        ringfence_egress::open(&dialer, sockets_of(sockets), options).map_err(fault)
+    }
+
+    /// Begins to serve the sockets of a sandbox, if it has any.
+    pub(crate) fn open_for(
+        self: &Arc<Self>,
+        grant: &Grant,
+        lease: &SecretLease,
+        owner: LeaseOwner<'_>,
+        ends: Option<EgressEnds>,
+    ) -> Result<Option<EgressLease>, RequestError> {
+        let Some(ends) = ends else { return Ok(None) };
+        let request = &grant.request;
+        let (id, session) = match &owner {
+            LeaseOwner::Run(by) => (by.execution_id.as_deref().unwrap_or_default(), None),
+            LeaseOwner::Session(id) => (id.as_str(), Some(*id)),
+        };
+        let terms = Arc::new(LeasePolicy {
+            source: RuleSource::Programs,
+            namespace: request.namespace.clone(),
+            session: session.cloned(),
+            asked: request.allowed_domains.clone(),
+            own: Mutex::new(CallOverrides::of(grant)),
+            rules: watch::Sender::new(Arc::new(grant.reaches.clone())),
+        });
+        let dialer = self.shared_dialer()?;
+        let redactor = EgressRedactor::of(lease);
+        let asking = ApprovalScope::new(self, &terms, redactor.clone());
+        let asked = Arc::new(AskHook(asking.clone()));
+        let (of, events) = (
+            &request.namespace,
+            self.publisher(id, &request.namespace, redactor.clone()),
+        );
+        let options = LeaseOptions {
+            inspection: lease.inspection.clone(),
+            approval: Some(asked),
+            ..options(Purpose::Programs, of, id, terms.rules.subscribe(), events)
+        };
+        let lease = match ends {
+            EgressEnds::Sockets(sockets) => {
+                ringfence_egress::open(&dialer, sockets_of(sockets), options).map_err(fault)?
+            }
+            EgressEnds::Arrivals(arrivals) => {
+                let forwarded = forwarded(arrivals);
+                ringfence_egress::open_forwarded(&dialer, NAMES_FROM, forwarded, options)
+            }
+        };
+        self.follow(&terms);
+        let open = EgressLease {
+            terms,
+            lease,
+            redactor,
+            asking: Open(asking),
+        };
+        if let (LeaseOwner::Run(by), Some(patience)) = (owner, grant.asks) {
+            open.asking.begin(by, patience);
+        }
+        Ok(Some(open))
+    }
+
+    fn publisher(self: &Arc<Self>, id: &str, namespace: &Namespace, redactor: EgressRedactor) -> EventSink {
+        let (egress, id, namespace) = (Arc::downgrade(self), id.to_owned(), namespace.clone());
+        Arc::new(move |happened| {
+            if let Some(egress) = egress.upgrade() {
+                egress.telemetry.metrics.count_egress(&happened);
+                let bus = &egress.telemetry.bus;
+                bus.publish(&namespace, Some(&id), event(happened, &redactor));
+            }
+        })
+    }
 }
 
-fn unread(why: &str) -> RequestError {
+fn unread(why: impl Display) -> RequestError {
     RequestError::new(
         ErrorCode::SandboxFault,
         format!("TLS cannot be read, as a secret or a rule needs it: {why}."),
@@ -232,6 +377,27 @@ fn sockets_of(sockets: EgressSockets) -> Sockets {
     }
 }
 
+/// What a lease has whose TLS is not read, and for which no person is asked.
+fn options(
+    purpose: Purpose,
+    namespace: &Namespace,
+    id: &str,
+    rules: watch::Receiver<Arc<Rules>>,
+    events: EventSink,
+) -> LeaseOptions {
+    LeaseOptions {
+        purpose,
+        owner: EgressOwner {
+            namespace: namespace.clone(),
+            id: id.to_owned(),
+        },
+        rules,
+        inspection: None,
+        events,
+        approval: None,
+    }
+}
+
 /// What comes out of a container, as egress takes it; it ends with either.
 fn forwarded(mut arrivals: Arrivals) -> mpsc::Receiver<Forwarded> {
     let (to, forwarded) = mpsc::channel(1);
@@ -253,7 +419,7 @@ fn forwarded(mut arrivals: Arrivals) -> mpsc::Receiver<Forwarded> {
     forwarded
 }
 
-fn fault(error: &io::Error) -> RequestError {
+fn fault(error: io::Error) -> RequestError {
     RequestError::new(
         ErrorCode::SandboxFault,
         format!("the egress could not be opened: {error}."),
@@ -329,7 +495,7 @@ impl EgressLease {
     /// it names no host.
     pub(crate) fn begin_call(&self, egress: &Egress, grant: &Grant, by: Requester) {
         self.set_own(egress, CallOverrides::of(grant));
-        if let Some(patience) = grant.asks() {
+        if let Some(patience) = grant.asks {
             self.asking.begin(by, patience);
         }
     }
@@ -351,7 +517,7 @@ impl EgressLease {
     }
 
     pub(crate) fn add_ports(&self, ports: Vec<(u16, OwnedFd)>) -> Result<(), RequestError> {
-        self.lease.add_ports(ports).map_err(|error| fault(&error))
+        self.lease.add_ports(ports).map_err(fault)
     }
 
     /// What was done since somebody asked last.
@@ -396,7 +562,6 @@ pub(crate) async fn refused(lease: Option<Lease>, raw: &RawOutcome) -> Vec<Denia
     refused
 }
 
-/// The end of a run's egress.
 pub(crate) async fn close(lease: Option<EgressLease>, raw: &RawOutcome) -> Reached {
     let traffic = match lease {
         Some(lease) => Some(lease.close().await),
@@ -415,7 +580,6 @@ fn unrouted(packets: u64) -> Option<Denial> {
     (packets > 0).then(|| denial("egress.no_route", "network_namespace", what, hint))
 }
 
-/// What stands on record of it.
 pub(crate) fn recorded(traffic: &EgressReport) -> Option<Value> {
     if traffic.reached.is_empty() && traffic.denials.is_empty() {
         return None;
@@ -442,182 +606,6 @@ pub(crate) fn recorded(traffic: &EgressReport) -> Option<Value> {
     Some(json!({"reached": reached, "denied": denied, "more_reached": untold, "more_denied": undenied}))
 }
 
-/// Whether TLS is read for a rule.
 fn is_read(rule: &Rule) -> bool {
     rule.needs_request() && rule.ports().iter().any(|port| *port != HTTP_PORT)
-}
-
-impl Egress {
-    /// Adds to a lease what the TLS of a sandbox is read with, where it has to be: for secrets that programs do not
-    /// get, and for rules that depend on the request.
-    pub(crate) async fn inspect(
-        &self,
-        grant: &Grant,
-        lease: SecretLease,
-    ) -> Result<SecretLease, RequestError> {
-        let policy = self.policy.current();
-        let mut bound = Vec::new();
-        for (name, value) in &lease.secrets {
-            let places = policy.egress.places_of(&grant.request().namespace, name);
-            if !places.is_empty() {
-                let secret = BoundSecret::new(name.as_str(), value.expose(), places);
-                bound.push(secret.map_err(|error| unread(&error.to_string()))?);
-            }
-        }
-        if bound.is_empty() && !grant.reaches().iter().any(is_read) {
-            return Ok(lease);
-        }
-        let trust = self.trust().await?;
-        let made = tokio::task::spawn_blocking(move || {
-            let values = bound.iter().map(BoundSecret::value);
-            let redactor = Redactor::new(values, Forms::All, Personal::Keep);
-            Inspection::new(trust, bound, redactor)
-        });
-        let made = made.await.map_err(|error| unread(&error.to_string()))?;
-        let inspection = made.map_err(|error: String| unread(&error))?;
-        Ok(SecretLease {
-            inspection: Some(Arc::new(inspection)),
-            ..lease
-        })
-    }
-
-    /// What a browser's TLS is read with, where it has to be: for rules that depend on the request, and where the
-    /// operator adds authorities, which no browser knows.
-    pub(crate) async fn inspect_browser(
-        &self,
-        rules: &Rules,
-    ) -> Result<Option<Arc<Inspection>>, RequestError> {
-        let hosts = match &self.settings.ca_file {
-            Some(_) => InspectedHosts::All,
-            None if rules.iter().any(is_read) => InspectedHosts::OfSecrets,
-            None => return Ok(None),
-        };
-        let made = Inspection::of_browser(self.trust().await?, hosts);
-        made.map(|made| Some(Arc::new(made)))
-            .map_err(|error| unread(&error))
-    }
-
-    /// The authorities that TLS to the outside trusts, read once.
-    async fn trust(&self) -> Result<Arc<Trust>, RequestError> {
-        if let Some(trust) = self.trust.get() {
-            return Ok(trust.clone());
-        }
-        let file = self.settings.ca_file.clone();
-        let read = tokio::task::spawn_blocking(move || Trust::read(file.as_deref()));
-        let read = read.await.map_err(|error| unread(&error.to_string()))?;
-        let trust = read.map_err(|error| unread(&error.to_string()))?;
-        // Two may have read it at once; either is good.
-        Ok(self.trust.get_or_init(|| trust).clone())
-    }
-
-    /// The egress of an installer: its rules are the operator's own, whose index may have a private address.
-    pub(crate) fn open_for_installer(
-        &self,
-        namespace: &Namespace,
-        rules: &Rules,
-        sockets: EgressSockets,
-    ) -> Result<Lease, RequestError> {
-        let private = rules.iter().filter(|rule| !rule.is_network()).cloned().collect();
-        let dialer = dialer(&self.settings, private)?;
-        let (_, now) = watch::channel(Arc::new(rules.clone()));
-        let options = LeaseOptions {
-            purpose: Purpose::Programs,
-            owner: EgressOwner {
-                namespace: namespace.clone(),
-                id: "packages".to_owned(),
-            },
-            rules: now,
-            inspection: None,
-            events: Arc::new(|_| {}),
-            approval: None,
-        };
-        ringfence_egress::open(&dialer, sockets_of(sockets), options).map_err(|error| fault(&error))
-    }
-
-    /// Begins to serve the sockets of a sandbox, if it has any.
-    pub(crate) fn open_for(
-        self: &Arc<Self>,
-        grant: &Grant,
-        lease: &SecretLease,
-        owner: LeaseOwner<'_>,
-        ends: Option<EgressEnds>,
-    ) -> Result<Option<EgressLease>, RequestError> {
-        ends.map(|ends| self.open(grant, lease, owner, ends)).transpose()
-    }
-
-    fn open(
-        self: &Arc<Self>,
-        grant: &Grant,
-        lease: &SecretLease,
-        owner: LeaseOwner<'_>,
-        ends: EgressEnds,
-    ) -> Result<EgressLease, RequestError> {
-        let request = grant.request();
-        let (id, session) = match &owner {
-            LeaseOwner::Run(by) => (by.execution_id.as_deref().unwrap_or_default(), None),
-            LeaseOwner::Session(id) => (id.as_str(), Some(*id)),
-        };
-        let terms = Arc::new(LeasePolicy {
-            source: RuleSource::Programs,
-            namespace: request.namespace.clone(),
-            session: session.cloned(),
-            asked: request.allowed_domains.clone(),
-            own: Mutex::new(CallOverrides::of(grant)),
-            rules: watch::Sender::new(Arc::new(grant.reaches().clone())),
-        });
-        let dialer = self.shared_dialer()?;
-        let redactor = EgressRedactor::of(lease);
-        let asking = ApprovalScope::new(self, &terms, redactor.clone());
-        let asked = Arc::new(AskHook(asking.clone()));
-        let options = LeaseOptions {
-            purpose: Purpose::Programs,
-            owner: EgressOwner {
-                namespace: request.namespace.clone(),
-                id: id.to_owned(),
-            },
-            rules: terms.rules.subscribe(),
-            inspection: lease.inspection.clone(),
-            events: self.publisher(id, &request.namespace, redactor.clone()),
-            approval: Some(asked),
-        };
-        let lease = match ends {
-            EgressEnds::Sockets(sockets) => ringfence_egress::open(&dialer, sockets_of(sockets), options)
-                .map_err(|error| fault(&error))?,
-            EgressEnds::Arrivals(arrivals) => {
-                let forwarded = forwarded(arrivals);
-                ringfence_egress::open_forwarded(&dialer, NAMES_FROM, forwarded, options)
-            }
-        };
-        lock(&self.open).push(Arc::downgrade(&terms));
-        self.listen();
-        // The rules may have changed since the grant was made.
-        self.refresh();
-        let open = EgressLease {
-            terms,
-            lease,
-            redactor,
-            asking: Open(asking),
-        };
-        if let (LeaseOwner::Run(by), Some(patience)) = (owner, grant.asks()) {
-            open.asking.begin(by, patience);
-        }
-        Ok(open)
-    }
-
-    /// Publishes what happens as it happens.
-    fn publisher(
-        self: &Arc<Self>,
-        id: &str,
-        namespace: &Namespace,
-        redactor: EgressRedactor,
-    ) -> Arc<dyn Fn(EgressEvent) + Send + Sync> {
-        let (egress, id, namespace) = (Arc::downgrade(self), id.to_owned(), namespace.clone());
-        Arc::new(move |happened| {
-            if let Some(egress) = egress.upgrade() {
-                egress.telemetry.metrics.count_egress(&happened);
-                let bus = &egress.telemetry.bus;
-                bus.publish(namespace.as_str(), Some(&id), event(happened, &redactor));
-            }
-        })
-    }
 }

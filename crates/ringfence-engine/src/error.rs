@@ -35,3 +35,10 @@ pub(crate) fn denial(rule: &str, layer: &str, what: impl Into<String>, hint: imp
         hint: hint.into(),
     }
 }
+
+/// With a capital and a full stop.
+pub(crate) fn sentence(text: &str) -> String {
+    let mut chars = text.trim_end_matches('.').chars();
+    let first = chars.next().map(|c| c.to_ascii_uppercase());
+    first.into_iter().chain(chars).chain(['.']).collect()
+}

@@ -26,7 +26,6 @@ pub struct Event {
     /// Unix time.
     pub time_ms: u64,
     pub namespace: String,
-    /// The execution that it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub execution_id: Option<String>,
     #[serde(flatten)]
@@ -44,7 +43,6 @@ macro_rules! events {
         }
 
         impl EventKind {
-            /// The name, as it is written.
             pub fn name(&self) -> &'static str {
                 match self {
                     $(Self::$variant { .. } => $name,)+
@@ -72,18 +70,14 @@ events! {
         /// Redacted; what is not UTF-8 is U+FFFD.
         text: String,
     },
-    /// It passed a limit.
     "resource.exceeded" => ResourceExceeded {
         /// `memory`, `timeout`, `disk`, `cpu`, `file_size`.
         limit: String,
     },
-    /// A session was made.
     "session.created" => SessionCreated {
         session_id: String,
-        /// Whose interpreter it is.
         language: Language,
     },
-    /// A session has ended.
     "session.killed" => SessionKilled {
         session_id: String,
         reason: &'static str,
@@ -98,13 +92,10 @@ events! {
         /// Names and versions, with those that came with what was asked for.
         packages: Vec<String>,
     },
-    /// It reached a host.
     "egress.connected" => EgressConnected(EgressFacts),
-    /// A connection of it has ended.
     "egress.closed" => EgressClosed(EgressFacts),
     /// It sent a request that could be read.
     "egress.request" => EgressRequest(EgressFacts),
-    /// It was refused a host.
     "egress.refused" => EgressRefused(EgressFacts),
     /// Events of hosts were dropped: there were too many at once.
     "egress.untold" => EgressUntold {
@@ -134,7 +125,6 @@ events! {
         sha256: String,
         size_bytes: u64,
     },
-    /// A workspace was saved.
     "snapshot.created" => SnapshotCreated {
         snapshot_id: String,
         size_bytes: u64,
@@ -188,14 +178,13 @@ pub struct EgressFacts {
 }
 
 /// A request for approval, without the requester's reason: only those who decide see that.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct ApprovalFacts {
     pub request_id: String,
     /// `egress` or `host`.
     pub kind: &'static str,
     /// What exactly is asked for.
     pub what: String,
-    /// The session that it is asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
     /// Once it is decided: yes or no.
@@ -220,16 +209,8 @@ pub struct Ended {
     pub refused: Option<&'static str>,
     /// From acceptance to result.
     pub duration_ms: f64,
-    /// Where that time went.
     pub phases: Phases,
-    /// What the program used.
     pub resource_usage: ResourceUsage,
-}
-
-impl EventKind {
-    fn is_output(&self) -> bool {
-        matches!(self, Self::ExecutionOutput { .. })
-    }
 }
 
 impl Drop for Subscriber {
@@ -259,13 +240,11 @@ struct Shared {
 /// Does a subscriber want to hear of every piece of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hears {
-    /// It does.
     Everything,
     /// It hears only how things begin and end.
     AllButOutput,
 }
 
-/// Hears what happens from now on.
 pub struct Subscriber {
     others: Queue,
     /// Of one that hears of output.
@@ -297,7 +276,7 @@ impl Bus {
             kind,
         });
         // Under the lock, so that events are sent in the order of their numbers. There may be no subscriber.
-        if event.kind.is_output() {
+        if matches!(event.kind, EventKind::ExecutionOutput { .. }) {
             drop(self.shared.output.send(event));
             return;
         }
@@ -363,7 +342,6 @@ impl Subscriber {
         std::mem::take(&mut self.others.missed)
     }
 
-    /// The same of output.
     pub fn missed_output(&mut self) -> u64 {
         self.output
             .as_mut()
@@ -371,7 +349,6 @@ impl Subscriber {
     }
 }
 
-/// Events that wait for one subscriber.
 struct Queue {
     receiver: broadcast::Receiver<Arc<Event>>,
     next: Option<Arc<Event>>,

@@ -4,13 +4,14 @@
 use crate::{
     caller::{Caller, OutputChunk, Submission},
     events::now_ms,
+    metrics::outcome,
     settings::ResultSettings,
     store,
     streams::SoFar,
     sync::lock,
 };
 use ringfence_redact::Redactor;
-use ringfence_types::{ErrorCode, ExecutionResult, ExitKind, Language, Namespace, RequestError, SessionId};
+use ringfence_types::{ExecutionResult, Language, Namespace, RequestError, SessionId};
 use serde::Serialize;
 use std::{
     borrow::Cow,
@@ -50,7 +51,6 @@ pub struct ExecutionLine {
 
 #[derive(Debug)]
 pub enum ExecutionState {
-    /// What there is of it so far.
     Running(Progress),
     Ended(Box<ExecutionResult>),
 }
@@ -65,13 +65,11 @@ pub struct ExecutionTimes {
     pub keep: Duration,
 }
 
-/// A program that runs.
 #[derive(Debug)]
 pub struct Progress {
     pub line: ExecutionLine,
     /// So far, without the request's secrets; at most 1 MiB.
     pub stdout: String,
-    /// Standard error so far, likewise.
     pub stderr: String,
 }
 
@@ -281,8 +279,7 @@ impl RegistryState {
 }
 
 pub(crate) fn not_there() -> RequestError {
-    RequestError::new(
-        ErrorCode::NotFound,
+    RequestError::not_found(
         "there is no such execution, or its result is no longer kept.",
         "next: list_executions {}",
     )
@@ -325,8 +322,7 @@ fn written(result: &ExecutionResult, stream_bytes_max: usize) -> Result<Arc<Vec<
         }
     }
     let json = serde_json::to_vec(&*kept);
-    json.map(Arc::new)
-        .map_err(|error| store::fault(error.to_string()))
+    json.map(Arc::new).map_err(store::fault)
 }
 
 fn milliseconds(since: Instant) -> u64 {
@@ -334,14 +330,9 @@ fn milliseconds(since: Instant) -> u64 {
 }
 
 fn verdict(result: &ExecutionResult) -> &'static str {
-    match result.exit.kind {
-        ExitKind::Code if result.success => "ok",
-        ExitKind::Code => "failed",
-        ExitKind::Signal => "signal",
-        ExitKind::Timeout => "timeout",
-        ExitKind::OutOfMemory => "out_of_memory",
-        ExitKind::Limit => "limit",
-        ExitKind::Cancelled => "cancelled",
+    match outcome(result) {
+        "completed" => "ok",
+        other => other,
     }
 }
 

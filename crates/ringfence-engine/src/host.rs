@@ -2,10 +2,10 @@
 //! host has, and how many commands run.
 
 use crate::{error::busy, log_redactor::LogRedactor, settings::EngineSettings, store::blocking};
-use ringfence_host::{CallContext, Rules, Support, UndoStore};
+use ringfence_host::{Rules, Support, UndoStore};
 use ringfence_jail::cgroup::Parent;
-use ringfence_types::{ErrorCode, RequestError};
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use ringfence_types::RequestError;
+use std::{path::PathBuf, sync::Arc};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
 /// Commands at once.
@@ -15,7 +15,7 @@ const RETRY_MS: u64 = 1000;
 pub(crate) struct HostAccess {
     rules: Option<Arc<Rules>>,
     pub(crate) binary: PathBuf,
-    cgroups: Parent,
+    pub(crate) cgroups: Parent,
     support: OnceCell<Support>,
     pub(crate) undo: UndoStore,
     pub(crate) redactor: LogRedactor,
@@ -41,8 +41,7 @@ impl HostAccess {
 
     pub(crate) fn rules(&self) -> Result<&Arc<Rules>, RequestError> {
         self.rules.as_ref().ok_or_else(|| {
-            RequestError::new(
-                ErrorCode::PolicyDenied,
+            RequestError::denied(
                 "this server has no access to the host.",
                 "The operator turns it on with `host.enabled: true`.",
             )
@@ -56,10 +55,6 @@ impl HostAccess {
         self.support.get_or_try_init(probe).await
     }
 
-    pub(crate) fn cgroups(&self) -> &Parent {
-        &self.cgroups
-    }
-
     pub(crate) fn permit(&self) -> Result<OwnedSemaphorePermit, RequestError> {
         self.commands.clone().try_acquire_owned().map_err(|_| {
             busy(
@@ -68,20 +63,5 @@ impl HostAccess {
                 RETRY_MS,
             )
         })
-    }
-
-    pub(crate) fn place<'a>(
-        &'a self,
-        support: &'a Support,
-        namespace: &'a str,
-        timeout: Duration,
-    ) -> CallContext<'a> {
-        CallContext {
-            namespace,
-            directory: None,
-            timeout,
-            support,
-            cgroups: &self.cgroups,
-        }
     }
 }

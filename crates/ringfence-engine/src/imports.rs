@@ -3,7 +3,7 @@
 
 use crate::settings::CheckSettings;
 use ringfence_check::profile;
-use ringfence_types::{ErrorCode, InputFile, Language, ModuleName, Profile, RequestError, Rules};
+use ringfence_types::{InputFile, Language, ModuleName, Profile, RequestError, Rules};
 use std::{collections::BTreeSet, str::FromStr};
 
 /// The rules of a request that names this profile and these modules.
@@ -28,8 +28,7 @@ pub(crate) fn rules(
         .flatten()
         .find(|module| !is_offered(check, module))
     {
-        return Err(RequestError::new(
-            ErrorCode::PolicyDenied,
+        return Err(RequestError::denied(
             format!(
                 "the module `{}` is in no profile that is offered here.",
                 module.as_str()
@@ -76,8 +75,7 @@ impl CheckSettings {
             return Ok(chosen);
         }
         let offered: Vec<&str> = self.offered().map(Profile::as_str).collect();
-        Err(RequestError::new(
-            ErrorCode::PolicyDenied,
+        Err(RequestError::denied(
             format!("the profile `{}` is not offered here.", chosen.as_str()),
             format!(
                 "Offered: {}. The operator says so in `check.profiles`.",
@@ -132,6 +130,7 @@ pub(crate) fn of_files<'a>(paths: impl Iterator<Item = &'a str>) -> BTreeSet<Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ringfence_types::ErrorCode;
     use std::collections::BTreeMap;
 
     fn modules(names: &[&str]) -> BTreeSet<ModuleName> {

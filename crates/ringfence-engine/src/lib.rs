@@ -56,9 +56,9 @@ pub use admission::{LineState, QueueState};
 pub use api::{
     Canceller, CodeRequest, DATA_BYTES_MAX, DirectoryGot, DirectoryPut, EXPORT_BYTES_MAX, Edit, Edited,
     Engine, EngineTask, Execution, FileFacts, Fixing, HostAccessList, HostCommand, HostFile, HostFileWrite,
-    HostListing, HostRequest, HostRun, HostVerdict, HostWritten, Inspection, Installed, NewSecret,
-    PackageRequest, Reload, RunningNow, Runtime, SandboxInfo, SchemaChoice, SnapshotFacts, SnapshotMade,
-    Stats, Warm, WorkspaceAccess, check_rules, egress_rule, ending_words,
+    HostListing, HostRequest, HostRun, HostVerdict, HostWritten, Inspection, NewSecret, PackageRequest,
+    Reload, RunningNow, Runtime, SandboxInfo, SchemaChoice, SnapshotFacts, SnapshotMade, Stats, Warm,
+    WorkspaceAccess, check_rules, egress_rule, ending_words,
 };
 pub use approval::{
     Answer, ApprovalRequest, ApprovalWatch, Decision, DeniedBy, REASON_CHARS_MAX, Scope, ScopeChoice,
@@ -66,7 +66,7 @@ pub use approval::{
 };
 pub use artifacts::{artifact_uri, create_below};
 pub use caller::{Caller, OutputChunk, OutputStream, Stdin, Submission};
-pub use changes::{Base, Changed, Difference, Lay, RiskFacts};
+pub use changes::{Base, Changed, Difference, Lay};
 pub use containers::ContainerRuntime;
 pub use events::{ApprovalFacts, Ended, Event, EventKind, Hears, Subscriber};
 pub use executions::{Cancelled, ExecutionLine, ExecutionState, ExecutionTimes, Following, Progress};
@@ -86,12 +86,12 @@ pub use ringfence_host::{
 pub use ringfence_jail::ExportDirectory;
 use ringfence_jail::worker::{Answering, Work};
 pub use ringfence_redact::{Personal, SHORTEST_SECRET};
-pub use ringfence_store::layers::Package;
+pub use ringfence_store::{layers::Package, tree::Risk as RiskFacts};
 pub use ringfence_web::{
     AccessibilityTree, Fence, Provider as SearchProvider, ProviderKind, Recency, Screenshot, SearchQuery,
     Searched, Target as WebUrl, WaitUntil,
 };
-pub use session::{BridgeTarget, Bridged, BridgedValue};
+pub use session::{BridgeTarget, Bridged, BridgedValue, Installed};
 pub use settings::{
     ApprovalSettings, AuditSettings, BackendPolicy, BackendSettings, CheckSettings, DiskPolicy, EgressPolicy,
     EgressRule, EgressSettings, EngineSettings, Images, IndexHost, ListedWorkspace, OnDenied, OnFailure,

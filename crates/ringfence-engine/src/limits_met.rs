@@ -25,10 +25,10 @@ pub(crate) struct Bounds {
 
 impl Bounds {
     pub(crate) fn of(grant: &Grant) -> Self {
-        let request = grant.request();
+        let request = &grant.request;
         Self {
-            limits: grant.limits().clone(),
-            caps: grant.caps().clone(),
+            limits: grant.limits.clone(),
+            caps: grant.caps.clone(),
             names_memory: request.limits.max_ram_mb.is_some(),
             in_memory: request.workspace.lies_in_memory(),
             in_session: false,

@@ -38,12 +38,10 @@ impl LogRedactor {
         }
     }
 
-    /// A line without values of the vault.
     pub fn bytes(&self, line: &[u8]) -> Vec<u8> {
         self.redactor().bytes(line).into_owned()
     }
 
-    /// A text without values of the vault.
     pub fn text(&self, text: &str) -> String {
         self.redactor().text(text).into_owned()
     }

@@ -69,24 +69,13 @@ pub(crate) struct Metrics {
     connections: Counter,
     connections_denied: Counters<1>,
     egress: Counters<1>,
-    running: Gauge,
-    waiting: Gauge,
-    sessions: Gauge,
-    artifact_bytes: Gauge,
-    not_recorded: Gauge,
+    pub(crate) running: Gauge,
+    pub(crate) waiting: Gauge,
+    pub(crate) sessions: Gauge,
+    pub(crate) artifact_bytes: Gauge,
+    pub(crate) not_recorded: Gauge,
     ready: Family<[Label; 1], Gauge>,
     lately: Mutex<Lately>,
-}
-
-/// The present state of what the gauges show.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Present {
-    pub(crate) running: usize,
-    pub(crate) waiting: usize,
-    pub(crate) sessions: usize,
-    pub(crate) artifact_bytes: u64,
-    pub(crate) not_recorded: u64,
-    pub(crate) ready: Vec<(Language, usize)>,
 }
 
 /// The counts, as a tool tells them.
@@ -156,7 +145,8 @@ const OUTCOMES: [&str; 7] = [
     "cancelled",
 ];
 
-fn outcome(result: &ExecutionResult) -> &'static str {
+/// How an execution ended, in a word.
+pub(crate) fn outcome(result: &ExecutionResult) -> &'static str {
     match result.exit.kind {
         ExitKind::Code if result.success => OUTCOMES[0],
         ExitKind::Code => OUTCOMES[1],
@@ -334,16 +324,19 @@ impl Metrics {
         push(&mut counted.durations, took.as_secs_f64() * 1000.0);
     }
 
-    pub(crate) fn text(&self, present: &Present) -> String {
+    /// With what the gauges show now, and how many sandboxes stand ready.
+    pub(crate) fn text(
+        &self,
+        present: &[(&Gauge, u64)],
+        ready: impl IntoIterator<Item = (Language, usize)>,
+    ) -> String {
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        self.running.set(number(present.running as u64));
-        self.waiting.set(number(present.waiting as u64));
-        self.sessions.set(number(present.sessions as u64));
-        self.artifact_bytes.set(number(present.artifact_bytes));
-        self.not_recorded.set(number(present.not_recorded));
-        for (language, ready) in &present.ready {
+        for (gauge, count) in present {
+            gauge.set(number(*count));
+        }
+        for (language, ready) in ready {
             let of = [("language", language.as_str())];
-            self.ready.get_or_create(&of).set(number(*ready as u64));
+            self.ready.get_or_create(&of).set(number(ready as u64));
         }
         let mut text = String::new();
         // Writing into a String does not fail.
@@ -457,12 +450,7 @@ mod tests {
         );
         meters.count_end(&ended(2.5, None));
         meters.count_end(&ended(0.0, Some("busy")));
-        let present = Present {
-            running: 3,
-            ready: vec![(Language::Shell, 2)],
-            ..Present::default()
-        };
-        let text = meters.text(&present);
+        let text = meters.text(&[(&meters.running, 3)], [(Language::Shell, 2)]);
         for line in [
             "ringfence_refusals_total{code=\"busy\"} 1\n",
             "ringfence_running 3\n",

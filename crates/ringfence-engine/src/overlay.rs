@@ -84,7 +84,6 @@ pub(crate) enum ChangeOrigin {
     Session(SessionId),
 }
 
-/// The two directories of an overlay.
 pub(crate) struct OverlayLayers {
     pub(crate) lower: Arc<Lower>,
     /// By which the sandbox's disk is kept.
@@ -114,7 +113,6 @@ impl fmt::Debug for HeldChanges {
     }
 }
 
-/// What was written to the host.
 #[derive(Clone, Debug, Serialize)]
 pub struct CommittedChanges {
     /// Files, links and directories written.
@@ -146,7 +144,7 @@ impl HeldChanges {
             Ok((lower, upper, changes, difference))
         };
         let read = blocking(read).await?;
-        let (lower, upper, changes, difference) = read.map_err(|error| workspace_error::of_tree(&error))?;
+        let (lower, upper, changes, difference) = read.map_err(workspace_error::of_tree)?;
         Ok(Self {
             record: record.clone(),
             namespace: namespace.clone(),
@@ -182,8 +180,7 @@ impl HeldChanges {
         if count == 0 {
             return Ok(());
         }
-        Err(RequestError::new(
-            ErrorCode::PolicyDenied,
+        Err(RequestError::denied(
             format!(
                 "the host may later run {count} of the files for {} whose changes could not be shown in full.",
                 self.lower.directory.display()
@@ -197,8 +194,7 @@ impl HeldChanges {
         if !self.difference.truncated {
             return self.check_whole();
         }
-        Err(RequestError::new(
-            ErrorCode::PolicyDenied,
+        Err(RequestError::denied(
             format!(
                 "of the {} changes to {} not all could be shown.",
                 self.changes.list.len(),
@@ -240,8 +236,7 @@ impl HeldChanges {
         conflicts: Conflicts,
     ) -> Result<CommittedChanges, RequestError> {
         if token != self.token() {
-            return Err(RequestError::new(
-                ErrorCode::PolicyDenied,
+            return Err(RequestError::denied(
                 "the token names other changes than these.",
                 "Look at the changes again, and accept what you see.",
             ));
@@ -262,15 +257,11 @@ impl HeldChanges {
                 None
             }
         };
-        let note = Note {
-            execution_id,
-            ..Note::of(caller, namespace.as_str(), Action::WorkspaceCommitted, details)
-        };
+        let note =
+            Note::of(caller, &namespace, Action::WorkspaceCommitted, details).of_execution(execution_id);
         let write = async {
             let write = move || self.lower.commit(&self.upper, &self.changes);
-            blocking(write)
-                .await?
-                .map_err(|error| workspace_error::of_tree(&error))
+            blocking(write).await?.map_err(workspace_error::of_tree)
         };
         let counts = |done: &overlay::Committed, details: &mut Value| {
             details["written"] = json!(done.written);

@@ -20,64 +20,37 @@ use ringfence_egress::{Rule, Rules as Reaches};
 use ringfence_types::{
     AllowedDomains, Backend, ErrorCode, ExecuteRequest, Limits, RequestError, Rules, WorkspaceSource,
 };
-use std::{borrow::Cow, path::PathBuf, time::Duration};
+use std::{borrow::Cow, ops::Deref, path::PathBuf, time::Duration};
 
 /// A request with the operator's yes: complete limits, nothing left to choose.
 #[derive(Debug)]
-pub(crate) struct Grant {
-    request: ExecuteRequest,
-    limits: Limits,
-    caps: Limits,
-    rules: Rules,
-    reaches: Reaches,
-    once: Vec<Rule>,
-    named: Option<Reaches>,
-    asks: Option<Duration>,
-    backend: Backend,
+pub(crate) struct Grant(Granted);
+
+/// What a grant says, to be read and not to be changed.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    pub(crate) request: ExecuteRequest,
+    pub(crate) limits: Limits,
+    /// The most that a request of its namespace gets.
+    pub(crate) caps: Limits,
+    /// What its code may import, and by which rules it is read.
+    pub(crate) rules: Rules,
+    /// The hosts that it may reach.
+    pub(crate) reaches: Reaches,
+    /// Those that were approved for it alone.
+    pub(crate) once: Vec<Rule>,
+    /// The hosts that a call of a session names; it has no others.
+    pub(crate) named: Option<Reaches>,
+    /// How long a person is asked about a connection that no rule allows; none: no person is.
+    pub(crate) asks: Option<Duration>,
+    /// What makes its sandbox.
+    pub(crate) backend: Backend,
 }
 
-impl Grant {
-    /// What makes its sandbox.
-    pub(crate) fn backend(&self) -> Backend {
-        self.backend
-    }
-
-    pub(crate) fn request(&self) -> &ExecuteRequest {
-        &self.request
-    }
-
-    pub(crate) fn limits(&self) -> &Limits {
-        &self.limits
-    }
-
-    /// The most that a request of its namespace gets.
-    pub(crate) fn caps(&self) -> &Limits {
-        &self.caps
-    }
-
-    /// The hosts that it may reach.
-    pub(crate) fn reaches(&self) -> &Reaches {
-        &self.reaches
-    }
-
-    /// Those that were approved for it alone.
-    pub(crate) fn once(&self) -> &[Rule] {
-        &self.once
-    }
-
-    /// The hosts that a call of a session names; it has no others.
-    pub(crate) fn named(&self) -> Option<&Reaches> {
-        self.named.as_ref()
-    }
-
-    /// How long a person is asked about a connection that no rule allows; none: no person is.
-    pub(crate) fn asks(&self) -> Option<Duration> {
-        self.asks
-    }
-
-    /// What its code may import, and by which rules it is read.
-    pub(crate) fn rules(&self) -> &Rules {
-        &self.rules
+impl Deref for Grant {
+    type Target = Granted;
+    fn deref(&self) -> &Granted {
+        &self.0
     }
 }
 
@@ -144,7 +117,7 @@ pub(crate) fn decide(
     let egress = egress_of(policy, backend);
     let reaches = reaches(&egress, state, &request)?;
     let asks = asks(&egress, &request.allowed_domains);
-    Ok(Grant {
+    Ok(Grant(Granted {
         backend,
         request,
         limits,
@@ -154,7 +127,7 @@ pub(crate) fn decide(
         once: state.approved.once.clone(),
         named: None,
         asks,
-    })
+    }))
 }
 
 /// What makes the sandbox of a request: never another backend than the one asked for.
@@ -215,7 +188,7 @@ pub(crate) fn decide_session(
 ) -> Result<(Grant, Limits), RequestError> {
     let mut grant = decide(policy, state, private, request)?;
     let limits = grant.limits.clone();
-    grant.limits.timeout_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+    grant.0.limits.timeout_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
     Ok((grant, limits))
 }
 
@@ -263,7 +236,7 @@ pub(crate) fn decide_call(
     let named = domains::narrow(&reaches, &asked)?;
     let reaches = within(reaches, named.as_ref());
     let asks = asks(&egress_of(policy, backend), &request.allowed_domains).filter(|_| named.is_none());
-    Ok(Grant {
+    Ok(Grant(Granted {
         backend,
         request,
         limits,
@@ -273,7 +246,7 @@ pub(crate) fn decide_call(
         once: state.approved.once.clone(),
         named,
         asks,
-    })
+    }))
 }
 
 fn rules(check: &CheckSettings, request: &ExecuteRequest) -> Result<Rules, RequestError> {
@@ -290,8 +263,7 @@ fn check_secrets(policy: &PolicySettings, request: &ExecuteRequest) -> Result<()
     let given = |key| policy.secrets.iter().any(|rule| rule.allows(namespace, key));
     match request.secrets.iter().find(|key| !given(key)) {
         None => Ok(()),
-        Some(key) => Err(RequestError::new(
-            ErrorCode::PolicyDenied,
+        Some(key) => Err(RequestError::denied(
             format!(
                 "the policy gives the namespace `{namespace}` no secret `{}`.",
                 key.as_str()
@@ -424,7 +396,7 @@ mod tests {
                 request.backend = Some(backend);
                 let decided = decide(&policy, &NamespaceState::default(), &[], request);
                 match (decided, expect) {
-                    (Ok(grant), Ok(())) => assert_eq!(grant.backend(), backend, "never another"),
+                    (Ok(grant), Ok(())) => assert_eq!(grant.backend, backend, "never another"),
                     (Err(error), Err((code, part))) => {
                         assert_eq!(error.code, code, "{error}");
                         assert!(error.to_string().contains(part), "{error}");

@@ -24,7 +24,6 @@ const IDLE: Duration = Duration::from_secs(30);
 /// Until it is tried again whether an interpreter has the modules of a pool: somebody may have installed them.
 const USELESS: Duration = Duration::from_secs(600);
 
-/// What the sandboxes of a pool are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Program(Language),
@@ -85,7 +84,6 @@ pub(crate) struct Pool {
     template_needs: u64,
 }
 
-/// What a sandbox is made from.
 pub(crate) enum MadeFrom {
     Nothing,
     /// A fork of this.
@@ -170,7 +168,8 @@ impl Pool {
         if self.is_useless() {
             return 0;
         }
-        let wants_template = self.template_plan.is_some() && !self.has_good_template(settings);
+        let is_good = |living: &Living| living.is_good(settings);
+        let wants_template = self.template_plan.is_some() && !self.living.as_ref().is_some_and(is_good);
         // After a failure one attempt at a time; and the first makes the template, and is measured.
         let alone = self.failures > 0 || wants_template || self.sandbox_bytes == 0;
         let at_once = if alone { 1 } else { self.target };
@@ -328,12 +327,6 @@ impl Pool {
     pub(crate) fn is_shadowed_by(&self, files: &[InputFile], beside: &HashSet<String>) -> bool {
         is_shadowed(&self.knows().loaded, files, beside)
     }
-
-    fn has_good_template(&self, settings: &WarmSettings) -> bool {
-        self.living
-            .as_ref()
-            .is_some_and(|living| living.is_good(settings))
-    }
 }
 
 /// Whether one of these names would be imported instead of a module that is loaded.
@@ -367,7 +360,6 @@ pub(crate) struct Pools {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Warmth {
     pub(crate) ready: usize,
-    /// Modules that they have imported.
     pub(crate) preloaded: Vec<String>,
     /// What they and their templates take of the host's memory.
     pub(crate) memory_bytes: u64,
@@ -380,7 +372,6 @@ impl Pools {
         lock(&self.pools)
     }
 
-    /// The state of a language's pools.
     pub(crate) fn warmth(&self, language: Language) -> Warmth {
         let mut warmth = Warmth::default();
         for pool in self.lock().iter_mut() {

@@ -6,34 +6,9 @@ use crate::{
     sandbox::Sandboxes,
     warm, worker,
 };
+use ringfence_check::{ModuleAnswer, ModuleQuestion, Objection};
 use ringfence_jail::Layout;
-use ringfence_types::{ErrorCode, ExecuteRequest, Language, ProgramError, RequestError};
-use serde::{Deserialize, Serialize};
-use std::path::Path;
-
-#[derive(Serialize)]
-struct Question<'a> {
-    code: &'a str,
-    name: &'a str,
-    typescript: bool,
-    session: bool,
-    workspace: &'a str,
-}
-
-#[derive(Deserialize)]
-struct Answer {
-    #[serde(default)]
-    module: bool,
-    #[serde(default)]
-    code: String,
-    error: Option<Objection>,
-}
-
-#[derive(Deserialize)]
-struct Objection {
-    message: String,
-    line: Option<u32>,
-}
+use ringfence_types::{ExecuteRequest, Language, ProgramError, RequestError};
 
 /// Names the code and, where its language needs it, has it parsed.
 pub(crate) async fn prepare(
@@ -44,26 +19,18 @@ pub(crate) async fn prepare(
     let name = request
         .name
         .as_ref()
-        .map_or_else(|| default_name(request.language), ToString::to_string);
-    let as_it_is = Prepared {
-        name: name.clone(),
-        script: request.code.clone(),
-        module: false,
-        error: None,
-        session: false,
-        checks: None,
-    };
+        .map_or_else(|| default_name(request.language).to_owned(), ToString::to_string);
+    let as_it_is = Prepared::script(name.clone(), request.code.clone());
     if !language::needs_preparation(request.language, &request.code, &name) {
         return Ok(as_it_is);
     }
     let typescript = request.language == Language::Typescript;
-    let workspace = layout.workspace.display().to_string();
-    let question = Question {
-        code: &request.code,
-        name: &name,
+    let question = ModuleQuestion {
+        code: request.code.clone(),
+        name: name.clone(),
         typescript,
         session: false,
-        workspace: &workspace,
+        workspace: layout.workspace.display().to_string(),
     };
     let answer = ask(sandboxes, &question).await?;
     Ok(match answer.error {
@@ -86,14 +53,13 @@ pub(crate) async fn prepare(
     })
 }
 
-fn default_name(language: Language) -> String {
+fn default_name(language: Language) -> &'static str {
     match language {
         Language::Python => "main.py",
         Language::Node => "main.js",
         Language::Typescript => "main.ts",
         Language::Shell => "main.sh",
     }
-    .to_owned()
 }
 
 fn syntax_error(name: &str, objection: &Objection) -> ProgramError {
@@ -106,10 +72,9 @@ fn syntax_error(name: &str, objection: &Objection) -> ProgramError {
     }
 }
 
-async fn ask(sandboxes: &Sandboxes, question: &Question<'_>) -> Result<Answer, RequestError> {
+async fn ask(sandboxes: &Sandboxes, question: &ModuleQuestion) -> Result<ModuleAnswer, RequestError> {
     let broken = |what: String| {
-        RequestError::new(
-            ErrorCode::InvalidArgument,
+        RequestError::invalid(
             format!("the code could not be parsed: {what}."),
             "Check the syntax; very deep nesting and megabytes on one line are refused.",
         )
@@ -126,12 +91,9 @@ pub(crate) async fn call(
     request: &ExecuteRequest,
     number: u64,
 ) -> Result<PreparedCall, RequestError> {
-    let ending = Path::new(&default_name(request.language))
-        .extension()
-        .map(|e| e.to_string_lossy().into_owned());
     let name = match &request.name {
         Some(name) => name.to_string(),
-        None => format!("call-{number}.{}", ending.unwrap_or_default()),
+        None => default_name(request.language).replace("main", &format!("call-{number}")),
     };
     if request.language != Language::Typescript {
         return Ok(PreparedCall {
@@ -140,12 +102,12 @@ pub(crate) async fn call(
             error: None,
         });
     }
-    let question = Question {
-        code: &request.code,
-        name: &name,
+    let question = ModuleQuestion {
+        code: request.code.clone(),
+        name: name.clone(),
         typescript: true,
         session: true,
-        workspace: "/workspace",
+        workspace: "/workspace".to_owned(),
     };
     let answer = ask(sandboxes, &question).await?;
     Ok(PreparedCall {

@@ -39,13 +39,12 @@ const SECRET_NAMES_MAX: usize = 100;
 /// The record of one engine; clones share it.
 #[derive(Clone)]
 pub(crate) struct Record {
-    audit: Arc<Audit>,
+    pub(crate) audit: Arc<Audit>,
     on_failure: OnFailure,
     lost: Arc<AtomicU64>,
     refusals: Arc<Refusals>,
 }
 
-/// Whether what was done is on record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     Yes,
@@ -76,9 +75,12 @@ impl<'a> Note<'a> {
         }
     }
 
-    /// This note with its outcome.
     pub(crate) fn ended(self, outcome: Outcome) -> Self {
         Self { outcome, ..self }
+    }
+
+    pub(crate) fn of_execution(self, execution_id: Option<&'a str>) -> Self {
+        Self { execution_id, ..self }
     }
 
     fn entry(self) -> Entry {
@@ -117,7 +119,6 @@ pub(crate) struct AuditScope {
 
 struct Subject {
     id: String,
-    /// Its first record.
     begun: Action,
     /// Its last record, if it is never closed.
     abandoned: Action,
@@ -137,16 +138,11 @@ impl Record {
         }
     }
 
-    pub(crate) fn audit(&self) -> &Audit {
-        &self.audit
-    }
-
     /// Actions that are not on record although they were done.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Puts an action on record.
     pub(crate) async fn note(&self, note: Note<'_>) -> Result<Written, RequestError> {
         let (done, told) = oneshot::channel();
         self.audit
@@ -186,8 +182,8 @@ impl Record {
     ) -> Result<Written, RequestError> {
         match told.await {
             Ok(Ok(_)) => Ok(Written::Yes),
-            Ok(Err(error)) => self.judge(&error),
-            Err(_) => self.judge(&AuditError::Stopped),
+            Ok(Err(error)) => self.judge(error),
+            Err(_) => self.judge(AuditError::Stopped),
         }
     }
 
@@ -206,13 +202,13 @@ impl Record {
     pub(crate) fn note_now(&self, note: Note<'_>) -> Result<Written, RequestError> {
         match self.audit.append_and_wait(note.entry()) {
             Ok(_) => Ok(Written::Yes),
-            Err(error) => self.judge(&error),
+            Err(error) => self.judge(error),
         }
     }
 
     /// Puts an end on record to what servers have left open that have died since.
     pub(crate) fn close_lost(&self) -> Result<(), RequestError> {
-        let abandoned = self.audit.abandoned().map_err(|error| unavailable(&error))?;
+        let abandoned = self.audit.abandoned().map_err(unavailable)?;
         for begun in abandoned {
             let action = match begun.action.as_str() {
                 "execution.started" => Action::ExecutionFailed,
@@ -223,14 +219,9 @@ impl Record {
             };
             let details =
                 json!({"why": "its server died", "begun_by": begun.server_id, "begun_seq": begun.seq});
-            self.note_unwaited(Note {
-                action,
-                outcome: Outcome::Lost,
-                namespace: &begun.namespace,
-                execution_id: begun.execution_id.as_deref(),
-                caller: &Caller::ours(),
-                details,
-            });
+            let ours = Caller::ours();
+            let note = Note::of(&ours, &begun.namespace, action, details).ended(Outcome::Lost);
+            self.note_unwaited(note.of_execution(begun.execution_id.as_deref()));
         }
         Ok(())
     }
@@ -240,8 +231,8 @@ impl Record {
         self.refusals.flush(self);
     }
 
-    fn judge(&self, error: &AuditError) -> Result<Written, RequestError> {
-        if *error == AuditError::Overloaded {
+    fn judge(&self, error: AuditError) -> Result<Written, RequestError> {
+        if error == AuditError::Overloaded {
             return Err(overloaded());
         }
         match self.on_failure {
@@ -412,14 +403,8 @@ impl AuditScope {
     }
 
     fn note(&self, action: Action, outcome: Outcome, details: Value) -> Note<'_> {
-        Note {
-            action,
-            outcome,
-            namespace: self.subject.namespace.as_str(),
-            execution_id: Some(self.id()),
-            caller: self.caller(),
-            details,
-        }
+        let note = Note::of(self.caller(), &self.subject.namespace, action, details);
+        note.ended(outcome).of_execution(Some(self.id()))
     }
 }
 
@@ -445,7 +430,8 @@ pub(crate) fn outcome_of<T, E>(result: &Result<T, E>) -> Outcome {
     }
 }
 
-fn refusal(error: &RequestError) -> Outcome {
+/// The outcome of one that was refused, or went wrong.
+pub(crate) fn refusal(error: &RequestError) -> Outcome {
     match error.code {
         ErrorCode::PolicyDenied | ErrorCode::Busy => Outcome::Denied,
         _ => Outcome::Failed,
@@ -460,11 +446,11 @@ fn overloaded() -> RequestError {
     )
 }
 
-pub(crate) fn unavailable(error: &AuditError) -> RequestError {
+pub(crate) fn unavailable(error: AuditError) -> RequestError {
     RequestError::new(
         ErrorCode::AuditUnavailable,
         format!("the audit record cannot be written: {error}."),
-        match error {
+        match &error {
             AuditError::Gone(_) => "Start the server again: its state directory was removed, with its keys.",
             _ => {
                 "Nothing runs without a record: give its disk room, or set `audit.store: memory`; `ringfence audit verify` looks at it."
@@ -548,8 +534,8 @@ pub(crate) fn secret_names<'a>(names: impl ExactSizeIterator<Item = &'a str>) ->
 
 /// What a grant allowed, as it stands on record.
 pub(crate) fn granted(grant: &Grant) -> Value {
-    let mut granted = json!(grant.limits());
-    let reaches = grant.reaches();
+    let mut granted = json!(&grant.limits);
+    let reaches = &grant.reaches;
     if !reaches.is_empty() {
         let shown = reaches.iter().take(RULES_SHOWN_MAX).map(ToString::to_string);
         granted["egress"] = json!({"count": reaches.iter().len(), "rules": shown.collect::<Vec<_>>()});

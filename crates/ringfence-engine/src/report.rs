@@ -9,7 +9,7 @@ use crate::{
     limits_met::{self, Bounds, Seen},
     policy::Grant,
     secrets::SecretLease,
-    streams::CapturedStream,
+    streams::{CapturedStream, whole_characters},
 };
 use ringfence_jail::wire::{Cause, Ending, Usage};
 use ringfence_redact::Redactor;
@@ -65,7 +65,7 @@ pub(crate) fn build(
     about: About<'_>,
     lease: &SecretLease,
 ) -> Report {
-    let (request, rules) = (about.grant.request(), about.grant.rules());
+    let (request, rules) = (&about.grant.request, &about.grant.rules);
     let exit = exit(&raw.ending);
     let shown = |kept| {
         if request.capture_output {
@@ -101,7 +101,7 @@ pub(crate) fn build(
         session_id: about.session_id,
         session_ended: about.session_ended,
         language: request.language,
-        backend: about.grant.backend().to_string(),
+        backend: about.grant.backend.to_string(),
         success: exit.kind == ExitKind::Code && exit.code == Some(0) && program.error.is_none(),
         exit_code: exit_code(&exit),
         exit,
@@ -244,15 +244,13 @@ fn refused(event: &Blocked, profile: &str) -> Denial {
 
 /// A character that the limit cut in two is not the program's fault and does not count as lossy.
 fn text(kept: &CapturedStream) -> (String, bool) {
-    let cut = kept.is_cut;
-    match std::str::from_utf8(&kept.bytes) {
-        Ok(text) => (text.to_owned(), false),
-        Err(error) if cut && error.error_len().is_none() => (
-            String::from_utf8_lossy(&kept.bytes[..error.valid_up_to()]).into_owned(),
-            false,
-        ),
-        Err(_) => (String::from_utf8_lossy(&kept.bytes).into_owned(), true),
-    }
+    let bytes = match kept.is_cut {
+        true => whole_characters(&kept.bytes),
+        false => &kept.bytes,
+    };
+    let text = String::from_utf8_lossy(bytes);
+    let is_lossy = matches!(text, Cow::Owned(_));
+    (text.into_owned(), is_lossy)
 }
 
 /// What names an artifact needs one of that name, and a photograph one that looks like it: both are the program's word.

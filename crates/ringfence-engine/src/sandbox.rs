@@ -13,8 +13,8 @@ use crate::{
     settings::{RuntimeSettings, WarmSettings},
 };
 use ringfence_jail::{
-    Claim, ClaimSpec, Forker, HostWorkspace, JailSpec, LayerName, Layout, PACKAGES, Part, Plan, Program, Run,
-    Written, client,
+    Claim, ClaimSpec, EgressSpec, Forker, HostWorkspace, JailSpec, LayerName, Layout, PACKAGES, Part, Plan,
+    Program, Run, Written, client,
 };
 use ringfence_types::{
     ExecuteRequest, Isolation, Language, Limits, RequestError, Tier, WorkspaceMode, WorkspaceSource,
@@ -118,7 +118,6 @@ const AUTHORITY_VARIABLES: [&str; 7] = [
     "AWS_CA_BUNDLE",
 ];
 
-/// What a request brings to its sandbox.
 pub(crate) struct RunInputs<'a> {
     pub(crate) lease: &'a SecretLease,
     pub(crate) prepared: &'a Prepared,
@@ -161,28 +160,34 @@ fn asked_once(grant: &Grant) -> impl Iterator<Item = (String, String)> {
         ("npm_config_fetch_retries", "0"),
         ("npm_config_update_notifier", "false"),
     ];
-    let is_reached = |index: &&str| {
-        index
-            .parse()
-            .is_ok_and(|name| grant.reaches().names_reached(&name))
-    };
-    let refused = grant.asks().is_none() && !reach::PACKAGE_INDEXES.iter().any(is_reached);
+    let is_reached = |index: &&str| index.parse().is_ok_and(|name| grant.reaches.names_reached(&name));
+    let refused = grant.asks.is_none() && !reach::PACKAGE_INDEXES.iter().any(is_reached);
     let names = ONCE.into_iter().filter(move |_| refused);
     names.map(|(name, value)| (name.to_owned(), value.to_owned()))
+}
+
+/// What a sandbox of our own is claimed with: a worker, an installer, a browser.
+pub(crate) fn own_claim(run: Run, egress: Option<EgressSpec>, limits: Limits) -> ClaimSpec {
+    ClaimSpec {
+        code: Vec::new(),
+        files: Vec::new(),
+        run,
+        workspace: None,
+        layer: None,
+        egress,
+        limits,
+        grace_ms: 0,
+    }
 }
 
 /// The bytes of a payload, each with its place.
 #[derive(Default)]
 pub(crate) struct Blobs<'a> {
-    blobs: Vec<Cow<'a, [u8]>>,
+    pub(crate) blobs: Vec<Cow<'a, [u8]>>,
     length: u64,
 }
 
 impl<'a> Blobs<'a> {
-    pub(crate) fn bytes(&self) -> &[Cow<'a, [u8]>] {
-        &self.blobs
-    }
-
     pub(crate) fn add(&mut self, bytes: impl Into<Cow<'a, [u8]>>) -> Part {
         let bytes = bytes.into();
         let part = Part {
@@ -272,7 +277,6 @@ impl Sandboxes {
         }
     }
 
-    /// The claim of a granted request.
     pub(crate) fn bind<'a>(
         &self,
         plan: &Plan,
@@ -284,7 +288,7 @@ impl Sandboxes {
         let layer = brought.layer;
         // One that the sandbox was made with is there.
         let workspace = brought.workspace.filter(|_| plan.shared.is_none());
-        let (request, layout) = (grant.request(), &plan.layout);
+        let (request, layout) = (&grant.request, &plan.layout);
         let mut blobs = Blobs::default();
         let mut code = vec![(prepared.name(), blobs.add(prepared.script.as_bytes()))];
         let files = request
@@ -341,8 +345,8 @@ impl Sandboxes {
             run,
             workspace: workspace.cloned(),
             layer: layer.cloned(),
-            egress: reach::spec(plan.tier, grant.reaches()),
-            limits: grant.limits().clone(),
+            egress: reach::spec(plan.tier, &grant.reaches),
+            limits: grant.limits.clone(),
             grace_ms: GRACE_MS,
         });
         claim.others = self.pools.tasks_to_come();
@@ -396,16 +400,7 @@ impl Sandboxes {
 
     /// Its claim: no more than to begin.
     pub(crate) fn claim_of_worker(&self) -> Claim {
-        let mut claim = self.native.claim(ClaimSpec {
-            code: Vec::new(),
-            files: Vec::new(),
-            run: Run::Work,
-            workspace: None,
-            layer: None,
-            egress: None,
-            limits: WORKER_LIMITS,
-            grace_ms: 0,
-        });
+        let mut claim = self.native.claim(own_claim(Run::Work, None, WORKER_LIMITS));
         claim.others = self.pools.tasks_to_come();
         claim
     }

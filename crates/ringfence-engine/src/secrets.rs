@@ -41,7 +41,7 @@ pub(crate) struct SecretLease {
 pub(crate) struct Secrets {
     /// Shared with whatever writes the log.
     pub(crate) vault: Arc<Vault>,
-    pub(crate) redactors: Redactors,
+    redactors: Redactors,
     /// For requests without secrets.
     personal: Redactor,
     takes_personal: Personal,
@@ -56,9 +56,8 @@ struct Source {
     generation: u64,
 }
 
-/// Redactors by what they look for.
 #[derive(Default)]
-pub(crate) struct Redactors {
+struct Redactors {
     kept: Mutex<VecDeque<(Source, Redactor)>>,
 }
 
@@ -72,101 +71,23 @@ impl Secrets {
             bus,
         }
     }
-}
 
-impl SecretLease {
-    /// What a program has by the names of its secrets: the values, or what stands for those that leave without it.
-    pub(crate) fn handed_in(&self) -> impl Iterator<Item = (&str, &str)> {
-        let bound = self.inspection.as_ref().map(|inspection| inspection.secrets());
-        self.secrets.iter().map(move |(name, value)| {
-            let word = bound
-                .into_iter()
-                .flatten()
-                .find(|secret| secret.name() == name.as_str());
-            (name.as_str(), word.map_or(value.expose(), BoundSecret::word))
-        })
-    }
-
-    /// Names of secrets that are too short to be looked for.
-    pub(crate) fn unredactable(&self) -> Vec<(&EnvName, &'static str)> {
-        let reason = |value: &SecretValue| Redactor::is_redactable(value.expose()).err();
-        let secrets = self.secrets.iter();
-        secrets
-            .filter_map(|(name, value)| Some((name, reason(value)?)))
-            .collect()
-    }
-}
-
-impl Redactors {
-    fn get(&self, source: &Source) -> Option<Redactor> {
-        let mut kept = lock(&self.kept);
-        let at = kept.iter().position(|(known, _)| known == source)?;
-        let (source, redactor) = kept.remove(at)?;
-        kept.push_back((source, redactor.clone()));
-        Some(redactor)
-    }
-
-    fn keep(&self, source: Source, redactor: Redactor) {
-        let mut kept = lock(&self.kept);
-        kept.retain(|(known, _)| known.generation == source.generation);
-        kept.push_back((source, redactor));
-        let states =
-            |kept: &VecDeque<(Source, Redactor)>| kept.iter().map(|(_, one)| one.states()).sum::<usize>();
-        while kept.len() > KEPT_MAX || (kept.len() > 1 && states(&kept) > STATES_MAX) {
-            kept.pop_front();
+    /// What the vault no longer has is not kept here either.
+    pub(crate) fn forget_old(&self) {
+        let mut kept = lock(&self.redactors.kept);
+        if !kept.is_empty() {
+            let now = self.vault.generation();
+            kept.retain(|(known, _)| known.generation == now);
         }
     }
 
-    /// What the vault no longer has is not kept here either.
-    pub(crate) fn forget_all_but(&self, generation: u64) {
-        lock(&self.kept).retain(|(known, _)| known.generation == generation);
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        lock(&self.kept).is_empty()
-    }
-}
-
-/// What the vault says, and of which generation that is; none: a value was changed in between.
-fn of_generation<T>(vault: &Vault, ask: impl FnOnce() -> T) -> (T, Option<u64>) {
-    let before = vault.generation();
-    let answer = ask();
-    (
-        answer,
-        Some(before).filter(|before| *before == vault.generation()),
-    )
-}
-
-/// What a caller may know of a vault's refusal.
-pub(crate) fn refusal(namespace: &Namespace, kind: &str, error: &VaultError) -> RequestError {
-    match error {
-        VaultError::NotFound { .. } if kind == IN_MEMORY => RequestError::new(
-            ErrorCode::SecretUnavailable,
-            format!("the namespace `{namespace}` has no such secret: {error}."),
-            "This vault is in the memory of one server: add the secret to that server (`ringfence vault add`), or have the \
-             operator set `vault.store: file`, which every server and every `run` reads.",
-        ),
-        VaultError::NotFound { .. } => RequestError::new(
-            ErrorCode::SecretUnavailable,
-            format!("the namespace `{namespace}` has no such secret: {error}."),
-            "`vault_list` names those it has; the operator adds one with `ringfence vault add`.",
-        ),
-        _ => RequestError::new(
-            ErrorCode::StoreFault,
-            format!("the vault cannot do that: {error}."),
-            "`ringfence vault list` on the host says more.",
-        ),
-    }
-}
-
-impl Secrets {
     /// Lends a request what its grant says. That it was lent is on record before it is.
     pub(crate) async fn lease(
         &self,
         opened: &AuditScope,
         grant: &Grant,
     ) -> Result<SecretLease, RequestError> {
-        let request = grant.request();
+        let request = &grant.request;
         if request.secrets.is_empty() {
             return Ok(SecretLease {
                 secrets: Vec::new(),
@@ -194,7 +115,7 @@ impl Secrets {
             secrets: shown.iter().map(|name| (*name).to_owned()).collect(),
         };
         let bus = &self.bus;
-        bus.publish(request.namespace.as_str(), Some(opened.id()), event);
+        bus.publish(&request.namespace, Some(opened.id()), event);
         let source = generation.map(|generation| Source {
             namespace: request.namespace.clone(),
             names,
@@ -279,5 +200,81 @@ impl Secrets {
         }
         let vault = self.vault.clone();
         store::blocking(move || ask(&vault)).await
+    }
+}
+
+impl SecretLease {
+    /// What a program has by the names of its secrets: the values, or what stands for those that leave without it.
+    pub(crate) fn handed_in(&self) -> impl Iterator<Item = (&str, &str)> {
+        let bound = self.inspection.as_ref().map(|inspection| inspection.secrets());
+        self.secrets.iter().map(move |(name, value)| {
+            let word = bound
+                .into_iter()
+                .flatten()
+                .find(|secret| secret.name() == name.as_str());
+            (name.as_str(), word.map_or(value.expose(), BoundSecret::word))
+        })
+    }
+
+    /// Names of secrets that are too short to be looked for.
+    pub(crate) fn unredactable(&self) -> Vec<(&EnvName, &'static str)> {
+        let reason = |value: &SecretValue| Redactor::is_redactable(value.expose()).err();
+        let secrets = self.secrets.iter();
+        secrets
+            .filter_map(|(name, value)| Some((name, reason(value)?)))
+            .collect()
+    }
+}
+
+impl Redactors {
+    fn get(&self, source: &Source) -> Option<Redactor> {
+        let mut kept = lock(&self.kept);
+        let at = kept.iter().position(|(known, _)| known == source)?;
+        let (source, redactor) = kept.remove(at)?;
+        kept.push_back((source, redactor.clone()));
+        Some(redactor)
+    }
+
+    fn keep(&self, source: Source, redactor: Redactor) {
+        let mut kept = lock(&self.kept);
+        kept.retain(|(known, _)| known.generation == source.generation);
+        kept.push_back((source, redactor));
+        let states =
+            |kept: &VecDeque<(Source, Redactor)>| kept.iter().map(|(_, one)| one.states()).sum::<usize>();
+        while kept.len() > KEPT_MAX || (kept.len() > 1 && states(&kept) > STATES_MAX) {
+            kept.pop_front();
+        }
+    }
+}
+
+/// What the vault says, and of which generation that is; none: a value was changed in between.
+fn of_generation<T>(vault: &Vault, ask: impl FnOnce() -> T) -> (T, Option<u64>) {
+    let before = vault.generation();
+    let answer = ask();
+    (
+        answer,
+        Some(before).filter(|before| *before == vault.generation()),
+    )
+}
+
+/// What a caller may know of a vault's refusal.
+pub(crate) fn refusal(namespace: &Namespace, kind: &str, error: &VaultError) -> RequestError {
+    match error {
+        VaultError::NotFound { .. } => RequestError::new(
+            ErrorCode::SecretUnavailable,
+            format!("the namespace `{namespace}` has no such secret: {error}."),
+            match kind {
+                IN_MEMORY => {
+                    "This vault is in the memory of one server: add the secret to that server (`ringfence vault add`), or have \
+                     the operator set `vault.store: file`, which every server and every `run` reads."
+                }
+                _ => "`vault_list` names those it has; the operator adds one with `ringfence vault add`.",
+            },
+        ),
+        _ => RequestError::new(
+            ErrorCode::StoreFault,
+            format!("the vault cannot do that: {error}."),
+            "`ringfence vault list` on the host says more.",
+        ),
     }
 }

@@ -54,7 +54,7 @@ pub(crate) struct Services {
     pub(crate) packages: Arc<Packages>,
     pub(crate) egress: Arc<Egress>,
     pub(crate) sessions: Arc<Sessions>,
-    pub(crate) approvals: Approvals,
+    pub(crate) approvals: Arc<Approvals>,
     pub(crate) host: HostAccess,
     pub(crate) executions: Executions,
     pub(crate) policy: Arc<PolicyStore>,
@@ -106,7 +106,7 @@ impl Services {
     /// The state for a run, or a call of the session, which takes what was approved for the next one.
     pub(crate) fn state_for_run(&self, namespace: &Namespace, session: Option<&SessionId>) -> NamespaceState {
         let mut state = self.namespace_state(namespace, session);
-        state.approved.once = self.approvals.rules().take_once(namespace, session);
+        state.approved.once = self.approvals.store.take_once(namespace, session);
         state
     }
 
@@ -129,6 +129,6 @@ impl Services {
         {
             tracing::error!(%error, "the end of the server is not on record");
         }
-        self.record.audit().checkpoint();
+        self.record.audit.checkpoint();
     }
 }

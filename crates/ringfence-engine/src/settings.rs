@@ -26,7 +26,6 @@ use std::{
 };
 use zeroize::Zeroizing;
 
-/// Everything the engine needs to start.
 #[derive(Clone, Debug)]
 pub struct EngineSettings {
     /// The binary that is re-executed as the helper (its `main` calls `ringfence_jail::helper::run`).
@@ -38,7 +37,6 @@ pub struct EngineSettings {
     pub tier: Tier,
     /// Where short-lived directories of the `landlock` tier live; created when needed, swept at start.
     pub state_dir: PathBuf,
-    /// What makes sandboxes beside this host.
     pub backends: BackendSettings,
     pub policy: PolicySettings,
     pub queue: QueueSettings,
@@ -53,7 +51,6 @@ pub struct EngineSettings {
     pub approvals: ApprovalSettings,
     /// What callers may do with the host; none: nothing.
     pub host: Option<Arc<ringfence_host::Rules>>,
-    /// What is kept, and where.
     pub record: RecordSettings,
 }
 
@@ -89,7 +86,6 @@ impl RecordSettings {
 pub struct AuditSettings {
     pub place: Storage,
     pub durability: Durability,
-    /// What happens when it cannot be written.
     pub on_failure: OnFailure,
     pub keep: Keep,
 }
@@ -116,17 +112,13 @@ pub struct PolicySettings {
     /// Directories of the host that callers may name as their workspace.
     pub workspaces: Vec<ListedWorkspace>,
     pub packages: PackagePolicy,
-    /// What is asked of code and data.
     pub check: CheckSettings,
     pub egress: EgressPolicy,
-    /// Which hosts the web tools may reach.
     pub web: EgressPolicy,
-    /// How much of the host's disk is filled.
     pub disk: DiskPolicy,
     pub backends: BackendPolicy,
 }
 
-/// What may make sandboxes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendPolicy {
     /// For requests that name none.
@@ -149,7 +141,7 @@ impl BackendPolicy {
                 }
             };
             let message = format!("the operator allows no `backend: {backend}` here.");
-            return Err(RequestError::new(ErrorCode::PolicyDenied, message, hint));
+            return Err(RequestError::denied(message, hint));
         }
         let (floor, tier) = (self.floor, backend.tier(self.native));
         if tier > floor {
@@ -209,7 +201,6 @@ pub struct DiskPolicy {
     pub free: u64,
 }
 
-/// Which hosts programs may reach.
 #[derive(Clone, Debug)]
 pub struct EgressPolicy {
     /// The tier of the sandboxes: only `full` has egress.
@@ -248,7 +239,6 @@ pub enum OnDenied {
     Ask(Duration),
 }
 
-/// A rule that some namespaces have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EgressRule {
     /// A namespace, or a beginning followed by `*`.
@@ -277,7 +267,6 @@ pub struct EgressSettings {
 /// How the web tools fetch and search. Which hosts they may reach is policy.
 #[derive(Clone, Debug)]
 pub struct WebSettings {
-    /// Is robots.txt obeyed.
     pub robots: bool,
     /// How long one fetch takes at most.
     pub timeout: Duration,
@@ -345,11 +334,9 @@ pub struct PackagePolicy {
     pub timeout: Duration,
     /// Size of one set, installed.
     pub bytes_max: u64,
-    /// Whom an installer reaches.
     pub hosts: Vec<IndexHost>,
 }
 
-/// A host that an installer may reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IndexHost {
     /// Those of the index that pip's or npm's own configuration names.
@@ -358,11 +345,9 @@ pub enum IndexHost {
 }
 
 impl PackagePolicy {
-    /// Refuses packages that the operator does not allow.
     pub(crate) fn check(&self, set: &BTreeSet<Requirement>) -> Result<(), RequestError> {
         if !self.enabled {
-            return Err(RequestError::new(
-                ErrorCode::PolicyDenied,
+            return Err(RequestError::denied(
                 "the operator allows no packages here.",
                 "Use what the interpreter has, or have the operator set `packages.enabled: true`.",
             ));
@@ -370,8 +355,7 @@ impl PackagePolicy {
         let allowed = |name: &str| self.allow.iter().any(|pattern| matches(pattern, name));
         match set.iter().find(|requirement| !allowed(requirement.name())) {
             None => Ok(()),
-            Some(requirement) => Err(RequestError::new(
-                ErrorCode::PolicyDenied,
+            Some(requirement) => Err(RequestError::denied(
                 format!(
                     "the package `{}` is not among those that the operator allows.",
                     requirement.name()
@@ -395,7 +379,6 @@ pub struct SecretRule {
 }
 
 impl SecretRule {
-    /// Whether it gives this secret to this namespace.
     pub fn allows(&self, namespace: &Namespace, key: &EnvName) -> bool {
         matches(&self.namespace, namespace.as_str()) && matches(&self.key, key.as_str())
     }
@@ -446,7 +429,6 @@ pub struct ApprovalSettings {
     pub namespace_max: Duration,
 }
 
-/// What the engine has to be told about packages.
 #[derive(Clone, Debug)]
 pub struct PackageSettings {
     pub sources: PackageSources,
@@ -518,7 +500,6 @@ pub struct PackageSources {
 }
 
 impl PackageSources {
-    /// Takes the secrets out.
     pub(crate) fn redactor(&self, personal: Personal) -> Redactor {
         Redactor::new(
             self.secrets.iter().map(|secret| secret.as_str()),

@@ -15,7 +15,7 @@ use ringfence_store::{
     vault::{FileKey, Vault, VaultSettings},
 };
 use ringfence_types::{ErrorCode, RequestError};
-use std::{path::PathBuf, sync::Arc};
+use std::{fmt::Display, path::PathBuf, sync::Arc};
 
 pub(crate) struct Stores {
     pub(crate) record: Record,
@@ -30,25 +30,21 @@ const PACKAGES: &str = "packages";
 pub(crate) fn open(engine: &EngineSettings, server_id: &str) -> Result<Stores, RequestError> {
     let settings = &engine.record;
     make_own_directory(&settings.directory).map_err(|error| {
-        fault(format!(
-            "the directory {} cannot be used: {error}",
-            settings.directory.display()
-        ))
+        let directory = settings.directory.display();
+        fault(format_args!("the directory {directory} cannot be used: {error}"))
     })?;
-    let signer = Signer::load_or_create(&settings.signing_key()).map_err(|error| fault(error.to_string()))?;
+    let signer = Signer::load_or_create(&settings.signing_key()).map_err(fault)?;
     let record = open_record(settings, &signer, server_id)?;
-    let vault = Vault::open(settings.vault.clone()).map_err(|error| fault(error.to_string()))?;
+    let vault = Vault::open(settings.vault.clone()).map_err(fault)?;
     // Others put secrets into a file, too, while this server runs.
     if !vault.is_empty() || matches!(settings.vault, VaultSettings::File { .. }) {
         ringfence_jail::hide_memory()
             .map_err(|error| fault(format!("the vault's memory cannot be hidden: {error}")))?;
     }
-    let layers = Layers::open(engine.state_dir.join(PACKAGES), signer.clone())
-        .map_err(|error| fault(error.to_string()))?;
-    let snapshots = SnapshotStore::open(settings.snapshots(), signer.clone(), settings.snapshots)
-        .map_err(|error| fault(error.to_string()))?;
-    let artifacts = ArtifactStore::open(settings.artifacts(), signer, settings.retention)
-        .map_err(|error| fault(error.to_string()))?;
+    let layers = Layers::open(engine.state_dir.join(PACKAGES), signer.clone()).map_err(fault)?;
+    let snapshots =
+        SnapshotStore::open(settings.snapshots(), signer.clone(), settings.snapshots).map_err(fault)?;
+    let artifacts = ArtifactStore::open(settings.artifacts(), signer, settings.retention).map_err(fault)?;
     Ok(Stores {
         record,
         vault,
@@ -65,10 +61,10 @@ fn open_record(settings: &RecordSettings, signer: &Signer, server_id: &str) -> R
     let open =
         |storage: Storage| Audit::open(storage, audit.durability, signer.clone(), server_id.to_owned());
     let opened = open(audit.place.clone()).or_else(|error| match audit.on_failure {
-        OnFailure::Deny => Err(record::unavailable(&error)),
+        OnFailure::Deny => Err(record::unavailable(error)),
         OnFailure::Warn => {
             tracing::error!(%error, "NOT ON RECORD: the audit record cannot be opened, and audit.on_failure is warn; it is kept in memory");
-            open(Storage::Memory).map_err(|error| record::unavailable(&error))
+            open(Storage::Memory).map_err(record::unavailable)
         }
     });
     let opened = opened?;
@@ -79,10 +75,10 @@ fn open_record(settings: &RecordSettings, signer: &Signer, server_id: &str) -> R
     Ok(Record::new(opened, audit.on_failure))
 }
 
-pub(crate) fn fault(message: String) -> RequestError {
+pub(crate) fn fault(why: impl Display) -> RequestError {
     RequestError::new(
         ErrorCode::StoreFault,
-        format!("{message}."),
+        format!("{why}."),
         "Set `state_dir` to a directory that this user alone may write, with room.",
     )
 }
@@ -92,7 +88,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     act: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, RequestError> {
     let done = tokio::task::spawn_blocking(act).await;
-    done.map_err(|error| fault(error.to_string()))
+    done.map_err(fault)
 }
 
 /// Removes artifacts that are too old or too many, when it is time to look.

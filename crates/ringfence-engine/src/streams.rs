@@ -38,7 +38,19 @@ pub(crate) struct Stdio {
     pub(crate) publisher: Option<OutputPublisher>,
 }
 
-/// Tells the bus of one execution's output.
+impl Stdio {
+    /// Of a program that is given nothing, and whose output is read when it has ended.
+    pub(crate) fn captured(redactor: Redactor) -> Self {
+        Self {
+            stdin: Stdin::FromRequest,
+            stdin_bytes: Vec::new(),
+            live: None,
+            redactor,
+            publisher: None,
+        }
+    }
+}
+
 #[derive(Clone)]
 pub(crate) struct OutputPublisher {
     pub(crate) bus: Bus,
@@ -218,7 +230,6 @@ pub(crate) async fn drain(mut from: pipe::Receiver, keep: u64) -> Vec<u8> {
     kept
 }
 
-/// The output of a program that runs.
 #[derive(Debug, Default)]
 pub(crate) struct SoFar {
     streams: Mutex<[Vec<u8>; 2]>,
@@ -256,7 +267,7 @@ impl SoFar {
 }
 
 /// Without the beginning of a character at the end.
-fn whole_characters(bytes: &[u8]) -> &[u8] {
+pub(crate) fn whole_characters(bytes: &[u8]) -> &[u8] {
     let last = bytes.utf8_chunks().last();
     let invalid = last.map_or(&[][..], |chunk| chunk.invalid());
     let is_cut = std::str::from_utf8(invalid).is_err_and(|error| error.error_len().is_none());
@@ -275,13 +286,7 @@ mod tests {
     #[tokio::test]
     async fn a_count_of_bytes_does_not_tell_how_long_a_secret_is() {
         let counted = async |secret: &str| {
-            let stdio = Stdio {
-                stdin: Stdin::FromRequest,
-                stdin_bytes: Vec::new(),
-                live: None,
-                redactor: Redactor::new([secret], Forms::All, Personal::Keep),
-                publisher: None,
-            };
+            let stdio = Stdio::captured(Redactor::new([secret], Forms::All, Personal::Keep));
             let mut outlet = OutputSink::new(OutputStream::Stdout, &stdio, 8);
             for part in ["key: ", secret, "\n"] {
                 outlet.take(part.as_bytes()).await;

@@ -12,7 +12,6 @@ use crate::{
     caller::{Caller, Client, Requester},
     egress::Egress,
     error::busy,
-    policy_store::PolicyStore,
     sandbox::Sandboxes,
     secrets::Secrets,
     settings::WebSettings,
@@ -27,6 +26,7 @@ use ringfence_web::{
 };
 use serde_json::{Value, json};
 use std::{
+    borrow::Borrow,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -48,22 +48,16 @@ const RETRY_AFTER_MS: u64 = 1000;
 const QUERY_CHARS_MAX: usize = 500;
 
 pub(crate) struct Web {
-    services: WebServices,
+    settings: WebSettings,
+    egress: Arc<Egress>,
+    sandboxes: Arc<Sandboxes>,
+    secrets: Arc<Secrets>,
+    /// That of runs, whose memory browsers share.
+    runs: Queue,
     clients: OnceCell<(Fetcher, Searcher)>,
     pages: Mutex<page::PageCache>,
     fetching: Queue,
     browsing: Queue,
-}
-
-/// What the web tools need.
-pub(crate) struct WebServices {
-    pub(crate) settings: WebSettings,
-    pub(crate) egress: Arc<Egress>,
-    pub(crate) sandboxes: Arc<Sandboxes>,
-    pub(crate) secrets: Arc<Secrets>,
-    pub(crate) policy: Arc<PolicyStore>,
-    /// That of runs, whose memory browsers share.
-    pub(crate) runs: Queue,
 }
 
 #[derive(Clone, Debug)]
@@ -79,9 +73,19 @@ pub(crate) struct Done<T> {
 }
 
 impl Web {
-    pub(crate) fn new(services: WebServices) -> Self {
+    pub(crate) fn new(
+        settings: WebSettings,
+        egress: Arc<Egress>,
+        sandboxes: Arc<Sandboxes>,
+        secrets: Arc<Secrets>,
+        runs: Queue,
+    ) -> Self {
         Self {
-            services,
+            settings,
+            egress,
+            sandboxes,
+            secrets,
+            runs,
             clients: OnceCell::new(),
             pages: Mutex::default(),
             fetching: Queue::of_places(PAGES_AT_ONCE, PAGES_AT_ONCE_OF_ONE, WAITING_MAX),
@@ -91,13 +95,12 @@ impl Web {
 
     async fn clients(&self) -> Result<&(Fetcher, Searcher), RequestError> {
         let make = async || {
-            let tls = self.services.egress.client_config().await?;
+            let tls = self.egress.client_config().await?;
             Ok((Fetcher::new(tls.clone()), Searcher::new(tls)))
         };
         self.clients.get_or_try_init(make).await
     }
 
-    /// Asks the operator's providers.
     pub(crate) async fn search(&self, wanted: &SearchRequest) -> Done<Searched> {
         let result = self.ask_providers(wanted).await;
         let found = |found: &Searched| json!({"results": found.hits.len(), "tried": tried(found), "cached": found.is_cached});
@@ -118,17 +121,15 @@ impl Web {
                 "Ask in a few words.",
             ));
         }
-        if self.services.settings.search.is_empty() {
-            return Err(RequestError::new(
-                ErrorCode::PolicyDenied,
+        if self.settings.search.is_empty() {
+            return Err(RequestError::denied(
                 "the operator has configured no search provider.",
                 "Have them name providers in `web.search`.",
             ));
         }
         // A query leaves, too: who may reach no host of the web asks no provider.
-        if self.services.egress.web_rules(&wanted.namespace).is_empty() {
-            return Err(RequestError::new(
-                ErrorCode::PolicyDenied,
+        if self.egress.web_rules(&wanted.namespace).is_empty() {
+            return Err(RequestError::denied(
                 "this namespace may reach no host of the web.",
                 "Have the operator add a rule for it to `web.allow`.",
             ));
@@ -141,19 +142,10 @@ impl Web {
         };
         let namespace = wanted.namespace.as_str();
         let mut found = searcher
-            .search(
-                namespace,
-                &wanted.query,
-                &self.services.settings.search,
-                &services,
-            )
+            .search(namespace, &wanted.query, &self.settings.search, &services)
             .await;
         // A provider that repeats its key does not tell it to the model.
-        let redactor = self
-            .services
-            .secrets
-            .redactor_of_all(&wanted.namespace, &[])
-            .await?;
+        let redactor = self.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
         found.redact(&redactor);
         Ok(found)
     }
@@ -174,7 +166,7 @@ impl Web {
     }
 
     fn provider_hosts(&self) -> Vec<Destination> {
-        let providers = self.services.settings.search.iter();
+        let providers = self.settings.search.iter();
         providers
             .filter_map(|provider| destination(&provider.at).ok())
             .collect()
@@ -182,7 +174,7 @@ impl Web {
 
     /// Runs a worker over what a stranger has sent.
     async fn read(&self, question: Vec<u8>) -> Result<Vec<u8>, String> {
-        match worker::run(&self.services.sandboxes, DOCUMENT, None, question).await {
+        match worker::run(&self.sandboxes, DOCUMENT, None, question).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(cause)) => Err(format!("it ended its parser ({cause:?})")),
             Err(error) => Err(error.message.trim_end_matches('.').to_owned()),
@@ -211,19 +203,18 @@ fn requester(caller: &Caller) -> Requester {
 }
 
 /// Connections that egress judges, as the web crate wants them.
-struct Judged<'a>(&'a ClientLease);
+struct Judged<L>(Result<L, DialError>);
 
-impl Dial for Judged<'_> {
+impl<L: Borrow<ClientLease> + Send + Sync> Dial for Judged<L> {
     fn connect<'a>(&'a self, to: &'a Target, method: &'a str) -> ConnectFuture<'a> {
-        Box::pin(connect(self.0, to, method))
-    }
-}
-
-async fn connect(lease: &ClientLease, to: &Target, method: &str) -> Result<Box<dyn Stream>, DialError> {
-    let destination = destination(to)?;
-    match lease.connect(&destination, method, &to.path_and_query()).await {
-        Ok(stream) => Ok(Box::new(stream)),
-        Err(denial) => Err(dial_error(denial)),
+        Box::pin(async move {
+            let lease = self.0.as_ref().map_err(Clone::clone)?.borrow();
+            let connected = lease
+                .connect(&destination(to)?, method, &to.path_and_query())
+                .await;
+            let stream = connected.map_err(dial_error)?;
+            Ok(Box::new(stream) as Box<dyn Stream>)
+        })
     }
 }
 
@@ -239,15 +230,6 @@ fn destination(to: &Target) -> Result<Destination, DialError> {
     })
 }
 
-/// Connections to the host of one provider.
-struct ProviderDial(Result<ClientLease, DialError>);
-
-impl Dial for ProviderDial {
-    fn connect<'a>(&'a self, to: &'a Target, method: &'a str) -> ConnectFuture<'a> {
-        Box::pin(async move { connect(self.0.as_ref().map_err(Clone::clone)?, to, method).await })
-    }
-}
-
 struct Services<'a> {
     web: &'a Web,
     namespace: &'a Namespace,
@@ -257,7 +239,6 @@ impl SearchServices for Services<'_> {
     fn dial(&self, provider: &Provider) -> Box<dyn Dial> {
         let lease = destination(&provider.at).and_then(|to| {
             self.web
-                .services
                 .egress
                 .open_provider(self.namespace, &self.web.provider_hosts(), &to)
                 .map_err(|error| DialError {
@@ -266,13 +247,13 @@ impl SearchServices for Services<'_> {
                     hint: error.hint,
                 })
         });
-        Box::new(ProviderDial(lease))
+        Box::new(Judged(lease))
     }
 
     fn key<'a>(&'a self, name: &'a str) -> KeyFuture<'a> {
         Box::pin(async move {
             let name = EnvName::try_from(name.to_owned()).map_err(|error| error.to_string())?;
-            let policy = self.web.services.policy.current();
+            let policy = self.web.sandboxes.policy.current();
             if !policy
                 .secrets
                 .iter()
@@ -287,7 +268,6 @@ impl SearchServices for Services<'_> {
             let (namespace, wanted) = (self.namespace.clone(), vec![name]);
             let leased = self
                 .web
-                .services
                 .secrets
                 .with_vault(move |vault| vault.lease(&namespace, &wanted))
                 .await;
@@ -322,7 +302,6 @@ fn denied(error: DialError) -> RequestError {
     RequestError::new(code, format!("{} ({}).", error.what, error.rule), hint)
 }
 
-/// A URL that a caller gives.
 fn target(url: &str) -> Result<Target, RequestError> {
     Target::read(url).map_err(|error| {
         RequestError::invalid(

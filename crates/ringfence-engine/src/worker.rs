@@ -2,7 +2,6 @@
 
 use crate::{
     backend::{Running, Sandbox},
-    caller::Stdin,
     sandbox::{NO_BLOBS, Sandboxes},
     streams::Stdio,
 };
@@ -31,24 +30,14 @@ pub(crate) async fn run(
     let isolation = sandbox.plan.isolation(&claim, &sandboxes.native.host);
     let (_cancel, mut cancelled) = tokio::sync::watch::channel(false);
     let stdio = Stdio {
-        stdin: Stdin::FromRequest,
         stdin_bytes: input,
-        live: None,
-        redactor: Redactor::none(),
-        publisher: None,
+        ..Stdio::captured(Redactor::none())
     };
-    let started = sandbox.claim(&claim, NO_BLOBS, &mut cancelled).await;
-    let started = started.map_err(|failed| failed.error)?;
+    let started = sandbox.claim(&claim, NO_BLOBS, &mut cancelled).await?;
     let running = Running::attach(started, stdio, claim.limits.output_bytes)?;
     let outcome = running.wait(cancelled, isolation).await?;
     Ok(match (outcome.ending.cause, outcome.ending.status) {
         (Cause::Program, Some(0)) => Ok(outcome.stdout.bytes),
         (cause, _) => Err(cause),
     })
-}
-
-/// Makes one sandbox with every wall of the tier and lets it end at once.
-pub(crate) async fn prove(sandboxes: &Sandboxes) -> Result<(), RequestError> {
-    // How the worker ends is its own affair: it has begun, behind all walls.
-    run(sandboxes, crate::ECHO, None, Vec::new()).await.map(drop)
 }

@@ -10,9 +10,9 @@ use ringfence_types::{ErrorCode, RequestError};
 use std::io;
 
 /// What a caller may know of an error in files.
-pub(crate) fn of_tree(error: &TreeError) -> RequestError {
+pub(crate) fn of_tree(error: TreeError) -> RequestError {
     let new = |code, hint: &str| RequestError::new(code, format!("{error}."), hint);
-    match error {
+    match &error {
         TreeError::Io(FileError { error: why, .. }) if why.kind() == io::ErrorKind::PermissionDenied => new(
             ErrorCode::PolicyDenied,
             "A program has closed it to its owner: have one open it again (`chmod -R u+rwX .`), or restore a snapshot.",
@@ -36,7 +36,7 @@ pub(crate) fn of_tree(error: &TreeError) -> RequestError {
             "It has changed since it was looked at; nothing was written. Look again.",
         ),
         TreeError::Io(FileError { error: io, .. }) if is_full(io) => new(ErrorCode::PolicyDenied, FULL),
-        TreeError::Io(_) => fault(error.to_string()),
+        TreeError::Io(_) => fault(error),
     }
 }
 
@@ -51,9 +51,9 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
 }
 
 /// What a caller may know of an error in snapshots.
-pub(crate) fn of_snapshot(error: &SnapshotError) -> RequestError {
+pub(crate) fn of_snapshot(error: SnapshotError) -> RequestError {
     let new = |code, hint: &str| RequestError::new(code, format!("{error}."), hint);
-    match error {
+    match &error {
         SnapshotError::NotFound(_) => no_snapshot(),
         SnapshotError::NoFile(_) => new(ErrorCode::NotFound, "`diff_workspace` names its files."),
         SnapshotError::TooMany { .. } | SnapshotError::TooLarge { .. } | SnapshotError::Full { .. } => new(
@@ -92,13 +92,12 @@ pub(crate) fn of_snapshot(error: &SnapshotError) -> RequestError {
             new(ErrorCode::PolicyDenied, FULL)
         }
         SnapshotError::Io(_) if error.is_no_space() => disk_full(),
-        SnapshotError::Io(_) => fault(error.to_string()),
+        SnapshotError::Io(_) => fault(error),
     }
 }
 
 fn no_snapshot() -> RequestError {
-    RequestError::new(
-        ErrorCode::NotFound,
+    RequestError::not_found(
         "there is no such snapshot in this namespace.",
         "`list_state_snapshots` names those there are.",
     )

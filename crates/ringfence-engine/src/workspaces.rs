@@ -8,9 +8,7 @@ use crate::{
     disk_quota::DiskUse,
     error,
     policy::Grant,
-    policy_store::PolicyStore,
     runtimes,
-    settings::RuntimeSettings,
     store::{blocking, fault},
     sync::lock,
     workspace_error,
@@ -49,20 +47,9 @@ const LOOK: Duration = Duration::from_millis(10);
 pub(crate) struct Workspaces {
     directory: PathBuf,
     turns: Mutex<HashMap<Namespace, Arc<RwLock<OneByOne>>>>,
-    sharing: Sharing,
-    snapshots: Arc<SnapshotStore>,
-    disk: Arc<Disk>,
-    policy: Arc<PolicyStore>,
-}
-
-/// What directories a server shares, and how.
-pub(crate) struct Sharing {
-    pub(crate) tier: Tier,
-    /// Programs are other users than the server.
-    pub(crate) own_uids: bool,
-    pub(crate) runtimes: RuntimeSettings,
     /// Files that decide what is run and allowed.
-    pub(crate) guarded: Vec<PathBuf>,
+    guarded: Vec<PathBuf>,
+    disk: Arc<Disk>,
 }
 
 /// Held by one at a time of those who share a workspace.
@@ -144,7 +131,7 @@ impl WorkspaceLease {
     /// own.
     pub(crate) fn open(&self, private: Option<&SandboxDirs>) -> Result<OwnedFd, RequestError> {
         let root = self.root().or(private.map(|dirs| dirs.changes.as_fd()));
-        let root = root.ok_or_else(|| fault("there is no workspace".to_owned()))?;
+        let root = root.ok_or_else(|| fault("there is no workspace"))?;
         root.try_clone_to_owned()
             .map_err(|error| fault(format!("the workspace cannot be opened: {error}")))
     }
@@ -171,16 +158,11 @@ impl WorkspaceLease {
         let (Some(root), true) = (&self.root, self.stays()) else {
             return Ok(DiskUse::default());
         };
-        let root = root.try_clone().map_err(|error| fault(error.to_string()))?;
+        let root = root.try_clone().map_err(fault)?;
         // What cannot be counted now cannot be counted later either: nothing is put there from outside.
         Ok(blocking(move || DiskUse::of(root.as_fd()))
             .await?
             .unwrap_or_default())
-    }
-
-    /// Does what is written there lie on a disk of the host's.
-    pub(crate) fn is_on_host(&self) -> bool {
-        self.root().is_some()
     }
 
     /// Its turn, where others share the workspace.
@@ -193,8 +175,7 @@ impl WorkspaceLease {
 /// laid by a program that may write above.
 fn open_host(private: &[PathBuf], directory: &Path) -> Result<(Pinned, OwnedFd), RequestError> {
     let refuse = |what: &str| {
-        Err(RequestError::new(
-            ErrorCode::PolicyDenied,
+        Err(RequestError::denied(
             format!("{} cannot be a workspace: {what}.", directory.display()),
             "Name a project directory by its real path, with no program's workspace above it.",
         ))
@@ -220,20 +201,12 @@ fn open_host(private: &[PathBuf], directory: &Path) -> Result<(Pinned, OwnedFd),
 }
 
 impl Workspaces {
-    pub(crate) fn below(
-        state_dir: &Path,
-        sharing: Sharing,
-        snapshots: Arc<SnapshotStore>,
-        disk: Arc<Disk>,
-        policy: Arc<PolicyStore>,
-    ) -> Self {
+    pub(crate) fn new(guarded: Vec<PathBuf>, disk: Arc<Disk>) -> Self {
         Self {
-            directory: state_dir.join(DIRECTORY),
+            directory: disk.sandboxes.state_dir.join(DIRECTORY),
             turns: Mutex::default(),
-            sharing,
-            snapshots,
+            guarded,
             disk,
-            policy,
         }
     }
 
@@ -273,7 +246,7 @@ impl Workspaces {
         let linked = || unusable(namespace, &std::io::Error::other("a link leads there"));
         let (directory, root) = opened.ok_or_else(linked)?;
         let root = match wanted {
-            Wanted::Shared => resume(&self.snapshots, root).await?,
+            Wanted::Shared => resume(&self.disk.snapshots, root).await?,
             // Putting another state there begins with that.
             Wanted::Alone => root,
         };
@@ -308,63 +281,10 @@ impl Workspaces {
         open_lock(&writing)?;
         Ok((directory, file, writing))
     }
-}
 
-fn open_lock(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .mode(0o600)
-        .open(path)
-}
-
-/// Completes a restore that was interrupted, before the workspace is seen.
-async fn resume(snapshots: &Arc<SnapshotStore>, root: OwnedFd) -> Result<OwnedFd, RequestError> {
-    let store = snapshots.clone();
-    let resumed = blocking(move || {
-        let resumed = store.resume(root.as_fd())?;
-        Ok::<_, SnapshotError>((root, resumed))
-    });
-    match resumed.await? {
-        Ok((root, None)) => Ok(root),
-        Ok((root, Some(resumed))) => {
-            tracing::warn!(?resumed, "the restore of a snapshot had been interrupted");
-            Ok(root)
-        }
-        Err(error) => Err(workspace_error::of_snapshot(&error)),
-    }
-}
-
-fn busy(namespace: &Namespace) -> RequestError {
-    error::busy(
-        format!("the workspace of `{namespace}` is in use."),
-        "Runs and sessions share it; a snapshot that is restored has it alone. Send it again when they have ended.",
-        1000,
-    )
-}
-
-fn unusable(namespace: &Namespace, error: &std::io::Error) -> RequestError {
-    fault(format!("the workspace of `{namespace}` cannot be used: {error}"))
-}
-
-/// The largest file that is put or given in one piece.
-pub const FILE_BYTES_MAX: u64 = 64 << 20;
-
-/// What a caller may know of a file that could not be written: on a disk of the host's, that disk is full.
-pub(crate) fn unwritten(error: &TreeError, lent: &WorkspaceLease) -> RequestError {
-    match error {
-        TreeError::Io(FileError { error, .. }) if workspace_error::is_full(error) && lent.is_on_host() => {
-            workspace_error::disk_full()
-        }
-        other => workspace_error::of_tree(other),
-    }
-}
-
-impl Workspaces {
     /// The directory behind a granted request's workspace, for as long as the run lasts.
     pub(crate) async fn acquire(&self, grant: &Grant) -> Result<WorkspaceLease, RequestError> {
-        let request = grant.request();
+        let request = &grant.request;
         let mut lent = self
             .acquire_for(&request.namespace, &request.workspace, Wanted::Shared)
             .await?;
@@ -389,7 +309,7 @@ impl Workspaces {
             }
             WorkspaceSource::Host { directory, mode } => {
                 self.check_programs(directory, *mode)?;
-                let (directory, root) = open_host(&self.policy.private, directory)?;
+                let (directory, root) = open_host(&self.disk.sandboxes.policy.private, directory)?;
                 let shared = HostWorkspace {
                     directory,
                     mode: *mode,
@@ -426,9 +346,9 @@ impl Workspaces {
         }
         let refuse = |what: String, hint: String| {
             let message = format!("{} cannot be written to: {what}.", directory.display());
-            Err(RequestError::new(ErrorCode::PolicyDenied, message, hint))
+            Err(RequestError::denied(message, hint))
         };
-        if let Some((language, part)) = runtimes::within(directory, &self.sharing.runtimes) {
+        if let Some((language, part)) = runtimes::within(directory, &self.disk.sandboxes.runtimes) {
             let what = format!(
                 "{}, of the {language} that runs programs here, lies in it",
                 part.display()
@@ -438,7 +358,7 @@ impl Workspaces {
                 format!("Share it as `overlay` or `ro`, or set runtimes.{key} to an interpreter elsewhere.");
             return refuse(what, hint);
         }
-        let mut guarded = self.sharing.guarded.iter();
+        let mut guarded = self.guarded.iter();
         if let Some(file) = guarded.find(|file| runtimes::lies_in(file, directory)) {
             let what = format!(
                 "{} lies in it, which decides what programs are run or what they may do",
@@ -455,18 +375,71 @@ impl Workspaces {
     fn check_tier(&self, shared: &HostWorkspace) -> Result<(), RequestError> {
         let refuse =
             |what: &str, hint: &str| Err(RequestError::new(ErrorCode::UnsupportedArgument, what, hint));
-        match (self.sharing.tier, shared.mode) {
+        match (self.disk.sandboxes.tier, shared.mode) {
             (Tier::Full | Tier::Gvisor | Tier::Container, _) => Ok(()),
             (Tier::Landlock, WorkspaceMode::Overlay) => refuse(
                 "the tier `landlock` has no overlay for a workspace.",
                 "Share the directory `ro`, or use the tier `full`.",
             ),
-            (Tier::Landlock, _) if self.sharing.own_uids => refuse(
+            (Tier::Landlock, _) if self.disk.sandboxes.native.host.own_uids => refuse(
                 "the tier `landlock` shares no directory where the server is root: its programs are other users.",
                 "Run the server as the directory's owner, or use the tier `full`.",
             ),
             (Tier::Landlock, _) => Ok(()),
         }
+    }
+}
+
+fn open_lock(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(path)
+}
+
+/// Completes a restore that was interrupted, before the workspace is seen.
+async fn resume(snapshots: &Arc<SnapshotStore>, root: OwnedFd) -> Result<OwnedFd, RequestError> {
+    let store = snapshots.clone();
+    let resumed = blocking(move || {
+        let resumed = store.resume(root.as_fd())?;
+        Ok::<_, SnapshotError>((root, resumed))
+    });
+    match resumed.await? {
+        Ok((root, None)) => Ok(root),
+        Ok((root, Some(resumed))) => {
+            tracing::warn!(?resumed, "the restore of a snapshot had been interrupted");
+            Ok(root)
+        }
+        Err(error) => Err(workspace_error::of_snapshot(error)),
+    }
+}
+
+fn busy(namespace: &Namespace) -> RequestError {
+    error::busy(
+        format!("the workspace of `{namespace}` is in use."),
+        "Runs and sessions share it; a snapshot that is restored has it alone. Send it again when they have ended.",
+        1000,
+    )
+}
+
+fn unusable(namespace: &Namespace, error: &std::io::Error) -> RequestError {
+    fault(format!("the workspace of `{namespace}` cannot be used: {error}"))
+}
+
+/// The largest file that is put or given in one piece.
+pub const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// What a caller may know of a file that could not be written: on a disk of the host's, that disk is full.
+pub(crate) fn unwritten(error: TreeError, lent: &WorkspaceLease) -> RequestError {
+    match &error {
+        TreeError::Io(FileError { error, .. })
+            if workspace_error::is_full(error) && lent.root().is_some() =>
+        {
+            workspace_error::disk_full()
+        }
+        _ => workspace_error::of_tree(error),
     }
 }
 
@@ -487,15 +460,15 @@ mod tests {
 
     #[test]
     fn a_full_disk_of_the_host_is_told_as_that_and_a_full_private_one_as_its_limit() {
-        let full = TreeError::Io(FileError::at("write", "file")(io::ErrorKind::StorageFull));
+        let full = || TreeError::Io(FileError::at("write", "file")(io::ErrorKind::StorageFull));
         let on_host = WorkspaceLease {
             root: Some(File::open("/").unwrap().into()),
             ..WorkspaceLease::default()
         };
-        let told = unwritten(&full, &on_host);
+        let told = unwritten(full(), &on_host);
         assert_eq!(told.code, ErrorCode::StoreFault);
         assert!(!told.hint.contains("max_disk_mb"), "{told}");
-        let told = unwritten(&full, &WorkspaceLease::default());
+        let told = unwritten(full(), &WorkspaceLease::default());
         assert_eq!(told.code, ErrorCode::PolicyDenied);
         assert!(told.hint.contains("max_disk_mb"), "{told}");
     }

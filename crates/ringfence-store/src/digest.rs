@@ -66,6 +66,6 @@ pub fn to_hex(bytes: &[u8]) -> String {
 }
 
 /// Lower-case digits, two to a byte, nothing else.
-pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+pub fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     HEXLOWER.decode(text.as_bytes()).ok()?.try_into().ok()
 }

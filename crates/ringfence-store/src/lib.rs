@@ -24,7 +24,7 @@ pub mod tree;
 pub mod vault;
 mod whole_file;
 
-pub use digest::to_hex;
+pub use digest::{from_hex, to_hex};
 pub use directory::{make_own_directory, take_back_own_directory};
 pub use signer::{Signer, SignerError, public_key_of_pem, verify};
 pub use whole_file::FileError;

@@ -136,6 +136,16 @@ impl RequestError {
         Self::new(ErrorCode::InvalidArgument, message, hint)
     }
 
+    /// The policy says no.
+    pub fn denied(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(ErrorCode::PolicyDenied, message, hint)
+    }
+
+    /// There is no such thing, or it is another's.
+    pub fn not_found(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(ErrorCode::NotFound, message, hint)
+    }
+
     /// The same refusal, tied to an execution.
     #[must_use]
     pub fn for_execution(mut self, id: &str) -> Self {

@@ -210,6 +210,12 @@ macro_rules! text_of {
 macro_rules! text_word {
     ($($word:ident),*) => {$(
         $crate::words::text_of!($word);
+        impl std::ops::Deref for $word {
+            type Target = str;
+            fn deref(&self) -> &str {
+                &self.0
+            }
+        }
         impl From<$word> for String {
             fn from(word: $word) -> String {
                 word.0

@@ -157,7 +157,6 @@ fn runnable() -> usize {
 #[derive(Debug)]
 struct GaveWay;
 
-/// Why a request gets no permit.
 #[derive(Debug)]
 pub(crate) enum TurnedAway {
     TooOften(Duration),
@@ -165,7 +164,6 @@ pub(crate) enum TurnedAway {
     Stopping,
 }
 
-/// The right to run.
 pub(crate) struct Permit {
     queue: Queue,
     number: u64,
@@ -196,7 +194,6 @@ pub struct LineState {
 }
 
 impl Queue {
-    /// For runs.
     pub(crate) fn new(settings: QueueSettings, bus: Bus) -> Self {
         Self::of(settings, Share::OfWhatIsFree(Processors::of_host()), Some(bus))
     }
@@ -337,7 +334,7 @@ impl Queue {
         if is_full || (is_under_pressure && !state.is_under_pressure) {
             let kind = EventKind::QueueBackpressure { waiting, waiting_max };
             if let Some(bus) = &self.bus {
-                bus.publish(namespace.as_str(), None, kind);
+                bus.publish(namespace, None, kind);
             }
         }
         state.is_under_pressure = is_under_pressure;

@@ -4,13 +4,13 @@ use super::Engine;
 use crate::{
     approval::{Answer, ApprovalRequest, ApprovalWatch, Ask, Decision, Subject, Waiting},
     caller::Caller,
+    error::sentence,
     policy,
 };
 use ringfence_egress::{Pattern, Rule};
 use ringfence_types::{ErrorCode, Namespace, RequestError, SessionId};
 use std::time::Duration;
 
-/// A host that programs are to reach.
 #[derive(Clone, Debug)]
 pub struct HostRequest {
     pub namespace: Namespace,
@@ -34,13 +34,6 @@ pub fn egress_rule(domain: &str) -> Result<Rule, RequestError> {
             "Name a host, as `example.com` or `example.com:8443`; what is wider is the operator's to allow.",
         )),
     }
-}
-
-/// With a capital and a full stop.
-fn sentence(text: &str) -> String {
-    let mut chars = text.chars();
-    let first = chars.next().map(|c| c.to_ascii_uppercase());
-    first.into_iter().chain(chars).chain(['.']).collect()
 }
 
 impl Engine {
@@ -81,7 +74,7 @@ impl Engine {
     /// Requests that wait for an answer, the oldest first. For the operator alone.
     pub async fn approvals(&self, caller: &Caller) -> Result<Vec<ApprovalRequest>, RequestError> {
         self.note_call(caller, "", "approvals").await?;
-        Ok(self.services().approvals.pending(None))
+        Ok(self.services().approvals.pending())
     }
 
     /// Answers a request: `digest` is that of the request which was seen. The first answer counts. For the operator
@@ -103,6 +96,6 @@ impl Engine {
 
     /// The longest that an approval for a namespace lasts.
     pub fn approval_lasts_max(&self) -> Duration {
-        self.services().approvals.settings().namespace_max
+        self.services().approvals.settings.namespace_max
     }
 }

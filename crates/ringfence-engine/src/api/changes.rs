@@ -10,7 +10,7 @@ use crate::{
     workspaces::WorkspaceRef,
 };
 use ringfence_store::{
-    FileError,
+    FileError, from_hex,
     snapshots::{
         ListedSnapshot, Snapshot, SnapshotEntry, SnapshotError, SnapshotId, SnapshotKind, SnapshotStore,
         Source,
@@ -25,9 +25,7 @@ impl WorkspaceAccess<'_> {
     /// An overlay is compared with the directory below it.
     pub async fn diff(self, base: Option<&str>) -> Result<Difference, RequestError> {
         let (engine, namespace) = (self.engine, &self.namespace);
-        engine
-            .note_call(self.caller, namespace.as_str(), "diff_workspace")
-            .await?;
+        engine.note_call(self.caller, namespace, "diff_workspace").await?;
         let base = base.map(snapshot_id).transpose()?;
         if let WorkspaceRef::Session(id) = &self.whose
             && let Some(held) = of_session(engine.services(), namespace, id).await?
@@ -43,9 +41,9 @@ impl WorkspaceAccess<'_> {
         let (store, of) = (engine.services().snapshots.clone(), namespace.clone());
         self.with(Use::Read, move |opened| {
             let base = saved_base(&store, base, &of, &opened.source);
-            let base = base.map_err(|error| workspace_error::of_snapshot(&error))?;
+            let base = base.map_err(workspace_error::of_snapshot)?;
             let compared = compare(&store, base.as_ref(), opened);
-            compared.map_err(|error| workspace_error::of_tree(&error))
+            compared.map_err(workspace_error::of_tree)
         })
         .await
     }
@@ -89,7 +87,7 @@ fn compare(
 fn saved<'a>(store: &'a SnapshotStore, base: &'a Snapshot) -> Side<'a> {
     let node = |entry: &SnapshotEntry| {
         let (kind, size, sha256) = match &entry.kind {
-            SnapshotKind::File(content) => (EntryKind::File, content.size, digest(&content.sha256)),
+            SnapshotKind::File(content) => (EntryKind::File, content.size, from_hex(&content.sha256)),
             SnapshotKind::Directory => (EntryKind::Directory, 0, None),
             SnapshotKind::Link(target) => (
                 EntryKind::Link(target.clone()),
@@ -114,14 +112,6 @@ fn saved<'a>(store: &'a SnapshotStore, base: &'a Snapshot) -> Side<'a> {
             Ok(Box::new(Cursor::new(bytes.map_err(|error| unread(path, error))?)))
         }),
     }
-}
-
-fn digest(hex: &str) -> Option<[u8; 32]> {
-    let mut digest = [0; 32];
-    for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
-        *byte = u8::from_str_radix(hex.get(at..at + 2)?, 16).ok()?;
-    }
-    Some(digest)
 }
 
 fn unread(path: &Path, error: SnapshotError) -> TreeError {

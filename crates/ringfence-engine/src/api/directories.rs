@@ -11,7 +11,7 @@ use ringfence_store::{
         archive::{self, ArchiveError, Limits},
     },
 };
-use ringfence_types::{ErrorCode, RequestError, WorkspacePath};
+use ringfence_types::{RequestError, WorkspacePath};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -24,12 +24,10 @@ const ENTRY_BYTES: u64 = 4096;
 /// Names of what was left out that stand in an answer.
 const LEFT_OUT_MAX: usize = 20;
 
-/// A directory that came in.
 #[derive(Clone, Debug)]
 pub struct DirectoryPut {
     /// Below the workspace; `.` is the workspace itself.
     pub path: String,
-    /// Files written.
     pub files: usize,
     /// Bytes of all files.
     pub size_bytes: u64,
@@ -37,7 +35,6 @@ pub struct DirectoryPut {
     pub sha256: String,
 }
 
-/// A directory that went out.
 #[derive(Clone, Debug)]
 pub struct DirectoryGot {
     /// Below the workspace; `.` is the workspace itself.
@@ -64,11 +61,10 @@ impl WorkspaceAccess<'_> {
         let path = shown(below.as_ref());
         let details = json!({"path": path, "archive": true, "bytes": archive.len(), "sha256": digest});
         let put = self.with(Use::Write, move |opened| {
-            let _alone = opened.one_by_one().map_err(|error| fault(error.to_string()))?;
+            let _alone = opened.one_by_one().map_err(fault)?;
             let room = opened.room.left(opened.root());
-            let room = room.map_err(|error| workspace_error::of_tree(&error))?;
-            archive::unpack(opened.root(), below.as_ref(), archive.as_slice(), within(room))
-                .map_err(|error| refusal(&error))
+            let room = room.map_err(workspace_error::of_tree)?;
+            archive::unpack(opened.root(), below.as_ref(), archive.as_slice(), within(room)).map_err(refusal)
         });
         let files = |done: &archive::Unpacked, details: &mut Value| details["files"] = json!(done.files);
         let done = self.change(Action::FilePut, details, put, files).await?;
@@ -103,7 +99,7 @@ impl WorkspaceAccess<'_> {
             let packed = tree::pack(opened.root(), below.as_ref(), &mut tar, limits, |bytes| {
                 opened.redactor.bytes(bytes)
             });
-            let packed = packed.map_err(|error| refusal(&error))?;
+            let packed = packed.map_err(refusal)?;
             let left_out = packed.skipped.iter().take(LEFT_OUT_MAX);
             Ok(DirectoryGot {
                 path: opened.redactor.text(&shown(below.as_ref())).into_owned(),
@@ -155,10 +151,11 @@ fn shown(below: Option<&WorkspacePath>) -> String {
 }
 
 /// What a caller may know of it.
-fn refusal(error: &ArchiveError) -> RequestError {
+fn refusal(error: ArchiveError) -> RequestError {
+    let message = format!("{error}.");
     let hint = match error {
-        ArchiveError::Tree(TreeError::Io(FileError { error: io, .. }))
-            if io.kind() == std::io::ErrorKind::FileTooLarge =>
+        ArchiveError::Tree(TreeError::Io(FileError { error, .. }))
+            if error.kind() == std::io::ErrorKind::FileTooLarge =>
         {
             return RequestError::invalid(
                 "the directory is more than one answer can have.",
@@ -174,7 +171,7 @@ fn refusal(error: &ArchiveError) -> RequestError {
             "Send it in pieces, or remove something. The limit is the workspace's: `limits.disk_mb`, and of a session's own no more than half of its memory."
         }
     };
-    RequestError::new(ErrorCode::InvalidArgument, format!("{error}."), hint)
+    RequestError::invalid(message, hint)
 }
 
 #[cfg(test)]

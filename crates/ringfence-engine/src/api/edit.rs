@@ -4,7 +4,7 @@
 use super::files::{OpenWorkspace, Use, WorkspaceAccess};
 use crate::{record::hex, store::fault, workspace_error, workspaces::FILE_BYTES_MAX};
 use ringfence_store::{audit::Action, tree};
-use ringfence_types::{ErrorCode, RequestError, WorkspacePath};
+use ringfence_types::{RequestError, WorkspacePath};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -14,7 +14,6 @@ const EDITED_BYTES_MAX: u64 = 4 << 20;
 const PLACES_MAX: usize = 5;
 const LINE_CHARS_MAX: usize = 120;
 
-/// What is replaced by what.
 #[derive(Clone, Debug)]
 pub struct Edit {
     /// What is there, exactly.
@@ -24,7 +23,6 @@ pub struct Edit {
     pub all: bool,
 }
 
-/// What became of it.
 #[derive(Clone, Debug)]
 pub struct Edited {
     pub replaced: usize,
@@ -45,12 +43,10 @@ impl WorkspaceAccess<'_> {
 
 impl OpenWorkspace {
     fn edit(&self, path: &WorkspacePath, edit: &Edit) -> Result<Edited, RequestError> {
-        let _alone = self.one_by_one().map_err(|error| fault(error.to_string()))?;
-        let got = tree::get(self.root(), path, EDITED_BYTES_MAX)
-            .map_err(|error| workspace_error::of_tree(&error))?;
+        let _alone = self.one_by_one().map_err(fault)?;
+        let got = tree::get(self.root(), path, EDITED_BYTES_MAX).map_err(workspace_error::of_tree)?;
         if *self.redactor.bytes(&got.bytes) != *got.bytes {
-            return Err(RequestError::new(
-                ErrorCode::PolicyDenied,
+            return Err(RequestError::denied(
                 "the file holds what is taken out of it when it is read, a secret or personal data.",
                 "Have a program edit it (execute_code).",
             ));
@@ -70,7 +66,7 @@ impl OpenWorkspace {
             Some(got.entry.mode),
             FILE_BYTES_MAX,
         );
-        put.map_err(|error| self.unwritten(&error))?;
+        put.map_err(|error| self.unwritten(error))?;
         let digest: [u8; 32] = Sha256::digest(new.as_bytes()).into();
         Ok(Edited {
             replaced,
@@ -105,7 +101,8 @@ fn replace(text: &str, edit: &Edit) -> Result<(String, usize), RequestError> {
             return Ok((text.replace(&edit.old, &edit.new), count));
         }
         _ => {
-            let starts = text.match_indices(&edit.old).map(|(at, _)| line_of(text, at));
+            let line_of = |(at, _)| text[..at].matches('\n').count();
+            let starts = text.match_indices(&edit.old).map(line_of);
             starts.take(PLACES_MAX).collect()
         }
     };
@@ -126,22 +123,16 @@ fn replace(text: &str, edit: &Edit) -> Result<(String, usize), RequestError> {
             "Give more of the text around it, so that it is there once, or `all: true`.",
         )
     } else if shown.is_empty() {
-        RequestError::new(
-            ErrorCode::NotFound,
+        RequestError::not_found(
             "`old` is not in the file, nor is any of its lines.",
             "get_file reads the file; `old` is exact, with its blanks.",
         )
     } else {
-        RequestError::new(
-            ErrorCode::NotFound,
+        RequestError::not_found(
             format!("`old` is not in the file; nearest are the lines:{shown}"),
             "`old` is exact, with its blanks and the end of each line.",
         )
     })
-}
-
-fn line_of(text: &str, at: usize) -> usize {
-    text[..at].matches('\n').count()
 }
 
 /// Lines of the text that are lines of what was looked for, but for blanks, beginning with its first.
@@ -163,6 +154,7 @@ fn nearest(text: &str, old: &str) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ringfence_types::ErrorCode;
 
     fn edit(old: &str) -> Edit {
         Edit {

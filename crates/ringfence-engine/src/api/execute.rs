@@ -40,7 +40,6 @@ impl<T> EngineTask<T> {
         }
     }
 
-    /// A handle that stops it.
     pub fn canceller(&self) -> Canceller {
         self.canceller.clone()
     }
@@ -114,10 +113,10 @@ impl Engine {
 fn source(services: &Services, submission: &mut Submission) -> Result<Source, RequestError> {
     let request = &submission.request;
     match &request.session {
-        Some(session) => services
-            .sessions
-            .line_up(&request.namespace, session)
-            .map(Source::InSession),
+        Some(session) => {
+            let session = services.sessions.find(&request.namespace, session)?;
+            session.line_up().map(Source::InSession)
+        }
         None => Ok(Source::Fresh {
             artifacts_to: submission.artifacts_to.take(),
             holds_changes: submission.holds_changes,
@@ -154,12 +153,7 @@ async fn conclude(
     drop(hold);
     warm::fill(&services.sandboxes);
     store::sweep_when_due(&services.artifacts);
-    if !services.secrets.redactors.is_empty() {
-        services
-            .secrets
-            .redactors
-            .forget_all_but(services.secrets.vault.generation());
-    }
+    services.secrets.forget_old();
 }
 
 impl Execution {
@@ -167,7 +161,6 @@ impl Execution {
         &self.id
     }
 
-    /// A handle that stops it.
     pub fn canceller(&self) -> Canceller {
         self.task.canceller()
     }

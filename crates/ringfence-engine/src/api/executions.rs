@@ -20,8 +20,7 @@ impl Engine {
         id: &str,
         wait: Duration,
     ) -> Result<ExecutionState, RequestError> {
-        self.note_call(caller, namespace.as_str(), "get_execution")
-            .await?;
+        self.note_call(caller, namespace, "get_execution").await?;
         let executions = &self.services().executions;
         let mut ended = executions.state().find(namespace, id)?.has_ended.subscribe();
         // After that the answer is what there is so far.
@@ -46,7 +45,7 @@ impl Engine {
         };
         let json = kept.result.clone()?;
         drop(state);
-        let result = serde_json::from_slice(&json).map_err(|error| store::fault(error.to_string()))?;
+        let result = serde_json::from_slice(&json).map_err(store::fault)?;
         Ok(ExecutionState::Ended(Box::new(result)))
     }
 
@@ -63,8 +62,7 @@ impl Engine {
         session: Option<&SessionId>,
         limit: usize,
     ) -> Result<Vec<ExecutionLine>, RequestError> {
-        self.note_call(caller, namespace.as_str(), "list_executions")
-            .await?;
+        self.note_call(caller, namespace, "list_executions").await?;
         let is_meant = |entry: &Entry| {
             entry.namespace == *namespace
                 && session.is_none_or(|session| entry.session.as_ref() == Some(session))
@@ -125,29 +123,22 @@ impl Engine {
         Ok((entry.namespace.clone(), following))
     }
 
-    /// Stops an execution of this namespace.
     pub async fn cancel_execution(
         &self,
         caller: &Caller,
         namespace: &Namespace,
         id: &str,
     ) -> Result<Cancelled, RequestError> {
-        self.note_call(caller, namespace.as_str(), "cancel_execution")
-            .await?;
+        self.note_call(caller, namespace, "cancel_execution").await?;
         let state = self.services().executions.state();
-        let Ok(entry) = state.find(namespace, id) else {
-            return Ok(Cancelled {
-                cancelled: false,
-                existed: false,
-            });
-        };
-        let cancelled = entry.kept.is_none();
-        if cancelled {
-            entry.cancel.send_replace(true);
+        let entry = state.find(namespace, id).ok();
+        let running = entry.filter(|entry| entry.kept.is_none());
+        if let Some(running) = running {
+            running.cancel.send_replace(true);
         }
         Ok(Cancelled {
-            cancelled,
-            existed: true,
+            cancelled: running.is_some(),
+            existed: entry.is_some(),
         })
     }
 }

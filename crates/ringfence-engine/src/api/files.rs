@@ -21,9 +21,7 @@ use ringfence_store::{
     snapshots::Source,
     tree::{self, Bounds, EntryKind, ListBounds, TreeError},
 };
-use ringfence_types::{
-    ErrorCode, Namespace, RequestError, SessionId, WorkspaceMode, WorkspacePath, WorkspaceSource,
-};
+use ringfence_types::{Namespace, RequestError, SessionId, WorkspaceMode, WorkspacePath, WorkspaceSource};
 use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -65,7 +63,6 @@ pub(super) struct OpenWorkspace {
     pub(crate) root: OwnedFd,
     /// What leaves passes it first.
     pub(crate) redactor: Redactor,
-    /// Whose it is, for a snapshot.
     pub(crate) source: Source,
     /// How much it may have.
     pub(crate) room: Room,
@@ -84,7 +81,7 @@ impl Drop for Held {
         if self.wish != Use::Read
             && let Some(turn) = &self.turn
         {
-            turn.session().look_again();
+            turn.session.look_again();
         }
     }
 }
@@ -100,18 +97,17 @@ impl OpenWorkspace {
     }
 
     fn put(&self, path: &WorkspacePath, bytes: &[u8]) -> Result<(), RequestError> {
-        let _alone = self.one_by_one().map_err(|error| fault(error.to_string()))?;
+        let _alone = self.one_by_one().map_err(fault)?;
         self.room.check(self.root(), &[(path, bytes.len() as u64)])?;
         let put = tree::put(self.root(), path, bytes, None, FILE_BYTES_MAX);
-        put.map_err(|error| self.unwritten(&error))
+        put.map_err(|error| self.unwritten(error))
     }
 
-    pub(crate) fn unwritten(&self, error: &TreeError) -> RequestError {
+    pub(crate) fn unwritten(&self, error: TreeError) -> RequestError {
         unwritten(error, &self.held.lease)
     }
 }
 
-/// What is done with a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     Read,
@@ -135,7 +131,7 @@ pub(super) async fn open(
         WorkspaceRef::Namespace => None,
         WorkspaceRef::Session(id) => Some(services.sessions.find(namespace, id)?.turn_soon().await?),
     };
-    let session = turn.as_ref().map(session::Turn::session);
+    let session = turn.as_ref().map(|turn| &turn.session);
     let workspace = session.map_or(&WorkspaceSource::Namespace, |session| &session.workspace);
     // Another session of the namespace may have left its secrets there, and this one may have those of yesterday.
     let own = session.map_or(&[][..], |session| &session.lease.secrets);
@@ -177,7 +173,7 @@ pub(super) async fn open(
 }
 
 fn check_shared(mode: WorkspaceMode, wish: Use) -> Result<(), RequestError> {
-    let refuse = |what: &str, hint: &str| Err(RequestError::new(ErrorCode::PolicyDenied, what, hint));
+    let refuse = |what: &str, hint: &str| Err(RequestError::denied(what, hint));
     match (mode, wish) {
         (WorkspaceMode::Rw, Use::Read | Use::Write) | (WorkspaceMode::Ro, Use::Read) => Ok(()),
         (WorkspaceMode::Rw, Use::Replace) => refuse(
@@ -259,7 +255,7 @@ impl WorkspaceAccess<'_> {
         let path = path.clone();
         let read = self.with(Use::Read, move |opened| {
             let most = bytes_max.min(FILE_BYTES_MAX);
-            let got = tree::get(opened.root(), &path, most).map_err(|error| unread(&error))?;
+            let got = tree::get(opened.root(), &path, most).map_err(unread)?;
             let bytes = opened.redactor.bytes(&got.bytes).into_owned();
             let digest = Sha256::digest(&bytes).into();
             let mut facts = facts(&got.entry, Some(digest), opened);
@@ -272,12 +268,12 @@ impl WorkspaceAccess<'_> {
     /// What is below a directory of the workspace, or in all of it.
     pub async fn list_files(self, below: Option<&WorkspacePath>) -> Result<Vec<FileFacts>, RequestError> {
         self.engine
-            .note_call(self.caller, self.namespace.as_str(), "list_files")
+            .note_call(self.caller, &self.namespace, "list_files")
             .await?;
         let below = below.cloned();
         let listed = self.with(Use::Read, move |opened| {
             let listed = tree::list(opened.root(), below.as_ref(), LIST_BOUNDS);
-            let listed = listed.map_err(|error| workspace_error::of_tree(&error))?;
+            let listed = listed.map_err(workspace_error::of_tree)?;
             Ok(listed
                 .iter()
                 .map(|one| facts(&one.entry, one.sha256, opened))
@@ -326,7 +322,7 @@ impl WorkspaceAccess<'_> {
             WorkspaceRef::Namespace => "namespace",
             WorkspaceRef::Session(id) => id.as_str(),
         });
-        Note::of(self.caller, self.namespace.as_str(), action, details)
+        Note::of(self.caller, &self.namespace, action, details)
     }
 }
 
@@ -356,19 +352,18 @@ pub(super) fn clean(mut refusal: RequestError, redactor: &Redactor) -> RequestEr
 }
 
 /// What is too large to be given in one answer, or is no file.
-fn unread(error: &TreeError) -> RequestError {
-    let refused = workspace_error::of_tree(error);
-    let hint = match error {
+fn unread(error: TreeError) -> RequestError {
+    let hint = match &error {
         TreeError::TooLarge { .. } => {
             "One answer has no more. Let a program make it an artifact (a file in $RINGFENCE_OUTPUT_DIR), or read it in parts."
         }
         TreeError::Refused { what, .. } if *what == tree::NO_FILE => {
             "Only plain files are read; of a directory `archive: true` gives all."
         }
-        _ => return refused,
+        _ => return workspace_error::of_tree(error),
     };
     RequestError {
         hint: hint.into(),
-        ..refused
+        ..workspace_error::of_tree(error)
     }
 }

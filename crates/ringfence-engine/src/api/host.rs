@@ -43,7 +43,7 @@ pub struct HostCommand {
 }
 
 /// What the rules say of a command, and what it could do.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct HostVerdict {
     /// Its words, each escaped.
     pub words: String,
@@ -76,7 +76,6 @@ pub struct HostRun {
     pub duration: Duration,
 }
 
-/// What a namespace may do with the host.
 #[derive(Clone, Debug, Default)]
 pub struct HostAccessList {
     /// Name, form and reason of each rule.
@@ -88,7 +87,6 @@ pub struct HostAccessList {
     pub missing: Vec<&'static str>,
 }
 
-/// A command that was judged and prepared.
 struct Judged {
     words: Words,
     command: Command,
@@ -99,10 +97,6 @@ struct Judged {
     may_last: bool,
 }
 
-fn read(command: &str) -> Result<Words, RequestError> {
-    Words::read(command)
-}
-
 fn refused(refused: &Refused) -> RequestError {
     let hint = match refused.why {
         Why::Never => "No person is asked; do it another way, or let the operator do it.",
@@ -110,32 +104,22 @@ fn refused(refused: &Refused) -> RequestError {
             "`list_host_access` has the forms; ask a person with `request_host_access`, naming exactly this command."
         }
     };
-    RequestError::new(
-        ErrorCode::PolicyDenied,
-        format!("{}.", refused.what.trim_end_matches('.')),
-        hint,
-    )
+    RequestError::denied(format!("{}.", refused.what.trim_end_matches('.')), hint)
 }
 
 impl Engine {
     /// What the rules say of a command. Nothing is run.
     pub async fn host_check(&self, caller: &Caller, asked: HostCommand) -> Result<HostVerdict, RequestError> {
-        self.note_call(caller, asked.namespace.as_str(), "host_check")
-            .await?;
-        let words = read(&asked.command)?;
+        self.note_call(caller, &asked.namespace, "host_check").await?;
+        let words = Words::read(&asked.command)?;
         let judged = match self.judge(&asked).await {
             Ok(judged) => judged,
             Err(error) if error.code == ErrorCode::PolicyDenied || error.code == ErrorCode::NotFound => {
                 self.services().host.rules()?;
                 return Ok(HostVerdict {
                     words: words.to_string(),
-                    allowed: false,
-                    rule: None,
                     why: error.message,
-                    may_be_approved: false,
-                    program: None,
-                    arguments: Vec::new(),
-                    effect: Vec::new(),
+                    ..HostVerdict::default()
                 });
             }
             Err(error) => return Err(error),
@@ -157,14 +141,17 @@ impl Engine {
         let host = &self.services().host;
         let rules = host.rules()?.clone();
         let support = host.support().await?.clone();
-        let words = read(&asked.command)?;
+        let words = Words::read(&asked.command)?;
         let services = self.services().clone();
         let asked = asked.clone();
         blocking(move || {
             let prepare = |allowed: &Allowed, timeout: Duration| {
                 let place = CallContext {
+                    namespace: &asked.namespace,
                     directory: asked.directory.as_deref(),
-                    ..services.host.place(&support, asked.namespace.as_str(), timeout)
+                    timeout,
+                    support: &support,
+                    cgroups: &services.host.cgroups,
                 };
                 ringfence_host::prepare(&rules, allowed, &place)
             };
@@ -208,7 +195,7 @@ impl Engine {
             ));
         }
         let services = self.services().clone();
-        let shown = read(&asked.command).map(|words| services.host.redactor.text(&words.to_string()));
+        let shown = Words::read(&asked.command).map(|words| services.host.redactor.text(&words.to_string()));
         let shown = shown.unwrap_or_else(|_| {
             let beginning: String = asked.command.chars().take(SHOWN_CHARS_MAX).collect();
             services.host.redactor.text(&ringfence_host::escaped(&beginning))
@@ -222,7 +209,7 @@ impl Engine {
             Err(error) => {
                 event(EventKind::HostDenied, Some(error.code.as_str().to_owned()));
                 let details = json!({"command": shown, "code": error.code.as_str()});
-                let note = Note::of(caller, asked.namespace.as_str(), Action::HostExecuted, details);
+                let note = Note::of(caller, &asked.namespace, Action::HostExecuted, details);
                 services.record.note_refusal(note.ended(Recorded::Denied)).await?;
                 return Err(error);
             }
@@ -261,18 +248,13 @@ impl Engine {
             return Ok((judged, None));
         };
         let subject = subject(self.services(), &judged, caller, &why);
-        let approved = self
-            .services()
-            .approvals
-            .commands()
-            .take(&asked.namespace, &subject);
-        match approved {
+        let store = &self.services().approvals.store;
+        match store.take_command(&asked.namespace, &subject) {
             Some(decision) => {
                 judged.command.shorten(asked.timeout);
                 Ok((judged, Some(decision.decided_by)))
             }
-            None => Err(RequestError::new(
-                ErrorCode::PolicyDenied,
+            None => Err(RequestError::denied(
                 format!("{}.", why.trim_end_matches('.')),
                 "`list_host_access` has the forms; ask a person with `request_host_access`, naming exactly this command.",
             )),
@@ -308,14 +290,12 @@ impl Engine {
         self.services().approvals.ask(ask).await
     }
 
-    /// What a namespace may do with the host.
     pub async fn host_access(
         &self,
         caller: &Caller,
         namespace: &Namespace,
     ) -> Result<HostAccessList, RequestError> {
-        self.note_call(caller, namespace.as_str(), "list_host_access")
-            .await?;
+        self.note_call(caller, namespace, "list_host_access").await?;
         let services = self.services();
         let rules = services.host.rules()?;
         let support = services.host.support().await?;
@@ -328,7 +308,7 @@ impl Engine {
             let allowed: Vec<&str> = allowed.map(Access::as_str).collect();
             (!allowed.is_empty()).then(|| (directory.path.clone(), allowed))
         });
-        let approved = services.approvals.commands().list(namespace, caller.as_str());
+        let approved = services.approvals.store.commands_of(namespace, caller.as_str());
         let approved = approved
             .into_iter()
             .map(|(command, scope, left)| (command.words, scope, left));
@@ -360,7 +340,7 @@ impl Engine {
         let namespaces = namespaces.map(|why| {
             format!("namespaces ({why}): commands with a socket, with programs to start, or with the host's mounts need an approval")
         });
-        let limits = matches!(host.cgroups(), Parent::None { .. });
+        let limits = matches!(host.cgroups, Parent::None { .. });
         let limits = limits.then(|| {
             "limits: no cgroup counts the memory of a command, nor the processes of one that runs as root"
                 .to_owned()
@@ -391,7 +371,6 @@ fn subject(services: &Services, judged: &Judged, caller: &Caller, why: &str) -> 
     }
 }
 
-/// A command that is about to run.
 struct Launch {
     caller: Caller,
     asked: HostCommand,
@@ -416,7 +395,7 @@ async fn run(services: &Arc<Services>, launch: Launch) -> Result<HostRun, Reques
         "command": services.host.redactor.text(&judged.words.to_string()), "program": program, "rule": rule,
         "approved_by": approved_by, "directory": asked.directory,
     });
-    let note = Note::of(&caller, asked.namespace.as_str(), Action::HostExecuted, details);
+    let note = Note::of(&caller, &asked.namespace, Action::HostExecuted, details);
     let binary = services.host.binary.clone();
     let begun = Instant::now();
     let act = async {
@@ -499,10 +478,8 @@ impl Services {
                 request_id: id.clone(),
                 kind: "host",
                 what: what.clone(),
-                session_id: None,
-                approved: None,
-                scope: None,
                 decided_by: by,
+                ..ApprovalFacts::default()
             };
             bus.publish(&namespace, None, kind(facts));
         }

@@ -23,20 +23,16 @@ use std::{
 pub struct HostFile {
     pub path: PathBuf,
     pub bytes: Vec<u8>,
-    /// Whether something was taken out.
     pub redacted: bool,
     pub mode: u32,
 }
 
-/// What lies in a directory of the host.
 #[derive(Clone, Debug)]
 pub struct HostListing {
     pub entries: Vec<FileEntry>,
-    /// There are more than were listed.
     pub is_cut: bool,
 }
 
-/// A file that was written, or would be.
 #[derive(Clone, Debug)]
 pub struct HostWritten {
     pub path: PathBuf,
@@ -47,7 +43,6 @@ pub struct HostWritten {
     pub sha256: String,
 }
 
-/// A file of the host that is to be written.
 #[derive(Clone, Debug)]
 pub struct HostFileWrite {
     pub path: PathBuf,
@@ -79,7 +74,7 @@ impl Engine {
         });
         let bytes = read.as_ref().map_or(0, |read| read.bytes.len());
         let details = json!({"path": self.shown(path), "bytes": bytes});
-        let note = Note::of(caller, namespace.as_str(), Action::HostRead, details);
+        let note = Note::of(caller, namespace, Action::HostRead, details);
         self.note(note.ended(outcome_of(&read))).await?;
         read
     }
@@ -101,7 +96,7 @@ impl Engine {
         let listed = blocking(move || rules.list_directory(&of, &wanted)).await?;
         let count = listed.as_ref().map_or(0, |(entries, _)| entries.len());
         let details = json!({"path": self.shown(path), "entries": count});
-        let note = Note::of(caller, namespace.as_str(), Action::HostRead, details);
+        let note = Note::of(caller, namespace, Action::HostRead, details);
         self.note(note.ended(outcome_of(&listed))).await?;
         let (mut entries, is_cut) = listed?;
         for entry in &mut entries {
@@ -125,7 +120,7 @@ impl Engine {
             "path": self.shown(&file.path), "bytes": file.bytes.len(), "sha256": sha256,
             "preview": file.writing == Writing::Preview,
         });
-        let note = Note::of(caller, namespace.as_str(), Action::HostWritten, details);
+        let note = Note::of(caller, namespace, Action::HostWritten, details);
         let of = namespace.to_string();
         let act = async {
             let writing = services.clone();
@@ -172,7 +167,7 @@ impl Engine {
         let undo = services.host.undo.find(namespace.as_str(), id)?;
         let path = undo.path.clone();
         let details = json!({"path": self.shown(&path), "undo": id});
-        let note = Note::of(caller, namespace.as_str(), Action::HostWritten, details);
+        let note = Note::of(caller, namespace, Action::HostWritten, details);
         let of = namespace.to_string();
         let act = async {
             let undone = services.clone();

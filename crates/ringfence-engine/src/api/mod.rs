@@ -13,7 +13,6 @@ mod host_files;
 mod observe;
 mod overlay;
 mod packages;
-mod pictures;
 mod runtimes;
 mod sessions;
 mod snapshots;
@@ -28,7 +27,7 @@ pub use files::{FileFacts, WorkspaceAccess};
 pub use host::{HostAccessList, HostCommand, HostRun, HostVerdict, ending_words};
 pub use host_files::{HostFile, HostFileWrite, HostListing, HostWritten};
 pub use observe::{Inspection, NewSecret, Reload, RunningNow, Stats, Warm};
-pub use packages::{Installed, PackageRequest};
+pub use packages::PackageRequest;
 pub use runtimes::{Runtime, SandboxInfo};
 pub use snapshots::{EXPORT_BYTES_MAX, SnapshotFacts, SnapshotMade};
 pub use validate::{CodeRequest, DATA_BYTES_MAX, Fixing, SchemaChoice, check_rules};
@@ -47,7 +46,7 @@ use crate::{
     log_redactor::LogRedactor,
     metrics::Metrics,
     packages::{PackageServices, Packages},
-    picture,
+    picture::{self, Picture},
     policy_store::PolicyStore,
     pool::Pools,
     sandbox::Sandboxes,
@@ -58,12 +57,12 @@ use crate::{
     store,
     telemetry::Telemetry,
     warm,
-    web::{Web, WebServices},
+    web::Web,
     worker,
-    workspaces::{Sharing, Workspaces},
+    workspaces::Workspaces,
 };
 use ringfence_jail::{cgroup, wire::Failure};
-use ringfence_store::{layers::Layers, snapshots::SnapshotStore};
+use ringfence_store::layers::Layers;
 use ringfence_types::{ErrorCode, RequestError, Tier};
 use std::{
     collections::HashMap,
@@ -87,7 +86,9 @@ const CONTAINERS_PATIENCE: Duration = Duration::from_secs(5);
 impl Engine {
     /// Makes one sandbox with every wall of the tier. `BelowFloor` when the host lacks a layer.
     pub async fn prove(&self) -> Result<(), RequestError> {
-        worker::prove(&self.services.sandboxes).await
+        // How the worker ends is its own affair: it has begun, behind all walls.
+        let proved = worker::run(&self.services.sandboxes, crate::ECHO, None, Vec::new());
+        proved.await.map(drop)
     }
 
     /// Opens the record, starts the helper and sweeps what an earlier server left. Whether the host gives the tier is
@@ -170,12 +171,10 @@ impl Engine {
         self.services.artifacts.public_key()
     }
 
-    /// Keeps the vault's values out of the log.
     pub fn log_redactor(&self) -> LogRedactor {
         LogRedactor::new(&self.services.secrets.vault)
     }
 
-    /// Hears what happens from now on.
     pub fn subscribe(&self, hears: Hears) -> Subscriber {
         self.services.telemetry.bus.subscribe(hears)
     }
@@ -185,7 +184,6 @@ impl Engine {
         self.services.telemetry.bus.recent()
     }
 
-    /// Until no execution runs or waits.
     pub async fn idle(&self) {
         loop {
             let one_ended = self.services.one_ended.notified();
@@ -194,6 +192,12 @@ impl Engine {
             }
             one_ended.await;
         }
+    }
+
+    /// Draws a program's picture (PNG, JPEG, GIF, WebP) anew in a sandbox, small enough for a model and without
+    /// anything but its pixels. `None`: it cannot be shown.
+    pub async fn picture(&self, bytes: Vec<u8>) -> Option<Picture> {
+        picture::safe(&self.services.sandboxes, bytes).await
     }
 
     /// Kills what runs, and waits until it is gone, with the helper.
@@ -238,52 +242,35 @@ fn telemetry(native: &Native) -> Telemetry {
     }
 }
 
-fn egress(
-    settings: &EngineSettings,
-    policy: &Arc<PolicyStore>,
-    approvals: &Approvals,
-    telemetry: &Telemetry,
-) -> Egress {
-    Egress::new(
-        settings.tier,
-        settings.egress.clone(),
-        policy.clone(),
-        approvals.clone(),
-        telemetry.clone(),
-    )
-}
-
 /// Gives each service what it needs, and no more.
 fn services(settings: EngineSettings, native: Native, id: String, opened: store::Stores) -> Services {
     let record = opened.record;
-    let policy = Arc::new(PolicyStore::new(
-        settings.policy.clone(),
-        store::private(&settings),
-    ));
+    let private = store::private(&settings);
+    let policy = Arc::new(PolicyStore::new(settings.policy.clone(), private));
     let telemetry = telemetry(&native);
     let bus = telemetry.bus.clone();
     let snapshots = Arc::new(opened.snapshots);
     let sandboxes = Arc::new(sandboxes(&settings, native, &opened.layers, &policy));
-    let disk = Arc::new(Disk::below(
-        &settings.state_dir,
-        snapshots.clone(),
-        policy.clone(),
-    ));
-    let workspaces = workspaces(&settings, &sandboxes, &snapshots, &disk);
+    let disk = Arc::new(Disk::new(snapshots.clone(), sandboxes.clone()));
+    let workspaces = Workspaces::new(settings.guarded.clone(), disk.clone());
     let secrets = Arc::new(Secrets::new(opened.vault, settings.record.personal, bus.clone()));
     let redactor = LogRedactor::new(&secrets.vault);
     let host = host_access(&settings, &sandboxes, &secrets);
-    let approvals = Approvals::new(settings.approvals, bus.clone(), record.clone(), redactor);
-    let egress = Arc::new(egress(&settings, &policy, &approvals, &telemetry));
+    let approvals = Arc::new(Approvals::new(
+        settings.approvals,
+        bus.clone(),
+        record.clone(),
+        redactor,
+    ));
+    let egress = Egress::new(&sandboxes, settings.egress, approvals.clone(), telemetry.clone());
     let queue = Queue::new(settings.queue, bus.clone());
-    let web = Arc::new(Web::new(WebServices {
-        settings: settings.web,
-        egress: egress.clone(),
-        sandboxes: sandboxes.clone(),
-        secrets: secrets.clone(),
-        policy: policy.clone(),
-        runs: queue.clone(),
-    }));
+    let web = Web::new(
+        settings.web,
+        egress.clone(),
+        sandboxes.clone(),
+        secrets.clone(),
+        queue.clone(),
+    );
     let packages = Packages::new(PackageServices {
         layers: opened.layers,
         settings: settings.packages,
@@ -308,7 +295,7 @@ fn services(settings: EngineSettings, native: Native, id: String, opened: store:
         telemetry,
         record,
         secrets,
-        web,
+        web: Arc::new(web),
         artifacts: Arc::new(opened.artifacts),
         workspaces,
         snapshots,
@@ -353,25 +340,4 @@ fn sandboxes(
         policy: policy.clone(),
         pictures: Semaphore::new(picture::AT_ONCE),
     }
-}
-
-fn workspaces(
-    settings: &EngineSettings,
-    sandboxes: &Sandboxes,
-    snapshots: &Arc<SnapshotStore>,
-    disk: &Arc<Disk>,
-) -> Workspaces {
-    let sharing = Sharing {
-        tier: settings.tier,
-        own_uids: sandboxes.native.host.own_uids,
-        runtimes: settings.runtimes.clone(),
-        guarded: settings.guarded.clone(),
-    };
-    Workspaces::below(
-        &settings.state_dir,
-        sharing,
-        snapshots.clone(),
-        disk.clone(),
-        sandboxes.policy.clone(),
-    )
 }

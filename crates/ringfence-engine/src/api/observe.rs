@@ -6,7 +6,7 @@ use crate::{
     admission::QueueState,
     caller::Caller,
     events::Event,
-    metrics::{CallEnd, Counts, Present},
+    metrics::{CallEnd, Counts},
     policy::{self, OwnLimits},
     record::Note,
     secrets,
@@ -34,18 +34,14 @@ const WHY_CHARS_MAX: usize = 500;
 /// The largest artifact that is given in one piece.
 const ARTIFACT_BYTES_MAX: u64 = 64 << 20;
 
-/// A server at this moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stats {
     /// Id of this server, as in its audit records.
     pub server_id: String,
     pub version: &'static str,
     pub pid: u32,
-    /// Strength of its sandboxes.
     pub tier: String,
-    /// Who runs and waits.
     pub queue: QueueState,
-    /// What stands ready.
     pub warm: Vec<Warm>,
     pub sessions: usize,
     /// Where secrets come from.
@@ -66,18 +62,15 @@ pub struct Warm {
     pub memory_bytes: u64,
 }
 
-/// A namespace at this moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Inspection {
     pub namespace: String,
-    /// Its requests that are on their way.
     pub running: Vec<RunningNow>,
     pub waiting: usize,
     pub sessions: Vec<Session>,
     /// Limits of a request that asks for none.
     #[serde(skip)]
     pub defaults: Limits,
-    /// The most that a request gets.
     #[serde(skip)]
     pub caps: Limits,
     /// Has it given up some of what the operator allows.
@@ -97,7 +90,6 @@ pub struct NewSecret {
     pub ttl: Option<Duration>,
 }
 
-/// A request on its way.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunningNow {
     pub execution_id: String,
@@ -139,27 +131,22 @@ impl Engine {
         self.services().telemetry.metrics.counts()
     }
 
-    /// Counts a call of a front end's tool.
     pub fn count_call(&self, tool: &str, end: CallEnd, took: Duration) {
         self.services().telemetry.metrics.count_call(tool, end, took);
     }
 
     /// All counts and the present state, as OpenMetrics text.
     pub fn metrics(&self) -> String {
-        let services = self.services();
-        let queue = services.queue.look();
-        let present = Present {
-            running: queue.running,
-            waiting: queue.waiting,
-            sessions: services.sessions.count(),
-            artifact_bytes: services.artifacts.bytes(),
-            not_recorded: services.record.lost(),
-            ready: warm(services)
-                .into_iter()
-                .map(|warm| (warm.language, warm.ready))
-                .collect(),
-        };
-        services.telemetry.metrics.text(&present)
+        let (stats, metrics) = (self.stats(), &self.services().telemetry.metrics);
+        let present = [
+            (&metrics.running, stats.queue.running as u64),
+            (&metrics.waiting, stats.queue.waiting as u64),
+            (&metrics.sessions, stats.sessions as u64),
+            (&metrics.artifact_bytes, stats.artifacts_bytes),
+            (&metrics.not_recorded, stats.not_recorded),
+        ];
+        let ready = stats.warm.iter().map(|warm| (warm.language, warm.ready));
+        metrics.text(&present, ready)
     }
 
     pub fn inspect(&self, namespace: &Namespace) -> Result<Inspection, RequestError> {
@@ -193,7 +180,7 @@ impl Engine {
             is_narrowed: services.policy.own_limits(namespace).caps.is_some(),
             approved: services
                 .approvals
-                .rules()
+                .store
                 .rules_for(namespace, None)
                 .iter()
                 .map(ToString::to_string)
@@ -259,8 +246,12 @@ impl Engine {
         let _turn = services.policy.changing_limits.lock().await;
         let changed = || {
             let changed = change(&services.policy.current(), &services.policy.own_limits(namespace))?;
-            if self.is_full_of_limits(namespace) {
-                return Err(too_many_namespaces());
+            let own = services.policy.all_own_limits();
+            if own.len() >= OWN_LIMITS_MAX && !own.contains_key(namespace) {
+                return Err(RequestError::denied(
+                    format!("{OWN_LIMITS_MAX} namespaces have limits of their own."),
+                    "Use one of them.",
+                ));
             }
             Ok(changed)
         };
@@ -271,22 +262,17 @@ impl Engine {
             }
             Err(error) => (Outcome::Denied, json!({"why": error.code.as_str()})),
         };
-        let note = Note::of(caller, namespace.as_str(), Action::LimitsChanged, details);
+        let note = Note::of(caller, namespace, Action::LimitsChanged, details);
         self.note(note.ended(outcome)).await?;
         let own = changed()?;
         services.policy.all_own_limits().insert(namespace.clone(), own);
         Ok(())
     }
 
-    fn is_full_of_limits(&self, namespace: &Namespace) -> bool {
-        let own = self.services().policy.all_own_limits();
-        own.len() >= OWN_LIMITS_MAX && !own.contains_key(namespace)
-    }
-
     /// Gives a namespace back what the operator's limits allow. For the operator alone.
     pub async fn restore_limits(&self, caller: &Caller, namespace: &Namespace) -> Result<(), RequestError> {
         let details = json!({"restored": true});
-        let note = Note::of(caller, namespace.as_str(), Action::LimitsChanged, details);
+        let note = Note::of(caller, namespace, Action::LimitsChanged, details);
         self.note(note.ended(Outcome::Ok)).await?;
         self.services().policy.all_own_limits().remove(namespace);
         Ok(())
@@ -298,7 +284,7 @@ impl Engine {
         namespace: &Namespace,
     ) -> Result<Vec<SecretEntry>, RequestError> {
         let details = json!({"listed": true});
-        let note = Note::of(caller, namespace.as_str(), Action::VaultAccessed, details);
+        let note = Note::of(caller, namespace, Action::VaultAccessed, details);
         self.note(note.ended(Outcome::Ok)).await?;
         let of = namespace.clone();
         let listed = self
@@ -351,11 +337,10 @@ impl Engine {
         let services = self.services();
         let change = async {
             let changed = services.secrets.with_vault(change).await?;
-            let generation = services.secrets.vault.generation();
-            services.secrets.redactors.forget_all_but(generation);
+            services.secrets.forget_old();
             changed.map_err(|error| self.of_vault(namespace, &error))
         };
-        let note = Note::of(caller, namespace.as_str(), Action::VaultChanged, details);
+        let note = Note::of(caller, namespace, Action::VaultChanged, details);
         services.record.around(note, change, |_, _| ()).await
     }
 
@@ -372,7 +357,7 @@ impl Engine {
         )
         .await?;
         let services = self.services().clone();
-        let page = store::blocking(move || services.record.audit().query(&query)).await?;
+        let page = store::blocking(move || services.record.audit.query(&query)).await?;
         page.map_err(|error| store::fault(format!("the audit record cannot be read: {error}")))
     }
 
@@ -518,24 +503,15 @@ impl Engine {
     }
 }
 
-fn too_many_namespaces() -> RequestError {
-    RequestError::new(
-        ErrorCode::PolicyDenied,
-        format!("{OWN_LIMITS_MAX} namespaces have limits of their own."),
-        "Use one of them.",
-    )
-}
-
 fn of_artifacts(error: ArtifactError) -> RequestError {
     match error {
         ArtifactError::Refused(_) => no_artifacts(),
-        other => store::fault(other.to_string()),
+        other => store::fault(other),
     }
 }
 
 fn no_artifacts() -> RequestError {
-    RequestError::new(
-        ErrorCode::NotFound,
+    RequestError::not_found(
         "there are no such artifacts.",
         "`get_artifacts` lists what an execution has left; what is old is removed (`artifacts.keep_days`, `artifacts.max_mb`).",
     )

@@ -20,8 +20,7 @@ impl Engine {
         namespace: &Namespace,
         id: &SessionId,
     ) -> Result<HeldChanges, RequestError> {
-        self.note_call(caller, namespace.as_str(), "diff_workspace")
-            .await?;
+        self.note_call(caller, namespace, "diff_workspace").await?;
         let held = of_session(self.services(), namespace, id).await?;
         held.ok_or_else(|| {
             RequestError::invalid(
@@ -44,7 +43,7 @@ pub(crate) async fn of_session(
     };
     let turn = session.turn_soon().await?;
     let upper = session.dirs.changes.try_clone();
-    let upper = upper.map_err(|error| fault(error.to_string()))?;
+    let upper = upper.map_err(fault)?;
     let of = ChangeOrigin::Session(id.clone());
     let (layers, redactor) = (OverlayLayers { lower, upper }, session.lease.redactor.clone());
     let mut held = HeldChanges::read(&services.record, namespace, of, layers, redactor).await?;

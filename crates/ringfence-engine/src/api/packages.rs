@@ -6,21 +6,15 @@ use crate::{
     caller::{Caller, Client, Requester},
     packages::{LayerRequest, Provided},
     services::Services,
-    session::{self, SessionPackages},
+    session::{self, Installed},
 };
-use ringfence_store::layers::Package;
 use ringfence_types::{Language, Namespace, RequestError, Requirement, SessionId};
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// Lines that wait for their reader.
 const LINES_WAITING: usize = 16;
 
-/// Who wants which packages.
 #[derive(Clone, Debug)]
 pub struct PackageRequest {
     pub caller: Caller,
@@ -30,18 +24,6 @@ pub struct PackageRequest {
     pub packages: BTreeSet<Requirement>,
     /// A session that is to have them at once, beside those it has.
     pub session: Option<SessionId>,
-}
-
-#[derive(Clone, Debug)]
-pub struct Installed {
-    /// All, with those that came with what was asked for.
-    pub packages: Vec<Package>,
-    /// What the installer said; nothing when they were there before.
-    pub output: String,
-    /// What a session had before in another version, as `tabulate 0.10.0`: modules that it has imported of it stay.
-    pub replaced: Vec<String>,
-    /// From the question to the answer.
-    pub duration: Duration,
 }
 
 impl Engine {
@@ -73,17 +55,15 @@ impl Engine {
                     set: &wanted.packages,
                 };
                 let Provided { layer, output, .. } = services.packages.layer(&layer).await?;
-                Ok(SessionPackages {
+                Ok(Installed {
                     output,
                     packages: layer.packages().to_vec(),
-                    replaced: Vec::new(),
+                    ..Installed::default()
                 })
             };
             let installed = installing.await.map(|told| Installed {
-                packages: told.packages,
-                output: told.output,
-                replaced: told.replaced,
                 duration: begun.elapsed(),
+                ..told
             });
             // The client may be gone; they are installed all the same.
             drop(done.send(installed));
@@ -114,7 +94,7 @@ async fn in_session(
     wanted: &PackageRequest,
     id: &SessionId,
     by: Requester,
-) -> Result<SessionPackages, RequestError> {
+) -> Result<Installed, RequestError> {
     let session = services.sessions.find(&wanted.namespace, id)?;
     if session.language.runs_as() != wanted.language.runs_as() {
         return Err(RequestError::invalid(

@@ -19,25 +19,21 @@ pub struct Runtime {
     pub path: Option<PathBuf>,
     /// As the interpreter says it, inside the sandbox.
     pub version: Option<String>,
-    /// Backends that can run it.
     pub backends: Vec<String>,
     /// Containers that stand ready for it, by backend.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub containers_ready: BTreeMap<Backend, usize>,
     pub tier: String,
-    /// Does a sandbox stand ready for it.
     pub warm: bool,
     pub ready: usize,
     /// Why none could be made ready, when that was tried last.
     pub trouble: Option<String>,
-    /// Packages imported ahead.
     pub preloaded: Vec<String>,
     /// What its sandboxes that wait take of the host's memory, with their templates.
     pub memory_bytes: u64,
     pub reason: Option<String>,
 }
 
-/// The static facts about this server's sandboxes.
 #[derive(Clone, Debug, Serialize)]
 pub struct SandboxInfo {
     /// Tier and layers that a run with default limits gets.
@@ -81,11 +77,6 @@ impl Engine {
         runtimes
     }
 
-    /// Where an interpreter is, without starting it.
-    fn locate(&self, language: Language) -> Result<PathBuf, RequestError> {
-        runtimes::find(language, &self.services().sandboxes.runtimes).map(|found| found.interpreter)
-    }
-
     /// The container engine's runtimes: whether they may be asked for, and work.
     pub async fn container_runtimes(&self) -> Vec<ContainerRuntime> {
         self.services().sandboxes.containers.runtimes().await
@@ -115,7 +106,6 @@ impl Engine {
         runtimes
     }
 
-    /// Facts for `get_sandbox_info`.
     pub fn info(&self) -> Result<SandboxInfo, RequestError> {
         let policy = self.services().policy.current();
         let grant = decide(
@@ -127,7 +117,7 @@ impl Engine {
                 ..ExecuteRequest::new(Language::Shell, "true")
             },
         )?;
-        let isolation = self.services().sandboxes.isolation(grant.limits())?;
+        let isolation = self.services().sandboxes.isolation(&grant.limits)?;
         Ok(SandboxInfo {
             isolation,
             defaults: policy.defaults.clone(),
@@ -177,7 +167,8 @@ async fn versions(engine: &Engine) -> Vec<Runtime> {
 }
 
 async fn ask_version(engine: &Engine, language: Language, code: &str) -> Runtime {
-    let path = engine.locate(language);
+    let found = runtimes::find(language, &engine.services().sandboxes.runtimes);
+    let path = found.map(|found| found.interpreter);
     let mut runtime = Runtime {
         language,
         available: false,

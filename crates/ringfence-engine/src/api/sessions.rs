@@ -20,8 +20,7 @@ impl Engine {
         caller: &Caller,
         namespace: &Namespace,
     ) -> Result<Vec<SessionFacts>, RequestError> {
-        self.note_call(caller, namespace.as_str(), "list_sessions")
-            .await?;
+        self.note_call(caller, namespace, "list_sessions").await?;
         Ok(self.services().sessions.list(Some(namespace)))
     }
 
@@ -104,7 +103,7 @@ impl Engine {
             Ok(done) => details["done"] = json!(done),
             Err(error) => details["code"] = json!(error.code.as_str()),
         }
-        let note = Note::of(caller, namespace.as_str(), Action::ToolCalled, details);
+        let note = Note::of(caller, namespace, Action::ToolCalled, details);
         self.note(note.ended(outcome_of(done))).await
     }
 
@@ -127,7 +126,7 @@ impl Engine {
     ) -> Result<Bridged, RequestError> {
         let services = self.services();
         let note = async |outcome, details| {
-            let note = Note::of(caller, namespace.as_str(), Action::SessionBridged, details);
+            let note = Note::of(caller, namespace, Action::SessionBridged, details);
             self.note(note.ended(outcome)).await
         };
         let from = match &value {

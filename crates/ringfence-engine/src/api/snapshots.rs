@@ -30,7 +30,6 @@ pub const EXPORT_BYTES_MAX: u64 = 16 << 20;
 /// Names of what was left out that stand in an answer.
 const LEFT_OUT_MAX: usize = 20;
 
-/// A saved workspace, in short.
 #[derive(Clone, Debug, Serialize)]
 pub struct SnapshotFacts {
     pub snapshot_id: String,
@@ -45,7 +44,6 @@ pub struct SnapshotFacts {
     pub size_bytes: u64,
 }
 
-/// What a new snapshot took.
 #[derive(Clone, Debug, Serialize)]
 pub struct SnapshotMade {
     #[serde(flatten)]
@@ -81,7 +79,7 @@ impl WorkspaceAccess<'_> {
             snapshot_id: made.snapshot.snapshot_id.clone(),
             size_bytes: made.snapshot.size_bytes,
         };
-        services.telemetry.bus.publish(namespace.as_str(), None, kind);
+        services.telemetry.bus.publish(namespace, None, kind);
         Ok(made)
     }
 }
@@ -100,7 +98,7 @@ fn save(
         time_unix_ms: created_unix_ms,
     };
     let created = store.create(opened.root(), about);
-    let created = created.map_err(|error| workspace_error::of_snapshot(&error))?;
+    let created = created.map_err(workspace_error::of_snapshot)?;
     let left_out = created.left_out.iter().take(LEFT_OUT_MAX);
     Ok(SnapshotMade {
         snapshot: SnapshotFacts {
@@ -132,16 +130,13 @@ impl Engine {
     ) -> Result<Restored, RequestError> {
         let id = snapshot_id(id)?;
         let details = json!({"snapshot": id.to_string(), "into": into.as_ref().map(SessionId::as_str)});
-        let note = Note::of(caller, namespace.as_str(), Action::SnapshotRestored, details);
+        let note = Note::of(caller, namespace, Action::SnapshotRestored, details);
         let restore = self.restore(namespace, id, into);
         let restored = self.services().record.around(note, restore, |_, _| ()).await?;
         let kind = EventKind::SnapshotRestored {
             snapshot_id: id.to_string(),
         };
-        self.services()
-            .telemetry
-            .bus
-            .publish(namespace.as_str(), None, kind);
+        self.services().telemetry.bus.publish(namespace, None, kind);
         Ok(restored)
     }
 
@@ -191,8 +186,7 @@ impl Engine {
         caller: &Caller,
         namespace: &Namespace,
     ) -> Result<Vec<SnapshotFacts>, RequestError> {
-        self.note_call(caller, namespace.as_str(), "list_state_snapshots")
-            .await?;
+        self.note_call(caller, namespace, "list_state_snapshots").await?;
         let of = namespace.clone();
         let listed = self.with_snapshots(move |store| store.list(&of)).await?;
         Ok(listed.iter().map(facts).collect())
@@ -207,7 +201,7 @@ impl Engine {
     ) -> Result<(), RequestError> {
         let id = snapshot_id(id)?;
         let details = json!({"snapshot": id.to_string()});
-        let note = Note::of(caller, namespace.as_str(), Action::SnapshotDeleted, details);
+        let note = Note::of(caller, namespace, Action::SnapshotDeleted, details);
         let delete = self.delete(namespace, id);
         self.services().record.around(note, delete, |_, _| ()).await
     }
@@ -240,7 +234,7 @@ impl Engine {
         id: &str,
     ) -> Result<String, RequestError> {
         let id = snapshot_id(id)?;
-        self.note_call(caller, namespace.as_str(), "resource sandbox://snapshots")
+        self.note_call(caller, namespace, "resource sandbox://snapshots")
             .await?;
         let redactor = self.services().secrets.redactor_of_all(namespace, &[]).await?;
         let of = namespace.clone();
@@ -256,7 +250,7 @@ impl Engine {
     ) -> Result<T, RequestError> {
         let store: Arc<SnapshotStore> = self.services().snapshots.clone();
         let done = blocking(move || act(&store)).await?;
-        done.map_err(|error| workspace_error::of_snapshot(&error))
+        done.map_err(workspace_error::of_snapshot)
     }
 }
 

@@ -10,8 +10,7 @@ use crate::{
 use ringfence_check::{Answer, CodeQuestion, CsvQuestion, JsonQuestion, Question, Rule};
 use ringfence_store::audit::Action;
 use ringfence_types::{
-    CODE_BYTES_MAX, CsvReport, ErrorCode, JsonReport, Language, ModuleName, Namespace, Profile, RequestError,
-    Validation,
+    CODE_BYTES_MAX, CsvReport, JsonReport, Language, ModuleName, Namespace, Profile, RequestError, Validation,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -20,7 +19,6 @@ use std::collections::BTreeSet;
 /// The longest JSON or CSV text, in bytes.
 pub const DATA_BYTES_MAX: usize = 16 << 20;
 
-/// Code that somebody wants to know about.
 #[derive(Clone, Debug)]
 pub struct CodeRequest {
     pub namespace: Namespace,
@@ -39,7 +37,6 @@ pub struct CodeRequest {
 /// Are missing imports added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fixing {
-    /// They are.
     Apply,
     /// They are told.
     No,
@@ -60,7 +57,7 @@ impl Engine {
     ) -> Result<Validation, RequestError> {
         let mut details = json!({"language": wish.language});
         let found = self.look_at(&wish, &mut details).await;
-        let note = Note::of(caller, wish.namespace.as_str(), Action::CodeValidated, details);
+        let note = Note::of(caller, &wish.namespace, Action::CodeValidated, details);
         self.note_check(note, wish.code.as_bytes(), found).await
     }
 
@@ -124,7 +121,7 @@ impl Engine {
             details["valid"] = json!(report.valid);
             details["errors"] = json!(report.errors_total);
         }
-        let note = Note::of(caller, namespace.as_str(), Action::DataValidated, details);
+        let note = Note::of(caller, namespace, Action::DataValidated, details);
         self.note_check(note, data.as_bytes(), found).await
     }
 
@@ -146,7 +143,7 @@ impl Engine {
             details["valid"] = json!(report.valid);
             details["errors"] = json!(report.errors_total);
         }
-        let note = Note::of(caller, namespace.as_str(), Action::DataValidated, details);
+        let note = Note::of(caller, namespace, Action::DataValidated, details);
         self.note_check(note, content, found).await
     }
 
@@ -200,8 +197,7 @@ impl Engine {
         let names: Vec<String> = all.iter().map(|(name, _)| name.clone()).collect();
         let found = all.into_iter().find(|(known, _)| known == name);
         found.map(|(_, schema)| schema).ok_or_else(|| {
-            RequestError::new(
-                ErrorCode::NotFound,
+            RequestError::not_found(
                 format!("there is no schema `{}`.", excerpt(name)),
                 format!("There are: {}. Or send a schema in its place.", names.join(", ")),
             )
@@ -213,7 +209,6 @@ fn excerpt(name: &str) -> String {
     name.chars().take(64).collect()
 }
 
-/// Every rule by which code is read.
 pub fn check_rules() -> impl Iterator<Item = &'static Rule> {
     ringfence_check::rules()
 }

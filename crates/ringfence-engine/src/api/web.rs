@@ -4,7 +4,7 @@ use super::{Engine, snapshots::clean};
 use crate::{
     caller::Caller,
     error::task_died,
-    record::Note,
+    record::{Note, refusal},
     web::{BrowseRequest, Done, PageRequest, SearchRequest, WebPage},
 };
 use ringfence_store::audit::{Action, Outcome};
@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use std::convert::Infallible;
 use tokio::sync::oneshot;
 
-/// What the record says of a call.
 struct WebCall {
     caller: Caller,
     namespace: Namespace,
@@ -121,10 +120,7 @@ impl Engine {
             Ok(_) => Outcome::Ok,
             Err(error) => {
                 note.details["code"] = json!(error.code.as_str());
-                match error.code {
-                    ErrorCode::PolicyDenied | ErrorCode::Busy => Outcome::Denied,
-                    _ => Outcome::Failed,
-                }
+                refusal(error)
             }
         };
         self.note(note.ended(outcome)).await?;

@@ -16,9 +16,7 @@ impl ApprovalFacts {
             kind: ask.subject.kind(),
             what: ask.subject.recorded(),
             session_id: ask.session.as_ref().map(ToString::to_string),
-            approved: None,
-            scope: None,
-            decided_by: None,
+            ..Self::default()
         }
     }
 }
@@ -57,12 +55,6 @@ pub(super) fn decided_note<'a>(question: &'a Question, decision: &Decision, by: 
             Outcome::Denied
         }
     };
-    Note {
-        action: Action::ApprovalDecided,
-        outcome,
-        namespace: ask.namespace.as_str(),
-        execution_id: ask.execution.as_deref(),
-        caller: by,
-        details,
-    }
+    let note = Note::of(by, &ask.namespace, Action::ApprovalDecided, details);
+    note.ended(outcome).of_execution(ask.execution.as_deref())
 }

@@ -2,10 +2,11 @@
 //! is gone. An approval is on record before it has an effect; a denial has its effect whatever happens.
 
 use super::{
-    ApprovedCommands, ApprovedRules, ApprovedThings, Ask, Subject,
+    Ask, Subject,
     notes::{decided_note, facts},
     shown,
     state::{Pending, Question, Stage, State, WAITING_MAX, not_open},
+    store::ApprovalStore,
     words::{Answer, ApprovalRequest, Decision, DeniedBy, Scope, ScopeChoice, Verdict},
 };
 use crate::{
@@ -29,24 +30,18 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// The requests of a server; clones share them.
-#[derive(Clone)]
+/// The requests of a server, and what has been approved of them.
 pub(crate) struct Approvals {
-    queue: Arc<ApprovalQueue>,
-}
-
-struct ApprovalQueue {
-    settings: ApprovalSettings,
+    pub(crate) settings: ApprovalSettings,
     bus: Bus,
     record: Record,
     redactor: LogRedactor,
-    approved: ApprovedThings,
+    pub(crate) store: Arc<ApprovalStore>,
     state: Mutex<State>,
     /// Counts whenever a request comes or goes.
     changes: watch::Sender<u64>,
 }
 
-/// What becomes of an ask when it comes.
 enum Entered {
     New(Waiting, Arc<Question>),
     Joined(Waiting, String),
@@ -57,50 +52,29 @@ enum Entered {
 impl Approvals {
     pub(crate) fn new(settings: ApprovalSettings, bus: Bus, record: Record, redactor: LogRedactor) -> Self {
         Self {
-            queue: Arc::new(ApprovalQueue {
-                settings,
-                bus,
-                record,
-                redactor,
-                approved: ApprovedThings::default(),
-                state: Mutex::default(),
-                changes: watch::Sender::new(0),
-            }),
+            settings,
+            bus,
+            record,
+            redactor,
+            store: Arc::new(ApprovalStore::new()),
+            state: Mutex::default(),
+            changes: watch::Sender::new(0),
         }
     }
 
-    pub(crate) fn rules(&self) -> &Arc<ApprovedRules> {
-        &self.queue.approved.rules
-    }
-
-    pub(crate) fn commands(&self) -> &ApprovedCommands {
-        &self.queue.approved.commands
-    }
-
-    pub(crate) fn settings(&self) -> ApprovalSettings {
-        self.queue.settings
-    }
-
-    pub(crate) fn pending(&self, namespace: Option<&Namespace>) -> Vec<ApprovalRequest> {
-        self.queue.pending(namespace)
-    }
-
-    pub(crate) fn watch(&self) -> ApprovalWatch {
-        let mut changes = self.queue.changes.subscribe();
+    pub(crate) fn watch(self: &Arc<Self>) -> ApprovalWatch {
+        let mut changes = self.changes.subscribe();
         changes.mark_changed();
         ApprovalWatch {
             changes,
-            queue: self.queue.clone(),
+            approvals: self.clone(),
         }
     }
 
     /// What a human has let a namespace's programs reach, but for one run alone.
     pub(crate) fn approved(&self, namespace: &Namespace, session: Option<&SessionId>) -> Approved {
-        let rules = self.rules();
-        let of_namespace = rules.rules_for(namespace, None);
-        let own = session
-            .map(|_| rules.rules_for(namespace, session))
-            .unwrap_or_default();
+        let of_namespace = self.store.rules_for(namespace, None);
+        let own = self.store.rules_for(namespace, session);
         Approved {
             own: own
                 .into_iter()
@@ -113,28 +87,26 @@ impl Approvals {
 
     /// Asks those who may answer. What is approved already, or was denied a moment ago, is not asked
     /// again; too many questions are refused.
-    pub(crate) async fn ask(&self, ask: Ask) -> Result<Waiting, RequestError> {
+    pub(crate) async fn ask(self: &Arc<Self>, ask: Ask) -> Result<Waiting, RequestError> {
         ask.check()?;
-        let queue = &self.queue;
-        match queue.enter(&ask) {
+        match self.enter(&ask) {
             Entered::New(waiting, question) => {
                 // It is asked only once it is on record. Given up here, it is withdrawn.
-                queue
-                    .note_asked(&ask, Outcome::Pending, queue.asked(&question))
+                self.note_asked(&ask, Outcome::Pending, self.asked(&question))
                     .await?;
-                queue.open(&question);
+                self.open(&question);
                 Ok(waiting)
             }
             Entered::Joined(waiting, id) => {
                 let details =
                     json!({"kind": ask.subject.kind(), "what": ask.subject.recorded(), "joined": id});
-                queue.note_asked(&ask, Outcome::Pending, details).await?;
+                self.note_asked(&ask, Outcome::Pending, details).await?;
                 Ok(waiting)
             }
             Entered::Decided(decision) => self.given(&ask, decision).await,
             Entered::Refused(error) => {
                 let details = json!({"kind": ask.subject.kind(), "what": ask.subject.recorded(), "code": error.code.as_str()});
-                queue.note_asked(&ask, Outcome::Denied, details).await?;
+                self.note_asked(&ask, Outcome::Denied, details).await?;
                 Err(error)
             }
         }
@@ -153,23 +125,22 @@ impl Approvals {
                 Outcome::Denied
             }
         };
-        self.queue.note_asked(ask, outcome, details).await?;
+        self.note_asked(ask, outcome, details).await?;
         Ok(Waiting::decided_already(decision))
     }
 
     /// Decides a request. `digest` names the request as it was shown.
     pub(crate) async fn decide(
-        &self,
+        self: &Arc<Self>,
         id: &str,
         digest: &str,
         answer: Answer,
         by: &Caller,
     ) -> Result<Decision, RequestError> {
-        let queue = self.queue.clone();
-        let (question, decision) = queue.take(id, digest, answer, by)?;
+        let (question, decision) = self.take(id, digest, answer, by)?;
         // The answer counts even if its client goes away.
-        let by = by.clone();
-        let concluded = tokio::spawn(async move { queue.conclude(&question, decision, &by).await }).await;
+        let (approvals, by) = (self.clone(), by.clone());
+        let concluded = tokio::spawn(async move { approvals.conclude(&question, decision, &by).await }).await;
         concluded.unwrap_or_else(|_| {
             Err(RequestError::new(
                 ErrorCode::SandboxFault,
@@ -181,31 +152,27 @@ impl Approvals {
 
     /// What a session had by approval is gone with it, and its open requests are withdrawn.
     pub(crate) fn forget_session(&self, session: &SessionId) {
-        self.queue.approved.rules.forget_session(session);
-        self.queue
-            .withdraw(|pending| pending.question.ask.session.as_ref() == Some(session));
+        self.store.forget_session(session);
+        self.withdraw(|pending| pending.question.ask.session.as_ref() == Some(session));
     }
 
     /// Withdraws all requests, and accepts no more.
     pub(crate) fn close(&self) {
-        lock(&self.queue.state).is_closed = true;
-        self.queue.withdraw(|_| true);
-        self.queue.announce();
+        lock(&self.state).is_closed = true;
+        self.withdraw(|_| true);
+        self.announce();
     }
-}
 
-impl ApprovalQueue {
     fn announce(&self) {
         self.changes.send_modify(|number| *number += 1);
     }
 
-    pub(super) fn pending(&self, namespace: Option<&Namespace>) -> Vec<ApprovalRequest> {
+    pub(crate) fn pending(&self) -> Vec<ApprovalRequest> {
         let state = lock(&self.state);
         let mut requests: Vec<ApprovalRequest> = state
             .pending
             .values()
             .filter(|one| one.stage != Stage::New)
-            .filter(|one| namespace.is_none_or(|namespace| one.question.ask.namespace == *namespace))
             .map(|one| one.question.request.clone())
             .collect();
         requests.sort_by(|a, b| (a.since_unix_ms, &a.id).cmp(&(b.since_unix_ms, &b.id)));
@@ -217,7 +184,7 @@ impl ApprovalQueue {
     }
 
     fn enter(self: &Arc<Self>, ask: &Ask) -> Entered {
-        if let Some(decision) = self.approved.standing(ask) {
+        if let Some(decision) = self.store.standing(ask) {
             return Entered::Decided(decision);
         }
         let (now, key) = (Instant::now(), ask.key());
@@ -272,7 +239,7 @@ impl ApprovalQueue {
             request: Some(pending.question.request.clone()),
             is_first: false,
             _waiter: Some(Waiter {
-                queue: self.clone(),
+                approvals: self.clone(),
                 id: pending.question.request.id.clone(),
             }),
         }
@@ -320,19 +287,21 @@ impl ApprovalQueue {
             pending.told.subscribe()
         };
         self.announce();
-        let (queue, ends) = (Arc::downgrade(self), Instant::now() + ask.timeout(&self.settings));
+        let (approvals, ends) = (Arc::downgrade(self), Instant::now() + ask.timeout(&self.settings));
         tokio::spawn(async move {
             tokio::select! {
                 // Decided, or the server is gone.
                 _ = told.wait_for(Option::is_some) => return,
                 () = sleep_until(ends) => {}
             }
-            let Some(queue) = queue.upgrade() else { return };
+            let Some(approvals) = approvals.upgrade() else {
+                return;
+            };
             let denied = Decision::denied(DeniedBy::Timeout);
-            let question = lock(&queue.state).take_open(&id);
+            let question = lock(&approvals.state).take_open(&id);
             if let Some(question) = question {
                 // Denied all the same; the log has said it.
-                drop(queue.conclude(&question, denied, &Caller::ours()).await);
+                drop(approvals.conclude(&question, denied, &Caller::ours()).await);
             }
         });
     }
@@ -351,8 +320,7 @@ impl ApprovalQueue {
             return Err(not_open(id, &state));
         };
         if pending.question.digest != digest {
-            return Err(RequestError::new(
-                ErrorCode::PolicyDenied,
+            return Err(RequestError::denied(
                 format!("the digest names something else than what the request {id} asks for."),
                 "Look at the request again, and answer what you see.",
             ));
@@ -396,9 +364,8 @@ impl ApprovalQueue {
                 ));
             }
         };
-        if !self.approved.has_room(ask) {
-            return Err(RequestError::new(
-                ErrorCode::PolicyDenied,
+        if !self.store.has_room(ask) {
+            return Err(RequestError::denied(
                 "the namespace has as much by approval as it can have.",
                 "Put what it needs for good into the configuration.",
             ));
@@ -420,7 +387,7 @@ impl ApprovalQueue {
     ) -> Result<Decision, RequestError> {
         let recorded = self.record.note(decided_note(question, &decision, by)).await;
         let (decision, answer) = match recorded {
-            Ok(_) if self.approved.apply(&question.ask, &decision) => (decision.clone(), Ok(decision)),
+            Ok(_) if self.store.apply(&question.ask, &decision) => (decision.clone(), Ok(decision)),
             Ok(_) => {
                 let denied = Decision::denied(DeniedBy::Limit);
                 let again = self.record.note(decided_note(question, &denied, by)).await;
@@ -497,20 +464,14 @@ impl ApprovalQueue {
     }
 
     async fn note_asked(&self, ask: &Ask, outcome: Outcome, details: Value) -> Result<(), RequestError> {
-        let note = Note {
-            action: Action::ApprovalRequested,
-            outcome,
-            namespace: ask.namespace.as_str(),
-            execution_id: ask.execution.as_deref(),
-            caller: &ask.caller,
-            details,
-        };
+        let note = Note::of(&ask.caller, &ask.namespace, Action::ApprovalRequested, details);
+        let note = note.ended(outcome).of_execution(ask.execution.as_deref());
         self.record.note(note).await.map(drop)
     }
 
     fn publish(&self, ask: &Ask, kind: EventKind) {
         let execution = ask.execution.as_deref();
-        self.bus.publish(ask.namespace.as_str(), execution, kind);
+        self.bus.publish(&ask.namespace, execution, kind);
     }
 
     fn publish_decision(&self, question: &Question, decision: &Decision) {
@@ -544,13 +505,13 @@ pub struct Waiting {
 }
 
 struct Waiter {
-    queue: Arc<ApprovalQueue>,
+    approvals: Arc<Approvals>,
     id: String,
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        self.queue.leave(&self.id);
+        self.approvals.leave(&self.id);
     }
 }
 
@@ -574,7 +535,6 @@ impl Waiting {
         self.is_first
     }
 
-    /// What was decided, if anything was.
     pub fn decision(&self) -> Option<Decision> {
         self.told.borrow().clone()
     }
@@ -599,23 +559,23 @@ impl fmt::Debug for Waiting {
 /// Hears that requests have come or gone. It misses none: a late call of [`ApprovalWatch::changed`] returns at once.
 pub struct ApprovalWatch {
     changes: watch::Receiver<u64>,
-    queue: Arc<ApprovalQueue>,
+    approvals: Arc<Approvals>,
 }
 
 impl ApprovalWatch {
     /// Those that lie there now, the oldest first.
     pub fn pending(&mut self) -> Vec<ApprovalRequest> {
         self.changes.mark_unchanged();
-        self.queue.pending(None)
+        self.approvals.pending()
     }
 
     /// What became of one that lies there no more; none: it is not remembered.
     pub fn decision(&self, id: &str) -> Option<Decision> {
-        self.queue.decision(id)
+        self.approvals.decision(id)
     }
 
     /// Until there is another answer. False: there will be none.
     pub async fn changed(&mut self) -> bool {
-        !lock(&self.queue.state).is_closed && self.changes.changed().await.is_ok()
+        !lock(&self.approvals.state).is_closed && self.changes.changed().await.is_ok()
     }
 }

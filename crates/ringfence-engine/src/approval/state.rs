@@ -46,7 +46,6 @@ pub(super) struct Question {
     pub(super) ask: Ask,
 }
 
-/// A request that is not decided yet.
 pub(super) struct Pending {
     pub(super) question: Arc<Question>,
     pub(super) stage: Stage,

@@ -15,9 +15,10 @@ use ringfence_store::{
 };
 use ringfence_types::ErrorCode;
 use serde_json::Value;
+use std::sync::Arc;
 
 struct Scene {
-    approvals: Approvals,
+    approvals: Arc<Approvals>,
     bus: Bus,
     record: Record,
 }
@@ -32,7 +33,8 @@ fn scene_with(timeout: Duration) -> Scene {
         namespace_max: Duration::from_secs(3600),
     };
     let bus = Bus::new();
-    let approvals = Approvals::new(settings, bus.clone(), record.clone(), LogRedactor::new(&vault));
+    let redactor = LogRedactor::new(&vault);
+    let approvals = Arc::new(Approvals::new(settings, bus.clone(), record.clone(), redactor));
     Scene {
         approvals,
         bus,
@@ -80,7 +82,7 @@ impl Scene {
     }
 
     fn records(&self, action: &str) -> Vec<(String, Value)> {
-        let Page { records, .. } = self.record.audit().query(&Query::default()).unwrap();
+        let Page { records, .. } = self.record.audit.query(&Query::default()).unwrap();
         let of_action = records.into_iter().filter(|record| record.action == action);
         of_action
             .map(|record| (record.outcome, serde_json::from_str(&record.details).unwrap()))
@@ -90,7 +92,7 @@ impl Scene {
     fn rules(&self, session: Option<&SessionId>) -> Vec<String> {
         let rules = self
             .approvals
-            .rules()
+            .store
             .rules_for(&Namespace::default_name(), session);
         rules.iter().map(ToString::to_string).collect()
     }
@@ -98,7 +100,7 @@ impl Scene {
     fn once(&self, session: Option<&SessionId>) -> Vec<String> {
         let rules = self
             .approvals
-            .rules()
+            .store
             .take_once(&Namespace::default_name(), session);
         rules.iter().map(ToString::to_string).collect()
     }
@@ -129,7 +131,7 @@ async fn an_approval_reaches_whoever_waits_and_leaves_a_rule_of_its_scope() {
         .unwrap();
     assert_eq!(scene.rules(Some(&session())), ["b.example.com:8443"]);
     assert!(scene.rules(None).is_empty());
-    let mut changes = scene.approvals.rules().changes();
+    let mut changes = scene.approvals.store.changes();
     changes.mark_unchanged();
     scene.approvals.forget_session(&session());
     assert!(changes.has_changed().unwrap() && scene.rules(Some(&session())).is_empty());
@@ -140,7 +142,7 @@ async fn an_approval_reaches_whoever_waits_and_leaves_a_rule_of_its_scope() {
     assert!(answered.expires_unix_ms.is_some());
     assert_eq!(scene.rules(Some(&session())), ["c.example.com"]);
     let elsewhere = Namespace::try_from("other".to_owned()).unwrap();
-    assert!(scene.approvals.rules().rules_for(&elsewhere, None).is_empty());
+    assert!(scene.approvals.store.rules_for(&elsewhere, None).is_empty());
 
     let decided = scene.records("approval.decided");
     assert_eq!(decided.len(), 3);
@@ -159,7 +161,7 @@ async fn what_is_for_a_time_ends_by_itself_and_is_told() {
     let waiting = scene.ask(ask_for("a.example.com")).await;
     let short = Answer::Approve(ScopeChoice::Namespace(Some(Duration::from_millis(150))));
     scene.answer(&waiting, short).await.unwrap();
-    let mut changes = scene.approvals.rules().changes();
+    let mut changes = scene.approvals.store.changes();
     changes.mark_unchanged();
     assert_eq!(scene.rules(None), ["a.example.com"]);
     tokio::time::timeout(Duration::from_secs(10), changes.changed())
@@ -285,7 +287,7 @@ async fn the_same_question_is_put_once_and_answered_to_all_who_ask_it() {
     };
     let fourth = scene.ask(of_session).await;
     assert!(third.is_first() && fourth.is_first());
-    assert_eq!(scene.approvals.pending(None).len(), 3);
+    assert_eq!(scene.approvals.pending().len(), 3);
     scene.answer(&first, ONCE).await.unwrap();
     assert_eq!(first.decided().await, second.decided().await);
     assert!(third.decision().is_none());
@@ -327,7 +329,7 @@ async fn a_person_is_not_asked_without_end() {
         .unwrap_err();
     assert_eq!(refused.code, ErrorCode::Busy, "{refused}");
     waiting.clear();
-    assert!(scene.approvals.pending(None).is_empty());
+    assert!(scene.approvals.pending().is_empty());
     for number in 8..10 {
         drop(scene.ask(ask_for(&format!("h{number}.example.com"))).await);
     }
@@ -377,14 +379,14 @@ async fn what_nobody_waits_for_is_withdrawn_and_what_somebody_does_stays() {
     let mut second = scene.ask(ask_for("a.example.com")).await;
     drop(first);
     assert!(second.decision().is_none());
-    assert_eq!(scene.approvals.pending(None).len(), 1);
+    assert_eq!(scene.approvals.pending().len(), 1);
     scene.answer(&second, ONCE).await.unwrap();
     assert!(second.decided().await.is_approved());
 
     let alone = scene.ask(ask_for("b.example.com")).await;
     let request = alone.request().unwrap().clone();
     drop(alone);
-    assert!(scene.approvals.pending(None).is_empty());
+    assert!(scene.approvals.pending().is_empty());
     let late = scene
         .approvals
         .decide(&request.id, &request.digest(), ONCE, &person())
@@ -514,12 +516,12 @@ async fn what_a_namespace_may_have_by_approval_is_bounded() {
         decided_by: "a person".to_owned(),
         expires_unix_ms: None,
     };
-    for number in 0..rules::RULES_MAX {
+    for number in 0..store::APPROVED_MAX {
         let ask = ask_for(&format!("h{number}.example.com"));
-        assert!(scene.approvals.rules().add(&ask, Scope::Namespace, &decision));
+        assert!(scene.approvals.store.apply(&ask, &decision));
     }
     let more = ask_for("more.example.com");
-    assert!(!scene.approvals.rules().add(&more, Scope::Namespace, &decision));
+    assert!(!scene.approvals.store.apply(&more, &decision));
     let waiting = scene.ask(ask_for("more.example.com")).await;
     let refused = scene.answer(&waiting, ONCE).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::PolicyDenied, "{refused}");

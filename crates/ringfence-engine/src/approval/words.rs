@@ -18,15 +18,12 @@ pub struct ApprovalRequest {
     pub what: String,
     /// Whose programs would have it.
     pub namespace: String,
-    /// The session that it is asked for.
     pub session_id: Option<String>,
-    /// The run that waits for the answer.
     pub execution_id: Option<String>,
     /// Who asks, as it calls itself.
     pub caller: String,
     /// The asker's own words, as they came: hostile. [`ApprovalRequest::lines`] has them escaped.
     pub reason: String,
-    /// What an approval may be for.
     pub scopes: Vec<Scope>,
     pub since_unix_ms: u64,
     /// When it is denied. Unix time.

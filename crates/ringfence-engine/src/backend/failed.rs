@@ -3,7 +3,6 @@
 use ringfence_jail::Program;
 use ringfence_types::RequestError;
 
-/// Why a sandbox could not be claimed.
 #[derive(Debug)]
 pub(crate) struct ClaimError {
     pub(crate) error: RequestError,
@@ -11,11 +10,16 @@ pub(crate) struct ClaimError {
     pub(crate) is_retryable: bool,
 }
 
+impl From<ClaimError> for RequestError {
+    fn from(failed: ClaimError) -> Self {
+        failed.error
+    }
+}
+
 /// Why it is not known that a program runs.
 pub(super) enum NotBegun {
     /// The supervisor says nothing, and what became of the program is not known.
     Silent(RequestError),
-    /// The sandbox has ended.
     Ended(RequestError),
 }
 

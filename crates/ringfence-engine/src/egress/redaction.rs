@@ -7,7 +7,6 @@ use ringfence_redact::{REDACTED, Redactor};
 use std::{borrow::Cow, sync::Arc};
 use zeroize::Zeroizing;
 
-/// Redacts the texts of one lease.
 #[derive(Clone)]
 pub(super) struct EgressRedactor {
     redactor: Redactor,

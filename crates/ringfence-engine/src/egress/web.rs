@@ -4,11 +4,11 @@
 use super::{
     Egress, EgressLease, EgressRedactor, LeasePolicy, RuleSource,
     asking::{ApprovalScope, AskHook, Open},
-    dialer, fault, sockets_of, unread,
+    dialer, fault, options, sockets_of, unread,
 };
-use crate::{caller::Requester, policy, secrets::SecretLease, settings::OnDenied, sync::lock};
+use crate::{caller::Requester, policy, secrets::SecretLease, settings::OnDenied};
 use ringfence_egress::{
-    ClientLease, Destination, EgressOwner, EgressReport, Inspection, LeaseOptions, Purpose, Rule, Rules,
+    ClientLease, Destination, EgressReport, Inspection, LeaseOptions, Purpose, Rule, Rules,
 };
 use ringfence_jail::EgressSockets;
 use ringfence_redact::Redactor;
@@ -36,7 +36,7 @@ impl Egress {
     pub(crate) async fn client_config(&self) -> Result<Arc<ClientConfig>, RequestError> {
         let trust = self.trust().await?;
         let config = trust.client(vec![b"http/1.1".to_vec()]);
-        config.map(Arc::new).map_err(|error| unread(&error.to_string()))
+        config.map(Arc::new).map_err(unread)
     }
 
     /// Connections of our own for a namespace.
@@ -47,9 +47,7 @@ impl Egress {
     ) -> Result<WebLease, RequestError> {
         let (terms, options, asking) = self.web_options(namespace, by);
         let connections = ClientLease::new(&self.shared_dialer()?, options);
-        lock(&self.open).push(Arc::downgrade(&terms));
-        self.listen();
-        self.refresh();
+        self.follow(&terms);
         Ok(WebLease {
             _terms: terms,
             connections,
@@ -57,7 +55,6 @@ impl Egress {
         })
     }
 
-    /// The egress of a browser's sandbox.
     pub(crate) fn open_browser(
         self: &Arc<Self>,
         namespace: &Namespace,
@@ -71,10 +68,8 @@ impl Egress {
             ..options
         };
         let lease = ringfence_egress::open(&self.shared_dialer()?, sockets_of(sockets), options);
-        let lease = lease.map_err(|error| fault(&error))?;
-        lock(&self.open).push(Arc::downgrade(&terms));
-        self.listen();
-        self.refresh();
+        let lease = lease.map_err(fault)?;
+        self.follow(&terms);
         Ok(EgressLease {
             terms,
             lease,
@@ -105,18 +100,11 @@ impl Egress {
         };
         let rules = Rules::new(rule(to).into_iter().collect()).unwrap_or_default();
         let (_, now) = watch::channel(Arc::new(rules));
-        let options = LeaseOptions {
-            purpose: Purpose::Web,
-            owner: EgressOwner {
-                namespace: namespace.clone(),
-                id: "search".to_owned(),
-            },
-            rules: now,
-            inspection: None,
-            events: self.publisher("search", namespace, nothing()),
-            approval: None,
-        };
-        Ok(ClientLease::new(dialer, options))
+        let events = self.publisher("search", namespace, nothing());
+        Ok(ClientLease::new(
+            dialer,
+            options(Purpose::Web, namespace, "search", now, events),
+        ))
     }
 
     /// What the web tools of a namespace may reach now.
@@ -152,16 +140,10 @@ impl Egress {
         if let OnDenied::Ask(patience) = policy.web.on_denied {
             asking.begin(by, patience);
         }
+        let events = self.publisher(&id, namespace, nothing());
         let options = LeaseOptions {
-            purpose: Purpose::Web,
-            owner: EgressOwner {
-                namespace: namespace.clone(),
-                id: id.clone(),
-            },
-            rules: terms.rules.subscribe(),
-            inspection: None,
-            events: self.publisher(&id, namespace, nothing()),
             approval: Some(Arc::new(AskHook(asking.clone()))),
+            ..options(Purpose::Web, namespace, &id, terms.rules.subscribe(), events)
         };
         (terms, options, Open(asking))
     }

@@ -99,7 +99,7 @@ struct Announced<'a> {
 impl Announced<'_> {
     fn publish(&self, kind: EventKind) {
         let bus = &self.services.telemetry.bus;
-        bus.publish(self.namespace.as_str(), Some(self.id), kind);
+        bus.publish(&self.namespace, Some(self.id), kind);
     }
 
     fn begin(&self) {

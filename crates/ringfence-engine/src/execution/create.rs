@@ -10,7 +10,8 @@ use crate::{
     caller::{Caller, Client},
     error::{stopping, task_died},
     events::{EventKind, now_ms},
-    language, overlay,
+    language::{self, Prepared},
+    overlay,
     policy::{self, Grant},
     sandbox::RunInputs,
     services::Services,
@@ -81,10 +82,7 @@ async fn create(
         session_id: id.to_string(),
         language: session.language,
     };
-    services
-        .telemetry
-        .bus
-        .publish(session.namespace.as_str(), None, kind);
+    services.telemetry.bus.publish(&session.namespace, None, kind);
     warm::fill(&services.sandboxes);
     Ok(made)
 }
@@ -113,7 +111,7 @@ async fn make(
     let lower = overlay::lower_of(workspace).await?;
     let inputs = RunInputs {
         lease: &leased.secrets,
-        prepared: &language::session_program(),
+        prepared: &Prepared::session(),
         layer: packages.as_ref().map(|packages| &packages.name),
         workspace: workspace.shared.as_ref(),
     };
@@ -125,20 +123,20 @@ async fn make(
         secrets, workspace, ..
     } = leased;
     drop(workspace);
-    let egress = SessionEgress::begin(&services.egress, &grant, &secrets, id, claimed.take_egress())?;
+    let egress = SessionEgress::begin(&services.egress, &grant, &secrets, id, claimed.egress.take())?;
     let early = claimed.early.as_ref().map(|ending| ending.cause);
     let dirs = claimed.dirs.take().ok_or_else(|| not_begun(early))?;
     let mut interpreter = Interpreter::attach(claimed.sandbox)?;
     interpreter.ready(START_PATIENCE).await?;
     drop(permit);
     let (jobs, received) = mpsc::channel(1);
-    let (now, request) = (Instant::now(), grant.request());
+    let (now, request) = (Instant::now(), &grant.request);
     let session = Arc::new(Session {
         id: id.clone(),
         namespace: request.namespace.clone(),
         language: request.language,
         workspace: request.workspace.clone(),
-        backend: grant.backend(),
+        backend: grant.backend,
         allowed_domains: request.allowed_domains.clone(),
         lower,
         limits,
@@ -151,13 +149,14 @@ async fn make(
         age: services.sessions.settings.age,
         created: now,
         created_unix_ms: now_ms(),
-        activity: Activity::new(now),
+        used: Mutex::new(now),
+        activity: Activity::default(),
         usage: Mutex::default(),
         packages: Mutex::new(ShownPackages::new(request.packages.clone(), packages)),
         egress: Mutex::new(egress),
         line: Arc::new(Semaphore::new(1)),
         jobs,
-        events: interpreter.events(),
+        events: interpreter.events.clone(),
         stop: watch::channel(None).0,
         interrupts: watch::channel(0).0,
         gone: watch::channel(None).0,
@@ -171,8 +170,7 @@ async fn make(
 
 fn not_begun(why: Option<Cause>) -> RequestError {
     match why {
-        Some(Cause::Disk) => RequestError::new(
-            ErrorCode::PolicyDenied,
+        Some(Cause::Disk) => RequestError::denied(
             "there is more than twice as much in the workspace as it may have.",
             "Restore a snapshot that is smaller, put smaller files in the place of large ones, or have the operator raise limits.disk_mb.",
         ),

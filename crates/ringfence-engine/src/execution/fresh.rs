@@ -24,9 +24,7 @@ use crate::{
     workspaces::WorkspaceLease,
 };
 use ringfence_jail::{ExportDirectory, Layout};
-use ringfence_types::{
-    Backend, Denial, ErrorCode, ExecuteRequest, Isolation, Language, RequestError, WorkspaceSource,
-};
+use ringfence_types::{Backend, Denial, ExecuteRequest, Isolation, Language, RequestError, WorkspaceSource};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -60,8 +58,7 @@ pub(super) fn open_copies(
                 .is_some_and(|existing| existing.starts_with(own))
     };
     if services.policy.private.iter().any(is_private) {
-        return Err(RequestError::new(
-            ErrorCode::PolicyDenied,
+        return Err(RequestError::denied(
             format!("{} is among the server's keys and records.", directory.display()),
             "Name another directory for the artifacts.",
         ));
@@ -108,7 +105,7 @@ pub(super) async fn start(
 ) -> Result<FreshProgram, RequestError> {
     let (services, grant) = (context.services, &admitted.grant);
     let choice = Choice::among(context, grant, &leased).await?;
-    let prepared = prepare::prepare(&services.sandboxes, grant.request(), choice.layout())
+    let prepared = prepare::prepare(&services.sandboxes, &grant.request, choice.layout())
         .await?
         .with(admitted.check.checks.clone());
     let before = files_before(grant, &leased.workspace);
@@ -124,10 +121,10 @@ pub(super) async fn start(
     };
     let (mut claimed, isolation) = claim(context, choice, grant, &inputs).await?;
     let owner = LeaseOwner::Run(context.requester());
-    let ends = claimed.take_egress();
+    let ends = claimed.egress.take();
     let egress = services.egress.open_for(grant, &leased.secrets, owner, ends)?;
     let stdio = Stdio {
-        stdin_bytes: grant.request().stdin.clone(),
+        stdin_bytes: grant.request.stdin.clone(),
         ..stdio
     };
     Ok(FreshProgram {
@@ -155,7 +152,7 @@ impl Choice {
         grant: &Grant,
         leased: &Leased,
     ) -> Result<Self, RequestError> {
-        match grant.backend() {
+        match grant.backend {
             Backend::Native => Ok(Self::native(context, grant, leased)),
             backend => Self::of_engine(context, grant, leased, backend).await,
         }
@@ -170,7 +167,7 @@ impl Choice {
         backend: Backend,
     ) -> Result<Self, RequestError> {
         let containers = &context.services.sandboxes.containers;
-        let request = grant.request();
+        let request = &grant.request;
         let usual = context.services.policy.current().defaults.clone();
         let kind = tokio::select! {
             kind = containers.kind(backend, request.language, &usual) => kind?,
@@ -180,7 +177,7 @@ impl Choice {
         let starts_ahead =
             sandbox::can_start_ahead(request, &leased.secrets, Some(language::TemplateOf::Node));
         // A container's own disks, which are in memory, have the size that they were made with.
-        let starts_ahead = starts_ahead && grant.limits().disk_bytes == usual.disk_bytes;
+        let starts_ahead = starts_ahead && grant.limits.disk_bytes == usual.disk_bytes;
         let taken = starts_ahead.then(|| containers.take(request, &kind)).flatten();
         let ready = taken.map(|sandbox| ReadySandbox {
             sandbox,
@@ -189,17 +186,17 @@ impl Choice {
         Ok(Self {
             ready,
             layout: Layout::own_root(),
-            container: Some(Containers::claimed(&kind, grant.limits())),
+            container: Some(Containers::claimed(&kind, &grant.limits)),
         })
     }
 
     fn native(context: &ExecutionContext<'_>, grant: &Grant, leased: &Leased) -> Self {
         let (sandboxes, workspace) = (&context.services.sandboxes, &leased.workspace);
         let node = warm::template_of(Purpose::Program(Language::Node), sandboxes);
-        let starts_ahead = sandbox::can_start_ahead(grant.request(), &leased.secrets, node);
+        let starts_ahead = sandbox::can_start_ahead(&grant.request, &leased.secrets, node);
         let beside = starts_ahead.then(|| workspace.names());
         let ready = match sandboxes.made_with(workspace.shared.as_ref()) {
-            None => warm::take(sandboxes, grant.request(), beside),
+            None => warm::take(sandboxes, &grant.request, beside),
             Some(_) => None,
         };
         // The id names the directory of a sandbox that is made then.
@@ -253,18 +250,16 @@ pub(super) async fn claim(
         }
     }
     if let Some(kind) = container {
-        let claimed = claim(sandboxes.containers.spawn(&kind)?, &kind.toolchain).await;
-        return claimed.map_err(|failed| failed.error);
+        return Ok(claim(sandboxes.containers.spawn(&kind)?, &kind.toolchain).await?);
     }
     let made_with = sandboxes.made_with(inputs.workspace);
-    let toolchain = runtimes::toolchain(grant.request().language, &sandboxes.runtimes)?;
+    let toolchain = runtimes::toolchain(grant.request.language, &sandboxes.runtimes)?;
     let plan = sandboxes.plan(layout, &toolchain, made_with, Start::Claimed)?;
-    let claimed = claim(sandboxes.native.spawn(Arc::new(plan), None)?, &toolchain).await;
-    claimed.map_err(|failed| failed.error)
+    Ok(claim(sandboxes.native.spawn(Arc::new(plan), None)?, &toolchain).await?)
 }
 
 fn files_before(grant: &Grant, workspace: &WorkspaceLease) -> Baseline {
-    let files = grant.request().files.iter();
+    let files = grant.request.files.iter();
     let mut before = Baseline::inputs(files.map(|file| (&file.path, file.bytes.as_slice())));
     if let Some(root) = workspace.lies_below() {
         before.add_host_directory(root);
@@ -290,11 +285,11 @@ pub(super) async fn wait(
         running,
     } = program;
     let raw = running.wait(context.client.cancelled.clone(), isolation).await?;
-    let request = grant.request();
+    let request = &grant.request;
     if let (Some(count), WorkspaceSource::Namespace) = (raw.ending.usage.workspace, &request.workspace) {
         context.services.disk.remember(&request.namespace, count);
     }
-    timer.ran();
+    timer.phases.run_ms = timer.lap();
     let reached = egress::close(egress, &raw).await;
     let changes = match lower.zip(raw.dirs.as_ref()) {
         Some((lower, dirs)) => changes(context, grant, lower, dirs, &leased).await.map(Some),
@@ -325,14 +320,14 @@ async fn changes(
         Ok(upper) => {
             HeldChanges::read(
                 &context.services.record,
-                &grant.request().namespace,
+                &grant.request.namespace,
                 ChangeOrigin::Execution(context.scope.id().to_owned()),
                 OverlayLayers { lower, upper },
                 leased.secrets.redactor.clone(),
             )
             .await
         }
-        Err(error) => Err(store::fault(error.to_string())),
+        Err(error) => Err(store::fault(error)),
     };
     held.map_err(|error| overlay::untold(&leased.secrets.redactor.text(&error.message)))
 }

@@ -2,7 +2,7 @@
 
 use super::{
     outcome::PhaseTimer,
-    states::{Admitted, ExecutionContext, Finished, Leased, SessionTarget},
+    states::{Admitted, ExecutionContext, Finished, Leased},
 };
 use crate::{
     artifacts::Baseline,
@@ -12,7 +12,7 @@ use crate::{
     policy::{self, Grant},
     prepare::{self, PreparedCall},
     services::Services,
-    session::{CallEgress, CallOutcome, CallResult, DriverRequest, Session},
+    session::{CallEgress, CallOutcome, CallResult, DriverRequest, Session, Turn},
     store,
     streams::Stdio,
     workspaces::{self, WorkspaceLease, WorkspaceTurn},
@@ -67,16 +67,16 @@ pub(super) struct SessionCall {
 pub(super) async fn start(
     context: &ExecutionContext<'_>,
     admitted: &Admitted,
-    target: &SessionTarget,
+    turn: &Turn,
     leased: Leased,
     stdio: Stdio,
 ) -> Result<SessionCall, RequestError> {
-    let (services, session, grant) = (context.services, &target.session, &admitted.grant);
+    let (services, session, grant) = (context.services, &turn.session, &admitted.grant);
     let number = session.activity.calls.fetch_add(1, Ordering::Relaxed) + 1;
     let PreparedCall { name, code, error } =
-        prepare::call(&services.sandboxes, grant.request(), number).await?;
+        prepare::call(&services.sandboxes, &grant.request, number).await?;
     let workspace = put_files(services, session, leased.workspace, grant).await?;
-    let request = grant.request();
+    let request = &grant.request;
     let env: Vec<(String, String)> = request
         .env
         .iter()
@@ -102,15 +102,15 @@ pub(super) async fn start(
         message,
         stdio,
         keep: admitted.kept_bytes(),
-        timeout: Duration::from_millis(grant.limits().timeout_ms),
+        timeout: Duration::from_millis(grant.limits.timeout_ms),
         cancelled: context.client.cancelled.clone(),
-        interrupts: target.turn.open_to_interrupts(),
+        interrupts: turn.open_to_interrupts(),
         is_question: false,
     };
     Ok(SessionCall {
         sent,
         objection: error,
-        share: Share::take(services, session, grant.limits().cpu_millicores)?,
+        share: Share::take(services, session, grant.limits.cpu_millicores)?,
         egress: leased.egress,
         session: session.clone(),
         leased: Leased {
@@ -169,7 +169,7 @@ async fn put_files(
     workspace: WorkspaceLease,
     grant: &Grant,
 ) -> Result<WorkspaceLease, RequestError> {
-    if grant.request().files.is_empty() {
+    if grant.request.files.is_empty() {
         // Others may have written into a shared workspace since the session's last call; that is not this call's.
         if workspace.stays() {
             let session = session.clone();
@@ -187,10 +187,10 @@ async fn put_files(
         services.disk.check(&session.namespace).await?;
     }
     let root = workspace.open(Some(&session.dirs))?;
-    let (session, files) = (session.clone(), grant.request().files.clone());
+    let (session, files) = (session.clone(), grant.request.files.clone());
     let put = move || {
         let alone = workspace.turn().map(WorkspaceTurn::one_by_one).transpose();
-        let alone = alone.map_err(|error| store::fault(error.to_string()))?;
+        let alone = alone.map_err(store::fault)?;
         let sizes: Vec<_> = files
             .iter()
             .map(|file| (&file.path, file.bytes.len() as u64))
@@ -199,7 +199,7 @@ async fn put_files(
         for file in &files {
             let (path, bytes) = (&file.path, &file.bytes);
             let put = tree::put(root.as_fd(), path, bytes, None, workspaces::FILE_BYTES_MAX);
-            put.map_err(|error| workspaces::unwritten(&error, &workspace))?;
+            put.map_err(|error| workspaces::unwritten(error, &workspace))?;
         }
         session.look_again();
         drop(alone);
@@ -224,7 +224,7 @@ pub(super) async fn wait(call: SessionCall, timer: &mut PhaseTimer) -> Result<Fi
         Some(objection) => CallResult::objected(sent.number, objection),
     };
     drop(share);
-    timer.ran();
+    timer.phases.run_ms = timer.lap();
     let session_ended = called.outcome.end();
     let (raw, program) = outcome(&session, called)?;
     let traffic = egress.and_then(CallEgress::report);

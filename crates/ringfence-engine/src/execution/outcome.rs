@@ -103,27 +103,8 @@ impl PhaseTimer {
         }
     }
 
-    /// Counts the time since the last lap as time in the queue.
-    pub(super) fn queued(&mut self) {
-        self.phases.queued_ms += self.lap();
-    }
-
-    /// Counts the time since the last lap as preparation.
-    pub(super) fn starting(&mut self) {
-        self.phases.start_ms += self.lap();
-    }
-
-    /// Counts the time since the last lap as the run itself.
-    pub(super) fn ran(&mut self) {
-        self.phases.run_ms = self.lap();
-    }
-
-    /// Counts the time since the last lap as work on the result.
-    pub(super) fn finished(&mut self) {
-        self.phases.finish_ms = self.lap();
-    }
-
-    fn lap(&mut self) -> f64 {
+    /// The time since the last lap, for the phase that has ended.
+    pub(super) fn lap(&mut self) -> f64 {
         let now = Instant::now();
         let lap = milliseconds(now.duration_since(self.lap));
         self.lap = now;

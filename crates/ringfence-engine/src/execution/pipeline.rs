@@ -33,12 +33,12 @@ pub(super) async fn run(
             let program = fresh::start(&context, &admitted, target, leased, stdio).await?;
             Started::Fresh(Box::new(program))
         }
-        Target::InSession(target) => {
-            let call = in_session::start(&context, &admitted, target, leased, stdio).await?;
+        Target::InSession(turn) => {
+            let call = in_session::start(&context, &admitted, turn, leased, stdio).await?;
             Started::InSession(Box::new(call))
         }
     };
-    timer.starting();
+    timer.phases.start_ms += timer.lap();
     let mut finished = match started {
         Started::Fresh(program) => fresh::wait(&context, &admitted.grant, *program, &mut timer).await?,
         Started::InSession(call) => in_session::wait(*call, &mut timer).await?,

@@ -14,7 +14,7 @@ use crate::{
     record::AuditScope,
     secrets::SecretLease,
     services::Services,
-    session::{CallEgress, QueuedTurn, Session, Turn},
+    session::{CallEgress, QueuedTurn, Turn},
     workspaces::WorkspaceLease,
 };
 use ringfence_jail::ExportDirectory;
@@ -62,8 +62,8 @@ pub(super) struct Admitted {
 impl Admitted {
     /// Bytes that are kept of each output stream.
     pub(super) fn kept_bytes(&self) -> u64 {
-        if self.grant.request().capture_output {
-            self.grant.limits().output_bytes
+        if self.grant.request.capture_output {
+            self.grant.limits.output_bytes
         } else {
             0
         }
@@ -73,7 +73,8 @@ impl Admitted {
 /// What an admitted request holds of the sandbox where it will run.
 pub(super) enum Target {
     Fresh(FreshTarget),
-    InSession(SessionTarget),
+    /// Its turn.
+    InSession(Turn),
 }
 
 pub(super) struct FreshTarget {
@@ -81,11 +82,6 @@ pub(super) struct FreshTarget {
     /// The operator's directory for copies of artifacts.
     pub(super) copies: Option<ExportDirectory>,
     pub(super) holds_changes: bool,
-}
-
-pub(super) struct SessionTarget {
-    pub(super) turn: Turn,
-    pub(super) session: Arc<Session>,
 }
 
 /// With everything that was lent to it.

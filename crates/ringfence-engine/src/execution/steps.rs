@@ -3,7 +3,7 @@
 use super::{
     fresh, in_session,
     outcome::{ExecutionOutcome, PhaseTimer},
-    states::{Admitted, ExecutionContext, Finished, FreshTarget, Leased, SessionTarget, Source, Target},
+    states::{Admitted, ExecutionContext, Finished, FreshTarget, Leased, Source, Target},
 };
 use crate::{
     admission::{Demand, Permit},
@@ -14,7 +14,7 @@ use crate::{
     packages::{LayerRequest, Provided},
     policy::Grant,
     report::{self, About},
-    session::{self, CallEgress},
+    session::{self, CallEgress, Turn},
     streams::{OutputPublisher, Stdio},
     workspaces::Wanted,
 };
@@ -30,7 +30,7 @@ pub(super) async fn admit(
     let services = context.services;
     let (grant, text) = match &source {
         Source::Fresh { .. } => (fresh::decide(services, request)?, Text::Program),
-        Source::InSession(line) => (in_session::decide(services, line.session(), request)?, Text::Call),
+        Source::InSession(line) => (in_session::decide(services, &line.session, request)?, Text::Call),
     };
     let check = services.checkers.check(&grant, text).await?;
     let target = match source {
@@ -44,20 +44,19 @@ pub(super) async fn admit(
             holds_changes,
         }),
         Source::InSession(line) => {
-            let session = line.session().clone();
             let turn = line.turn(&context.client).await?;
             turn.name(context.scope.id());
             context.scope.begin().await?;
-            timer.queued();
-            let wanted = &grant.request().packages;
-            session::provide(&services.packages, &session, context.requester(), wanted).await?;
-            Target::InSession(SessionTarget { turn, session })
+            timer.phases.queued_ms += timer.lap();
+            let wanted = &grant.request.packages;
+            session::provide(&services.packages, &turn.session, context.requester(), wanted).await?;
+            Target::InSession(turn)
         }
     };
-    timer.starting();
+    timer.phases.start_ms += timer.lap();
     let permit = permit(context, &grant).await?;
     context.scope.begin().await?;
-    timer.queued();
+    timer.phases.queued_ms += timer.lap();
     Ok(Admitted {
         permit,
         target,
@@ -71,7 +70,7 @@ pub(super) async fn packages(
     context: &ExecutionContext<'_>,
     grant: &Grant,
 ) -> Result<Option<Provided>, RequestError> {
-    let request = grant.request();
+    let request = &grant.request;
     if request.packages.is_empty() {
         return Ok(None);
     }
@@ -88,10 +87,10 @@ pub(super) async fn packages(
 /// The right to run, unless the request is cancelled first. A call has the turn of its session before it waits here.
 pub(super) async fn permit(context: &ExecutionContext<'_>, grant: &Grant) -> Result<Permit, RequestError> {
     context.services.disk.check_floor()?;
-    let request = grant.request();
+    let request = &grant.request;
     let demand = Demand {
         priority: request.priority.unwrap_or(Priority::Normal),
-        ..Demand::of(grant.limits())
+        ..Demand::of(&grant.limits)
     };
     let queue = &context.services.queue;
     queue
@@ -106,16 +105,16 @@ pub(super) async fn lease(
     timer: &mut PhaseTimer,
 ) -> Result<Leased, RequestError> {
     let (services, grant) = (context.services, &admitted.grant);
-    let Target::InSession(SessionTarget { session, .. }) = &admitted.target else {
+    let Target::InSession(Turn { session, .. }) = &admitted.target else {
         return fresh::lease(context, grant).await;
     };
     let egress = CallEgress::begin(&services.egress, session, grant, context.requester()).await?;
-    timer.starting();
+    timer.phases.start_ms += timer.lap();
     // While it is held, no other state takes the workspace's place.
     let workspaces = &services.workspaces;
     let workspace = workspaces.acquire_for(&session.namespace, &session.workspace, Wanted::Shared);
     let workspace = workspace.await?;
-    timer.queued();
+    timer.phases.queued_ms += timer.lap();
     Ok(Leased {
         egress: Some(egress),
         secrets: session.lease.clone(),
@@ -132,7 +131,7 @@ pub(super) fn stdio(context: &ExecutionContext<'_>, grant: &Grant, leased: &Leas
         redactor: leased.secrets.redactor.clone(),
         publisher: Some(OutputPublisher {
             bus: context.services.telemetry.bus.clone(),
-            namespace: grant.request().namespace.to_string(),
+            namespace: grant.request.namespace.to_string(),
             execution_id: id.to_owned(),
             so_far: context.services.executions.so_far(id),
         }),
@@ -145,7 +144,7 @@ pub(super) async fn stage(
     admitted: &mut Admitted,
     finished: &mut Finished,
 ) -> Result<Staged, RequestError> {
-    let request = admitted.grant.request();
+    let request = &admitted.grant.request;
     let mut options = StageOptions {
         store: context.services.artifacts.clone(),
         bus: context.services.telemetry.bus.clone(),
@@ -170,13 +169,13 @@ pub(super) async fn stage(
                 if artifacts::has_nothing(&dirs) {
                     return Ok(Staged::default());
                 }
-                options.total_max = admitted.grant.limits().disk_bytes;
+                options.total_max = admitted.grant.limits.disk_bytes;
             }
             options.copy_to = target.copies.take();
             let before = std::mem::take(&mut finished.before);
             staged(move || artifacts::stage(&dirs, &before, options).0).await
         }
-        Target::InSession(SessionTarget { session, .. }) => {
+        Target::InSession(Turn { session, .. }) => {
             if session.workspace == WorkspaceSource::Private {
                 if session.before().is_nothing() && artifacts::has_nothing(&session.dirs) {
                     return Ok(Staged::default());
@@ -232,14 +231,14 @@ pub(super) async fn report(
     } = finished;
     let (session_id, bounds) = match &target {
         Target::Fresh(_) => (None, Bounds::of(&grant)),
-        Target::InSession(SessionTarget { session, .. }) => (
+        Target::InSession(Turn { session, .. }) => (
             Some(session.id.to_string()),
             Bounds::of_call(&grant, &session.workspace),
         ),
     };
     drop((workspace, permit, target));
     let (validation, unchecked) = check.findings(&program.patched).await;
-    timer.finished();
+    timer.phases.finish_ms = timer.lap();
     let about = About {
         execution_id: context.scope.id(),
         grant: &grant,

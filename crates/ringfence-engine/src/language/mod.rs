@@ -5,11 +5,11 @@ mod prepared;
 mod report;
 pub(crate) mod session;
 
-pub(crate) use prepared::{Prepared, SESSION, read_outcome, session as session_program};
+pub(crate) use prepared::{Prepared, SESSION, read_outcome};
 pub use report::{Blocked, ProgramReport, read_report};
 
 use ringfence_check::profile;
-use ringfence_types::{Argument, Language};
+use ringfence_types::Language;
 use serde::Serialize;
 use std::{collections::BTreeMap, path::Path, sync::LazyLock};
 
@@ -21,11 +21,7 @@ static PYTHON_DRIVER: LazyLock<String> = LazyLock::new(|| {
         .replace("BRIDGE", &literal(include_str!("python_bridge.py")))
         .replace("IMPORTS", &literal(include_str!("python_imports.py")))
 });
-static PYTHON_PROGRAM: LazyLock<String> = LazyLock::new(|| {
-    let end = "import sys\n_ringfence_status = _ringfence(sys, False, None, None)\nif _ringfence_status:\n    \
-        raise _ringfence_status if isinstance(_ringfence_status, SystemExit) else SystemExit(_ringfence_status)\n";
-    format!("{}{PYTHON_APART}{end}", *PYTHON_DRIVER)
-});
+static PYTHON_PROGRAM: LazyLock<String> = LazyLock::new(|| python_program("None"));
 /// A template forks children that go on as drivers, or goes on as one itself.
 static PYTHON_TEMPLATE: LazyLock<String> = LazyLock::new(|| {
     let session = literal(include_str!("python_session.py"));
@@ -47,6 +43,14 @@ static NODE_AHEAD: LazyLock<String> = LazyLock::new(|| {
     let session = include_str!("node_session.cjs").trim_end();
     NODE_DRIVER.replace("})(null);", &format!("}})({session});"))
 });
+
+/// The driver as a program of its own; `session`: the code that serves calls.
+fn python_program(session: &str) -> String {
+    let end = "if _ringfence_status:\n    \
+        raise _ringfence_status if isinstance(_ringfence_status, SystemExit) else SystemExit(_ringfence_status)\n";
+    let call = format!("import sys\n_ringfence_status = _ringfence(sys, False, {session}, None)\n");
+    format!("{}{PYTHON_APART}{call}{end}", *PYTHON_DRIVER)
+}
 
 fn literal(text: &str) -> String {
     format!("r'''{text}'''")
@@ -110,45 +114,6 @@ impl Checks {
 /// Read, and removed, by the driver. What does not fit goes on in a variable with one underscore more.
 const CHECKS: &str = "RINGFENCE_CHECKS";
 const VARIABLE_BYTES_MAX: usize = 64 << 10;
-
-/// What an interpreter is started on.
-pub(crate) struct Script<'a> {
-    /// The code's path as the caller knows it.
-    pub(crate) path: &'a str,
-    /// The file that Node imports in its place.
-    pub(crate) module: Option<String>,
-    pub(crate) args: &'a [Argument],
-    /// Only Python has them.
-    pub(crate) checks: Option<&'a Checks>,
-}
-
-pub(crate) fn launch(language: Language, interpreter: &str, script: Script<'_>) -> Launch {
-    let Script {
-        path,
-        module,
-        args,
-        checks,
-    } = script;
-    let (before, env): (&[&str], &[(&str, &str)]) = match language {
-        // No bytecode: it would be left in the workspace as if the program had made it.
-        Language::Python => (&["-c", &PYTHON_PROGRAM], &[("PYTHONDONTWRITEBYTECODE", "1")]),
-        Language::Node => (&["-e", NODE_DRIVER], &[]),
-        Language::Typescript => (&["--enable-source-maps", "-e", NODE_DRIVER], &[]),
-        Language::Shell => (&[], &[]),
-    };
-    let words = std::iter::once(interpreter)
-        .chain(before.iter().copied())
-        .chain([path])
-        .chain(args.iter().map(Argument::as_str));
-    let mut launch = Launch::of(words, env);
-    launch
-        .env
-        .extend(module.map(|path| ("RINGFENCE_MODULE".to_owned(), path)));
-    let checks = checks.filter(|_| language == Language::Python);
-    launch.env.extend(checks.into_iter().flat_map(Checks::variables));
-    launch.report_fd = language != Language::Shell;
-    launch
-}
 
 /// What a template is, and has imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,7 @@
 //! Code that is ready for its interpreter, and how that is started with it.
 
 use super::{
-    Checks, Go, Launch, ProgramReport, Script, by_name, launch, read_report,
-    session::launch as session_launch, word,
+    Checks, Go, Launch, NODE_DRIVER, PYTHON_PROGRAM, ProgramReport, by_name, read_report, session, word,
 };
 use ringfence_types::{Argument, ExecuteRequest, Language, ProgramError};
 use std::path::Path;
@@ -24,6 +23,26 @@ pub(crate) struct Prepared {
 pub(crate) const SESSION: &str = "session";
 
 impl Prepared {
+    /// A script as it is.
+    pub(crate) fn script(name: String, script: String) -> Self {
+        Self {
+            name,
+            script,
+            module: false,
+            error: None,
+            session: false,
+            checks: None,
+        }
+    }
+
+    /// An interpreter that waits for calls.
+    pub(crate) fn session() -> Self {
+        Self {
+            session: true,
+            ..Self::script(SESSION.to_owned(), String::new())
+        }
+    }
+
     /// File name below the code directory. Node takes a file for a module by its ending.
     pub(crate) fn name(&self) -> String {
         if self.module {
@@ -46,12 +65,10 @@ impl Prepared {
         environment: &[(String, String)],
         workspace: Option<&Path>,
     ) -> Vec<u8> {
-        let path = |name: &str| code.join(name).display().to_string();
-        let module = self.module.then(|| path(&self.name()));
         word(&Go {
-            script: &path(&self.name),
+            script: &code.join(&self.name).display().to_string(),
             source_maps: request.language == Language::Typescript,
-            module: module.as_deref(),
+            module: self.module_path(code).as_deref(),
             args: request.args.iter().map(Argument::as_str).collect(),
             session: self.session,
             checks: self.checks.as_ref(),
@@ -67,30 +84,36 @@ impl Prepared {
         code: &Path,
         args: &[Argument],
     ) -> Launch {
+        let interpreter = interpreter.display().to_string();
         if self.session {
-            return session_launch(language, &interpreter.display().to_string());
+            return session::launch(language, &interpreter);
         }
-        let path = |name: &str| code.join(name).display().to_string();
-        let module = self.module.then(|| path(&self.name()));
-        let script = Script {
-            path: &path(&self.name),
-            module,
-            args,
-            checks: self.checks.as_ref(),
+        let (before, env): (&[&str], &[(&str, &str)]) = match language {
+            // No bytecode: it would be left in the workspace as if the program had made it.
+            Language::Python => (&["-c", &PYTHON_PROGRAM], &[("PYTHONDONTWRITEBYTECODE", "1")]),
+            Language::Node => (&["-e", NODE_DRIVER], &[]),
+            Language::Typescript => (&["--enable-source-maps", "-e", NODE_DRIVER], &[]),
+            Language::Shell => (&[], &[]),
         };
-        launch(language, &interpreter.display().to_string(), script)
+        let path = code.join(&self.name).display().to_string();
+        let words = std::iter::once(interpreter.as_str())
+            .chain(before.iter().copied())
+            .chain([path.as_str()])
+            .chain(args.iter().map(Argument::as_str));
+        let mut launch = Launch::of(words, env);
+        let module = self.module_path(code);
+        launch
+            .env
+            .extend(module.map(|path| ("RINGFENCE_MODULE".to_owned(), path)));
+        let checks = self.checks.iter().filter(|_| language == Language::Python);
+        launch.env.extend(checks.flat_map(Checks::variables));
+        launch.report_fd = language != Language::Shell;
+        launch
     }
-}
 
-/// An interpreter that waits for calls.
-pub(crate) fn session() -> Prepared {
-    Prepared {
-        name: SESSION.to_owned(),
-        script: String::new(),
-        module: false,
-        error: None,
-        session: true,
-        checks: None,
+    /// The file that Node imports in place of the code.
+    fn module_path(&self, code: &Path) -> Option<String> {
+        self.module.then(|| code.join(self.name()).display().to_string())
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a driver reported: records of a tag, a length and text. The bytes are the program's to forge; reading them must
 //! not fail, grow or surprise.
 
+use crate::streams::whole_characters;
 use ringfence_types::{Display, ProgramError};
 use serde::Deserialize;
 
@@ -97,13 +98,7 @@ fn take(report: &mut ProgramReport, tag: u8, payload: &[u8]) {
 
 /// The first `max` bytes, without half of a character at their end.
 fn beginning(payload: &[u8], max: usize) -> &[u8] {
-    let Some(kept) = payload.get(..max) else {
-        return payload;
-    };
-    match std::str::from_utf8(kept) {
-        Err(error) if error.error_len().is_none() => &kept[..error.valid_up_to()],
-        _ => kept,
-    }
+    payload.get(..max).map_or(payload, whole_characters)
 }
 
 /// A line with the mime type, then the name of an artifact or a text. Half of either would be something else.

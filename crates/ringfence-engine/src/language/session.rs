@@ -7,9 +7,7 @@ mod shell;
 
 pub(crate) use given::encode_given;
 
-use super::{
-    Checks, Launch, PYTHON_APART, PYTHON_DRIVER, ProgramReport, by_name, literal, read_report, report::record,
-};
+use super::{Checks, Launch, ProgramReport, by_name, literal, python_program, read_report, report::record};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_types::{Argument, Language};
 use serde::{Deserialize, Serialize};
@@ -18,12 +16,7 @@ use std::{collections::BTreeMap, fmt, sync::LazyLock};
 /// A Python that was not started ahead.
 static PYTHON_SESSION: LazyLock<String> = LazyLock::new(|| {
     let session = literal(include_str!("python_session.py"));
-    let end = format!(
-        "import sys\n_ringfence_status = _ringfence(sys, False, compile({session}, '<ringfence>', 'exec'), None)\n\
-         if _ringfence_status:\n    \
-         raise _ringfence_status if isinstance(_ringfence_status, SystemExit) else SystemExit(_ringfence_status)\n"
-    );
-    format!("{}{PYTHON_APART}{end}", *PYTHON_DRIVER)
+    python_program(&format!("compile({session}, '<ringfence>', 'exec')"))
 });
 
 /// A Node.js that was not started ahead.
@@ -46,15 +39,11 @@ const END_BYTES_MAX: usize = 256;
 /// Why a call cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unsendable {
-    /// Longer than [`REQUEST_BYTES_MAX`].
     TooLong,
-    /// A shell's code and values have no NUL in them.
     Nul,
-    /// Not a name of a variable in every language.
     Name,
-    /// Not JSON that another session has given.
     Value,
-    /// A caller's, in more than [`DEPTH_MAX`] lists and objects.
+    /// In lists and objects.
     Deep,
 }
 

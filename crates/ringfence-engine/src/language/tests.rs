@@ -3,7 +3,7 @@
 
 mod imports;
 
-use super::{Launch, ProgramReport, Script, launch, needs_preparation, read_report};
+use super::{Launch, Prepared, ProgramReport, needs_preparation, read_report};
 use ringfence_types::{Display, Language};
 use serde_json::json;
 use std::{
@@ -25,13 +25,8 @@ fn run(language: Language, code: &str) -> (ProgramReport, Output) {
     };
     let script = directory.join(name);
     fs::write(&script, code).unwrap();
-    let script = Script {
-        path: &script.display().to_string(),
-        module: None,
-        args: &[],
-        checks: None,
-    };
-    let Launch { argv, env, .. } = launch(language, program, script);
+    let prepared = Prepared::script(name.to_owned(), String::new());
+    let Launch { argv, env, .. } = prepared.launch(language, program.as_ref(), &directory, &[]);
     let output = Command::new("bash")
         .args(["-c", "exec 3>report; exec \"$@\"", "bash"])
         .args(argv)

@@ -38,7 +38,6 @@ pub(super) struct InstallerCall {
     pub(super) files: Vec<(&'static str, Zeroizing<Vec<u8>>)>,
 }
 
-/// The call that installs a set.
 pub(super) fn call(
     language: Language,
     interpreter: &Path,

@@ -9,7 +9,7 @@ use installers::LAST_WORDS;
 use crate::{
     admission::{Demand, Permit, Queue},
     backend::{RawOutcome, Running},
-    caller::{Client, OutputChunk, Requester, Stdin},
+    caller::{Client, OutputChunk, Requester},
     disk::Disk,
     egress::{self, Egress},
     error,
@@ -17,7 +17,7 @@ use crate::{
     policy::reach,
     record::{Note, Record},
     runtimes,
-    sandbox::{Blobs, Sandboxes},
+    sandbox::{Blobs, Sandboxes, own_claim},
     settings::{PackagePolicy, PackageSettings},
     store,
     streams::Stdio,
@@ -123,6 +123,283 @@ impl Packages {
             failures.insert(set.clone(), (Instant::now(), error.clone()));
         }
     }
+
+    /// The layer of a set, installed if it is not there yet. Other requests for the same set wait for it.
+    pub(crate) async fn layer(self: &Arc<Self>, wish: &LayerRequest<'_>) -> Result<Provided, RequestError> {
+        let policy = self.services.sandboxes.policy.current().packages.clone();
+        self.check(&policy, wish.set)?;
+        let set = self.name_of(wish.language, wish.set)?;
+        let until = Instant::now() + 2 * policy.timeout;
+        let mut counted = None;
+        loop {
+            if let Some(layer) = self.find(&set).await? {
+                return provided(layer, String::new());
+            }
+            if counted.is_none() {
+                let wanted = self
+                    .requests
+                    .permit(wish.namespace, Demand::default(), Duration::ZERO);
+                counted = Some(wanted.await.map_err(|_| crowded())?);
+            }
+            if let Some(error) = self.failed_lately(&set) {
+                return Err(error);
+            }
+            if let Some(making) = self.services.layers.begin(&set).map_err(fault)? {
+                // Somebody may have made it a moment ago.
+                if let Some(layer) = self.find(&set).await? {
+                    return provided(layer, String::new());
+                }
+                return self.make(wish, &policy, making).await;
+            }
+            if *wish.by.client.cancelled.borrow() {
+                return Err(error::cancelled(INSTALLING));
+            }
+            if Instant::now() > until {
+                return Err(RequestError::new(
+                    ErrorCode::PackageUnavailable,
+                    "the same packages are being installed for somebody else, and it takes too long.",
+                    "Ask again later.",
+                ));
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    fn check(&self, policy: &PackagePolicy, set: &BTreeSet<Requirement>) -> Result<(), RequestError> {
+        if self.services.sandboxes.tier != Tier::Full {
+            return Err(RequestError::new(
+                ErrorCode::UnsupportedArgument,
+                "there are no packages in the tier `landlock`.",
+                "Use what the host's interpreter has, or the tier `full`.",
+            ));
+        }
+        policy.check(set)
+    }
+
+    /// Off the runtime's threads: every file is read. A changed layer is refused, and made anew by the next request.
+    async fn find(self: &Arc<Self>, set: &SetName) -> Result<Option<Layer>, RequestError> {
+        let (own, wanted) = (self.clone(), set.clone());
+        match store::blocking(move || own.services.layers.find(&wanted)).await? {
+            Err(error @ LayerError::Damaged { .. }) => {
+                tracing::error!(%error, "a layer of packages has been changed");
+                self.services.layers.forget(set).map_err(fault)?;
+                Err(RequestError::new(
+                    ErrorCode::StoreFault,
+                    format!("{error}."),
+                    "Somebody has changed files in the state directory. Ask again: the packages are then installed anew.",
+                ))
+            }
+            found => found.map_err(fault),
+        }
+    }
+
+    /// A set of this interpreter's: another version or build of it needs other files.
+    fn name_of(&self, language: Language, set: &BTreeSet<Requirement>) -> Result<SetName, RequestError> {
+        let interpreter =
+            runtimes::toolchain(language.runs_as(), &self.services.sandboxes.runtimes)?.interpreter;
+        let real = interpreter.canonicalize().unwrap_or_else(|_| interpreter.clone());
+        let build = std::fs::metadata(&real).map_or_else(
+            |_| String::new(),
+            |file| format!("{} {}.{}", file.len(), file.mtime(), file.mtime_nsec()),
+        );
+        let (path, real) = (interpreter.display().to_string(), real.display().to_string());
+        let mut parts = vec![language.runs_as().as_str(), &path, &real, &build];
+        parts.extend(set.iter().map(Requirement::as_str));
+        Ok(SetName::of(&parts))
+    }
+
+    /// Installs a set, on record.
+    async fn make(
+        self: &Arc<Self>,
+        wish: &LayerRequest<'_>,
+        policy: &PackagePolicy,
+        making: SetLock,
+    ) -> Result<Provided, RequestError> {
+        let set = making.set().clone();
+        let names: Vec<&str> = wish.set.iter().map(Requirement::as_str).collect();
+        self.note(
+            wish,
+            Outcome::Pending,
+            json!({"wanted": names, "language": wish.language}),
+        )
+        .await?;
+        notify(&wish.by.client, &format!("installing {}\n", names.join(", "))).await;
+        let begun = Instant::now();
+        let made = match self.services.disk.check(wish.namespace).await {
+            Ok(()) => self.install(wish, policy, making).await,
+            Err(error) => Err(error),
+        };
+        match made {
+            Ok((layer, output)) => {
+                let details = json!({
+                    "wanted": names,
+                    "language": wish.language,
+                    "layer": layer.name(),
+                    "packages": noted(layer.packages()),
+                });
+                self.note(wish, Outcome::Ok, details).await?;
+                let packages: Vec<String> = layer.packages().iter().map(shown).collect();
+                let line = format!(
+                    "installed {} in {:.1} s\n",
+                    packages.join(", "),
+                    begun.elapsed().as_secs_f64()
+                );
+                notify(&wish.by.client, &line).await;
+                let kind = EventKind::PackageInstalled {
+                    language: wish.language,
+                    packages,
+                };
+                let execution_id = wish.by.execution_id.as_deref();
+                self.services.bus.publish(wish.namespace, execution_id, kind);
+                self.sweep();
+                provided(layer, output)
+            }
+            Err(error) => {
+                let details =
+                    json!({"wanted": names, "language": wish.language, "code": error.code.as_str()});
+                self.note(wish, Outcome::Failed, details).await?;
+                if error.code == ErrorCode::PackageUnavailable {
+                    self.remember(&set, &error);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn note(
+        &self,
+        wish: &LayerRequest<'_>,
+        outcome: Outcome,
+        details: Value,
+    ) -> Result<(), RequestError> {
+        let note = Note::of(&wish.by.caller, wish.namespace, Action::PackageInstalled, details);
+        let note = note.ended(outcome).of_execution(wish.by.execution_id.as_deref());
+        self.services.record.note(note).await.map(drop)
+    }
+
+    /// Runs the installer, and takes in what it leaves.
+    async fn install(
+        self: &Arc<Self>,
+        wish: &LayerRequest<'_>,
+        policy: &PackagePolicy,
+        making: SetLock,
+    ) -> Result<(Layer, String), RequestError> {
+        let _permit = self.installer(wish, policy).await?;
+        let Ended {
+            mut raw,
+            said,
+            refused,
+        } = self.run(wish, policy).await?;
+        judge(wish, policy, &raw.ending, &said).map_err(|error| with_refusals(error, &refused))?;
+        let dirs = raw
+            .dirs
+            .take()
+            .ok_or_else(|| store::fault("the installer has left nothing"))?;
+        let (own, language, bytes_max) = (self.clone(), wish.language, policy.bytes_max);
+        let taken = store::blocking(move || {
+            let failed =
+                |error: std::io::Error| store::fault(format!("what the installer has left: {error}"));
+            let packages = installers::downloaded(language, dirs.changes.as_fd()).map_err(failed)?;
+            let installed = harvest::open_directory(dirs.changes.as_fd(), installers::LAYER.as_ref());
+            let installed = installed.map_err(failed)?;
+            let layers = &own.services.layers;
+            layers
+                .put(&making, installed.as_fd(), packages, bytes_max)
+                .map_err(fault)
+        });
+        Ok((taken.await??, said))
+    }
+
+    async fn installer(
+        &self,
+        wish: &LayerRequest<'_>,
+        policy: &PackagePolicy,
+    ) -> Result<Permit, RequestError> {
+        let permit = self
+            .installers
+            .permit(wish.namespace, Demand::default(), policy.timeout);
+        tokio::select! {
+            permit = permit => permit.map_err(|_| crowded()),
+            () = wish.by.client.cancelled() => Err(error::cancelled(INSTALLING)),
+        }
+    }
+
+    /// The installer, to its end, and what it said.
+    async fn run(&self, wish: &LayerRequest<'_>, policy: &PackagePolicy) -> Result<Ended, RequestError> {
+        let (sources, sandboxes) = (&self.services.settings.sources, &self.services.sandboxes);
+        let toolchain = runtimes::toolchain(wish.language.runs_as(), &sandboxes.runtimes)?;
+        let limits = limits(policy);
+        let call = installers::call(wish.language, &toolchain.interpreter, wish.set, sources)?;
+        let plan = sandboxes.plan_of_installer(&toolchain, &sources.wheel_directories, limits.clone())?;
+        let mut environment = runtimes::environment(&plan.layout, &toolchain.on_path);
+        environment.retain(|(name, _)| !call.environment.iter().any(|(given, _)| given == name));
+        environment.extend(call.environment);
+        let mut blobs = Blobs::default();
+        let mut files = Vec::new();
+        for (path, bytes) in &call.files {
+            let path = WorkspacePath::try_from((*path).to_owned()).map_err(store::fault)?;
+            files.push((path, blobs.add(bytes.as_slice())));
+        }
+        let reaches = hosts::rules(wish.language, sources, &policy.hosts)?;
+        reach::check(&reaches)?;
+        let run = Run::Exec {
+            argv: call.argv,
+            environment,
+            report: false,
+        };
+        let egress = reach::spec(sandboxes.tier, &reaches);
+        let claim = sandboxes.native.claim(ClaimSpec {
+            files,
+            ..own_claim(run, egress, limits)
+        });
+        let isolation = plan.isolation(&claim, &sandboxes.native.host);
+        let sandbox = sandboxes.native.spawn(Arc::new(plan), None)?;
+        let mut is_cancelled = wish.by.client.cancelled.clone();
+        let mut started = sandbox.claim(&claim, &blobs.blobs, &mut is_cancelled).await?;
+        let (egress, sockets) = (&self.services.egress, started.take_sockets());
+        let open = |sockets| egress.open_for_installer(wish.namespace, &reaches, sockets);
+        let lease = sockets.map(open).transpose()?;
+        let stdio = Stdio::captured(sources.redactor(self.services.personal));
+        let running = Running::attach(started, stdio, OUTPUT_BYTES_MAX)?;
+        let raw = running.wait(is_cancelled, isolation).await?;
+        let refused = egress::refused(lease, &raw).await;
+        let said = [raw.stdout.bytes.as_slice(), &raw.stderr.bytes].concat();
+        Ok(Ended {
+            said: String::from_utf8_lossy(&said).into_owned(),
+            raw,
+            refused,
+        })
+    }
+
+    /// Removes layers that are too old or too many, at once and once a day: on a quiet server no other comes.
+    pub(crate) fn keep_swept(self: &Arc<Self>) {
+        let packages = Arc::downgrade(self);
+        tokio::spawn(async move {
+            let mut due = tokio::time::interval(SWEEP_EVERY);
+            loop {
+                due.tick().await;
+                let Some(packages) = packages.upgrade() else {
+                    return;
+                };
+                packages.sweep();
+            }
+        });
+    }
+
+    /// Removes them now; called whenever there is another layer.
+    fn sweep(self: &Arc<Self>) {
+        let packages = self.clone();
+        tokio::task::spawn_blocking(move || {
+            match packages.services.layers.sweep(packages.services.settings.kept) {
+                Ok(swept) => {
+                    tracing::debug!(removed = swept.removed, bytes = swept.bytes, "layers of packages")
+                }
+                Err(error) => {
+                    tracing::error!(%error, "layers that are too old or too many could not be removed")
+                }
+            }
+        });
+    }
 }
 
 fn provided(layer: Layer, output: String) -> Result<Provided, RequestError> {
@@ -130,14 +407,14 @@ fn provided(layer: Layer, output: String) -> Result<Provided, RequestError> {
     Ok(Provided { layer, name, output })
 }
 
-fn fault(error: &LayerError) -> RequestError {
+fn fault(error: LayerError) -> RequestError {
     match error {
         LayerError::Refused(_) | LayerError::TooLarge { .. } => RequestError::new(
             ErrorCode::PackageUnavailable,
             format!("{error}."),
             "Ask for less; the bound is the operator's `packages.max_mb`.",
         ),
-        LayerError::Io(_) | LayerError::Damaged { .. } => store::fault(error.to_string()),
+        LayerError::Io(_) | LayerError::Damaged { .. } => store::fault(error),
     }
 }
 
@@ -168,7 +445,6 @@ fn crowded() -> RequestError {
     )
 }
 
-/// How an installer came to its end.
 struct Ended {
     raw: RawOutcome,
     said: String,
@@ -232,311 +508,4 @@ fn with_refusals(mut error: RequestError, refused: &[Denial]) -> RequestError {
         error.hint = "An installer reaches the hosts of `packages.hosts`: by default those of the index in pip's or npm's configuration.".to_owned();
     }
     error
-}
-
-impl Packages {
-    /// The layer of a set, installed if it is not there yet. Other requests for the same set wait for it.
-    pub(crate) async fn layer(self: &Arc<Self>, wish: &LayerRequest<'_>) -> Result<Provided, RequestError> {
-        let policy = self.services.sandboxes.policy.current().packages.clone();
-        self.check(&policy, wish.set)?;
-        let set = self.name_of(wish.language, wish.set)?;
-        let until = Instant::now() + 2 * policy.timeout;
-        let mut counted = None;
-        loop {
-            if let Some(layer) = self.find(&set).await? {
-                return provided(layer, String::new());
-            }
-            if counted.is_none() {
-                let wanted = self
-                    .requests
-                    .permit(wish.namespace, Demand::default(), Duration::ZERO);
-                counted = Some(wanted.await.map_err(|_| crowded())?);
-            }
-            if let Some(error) = self.failed_lately(&set) {
-                return Err(error);
-            }
-            if let Some(making) = self.services.layers.begin(&set).map_err(|error| fault(&error))? {
-                // Somebody may have made it a moment ago.
-                if let Some(layer) = self.find(&set).await? {
-                    return provided(layer, String::new());
-                }
-                return self.make(wish, &policy, making).await;
-            }
-            if *wish.by.client.cancelled.borrow() {
-                return Err(error::cancelled(INSTALLING));
-            }
-            if Instant::now() > until {
-                return Err(RequestError::new(
-                    ErrorCode::PackageUnavailable,
-                    "the same packages are being installed for somebody else, and it takes too long.",
-                    "Ask again later.",
-                ));
-            }
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
-    }
-
-    fn check(&self, policy: &PackagePolicy, set: &BTreeSet<Requirement>) -> Result<(), RequestError> {
-        if self.services.sandboxes.tier != Tier::Full {
-            return Err(RequestError::new(
-                ErrorCode::UnsupportedArgument,
-                "there are no packages in the tier `landlock`.",
-                "Use what the host's interpreter has, or the tier `full`.",
-            ));
-        }
-        policy.check(set)
-    }
-
-    /// Off the runtime's threads: every file is read. A changed layer is refused, and made anew by the next request.
-    async fn find(self: &Arc<Self>, set: &SetName) -> Result<Option<Layer>, RequestError> {
-        let (own, wanted) = (self.clone(), set.clone());
-        match store::blocking(move || own.services.layers.find(&wanted)).await? {
-            Err(error @ LayerError::Damaged { .. }) => {
-                tracing::error!(%error, "a layer of packages has been changed");
-                self.services.layers.forget(set).map_err(|error| fault(&error))?;
-                Err(RequestError::new(
-                    ErrorCode::StoreFault,
-                    format!("{error}."),
-                    "Somebody has changed files in the state directory. Ask again: the packages are then installed anew.",
-                ))
-            }
-            found => found.map_err(|error| fault(&error)),
-        }
-    }
-
-    /// A set of this interpreter's: another version or build of it needs other files.
-    fn name_of(&self, language: Language, set: &BTreeSet<Requirement>) -> Result<SetName, RequestError> {
-        let interpreter =
-            runtimes::toolchain(language.runs_as(), &self.services.sandboxes.runtimes)?.interpreter;
-        let real = interpreter.canonicalize().unwrap_or_else(|_| interpreter.clone());
-        let build = std::fs::metadata(&real).map_or_else(
-            |_| String::new(),
-            |file| format!("{} {}.{}", file.len(), file.mtime(), file.mtime_nsec()),
-        );
-        let (path, real) = (interpreter.display().to_string(), real.display().to_string());
-        let mut parts = vec![language.runs_as().as_str(), &path, &real, &build];
-        parts.extend(set.iter().map(Requirement::as_str));
-        Ok(SetName::of(&parts))
-    }
-
-    /// Installs a set, on record.
-    async fn make(
-        self: &Arc<Self>,
-        wish: &LayerRequest<'_>,
-        policy: &PackagePolicy,
-        making: SetLock,
-    ) -> Result<Provided, RequestError> {
-        let set = making.set().clone();
-        let names: Vec<&str> = wish.set.iter().map(Requirement::as_str).collect();
-        self.note(
-            wish,
-            Outcome::Pending,
-            json!({"wanted": names, "language": wish.language}),
-        )
-        .await?;
-        notify(&wish.by.client, &format!("installing {}\n", names.join(", "))).await;
-        let begun = Instant::now();
-        let made = match self.services.disk.check(wish.namespace).await {
-            Ok(()) => self.install(wish, policy, making).await,
-            Err(error) => Err(error),
-        };
-        match made {
-            Ok((layer, output)) => {
-                let details = json!({
-                    "wanted": names,
-                    "language": wish.language,
-                    "layer": layer.name(),
-                    "packages": noted(layer.packages()),
-                });
-                self.note(wish, Outcome::Ok, details).await?;
-                let packages: Vec<String> = layer.packages().iter().map(shown).collect();
-                let line = format!(
-                    "installed {} in {:.1} s\n",
-                    packages.join(", "),
-                    begun.elapsed().as_secs_f64()
-                );
-                notify(&wish.by.client, &line).await;
-                let kind = EventKind::PackageInstalled {
-                    language: wish.language,
-                    packages,
-                };
-                let execution_id = wish.by.execution_id.as_deref();
-                self.services
-                    .bus
-                    .publish(wish.namespace.as_str(), execution_id, kind);
-                self.sweep();
-                provided(layer, output)
-            }
-            Err(error) => {
-                let details =
-                    json!({"wanted": names, "language": wish.language, "code": error.code.as_str()});
-                self.note(wish, Outcome::Failed, details).await?;
-                if error.code == ErrorCode::PackageUnavailable {
-                    self.remember(&set, &error);
-                }
-                Err(error)
-            }
-        }
-    }
-
-    async fn note(
-        &self,
-        wish: &LayerRequest<'_>,
-        outcome: Outcome,
-        details: Value,
-    ) -> Result<(), RequestError> {
-        let note = Note {
-            action: Action::PackageInstalled,
-            outcome,
-            namespace: wish.namespace.as_str(),
-            execution_id: wish.by.execution_id.as_deref(),
-            caller: &wish.by.caller,
-            details,
-        };
-        self.services.record.note(note).await.map(drop)
-    }
-
-    /// Runs the installer, and takes in what it leaves.
-    async fn install(
-        self: &Arc<Self>,
-        wish: &LayerRequest<'_>,
-        policy: &PackagePolicy,
-        making: SetLock,
-    ) -> Result<(Layer, String), RequestError> {
-        let _permit = self.installer(wish, policy).await?;
-        let Ended {
-            mut raw,
-            said,
-            refused,
-        } = self.run(wish, policy).await?;
-        judge(wish, policy, &raw.ending, &said).map_err(|error| with_refusals(error, &refused))?;
-        let dirs = raw
-            .dirs
-            .take()
-            .ok_or_else(|| store::fault("the installer has left nothing".to_owned()))?;
-        let (own, language, bytes_max) = (self.clone(), wish.language, policy.bytes_max);
-        let taken = store::blocking(move || {
-            let failed =
-                |error: std::io::Error| store::fault(format!("what the installer has left: {error}"));
-            let packages = installers::downloaded(language, dirs.changes.as_fd()).map_err(failed)?;
-            let installed = harvest::open_directory(dirs.changes.as_fd(), installers::LAYER.as_ref());
-            let installed = installed.map_err(failed)?;
-            let layers = &own.services.layers;
-            layers
-                .put(&making, installed.as_fd(), packages, bytes_max)
-                .map_err(|error| fault(&error))
-        });
-        Ok((taken.await??, said))
-    }
-
-    /// The right to run an installer.
-    async fn installer(
-        &self,
-        wish: &LayerRequest<'_>,
-        policy: &PackagePolicy,
-    ) -> Result<Permit, RequestError> {
-        let permit = self
-            .installers
-            .permit(wish.namespace, Demand::default(), policy.timeout);
-        tokio::select! {
-            permit = permit => permit.map_err(|_| crowded()),
-            () = wish.by.client.cancelled() => Err(error::cancelled(INSTALLING)),
-        }
-    }
-
-    /// The installer, to its end, and what it said.
-    async fn run(&self, wish: &LayerRequest<'_>, policy: &PackagePolicy) -> Result<Ended, RequestError> {
-        let sources = &self.services.settings.sources;
-        let toolchain = runtimes::toolchain(wish.language.runs_as(), &self.services.sandboxes.runtimes)?;
-        let limits = limits(policy);
-        let call = installers::call(wish.language, &toolchain.interpreter, wish.set, sources)?;
-        let plan = self.services.sandboxes.plan_of_installer(
-            &toolchain,
-            &sources.wheel_directories,
-            limits.clone(),
-        )?;
-        let mut environment = runtimes::environment(&plan.layout, &toolchain.on_path);
-        environment.retain(|(name, _)| !call.environment.iter().any(|(given, _)| given == name));
-        environment.extend(call.environment);
-        let mut blobs = Blobs::default();
-        let mut files = Vec::new();
-        for (path, bytes) in &call.files {
-            let path = WorkspacePath::try_from((*path).to_owned()).map_err(store::fault)?;
-            files.push((path, blobs.add(bytes.as_slice())));
-        }
-        let reaches = hosts::rules(wish.language, sources, &policy.hosts)?;
-        reach::check(&reaches)?;
-        let claim = self.services.sandboxes.native.claim(ClaimSpec {
-            code: Vec::new(),
-            files,
-            run: Run::Exec {
-                argv: call.argv,
-                environment,
-                report: false,
-            },
-            workspace: None,
-            layer: None,
-            egress: reach::spec(self.services.sandboxes.tier, &reaches),
-            limits,
-            grace_ms: 0,
-        });
-        let isolation = plan.isolation(&claim, &self.services.sandboxes.native.host);
-        let sandbox = self.services.sandboxes.native.spawn(Arc::new(plan), None)?;
-        let mut is_cancelled = wish.by.client.cancelled.clone();
-        let started = sandbox.claim(&claim, blobs.bytes(), &mut is_cancelled).await;
-        let mut started = started.map_err(|failed| failed.error)?;
-        let sockets = started.take_sockets();
-        let lease = sockets.map(|sockets| {
-            self.services
-                .egress
-                .open_for_installer(wish.namespace, &reaches, sockets)
-        });
-        let lease = lease.transpose()?;
-        let stdio = Stdio {
-            stdin: Stdin::FromRequest,
-            stdin_bytes: Vec::new(),
-            live: None,
-            redactor: sources.redactor(self.services.personal),
-            publisher: None,
-        };
-        let running = Running::attach(started, stdio, OUTPUT_BYTES_MAX)?;
-        let raw = running.wait(is_cancelled, isolation).await?;
-        let refused = egress::refused(lease, &raw).await;
-        let said = [raw.stdout.bytes.as_slice(), &raw.stderr.bytes].concat();
-        Ok(Ended {
-            said: String::from_utf8_lossy(&said).into_owned(),
-            raw,
-            refused,
-        })
-    }
-
-    /// Removes layers that are too old or too many, at once and once a day: on a quiet server no other comes.
-    pub(crate) fn keep_swept(self: &Arc<Self>) {
-        let packages = Arc::downgrade(self);
-        tokio::spawn(async move {
-            let mut due = tokio::time::interval(SWEEP_EVERY);
-            loop {
-                due.tick().await;
-                let Some(packages) = packages.upgrade() else {
-                    return;
-                };
-                packages.sweep();
-            }
-        });
-    }
-
-    /// Removes them now; called whenever there is another layer.
-    fn sweep(self: &Arc<Self>) {
-        let packages = self.clone();
-        tokio::task::spawn_blocking(move || {
-            match packages.services.layers.sweep(packages.services.settings.kept) {
-                Ok(swept) => {
-                    tracing::debug!(removed = swept.removed, bytes = swept.bytes, "layers of packages")
-                }
-                Err(error) => {
-                    tracing::error!(%error, "layers that are too old or too many could not be removed")
-                }
-            }
-        });
-    }
 }

@@ -2,7 +2,10 @@
 //! asks for.
 
 use super::Approved;
-use crate::settings::{EgressPolicy, OnDenied};
+use crate::{
+    error::sentence,
+    settings::{EgressPolicy, OnDenied},
+};
 use ringfence_egress::{Rule, Rules, RulesError};
 use ringfence_types::{AllowedDomains, ErrorCode, Namespace, RequestError};
 use std::time::Duration;
@@ -32,11 +35,8 @@ pub(super) fn decide(
         AllowedDomains::Operator(names) => Ok(with_own(parse(names)?.iter(), approved)),
         AllowedDomains::Only(names) => {
             let wanted = parse(names)?;
-            let given = given();
-            match wanted.iter().find(|rule| rule.is_network() || !given.cover(rule)) {
-                None => Ok(with_own(wanted.iter(), approved)),
-                Some(rule) => Err(denied(rule, &given, "this namespace")),
-            }
+            check(&wanted, &given(), "this namespace")?;
+            Ok(with_own(wanted.iter(), approved))
         }
     }
 }
@@ -90,10 +90,8 @@ pub(super) fn narrow(given: &Rules, asked: &AllowedDomains) -> Result<Option<Rul
         return Ok(None);
     };
     let wanted = parse(names)?;
-    match wanted.iter().find(|rule| rule.is_network() || !given.cover(rule)) {
-        None => Ok(Some(wanted)),
-        Some(rule) => Err(denied(rule, given, "this session")),
-    }
+    check(&wanted, given, "this session")?;
+    Ok(Some(wanted))
 }
 
 /// What is left of a session's rules in a call that names these, if it names any.
@@ -114,20 +112,17 @@ fn parse(names: &std::collections::BTreeSet<String>) -> Result<Rules, RequestErr
     })
 }
 
-fn sentence(text: &str) -> String {
-    let mut chars = text.chars();
-    let first = chars
-        .next()
-        .map(|c| c.to_uppercase().to_string())
-        .unwrap_or_default();
-    let rest = chars.as_str().trim_end_matches('.');
-    format!("{first}{rest}.")
+/// Refuses to give what is named beyond what there is.
+fn check(wanted: &Rules, given: &Rules, who: &str) -> Result<(), RequestError> {
+    match wanted.iter().find(|rule| rule.is_network() || !given.cover(rule)) {
+        None => Ok(()),
+        Some(rule) => Err(denied(rule, given, who)),
+    }
 }
 
 fn denied(rule: &Rule, given: &Rules, who: &str) -> RequestError {
     if rule.is_network() {
-        return RequestError::new(
-            ErrorCode::PolicyDenied,
+        return RequestError::denied(
             format!("`{rule}` is an address, which `allowed_domains` cannot name."),
             "Name hosts; or leave `allowed_domains` out, which gives all that the operator lets this namespace reach, \
              addresses among it.",
@@ -145,8 +140,7 @@ fn denied(rule: &Rule, given: &Rules, who: &str) -> RequestError {
             format!("it may reach {}{more}", shown.join(", "))
         }
     };
-    RequestError::new(
-        ErrorCode::PolicyDenied,
+    RequestError::denied(
         format!("`{rule}` is not among what the operator lets {who} reach; {may}."),
         format!("Ask for it with `request_egress`, or have the operator add `{rule}` to `egress.allow`."),
     )

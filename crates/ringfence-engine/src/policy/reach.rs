@@ -2,7 +2,7 @@
 
 use ringfence_egress::Rules;
 use ringfence_jail::{EgressSpec, PORTS_MAX, PORTS_READY};
-use ringfence_types::{ErrorCode, RequestError, Tier};
+use ringfence_types::{RequestError, Tier};
 
 /// Where pip and npm look for packages.
 pub(crate) const PACKAGE_INDEXES: [&str; 3] = ["pypi.org", "files.pythonhosted.org", "registry.npmjs.org"];
@@ -29,8 +29,7 @@ pub(crate) fn spec(tier: Tier, rules: &Rules) -> Option<EgressSpec> {
 pub(crate) fn check(rules: &Rules) -> Result<(), RequestError> {
     match ports(rules).len() {
         0..=PORTS_MAX => Ok(()),
-        count => Err(RequestError::new(
-            ErrorCode::PolicyDenied,
+        count => Err(RequestError::denied(
             format!(
                 "the rules for this request name {count} different ports; one sandbox has at most {PORTS_MAX}."
             ),

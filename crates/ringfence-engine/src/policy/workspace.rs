@@ -1,7 +1,7 @@
 //! Which workspace a request may have.
 
 use crate::settings::PolicySettings;
-use ringfence_types::{ErrorCode, Namespace, RequestError, WorkspaceName, WorkspaceSource};
+use ringfence_types::{Namespace, RequestError, WorkspaceName, WorkspaceSource};
 use std::path::{Path, PathBuf};
 
 /// What a workspace's name stands for; a directory of the host's has to be one that may be shared.
@@ -36,8 +36,7 @@ fn listed(
     }
     let mut names = vec!["private".to_owned(), "namespace".to_owned()];
     names.extend(own.by_ref().map(|listed| listed.name.to_string()));
-    Err(RequestError::new(
-        ErrorCode::NotFound,
+    Err(RequestError::not_found(
         format!("the namespace `{namespace}` has no workspace `{name}`."),
         format!(
             "There are: {}. The operator lists directories under `workspaces`.",
@@ -57,8 +56,7 @@ const NEVER_NAMED: [&str; 6] = [".aws", ".azure", ".docker", ".gnupg", ".kube", 
 fn check_workspace(directory: &Path, private: &[PathBuf]) -> Result<(), RequestError> {
     let overlaps = |own: &PathBuf| own.starts_with(directory) || directory.starts_with(own);
     if let Some(own) = private.iter().find(|own| overlaps(own)) {
-        return Err(RequestError::new(
-            ErrorCode::PolicyDenied,
+        return Err(RequestError::denied(
             format!(
                 "{} cannot be a workspace: the server keeps its record and its keys in {}.",
                 directory.display(),
@@ -74,8 +72,7 @@ fn check_workspace(directory: &Path, private: &[PathBuf]) -> Result<(), RequestE
             .any(|part| NEVER_NAMED.iter().any(|name| part.as_os_str() == *name))
         || directory.parent() == Some(Path::new("/home"));
     if !directory.is_absolute() || forbidden {
-        return Err(RequestError::new(
-            ErrorCode::PolicyDenied,
+        return Err(RequestError::denied(
             format!("{} cannot be a workspace.", directory.display()),
             "Name a project directory.",
         ));
@@ -86,6 +83,7 @@ fn check_workspace(directory: &Path, private: &[PathBuf]) -> Result<(), RequestE
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ringfence_types::ErrorCode;
 
     /// claim: [REC-7]
     #[test]

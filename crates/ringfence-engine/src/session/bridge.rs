@@ -6,7 +6,7 @@ use super::{
     interpreter::{CallOutcome, DriverRequest},
 };
 use crate::{
-    caller::{Client, Stdin},
+    caller::Client,
     language::session::{self, DriverAnswer},
     streams::Stdio,
 };
@@ -23,20 +23,12 @@ pub const BRIDGE_BYTES_MAX: usize = 16 << 20;
 
 const NO_SUCH_NAME: &str = "`name` is a variable at the top of `from_session`; a call there makes it.";
 
-/// Where a value comes from.
 #[derive(Clone, Debug)]
 pub enum BridgedValue {
-    /// From the caller.
     Value(Value),
-    /// From a variable of another session.
-    Variable {
-        /// Whose it is.
-        session: SessionId,
-        name: EnvName,
-    },
+    Variable { session: SessionId, name: EnvName },
 }
 
-/// Where a value goes.
 #[derive(Clone, Debug)]
 pub struct BridgeTarget<'a> {
     pub session: &'a SessionId,
@@ -44,7 +36,6 @@ pub struct BridgeTarget<'a> {
     pub name: Option<EnvName>,
 }
 
-/// A value that has arrived.
 #[derive(Clone, Debug)]
 pub struct Bridged {
     pub name: EnvName,
@@ -146,13 +137,7 @@ async fn ask(
     let sent = DriverRequest {
         number,
         message,
-        stdio: Stdio {
-            stdin: Stdin::FromRequest,
-            stdin_bytes: Vec::new(),
-            live: None,
-            redactor: session.lease.redactor.clone(),
-            publisher: None,
-        },
+        stdio: Stdio::captured(session.lease.redactor.clone()),
         keep: 0,
         timeout: Duration::from_millis(session.limits.timeout_ms),
         cancelled: Client::absent().cancelled,

@@ -12,14 +12,13 @@ use crate::{
 };
 use ringfence_egress::EgressReport;
 use ringfence_jail as jail;
-use ringfence_types::{ErrorCode, RequestError, SessionId};
+use ringfence_types::{RequestError, SessionId};
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 use tokio::sync::oneshot;
 
 #[derive(Default)]
 pub(crate) struct SessionEgress {
     lease: Option<EgressLease>,
-    /// At which connections are accepted.
     ports: BTreeSet<u16>,
     /// Addresses that are delivered to it, beside those that stand for names.
     networks: BTreeSet<(IpAddr, u8)>,
@@ -38,7 +37,7 @@ impl SessionEgress {
             lease: egress.open_for(grant, lease, LeaseOwner::Session(id), ends)?,
             ..Self::default()
         };
-        if let Some(spec) = reach::spec(egress.tier, grant.reaches()) {
+        if let Some(spec) = reach::spec(egress.tier, &grant.reaches) {
             open.opened(&spec);
         }
         Ok(open)
@@ -58,8 +57,7 @@ impl SessionEgress {
         ports.retain(|port| !self.ports.contains(port));
         networks.retain(|network| !self.networks.contains(network));
         if self.ports.len() + ports.len() > jail::PORTS_MAX {
-            return Err(RequestError::new(
-                ErrorCode::PolicyDenied,
+            return Err(RequestError::denied(
                 format!(
                     "rules for this session have named more than {} different ports.",
                     jail::PORTS_MAX
@@ -111,9 +109,8 @@ impl Drop for CallEgress {
     }
 }
 
-/// Opens what is not open yet.
 async fn open(egress: &Arc<Egress>, session: &Arc<Session>, grant: &Grant) -> Result<(), RequestError> {
-    let Some(spec) = reach::spec(egress.tier, grant.reaches()) else {
+    let Some(spec) = reach::spec(egress.tier, &grant.reaches) else {
         return Ok(());
     };
     let spec = lock(&session.egress).lacks(spec)?;

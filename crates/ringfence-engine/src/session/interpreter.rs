@@ -50,7 +50,8 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 /// A claimed sandbox whose program serves calls.
 pub(crate) struct Interpreter {
-    events: Arc<Events>,
+    /// By which its supervisor is reached.
+    pub(crate) events: Arc<Events>,
     stdin: pipe::Sender,
     stdout: pipe::Receiver,
     stderr: pipe::Receiver,
@@ -144,19 +145,14 @@ impl Interpreter {
         })
     }
 
-    /// By which its supervisor is reached.
-    pub(crate) fn events(&self) -> Arc<Events> {
-        self.events.clone()
-    }
-
     /// Until it takes calls, or has ended. Its output meanwhile is dropped.
     pub(crate) async fn ready(&mut self, patience: Duration) -> Result<(), RequestError> {
         self.reports.expect(0);
         let broken = |what: &str| fault("start the session", &io::Error::other(what));
         tokio::select! {
             _ = answer(&mut self.report, &mut self.reports) => {
-                discard(&self.stdout);
-                discard(&self.stderr);
+                drop(standing(&self.stdout));
+                drop(standing(&self.stderr));
                 Ok(())
             }
             ended = self.events.ended() => Err(match ended {
@@ -205,7 +201,7 @@ impl Interpreter {
             said_err.give(&mut err).await;
         }
         // What was told between two calls answers neither.
-        discard(&self.report);
+        drop(standing(&self.report));
         self.reports.expect(number);
         let mut outcome = {
             let write = self.stdin.write_all(&message);
@@ -434,10 +430,6 @@ async fn rest(from: &pipe::Receiver, to: &mut OutputSink) {
     for piece in standing(from) {
         to.take(&piece).await;
     }
-}
-
-fn discard(from: &pipe::Receiver) {
-    drop(standing(from));
 }
 
 /// Read past the runtime, which has perhaps yet to hear that there is something.

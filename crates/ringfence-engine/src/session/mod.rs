@@ -11,7 +11,8 @@ pub(crate) use bridge::carry;
 pub use bridge::{BridgeTarget, Bridged, BridgedValue};
 pub(crate) use egress::{CallEgress, SessionEgress};
 pub(crate) use interpreter::{CallOutcome, CallResult, DriverRequest, Interpreter};
-pub(crate) use packages::{SessionPackages, ShownPackages, provide};
+pub use packages::Installed;
+pub(crate) use packages::{ShownPackages, provide};
 pub(crate) use task::{Job, SessionTask};
 
 use crate::{
@@ -62,7 +63,7 @@ pub(crate) struct Sessions {
     state: Mutex<State>,
     pub(crate) settings: SessionSettings,
     record: Record,
-    approvals: Approvals,
+    approvals: Arc<Approvals>,
     bus: Bus,
     snapshots: Arc<SnapshotStore>,
 }
@@ -98,6 +99,8 @@ pub(crate) struct Session {
     pub(crate) age: Duration,
     pub(crate) created: Instant,
     pub(crate) created_unix_ms: u64,
+    /// Last.
+    pub(crate) used: Mutex<Instant>,
     pub(crate) activity: Activity,
     pub(crate) line: Arc<Semaphore>,
     pub(crate) jobs: mpsc::Sender<Job>,
@@ -112,9 +115,8 @@ pub(crate) struct Session {
     pub(crate) before: Mutex<Baseline>,
 }
 
-/// Who uses a session, and how often.
+#[derive(Default)]
 pub(crate) struct Activity {
-    used: Mutex<Instant>,
     pub(crate) calls: AtomicU64,
     waiting: AtomicUsize,
     is_busy: AtomicBool,
@@ -123,35 +125,17 @@ pub(crate) struct Activity {
     running: Mutex<Option<String>>,
 }
 
-impl Activity {
-    /// The activity of a new session.
-    pub(crate) fn new(now: Instant) -> Self {
-        Self {
-            used: Mutex::new(now),
-            calls: AtomicU64::new(0),
-            waiting: AtomicUsize::new(0),
-            is_busy: AtomicBool::default(),
-            has_call: AtomicBool::default(),
-            running: Mutex::default(),
-        }
-    }
-}
-
 type TurnFuture = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync>>;
 
 /// A position in the queue of a session; given up when dropped.
 pub(crate) struct QueuedTurn {
-    session: Arc<Session>,
+    pub(crate) session: Arc<Session>,
     waits: Waits,
     permit: TurnFuture,
     at_once: Option<Result<OwnedSemaphorePermit, AcquireError>>,
 }
 
 impl QueuedTurn {
-    pub(crate) fn session(&self) -> &Arc<Session> {
-        &self.session
-    }
-
     /// Waits until those ahead have had their turns.
     pub(crate) async fn turn(self, client: &Client) -> Result<Turn, RequestError> {
         let Self {
@@ -193,17 +177,13 @@ impl QueuedTurn {
 
 /// The right to be the one who uses a session.
 pub(crate) struct Turn {
-    session: Arc<Session>,
+    pub(crate) session: Arc<Session>,
     /// Counts interrupts of this turn, not of an earlier one.
     interrupts: watch::Receiver<u64>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Turn {
-    pub(crate) fn session(&self) -> &Session {
-        &self.session
-    }
-
     /// Names the execution that keeps the session busy, for refusals.
     pub(crate) fn name(&self, execution_id: &str) {
         *self.session.running() = Some(execution_id.to_owned());
@@ -323,14 +303,13 @@ impl Session {
     }
 
     pub(crate) fn touch(&self) {
-        *lock(&self.activity.used) = Instant::now();
+        *lock(&self.used) = Instant::now();
     }
 
     fn used(&self) -> Instant {
-        *lock(&self.activity.used)
+        *lock(&self.used)
     }
 
-    /// When it ends if nothing happens.
     fn ends_at(&self) -> Instant {
         (self.used() + self.idle).min(self.created + self.age)
     }
@@ -346,15 +325,10 @@ impl Session {
         }
     }
 
-    fn close(&self) {
-        self.line.close();
-    }
-
     pub(crate) fn ended(&self) -> RequestError {
         ended(&self.id, self.stop.borrow().unwrap_or(SessionEnd::Terminated))
     }
 
-    /// How much its workspace may have.
     pub(crate) fn room(&self) -> Room {
         Room::of(&self.workspace, &self.limits, self.initial_use)
     }
@@ -431,7 +405,7 @@ impl Sessions {
     pub(crate) fn new(
         settings: SessionSettings,
         record: Record,
-        approvals: Approvals,
+        approvals: Arc<Approvals>,
         bus: Bus,
         snapshots: Arc<SnapshotStore>,
     ) -> Self {
@@ -459,37 +433,28 @@ impl Sessions {
 
     /// The session of this name, if it is this namespace's.
     pub(crate) fn find(&self, namespace: &Namespace, id: &SessionId) -> Result<Arc<Session>, RequestError> {
-        let state = lock(&self.state);
-        if let Some(session) = state
-            .sessions
-            .get(id)
-            .filter(|session| session.namespace == *namespace)
-        {
-            return Ok(session.clone());
-        }
-        let was = state
-            .ended
-            .iter()
-            .find(|(ended, of, _)| ended == id && of == namespace);
-        Err(match was {
-            Some((_, _, end)) => ended(id, *end),
-            None => absent(),
-        })
+        self.find_of(id, |of| of == namespace)
     }
 
     /// Whose it is, and what it speaks.
     pub(crate) fn whose(&self, id: &SessionId) -> Result<(Namespace, Language), RequestError> {
-        let state = lock(&self.state);
-        if let Some(session) = state.sessions.get(id) {
-            return Ok((session.namespace.clone(), session.language));
-        }
-        let was = state.ended.iter().find(|(ended, ..)| ended == id);
-        Err(was.map_or_else(absent, |(_, _, end)| ended(id, *end)))
+        let session = self.find_of(id, |_| true)?;
+        Ok((session.namespace.clone(), session.language))
     }
 
-    /// Enters the queue of this session.
-    pub(crate) fn line_up(&self, namespace: &Namespace, id: &SessionId) -> Result<QueuedTurn, RequestError> {
-        self.find(namespace, id)?.line_up()
+    fn find_of(
+        &self,
+        id: &SessionId,
+        is_meant: impl Fn(&Namespace) -> bool,
+    ) -> Result<Arc<Session>, RequestError> {
+        let state = lock(&self.state);
+        let session = state.sessions.get(id);
+        if let Some(session) = session.filter(|session| is_meant(&session.namespace)) {
+            return Ok(session.clone());
+        }
+        let mut ended_ones = state.ended.iter();
+        let was = ended_ones.find(|(known, of, _)| known == id && is_meant(of));
+        Err(was.map_or_else(absent, |(_, _, end)| ended(id, *end)))
     }
 
     /// Those of a namespace, or all, the oldest first.
@@ -506,7 +471,6 @@ impl Sessions {
         lock(&self.state).sessions.len()
     }
 
-    /// Reserves one more session.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         namespace: &Namespace,
@@ -585,7 +549,7 @@ impl Sessions {
             session_id: session.id.to_string(),
             reason: end.as_str(),
         };
-        self.bus.publish(session.namespace.as_str(), None, kind);
+        self.bus.publish(&session.namespace, None, kind);
     }
 
     /// Ends all, and lets no other begin. Who has to be waited for.
@@ -602,8 +566,7 @@ impl Sessions {
 }
 
 fn absent() -> RequestError {
-    RequestError::new(
-        ErrorCode::NotFound,
+    RequestError::not_found(
         "there is no such session in this namespace.",
         "`list_sessions` names those there are; `create_session` makes one.",
     )

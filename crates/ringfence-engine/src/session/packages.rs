@@ -7,8 +7,8 @@ use crate::{
     sync::lock,
 };
 use ringfence_store::layers::Package;
-use ringfence_types::{ErrorCode, RequestError, Requirement};
-use std::{collections::BTreeSet, sync::Arc};
+use ringfence_types::{RequestError, Requirement};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
 #[derive(Default)]
@@ -33,19 +33,7 @@ impl ShownPackages {
     pub(crate) fn names(&self) -> Vec<String> {
         self.set.iter().map(|one| one.as_str().to_owned()).collect()
     }
-}
 
-/// What a session was shown now.
-#[derive(Default)]
-pub(crate) struct SessionPackages {
-    /// What the installer said, where it was asked.
-    pub(crate) output: String,
-    pub(crate) packages: Vec<Package>,
-    /// What it had in another version, as `tabulate 0.10.0`: a module that it has imported of that stays as it is.
-    pub(crate) replaced: Vec<String>,
-}
-
-impl ShownPackages {
     fn replaced_by(&self, now: &[Package]) -> Vec<String> {
         let had = self.layers.iter().flat_map(|provided| provided.layer.packages());
         let replaced: BTreeSet<String> = had
@@ -59,13 +47,25 @@ impl ShownPackages {
     }
 }
 
+#[derive(Clone, Debug, Default)]
+pub struct Installed {
+    /// All, with those that came with what was asked for.
+    pub packages: Vec<Package>,
+    /// What the installer said; nothing when they were there before.
+    pub output: String,
+    /// What a session had before in another version, as `tabulate 0.10.0`: modules that it has imported of it stay.
+    pub replaced: Vec<String>,
+    /// From the question to the answer.
+    pub duration: Duration,
+}
+
 /// Shows a session these packages beside those it has, in its turn. None: it has them.
 pub(crate) async fn provide(
     packages: &Arc<Packages>,
     session: &Session,
     by: Requester,
     wanted: &BTreeSet<Requirement>,
-) -> Result<Option<SessionPackages>, RequestError> {
+) -> Result<Option<Installed>, RequestError> {
     let (set, layers) = {
         let shown = lock(&session.packages);
         if wanted.is_subset(&shown.set) {
@@ -74,8 +74,7 @@ pub(crate) async fn provide(
         (shown.set.union(wanted).cloned().collect(), shown.layers.len())
     };
     if layers >= LAYERS_MAX {
-        return Err(RequestError::new(
-            ErrorCode::InvalidArgument,
+        return Err(RequestError::invalid(
             format!("packages were added to the session {LAYERS_MAX} times."),
             "Make a session with all that it needs in `packages`.",
         ));
@@ -93,10 +92,11 @@ pub(crate) async fn provide(
     attached.await.map_err(|_| session.ended())??;
     let mut shown = lock(&session.packages);
     let packages = provided.layer.packages();
-    let told = SessionPackages {
+    let told = Installed {
         output: provided.output.clone(),
         packages: packages.to_vec(),
         replaced: shown.replaced_by(packages),
+        ..Installed::default()
     };
     shown.set = set;
     shown.layers.push(provided);

@@ -55,7 +55,7 @@ impl SessionTask {
         // Later calls are refused with this reason; the first reason counts.
         session.stop(end);
         drop(jobs);
-        session.close();
+        session.line.close();
         if !interpreter.end(DEATH_PATIENCE).await {
             tracing::warn!(session = %session.id, "its supervisor has told no end");
         }

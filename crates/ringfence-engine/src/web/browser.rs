@@ -14,12 +14,12 @@ use crate::{
     error::busy,
     policy::reach,
     runtimes,
-    sandbox::NO_BLOBS,
+    sandbox::{NO_BLOBS, own_claim},
     streams::{Attached, drain},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_egress::{EgressReport, Inspection, Rules};
-use ringfence_jail::{ClaimSpec, Layout, Run, wire::Order};
+use ringfence_jail::{Layout, Run, wire::Order};
 use ringfence_redact::Redactor;
 use ringfence_types::{ErrorCode, Limits, Namespace, RequestError, Tier};
 use ringfence_web::{
@@ -65,7 +65,6 @@ const PROGRAMS: [&str; 4] = [
     "google-chrome",
 ];
 
-/// A page that is to be opened in a browser.
 #[derive(Clone, Debug)]
 pub struct BrowseRequest {
     pub namespace: Namespace,
@@ -84,7 +83,6 @@ pub struct BrowseRequest {
 }
 
 impl Web {
-    /// A page as a browser shows it.
     pub(crate) async fn browse(&self, wanted: &BrowseRequest, caller: &Caller) -> Done<WebPage> {
         let mut details = json!({});
         let result = self.shown(wanted, caller, &mut details).await;
@@ -99,7 +97,7 @@ impl Web {
     ) -> Result<WebPage, RequestError> {
         let (url, length) = (target(&wanted.url)?, page::length(wanted.max_length)?);
         check(wanted)?;
-        if self.services.sandboxes.tier != Tier::Full {
+        if self.sandboxes.tier != Tier::Full {
             return Err(RequestError::new(
                 ErrorCode::UnsupportedArgument,
                 "there is no browser in the tier `landlock`.",
@@ -120,7 +118,6 @@ impl Web {
             .await;
         let _place = place.map_err(|_| crowded())?;
         let run = self
-            .services
             .runs
             .permit(&wanted.namespace, Demand::of(&LIMITS), QUEUE_TIME)
             .await;
@@ -129,11 +126,7 @@ impl Web {
         details["egress"] = json!(egress::recorded(&report));
         let opened = opened.map_err(|error| failed(&error, &url, &report))?;
         details["status"] = json!(opened.status);
-        let redactor = self
-            .services
-            .secrets
-            .redactor_of_all(&wanted.namespace, &[])
-            .await?;
+        let redactor = self.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
         let mut shown = self.present(opened, length, &redactor).await?;
         shown.denials = report.denials;
         shown.denials.truncate(DENIALS_MAX);
@@ -174,7 +167,7 @@ impl Web {
         let read = ReadPage::new(shown_url, opened.status, document);
         let mut shown = page::presented(&read, 0, length)?;
         if let Some(drawn) = opened.screenshot {
-            shown.picture = crate::picture::safe(&self.services.sandboxes, drawn).await;
+            shown.picture = crate::picture::safe(&self.sandboxes, drawn).await;
         }
         shown.facts["timed_out"] = json!(opened.is_timed_out);
         shown.facts["console_errors"] = json!(opened.console_errors);
@@ -193,8 +186,8 @@ impl Web {
         caller: &Caller,
     ) -> Result<(EgressReport, Result<BrowserPage, BrowserError>), RequestError> {
         let time = wanted.timeout + MARGIN;
-        let rules = self.services.egress.web_rules(&wanted.namespace);
-        let inspection = self.services.egress.inspect_browser(&rules).await?;
+        let rules = self.egress.web_rules(&wanted.namespace);
+        let inspection = self.egress.inspect_browser(&rules).await?;
         let mut started = self.start(program, &rules, inspection.as_deref(), time).await?;
         let sockets = started.take_sockets();
         let sockets = sockets.ok_or_else(|| {
@@ -203,10 +196,9 @@ impl Web {
                 &std::io::ErrorKind::NotConnected.into(),
             )
         })?;
-        let lease =
-            self.services
-                .egress
-                .open_browser(&wanted.namespace, requester(caller), sockets, inspection)?;
+        let lease = self
+            .egress
+            .open_browser(&wanted.namespace, requester(caller), sockets, inspection)?;
         let Sandbox {
             events,
             stdin,
@@ -219,11 +211,7 @@ impl Web {
         let from = pipe::Receiver::from_owned_fd(stdout).map_err(connect)?;
         let stderr = pipe::Receiver::from_owned_fd(stderr).map_err(connect)?;
         let stderr = Attached(tokio::spawn(drain(stderr, STDERR_BYTES_MAX)));
-        let redactor = self
-            .services
-            .secrets
-            .redactor_of_all(&wanted.namespace, &[])
-            .await?;
+        let redactor = self.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
         let request = BrowserRequest {
             url,
             redactor: &redactor,
@@ -250,7 +238,6 @@ impl Web {
         Ok((lease.report(), opened))
     }
 
-    /// Starts it in a sandbox of its own.
     async fn start(
         &self,
         program: &Path,
@@ -263,29 +250,23 @@ impl Web {
             ..LIMITS
         };
         reach::check(rules)?;
-        let plan = self.services.sandboxes.plan_of_browser(program, limits.clone())?;
-        let claim = self.services.sandboxes.native.claim(ClaimSpec {
-            code: Vec::new(),
-            files: Vec::new(),
-            run: command(program, &plan.layout, inspection),
-            workspace: None,
-            layer: None,
-            egress: reach::spec(self.services.sandboxes.tier, rules),
-            limits,
-            grace_ms: 0,
-        });
-        let sandbox = self.services.sandboxes.native.spawn(Arc::new(plan), None)?;
+        let plan = self.sandboxes.plan_of_browser(program, limits.clone())?;
+        let (run, egress) = (
+            command(program, &plan.layout, inspection),
+            reach::spec(self.sandboxes.tier, rules),
+        );
+        let claim = self.sandboxes.native.claim(own_claim(run, egress, limits));
+        let sandbox = self.sandboxes.native.spawn(Arc::new(plan), None)?;
         let (_cancel, mut cancelled) = watch::channel(false);
-        let started = sandbox.claim(&claim, NO_BLOBS, &mut cancelled).await;
-        started.map_err(|failed| failed.error)
+        Ok(sandbox.claim(&claim, NO_BLOBS, &mut cancelled).await?)
     }
 
     fn chromium(&self) -> Result<PathBuf, RequestError> {
-        let found = match &self.services.settings.browser {
+        let found = match &self.settings.browser {
             Some(path) => path.is_file().then(|| path.clone()),
             None => PROGRAMS
                 .iter()
-                .find_map(|name| runtimes::on_path(name, &self.services.sandboxes.runtimes)),
+                .find_map(|name| runtimes::on_path(name, &self.sandboxes.runtimes)),
         };
         found.ok_or_else(|| {
             RequestError::new(

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::{
     collections::VecDeque,
+    fmt::Display,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -31,7 +32,6 @@ const KEPT_BYTES_MAX: usize = 16 << 20;
 const KEPT_FOR: Duration = Duration::from_secs(300);
 const CURSOR_HASH_CHARS: usize = 12;
 
-/// A page that is asked for.
 #[derive(Clone, Debug)]
 pub struct PageRequest {
     pub namespace: Namespace,
@@ -55,7 +55,6 @@ pub struct WebPage {
     pub denials: Vec<Denial>,
 }
 
-/// What was read of a page.
 #[derive(Debug)]
 pub(super) struct ReadPage {
     pub(super) url: String,
@@ -155,7 +154,6 @@ pub(super) fn length(asked: Option<usize>) -> Result<usize, RequestError> {
 }
 
 impl Web {
-    /// A page as text.
     pub(crate) async fn page(&self, wanted: &PageRequest, caller: &Caller) -> Done<WebPage> {
         let mut details = json!({});
         let result = self.answer(wanted, caller, &mut details).await;
@@ -197,18 +195,15 @@ impl Web {
     ) -> Result<ReadPage, RequestError> {
         let _permit = self.place(&wanted.namespace).await?;
         let (fetcher, _) = self.clients().await?;
-        let lease = self
-            .services
-            .egress
-            .open_web(&wanted.namespace, requester(caller))?;
-        let dial = Judged(&lease.connections);
+        let lease = self.egress.open_web(&wanted.namespace, requester(caller))?;
+        let dial = Judged(Ok(&lease.connections));
         let fetch = Fetch {
             url,
             limits: FetchLimits {
-                wire_bytes: self.services.settings.bytes_max,
-                time: self.services.settings.timeout,
+                wire_bytes: self.settings.bytes_max,
+                time: self.settings.timeout,
             },
-            robots: match self.services.settings.robots {
+            robots: match self.settings.robots {
                 true => Robots::Obeyed,
                 false => Robots::Ignored,
             },
@@ -227,11 +222,7 @@ impl Web {
             is_cut: fetched.is_cut,
             reads: Reads::Document,
         };
-        let redactor = self
-            .services
-            .secrets
-            .redactor_of_all(&wanted.namespace, &[])
-            .await?;
+        let redactor = self.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
         let (document, picture) = self.document(&head, &fetched.body, &redactor).await?;
         let clean = |url: &String| redactor.text(url).into_owned();
         Ok(ReadPage {
@@ -248,14 +239,14 @@ impl Web {
         body: &[u8],
         redactor: &Redactor,
     ) -> Result<(Document, Option<Picture>), RequestError> {
-        let question = question(head, body).map_err(|error| unread(&error.to_string()))?;
-        let answer = self.read(question).await.map_err(|why| unread(&why))?;
-        let (mut document, bytes) = parse_answer(&answer).map_err(|Refusal { why }| unread(&why))?;
+        let question = question(head, body).map_err(unread)?;
+        let answer = self.read(question).await.map_err(unread)?;
+        let (mut document, bytes) = parse_answer(&answer).map_err(|Refusal { why }| unread(why))?;
         document.redact(redactor);
         if document.kind != DocumentKind::Image {
             return Ok((document, None));
         }
-        let picture = picture::safe(&self.services.sandboxes, bytes).await;
+        let picture = picture::safe(&self.sandboxes, bytes).await;
         match picture {
             Some(picture) => Ok((document, Some(picture))),
             None => Err(unread(
@@ -317,7 +308,7 @@ pub(super) fn presented(page: &ReadPage, at: usize, length: usize) -> Result<Web
     })
 }
 
-fn unread(why: &str) -> RequestError {
+fn unread(why: impl Display) -> RequestError {
     RequestError::new(
         ErrorCode::PageUnavailable,
         format!("what was sent could not be read: {why}."),

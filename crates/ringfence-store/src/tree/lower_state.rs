@@ -11,7 +11,7 @@ use std::{
 /// On a change whose path is not what it was when the program began.
 pub const CHANGED_MEANWHILE: Risk = Risk {
     rule: "host.changed_meanwhile",
-    sentence: "The host has changed it since the program began; a commit writes over that.",
+    what: "The host has changed it since the program began; a commit writes over that.",
 };
 
 /// How everything below a directory lay at one moment. Of each path and of what was there a digest of eight bytes is

@@ -5,6 +5,7 @@
 mod table;
 
 use super::{EntryKind, Node};
+use serde::Serialize;
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,15 +14,16 @@ use std::{
 use table::RULES;
 
 /// Why a change deserves a second look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Risk {
     /// Stable; for rules and counts.
     pub rule: &'static str,
-    pub sentence: &'static str,
+    /// For people.
+    pub what: &'static str,
 }
 
-const fn risk(rule: &'static str, sentence: &'static str) -> Risk {
-    Risk { rule, sentence }
+const fn risk(rule: &'static str, what: &'static str) -> Risk {
+    Risk { rule, what }
 }
 
 const EXECUTABLE: Risk = risk("executable", "It can be run as a program.");

@@ -371,7 +371,7 @@ fn workspaces(
             mode: share.mode,
             namespaces: share.namespaces.clone(),
         };
-        Ok((path, listed))
+        Ok::<_, RequestError>((path, listed))
     };
     let all: Vec<(PathBuf, ListedWorkspace)> = setting.items().iter().map(one).collect::<Result<_, _>>()?;
     for (path, inner) in &all {

@@ -75,13 +75,8 @@ fn run_checked(python: &str, form: Form, code: &str, checks: Option<&Checks>) ->
         ("PATH".to_owned(), std::env::var("PATH").unwrap()),
         ("MPLBACKEND".to_owned(), "Agg".to_owned()),
     ];
-    let cold = Script {
-        path: &script,
-        module: None,
-        args: &[],
-        checks,
-    };
-    let Launch { mut argv, env, .. } = launch(Language::Python, python, cold);
+    let cold = Prepared::script("main.py".to_owned(), String::new()).with(checks.cloned());
+    let Launch { mut argv, env, .. } = cold.launch(Language::Python, python.as_ref(), &directory, &[]);
     let environment = [&surroundings[..], &env].concat();
     let mut word = Vec::new();
     if form == Form::Forked {
