@@ -93,7 +93,7 @@ const RESOURCE: &str = "resource";
 const FEATURES: [&str; 3] = [RESOURCE, "progress, cancel", "question"];
 
 impl Client {
-    /// Has it something to do for this column.
+    /// Whether it has something to do for this column.
     fn does(&self, cell: &str) -> bool {
         match self.word {
             "sdk-1" | "sdk-2" | "fastmcp" => true,

@@ -120,7 +120,7 @@ fn read_lines(pipe: Option<ChildStdout>) -> Receiver<String> {
     receive
 }
 
-/// Is there such a program on the path.
+/// Whether there is such a program on the path.
 pub fn exists(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())

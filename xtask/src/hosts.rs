@@ -188,7 +188,7 @@ impl Bench {
     }
 }
 
-/// Did it succeed, and what did it print on both streams, the second one last.
+/// Whether it succeeded, and what it printed on both streams, standard error last.
 fn said(mut command: Command) -> (bool, String) {
     match command.stdin(Stdio::null()).output() {
         Ok(output) => {

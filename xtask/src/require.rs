@@ -8,7 +8,7 @@ pub const VARIABLE: &str = "RINGFENCE_REQUIRE";
 pub const ALL: &str =
     "root,userns,landlock,seccomp,cgroup,python,node,bash,bwrap,pip,index,chromium,searx,dockerd,runsc";
 
-/// Is this CI.
+/// Whether this is CI.
 pub fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true")
 }
@@ -22,12 +22,12 @@ pub fn list() -> String {
     }
 }
 
-/// Does the list name this capability.
+/// Whether the list names this capability.
 pub fn names(list: &str, capability: &str) -> bool {
     list.split(',').any(|word| word.trim() == capability)
 }
 
-/// Do we run as root.
+/// Whether this process runs as root.
 pub fn is_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let uids = status

@@ -2,7 +2,7 @@
 
 use crate::lists::LISTS;
 
-/// Is it certain, or does an ordinary program read its own file of this name.
+/// Whether it is certain; an ordinary program may read its own file of this name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Secret {
     /// Nothing but secrets is there.

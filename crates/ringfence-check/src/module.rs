@@ -113,7 +113,7 @@ fn answer(question: &ModuleQuestion) -> Result<ModuleAnswer, Objection> {
 /// Deeper than this no person writes; the parser's stack holds several times as much.
 const DEPTH_MAX: usize = 1000;
 
-/// Are the brackets of this text nested deeper than a parser should be asked to follow. Strings and comments are not
+/// Whether the brackets of this text are nested deeper than a parser should follow. Strings and comments are not
 /// told apart (that would need the parser), so the bound is generous.
 fn too_deep(code: &str) -> bool {
     let mut depth = 0_usize;

@@ -3,7 +3,7 @@
 /// Stands for that part.
 pub(crate) const UNKNOWN: char = '\u{FFFD}';
 
-/// Is every part of it known.
+/// Whether every part of it is known.
 pub(crate) fn is_known(text: &str) -> bool {
     !text.contains(UNKNOWN)
 }

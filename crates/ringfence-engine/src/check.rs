@@ -409,7 +409,7 @@ fn of_code(answer: Answer) -> Result<CodeAnswer, RequestError> {
     }
 }
 
-/// Is it a program by itself, or does it go on where others have ended.
+/// Whether it is a program by itself, or goes on where others have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Text {
     Program,

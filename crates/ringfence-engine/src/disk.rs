@@ -90,7 +90,7 @@ impl Disk {
         counted.at = Some(Instant::now());
     }
 
-    /// Is it time to count again.
+    /// Whether it is time to count again.
     fn take_turn(&self) -> bool {
         let mut counted = lock(&self.counted);
         let is_due = counted.count.is_some() && counted.at.is_some_and(|at| at.elapsed() > COUNT_AGAIN);

@@ -237,7 +237,7 @@ struct Shared {
     output_wanted: Arc<AtomicUsize>,
 }
 
-/// Does a subscriber want to hear of every piece of output.
+/// Whether a subscriber wants every piece of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hears {
     Everything,
@@ -287,7 +287,7 @@ impl Bus {
         drop(self.shared.sender.send(event));
     }
 
-    /// Does anybody want to hear of output; else it need not be copied.
+    /// Whether anybody wants output; otherwise it need not be copied.
     pub(crate) fn wants_output(&self) -> bool {
         self.shared.output_wanted.load(Ordering::Relaxed) > 0
     }

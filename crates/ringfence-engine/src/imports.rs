@@ -91,7 +91,7 @@ impl CheckSettings {
     }
 }
 
-/// May a caller name it: where everything is offered, or something that it is, or lies below.
+/// Whether a caller may name it: where everything is offered, or something that it is, or lies below.
 fn is_offered(check: &CheckSettings, module: &ModuleName) -> bool {
     let all = check.offered().any(|profile| profile == Profile::Unrestricted);
     let covers = |other: &ModuleName| {

@@ -54,7 +54,7 @@ impl Deref for Grant {
     }
 }
 
-/// What is so of a namespace beside the policy, when one of its requests is decided.
+/// The namespace's own limits and approvals at the time of the decision.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NamespaceState {
     pub(crate) limits: OwnLimits,
@@ -83,7 +83,7 @@ impl Approved {
     }
 }
 
-/// Says yes, or which rule says no. `private` is what of the host is the server's own.
+/// Grants the request, or names the rule that refuses it. `private` is what of the host is the server's own.
 pub(crate) fn decide(
     policy: &PolicySettings,
     state: &NamespaceState,

@@ -206,7 +206,7 @@ impl Record {
         }
     }
 
-    /// Puts an end on record to what servers have left open that have died since.
+    /// Closes the audit entries that dead servers left open.
     pub(crate) fn close_lost(&self) -> Result<(), RequestError> {
         let abandoned = self.audit.abandoned().map_err(unavailable)?;
         for begun in abandoned {

@@ -137,7 +137,7 @@ pub(crate) fn within(directory: &Path, settings: &RuntimeSettings) -> Option<(La
         })
 }
 
-/// Does a path, as it is written or as it is, lie in a directory, or the directory in it. What is not there lies where
+/// Whether a path, as written or resolved, lies in a directory, or the directory in it. What is not there lies where
 /// what is there of it does.
 pub(crate) fn lies_in(part: &Path, directory: &Path) -> bool {
     let real = part.ancestors().find_map(|above| {

@@ -68,7 +68,7 @@ pub(crate) enum Start {
     Template(TemplateOf),
 }
 
-/// Can the request's interpreter be there before the request: then it does not see what the environment would have told
+/// Whether the request's interpreter can be there before the request: then it does not see what the environment told
 /// it at its start. Where Node.js is not forked it can raise no wall around itself once it has started, and a directory
 /// of the host needs one.
 pub(crate) fn can_start_ahead(

@@ -47,7 +47,7 @@ pub struct Bounds {
     pub depth: usize,
 }
 
-/// Is there nothing in a directory; one that cannot be read may have something.
+/// Whether a directory is empty; one that cannot be read may have something.
 pub fn is_empty(directory: BorrowedFd<'_>) -> bool {
     let open = file::open_listing_beneath(directory, Path::new("."));
     let listed = open.and_then(|open| file::list(open.as_fd(), 1));

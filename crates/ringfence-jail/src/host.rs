@@ -103,7 +103,7 @@ fn may_map_any_uid() -> bool {
     needed.into_iter().all(identity::has_capability)
 }
 
-/// Does this map (`first outside count` per line) cover our range of ids.
+/// Whether this map (`first outside count` per line) covers our range of ids.
 fn ids_are_mapped(map: &str) -> bool {
     let Ok(text) = fs::read_to_string(map) else {
         return false;

@@ -32,7 +32,7 @@ impl Pinned {
         Ok(Some((pinned, opened)))
     }
 
-    /// Is the directory at `path` this one, by whatever links.
+    /// Whether the directory at `path` is this one, by whatever links.
     pub fn is_at(&self, path: &Path) -> bool {
         let found = file::open_handle(path).and_then(|found| file::identity(found.as_fd()));
         found.is_ok_and(|found| found == self.identity)

@@ -12,7 +12,7 @@ pub const HELPER_WORD: &str = "__jail-helper";
 /// The second word of a process that only says what is refused here.
 pub(crate) const PROBE_WORD: &str = "probe";
 
-/// Is there a system call filter on this process. Asked for each sandbox that fails, and once at the start.
+/// Whether there is a system call filter on this process. Asked for each sandbox that fails, and once at the start.
 pub(crate) fn is_filtered() -> bool {
     static FILTERED: LazyLock<bool> = LazyLock::new(|| {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

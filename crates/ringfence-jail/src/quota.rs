@@ -257,7 +257,7 @@ impl Watch {
         self.next
     }
 
-    /// Is the limit passed, as far as it is time to look.
+    /// Whether the limit is passed, as far as it is time to look.
     pub(crate) fn is_passed<'a>(&mut self, holders: impl FnOnce() -> Option<Holders<'a>>) -> bool {
         let now = Instant::now();
         if now < self.next {

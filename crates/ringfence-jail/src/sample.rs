@@ -105,7 +105,7 @@ fn after_name(proc: &OwnedFd, pid: &Path) -> String {
     stat.rsplit_once(") ").map_or("", |(_, rest)| rest).to_owned()
 }
 
-/// Does one of them run, or wait for a disk.
+/// Whether one of them runs, or waits for a disk.
 pub(crate) fn is_running(proc: &OwnedFd, pids: &[PathBuf]) -> bool {
     pids.iter()
         .any(|pid| after_name(proc, pid).starts_with(['R', 'D']))
@@ -224,7 +224,7 @@ pub(crate) fn unique_bytes(proc: &OwnedFd, pids: &[PathBuf]) -> u64 {
     pids.iter().map(of_one).sum()
 }
 
-/// Has a process memory that its forks could write to together with it. The list of what it has mapped is its own word
+/// Whether a process has memory that its forks could write to together with it. What it has mapped is its own word
 /// only as far as it is too long to be read, and then it counts as yes.
 pub(crate) fn shares_memory(proc: &OwnedFd) -> bool {
     pids(proc).iter().filter(|pid| *pid != Path::new("1")).any(|pid| {

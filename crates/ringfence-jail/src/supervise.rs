@@ -528,7 +528,7 @@ impl<'a> Sandbox<'a> {
         };
     }
 
-    /// Must this process look at the tree itself.
+    /// Whether this process must look at the tree itself.
     fn samples(&self) -> bool {
         self.descriptors.contains_key(&Handle::Proc)
             && (self.cgroup.is_none() || self.plan.tier == Tier::Landlock)
@@ -554,8 +554,8 @@ impl<'a> Sandbox<'a> {
         (sample::directory_bytes(files) > limits.disk_bytes).then_some(Cause::Disk)
     }
 
-    /// Is pid 1 the only process of the sandbox; then no other can be started. The cgroup would not tell: a process of
-    /// the host may have come into the pid namespace.
+    /// Whether pid 1 is the only process of the sandbox; then no other can be started. The cgroup would not tell: one
+    /// of the host may have come into the pid namespace.
     fn is_alone(&self) -> bool {
         let proc = self.descriptors.get(&Handle::Proc);
         let proc = proc.filter(|_| self.plan.tier == Tier::Full);

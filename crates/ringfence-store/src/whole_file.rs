@@ -360,7 +360,7 @@ pub(crate) fn unfinished_name(name: &str) -> io::Result<String> {
     Ok(format!("{name}.{}{UNFINISHED}", random_hex::<8>()?))
 }
 
-/// Has `found` the form of a name that [`unfinished_name`] made for this name.
+/// Whether `found` has the form of a name that [`unfinished_name`] made for this name.
 pub(crate) fn is_unfinished_name(found: &str, name: &str) -> bool {
     let rest = found.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
     let random = rest.and_then(|rest| rest.strip_suffix(UNFINISHED));

@@ -306,7 +306,7 @@ pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// May this process write there, by the kernel's own answer (`EROFS` and user namespaces included).
+/// Whether this process may write there, by the kernel's own answer (`EROFS` and user namespaces included).
 pub fn may_write(path: &Path) -> bool {
     fs::accessat(fs::CWD, path, fs::Access::WRITE_OK, AtFlags::EACCESS).is_ok()
 }

@@ -28,7 +28,7 @@ pub fn effective_ids() -> (u32, u32) {
     )
 }
 
-/// Is this capability (by number) in the effective set.
+/// Whether this capability (by number) is in the effective set.
 pub fn has_capability(number: u32) -> bool {
     thread::capabilities(None).is_ok_and(|sets| sets.effective.bits() & (1_u64 << number) != 0)
 }

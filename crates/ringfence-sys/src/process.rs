@@ -243,7 +243,7 @@ pub fn join_namespace(namespace: BorrowedFd<'_>) -> io::Result<()> {
     done(unsafe { libc::setns(namespace.as_raw_fd(), 0) })
 }
 
-/// Has the kernel clone3(2) for us. Container engines answer ENOSYS so that programs fall back to clone(2).
+/// Whether clone3(2) works here. Container engines answer ENOSYS so that programs fall back to clone(2).
 pub fn has_clone3() -> bool {
     // Two exit signals at once are refused before anything is made.
     let arguments = CloneArguments {

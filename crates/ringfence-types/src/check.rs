@@ -234,7 +234,7 @@ impl Rules {
         }
     }
 
-    /// Is there anything that they forbid.
+    /// Whether there is anything that they forbid.
     pub fn restrict(&self) -> bool {
         self.imports.is_some()
     }

@@ -55,7 +55,7 @@ pub struct ExecuteRequest {
     pub allowed_domains: AllowedDomains,
     /// Whose turn comes sooner when requests wait.
     pub priority: Option<Priority>,
-    /// Is the code looked at before it runs.
+    /// Whether the code is checked before it runs.
     pub validate: Validate,
     /// What Python may import, and by which rules it is read; none: what the operator has chosen.
     pub profile: Option<Profile>,

@@ -36,9 +36,9 @@ pub struct ExecutionResult {
     pub stdout_bytes: u64,
     /// Bytes written by the program, kept or not, counted after redaction.
     pub stderr_bytes: u64,
-    /// Was output dropped past the limit.
+    /// Whether output was dropped past the limit.
     pub truncated: Truncated,
-    /// Was output not UTF-8; the text then holds U+FFFD in its place.
+    /// Whether output was not UTF-8; the text then holds U+FFFD in its place.
     pub lossy: Lossy,
     /// Value of the last expression, else of `result`, `_` or `output`; JSON where it can be.
     pub result: Option<serde_json::Value>,

@@ -36,7 +36,7 @@ pub enum WorkspaceMode {
 }
 
 impl WorkspaceSource {
-    /// Does what programs write there lie in the sandbox's memory.
+    /// Whether what programs write there lies in the sandbox's memory.
     pub fn lies_in_memory(&self) -> bool {
         let is_shared = matches!(
             self,

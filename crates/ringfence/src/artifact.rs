@@ -30,7 +30,7 @@ pub fn sign(
     })
 }
 
-/// Is this the content of that artifact, and did this key sign it as one of this execution. The media type and where it
+/// Whether this is the content of that artifact, and this key signed it as one of this execution. The type and where it
 /// can be read are not signed; the [`Manifest`]'s signature covers the type.
 pub fn verify(
     artifact: &Artifact,

@@ -28,7 +28,7 @@ pub(crate) fn prepare() -> Result<(), RequestError> {
     Ok(())
 }
 
-/// Is the signal neither ignored nor caught (proc_pid_status(5)). What cannot be read counts as that.
+/// Whether the signal is neither ignored nor caught (proc_pid_status(5)). What cannot be read counts as that.
 fn is_ended_by(signal: u32, status: &str) -> bool {
     let has = |name: &str| {
         let set = status.lines().find_map(|line| line.strip_prefix(name));

@@ -131,7 +131,7 @@ fn attempt(code: &str, kind: SourceType, setting: Setting) -> Attempt {
     Attempt { objection, checked }
 }
 
-/// Is it a program for Node.js as soon as its types are gone.
+/// Whether it is a program for Node.js as soon as its types are gone.
 fn runs_without_types<'a>(allocator: &'a Allocator, program: &mut Program<'a>, setting: Setting) -> bool {
     let scoping = SemanticBuilder::new()
         .with_enum_eval(true)

@@ -294,7 +294,7 @@ impl<'p, 'a> Resolver<'p, 'a> {
         values.fold(first, Known::or)
     }
 
-    /// Has a name one value, from its declaration on.
+    /// Whether a name has one value, from its declaration on.
     pub(super) fn is_constant(&self, symbol: SymbolId) -> bool {
         let scoping = self.semantic.scoping();
         !scoping.symbol_is_mutated(symbol) && scoping.symbol_redeclarations(symbol).is_empty()
@@ -418,7 +418,7 @@ impl<'p, 'a> Resolver<'p, 'a> {
         }
     }
 
-    /// Is an argument something that the program itself says.
+    /// Whether an argument is something that the program itself says.
     fn is_written_out(&self, argument: &'a Argument<'a>) -> bool {
         let expression = match argument {
             Argument::SpreadElement(spread) => Some(&spread.argument),

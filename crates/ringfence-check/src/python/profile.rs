@@ -30,7 +30,7 @@ pub const FILESYSTEM: &[&str] = &[
 /// Compiler directives, which import nothing.
 pub const DIRECTIVES: &[&str] = &["__future__"];
 
-/// Is a top-level module one of the standard library. Nothing that a caller brings takes its place.
+/// Whether a top-level module is one of the standard library. Nothing that a caller brings takes its place.
 pub fn is_standard(module: &str) -> bool {
     LISTS.standard_library.contains(module)
 }

@@ -252,7 +252,7 @@ pub(super) fn is_standard(statement: &str) -> bool {
     })
 }
 
-/// Does a set of modules, each with what lies below it, have everything that a statement imports.
+/// Whether a set of modules, each with what lies below it, has everything that a statement imports.
 pub(super) fn is_allowed(statement: &str, allowed: &BTreeSet<ModuleName>) -> bool {
     let has = |module: &str| {
         let ends = module.match_indices('.').map(|(at, _)| at).chain([module.len()]);

@@ -219,7 +219,7 @@ fn formatted(out: &mut Reporter<'_>, call: &Call) {
     out.tell_as(&rules::FORMAT_DEVICE, severity, what);
 }
 
-/// Is one of the files behind the first operand such a place.
+/// Whether one of the files behind the first operand is such a place.
 fn reaches(out: &Reporter<'_>, command: usize, call: &Call, places: &[Location]) -> bool {
     let directory = out.scene.directory(command);
     let mut paths = call.operands().into_iter().skip(1);

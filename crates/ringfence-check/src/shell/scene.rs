@@ -103,7 +103,7 @@ impl Report {
         }
     }
 
-    /// Is one of the rules told of this place already.
+    /// Whether one of the rules is reported for this place already.
     pub(super) fn has(&self, scene: &Scene<'_>, range: &Range<usize>, of: &[&Rule]) -> bool {
         let Range { start, end } = scene.origin.place(range);
         of.iter().any(|rule| self.told.contains(&(start, end, rule.id)))
@@ -134,13 +134,13 @@ impl<'s> Scene<'s> {
         self.script.commands.get(index)
     }
 
-    /// Does one of the commands start a program of such a name.
+    /// Whether one of the commands starts a program of such a name.
     pub(super) fn starts(&self, commands: &Range<usize>, is: impl Fn(&Call) -> bool) -> bool {
         let started = self.started.get(commands.clone()).unwrap_or_default();
         started.iter().flat_map(|started| &started.calls).any(is)
     }
 
-    /// Does a command in the word's substitutions start a program of such a name.
+    /// Whether a command in the word's substitutions starts a program of such a name.
     pub(super) fn comes_from(&self, word: &ShellWord<'_>, is: impl Fn(&Call) -> bool) -> bool {
         word.outputs.iter().any(|commands| self.starts(commands, &is))
     }

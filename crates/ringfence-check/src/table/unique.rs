@@ -14,7 +14,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Is it the first of this value in the column.
+    /// Whether it is the first of this value in the column.
     pub(super) fn is_new(&mut self, column: usize, value: &[u8]) -> Result<bool, Unusable> {
         let hash = self.keys.hash(&(column, value));
         if self.values.len() >= VALUES_MAX && !self.values.contains(&hash) {

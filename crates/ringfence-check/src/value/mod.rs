@@ -38,7 +38,7 @@ pub fn schemas() -> &'static [(&'static str, &'static str)] {
     SCHEMAS
 }
 
-/// Can this schema be used; if not, why not.
+/// Whether this schema can be used; if not, why not.
 ///
 /// Not for a stranger's schema outside a worker.
 ///

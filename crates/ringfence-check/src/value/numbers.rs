@@ -30,7 +30,7 @@ pub(super) fn rounded(text: &str) -> Vec<Rounded<'_>> {
 /// So many digits fit into 64 bits, whatever they are.
 const DIGITS_SAFE: usize = 18;
 
-/// Is a number the same in 64 bits. Decimal fractions are taken as everybody takes them, as the nearest double; an
+/// Whether a number is the same in 64 bits. Decimal fractions are taken as usual, as the nearest double; an
 /// integer has to stay itself, and what is not zero must not become zero.
 fn is_kept(number: &str) -> bool {
     if !number.contains(['.', 'e', 'E']) {

@@ -397,7 +397,7 @@ impl State {
         Ok(Admitted::Waiting(self.join(namespace, demand)))
     }
 
-    /// May another of this namespace run now.
+    /// Whether another of this namespace may run now.
     fn fits(&self, namespace: &Namespace, demand: Demand) -> bool {
         let all = Taken::by(self.running.values());
         let own = Taken::by(

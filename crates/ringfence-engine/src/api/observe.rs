@@ -73,7 +73,7 @@ pub struct Inspection {
     pub defaults: Limits,
     #[serde(skip)]
     pub caps: Limits,
-    /// Has it given up some of what the operator allows.
+    /// Whether it has given up some of what the operator allows.
     pub is_narrowed: bool,
     /// Hosts that somebody has approved for all of it, as rules.
     pub approved: Vec<String>,

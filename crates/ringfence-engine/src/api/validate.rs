@@ -24,7 +24,7 @@ pub struct CodeRequest {
     pub namespace: Namespace,
     pub language: Language,
     pub code: String,
-    /// Are missing imports added.
+    /// Whether missing imports are added.
     pub fixing: Fixing,
     /// As [`ringfence_types::ExecuteRequest::profile`].
     pub profile: Option<Profile>,
@@ -34,7 +34,7 @@ pub struct CodeRequest {
     pub beside: Vec<String>,
 }
 
-/// Are missing imports added.
+/// Whether missing imports are added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fixing {
     Apply,

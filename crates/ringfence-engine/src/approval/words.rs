@@ -101,7 +101,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// May it be done.
+    /// Whether it may be done.
     pub fn is_approved(&self) -> bool {
         matches!(self.verdict, Verdict::Approved(_))
     }

@@ -61,7 +61,7 @@ pub(crate) struct Launch {
     pub(crate) argv: Vec<String>,
     /// What the language needs in its environment.
     pub(crate) env: Vec<(String, String)>,
-    /// Does a driver report on descriptor 3.
+    /// Whether a driver reports on descriptor 3.
     pub(crate) report_fd: bool,
 }
 
@@ -261,8 +261,8 @@ pub(crate) fn decides_at_start(name: &str) -> bool {
     name == "HOME" || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Must the code pass the parser first: TypeScript always; JavaScript when it may be a module. A word too many costs a
-/// few milliseconds, so a look at the text is enough.
+/// Whether the code must pass the parser first: TypeScript always; JavaScript when it may be a module. One too many
+/// costs a few milliseconds, so a look at the text is enough.
 pub(crate) fn needs_preparation(language: Language, code: &str, name: &str) -> bool {
     match language {
         Language::Typescript => true,

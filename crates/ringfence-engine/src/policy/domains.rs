@@ -101,7 +101,7 @@ pub(crate) fn within(given: Rules, named: Option<&Rules>) -> Rules {
     Rules::new(left.collect()).unwrap_or_default()
 }
 
-/// Does the operator let a namespace reach it without anybody's being asked.
+/// Whether the operator lets a namespace reach it without anybody's being asked.
 pub(crate) fn gives(policy: &EgressPolicy, namespace: &Namespace, rule: &Rule) -> bool {
     given(policy, &Approved::default(), namespace).cover(rule)
 }

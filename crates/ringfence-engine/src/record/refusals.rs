@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-/// In which refusals are counted.
+/// Period over which refusals are counted.
 const PERIOD: Duration = Duration::from_secs(10);
 /// Refusals of one namespace in one period that have a record of their own.
 const OWN_MAX: u64 = 100;

@@ -31,16 +31,16 @@ use tokio::{
     time::{Instant, sleep_until, timeout, timeout_at},
 };
 
-/// Between an interrupt and the end of patience.
+/// How long an interrupted call may take to end before its session is given up.
 const GRACE: Duration = Duration::from_secs(2);
-/// One that comes before the interpreter has begun with a call is lost, and a program may swallow one.
+/// Between two interrupts: one that comes too early is lost, and a program may swallow one.
 const NUDGE: Duration = Duration::from_millis(250);
 const NUDGES: u32 = 8;
 /// Not before: an interpreter that has not begun with the call ignores it.
 const BEGINNING: Duration = Duration::from_millis(20);
 /// How long a supervisor may take to say what its tree has used.
 const ANSWERING: Duration = Duration::from_secs(5);
-/// And to attach a layer, or to open egress.
+/// How long a supervisor may take to attach a layer, or to open egress.
 const SHOWING: Duration = Duration::from_secs(10);
 /// After each piece of what is thrown away between two calls: reading it is the server's work, and no client waits.
 const BREATH: Duration = Duration::from_millis(2);

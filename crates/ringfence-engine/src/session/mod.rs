@@ -54,7 +54,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, 
 const WAITING_MAX: usize = 32;
 /// Sessions that have ended, and of which it is still known why.
 const ENDED_MAX: usize = 1000;
-/// How long one waits for a turn who has something short to do.
+/// How long a short operation waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the end of a session is waited for.
 pub(crate) const END_PATIENCE: Duration = Duration::from_secs(15);
@@ -392,7 +392,7 @@ impl Session {
     }
 }
 
-/// One who waits; not any more when dropped.
+/// Counts one waiting call until it is dropped.
 struct Waits(Arc<Session>);
 
 impl Drop for Waits {

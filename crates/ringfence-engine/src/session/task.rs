@@ -103,7 +103,7 @@ impl SessionTask {
 }
 
 impl CallOutcome {
-    /// Has the session ended with the call.
+    /// Whether the session has ended with the call.
     pub(crate) fn end(&self) -> Option<SessionEnd> {
         match self {
             Self::Answered(..) => None,

@@ -53,7 +53,7 @@ impl Parent {
         }
     }
 
-    /// Can a tree be given a share of the processors, and another one later.
+    /// Whether a tree can be given a share of the processors, and another one later.
     pub fn shares_processors(&self) -> bool {
         match self {
             Self::V2 { cpu, .. } => *cpu == CpuShare::Quota,

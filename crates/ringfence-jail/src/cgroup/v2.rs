@@ -31,7 +31,7 @@ fn unified_mount(line: &str) -> Option<(&str, &str)> {
         .then(|| Some((place.next()?, place.next()?)))?
 }
 
-/// Can `own` hold cgroups of ours.
+/// Whether `own` can hold cgroups of ours.
 fn candidate(own: &Path) -> Result<Parent, String> {
     let controllers =
         fs::read_to_string(own.join("cgroup.controllers")).map_err(|error| error.to_string())?;
@@ -62,7 +62,7 @@ fn candidate(own: &Path) -> Result<Parent, String> {
     })
 }
 
-/// Does any process but this one sit directly in the cgroup.
+/// Whether any process but this one is directly in the cgroup.
 fn others_live_in(directory: &Path) -> bool {
     let own = std::process::id().to_string();
     let pids = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();

@@ -9,13 +9,13 @@ use std::{fs, os::unix::fs::MetadataExt, path::Path};
 #[derive(Clone, Debug)]
 pub struct Facts {
     pub proc: bool,
-    /// Is the effective user root, without `CAP_SETFCAP`.
+    /// Whether the effective user is root, without `CAP_SETFCAP`.
     pub bare_root: bool,
-    /// Is there a system call filter on this process (`Seccomp: 2` in proc_pid_status(5)).
+    /// Whether there is a system call filter on this process (`Seccomp: 2` in proc_pid_status(5)).
     pub filtered: bool,
     pub chroot: bool,
     pub apparmor: Option<String>,
-    /// Does AppArmor take the capabilities of user namespaces away (Ubuntu 23.10 and later).
+    /// Whether AppArmor takes the capabilities of user namespaces away (Ubuntu 23.10 and later).
     pub apparmor_namespaces: bool,
     pub namespaces_off: bool,
     /// The lowest limit on namespaces, as `user.max_mnt_namespaces`, and its value.

@@ -17,7 +17,7 @@ use std::{fs, io, os::fd::AsFd, path::Path};
 pub struct LayerReport {
     pub layer: &'static str,
     pub present: bool,
-    /// Does the `full` tier refuse to run without it (else it has a weaker stand-in, named in `detail`).
+    /// Whether the `full` tier refuses to run without it (otherwise it has a weaker stand-in, named in `detail`).
     pub required: bool,
     /// Version or mechanism, or what failed and with which error.
     pub detail: String,

@@ -98,7 +98,7 @@ impl Plan {
         self.shared.as_ref().map(|_| mode)
     }
 
-    /// May a claim bring it packages and ports, which a child of its supervisor attaches.
+    /// Whether a claim may bring it packages and ports, which a child of its supervisor attaches.
     pub(crate) fn is_bound_late(&self) -> bool {
         let takes_claims = matches!(
             self.program,
@@ -127,7 +127,7 @@ pub const INSIDE_ID: u32 = 1000;
 pub struct Tree {
     pub source: PathBuf,
     pub writable: bool,
-    /// Are device nodes of it usable (only for the nodes themselves).
+    /// Whether device nodes of it are usable (only for the nodes themselves).
     pub devices: bool,
     /// Show the owner's files as the sandbox's own (a workspace, when the server is root).
     pub map_owner: bool,

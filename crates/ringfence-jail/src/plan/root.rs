@@ -121,7 +121,7 @@ const TOO_BROAD: &[&str] = &[
     "/sys", "/tmp", "/var",
 ];
 
-/// Would showing this directory show people's files.
+/// Whether showing this directory would show people's files.
 pub(super) fn too_broad(path: &Path) -> bool {
     let is_home = path.parent() == Some(Path::new("/home"));
     !path.is_absolute() || is_home || TOO_BROAD.iter().any(|broad| path == Path::new(broad))

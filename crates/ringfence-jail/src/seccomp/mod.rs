@@ -31,8 +31,8 @@ pub enum Profile {
     /// V and no message queue; no pid namespace, so limits and priorities are set of oneself only.
     Landlock {
         memory_cgroup: bool,
-        /// Is the program the server's user, so that files have no other guard than Landlock: then their modes, owners,
-        /// times and attributes stay.
+        /// Whether the program is the server's user, so that only Landlock guards its files: then their modes,
+        /// owners, times and attributes stay.
         servers_user: bool,
     },
 }

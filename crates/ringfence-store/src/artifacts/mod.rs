@@ -325,7 +325,7 @@ impl ArtifactStore {
         Ok(swept)
     }
 
-    /// Is it time: by the clock (an eighth of the retention's age, at most an hour after the last sweep of any
+    /// Whether it is time: by the clock (an eighth of the retention's age, at most an hour after the last sweep of any
     /// process), or because this process added a sixteenth of the bytes and they are too many.
     pub fn sweep_is_due(&self) -> bool {
         // A count that cannot be read is one more reason to count.

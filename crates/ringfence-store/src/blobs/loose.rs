@@ -103,7 +103,7 @@ impl LooseBlobs {
         }
     }
 
-    /// Is the content there, and of its size.
+    /// Whether the content is there, and of its size.
     pub(crate) fn has(&self, content: &Content) -> Result<bool, FileError> {
         let file = self.find(&to_hex(&content.sha256))?;
         let metadata = file.and_then(|file| file.metadata().ok());
@@ -182,7 +182,7 @@ impl Content {
         }
     }
 
-    /// Are the bytes of this file the content; leaves it at its beginning.
+    /// Whether the bytes of this file are the content; leaves it at its beginning.
     pub(crate) fn is_in(&self, mut file: &File) -> io::Result<bool> {
         if file.metadata()?.len() != self.size_bytes {
             return Ok(false);

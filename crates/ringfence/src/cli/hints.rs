@@ -134,7 +134,7 @@ pub(super) fn words(text: &str) -> String {
         let after = after
             .strip_prefix(", then add it to `allowed_domains`")
             .unwrap_or(after);
-        // Whoever gives a command is the operator.
+        // A command is given by the operator.
         said = match after.split_once("; or have the operator add ") {
             Some((_, given)) => format!("{before}Add {given}"),
             None => format!(

@@ -197,7 +197,7 @@ fn status_of(error: &RequestError) -> u8 {
     }
 }
 
-/// Does the command have the flag `--json`, and was it given.
+/// Whether the command has the flag `--json`, and it was given.
 fn asks_for_json(matches: &ArgMatches) -> bool {
     let own = matches.try_get_one::<bool>("json").ok().flatten();
     let inner = matches.subcommand();

@@ -128,7 +128,7 @@ pub(super) fn some_of<'a>(mut names: impl ExactSizeIterator<Item = &'a str>) -> 
     }
 }
 
-/// Is a person there who sees a question and can answer it.
+/// Whether a person is there who sees a question and can answer it.
 pub(super) fn has_answers(terminal: Terminal) -> bool {
     io::stdin().is_terminal() && !in_background() && terminal.has_person()
 }

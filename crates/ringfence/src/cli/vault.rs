@@ -100,7 +100,7 @@ fn perform(context: &Context, action: VaultAction) -> Result<ExitCode, RequestEr
 }
 
 impl Of {
-    /// Is it about a vault that needs no server: unless one is meant by its number.
+    /// Whether it is about a vault that needs no server: unless one is meant by its number.
     fn is_here(&self, record: &RecordSettings) -> bool {
         matches!(record.vault, VaultSettings::File { .. }) && self.ask.server.is_none()
     }

@@ -113,7 +113,7 @@ impl Authenticator {
         })
     }
 
-    /// Is it still what it was when a request of it was let in.
+    /// Whether it is still what it was when a request of it was let in.
     pub(super) fn still_knows(&self, principal: &Principal) -> bool {
         if *principal == *self.unauthenticated {
             return !self.is_required();

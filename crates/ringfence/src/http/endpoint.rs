@@ -118,7 +118,7 @@ impl McpEndpoint {
         }
     }
 
-    /// Has it no request on its way: what it has begun beside requests goes on without it.
+    /// Whether it has no request on its way: what it has begun beside requests goes on without it.
     pub(super) fn is_unused(&self) -> bool {
         self.requests.available_permits() == REQUESTS_MAX
     }

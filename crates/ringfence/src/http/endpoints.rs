@@ -27,8 +27,8 @@ impl Endpoints {
         }
     }
 
-    /// That of the principal as it is now, with the place of one request, so that it is used from here on; no place:
-    /// there are too many. A change of what a principal may do ends what it has.
+    /// The principal's endpoint as it is now, and a permit for one request, or none at the limit. A change of what a
+    /// principal may do ends what it has.
     pub(super) fn begin_request(
         &self,
         principal: &Arc<Principal>,

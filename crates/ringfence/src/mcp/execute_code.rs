@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use std::{future::pending, time::Duration};
 use tokio::time::sleep_until;
 
-/// Of a call of `run_sandbox_code` that says nothing.
+/// Default timeout of `run_sandbox_code`.
 const SHORT_TIMEOUT_MS: u64 = 10_000;
 
 const MEBIBYTE: u64 = 1 << 20;

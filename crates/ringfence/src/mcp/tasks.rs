@@ -24,7 +24,7 @@ use std::time::Duration;
 /// How soon a client should ask again: a tenth of the time that the program has run, within these.
 const POLL_MS: std::ops::RangeInclusive<u64> = 500..=5000;
 
-/// Does this request itself say that its client understands tasks.
+/// Whether the request declares the tasks extension.
 pub(super) fn are_understood(context: &RequestContext<RoleServer>) -> bool {
     let (meta, newest) = (&context.meta, ProtocolVersion::V_2026_07_28);
     let is_complete = meta.protocol_version().is_some_and(|version| version >= newest);

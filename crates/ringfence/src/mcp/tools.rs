@@ -107,7 +107,7 @@ pub(super) fn toolset_of(name: &str) -> Option<Toolset> {
     ROWS.iter().find(|row| row.name == name).map(|row| row.toolset)
 }
 
-/// Is its toolset offered; figures of the whole server are not for a caller with namespaces of its own.
+/// Whether its toolset is offered; figures of the whole server are not for a caller with namespaces of its own.
 fn is_offered(row: &ToolEntry, offer: &Offer) -> bool {
     let is_of_server = [api::SandboxStats::NAME, api::GetSandboxMetrics::NAME].contains(&row.name);
     offer.has(row.toolset) && (offer.shows_server() || !is_of_server)

@@ -71,7 +71,7 @@ impl Environment {
         self
     }
 
-    /// Do its variables count as settings, and may it say where the configuration is.
+    /// Whether its variables count as settings, and may say where the configuration is.
     pub(crate) fn configures(&self) -> bool {
         !self.places_only
     }
@@ -167,7 +167,7 @@ impl Environment {
         }
     }
 
-    /// Does the user want plain text (<https://no-color.org>).
+    /// Whether the user wants plain text (<https://no-color.org>).
     pub(crate) fn no_colour(&self) -> bool {
         self.variables.contains_key("NO_COLOR")
     }

@@ -392,7 +392,7 @@ fn workspaces(
     Ok(all.into_iter().map(|(_, listed)| listed).collect())
 }
 
-/// Does the way to a directory, as it was written or as it is, lead through one that programs may write.
+/// Whether the path to a directory, as written or resolved, leads through one that programs may write.
 fn may_replace(outer: &ListedWorkspace, path: &Path, directory: &Path) -> bool {
     let passes = |way: &Path| {
         let mut above = way.ancestors().skip(1);

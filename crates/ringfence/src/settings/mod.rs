@@ -89,7 +89,7 @@ impl Namespaces {
         }
     }
 
-    /// May a caller see what is in it.
+    /// Whether a caller may see what is in it.
     pub(crate) fn has(&self, name: &str) -> bool {
         match self {
             Self::CallerChooses => true,

@@ -47,7 +47,7 @@ fn usual_or_private(environment: &Environment, usual: PathBuf) -> Result<Found, 
     ))
 }
 
-/// May this process write there, or make it: asked of the kernel, which changes nothing.
+/// Whether this process may write there, or make it: asked of the kernel, which changes nothing.
 fn may_write(directory: &Path) -> rustix::io::Result<()> {
     let there = directory.ancestors().find(|path| path.symlink_metadata().is_ok());
     let wanted = Access::WRITE_OK | Access::EXEC_OK;

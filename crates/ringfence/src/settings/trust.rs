@@ -62,7 +62,7 @@ fn trouble(own: User, of_file: User, mode: u32) -> Option<(String, String)> {
     None
 }
 
-/// Can every user put another in its place.
+/// Whether every user can put another in its place.
 fn replaceable(path: &Path) -> Option<(String, String)> {
     const STICKY: u32 = 0o1000;
     let real = path.canonicalize().ok()?;

@@ -24,7 +24,7 @@ pub(super) enum Of {
     Anything,
 }
 
-/// Is this a name with two underscores on either side.
+/// Whether this is a name with two underscores on either side.
 pub(super) fn is_dunder(name: &str) -> bool {
     name.len() > 4 && name.starts_with("__") && name.ends_with("__")
 }

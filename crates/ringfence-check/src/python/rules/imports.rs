@@ -48,7 +48,7 @@ impl<'q> Imports<'q> {
         self.names.is_some()
     }
 
-    /// May a module be imported, or something of it be used: `os.path.join` under `os.path`.
+    /// Whether a module may be imported, or something of it be used: `os.path.join` under `os.path`.
     pub(super) fn allow(&self, path: &str) -> Allowed {
         let Some(names) = &self.names else {
             return Allowed::Yes;
@@ -68,7 +68,7 @@ impl<'q> Imports<'q> {
         }
     }
 
-    /// Can it be a file beside the code.
+    /// Whether it can be a file beside the code.
     fn may_be_own(&self, path: &str) -> bool {
         let root = path.split('.').next().unwrap_or(path);
         let is_known = profile::is_standard(root) || Profile::ALL.iter().any(|profile| has(*profile, root));
@@ -80,7 +80,7 @@ impl<'q> Imports<'q> {
         self.names.is_none() || self.local.contains(root) || self.local.contains(module)
     }
 
-    /// Is it one of the modules that come with the code, by their list.
+    /// Whether it is one of the modules that come with the code, by their list.
     pub(super) fn is_own(&self, path: &str) -> bool {
         let root = path.split(['.', '(']).next().unwrap_or(path);
         self.local.contains(root)

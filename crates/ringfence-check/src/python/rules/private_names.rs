@@ -14,7 +14,8 @@ pub(super) fn names_of(path: &str) -> impl Iterator<Item = &'static str> {
     LISTS.private_of.get(path).into_iter().flatten().copied()
 }
 
-/// Is a thing, by its way from a module, one of a library. What a call gives may be the program's: `copy.copy(self)`.
+/// Whether a thing, by its path from a module, is a library's. What a call gives may be the program's:
+/// `copy.copy(self)`.
 pub(super) fn is_of_a_library(path: &str) -> bool {
     !path.contains('(') && is_from_a_library(path)
 }
@@ -26,7 +27,7 @@ pub(super) fn is_from_a_library(path: &str) -> bool {
     is_standard(root) || of(DATA_SCIENCE) || of(NETWORK)
 }
 
-/// Is it of a module that `strict` has.
+/// Whether it is of a module that `strict` has.
 pub(super) fn is_of_a_basic_module(path: &str) -> bool {
     let has = |name: &str| {
         let rest = path.strip_prefix(name);

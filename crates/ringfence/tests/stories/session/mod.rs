@@ -30,7 +30,7 @@ impl Server {
                 .as_str()
                 .is_some_and(|said| said.starts_with("begun\n"))
         });
-        begun.expect("it begins")
+        begun.unwrap()
     }
 
     /// The same without waiting; the request's id.
