@@ -439,7 +439,11 @@ impl Staging {
             None
         });
         let copy = copy.unwrap_or_else(|error| {
-            self.not_kept("artifacts.copy", name, &error.to_string());
+            let why = match error.kind() {
+                io::ErrorKind::AlreadyExists => "there is a file of that name".to_owned(),
+                _ => error.to_string(),
+            };
+            self.not_kept("artifacts.copy", name, &why);
             None
         });
         ArtifactWriter {

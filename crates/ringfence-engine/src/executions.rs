@@ -356,6 +356,20 @@ mod tests {
     use ringfence_redact::{Forms, Personal};
     use ringfence_types::ExecuteRequest;
 
+    #[test]
+    fn an_import_with_more_in_its_line_is_shown() {
+        let first = |code| telling_line(code);
+        assert_eq!(
+            first("# x\nimport os\nimport fs from 'fs';\nprint(1)"),
+            "print(1)"
+        );
+        assert_eq!(
+            first("import os; os.system('ls')\nprint(1)"),
+            "import os; os.system('ls')"
+        );
+        assert_eq!(first("import os"), "import os");
+    }
+
     const SMALL: ResultSettings = ResultSettings {
         keep: Duration::from_secs(3600),
         bytes_max: 20 * ENTRY_BYTES,

@@ -17,7 +17,7 @@ use ringfence_types::{
     Analysis, Denial, Display, ExecutionResult, Exit, ExitKind, Lossy, Phases, ResourceUsage, Summary, Tier,
     Truncated, Validation,
 };
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 #[derive(Debug)]
 pub(crate) struct Report {
@@ -332,9 +332,10 @@ fn filtered(exit: &Exit) -> Vec<Denial> {
 }
 
 fn usage(usage: &Usage) -> ResourceUsage {
+    let milliseconds = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
     ResourceUsage {
-        cpu_user_ms: usage.cpu_user.as_secs_f64() * 1000.0,
-        cpu_system_ms: usage.cpu_system.as_secs_f64() * 1000.0,
+        cpu_user_ms: milliseconds(usage.cpu_user),
+        cpu_system_ms: milliseconds(usage.cpu_system),
         max_rss_bytes: usage.memory_peak_bytes,
         processes_peak: usage.processes_peak,
         disk_bytes: usage.disk_bytes,

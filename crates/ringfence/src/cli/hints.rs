@@ -155,6 +155,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_host_is_given_by_what_the_command_has() {
+        let call = "Call `request_egress {domain: \"a.test:81\"}`";
+        let by_flag =
+            "Allow it with `run --allow a.test:81`, in a session with `ringfence egress a.test:81`.";
+        assert_eq!(words(&format!("{call}.")), by_flag);
+        assert_eq!(
+            words(&format!("{call}, then add it to `allowed_domains`.")),
+            by_flag
+        );
+        assert_eq!(
+            words(&format!(
+                "{call}; or have the operator add `a.test:81` to `web.allow`."
+            )),
+            "Add `a.test:81` to `web.allow`."
+        );
+        let error = RequestError::invalid("max_ram_mb = 100000 is outside 16..=8192.", "");
+        assert_eq!(of_limits(error).message, "--ram-mb is at most 8192.");
+    }
+
+    #[test]
     fn a_limit_has_the_name_of_its_flag() {
         let said = |message: &str| in_commands(RequestError::invalid(message, "")).message;
         assert_eq!(

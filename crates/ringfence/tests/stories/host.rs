@@ -1,8 +1,8 @@
 //! An agent looks after the machine: by rules, and by a person's word where there is no rule.
 
 use crate::client::{
-    Server, TempDir, assert_facts, assert_says, eventually, json_of, list_of, ringfence, said, serve_with,
-    stdout_of, text_of,
+    Server, TempDir, assert_contains, assert_facts, assert_says, eventually, json_of, list_of, ringfence,
+    said, serve_with, stderr_of, stdout_of, text_of,
 };
 use serde_json::{Value, json};
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
@@ -234,6 +234,15 @@ fn an_agent_uses_files_of_the_host_and_a_person_takes_a_write_back() {
     );
     let ran = said(&["host", "exec", "--config", &config, "uname"]);
     assert_eq!(stdout_of(&ran), "Linux\n", "{ran:?}");
+    let (off, on) = (
+        said(&["host", "check", "uname"]),
+        said(&["host", "check", "--config", &config, "uname"]),
+    );
+    assert_contains(stderr_of(&off), ["access to the host is off"]);
+    assert!(
+        off.status.success() && stderr_of(&on).is_empty(),
+        "{off:?} {on:?}"
+    );
 }
 
 /// The same file in a namespace without the secret is the control.

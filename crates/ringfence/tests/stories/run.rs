@@ -299,7 +299,15 @@ fn copies_of_artifacts_replace_nothing_and_are_not_hidden() {
     );
     assert_eq!(std::fs::read_dir(&out).unwrap().count(), 2);
     let said = run_code("python", "open('a.txt', 'w').write('x')", &["--artifacts", &out]);
-    assert_contains(stderr_of(&said), ["a.txt was not copied"]);
+    assert_contains(
+        stderr_of(&said),
+        ["a.txt was not copied: there is a file of that name"],
+    );
+    assert_eq!(
+        said.status.code(),
+        Some(125),
+        "the script ended well, and its file is not there"
+    );
     let file = directory.file("file", "");
     let refused = run_json("python", "1", &["--artifacts", &file]);
     assert_eq!(refused["error"]["code"], "invalid_argument", "{refused}");
