@@ -139,6 +139,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_shown_of_a_signer_holds_nothing_of_its_key() {
+        let signer = Signer::in_memory().unwrap();
+        let shown = format!("{signer:?} {signer:#?}").replace(char::is_whitespace, "");
+        let parts = |bytes: &[u8]| bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(",");
+        assert!(!shown.contains(&parts(&signer.key.to_bytes()[..4])), "{shown}");
+        assert!(
+            !shown.contains(&crate::to_hex(&signer.key.to_bytes()[..4])),
+            "{shown}"
+        );
+        assert!(shown.contains("SigningKey"), "the control: {shown}");
+    }
+
+    #[test]
     fn a_key_is_made_once_and_read_again() {
         let directory = crate::tests::TestDir::new();
         let path = directory.join("signing.key");

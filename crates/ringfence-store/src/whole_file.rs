@@ -372,7 +372,7 @@ pub(crate) fn is_unfinished_name(found: &str, name: &str) -> bool {
 mod tests {
     use super::*;
     use crate::tests::TestDir;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn scratch() -> (TestDir, PathBuf, Directory) {
         let around = TestDir::new();
@@ -443,5 +443,13 @@ mod tests {
         assert!(try_lock().is_none(), "the new file's lock is held");
         drop(anew);
         assert!(try_lock().is_some());
+    }
+
+    #[test]
+    fn a_directory_that_others_may_enter_is_refused() {
+        let (_around, path, _) = scratch();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o710)).unwrap();
+        let refused = Directory::private(path).unwrap_err().to_string();
+        assert!(refused.contains("chmod it to 0700"), "{refused}");
     }
 }

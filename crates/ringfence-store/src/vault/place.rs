@@ -67,7 +67,12 @@ pub(super) fn clean(path: &Path) -> Result<(), VaultError> {
 mod tests {
     use super::*;
     use crate::vault::tests::fixture::Directory;
-    use std::fs;
+    use std::{
+        fs,
+        os::unix::fs::MetadataExt,
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+    };
 
     #[test]
     fn only_names_of_ours_are_removed() {
@@ -119,5 +124,53 @@ mod tests {
         for nameless in ["", "/", "/a/.."] {
             assert!(absolute(Path::new(nameless)).is_err(), "{nameless:?}");
         }
+    }
+
+    #[test]
+    fn a_place_is_taken_or_kept_and_nothing_stays_beside() {
+        let directory = Directory::new();
+        let place = directory.path("vault");
+        put(&place, b"one", Taken::Refused).unwrap();
+        let kept = put(&place, b"two", Taken::Refused).unwrap_err();
+        assert!(
+            matches!(kept, VaultError::File(FileError { error, .. }) if error.kind() == io::ErrorKind::AlreadyExists)
+        );
+        assert_eq!(fs::read(&place).unwrap(), b"one");
+        put(&place, b"three", Taken::Replaced).unwrap();
+        assert_eq!(fs::read(&place).unwrap(), b"three");
+        assert_eq!(fs::metadata(&place).unwrap().mode() & 0o7777, 0o600);
+        assert_eq!(directory.names(), ["vault"]);
+        fs::create_dir(directory.path("taken")).unwrap();
+        assert!(put(&directory.path("taken"), b"x", Taken::Replaced).is_err());
+        assert_eq!(directory.names(), ["taken", "vault"]);
+    }
+
+    #[test]
+    fn a_lock_that_was_removed_while_one_waited_is_taken_again() {
+        let directory = Directory::new();
+        let path = directory.path("vault.lock");
+        let first = lock(&path, LOCK_PATIENCE).unwrap();
+        let has_begun = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                has_begun.store(true, Ordering::Relaxed);
+                lock(&path, LOCK_PATIENCE).unwrap()
+            });
+            while !has_begun.load(Ordering::Relaxed) {
+                thread::yield_now();
+            }
+            // In one step: in between the waiter could make the file itself.
+            let other = directory.path("other.lock");
+            let newcomer = lock(&other, LOCK_PATIENCE).unwrap();
+            fs::rename(&other, &path).unwrap();
+            drop(first);
+            drop(newcomer);
+            let got = waiter.join().unwrap().0.metadata().unwrap().ino();
+            assert_eq!(
+                got,
+                fs::metadata(&path).unwrap().ino(),
+                "a lock on a file that nobody else finds"
+            );
+        });
     }
 }
