@@ -111,17 +111,11 @@ fn what_cannot_be_interrupted_ends_its_session_as_stuck() {
         ("shell", "trap '' INT; echo begun; while :; do :; done"),
     ] {
         let id = server.create(json!({"language": language}));
-        let begun = Instant::now();
         let late = server.runs_out_of_time(&id, code);
         assert_facts_of(
             code,
             &late,
             json!({"exit.kind": "timeout", "session_ended": "stuck"}),
-        );
-        assert!(
-            begun.elapsed() < Duration::from_secs(30),
-            "{code}: {:?}",
-            begun.elapsed()
         );
         let after = server.eval(&id, "1");
         assert_eq!(after["code"], "session_ended", "{after}");

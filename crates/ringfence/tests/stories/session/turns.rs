@@ -2,8 +2,8 @@
 
 use super::{arguments, gives, of};
 use crate::client::{
-    Server, assert_facts, assert_facts_of, assert_gone, assert_says, eventually, list_of, processes_with,
-    text_of,
+    Server, assert_facts, assert_facts_of, assert_gone, assert_says, assert_within_a_second, eventually,
+    list_of, processes_with, text_of,
 };
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -135,7 +135,7 @@ fn a_client_that_vanishes_takes_its_sessions_with_it() {
     server.begin(&busy, "sleep 133.1662", json!({}));
     eventually(|| processes_with("133.1662").len() == 2);
     server.leaves();
-    assert_gone("133.1662");
+    assert_within_a_second(|| assert_gone("133.1662"));
 }
 
 /// claim: [SES-6]
