@@ -104,11 +104,17 @@ impl Drop for Line {
 fn write_line(line: &[u8]) {
     let clean = clean(line, REDACTOR.get());
     let mut stderr = io::stderr().lock();
-    let clean = match stderr.is_terminal() {
-        true => neutral::text(&String::from_utf8_lossy(&clean)).into_bytes(),
+    let shown = match stderr.is_terminal() {
+        true => for_a_terminal(&clean).into_bytes(),
         false => clean,
     };
-    drop(stderr.write_all(&clean));
+    drop(stderr.write_all(&shown));
+}
+
+/// One line, in which nothing moves a cursor or begins another.
+fn for_a_terminal(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(line);
+    neutral::line(text.trim_end_matches('\n')) + "\n"
 }
 
 /// What may be read of a line, with its end.
@@ -162,6 +168,14 @@ mod tests {
             line.write_all(piece.as_bytes()).unwrap();
         }
         assert_eq!(clean(&line.bytes, None), b"{\"a\":1}\n");
+    }
+
+    #[test]
+    fn a_line_on_a_terminal_moves_no_cursor_and_is_one_line() {
+        let shown = for_a_terminal(b"INFO x\x1b[2J\x1b]0;title\x07 \r\nINFO forged\n");
+        assert!(!shown.contains(['\x1b', '\x07', '\r']), "{shown:?}");
+        assert_eq!(shown.matches('\n').count(), 1, "{shown:?}");
+        assert!(shown.contains("INFO forged"), "the control: {shown:?}");
     }
 
     #[test]
