@@ -71,12 +71,16 @@ fn judged(
         }
     }
     if passed.is_empty() && !refused.is_empty() {
-        let reaches = refused.into_iter().collect::<Vec<_>>().join(", ");
+        let reaches = refused.iter().copied().collect::<Vec<_>>().join(", ");
         return Err(Refusal::of(
             RefusalRule::Address,
             to,
             format!("{to} leads to no public address, only to: {reaches}"),
-            &Why::Address.hint(&to.host, to.port),
+            &match refused.contains(Reach::Metadata.as_str()) {
+                true => "An address that hands out credentials is reached only by a rule for exactly that address."
+                    .to_owned(),
+                false => Why::Address.hint(&to.host, to.port),
+            },
         ));
     }
     passed.truncate(TRIED_MAX);
@@ -174,6 +178,16 @@ mod tests {
             "{}",
             refusal.what
         );
+    }
+
+    #[test]
+    fn what_would_not_help_is_not_advised_for_a_metadata_service() {
+        let hint = |address: &str| {
+            let refusal = judged(&to(), addresses(&[address]), |_| false);
+            refusal.expect_err("refused").hint
+        };
+        assert!(hint("10.0.0.1").contains("egress.private"));
+        assert!(!hint("169.254.169.254").contains("egress.private"));
     }
 
     #[test]
