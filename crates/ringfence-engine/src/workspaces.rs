@@ -9,6 +9,7 @@ use crate::{
     error,
     policy::Grant,
     runtimes,
+    sandbox::Sandboxes,
     store::{blocking, fault},
     sync::lock,
     workspace_error,
@@ -49,6 +50,7 @@ pub(crate) struct Workspaces {
     turns: Mutex<HashMap<Namespace, Arc<RwLock<OneByOne>>>>,
     /// Files that decide what is run and allowed.
     guarded: Vec<PathBuf>,
+    sandboxes: Arc<Sandboxes>,
     disk: Arc<Disk>,
 }
 
@@ -206,6 +208,7 @@ impl Workspaces {
             directory: disk.sandboxes.state_dir.join(DIRECTORY),
             turns: Mutex::default(),
             guarded,
+            sandboxes: disk.sandboxes.clone(),
             disk,
         }
     }
@@ -309,7 +312,7 @@ impl Workspaces {
             }
             WorkspaceSource::Host { directory, mode } => {
                 self.check_programs(directory, *mode)?;
-                let (directory, root) = open_host(&self.disk.sandboxes.policy.private, directory)?;
+                let (directory, root) = open_host(&self.sandboxes.policy.private, directory)?;
                 let shared = HostWorkspace {
                     directory,
                     mode: *mode,
@@ -348,7 +351,7 @@ impl Workspaces {
             let message = format!("{} cannot be written to: {what}.", directory.display());
             Err(RequestError::denied(message, hint))
         };
-        if let Some((language, part)) = runtimes::within(directory, &self.disk.sandboxes.runtimes) {
+        if let Some((language, part)) = runtimes::within(directory, &self.sandboxes.runtimes) {
             let what = format!(
                 "{}, of the {language} that runs programs here, lies in it",
                 part.display()
@@ -375,13 +378,13 @@ impl Workspaces {
     fn check_tier(&self, shared: &HostWorkspace) -> Result<(), RequestError> {
         let refuse =
             |what: &str, hint: &str| Err(RequestError::new(ErrorCode::UnsupportedArgument, what, hint));
-        match (self.disk.sandboxes.tier, shared.mode) {
+        match (self.sandboxes.tier, shared.mode) {
             (Tier::Full | Tier::Gvisor | Tier::Container, _) => Ok(()),
             (Tier::Landlock, WorkspaceMode::Overlay) => refuse(
                 "the tier `landlock` has no overlay for a workspace.",
                 "Share the directory `ro`, or use the tier `full`.",
             ),
-            (Tier::Landlock, _) if self.disk.sandboxes.native.host.own_uids => refuse(
+            (Tier::Landlock, _) if self.sandboxes.native.host.own_uids => refuse(
                 "the tier `landlock` shares no directory where the server is root: its programs are other users.",
                 "Run the server as the directory's owner, or use the tier `full`.",
             ),

@@ -126,7 +126,7 @@ fn refused(allowed: &Allowed, used: &str, kind: Option<&str>) -> Option<&'static
         None => (!listed(allowed.others)).then_some("it is not in xtask's table; say there what it earns"),
         Some("dev") => (!listed(allowed.tests) && !listed(allowed.others))
             .then_some("not even in tests, by xtask's table"),
-        Some(_) => Some("nothing of this workspace_crates has a build script"),
+        Some(_) => Some("nothing of this workspace has a build script"),
     }
 }
 
