@@ -526,4 +526,40 @@ async fn what_a_namespace_may_have_by_approval_is_bounded() {
     let refused = scene.answer(&waiting, ONCE).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::PolicyDenied, "{refused}");
     assert!(waiting.decision().is_none());
+    // Commands have their own bound, and neither kind gives the other.
+    let store = &scene.approvals.store;
+    let namespace = Namespace::default_name();
+    let reached = store.rules_for(&namespace, None).len();
+    let once = Decision {
+        verdict: Verdict::Approved(Scope::Once),
+        ..decision
+    };
+    let command = |number: usize| CommandSubject {
+        words: format!("uname -{number}"),
+        recorded: format!("uname -{number}"),
+        program: "/usr/bin/uname".to_owned(),
+        identity: (1, 2),
+        directory: None,
+        directory_identity: None,
+        files: Vec::new(),
+        missing_rule: String::new(),
+        effect: Vec::new(),
+        may_last: false,
+        principal: "test".to_owned(),
+    };
+    let asked = |number| Ask {
+        subject: Subject::Command(Box::new(command(number))),
+        ..ask_for("h0.example.com")
+    };
+    for number in 0..store::APPROVED_MAX {
+        assert!(store.apply(&asked(number), &once));
+    }
+    assert!(!store.apply(&asked(store::APPROVED_MAX), &once));
+    assert!(store.take_once(&namespace, None).is_empty());
+    assert_eq!(store.rules_for(&namespace, None).len(), reached);
+    assert!(store.take_command(&namespace, &command(7)).is_some());
+    assert!(
+        store.take_command(&namespace, &command(7)).is_none(),
+        "it was for one run"
+    );
 }
