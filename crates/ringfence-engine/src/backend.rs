@@ -15,7 +15,7 @@ use prometheus_client::metrics::counter::Counter;
 use ringfence_backend::{Arrivals, ENGINE_STEP, EngineFacts, Runner};
 use ringfence_jail::{
     Claim, ClaimSpec, EgressSockets, Host, JailSpec, Plan, PlanError, Refused,
-    cgroup::Parent,
+    cgroup::{self, Parent},
     client::{self, Helper},
     doctor::{self, Advice},
     plan,
@@ -51,6 +51,29 @@ const SILENCE_MAX: Duration = Duration::from_secs(100);
 /// How long the streams of a sandbox that has not ended are read.
 const STUCK_STREAMS: Duration = Duration::from_secs(1);
 
+/// A helper that comes up, while its server reads its settings and opens its stores.
+#[derive(Debug)]
+pub struct StartedHelper {
+    binary: PathBuf,
+    cgroups: Parent,
+    helper: Helper,
+}
+
+impl StartedHelper {
+    /// Prepares the cgroup, which comes before the first process of ours, and starts the helper.
+    pub fn begin(binary: PathBuf) -> Result<Self, RequestError> {
+        let cgroups = Parent::find();
+        cgroup::prepare(&cgroups).map_err(|error| fault("prepare the cgroup", &error))?;
+        let started = Helper::start(&binary);
+        let helper = started.map_err(|error| refused(&Failure::new("start the helper", &error)))?;
+        Ok(Self {
+            binary,
+            cgroups,
+            helper,
+        })
+    }
+}
+
 /// The native backend: the helper process and what is known of the host.
 pub(crate) struct Native {
     binary: PathBuf,
@@ -63,16 +86,20 @@ pub(crate) struct Native {
 }
 
 impl Native {
-    /// Starts the helper, and looks around while it comes up.
-    pub(crate) fn start(binary: PathBuf, cgroups: Parent, state_dir: PathBuf) -> io::Result<Self> {
-        let helper = Helper::start(&binary)?;
-        Ok(Self {
+    /// Looks around while the helper comes up.
+    pub(crate) fn with(started: StartedHelper, state_dir: PathBuf) -> Self {
+        let StartedHelper {
+            binary,
+            cgroups,
+            helper,
+        } = started;
+        Self {
             host: Host::inspect(cgroups, Refused::ask(&binary)),
             binary,
             state_dir,
             helper: Mutex::new(Some(helper)),
             stuck: Counter::default(),
-        })
+        }
     }
 
     pub(crate) fn plan(&self, spec: JailSpec) -> Result<Plan, RequestError> {

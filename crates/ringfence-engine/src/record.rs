@@ -206,10 +206,10 @@ impl Record {
         }
     }
 
-    /// Closes the audit entries that dead servers left open.
+    /// Closes the audit entries that dead servers left open, and blocks meanwhile.
     pub(crate) fn close_lost(&self) -> Result<(), RequestError> {
         let abandoned = self.audit.abandoned().map_err(unavailable)?;
-        for begun in abandoned {
+        for begun in &abandoned.records {
             let action = match begun.action.as_str() {
                 "execution.started" => Action::ExecutionFailed,
                 "session.created" => Action::SessionCreated,
@@ -221,8 +221,9 @@ impl Record {
                 json!({"why": "its server died", "begun_by": begun.server_id, "begun_seq": begun.seq});
             let ours = Caller::ours();
             let note = Note::of(&ours, &begun.namespace, action, details).ended(Outcome::Lost);
-            self.note_unwaited(note.of_execution(begun.execution_id.as_deref()));
+            self.note_now(note.of_execution(begun.execution_id.as_deref()))?;
         }
+        abandoned.closed();
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use crate::{
     packages::Packages,
     policy::NamespaceState,
     policy_store::PolicyStore,
-    record::{Note, Record},
+    record::{self, Note, Record},
     sandbox::Sandboxes,
     secrets::Secrets,
     session::Sessions,
@@ -74,7 +74,7 @@ pub(crate) struct Run {
 }
 
 impl Services {
-    /// Lets the record say who serves here, and what has been left open by servers that died.
+    /// Lets the record say who serves here, and what was left open by servers that were seen to die.
     pub(crate) fn begin_record(&self) -> Result<(), RequestError> {
         let facts = json!({
             "version": env!("CARGO_PKG_VERSION"),
@@ -84,7 +84,11 @@ impl Services {
         });
         let started = Self::note(Action::ServerStarted, Outcome::Ok, facts);
         self.record.note_now(started)?;
-        self.record.close_lost()
+        let has_dead = self.record.audit.has_dead_servers();
+        match has_dead.map_err(record::unavailable)? {
+            true => self.record.close_lost(),
+            false => Ok(()),
+        }
     }
 
     pub(crate) fn running(&self) -> MutexGuard<'_, HashMap<String, Run>> {
@@ -129,6 +133,6 @@ impl Services {
         {
             tracing::error!(%error, "the end of the server is not on record");
         }
-        self.record.audit.checkpoint();
+        self.record.audit.checkpoint_if_long();
     }
 }

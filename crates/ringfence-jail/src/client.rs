@@ -177,15 +177,28 @@ pub fn claim(events: BorrowedFd<'_>, claim: &Claim, blobs: &[impl AsRef<[u8]>]) 
 /// before its own length is known.
 pub const BLOBS_AT: u64 = wire::PLAN_BYTES_MAX;
 
-const ENCODED_BYTES: usize = 64 << 10;
-
+/// Written once to know its length: growing would leave copies of secrets behind.
 fn encode(what: &impl Serialize) -> io::Result<Vec<u8>> {
-    // With room for most, so that growing leaves few copies behind.
-    let mut bytes = Vec::with_capacity(ENCODED_BYTES);
-    serde_json::to_writer(&mut bytes, what)?;
-    if bytes.len() as u64 > wire::PLAN_BYTES_MAX {
+    let mut length = Length(0);
+    serde_json::to_writer(&mut length, what)?;
+    if length.0 as u64 > wire::PLAN_BYTES_MAX {
         let what = "a plan or claim is longer than 4 MiB";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
+    let mut bytes = Vec::with_capacity(length.0);
+    serde_json::to_writer(&mut bytes, what)?;
     Ok(bytes)
+}
+
+struct Length(usize);
+
+impl Write for Length {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

@@ -35,7 +35,7 @@ pub use validate::{CodeRequest, DATA_BYTES_MAX, Fixing, SchemaChoice, check_rule
 use crate::{
     admission::Queue,
     approval::Approvals,
-    backend::{self, Native},
+    backend::{Native, StartedHelper},
     check::Checkers,
     containers::Containers,
     disk::Disk,
@@ -61,9 +61,8 @@ use crate::{
     worker,
     workspaces::Workspaces,
 };
-use ringfence_jail::{cgroup, wire::Failure};
 use ringfence_store::layers::Layers;
-use ringfence_types::{ErrorCode, RequestError, Tier};
+use ringfence_types::{ExecuteRequest, RequestError, Tier};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, atomic::AtomicBool},
@@ -94,17 +93,25 @@ impl Engine {
     /// Opens the record, starts the helper and sweeps what an earlier server left. Whether the host gives the tier is
     /// told by the first run, or by [`Engine::prove`].
     pub fn open(settings: EngineSettings) -> Result<Self, RequestError> {
-        let failed = |what: &str, error: std::io::Error| {
-            RequestError::new(
-                ErrorCode::SandboxFault,
-                format!("{what}: {error}."),
-                "Run `ringfence doctor`.",
-            )
-        };
-        let parent = cgroup::Parent::find();
-        cgroup::prepare(&parent).map_err(|error| failed("could not prepare the cgroup", error))?;
-        let native = Native::start(settings.helper.clone(), parent, settings.state_dir.clone())
-            .map_err(|error| backend::refused(&Failure::new("start the helper", &error)))?;
+        let helper = StartedHelper::begin(settings.helper.clone())?;
+        Self::open_with(helper, settings, None)
+    }
+
+    /// The same for the one request that there will be: its sandbox is made while it is admitted.
+    pub fn open_for(
+        request: &ExecuteRequest,
+        helper: StartedHelper,
+        settings: EngineSettings,
+    ) -> Result<Self, RequestError> {
+        Self::open_with(helper, settings, Some(request))
+    }
+
+    fn open_with(
+        helper: StartedHelper,
+        settings: EngineSettings,
+        only: Option<&ExecuteRequest>,
+    ) -> Result<Self, RequestError> {
+        let native = Native::with(helper, settings.state_dir.clone());
         let id = uuid::Uuid::now_v7().to_string();
         let opened = store::open(&settings, &id)?;
         let swept = ringfence_jail::sweep(&native.host.cgroups, &settings.state_dir);
@@ -115,6 +122,9 @@ impl Engine {
             native.bury(None);
         }
         let services = services(settings, native, id, opened);
+        if let Some(request) = only {
+            services.sandboxes.make_ahead(request);
+        }
         services.begin_record()?;
         Ok(Self {
             services: Arc::new(services),
@@ -122,11 +132,18 @@ impl Engine {
         })
     }
 
-    /// Begins in the background to keep sandboxes ready, before which runs start cold, and to remove what is too old.
+    /// Begins in the background to keep sandboxes ready, before which runs start cold, to remove what is too old, and to
+    /// look through the record for what dead servers left open.
     pub fn warm_up(&self) {
         warm::begin(&self.services.sandboxes);
         let checkers = self.services.checkers.clone();
         tokio::spawn(async move { checkers.warm_up().await });
+        let record = self.services.record.clone();
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = record.close_lost() {
+                tracing::error!(%error, "what dead servers left open is not closed on record");
+            }
+        });
         self.services.packages.keep_swept();
         self.services.disk.begin();
     }
@@ -211,7 +228,8 @@ impl Engine {
                 drop(session.wait_for(Option::is_some).await);
             }
         };
-        if tokio::time::timeout(SHUTDOWN_PATIENCE, ended).await.is_err() {
+        let have_ended = tokio::time::timeout(SHUTDOWN_PATIENCE, ended).await.is_ok();
+        if !have_ended {
             tracing::warn!("runs were still ending at shutdown");
         }
         self.services.sandboxes.pools.close();
@@ -232,6 +250,10 @@ impl Engine {
             Err(_) => tracing::warn!("sandboxes were still ending at shutdown"),
         }
         self.services.say_goodbye();
+        self.services.record.audit.checkpoint();
+        if have_ended {
+            self.services.record.audit.leaves_nothing();
+        }
     }
 }
 
@@ -335,6 +357,7 @@ fn sandboxes(
         forks_max: settings.sessions.max + settings.queue.concurrency + settings.warm.ready_max,
         node_does_not_fork: AtomicBool::new(false),
         warm: settings.warm.clone(),
+        ahead: Mutex::default(),
         state_dir: settings.state_dir.clone(),
         layers: layers.directory(),
         policy: policy.clone(),

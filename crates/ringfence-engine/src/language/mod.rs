@@ -13,13 +13,14 @@ use ringfence_types::Language;
 use serde::Serialize;
 use std::{collections::BTreeMap, path::Path, sync::LazyLock};
 
-/// The driver, with the parts that few programs need as literals, because compiling costs half a millisecond.
+/// The driver, with the parts that few programs need as literals, because compiling them costs half a millisecond.
 static PYTHON_DRIVER: LazyLock<String> = LazyLock::new(|| {
     include_str!("python_driver.py")
         .replace("EXPLAIN", &literal(include_str!("python_explain.py")))
         .replace("DISPLAY", &literal(include_str!("python_display.py")))
         .replace("BRIDGE", &literal(include_str!("python_bridge.py")))
         .replace("IMPORTS", &literal(include_str!("python_imports.py")))
+        .replace("FORKED", &literal(include_str!("python_forked.py")))
 });
 static PYTHON_PROGRAM: LazyLock<String> = LazyLock::new(|| python_program("None"));
 /// A template forks children that go on as drivers, or goes on as one itself.

@@ -2,28 +2,9 @@ def _ringfence(sys, forked, session, guard):
     import _thread, os
     report, write = 3, os.write
     # Compiled only when they are needed: they are as long as the rest.
-    explain, show, bridge, imports = EXPLAIN, DISPLAY, BRIDGE, IMPORTS
+    explain, show, bridge, imports, fork = EXPLAIN, DISPLAY, BRIDGE, IMPORTS, FORKED
     FORMS = ('png', 'jpeg', 'svg', 'html', 'markdown', 'latex', 'json')
     main = sys.modules['__main__'].__dict__
-    def take(word):
-        """What an interpreter that was there before its claim is told."""
-        env = {name.encode(): text.encode() for name, text in word['env'].items()}
-        os.environ._data.clear()
-        os.environ._data.update(env)
-        # As a whole, because setenv(3) looks through all of them for each.
-        lines = [name + b'=' + text for name, text in env.items()]
-        text = b'\0'.join(lines) + b'\0'
-        # Where the bytes of a text are: behind its head, and before the zero that ends them.
-        at, block = id(text) + bytes.__basicsize__ - 1, array('Q')
-        for line in lines:
-            block.append(at)
-            at += len(line) + 1
-        block.append(0)
-        environ.value = block.buffer_info()[0]
-        if 'TZ' in word['env']:
-            time.tzset()
-        sys.argv[:] = ['', word['script'], *word['args']]
-        return text, block  # which live as long as the program
     def compiled(source, script, future=None):
         """The statements, the expression at their end, and the names of a result that they assign. In a session what
         is taken from the future stays."""
@@ -61,20 +42,6 @@ def _ringfence(sys, forked, session, guard):
                 for part in ('body', 'orelse', 'handlers', 'finalbody', 'cases'):
                     waiting += [(below, False) for below in getattr(node, part, ())]
         return [name for name in ('result', 'output', '_') if name in names and name not in loops]
-    def rehearse():
-        """What a run does is done once for nothing, so that what is made at its first use is there."""
-        env = json.loads(json.dumps(dict(os.environ)))
-        first = take({'env': {**env, 'TZ': 'UTC'}, 'script': '', 'args': []})
-        second = take({'env': env, 'script': '', 'args': []})
-        time.tzset()
-        with open(os.devnull, 'w') as nowhere:
-            space = {'__name__': '', 'nowhere': nowhere}
-            body, last, _ = compiled(b'import sys\nx = [str(i) for i in range(9)]\nprint(x, file=nowhere)\nx', '')
-            exec(body, space)
-            repr(eval(last, space))
-        gc.collect()
-        gc.freeze()
-        return first, second
     told, turn = [], _thread.allocate_lock()
     def tell(tag, text, limit):
         """In a session all of a call goes out with its end, where it is not much."""
@@ -172,36 +139,6 @@ def _ringfence(sys, forked, session, guard):
                     value = await value
             return value
         return value_of(asyncio.run(steps()), names)
-    def end_fork(status):
-        """Ends a fork as the interpreter would, but for taking apart what the template has put together."""
-        import atexit, io, threading
-        if isinstance(status, SystemExit):
-            status = status.code
-            if status is not None and not isinstance(status, int):
-                try:
-                    sys.stderr.write('%s\n' % (status,))
-                except BaseException:
-                    pass
-                status = 1
-            elif status and not -1 << 63 <= status < 1 << 63:
-                status = -1  # as the interpreter does
-        for last in (threading._shutdown, atexit._run_exitfuncs):
-            try:
-                last()
-            except BaseException:
-                pass  # it has been told
-        if threading.active_count() == 1:  # others would go on without their names
-            main.clear()
-            gc.collect()
-        # What files and streams still hold, whoever has opened them.
-        stream = io._io._IOBase  # not the abstract class above it, which asks Python code
-        for thing in [sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__, *gc.get_objects()]:
-            if issubclass(type(thing), stream):
-                try:
-                    thing.flush()
-                except Exception:
-                    pass
-        os._exit((status or 0) & 0xff)
     here = sys.path[0] = os.getcwd()
     os.set_inheritable(report, False)
     for stream in (sys.stdout, sys.stderr):
@@ -211,13 +148,13 @@ def _ringfence(sys, forked, session, guard):
     main.update(__doc__=None, __package__=None, __file__=None, __cached__=None, __annotations__={})
     given, patched, unpatched = set(main), {}, {}
     if forked:
-        import ctypes, gc, json, time
-        from array import array
-        environ = ctypes.c_void_p.in_dll(ctypes.CDLL(None), 'environ')
-        rehearsed = rehearse()
+        words = {'__builtins__': __builtins__, 'sys': sys, 'os': os, 'main': main, 'compiled': compiled}
+        exec(fork, words)
+        take, end_fork = words['take'], words['end_fork']
+        rehearsed = words['rehearse']()
         word = forked()
         block = take(word)
-        del rehearsed
+        del rehearsed, words
     checks = word.get('checks') if forked else from_environment()
     serving = session and (not forked or word.get('session'))
     output = os.environ.get('RINGFENCE_OUTPUT_DIR')

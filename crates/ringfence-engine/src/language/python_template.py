@@ -73,16 +73,27 @@ def _ringfence_template(os, sys, run, session, imports):
     forker = ctypes.PyDLL('/proc/self/fd/../fd/6')
     os.closerange(5, 7)
 
+    def has_no_handlers(name, module):
+        """Of forks: it comes with the interpreter, whose handlers `refresh` stands for, or it is Python code without."""
+        if name == '__main__' or name.partition('.')[0] in getattr(sys, 'stdlib_module_names', ()):
+            return True
+        place = getattr(module, '__file__', None)
+        if place is None:
+            return hasattr(module, '__path__')  # of a namespace, without code
+        if not place.endswith('.py'):
+            return False
+        with open(place, 'rb') as file:
+            return b'register_at_fork' not in file.read()
+
     def whole_fork():
         """What forks a process whose libraries may have threads, or handlers for forks; and where the C library is not
         GNU's, which alone lets a fork go past it."""
-        standard = getattr(sys, 'stdlib_module_names', ())
         try:
             is_plain = os.confstr('CS_GNU_LIBC_VERSION') and len(os.listdir('/proc/self/task')) == 1
+            if is_plain and all(has_no_handlers(name, module) for name, module in list(sys.modules.items())):
+                return None
         except (OSError, ValueError):
-            is_plain = False
-        if is_plain and all(name.partition('.')[0] in standard for name in sys.modules):
-            return None
+            pass
         names = ('PyOS_BeforeFork', 'fork', 'PyOS_AfterFork_Parent', 'PyOS_AfterFork_Child')
         functions = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value for name in names]
         return (ctypes.c_void_p * 4)(*functions)

@@ -8,6 +8,7 @@ use ringfence_types::{ErrorCode, Language, RequestError, Requirement};
 use serde::Deserialize;
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs::{self, File},
     io::{self, Read},
     os::fd::BorrowedFd,
     path::{Path, PathBuf},
@@ -30,6 +31,7 @@ const PIP_REPORT: &str = "report.json";
 const NPM_LOCK: &str = "layer/package-lock.json";
 
 const REPORT_BYTES_MAX: u64 = 16 << 20;
+const CERTIFICATE_BYTES_MAX: u64 = 4 << 20;
 
 /// What is executed, and the files that it finds.
 pub(super) struct InstallerCall {
@@ -96,20 +98,17 @@ fn pip(interpreter: &Path, sources: &PackageSources) -> InstallerCall {
     for (name, value) in &sources.pip {
         conf.push_str(&format!("{name} = {}\n", value.as_str()));
     }
-    if sources.pip_certificates.is_some() {
-        conf.push_str(&format!("cert = {}\n", below(CERTIFICATES)));
+    let mut files = Vec::new();
+    for (name, path, place) in [
+        ("cert", &sources.pip_certificates, CERTIFICATES),
+        ("client-cert", &sources.client_certificate, CLIENT_CERTIFICATE),
+    ] {
+        if let Some(pem) = path.as_deref().and_then(certificate) {
+            conf.push_str(&format!("{name} = {}\n", below(place)));
+            files.push((place, pem));
+        }
     }
-    if sources.client_certificate.is_some() {
-        conf.push_str(&format!("client-cert = {}\n", below(CLIENT_CERTIFICATE)));
-    }
-    let mut files = vec![(PIP_CONF, Zeroizing::new(conf.as_bytes().to_vec()))];
-    files.extend(sources.pip_certificates.clone().map(|pem| (CERTIFICATES, pem)));
-    files.extend(
-        sources
-            .client_certificate
-            .clone()
-            .map(|pem| (CLIENT_CERTIFICATE, pem)),
-    );
+    files.push((PIP_CONF, Zeroizing::new(conf.as_bytes().to_vec())));
     InstallerCall {
         argv,
         environment: vec![
@@ -118,6 +117,23 @@ fn pip(interpreter: &Path, sources: &PackageSources) -> InstallerCall {
         ],
         files,
     }
+}
+
+/// What cannot be read is not given on: the installer then trusts what it would trust by itself.
+fn certificate(path: &Path) -> Option<Zeroizing<Vec<u8>>> {
+    let read = || {
+        if !fs::metadata(path)?.is_file() {
+            return Err(io::Error::other("it is not a file"));
+        }
+        let mut pem = Zeroizing::new(Vec::new());
+        File::open(path)?
+            .take(CERTIFICATE_BYTES_MAX)
+            .read_to_end(&mut pem)?;
+        Ok(pem)
+    };
+    read()
+        .inspect_err(|error| tracing::warn!(path = %path.display(), %error, "certificates of an installer"))
+        .ok()
 }
 
 fn npm(interpreter: &Path, sources: &PackageSources) -> Result<InstallerCall, RequestError> {
@@ -150,7 +166,8 @@ fn npm(interpreter: &Path, sources: &PackageSources) -> Result<InstallerCall, Re
     for (name, value) in &sources.npm {
         rc.push_str(&format!("{name}={}\n", value.as_str()));
     }
-    if sources.npm_certificates.is_some() {
+    let certificates = sources.npm_certificates.as_deref().and_then(certificate);
+    if certificates.is_some() {
         rc.push_str(&format!("cafile={}\n", below(CERTIFICATES)));
     }
     let mut files = vec![
@@ -161,7 +178,7 @@ fn npm(interpreter: &Path, sources: &PackageSources) -> Result<InstallerCall, Re
             Zeroizing::new(b"{\"private\":true}".to_vec()),
         ),
     ];
-    files.extend(sources.npm_certificates.clone().map(|pem| (CERTIFICATES, pem)));
+    files.extend(certificates.map(|pem| (CERTIFICATES, pem)));
     Ok(InstallerCall {
         argv,
         environment: Vec::new(),

@@ -35,20 +35,50 @@ impl Drop for Alive {
     }
 }
 
-/// Whether a server with this id lives. What a dead one has left is removed.
+/// A server that died without removing its file, which is locked as long as this is held: no other server closes what
+/// the dead one has left open.
+pub(super) struct Dead {
+    pub(super) server_id: String,
+    path: PathBuf,
+    _lock: FileLock,
+}
+
+impl Dead {
+    pub(super) fn all(database: &Path) -> Result<Vec<Self>, FileError> {
+        let (directory, name) = Directory::of_file(database)?;
+        let stem = name.rsplit_once('.').map_or(&*name, |(stem, _)| stem);
+        let mut dead = Vec::new();
+        for name in directory.names()? {
+            let id = name.strip_prefix(stem).and_then(|rest| rest.strip_prefix('.'));
+            let Some(id) = id.and_then(|rest| rest.strip_suffix(".alive")) else {
+                continue;
+            };
+            let Some(path) = file(database, id) else { continue };
+            if let Some(lock) = directory.lock(&name, FlockOperation::NonBlockingLockExclusive)? {
+                dead.push(Self {
+                    server_id: id.to_owned(),
+                    path,
+                    _lock: lock,
+                });
+            }
+        }
+        Ok(dead)
+    }
+
+    /// What it left open is closed.
+    pub(super) fn forget(self) {
+        drop(fs::remove_file(&self.path));
+    }
+}
+
+/// Whether somebody holds the lock of the server with this id.
 pub(super) fn is_alive(database: &Path, server_id: &str) -> bool {
     let Some(path) = file(database, server_id) else {
         return false;
     };
     let opened = Directory::of_file(&path).and_then(|(directory, name)| directory.open(&name, OFlags::RDWR));
     let Ok(Some(lock)) = opened else { return false };
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {
-            drop(fs::remove_file(&path));
-            false
-        }
-        Err(error) => error == Errno::WOULDBLOCK,
-    }
+    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
 }
 
 fn file(database: &Path, server_id: &str) -> Option<PathBuf> {

@@ -12,7 +12,7 @@ use super::{
     segments::{self, Segment},
 };
 use crate::whole_file::{Directory, FileError, FileLock};
-use rusqlite::{Connection, config::DbConfig};
+use rusqlite::Connection;
 use rustix::{
     fs::{Mode, OFlags},
     io::Errno,
@@ -177,7 +177,7 @@ fn begin_after(
 
 fn continue_chain(path: &Path, writer: &Writer, opening: &Opening) -> Result<(Connection, Head), Broken> {
     let mut connection = schema::connect_writer(Some(path), writer.durability)?;
-    let found = look(&mut connection, &writer.public_key).inspect_err(|_| keep_log(&connection))?;
+    let found = look(&mut connection, &writer.public_key)?;
     let head = match (found, opening.known) {
         (None, known) => {
             let closed = segments::list(path, u64::MAX);
@@ -201,13 +201,6 @@ fn look(connection: &mut Connection, public_key: &[u8; 32]) -> Result<Option<Hea
         Form::Newer(version) => Err(Broken::Newer(version)),
         Form::Foreign(what) => Err(Broken::Damage { what, head: None }),
         Form::Ours => chain::examine(&moment, public_key).map(Some),
-    }
-}
-
-/// A damaged database is moved as it was found: closing it must not write its log into it.
-pub(super) fn keep_log(connection: &Connection) {
-    if let Err(error) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
-        tracing::warn!(%error, "the log of a damaged audit record may be merged into it");
     }
 }
 

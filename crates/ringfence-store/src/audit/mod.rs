@@ -59,7 +59,7 @@ pub use query::{Actions, Page, Query, query};
 pub use record::{Head, Record};
 pub use schema::Durability;
 pub use verify::{Bad, Fault, Verdict, verify};
-pub use writer::{Audit, Room};
+pub use writer::{Abandoned, Audit, Room};
 
 #[cfg(test)]
 mod tests {

@@ -54,7 +54,6 @@ impl OpenChain {
         let Some(open) = self.open.take() else {
             return Ok(());
         };
-        location::keep_log(&open.connection);
         let Some(hold) = open.hold else {
             return Err(AuditError::damaged(&self.location.shown(), what));
         };

@@ -85,6 +85,8 @@ pub(super) fn connect_writer(path: Option<&Path>, durability: Durability) -> rus
     };
     connection.pragma_update(None, "synchronous", synchronous)?;
     connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES_MAX)?;
+    // Closing waits for no disk. And a damaged database is moved as it was found, not with its log written into it.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     connection.set_prepared_statement_cache_capacity(32);
     Ok(connection)
 }

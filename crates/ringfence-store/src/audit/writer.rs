@@ -7,7 +7,7 @@
 
 use super::{
     AuditError, Durability, Entry, Head, Keep, Outcome, Page, Query, Receipt, Record, Storage,
-    alive::{self, Alive},
+    alive::{self, Alive, Dead},
     chain::Writer,
     entry::{Fitted, NAME_BYTES_MAX, within},
     open_chain::OpenChain,
@@ -31,6 +31,9 @@ pub(super) const PLACES_MAX: usize = 32 << 10;
 const BATCH_MAX: usize = 256;
 /// Records after which the log is moved into the database.
 const CHECKPOINT_RECORDS: usize = 256;
+
+/// The longest log that a short-lived server leaves.
+const LOG_BYTES_LEFT: u64 = 1 << 20;
 
 type Done = Box<dyn FnOnce(Result<Receipt, AuditError>) + Send>;
 
@@ -58,6 +61,19 @@ impl Drop for Room {
     }
 }
 
+/// What dead servers have left open. No other server finds the same meanwhile.
+pub struct Abandoned {
+    pub records: Vec<Record>,
+    dead: Vec<Dead>,
+}
+
+impl Abandoned {
+    /// To be called when each has its end on record.
+    pub fn closed(self) {
+        self.dead.into_iter().for_each(Dead::forget);
+    }
+}
+
 /// The audit record, open to be written. Clones share one writer; when the last is dropped, what waits is written and
 /// the writer ends.
 #[derive(Clone)]
@@ -73,7 +89,7 @@ struct Shared {
     durability: Durability,
     unmoved: Arc<AtomicUsize>,
     /// None: in memory, or of a command, which leaves nothing open.
-    _alive: Option<Alive>,
+    alive: Mutex<Option<Alive>>,
 }
 
 impl Audit {
@@ -115,7 +131,7 @@ impl Audit {
             location,
             durability,
             unmoved,
-            _alive: alive,
+            alive: Mutex::new(alive),
         });
         Ok(Self { shared })
     }
@@ -192,12 +208,34 @@ impl Audit {
         }
     }
 
+    /// Whether a server has died and left something behind. What it began need not be sought otherwise: that takes the
+    /// longer the more is on record.
+    pub fn has_dead_servers(&self) -> Result<bool, AuditError> {
+        Ok(!self.dead_servers()?.is_empty())
+    }
+
+    fn dead_servers(&self) -> Result<Vec<Dead>, AuditError> {
+        match &self.shared.location {
+            Storage::Memory => Ok(Vec::new()),
+            Storage::File(path) => Dead::all(path)
+                .map_err(|error| AuditError::of_io(path, "looking for dead servers", &error.error)),
+        }
+    }
+
+    /// From now on this server counts as dead: of what it began, nothing is open.
+    pub fn leaves_nothing(&self) {
+        drop(lock(&self.shared.alive).take());
+    }
+
     /// What was begun by servers that have died since, and has no end on record.
-    pub fn abandoned(&self) -> Result<Vec<Record>, AuditError> {
-        let Storage::File(path) = &self.shared.location else {
-            return Ok(Vec::new());
+    pub fn abandoned(&self) -> Result<Abandoned, AuditError> {
+        let mut abandoned = Abandoned {
+            dead: self.dead_servers()?,
+            records: Vec::new(),
         };
-        let mut abandoned = Vec::new();
+        let Storage::File(path) = &self.shared.location else {
+            return Ok(abandoned);
+        };
         let mut next = Some(Query {
             outcome: Some(Outcome::Pending),
             limit: query::PAGE_RECORDS_MAX,
@@ -205,8 +243,13 @@ impl Audit {
         });
         while let Some(query) = next {
             let page = self.query(&query)?;
-            let left = page.records.into_iter();
-            abandoned.extend(left.filter(|record| !alive::is_alive(path, &record.server_id)));
+            let dead = &abandoned.dead;
+            let is_dead = |record: &Record| {
+                let id = &record.server_id;
+                dead.iter().any(|dead| dead.server_id == *id) || !alive::is_alive(path, id)
+            };
+            let left = page.records.into_iter().filter(is_dead);
+            abandoned.records.extend(left);
             next = page.next;
         }
         Ok(abandoned)
@@ -230,6 +273,18 @@ impl Audit {
     /// Moves all that was committed from the log into the database. At the end of a server.
     pub fn checkpoint(&self) {
         lock(&self.shared.chain).checkpoint("TRUNCATE");
+    }
+
+    /// The same where the log is long, so that not every short-lived server waits for the disk, and none leaves the
+    /// next one much to read.
+    pub fn checkpoint_if_long(&self) {
+        let Storage::File(path) = &self.shared.location else {
+            return;
+        };
+        let log = std::fs::metadata(path.with_extension("db-wal"));
+        if log.is_ok_and(|log| log.len() > LOG_BYTES_LEFT) {
+            self.checkpoint();
+        }
     }
 
     /// Where the chain ended when this server last wrote or opened it. Worth noting elsewhere, for
@@ -308,8 +363,8 @@ fn call(done: Done, result: Result<Receipt, AuditError>) {
     }
 }
 
-fn lock(chain: &Mutex<OpenChain>) -> MutexGuard<'_, OpenChain> {
-    chain.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Default)]

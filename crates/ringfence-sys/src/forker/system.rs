@@ -39,6 +39,8 @@ pub enum SystemCall {
     Gettid = number_of(186, 178),
     ExitGroup = number_of(231, 94),
     Openat = number_of(257, 56),
+    SetRobustList = number_of(273, 99),
+    GetRobustList = number_of(274, 100),
     Readlinkat = number_of(267, 78),
     Ppoll = number_of(271, 73),
     Eventfd2 = number_of(290, 19),
@@ -94,13 +96,19 @@ const CLONE_CHILD_CLEARTID: usize = 0x0020_0000;
 const CLONE_CHILD_SETTID: usize = 0x0100_0000;
 const PR_GET_TID_ADDRESS: usize = 40;
 
-/// As the C library forks, with the place where it keeps the thread's number: 0 in the child.
+/// As the C library forks, with the place where it keeps the thread's number, and the list of the locks that the kernel
+/// gives back at its end: 0 in the child.
 ///
 /// # Safety
 /// No other thread runs.
 pub unsafe fn fork() -> Returned {
     let mut number_at = 0_usize;
+    let (mut locks, mut length) = (0_usize, 0_usize);
     unsafe {
+        let listed = call(
+            SystemCall::GetRobustList,
+            [0, address(&raw mut locks), address(&raw mut length)],
+        );
         let known = call(
             SystemCall::Prctl,
             [PR_GET_TID_ADDRESS, address(&raw mut number_at)],
@@ -113,7 +121,12 @@ pub unsafe fn fork() -> Returned {
         let arguments = [flags, 0, 0, number_at, 0];
         #[cfg(target_arch = "aarch64")]
         let arguments = [flags, 0, 0, 0, number_at];
-        call(SystemCall::Clone, arguments)
+        let forked = call(SystemCall::Clone, arguments);
+        if forked == Ok(0) && listed.is_ok() && locks != 0 {
+            // It has been taken before, from the same place.
+            let _ = call(SystemCall::SetRobustList, [locks, length]);
+        }
+        forked
     }
 }
 

@@ -127,7 +127,10 @@ pub fn main() -> ExitCode {
     let environment = Environment::capture();
     let terminal = Terminal::new(&environment);
     let words: Vec<OsString> = std::env::args_os().collect();
-    let parsed = definition().try_get_matches_from(&words);
+    // Most command lines are right, and examples cost every one of them half a millisecond.
+    let parsed = Cli::command()
+        .try_get_matches_from(&words)
+        .or_else(|_| definition().try_get_matches_from(&words));
     let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, asks_for_json(&matches))));
     let (cli, json) = match parsed {
         Ok(parsed) => parsed,

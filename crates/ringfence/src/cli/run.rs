@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     control::{self, Piece},
+    executable::SELF,
     log::{self, Log},
     settings::{Layer, LogLevel},
     telemetry::Telemetry,
@@ -22,8 +23,8 @@ use crate::{
 };
 use hyper::Uri;
 use ringfence_engine::{
-    Caller, Canceller, Engine, EngineSettings, Execution, HeldChanges, OutputChunk, OutputStream, Stdin,
-    Submission, UNTOLD,
+    Caller, Canceller, Engine, EngineSettings, Execution, HeldChanges, OutputChunk, OutputStream,
+    StartedHelper, Stdin, Submission, UNTOLD,
 };
 use ringfence_types::{
     ErrorCode, ExecuteRequest, ExecutionResult, ProgramError, RequestError, WorkspaceMode, WorkspaceSource,
@@ -45,11 +46,13 @@ pub(super) fn run(context: &Context, arguments: RunArguments) -> Result<ExitCode
     if let Some(session) = arguments.session.clone() {
         return super::session::run_script(context, session, arguments);
     }
+    // It comes up while the settings and the script are read.
+    let helper = StartedHelper::begin(PathBuf::from(SELF))?;
     let json = arguments.json;
     let workspace = arguments.workspace.clone();
     let prepared = prepare(context, arguments);
     let source = prepared.as_ref().ok().and_then(|job| job.source.clone());
-    let done = prepared.and_then(|job| job.perform(context.terminal));
+    let done = prepared.and_then(|job| job.perform(helper, context.terminal));
     done.map_err(|error| {
         let error = hints::in_commands(request::explain_unlisted(error, workspace.as_deref()));
         if let (false, Some(source), Some(found)) = (json, source, &error.validation) {
@@ -111,17 +114,17 @@ fn prepare(context: &Context, arguments: RunArguments) -> Result<Job, RequestErr
 }
 
 impl Job {
-    fn perform(self, terminal: Terminal) -> Result<ExitCode, RequestError> {
+    fn perform(self, helper: StartedHelper, terminal: Terminal) -> Result<ExitCode, RequestError> {
         let runtime = live::runtime()?;
-        let done = runtime.block_on(self.live(terminal));
+        let done = runtime.block_on(self.live(helper, terminal));
         // A read of our standard input may still be waiting; its bytes are not needed.
         runtime.shutdown_background();
         done
     }
 
-    async fn live(self, terminal: Terminal) -> Result<ExitCode, RequestError> {
+    async fn live(self, helper: StartedHelper, terminal: Terminal) -> Result<ExitCode, RequestError> {
         let mut signals = Signals::new().map_err(|error| fault("listen for signals", &error))?;
-        let engine = Engine::open(self.settings.clone())?;
+        let engine = Engine::open_for(&self.request, helper, self.settings.clone())?;
         let control = control::open_for_questions(&self.settings, &engine).await;
         log::redact_with(engine.log_redactor());
         let telemetry = self.collector.as_ref().and_then(Telemetry::begin);

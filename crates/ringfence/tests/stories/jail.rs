@@ -2,8 +2,8 @@
 //! that run ahead.
 
 use crate::client::{
-    NOBODY, Nobody, Server, as_nobody, assert_facts, below, eventually, feed, is_root, processes_with,
-    ringfence, state_dir, stdout_of,
+    NOBODY, Nobody, Server, as_nobody, assert_facts, below, binary, eventually, feed, is_root,
+    processes_with, ringfence, state_dir, stdout_of,
 };
 use serde_json::json;
 use std::{
@@ -12,6 +12,25 @@ use std::{
     os::unix::fs::{MetadataExt, PermissionsExt, chown},
     process::{Command, Stdio},
 };
+
+/// Whatever a build asks of its linker.
+#[test]
+fn the_binary_has_no_fixed_place_and_no_pointers_that_can_be_overwritten() {
+    let words = ["--wide", "--dynamic", "--program-headers", "--file-header"];
+    let read = Command::new("readelf")
+        .args(words)
+        .arg(binary())
+        .output()
+        .unwrap();
+    let said = stdout_of(&read);
+    let has = |line: &str, word: &str| said.lines().any(|one| one.contains(line) && one.contains(word));
+    assert!(has("Type:", "DYN"), "{said}");
+    assert!(has("(FLAGS)", "BIND_NOW"), "{said}");
+    assert!(has("GNU_RELRO", "R "), "{said}");
+    assert!(has("GNU_STACK", "RW "), "{said}");
+    assert!(!has("GNU_STACK", "RWE"), "{said}");
+    assert!(!has("TEXTREL", ""), "{said}");
+}
 
 /// Tries every call that changes what Landlock does not guard; prints those that succeed.
 const CHANGES: &str = r"

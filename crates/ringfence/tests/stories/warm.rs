@@ -61,29 +61,49 @@ fn forks_of_one_template_draw_different_numbers() {
 /// Libraries that are imported ahead have handlers for forks, and the process number tells a fork nothing.
 #[test]
 fn what_a_preloaded_library_does_for_a_fork_is_done_for_each_sandbox() {
-    let directory = TempDir::new("preloaded");
-    let home = directory.0.join("venv");
-    fs::create_dir_all(home.join("bin")).unwrap();
-    let python = fs::canonicalize("/usr/bin/python3").unwrap();
-    std::os::unix::fs::symlink(&python, home.join("bin/python3")).unwrap();
-    directory.file("venv/pyvenv.cfg", "home = /usr/bin\n");
-    let version = python.file_name().unwrap().to_str().unwrap();
-    directory.file(
-        &format!("venv/lib/{version}/site-packages/drawing.py"),
-        "import os\ndef draw():\n    global token\n    token = os.urandom(8).hex()\ndraw()\n\
-         os.register_at_fork(after_in_child=draw)\n",
-    );
-    let mut server = Server::with_env([
-        ("RINGFENCE_RUNTIMES_PYTHON", home.to_str().unwrap()),
-        ("RINGFENCE_WARM_PRELOAD_PYTHON", "drawing"),
-    ]);
-    let code = "import sys\nready = 'drawing' in sys.modules\nimport drawing\n[ready, drawing.token]";
+    let drawing = "import os\ndef draw():\n    global token\n    token = os.urandom(8).hex()\ndraw()\n\
+                   os.register_at_fork(after_in_child=draw)\n";
+    let (_directory, mut server) = with_preloaded("drawing", drawing);
+    let code = "import sys\nready = 'preloaded' in sys.modules\nimport preloaded\n[ready, preloaded.token]";
     eventually(|| run(&mut server, code, json!({}))["result"][0] == true);
     let mut seen = HashSet::new();
     for _ in 0..3 {
         let drawn = run(&mut server, code, json!({}))["result"].clone();
         assert!(seen.insert(drawn[1].to_string()), "{drawn} came twice");
     }
+}
+
+/// Without handlers a fork is the system call alone: the interpreter's own work for one is a tenth of a call. Of that
+/// work, `threading` makes a lock.
+#[test]
+fn a_fork_of_a_template_without_handlers_is_the_system_call_alone() {
+    let counting = "import threading\nmade, lock = [], threading.RLock\n\
+                    def counted():\n    made.append(1)\n    return lock()\nthreading.RLock = counted\n";
+    for (name, mention, expected) in [("without", "", 0), ("with", "# as register_at_fork would\n", 1)] {
+        let (_directory, mut server) = with_preloaded(name, &format!("{counting}{mention}"));
+        let code =
+            "import sys\nready = 'preloaded' in sys.modules\nimport preloaded\n[ready, len(preloaded.made)]";
+        eventually(|| run(&mut server, code, json!({}))["result"][0] == true);
+        let found = run(&mut server, code, json!({}))["result"].clone();
+        assert_eq!(found, json!([true, expected]), "{name}");
+    }
+}
+
+/// A server whose Python imports this module ahead, as `preloaded`.
+fn with_preloaded(name: &str, text: &str) -> (TempDir, Server) {
+    let directory = TempDir::new(name);
+    let home = directory.0.join("venv");
+    fs::create_dir_all(home.join("bin")).unwrap();
+    let python = fs::canonicalize("/usr/bin/python3").unwrap();
+    std::os::unix::fs::symlink(&python, home.join("bin/python3")).unwrap();
+    directory.file("venv/pyvenv.cfg", "home = /usr/bin\n");
+    let version = python.file_name().unwrap().to_str().unwrap();
+    directory.file(&format!("venv/lib/{version}/site-packages/preloaded.py"), text);
+    let server = Server::with_env([
+        ("RINGFENCE_RUNTIMES_PYTHON", home.to_str().unwrap()),
+        ("RINGFENCE_WARM_PRELOAD_PYTHON", "preloaded"),
+    ]);
+    (directory, server)
 }
 
 /// claim: [WARM-2]

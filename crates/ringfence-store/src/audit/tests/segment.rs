@@ -331,23 +331,55 @@ fn what_a_dead_server_has_begun_is_abandoned_and_what_a_living_one_has_is_not() 
     let living = open("living");
     begin(&living, "running");
     let next = open("next");
-    let ids = |records: Vec<crate::audit::Record>| -> Vec<String> {
-        records
-            .into_iter()
-            .filter_map(|record| record.execution_id)
-            .collect()
+    let ids = |records: &[crate::audit::Record]| -> Vec<String> {
+        let ids = records.iter().map(|record| record.execution_id.clone());
+        ids.map(Option::unwrap).collect()
     };
-    assert_eq!(ids(next.query(&pending).unwrap().records), ["cut", "running"]);
-    assert_eq!(ids(next.abandoned().unwrap()), ["cut"]);
+    let all = |audit: &Audit| ids(&audit.query(&pending).unwrap().records);
+    let abandoned = |audit: &Audit| ids(&audit.abandoned().unwrap().records);
+    assert_eq!(all(&next), ["cut", "running"]);
+    assert_eq!(abandoned(&next), ["cut"]);
     let mut lost = fixture::entry(0);
     lost.action = Action::ExecutionFailed;
     lost.outcome = Outcome::Lost;
     lost.execution_id = Some("cut".to_owned());
     next.append_and_wait(lost).unwrap();
-    assert_eq!(ids(next.abandoned().unwrap()), [""; 0]);
-    assert_eq!(ids(next.query(&pending).unwrap().records), ["running"]);
+    assert_eq!(abandoned(&next), [""; 0]);
+    assert_eq!(all(&next), ["running"]);
     drop(living);
-    assert_eq!(ids(next.abandoned().unwrap()), ["running"]);
+    assert_eq!(abandoned(&next), ["running"]);
+}
+
+#[test]
+fn a_server_that_died_is_seen_by_its_file_until_what_it_left_open_is_closed() {
+    let directory = Directory::new();
+    let audit = directory.open(Durability::Process);
+    assert!(!audit.has_dead_servers().unwrap());
+    // As a killed process leaves it: the file is there, and its lock is not held.
+    let left = directory.path.join("audit.killed.alive");
+    fs::write(&left, "").unwrap();
+    assert!(audit.has_dead_servers().unwrap());
+    let closing = audit.abandoned().unwrap();
+    assert!(
+        !audit.has_dead_servers().unwrap(),
+        "another server closes it, too"
+    );
+    drop(closing);
+    assert!(audit.has_dead_servers().unwrap(), "it was not closed");
+    audit.abandoned().unwrap().closed();
+    assert!(!audit.has_dead_servers().unwrap());
+    assert!(!left.exists());
+    // A live server's file is never taken for a dead one's, nor is any other name.
+    fs::write(directory.path.join("audit.not an id!.alive"), "").unwrap();
+    fs::write(directory.path.join("other.killed.alive"), "").unwrap();
+    let beside = Audit::open(
+        Storage::File(directory.database()),
+        Durability::Process,
+        directory.signer.clone(),
+        "beside".to_owned(),
+    );
+    assert!(!audit.has_dead_servers().unwrap());
+    drop(beside);
 }
 
 #[test]
@@ -367,10 +399,32 @@ fn a_log_is_empty_after_a_checkpoint_at_the_end() {
     let directory = Directory::new();
     let audit = directory.open(Durability::Process);
     write(&audit, 10);
-    let log = directory.path.join("audit.db-wal");
-    assert!(fs::metadata(&log).unwrap().len() > 0);
+    let log = || fs::metadata(directory.path.join("audit.db-wal")).unwrap().len();
+    assert!(log() > 0);
     audit.checkpoint();
-    assert_eq!(fs::metadata(&log).unwrap().len(), 0);
+    assert_eq!(log(), 0);
+}
+
+#[test]
+fn a_short_log_is_left_to_the_next_server_and_a_long_one_is_not() {
+    let directory = Directory::new();
+    let log = || fs::metadata(directory.path.join("audit.db-wal")).unwrap().len();
+    let mut longest = 0;
+    // One record and an end, as of many commands.
+    let ended: Vec<u64> = (0..100)
+        .map(|_| {
+            let audit = directory.open(Durability::Process);
+            write(&audit, 1);
+            longest = longest.max(log());
+            audit.checkpoint_if_long();
+            drop(audit);
+            log()
+        })
+        .collect();
+    assert!(ended.iter().filter(|left| **left > 0).count() > 80, "{ended:?}");
+    assert!(ended.contains(&0), "{ended:?}");
+    assert!(longest < 2 << 20, "{longest}");
+    assert_eq!(seqs(&directory, Query::default()).len(), 101);
 }
 
 #[test]
