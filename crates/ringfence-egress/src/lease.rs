@@ -198,10 +198,4 @@ impl Lease {
             self.sandbox.refuse(&unconnected(name));
         }
     }
-
-    /// The names of the sandbox, for tests that connect to them.
-    #[doc(hidden)]
-    pub fn with_names<T>(&self, look: impl FnOnce(&mut Names) -> T) -> T {
-        look(&mut self.sandbox.names())
-    }
 }

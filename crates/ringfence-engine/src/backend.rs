@@ -52,25 +52,23 @@ const SILENCE_MAX: Duration = Duration::from_secs(100);
 const STUCK_STREAMS: Duration = Duration::from_secs(1);
 
 /// A helper that comes up, while its server reads its settings and opens its stores.
-#[derive(Debug)]
-pub struct StartedHelper {
+pub struct EarlyStart {
     binary: PathBuf,
     cgroups: Parent,
     helper: Helper,
 }
 
-impl StartedHelper {
+impl EarlyStart {
     /// Prepares the cgroup, which comes before the first process of ours, and starts the helper.
     pub fn begin(binary: PathBuf) -> Result<Self, RequestError> {
         let cgroups = Parent::find();
         cgroup::prepare(&cgroups).map_err(|error| fault("prepare the cgroup", &error))?;
-        let started = Helper::start(&binary);
-        let helper = started.map_err(|error| refused(&Failure::new("start the helper", &error)))?;
-        Ok(Self {
+        let started = Helper::start(&binary).map(|helper| Self {
             binary,
             cgroups,
             helper,
-        })
+        });
+        started.map_err(|error| refused(&Failure::new("start the helper", &error)))
     }
 }
 
@@ -87,17 +85,12 @@ pub(crate) struct Native {
 
 impl Native {
     /// Looks around while the helper comes up.
-    pub(crate) fn with(started: StartedHelper, state_dir: PathBuf) -> Self {
-        let StartedHelper {
-            binary,
-            cgroups,
-            helper,
-        } = started;
+    pub(crate) fn with(started: EarlyStart, state_dir: PathBuf) -> Self {
         Self {
-            host: Host::inspect(cgroups, Refused::ask(&binary)),
-            binary,
+            host: Host::inspect(started.cgroups, Refused::ask(&started.binary)),
+            binary: started.binary,
             state_dir,
-            helper: Mutex::new(Some(helper)),
+            helper: Mutex::new(Some(started.helper)),
             stuck: Counter::default(),
         }
     }
@@ -109,8 +102,7 @@ impl Native {
                 let error = refusal.unwrap_or_else(|| io::Error::from(io::ErrorKind::Unsupported));
                 refused(&Failure::new(*layer, &error))
             }
-            PlanError::TreeTooBroad { .. } => RequestError::new(
-                ErrorCode::RuntimeUnavailable,
+            PlanError::TreeTooBroad { .. } => RequestError::runtime_unavailable(
                 format!("{error}."),
                 "Install the interpreter in a directory of its own.",
             ),
@@ -226,16 +218,11 @@ fn end(helper: Helper) {
 }
 
 fn closed() -> RequestError {
-    RequestError::new(
-        ErrorCode::SandboxFault,
-        "Ringfence has been shut down here.",
-        "Start it anew.",
-    )
+    RequestError::fault("Ringfence has been shut down here.", "Start it anew.")
 }
 
 pub(crate) fn fault(operation: &str, error: &io::Error) -> RequestError {
-    RequestError::new(
-        ErrorCode::SandboxFault,
+    RequestError::fault(
         format!("could not {operation}: {error}."),
         "Run `ringfence doctor` to see whether this host can make sandboxes.",
     )
@@ -548,14 +535,12 @@ pub(crate) fn refused(failure: &Failure) -> RequestError {
         );
     }
     if failure.step == TEMPLATE_GONE {
-        return RequestError::new(
-            ErrorCode::SandboxFault,
+        return RequestError::fault(
             "the sandbox has ended with the template that it was forked from.",
             "Send the request again; another template is being made.",
         );
     }
-    RequestError::new(
-        ErrorCode::SandboxFault,
+    RequestError::fault(
         format!("the sandbox could not be made: {failure}."),
         "If the step names a path, make it readable for the server; else run `ringfence doctor`.",
     )

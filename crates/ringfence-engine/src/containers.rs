@@ -12,9 +12,7 @@ use crate::{
 use prometheus_client::metrics::counter::Counter;
 use ringfence_backend::{ContainerEngine, ContainerSettings, ContainerSpec, EngineFacts, Runner, User};
 use ringfence_jail::{Layout, Plan, Program, host::UID_BASE, wire::Imported};
-use ringfence_types::{
-    Backend, ErrorCode, ExecuteRequest, InputFile, Isolation, Language, Limits, RequestError, Tier,
-};
+use ringfence_types::{Backend, ExecuteRequest, InputFile, Isolation, Language, Limits, RequestError, Tier};
 use serde::Serialize;
 use std::{
     collections::{BTreeMap, HashSet},
@@ -130,8 +128,7 @@ impl Containers {
             None => Err("no container backend is allowed here".to_owned()),
         };
         let made = made.map_err(|why| {
-            RequestError::new(
-                ErrorCode::RuntimeUnavailable,
+            RequestError::runtime_unavailable(
                 format!("containers cannot be used: {why}."),
                 "Correct `containers.socket`, and see that the state directory can be written.",
             )

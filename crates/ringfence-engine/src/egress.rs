@@ -27,7 +27,7 @@ use ringfence_egress::{
 };
 use ringfence_jail::EgressSockets;
 use ringfence_redact::{Forms, Personal, Redactor};
-use ringfence_types::{AllowedDomains, Denial, ErrorCode, Namespace, RequestError, SessionId, Tier};
+use ringfence_types::{AllowedDomains, Denial, Namespace, RequestError, SessionId, Tier};
 use serde_json::{Value, json};
 use std::{
     fmt::Display,
@@ -338,8 +338,7 @@ impl Egress {
 }
 
 fn unread(why: impl Display) -> RequestError {
-    RequestError::new(
-        ErrorCode::SandboxFault,
+    RequestError::fault(
         format!("TLS cannot be read, as a secret or a rule needs it: {why}."),
         "Install the host's certificates of authorities (`ca-certificates`), or name a file of them in `egress.ca_file`.",
     )
@@ -352,8 +351,7 @@ fn dialer(settings: &EgressSettings, private: Vec<Rule>) -> Result<Arc<Dialer>, 
         limits: settings.limits,
     });
     made.map_err(|error| {
-        RequestError::new(
-            ErrorCode::SandboxFault,
+        RequestError::fault(
             format!("of services that may be private, {error}."),
             "Name fewer in `egress.private`.",
         )
@@ -420,8 +418,7 @@ fn forwarded(mut arrivals: Arrivals) -> mpsc::Receiver<Forwarded> {
 }
 
 fn fault(error: io::Error) -> RequestError {
-    RequestError::new(
-        ErrorCode::SandboxFault,
+    RequestError::fault(
         format!("the egress could not be opened: {error}."),
         "Run `ringfence doctor` to see whether this host can make sandboxes.",
     )

@@ -24,7 +24,7 @@ pub(crate) fn stopping() -> RequestError {
 
 /// A task of the engine has panicked.
 pub(crate) fn task_died() -> RequestError {
-    RequestError::new(ErrorCode::SandboxFault, "the engine's task died.", "Report this.")
+    RequestError::fault("the engine's task died.", "Report this.")
 }
 
 pub(crate) fn denial(rule: &str, layer: &str, what: impl Into<String>, hint: impl Into<String>) -> Denial {

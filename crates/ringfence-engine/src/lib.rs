@@ -65,7 +65,7 @@ pub use approval::{
     Verdict as ApprovalVerdict, Waiting,
 };
 pub use artifacts::{artifact_uri, create_below};
-pub use backend::StartedHelper;
+pub use backend::EarlyStart;
 pub use caller::{Caller, OutputChunk, OutputStream, Stdin, Submission};
 pub use changes::{Base, Changed, Difference, Lay};
 pub use containers::ContainerRuntime;

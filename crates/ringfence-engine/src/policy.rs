@@ -18,7 +18,7 @@ use crate::{
 };
 use ringfence_egress::{Rule, Rules as Reaches};
 use ringfence_types::{
-    AllowedDomains, Backend, ErrorCode, ExecuteRequest, Limits, RequestError, Rules, WorkspaceSource,
+    AllowedDomains, Backend, ExecuteRequest, Limits, RequestError, Rules, WorkspaceSource,
 };
 use std::{borrow::Cow, ops::Deref, path::PathBuf, time::Duration};
 
@@ -147,8 +147,7 @@ fn check_container(backend: Backend, request: &ExecuteRequest) -> Result<(), Req
         request if !request.packages.is_empty() => "packages",
         _ => return Ok(()),
     };
-    Err(RequestError::new(
-        ErrorCode::UnsupportedArgument,
+    Err(RequestError::unsupported(
         format!(
             "the backend `{backend}` has no `{what}`: its programs see their image and a private workspace."
         ),
@@ -281,7 +280,7 @@ mod tests {
     use super::*;
     use crate::settings::{ListedWorkspace, PackagePolicy, SecretRule};
     use ringfence_types::{
-        EnvName, Language, LimitsRequest, Namespace, Profile, WorkspaceMode, requirements,
+        EnvName, ErrorCode, Language, LimitsRequest, Namespace, Profile, WorkspaceMode, requirements,
     };
     use std::collections::{BTreeMap, BTreeSet};
 

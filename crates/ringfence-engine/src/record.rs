@@ -10,7 +10,7 @@ pub(crate) use ringfence_store::to_hex as hex;
 
 use crate::{caller::Caller, error::busy, policy::Grant, settings::OnFailure, sync::lock};
 use refusals::Refusals;
-use ringfence_store::audit::{Action, Audit, AuditError, Entry, Outcome, Receipt, Room};
+use ringfence_store::audit::{Action, Alive, Audit, AuditError, Entry, Outcome, Receipt, Room};
 use ringfence_types::{
     EnvName, EnvValue, ErrorCode, ExecuteRequest, Limits, Namespace, RequestError, Requirement, SessionId,
     SessionRequest, WorkspaceSource,
@@ -206,10 +206,9 @@ impl Record {
         }
     }
 
-    /// Closes the audit entries that dead servers left open, and blocks meanwhile.
-    pub(crate) fn close_lost(&self) -> Result<(), RequestError> {
-        let abandoned = self.audit.abandoned().map_err(unavailable)?;
-        for begun in &abandoned.records {
+    /// Closes the audit entries that dead servers left open, these among them, and blocks meanwhile.
+    pub(crate) fn close_lost(&self, dead: &[Alive]) -> Result<(), RequestError> {
+        for begun in self.audit.abandoned(dead).map_err(unavailable)? {
             let action = match begun.action.as_str() {
                 "execution.started" => Action::ExecutionFailed,
                 "session.created" => Action::SessionCreated,
@@ -223,7 +222,6 @@ impl Record {
             let note = Note::of(&ours, &begun.namespace, action, details).ended(Outcome::Lost);
             self.note_now(note.of_execution(begun.execution_id.as_deref()))?;
         }
-        abandoned.closed();
         Ok(())
     }
 

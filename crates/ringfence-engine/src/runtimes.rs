@@ -3,7 +3,7 @@
 
 use crate::settings::RuntimeSettings;
 use ringfence_jail::Layout;
-use ringfence_types::{ErrorCode, Language, RequestError};
+use ringfence_types::{Language, RequestError};
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
@@ -27,7 +27,7 @@ pub(crate) fn find(language: Language, settings: &RuntimeSettings) -> Result<Too
             ),
             None => format!("Install it, or set runtimes.{key} in the configuration to its path."),
         };
-        RequestError::new(ErrorCode::RuntimeUnavailable, message, hint)
+        RequestError::runtime_unavailable(message, hint)
     };
     let candidates: Vec<PathBuf> = match configured {
         Some(path) if path.is_dir() => names.iter().map(|name| path.join("bin").join(name)).collect(),
@@ -360,6 +360,7 @@ pub(crate) fn environment(layout: &Layout, interpreters: &[PathBuf]) -> Vec<(Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ringfence_types::ErrorCode;
     use std::os::unix::fs::symlink;
 
     #[test]

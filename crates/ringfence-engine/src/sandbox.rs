@@ -8,22 +8,21 @@ use crate::{
     policy::{Grant, reach},
     policy_store::PolicyStore,
     pool::Pools,
-    runtimes::{self, Toolchain, environment},
+    runtimes::{Toolchain, environment},
     secrets::SecretLease,
     settings::{RuntimeSettings, WarmSettings},
-    sync::lock,
 };
 use ringfence_jail::{
     Claim, ClaimSpec, EgressSpec, Forker, HostWorkspace, JailSpec, LayerName, Layout, PACKAGES, Part, Plan,
     Program, Run, Written, client,
 };
 use ringfence_types::{
-    Backend, ExecuteRequest, Isolation, Language, Limits, RequestError, Tier, WorkspaceMode, WorkspaceSource,
+    ExecuteRequest, Isolation, Language, Limits, RequestError, Tier, WorkspaceMode, WorkspaceSource,
 };
 use std::{
     borrow::Cow,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, atomic::AtomicBool},
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 use tokio::sync::Semaphore;
@@ -46,8 +45,6 @@ pub(crate) struct Sandboxes {
     pub(crate) tier: Tier,
     pub(crate) runtimes: RuntimeSettings,
     pub(crate) warm: WarmSettings,
-    /// One that is made before its request is admitted.
-    pub(crate) ahead: Mutex<Option<Sandbox>>,
     /// Forks of one template that may live at once.
     pub(crate) forks_max: usize,
     /// A template of Node.js has turned out not to be one.
@@ -237,28 +234,6 @@ impl Sandboxes {
             layers: (self.tier == Tier::Full).then(|| self.layers.clone()),
             ..self.spec(layout, program, limits)
         })
-    }
-
-    /// Begins to make the sandbox of a request that will be the only one. Where it turns out to need another, this one
-    /// has cost time; where it cannot be made, that request says why.
-    pub(crate) fn make_ahead(&self, request: &ExecuteRequest) {
-        let backend = request.backend.unwrap_or(self.policy.current().backends.default);
-        if self.tier != Tier::Full || backend != Backend::Native {
-            return; // it would need a directory, or a container
-        }
-        let made = runtimes::toolchain(request.language, &self.runtimes)
-            .and_then(|toolchain| self.plan(Layout::own_root(), &toolchain, None, Start::Claimed))
-            .and_then(|plan| self.native.spawn(Arc::new(plan), None));
-        *lock(&self.ahead) = made.ok();
-    }
-
-    /// A sandbox of this plan in which no interpreter has been started: one that was made ahead, or is made now.
-    pub(crate) fn cold(&self, plan: Plan) -> Result<Sandbox, RequestError> {
-        let ahead = lock(&self.ahead).take();
-        match ahead.filter(|ahead| *ahead.plan == plan) {
-            Some(sandbox) => Ok(sandbox),
-            None => self.native.spawn(Arc::new(plan), None),
-        }
     }
 
     /// The spec of a sandbox without an interpreter, files or packages.

@@ -271,8 +271,7 @@ pub(crate) fn refusal(namespace: &Namespace, kind: &str, error: &VaultError) -> 
                 _ => "`vault_list` names those it has; the operator adds one with `ringfence vault add`.",
             },
         ),
-        _ => RequestError::new(
-            ErrorCode::StoreFault,
+        _ => RequestError::store_fault(
             format!("the vault cannot do that: {error}."),
             "`ringfence vault list` on the host says more.",
         ),

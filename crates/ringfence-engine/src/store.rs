@@ -14,7 +14,7 @@ use ringfence_store::{
     snapshots::SnapshotStore,
     vault::{FileKey, Vault, VaultSettings},
 };
-use ringfence_types::{ErrorCode, RequestError};
+use ringfence_types::RequestError;
 use std::{fmt::Display, path::PathBuf, sync::Arc};
 
 pub(crate) struct Stores {
@@ -76,8 +76,7 @@ fn open_record(settings: &RecordSettings, signer: &Signer, server_id: &str) -> R
 }
 
 pub(crate) fn fault(why: impl Display) -> RequestError {
-    RequestError::new(
-        ErrorCode::StoreFault,
+    RequestError::store_fault(
         format!("{why}."),
         "Set `state_dir` to a directory that this user alone may write, with room.",
     )

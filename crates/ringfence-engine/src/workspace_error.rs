@@ -110,8 +110,7 @@ pub(crate) fn snapshot_id(id: &str) -> Result<SnapshotId, RequestError> {
 
 /// The file system of the host has no room, whatever limits say.
 pub(crate) fn disk_full() -> RequestError {
-    RequestError::new(
-        ErrorCode::StoreFault,
+    RequestError::store_fault(
         "the disk of the server is full.",
         "The operator makes room on it; nothing was written.",
     )

@@ -20,7 +20,7 @@ use ringfence_store::{
     snapshots::{SnapshotError, SnapshotStore},
     tree::TreeError,
 };
-use ringfence_types::{ErrorCode, Namespace, RequestError, SessionId, Tier, WorkspaceMode, WorkspaceSource};
+use ringfence_types::{Namespace, RequestError, SessionId, Tier, WorkspaceMode, WorkspaceSource};
 use std::{
     collections::{HashMap, HashSet},
     fs::{self, File, OpenOptions, TryLockError},
@@ -376,8 +376,7 @@ impl Workspaces {
 
     /// Without a root of its own a program meets the directory as it is, without an overlay and with its real owner.
     fn check_tier(&self, shared: &HostWorkspace) -> Result<(), RequestError> {
-        let refuse =
-            |what: &str, hint: &str| Err(RequestError::new(ErrorCode::UnsupportedArgument, what, hint));
+        let refuse = |what: &str, hint: &str| Err(RequestError::unsupported(what, hint));
         match (self.sandboxes.tier, shared.mode) {
             (Tier::Full | Tier::Gvisor | Tier::Container, _) => Ok(()),
             (Tier::Landlock, WorkspaceMode::Overlay) => refuse(
@@ -459,6 +458,7 @@ pub enum WorkspaceRef {
 mod tests {
     use super::*;
     use ringfence_store::{FileError, tree::TreeError};
+    use ringfence_types::ErrorCode;
     use std::io;
 
     #[test]

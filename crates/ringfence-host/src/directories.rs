@@ -3,7 +3,7 @@
 
 use crate::{secret_places, words::escaped};
 use ringfence_sys::file;
-use ringfence_types::{ErrorCode, RequestError, closed_words};
+use ringfence_types::{RequestError, closed_words};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use serde::Deserialize;
 use std::{
@@ -162,11 +162,9 @@ pub(crate) fn unopened(path: &Path, error: rustix::io::Errno) -> RequestError {
             format!("{shown} leaves its directory"),
             "Name a path below a directory that is listed.",
         ),
-        Errno::NOENT | Errno::NOTDIR => RequestError::new(
-            ErrorCode::NotFound,
-            format!("{shown} is not there."),
-            "List the directory above it.",
-        ),
+        Errno::NOENT | Errno::NOTDIR => {
+            RequestError::not_found(format!("{shown} is not there."), "List the directory above it.")
+        }
         error => denied(
             format!("{shown} cannot be opened: {}", std::io::Error::from(error)),
             "The server's user needs the right to it.",
@@ -175,7 +173,7 @@ pub(crate) fn unopened(path: &Path, error: rustix::io::Errno) -> RequestError {
 }
 
 fn denied(what: String, hint: &str) -> RequestError {
-    RequestError::new(ErrorCode::PolicyDenied, format!("{what}."), hint)
+    RequestError::denied(format!("{what}."), hint)
 }
 
 /// A file or directory that was admitted, held open.

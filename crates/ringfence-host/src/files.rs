@@ -207,8 +207,7 @@ fn read(found: OpenFile) -> Result<FileRead, RequestError> {
 
 fn refuse_key(path: &Path, bytes: &[u8]) -> Result<(), RequestError> {
     match secret_places::is_private_key(bytes) {
-        true => Err(RequestError::new(
-            ErrorCode::PolicyDenied,
+        true => Err(RequestError::denied(
             format!("{} holds a private key.", escaped(&path.to_string_lossy())),
             "No rule opens it.",
         )),
@@ -240,8 +239,7 @@ fn too_large(path: &Path) -> RequestError {
 }
 
 fn unusable(path: &Path, error: &std::io::Error) -> RequestError {
-    RequestError::new(
-        ErrorCode::PolicyDenied,
+    RequestError::denied(
         format!("{} cannot be used: {error}.", escaped(&path.to_string_lossy())),
         "The server's user needs the right to it.",
     )

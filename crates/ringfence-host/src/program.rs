@@ -4,7 +4,7 @@
 
 use crate::words::escaped;
 use ringfence_sys::file;
-use ringfence_types::{ErrorCode, RequestError};
+use ringfence_types::RequestError;
 use rustix::fs::{Mode, OFlags};
 use std::{
     fs::{self, File, Metadata},
@@ -75,8 +75,7 @@ pub(crate) fn resolve(name: &str, interpreter: Option<&str>) -> Result<Resolved,
         }
         (true, None) => {
             let behind = behind_shim(&path, &head);
-            return Err(RequestError::new(
-                ErrorCode::PolicyDenied,
+            return Err(RequestError::denied(
                 format!(
                     "{} is a script that starts another program{behind}.",
                     path.display()
@@ -98,8 +97,7 @@ pub(crate) fn resolve(name: &str, interpreter: Option<&str>) -> Result<Resolved,
 }
 
 fn missing(name: &str, why: &str) -> RequestError {
-    RequestError::new(
-        ErrorCode::NotFound,
+    RequestError::not_found(
         format!("there is no program {} here: {why}.", escaped(name)),
         format!(
             "Programs are looked for in {}; a rule may name one by its path.",
@@ -135,8 +133,7 @@ fn find(name: &str) -> Result<PathBuf, RequestError> {
 /// The file and all that is above it are root's alone.
 fn check(path: &Path, found: &Metadata) -> Result<(), RequestError> {
     let refused = |what: &str| {
-        Err(RequestError::new(
-            ErrorCode::PolicyDenied,
+        Err(RequestError::denied(
             format!("{} {what}, so it is not run.", path.display()),
             "A program of the host is run if it and the directories above it belong to root and no other can write them.",
         ))
@@ -160,8 +157,7 @@ fn check_above(path: &Path, whose: &Path) -> Result<(), RequestError> {
     for above in path.ancestors().skip(1) {
         let found = fs::symlink_metadata(above);
         if !found.is_ok_and(|found| found.is_dir() && is_roots_alone(&found)) {
-            return Err(RequestError::new(
-                ErrorCode::PolicyDenied,
+            return Err(RequestError::denied(
                 format!(
                     "{} lies in {}, which others than root can write.",
                     whose.display(),
@@ -211,8 +207,7 @@ fn behind_shim(path: &Path, head: &[u8]) -> String {
 /// The interpreter that a 64-bit ELF file asks for (elf(5), `PT_INTERP`). The head of the file has it, by every linker.
 fn loader(head: &[u8], path: &Path) -> Result<Option<PathBuf>, RequestError> {
     let unknown = || {
-        RequestError::new(
-            ErrorCode::PolicyDenied,
+        RequestError::denied(
             format!(
                 "{} is not a program of this machine (64-bit ELF).",
                 path.display()
@@ -262,6 +257,7 @@ fn loader(head: &[u8], path: &Path) -> Result<Option<PathBuf>, RequestError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ringfence_types::ErrorCode;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]

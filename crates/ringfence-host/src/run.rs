@@ -8,7 +8,7 @@ use crate::{
 };
 use ringfence_jail::{cgroup::Parent, wire};
 use ringfence_sys::{channel, file, wait};
-use ringfence_types::{ErrorCode, RequestError};
+use ringfence_types::RequestError;
 use std::{
     io::{self, PipeReader, Read, Write},
     os::{
@@ -179,8 +179,7 @@ fn ending(report: Report) -> Result<Ending, RequestError> {
         Report::TimedOut => Ending::Timeout,
         Report::OutOfMemory => Ending::OutOfMemory,
         Report::Failed { step, detail, .. } => {
-            return Err(RequestError::new(
-                ErrorCode::SandboxFault,
+            return Err(RequestError::fault(
                 format!("the command was not run: {step}: {detail}."),
                 "`ringfence doctor` says which walls this host has.",
             ));
@@ -201,11 +200,7 @@ fn drain(mut pipe: PipeReader) -> Output {
 }
 
 fn fault(what: &str, error: &io::Error) -> RequestError {
-    RequestError::new(
-        ErrorCode::SandboxFault,
-        format!("could not {what}: {error}."),
-        "Run `ringfence doctor`.",
-    )
+    RequestError::fault(format!("could not {what}: {error}."), "Run `ringfence doctor`.")
 }
 
 /// Which walls this host has: they are tried with a program that does nothing.
@@ -222,7 +217,7 @@ pub fn probe(binary: &Path, cgroups: &Parent) -> Support {
 fn try_out(support: &Support, binary: &Path, cgroups: &Parent) -> Result<(), RequestError> {
     let words = crate::Words::read("true")?;
     let rules = crate::Rules::default();
-    let refused = |refused: crate::Refused| RequestError::new(ErrorCode::PolicyDenied, refused.what, "");
+    let refused = |refused: crate::Refused| RequestError::denied(refused.what, "");
     let mut allowed = rules.approved(&words).map_err(refused)?;
     allowed.effect.runs.clear();
     let context = wall::CallContext {
@@ -235,10 +230,6 @@ fn try_out(support: &Support, binary: &Path, cgroups: &Parent) -> Result<(), Req
     let command = wall::prepare(&rules, &allowed, &context)?;
     match command.start(binary)?.wait()?.ending {
         Ending::Code(0) => Ok(()),
-        other => Err(RequestError::new(
-            ErrorCode::SandboxFault,
-            format!("`true` ended as {other:?}"),
-            "",
-        )),
+        other => Err(RequestError::fault(format!("`true` ended as {other:?}"), "")),
     }
 }

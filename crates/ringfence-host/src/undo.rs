@@ -1,7 +1,7 @@
 //! What written files were before, for a while: a bounded store in the server's state directory, readable by its user
 //! alone. What holds a secret is not kept: its writer says so beforehand.
 
-use ringfence_types::{ErrorCode, RequestError};
+use ringfence_types::RequestError;
 use serde::{Deserialize, Serialize};
 use std::{
     fs,
@@ -67,8 +67,7 @@ impl UndoStore {
     /// One that this namespace has kept.
     pub fn find(&self, namespace: &str, id: &str) -> Result<Undo, RequestError> {
         let unknown = || {
-            RequestError::new(
-                ErrorCode::NotFound,
+            RequestError::not_found(
                 "there is no such change to take back.",
                 "The last hundred are kept; `undo_id` of a write names one.",
             )
@@ -134,8 +133,7 @@ fn prune(directory: &Path) -> io::Result<()> {
 }
 
 fn fault(error: &io::Error) -> RequestError {
-    RequestError::new(
-        ErrorCode::StoreFault,
+    RequestError::store_fault(
         format!("what the file was before cannot be kept: {error}."),
         "Give the state directory room.",
     )

@@ -221,8 +221,7 @@ const OPERANDS: usize = 3;
 fn open_directory(rules: &Rules, namespace: &str, path: &Path) -> Result<OpenFile, RequestError> {
     let found = directories::open(&rules.directories, namespace, path, Access::Read)?;
     if let Some(closed) = rules.directories.closed_below(&found.path, namespace) {
-        return Err(RequestError::new(
-            ErrorCode::PolicyDenied,
+        return Err(RequestError::denied(
             format!(
                 "{} holds {}, which is not open here.",
                 escaped(&found.path.to_string_lossy()),

@@ -146,6 +146,26 @@ impl RequestError {
         Self::new(ErrorCode::NotFound, message, hint)
     }
 
+    /// Ringfence cannot do what it should on this host.
+    pub fn fault(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(ErrorCode::SandboxFault, message, hint)
+    }
+
+    /// What is kept cannot be read or written.
+    pub fn store_fault(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(ErrorCode::StoreFault, message, hint)
+    }
+
+    /// A known argument that does not go with the others, or with this host.
+    pub fn unsupported(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(ErrorCode::UnsupportedArgument, message, hint)
+    }
+
+    /// An interpreter is missing, or lacks something.
+    pub fn runtime_unavailable(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(ErrorCode::RuntimeUnavailable, message, hint)
+    }
+
     /// The same refusal, tied to an execution.
     #[must_use]
     pub fn for_execution(mut self, id: &str) -> Self {

@@ -2,7 +2,7 @@
 //! `ringfence`. This says which, and is where a process becomes one.
 
 use ringfence_jail::helper::HELPER_WORD;
-use ringfence_types::{ErrorCode, RequestError};
+use ringfence_types::RequestError;
 use std::{
     fs::{self, Metadata},
     io,
@@ -79,8 +79,7 @@ pub fn init() {
 pub(crate) async fn find(search_path: &[PathBuf]) -> Result<PathBuf, RequestError> {
     match READINESS.get() {
         Some(Readiness::Ready) => Ok(PathBuf::from(SELF)),
-        Some(Readiness::TooLate { threads }) => Err(RequestError::new(
-            ErrorCode::SandboxFault,
+        Some(Readiness::TooLate { threads }) => Err(RequestError::fault(
             format!(
                 "`ringfence::init()` was called when {threads} threads ran, and the helper must have one."
             ),
@@ -115,8 +114,7 @@ async fn installed(search_path: &[PathBuf]) -> Result<PathBuf, RequestError> {
         true => "no `ringfence` is on PATH".to_owned(),
         false => others.join(", "),
     };
-    Err(RequestError::new(
-        ErrorCode::SandboxFault,
+    Err(RequestError::fault(
         format!(
             "`ringfence::init()` was not called, and there is no other helper: {found}, and this is {}.",
             env!("CARGO_PKG_VERSION")

@@ -1,7 +1,7 @@
 //! What the process must be like in which sandboxes are used. The command line starts as it should; a program that uses
 //! the library may have done anything to itself before.
 
-use ringfence_types::{ErrorCode, RequestError};
+use ringfence_types::RequestError;
 use std::fs;
 
 /// signal(7)
@@ -39,7 +39,7 @@ fn is_ended_by(signal: u32, status: &str) -> bool {
 }
 
 fn fault(message: String, hint: &str) -> RequestError {
-    RequestError::new(ErrorCode::SandboxFault, message, hint)
+    RequestError::fault(message, hint)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::{
     policy,
 };
 use ringfence_egress::{Pattern, Rule};
-use ringfence_types::{ErrorCode, Namespace, RequestError, SessionId};
+use ringfence_types::{Namespace, RequestError, SessionId};
 use std::time::Duration;
 
 #[derive(Clone, Debug)]
@@ -56,8 +56,7 @@ impl Engine {
         };
         let policy = services.policy.current();
         if !policy.egress.tier.has_network() {
-            return Err(RequestError::new(
-                ErrorCode::UnsupportedArgument,
+            return Err(RequestError::unsupported(
                 format!(
                     "in the tier `{}` programs have no egress, so no person is asked.",
                     policy.egress.tier

@@ -35,7 +35,7 @@ pub use validate::{CodeRequest, DATA_BYTES_MAX, Fixing, SchemaChoice, check_rule
 use crate::{
     admission::Queue,
     approval::Approvals,
-    backend::{Native, StartedHelper},
+    backend::{EarlyStart, Native},
     check::Checkers,
     containers::Containers,
     disk::Disk,
@@ -62,7 +62,7 @@ use crate::{
     workspaces::Workspaces,
 };
 use ringfence_store::layers::Layers;
-use ringfence_types::{ExecuteRequest, RequestError, Tier};
+use ringfence_types::{RequestError, Tier};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, atomic::AtomicBool},
@@ -93,24 +93,11 @@ impl Engine {
     /// Opens the record, starts the helper and sweeps what an earlier server left. Whether the host gives the tier is
     /// told by the first run, or by [`Engine::prove`].
     pub fn open(settings: EngineSettings) -> Result<Self, RequestError> {
-        let helper = StartedHelper::begin(settings.helper.clone())?;
-        Self::open_with(helper, settings, None)
+        Self::open_with(EarlyStart::begin(settings.helper.clone())?, settings)
     }
 
-    /// The same for the one request that there will be: its sandbox is made while it is admitted.
-    pub fn open_for(
-        request: &ExecuteRequest,
-        helper: StartedHelper,
-        settings: EngineSettings,
-    ) -> Result<Self, RequestError> {
-        Self::open_with(helper, settings, Some(request))
-    }
-
-    fn open_with(
-        helper: StartedHelper,
-        settings: EngineSettings,
-        only: Option<&ExecuteRequest>,
-    ) -> Result<Self, RequestError> {
+    /// The same with a helper that was started before the settings were read.
+    pub fn open_with(helper: EarlyStart, settings: EngineSettings) -> Result<Self, RequestError> {
         let native = Native::with(helper, settings.state_dir.clone());
         let id = uuid::Uuid::now_v7().to_string();
         let opened = store::open(&settings, &id)?;
@@ -122,9 +109,6 @@ impl Engine {
             native.bury(None);
         }
         let services = services(settings, native, id, opened);
-        if let Some(request) = only {
-            services.sandboxes.make_ahead(request);
-        }
         services.begin_record()?;
         Ok(Self {
             services: Arc::new(services),
@@ -132,17 +116,17 @@ impl Engine {
         })
     }
 
-    /// Begins in the background to keep sandboxes ready, before which runs start cold, to remove what is too old, and to
-    /// look through the record for what dead servers left open.
+    /// Begins in the background to keep sandboxes ready, before which runs start cold, to remove what is too old, and
+    /// to look through the record for what dead servers left open.
     pub fn warm_up(&self) {
         warm::begin(&self.services.sandboxes);
         let checkers = self.services.checkers.clone();
         tokio::spawn(async move { checkers.warm_up().await });
         let record = self.services.record.clone();
         tokio::task::spawn_blocking(move || {
-            if let Err(error) = record.close_lost() {
-                tracing::error!(%error, "what dead servers left open is not closed on record");
-            }
+            record
+                .close_lost(&[])
+                .inspect_err(|error| tracing::error!(%error, "closing what was lost"))
         });
         self.services.packages.keep_swept();
         self.services.disk.begin();
@@ -250,7 +234,7 @@ impl Engine {
             Err(_) => tracing::warn!("sandboxes were still ending at shutdown"),
         }
         self.services.say_goodbye();
-        self.services.record.audit.checkpoint();
+        self.services.record.audit.checkpoint(0);
         if have_ended {
             self.services.record.audit.leaves_nothing();
         }
@@ -357,7 +341,6 @@ fn sandboxes(
         forks_max: settings.sessions.max + settings.queue.concurrency + settings.warm.ready_max,
         node_does_not_fork: AtomicBool::new(false),
         warm: settings.warm.clone(),
-        ahead: Mutex::default(),
         state_dir: settings.state_dir.clone(),
         layers: layers.directory(),
         policy: policy.clone(),

@@ -83,8 +83,7 @@ impl Engine {
         session.stop(SessionEnd::Terminated);
         match tokio::time::timeout(END_PATIENCE, gone.wait_for(Option::is_some)).await {
             Ok(_) => Ok(true),
-            Err(_) => Err(RequestError::new(
-                ErrorCode::SandboxFault,
+            Err(_) => Err(RequestError::fault(
                 format!("the session {id} is being ended, and is not gone yet."),
                 "Look with `list_sessions`; the server's log says more.",
             )),

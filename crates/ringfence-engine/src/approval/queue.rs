@@ -142,8 +142,7 @@ impl Approvals {
         let (approvals, by) = (self.clone(), by.clone());
         let concluded = tokio::spawn(async move { approvals.conclude(&question, decision, &by).await }).await;
         concluded.unwrap_or_else(|_| {
-            Err(RequestError::new(
-                ErrorCode::SandboxFault,
+            Err(RequestError::fault(
                 "the decision was not carried out: its task died.",
                 "Report this.",
             ))

@@ -23,8 +23,7 @@ use crate::{
 };
 use ringfence_jail::wire::Cause;
 use ringfence_types::{
-    ErrorCode, ExecuteRequest, Limits, RequestError, Session as SessionFacts, SessionEnd, SessionId,
-    SessionRequest,
+    ExecuteRequest, Limits, RequestError, Session as SessionFacts, SessionEnd, SessionId, SessionRequest,
 };
 use std::{
     sync::{Arc, Mutex},
@@ -64,7 +63,7 @@ async fn create(
     client: Client,
 ) -> Result<NewSession, RequestError> {
     let id = SessionId::try_from(uuid::Uuid::now_v7().to_string())
-        .map_err(|reason| RequestError::new(ErrorCode::SandboxFault, reason, "Report this."))?;
+        .map_err(|reason| RequestError::fault(reason, "Report this."))?;
     let scope = services.record.open_session(&id, caller, &request)?;
     let context = ExecutionContext {
         services,
@@ -174,11 +173,7 @@ fn not_begun(why: Option<Cause>) -> RequestError {
             "there is more than twice as much in the workspace as it may have.",
             "Restore a snapshot that is smaller, put smaller files in the place of large ones, or have the operator raise limits.disk_mb.",
         ),
-        _ => RequestError::new(
-            ErrorCode::SandboxFault,
-            "the session was ended while it was made.",
-            "Try again.",
-        ),
+        _ => RequestError::fault("the session was ended while it was made.", "Try again."),
     }
 }
 

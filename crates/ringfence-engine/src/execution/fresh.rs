@@ -255,7 +255,7 @@ pub(super) async fn claim(
     let made_with = sandboxes.made_with(inputs.workspace);
     let toolchain = runtimes::toolchain(grant.request.language, &sandboxes.runtimes)?;
     let plan = sandboxes.plan(layout, &toolchain, made_with, Start::Claimed)?;
-    Ok(claim(sandboxes.cold(plan)?, &toolchain).await?)
+    Ok(claim(sandboxes.native.spawn(Arc::new(plan), None)?, &toolchain).await?)
 }
 
 fn files_before(grant: &Grant, workspace: &WorkspaceLease) -> Baseline {

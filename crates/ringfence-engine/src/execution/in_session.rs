@@ -19,7 +19,7 @@ use crate::{
 };
 use ringfence_jail::wire::{Cause, Ending, Order};
 use ringfence_store::tree;
-use ringfence_types::{Backend, ErrorCode, ExecuteRequest, ProgramError, RequestError, WorkspaceSource};
+use ringfence_types::{Backend, ExecuteRequest, ProgramError, RequestError, WorkspaceSource};
 use std::{
     os::fd::AsFd,
     sync::{Arc, atomic::Ordering},
@@ -134,8 +134,7 @@ impl Share {
             return Ok(None);
         }
         if session.backend != Backend::Native {
-            return Err(RequestError::new(
-                ErrorCode::UnsupportedArgument,
+            return Err(RequestError::unsupported(
                 format!(
                     "the backend `{}` gives a running session no other share of the processors.",
                     session.backend
@@ -144,8 +143,7 @@ impl Share {
             ));
         }
         if !services.sandboxes.native.host.cgroups.shares_processors() {
-            return Err(RequestError::new(
-                ErrorCode::UnsupportedArgument,
+            return Err(RequestError::unsupported(
                 "this host has no cgroup by which a running session could be given another share of the processors.",
                 "Give max_cpu_cores to `create_session`, or run the server where it has a cgroup with the cpu controller.",
             ));

@@ -18,7 +18,7 @@ use crate::{
     streams::{OutputPublisher, Stdio},
     workspaces::Wanted,
 };
-use ringfence_types::{ErrorCode, ExecuteRequest, Priority, RequestError, WorkspaceSource};
+use ringfence_types::{ExecuteRequest, Priority, RequestError, WorkspaceSource};
 
 /// Policy, check, packages, and the wait for a permit. When this returns, the begin is on record.
 pub(super) async fn admit(
@@ -196,13 +196,9 @@ pub(super) async fn stage(
 
 /// Files are hashed on a thread of their own: a program may leave a gibibyte.
 async fn staged(stage: impl FnOnce() -> Staged + Send + 'static) -> Result<Staged, RequestError> {
-    tokio::task::spawn_blocking(stage).await.map_err(|error| {
-        RequestError::new(
-            ErrorCode::SandboxFault,
-            format!("staging artifacts failed: {error}."),
-            "Report this.",
-        )
-    })
+    tokio::task::spawn_blocking(stage)
+        .await
+        .map_err(|error| RequestError::fault(format!("staging artifacts failed: {error}."), "Report this."))
 }
 
 /// The result. Workspace, turn and permit are given back first: findings about the code may still take a while.

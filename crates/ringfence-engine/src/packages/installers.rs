@@ -8,7 +8,7 @@ use ringfence_types::{ErrorCode, Language, RequestError, Requirement};
 use serde::Deserialize;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{self, File},
+    fs,
     io::{self, Read},
     os::fd::BorrowedFd,
     path::{Path, PathBuf},
@@ -122,14 +122,11 @@ fn pip(interpreter: &Path, sources: &PackageSources) -> InstallerCall {
 /// What cannot be read is not given on: the installer then trusts what it would trust by itself.
 fn certificate(path: &Path) -> Option<Zeroizing<Vec<u8>>> {
     let read = || {
-        if !fs::metadata(path)?.is_file() {
-            return Err(io::Error::other("it is not a file"));
+        let found = fs::metadata(path)?;
+        match found.is_file() && found.len() <= CERTIFICATE_BYTES_MAX {
+            true => fs::read(path).map(Zeroizing::new),
+            false => Err(io::Error::other("it is no file, or too long")),
         }
-        let mut pem = Zeroizing::new(Vec::new());
-        File::open(path)?
-            .take(CERTIFICATE_BYTES_MAX)
-            .read_to_end(&mut pem)?;
-        Ok(pem)
     };
     read()
         .inspect_err(|error| tracing::warn!(path = %path.display(), %error, "certificates of an installer"))
@@ -192,8 +189,7 @@ fn npm_cli(interpreter: &Path) -> Result<String, RequestError> {
     let real = || interpreter.canonicalize().ok();
     let found: Option<PathBuf> = beside(interpreter).or_else(|| real().and_then(|real| beside(&real)));
     found.map(|path| path.display().to_string()).ok_or_else(|| {
-        RequestError::new(
-            ErrorCode::RuntimeUnavailable,
+        RequestError::runtime_unavailable(
             format!("there is no npm beside {}.", interpreter.display()),
             "Install npm with Node.js, or set runtimes.node to an installation that has it.",
         )
@@ -338,14 +334,12 @@ pub(super) fn refusal(language: Language, set: &BTreeSet<Requirement>, said: &st
         .collect();
     let last = lines[lines.len().saturating_sub(LINES_MAX)..].join("\n");
     let (what, hint) = if says(&["No module named pip"]) {
-        return RequestError::new(
-            ErrorCode::RuntimeUnavailable,
+        return RequestError::runtime_unavailable(
             "this Python has no pip.",
             "Install pip for it (`python3 -m ensurepip`), or set runtimes.python to one that has it.",
         );
     } else if says(&["no such option: --report"]) {
-        return RequestError::new(
-            ErrorCode::RuntimeUnavailable,
+        return RequestError::runtime_unavailable(
             "pip is older than 22.2 and does not tell what it downloads.",
             "Upgrade pip for the interpreter of runtimes.python.",
         );

@@ -167,8 +167,7 @@ impl Packages {
 
     fn check(&self, policy: &PackagePolicy, set: &BTreeSet<Requirement>) -> Result<(), RequestError> {
         if self.services.sandboxes.tier != Tier::Full {
-            return Err(RequestError::new(
-                ErrorCode::UnsupportedArgument,
+            return Err(RequestError::unsupported(
                 "there are no packages in the tier `landlock`.",
                 "Use what the host's interpreter has, or the tier `full`.",
             ));
@@ -183,8 +182,7 @@ impl Packages {
             Err(error @ LayerError::Damaged { .. }) => {
                 tracing::error!(%error, "a layer of packages has been changed");
                 self.services.layers.forget(set).map_err(fault)?;
-                Err(RequestError::new(
-                    ErrorCode::StoreFault,
+                Err(RequestError::store_fault(
                     format!("{error}."),
                     "Somebody has changed files in the state directory. Ask again: the packages are then installed anew.",
                 ))

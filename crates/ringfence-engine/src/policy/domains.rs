@@ -7,7 +7,7 @@ use crate::{
     settings::{EgressPolicy, OnDenied},
 };
 use ringfence_egress::{Rule, Rules, RulesError};
-use ringfence_types::{AllowedDomains, ErrorCode, Namespace, RequestError};
+use ringfence_types::{AllowedDomains, Namespace, RequestError};
 use std::time::Duration;
 
 const SHOWN_MAX: usize = 8;
@@ -21,8 +21,7 @@ pub(super) fn decide(
 ) -> Result<Rules, RequestError> {
     if !policy.tier.has_network() {
         return match asked.names() {
-            Some(names) if !names.is_empty() => Err(RequestError::new(
-                ErrorCode::UnsupportedArgument,
+            Some(names) if !names.is_empty() => Err(RequestError::unsupported(
                 format!("in the tier `{}` programs have no egress.", policy.tier),
                 "It needs a network namespace of its own: the tier `full` has one.",
             )),
@@ -150,7 +149,7 @@ fn denied(rule: &Rule, given: &Rules, who: &str) -> RequestError {
 mod tests {
     use super::*;
     use crate::settings::EgressRule;
-    use ringfence_types::Tier;
+    use ringfence_types::{ErrorCode, Tier};
 
     fn policy(rules: &[(&str, &str)]) -> EgressPolicy {
         let rule = |(namespace, rule): &(&str, &str)| EgressRule {

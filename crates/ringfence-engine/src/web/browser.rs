@@ -98,8 +98,7 @@ impl Web {
         let (url, length) = (target(&wanted.url)?, page::length(wanted.max_length)?);
         check(wanted)?;
         if self.sandboxes.tier != Tier::Full {
-            return Err(RequestError::new(
-                ErrorCode::UnsupportedArgument,
+            return Err(RequestError::unsupported(
                 "there is no browser in the tier `landlock`.",
                 "It needs a network namespace of its own: use `fetch_webpage`, or the tier `full`.",
             ));
@@ -269,9 +268,7 @@ impl Web {
                 .find_map(|name| runtimes::on_path(name, &self.sandboxes.runtimes)),
         };
         found.ok_or_else(|| {
-            RequestError::new(
-                ErrorCode::RuntimeUnavailable,
-                "there is no Chromium on this host.",
+            RequestError::runtime_unavailable("there is no Chromium on this host.",
                 "Install `chromium-headless-shell` or `chromium`, or name one in `web.browser`; or use `fetch_webpage`.",
             )
         })

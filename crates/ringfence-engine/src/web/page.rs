@@ -265,11 +265,7 @@ pub(super) fn presented(page: &ReadPage, at: usize, length: usize) -> Result<Web
     let next =
         (end < total && !piece.is_empty()).then(|| format!("{end}-{}", &page.sha256[..CURSOR_HASH_CHARS]));
     let fence = Fence::random().map_err(|why| {
-        RequestError::new(
-            ErrorCode::SandboxFault,
-            format!("there are no random bytes: {why}."),
-            "Ask again later.",
-        )
+        RequestError::fault(format!("there are no random bytes: {why}."), "Ask again later.")
     })?;
     let text = match page.picture {
         Some(_) => String::new(),

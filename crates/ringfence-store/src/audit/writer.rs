@@ -7,7 +7,7 @@
 
 use super::{
     AuditError, Durability, Entry, Head, Keep, Outcome, Page, Query, Receipt, Record, Storage,
-    alive::{self, Alive, Dead},
+    alive::{self, Alive},
     chain::Writer,
     entry::{Fitted, NAME_BYTES_MAX, within},
     open_chain::OpenChain,
@@ -32,9 +32,6 @@ const BATCH_MAX: usize = 256;
 /// Records after which the log is moved into the database.
 const CHECKPOINT_RECORDS: usize = 256;
 
-/// The longest log that a short-lived server leaves.
-const LOG_BYTES_LEFT: u64 = 1 << 20;
-
 type Done = Box<dyn FnOnce(Result<Receipt, AuditError>) + Send>;
 
 struct Waiting {
@@ -58,19 +55,6 @@ pub struct Room {
 impl Drop for Room {
     fn drop(&mut self) {
         self.queue.line().release(&self.namespace, self.places);
-    }
-}
-
-/// What dead servers have left open. No other server finds the same meanwhile.
-pub struct Abandoned {
-    pub records: Vec<Record>,
-    dead: Vec<Dead>,
-}
-
-impl Abandoned {
-    /// To be called when each has its end on record.
-    pub fn closed(self) {
-        self.dead.into_iter().for_each(Dead::forget);
     }
 }
 
@@ -208,16 +192,12 @@ impl Audit {
         }
     }
 
-    /// Whether a server has died and left something behind. What it began need not be sought otherwise: that takes the
-    /// longer the more is on record.
-    pub fn has_dead_servers(&self) -> Result<bool, AuditError> {
-        Ok(!self.dead_servers()?.is_empty())
-    }
-
-    fn dead_servers(&self) -> Result<Vec<Dead>, AuditError> {
+    /// Servers that have died, and may have left something open. No other server looks after them while this is held;
+    /// they are forgotten when it is dropped.
+    pub fn dead_servers(&self) -> Result<Vec<Alive>, AuditError> {
         match &self.shared.location {
             Storage::Memory => Ok(Vec::new()),
-            Storage::File(path) => Dead::all(path)
+            Storage::File(path) => alive::dead(path)
                 .map_err(|error| AuditError::of_io(path, "looking for dead servers", &error.error)),
         }
     }
@@ -227,15 +207,16 @@ impl Audit {
         drop(lock(&self.shared.alive).take());
     }
 
-    /// What was begun by servers that have died since, and has no end on record.
-    pub fn abandoned(&self) -> Result<Abandoned, AuditError> {
-        let mut abandoned = Abandoned {
-            dead: self.dead_servers()?,
-            records: Vec::new(),
-        };
+    /// What was begun by servers that have died since, these among them, and has no end on record.
+    pub fn abandoned(&self, dead: &[Alive]) -> Result<Vec<Record>, AuditError> {
         let Storage::File(path) = &self.shared.location else {
-            return Ok(abandoned);
+            return Ok(Vec::new());
         };
+        let is_dead = |record: &Record| {
+            let id = &record.server_id;
+            dead.iter().any(|dead| dead.server_id == *id) || !alive::is_alive(path, id)
+        };
+        let mut abandoned = Vec::new();
         let mut next = Some(Query {
             outcome: Some(Outcome::Pending),
             limit: query::PAGE_RECORDS_MAX,
@@ -243,13 +224,7 @@ impl Audit {
         });
         while let Some(query) = next {
             let page = self.query(&query)?;
-            let dead = &abandoned.dead;
-            let is_dead = |record: &Record| {
-                let id = &record.server_id;
-                dead.iter().any(|dead| dead.server_id == *id) || !alive::is_alive(path, id)
-            };
-            let left = page.records.into_iter().filter(is_dead);
-            abandoned.records.extend(left);
+            abandoned.extend(page.records.into_iter().filter(is_dead));
             next = page.next;
         }
         Ok(abandoned)
@@ -270,20 +245,12 @@ impl Audit {
         lock(&self.shared.chain).tidy()
     }
 
-    /// Moves all that was committed from the log into the database. At the end of a server.
-    pub fn checkpoint(&self) {
-        lock(&self.shared.chain).checkpoint("TRUNCATE");
-    }
-
-    /// The same where the log is long, so that not every short-lived server waits for the disk, and none leaves the
-    /// next one much to read.
-    pub fn checkpoint_if_long(&self) {
-        let Storage::File(path) = &self.shared.location else {
-            return;
-        };
-        let log = std::fs::metadata(path.with_extension("db-wal"));
-        if log.is_ok_and(|log| log.len() > LOG_BYTES_LEFT) {
-            self.checkpoint();
+    /// Moves all that was committed into the database, where the log is longer than this. At the end of a server.
+    pub fn checkpoint(&self, log_bytes_max: u64) {
+        if let Storage::File(path) = &self.shared.location
+            && std::fs::metadata(path.with_extension("db-wal")).is_ok_and(|log| log.len() > log_bytes_max)
+        {
+            lock(&self.shared.chain).checkpoint("TRUNCATE");
         }
     }
 

@@ -18,7 +18,7 @@ use crate::{
 };
 use clap::{Args, Subcommand};
 use ringfence_engine::{Answer, ApprovalRequest, Scope, ScopeChoice};
-use ringfence_types::{ErrorCode, RequestError, UnknownWord};
+use ringfence_types::{RequestError, UnknownWord};
 use serde_json::json;
 use std::{cell::Cell, path::Path, pin::pin, process::ExitCode, time::Duration};
 use tokio::time::interval;
@@ -155,8 +155,7 @@ async fn find(
             "several servers have a request of this name.",
             "Say which one is meant, with --server PID.",
         )),
-        None => Err(RequestError::new(
-            ErrorCode::NotFound,
+        None => Err(RequestError::not_found(
             "no request of this name waits for an answer.",
             "`ringfence approvals list` shows the pending requests; this one may have expired.",
         )),

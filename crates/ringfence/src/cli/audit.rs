@@ -163,13 +163,11 @@ fn archive(context: &Context) -> Result<ExitCode, RequestError> {
 fn file(record: &RecordSettings) -> Result<&Path, RequestError> {
     match &record.audit.place {
         Storage::File(path) if path.exists() => Ok(path),
-        Storage::File(path) => Err(RequestError::new(
-            ErrorCode::NotFound,
+        Storage::File(path) => Err(RequestError::not_found(
             format!("there is no audit record at {}.", path.display()),
             "A server makes it when it starts; `ringfence config show` says where.",
         )),
-        Storage::Memory => Err(RequestError::new(
-            ErrorCode::NotFound,
+        Storage::Memory => Err(RequestError::not_found(
             "the audit record is kept in a server's memory (`audit.store: memory`), where nothing can be checked from outside.",
             "`ringfence audit list` asks the server; set `audit.store: sqlite` for a record that lasts.",
         )),
@@ -177,8 +175,7 @@ fn file(record: &RecordSettings) -> Result<&Path, RequestError> {
 }
 
 fn unread(error: &dyn std::fmt::Display) -> RequestError {
-    RequestError::new(
-        ErrorCode::StoreFault,
+    RequestError::store_fault(
         format!("the audit record cannot be read: {error}."),
         "Run the command as the user who runs the server.",
     )

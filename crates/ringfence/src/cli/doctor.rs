@@ -190,8 +190,7 @@ async fn try_engine(engine: &Engine) -> Result<Vec<Runtime>, RequestError> {
             .into_iter()
             .find_map(|runtime| runtime.reason)
             .unwrap_or_default();
-        return Err(RequestError::new(
-            ErrorCode::SandboxFault,
+        return Err(RequestError::fault(
             format!(
                 "no interpreter starts in a sandbox: {}.",
                 reason.trim_end_matches('.')

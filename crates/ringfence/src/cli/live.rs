@@ -9,7 +9,7 @@ use crate::{
 };
 use clap::{Args, Subcommand};
 use ringfence_engine::{Engine, EngineSettings};
-use ringfence_types::{ErrorCode, LimitsRequest, Namespace, RequestError};
+use ringfence_types::{LimitsRequest, Namespace, RequestError};
 use serde_json::{Value, json};
 use std::{path::Path, process::ExitCode};
 use tokio::runtime::{Builder, Runtime};
@@ -65,8 +65,7 @@ pub(super) async fn server_for(
         several => several.iter().find(lists_it),
     };
     found.map(|reply| reply.pid).ok_or_else(|| {
-        RequestError::new(
-            ErrorCode::NotFound,
+        RequestError::not_found(
             format!("none of {} servers has the {what} {id}.", answers.len()),
             format!("`ringfence {command}` shows those there are."),
         )
@@ -84,8 +83,7 @@ pub(super) async fn ask(
 }
 
 pub(super) fn not_understood() -> RequestError {
-    RequestError::new(
-        ErrorCode::StoreFault,
+    RequestError::store_fault(
         "the server's answer is not understood.",
         "Use the `ringfence` command of the server's version.",
     )

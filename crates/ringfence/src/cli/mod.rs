@@ -311,8 +311,7 @@ fn set(layer: &mut Layer, path: &str, text: &str, flag: &'static str) -> Result<
 }
 
 fn fault(operation: &str, error: &io::Error) -> RequestError {
-    RequestError::new(
-        ErrorCode::SandboxFault,
+    RequestError::fault(
         format!("could not {operation}: {error}."),
         "Run `ringfence doctor`.",
     )

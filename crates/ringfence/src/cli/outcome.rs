@@ -8,7 +8,7 @@ use crate::{
     terminal::{GuestStream, Raw, Terminal},
 };
 use ringfence_types::{
-    Denial, ErrorCode, ExecuteRequest, ExecutionResult, ExitKind, RequestError, Validate, Validation,
+    Denial, ExecuteRequest, ExecutionResult, ExitKind, RequestError, Validate, Validation,
 };
 use rustix::{process::getpgrp, termios::tcgetpgrp};
 use std::{
@@ -54,8 +54,7 @@ impl ProgramOutput {
             match end {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(OutputReader::Left),
                 end => end.map_err(|error| {
-                    RequestError::new(
-                        ErrorCode::SandboxFault,
+                    RequestError::fault(
                         format!("could not write the script's output: {error}."),
                         "Send it to a place that takes it.",
                     )

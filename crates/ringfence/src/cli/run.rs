@@ -23,11 +23,11 @@ use crate::{
 };
 use hyper::Uri;
 use ringfence_engine::{
-    Caller, Canceller, Engine, EngineSettings, Execution, HeldChanges, OutputChunk, OutputStream,
-    StartedHelper, Stdin, Submission, UNTOLD,
+    Caller, Canceller, EarlyStart, Engine, EngineSettings, Execution, HeldChanges, OutputChunk, OutputStream,
+    Stdin, Submission, UNTOLD,
 };
 use ringfence_types::{
-    ErrorCode, ExecuteRequest, ExecutionResult, ProgramError, RequestError, WorkspaceMode, WorkspaceSource,
+    ExecuteRequest, ExecutionResult, ProgramError, RequestError, WorkspaceMode, WorkspaceSource,
 };
 use serde_json::{Value, json};
 use std::{
@@ -47,7 +47,7 @@ pub(super) fn run(context: &Context, arguments: RunArguments) -> Result<ExitCode
         return super::session::run_script(context, session, arguments);
     }
     // It comes up while the settings and the script are read.
-    let helper = StartedHelper::begin(PathBuf::from(SELF))?;
+    let helper = EarlyStart::begin(PathBuf::from(SELF))?;
     let json = arguments.json;
     let workspace = arguments.workspace.clone();
     let prepared = prepare(context, arguments);
@@ -114,7 +114,7 @@ fn prepare(context: &Context, arguments: RunArguments) -> Result<Job, RequestErr
 }
 
 impl Job {
-    fn perform(self, helper: StartedHelper, terminal: Terminal) -> Result<ExitCode, RequestError> {
+    fn perform(self, helper: EarlyStart, terminal: Terminal) -> Result<ExitCode, RequestError> {
         let runtime = live::runtime()?;
         let done = runtime.block_on(self.live(helper, terminal));
         // A read of our standard input may still be waiting; its bytes are not needed.
@@ -122,9 +122,9 @@ impl Job {
         done
     }
 
-    async fn live(self, helper: StartedHelper, terminal: Terminal) -> Result<ExitCode, RequestError> {
+    async fn live(self, helper: EarlyStart, terminal: Terminal) -> Result<ExitCode, RequestError> {
         let mut signals = Signals::new().map_err(|error| fault("listen for signals", &error))?;
-        let engine = Engine::open_for(&self.request, helper, self.settings.clone())?;
+        let engine = Engine::open_with(helper, self.settings.clone())?;
         let control = control::open_for_questions(&self.settings, &engine).await;
         log::redact_with(engine.log_redactor());
         let telemetry = self.collector.as_ref().and_then(Telemetry::begin);
@@ -210,11 +210,7 @@ impl Ended {
         } else if let Some(untold) = self.result.denials.iter().find(|denial| denial.rule == UNTOLD)
             && matches!(question(self.result.success).wish, CommitChoice::Commit(_))
         {
-            return Err(RequestError::new(
-                ErrorCode::PolicyDenied,
-                format!("{}.", untold.what),
-                &*untold.hint,
-            ));
+            return Err(RequestError::denied(format!("{}.", untold.what), &*untold.hint));
         }
         Ok(self)
     }

@@ -5,20 +5,18 @@ use ringfence_store::{
     Signer,
     artifacts::{ArtifactError, ArtifactStore, Manifest, verify_manifest},
 };
-use ringfence_types::{ErrorCode, Namespace, RequestError};
+use ringfence_types::{Namespace, RequestError};
 
 pub(super) fn signer(record: &RecordSettings) -> Result<Signer, RequestError> {
     let path = record.signing_key();
     let found = Signer::load_existing(&path).map_err(|error| {
-        RequestError::new(
-            ErrorCode::StoreFault,
+        RequestError::store_fault(
             format!("{error}."),
             "Run the command as the user who runs the server.",
         )
     })?;
     found.ok_or_else(|| {
-        RequestError::new(
-            ErrorCode::NotFound,
+        RequestError::not_found(
             format!("there is no signing key at {}.", path.display()),
             "A server makes it when it starts; name its state directory: RINGFENCE_STATE_DIR.",
         )
@@ -44,8 +42,7 @@ pub(super) fn manifest(
     // Or it belongs to others.
     let none = || {
         let id: String = id.chars().take(64).collect();
-        RequestError::new(
-            ErrorCode::NotFound,
+        RequestError::not_found(
             format!("there are no artifacts of `{id}` in the namespace {namespace}."),
             "`ringfence artifacts` lists executions that have some; old ones are removed (`artifacts.keep_days`).",
         )
@@ -54,8 +51,7 @@ pub(super) fn manifest(
     let manifest = store.manifest(id, namespace).map_err(|error| unread(&error))?;
     let manifest = manifest.ok_or_else(none)?;
     verify_manifest(&manifest, Some(&signer(record)?.public_key())).map_err(|what| {
-        RequestError::new(
-            ErrorCode::StoreFault,
+        RequestError::store_fault(
             format!("the artifacts of {id} are not what was signed: {what}."),
             "Do not use them.",
         )
@@ -64,8 +60,7 @@ pub(super) fn manifest(
 }
 
 pub(super) fn unread(error: &ArtifactError) -> RequestError {
-    RequestError::new(
-        ErrorCode::StoreFault,
+    RequestError::store_fault(
         format!("{error}."),
         "Run the command as the user who runs the server; what is damaged is not given out.",
     )

@@ -111,11 +111,7 @@ pub(super) fn token(context: &Context, action: TokenAction) -> Result<ExitCode, 
         TokenAction::Revoke { name, shown } => {
             let none = || {
                 let message = format!("`{name}` has no token.");
-                RequestError::new(
-                    ErrorCode::NotFound,
-                    message,
-                    "`ringfence token list` shows who has one.",
-                )
+                RequestError::not_found(message, "`ringfence token list` shows who has one.")
             };
             let change = Change {
                 action: Action::TokenRevoked,

@@ -134,8 +134,7 @@ fn perform_add(context: &Context, settings: &EngineSettings, add: Add) -> Result
 
 fn refuse_environment(record: &RecordSettings) -> Result<(), RequestError> {
     match record.vault {
-        VaultSettings::Environment(_) => Err(RequestError::new(
-            ErrorCode::PolicyDenied,
+        VaultSettings::Environment(_) => Err(RequestError::denied(
             "the vault is the server's environment (`vault.store: env`), which cannot be changed.",
             "Set RINGFENCE_SECRET_{NAMESPACE}_{KEY} where the server is started, or use another `vault.store`.",
         )),
@@ -180,8 +179,7 @@ fn list_here(context: &Context, record: &RecordSettings, of: &Of) -> Result<Exit
     let entries = if is_there {
         let listed = Vault::open(record.vault.clone()).and_then(|vault| vault.list(&of.namespace));
         listed.map_err(|error| {
-            RequestError::new(
-                ErrorCode::StoreFault,
+            RequestError::store_fault(
                 format!("{error}."),
                 "`ringfence config show` says where the vault and its key are.",
             )

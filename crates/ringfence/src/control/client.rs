@@ -243,8 +243,7 @@ fn misunderstood(pid: u32) -> RequestError {
 }
 
 fn unanswered(pid: u32, what: &dyn std::fmt::Display) -> RequestError {
-    RequestError::new(
-        ErrorCode::StoreFault,
+    RequestError::store_fault(
         format!("the server {pid} did not answer: {what}."),
         "Look at its log, and whether it is of this version.",
     )
@@ -274,8 +273,7 @@ struct Server {
 /// At least one. Sockets of servers that are dead are removed on the way.
 async fn find(state_dir: &Path, only: Option<u32>) -> Result<Vec<Server>, RequestError> {
     let unread = |error: io::Error| {
-        RequestError::new(
-            ErrorCode::StoreFault,
+        RequestError::store_fault(
             format!(
                 "the control sockets in {} cannot be used: {error}.",
                 state_dir.display()
@@ -307,8 +305,7 @@ async fn find(state_dir: &Path, only: Option<u32>) -> Result<Vec<Server>, Reques
 
 fn no_server(state_dir: &Path, only: Option<u32>) -> RequestError {
     let which = only.map_or_else(String::new, |pid| format!(" with the process number {pid}"));
-    RequestError::new(
-        ErrorCode::NotFound,
+    RequestError::not_found(
         format!(
             "no server{which} runs on the state directory {}.",
             state_dir.display()

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::render::{self, Change, Rendered};
 use ringfence_engine::{Caller, Engine, EngineSettings, Hears, NewSecret, OnDenied};
-use ringfence_types::{ErrorCode, Limits, Namespace, RequestError};
+use ringfence_types::{Limits, Namespace, RequestError};
 use serde_json::json;
 use std::{fs, io, os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration};
 use tokio::{
@@ -193,8 +193,7 @@ async fn accept(stream: &mut UnixStream) -> io::Result<Result<Request, RequestEr
     let line = timeout(IDLE, read_line(stream)).await??;
     if uid != own_uid() {
         tracing::warn!(uid, "another user was refused at the control socket");
-        return Ok(Err(RequestError::new(
-            ErrorCode::PolicyDenied,
+        return Ok(Err(RequestError::denied(
             "the control socket is another user's.",
             "Run the command as the user who runs the server.",
         )));

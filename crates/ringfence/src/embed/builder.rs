@@ -352,7 +352,7 @@ fn said<T>(value: T) -> Setting<T> {
 }
 
 fn fault(message: &str, hint: &str) -> RequestError {
-    RequestError::new(ErrorCode::SandboxFault, message, hint)
+    RequestError::fault(message, hint)
 }
 
 #[cfg(test)]

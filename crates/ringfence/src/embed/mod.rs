@@ -24,7 +24,7 @@ use ringfence_store::{
     vault::{SecretEntry, SecretValue},
 };
 use ringfence_types::{
-    EnvName, ErrorCode, ExecuteRequest, ExecutionResult, Limits, LimitsRequest, Namespace, RequestError,
+    EnvName, ExecuteRequest, ExecutionResult, Limits, LimitsRequest, Namespace, RequestError,
 };
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{io::AsyncRead, runtime::Handle};
@@ -255,8 +255,7 @@ impl Sandbox {
 }
 
 fn runtime_ended() -> RequestError {
-    RequestError::new(
-        ErrorCode::SandboxFault,
+    RequestError::fault(
         "the runtime that the sandbox was built on has ended.",
         "Build another sandbox.",
     )

@@ -13,7 +13,7 @@ use hyper::{
     header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue},
     http::request::Builder,
 };
-use ringfence_types::{ErrorCode, RequestError};
+use ringfence_types::RequestError;
 use serde_json::{Value, json};
 use std::{
     collections::HashMap,
@@ -105,8 +105,7 @@ impl Bridge {
         let request = Request::get("/healthz").body(Full::default());
         let reached = async { self.destination.send(request.map_err(said)?).await.map(drop) };
         reached.await.map_err(|reason| {
-            RequestError::new(
-                ErrorCode::NotFound,
+            RequestError::not_found(
                 format!("there is no server to connect to: {reason}."),
                 "Start one with `ringfence serve --transport http`, or name the place where it listens.",
             )

@@ -21,8 +21,8 @@ use crate::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_engine::{Canceller, Engine, Execution, ExecutionState, Picture, Submission};
 use ringfence_types::{
-    AllowedDomains, Artifact, Backend, ErrorCode, ExecuteRequest, ExecutionResult, FILES_MAX, InputFile,
-    Language, LimitsRequest, Namespace, Profile, RequestError, SessionId, Truncated, Validate, WorkspacePath,
+    AllowedDomains, Artifact, Backend, ExecuteRequest, ExecutionResult, FILES_MAX, InputFile, Language,
+    LimitsRequest, Namespace, Profile, RequestError, SessionId, Truncated, Validate, WorkspacePath,
     WorkspaceSource, parse_size, requirements,
 };
 use serde_json::{Value, json};
@@ -271,8 +271,7 @@ impl Call<'_> {
             ..lowered.clone()
         }) != wanted
         {
-            return Err(RequestError::new(
-                ErrorCode::PolicyDenied,
+            return Err(RequestError::denied(
                 "the session was made with larger limits than this principal may have.",
                 "Make a session of your own with create_session.",
             ));
@@ -309,8 +308,7 @@ impl Call<'_> {
                 "a call with `background` is answered at once, and `detach_after_seconds` says otherwise.",
                 "Give one of them.",
             )),
-            Some(_) if !calls.keep_results => Err(RequestError::new(
-                ErrorCode::UnsupportedArgument,
+            Some(_) if !calls.keep_results => Err(RequestError::unsupported(
                 "this server keeps no results, so that no call is detached.",
                 "Leave `detach_after_seconds` out, or have the operator raise results.memory_mb.",
             )),
@@ -339,8 +337,7 @@ impl Call<'_> {
             let wanted = resources::parse(&uri, self.offer()).ok();
             let artifact = wanted.as_ref().and_then(|wanted| wanted.artifact_of(namespace));
             let (execution_id, name) = artifact.ok_or_else(|| {
-                RequestError::new(
-                    ErrorCode::NotFound,
+                RequestError::not_found(
                     format!(
                         "`artifact` of {:?} is not the uri of an artifact of this namespace.",
                         path.as_str()
@@ -586,12 +583,8 @@ fn answer(result: &ExecutionResult, from: [usize; 2], text_max: usize) -> Result
     told.artifacts.truncate(ARTIFACTS_LISTED);
     result_text::bound(&mut told, from, text_max);
     let mut structured = serde_json::to_value(told).map_err(|error| {
-        RequestError::new(
-            ErrorCode::SandboxFault,
-            format!("the result cannot be written: {error}."),
-            "Report this.",
-        )
-        .for_execution(&result.execution_id)
+        RequestError::fault(format!("the result cannot be written: {error}."), "Report this.")
+            .for_execution(&result.execution_id)
     })?;
     if !result.artifacts.is_empty() {
         structured["artifacts_total"] = result.artifacts.len().into();

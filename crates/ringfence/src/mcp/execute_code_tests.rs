@@ -7,8 +7,8 @@ use crate::{
 };
 use ringfence_engine::{BackendPolicy, EgressPolicy, PackagePolicy, PolicySettings};
 use ringfence_types::{
-    Display, Exit, ExitKind, Isolation, Limits, Lossy, Phases, ProgramError, Requirement, ResourceUsage,
-    Tier, Truncated,
+    Display, ErrorCode, Exit, ExitKind, Isolation, Limits, Lossy, Phases, ProgramError, Requirement,
+    ResourceUsage, Tier, Truncated,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! The largest limits of one principal, below those of the server.
 
-use ringfence_types::{ErrorCode, Limits, LimitsRequest, RequestError};
+use ringfence_types::{Limits, LimitsRequest, RequestError};
 use std::fmt::Display;
 
 /// What is asked for, with the principal's largest where the usual is more.
@@ -32,8 +32,7 @@ fn one<N: PartialOrd + Copy + Display>(
     usual: Option<N>,
 ) -> Result<Option<N>, RequestError> {
     match (cap, wanted) {
-        (Some(cap), Some(wanted)) if wanted > cap => Err(RequestError::new(
-            ErrorCode::PolicyDenied,
+        (Some(cap), Some(wanted)) if wanted > cap => Err(RequestError::denied(
             format!("{name} = {wanted} is more than the {cap} of this principal."),
             format!("Ask for at most {cap}; the operator sets it with `ringfence token create`."),
         )),
@@ -84,6 +83,7 @@ fn in_words(limits: &Limits) -> LimitsRequest {
 mod tests {
     use super::*;
     use crate::mcp::execute_code::tests::USUAL;
+    use ringfence_types::ErrorCode;
 
     #[test]
     fn a_principal_has_no_more_than_its_largest_limits_whether_it_asks_or_not() {

@@ -13,7 +13,7 @@ use crate::{
     terminal::neutral,
 };
 use ringfence_engine::{Caller, CodeRequest, CsvQuestion, Engine, Fixing, SchemaChoice, check_rules};
-use ringfence_types::{ErrorCode, Language, Namespace, Profile, RequestError, Severity, nearest::suggestion};
+use ringfence_types::{Language, Namespace, Profile, RequestError, Severity, nearest::suggestion};
 use rmcp::model::{GetPromptRequestParams, GetPromptResult, Prompt, PromptArgument, PromptMessage, Role};
 use schemars::JsonSchema;
 use serde::{Deserialize, de::IgnoredAny};
@@ -92,8 +92,7 @@ pub(super) fn name(text: &str, offer: &Offer) -> Result<&'static str, RequestErr
             let names = list(offer);
             let near = suggestion(other, names.iter().map(|prompt| prompt.name.as_str()));
             let shown: String = other.chars().take(64).collect();
-            Err(RequestError::new(
-                ErrorCode::NotFound,
+            Err(RequestError::not_found(
                 format!("there is no prompt `{}`.{near}", shown.escape_default()),
                 "`prompts/list` names them.",
             ))
@@ -310,8 +309,7 @@ impl Case {
             Some(SchemaChoice::Named(name)) => {
                 let found = engine.schemas().into_iter().find(|(known, _)| known == name);
                 found.map(Some).ok_or_else(|| {
-                    RequestError::new(
-                        ErrorCode::NotFound,
+                    RequestError::not_found(
                         "there is no such schema.",
                         "The resource `sandbox://schemas` has them.",
                     )

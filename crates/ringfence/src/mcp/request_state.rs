@@ -52,8 +52,7 @@ impl RequestStates {
     /// was decided already is not kept.
     pub(super) fn give(&self, waiting: Waiting, bound: &[u8]) -> Result<String, RequestError> {
         let fault = |error: &dyn std::fmt::Display| {
-            RequestError::new(
-                ErrorCode::SandboxFault,
+            RequestError::fault(
                 format!("a request's state could not be sealed: {error}."),
                 "Report this.",
             )

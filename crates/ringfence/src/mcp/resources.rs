@@ -7,7 +7,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use percent_encoding::percent_decode_str;
 use ringfence_engine::{Caller, Engine};
 use ringfence_store::audit::Query;
-use ringfence_types::{Artifact, ErrorCode, Namespace, RequestError};
+use ringfence_types::{Artifact, Namespace, RequestError};
 use rmcp::model::{ContentBlock, Resource, ResourceContents, ResourceTemplate};
 use serde::Serialize;
 use serde_json::json;
@@ -198,8 +198,7 @@ pub(super) async fn read(
 }
 
 fn unknown() -> RequestError {
-    RequestError::new(
-        ErrorCode::NotFound,
+    RequestError::not_found(
         "there is no such resource.",
         "`resources/list` and `resources/templates/list` name them.",
     )
@@ -231,6 +230,7 @@ fn written(facts: &impl Serialize) -> String {
 mod tests {
     use super::*;
     use crate::{mcp::execute_code::tests::offer, settings::Namespaces};
+    use ringfence_types::ErrorCode;
 
     #[test]
     fn names_are_read_back_as_they_were_written() {

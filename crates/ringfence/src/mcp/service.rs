@@ -60,7 +60,7 @@ impl ServerFactory {
     ) -> Result<Self, RequestError> {
         let pledges = RequestStates::new().map_err(|error| {
             let message = format!("there is no randomness: {error}.");
-            RequestError::new(ErrorCode::SandboxFault, message, "Run `ringfence doctor`.")
+            RequestError::fault(message, "Run `ringfence doctor`.")
         })?;
         Ok(Self {
             offer,

@@ -2,7 +2,7 @@
 
 use super::Rendered;
 use ringfence_engine::{Fence, Searched, WebPage, tried};
-use ringfence_types::{ErrorCode, RequestError};
+use ringfence_types::RequestError;
 use serde_json::{Value, json};
 
 /// Of denials, the first are enough in a text.
@@ -11,11 +11,7 @@ const DENIALS_SHOWN: usize = 5;
 /// Results, fenced: their words are strangers'.
 pub(crate) fn search(query: &str, found: &Searched) -> Result<Rendered, RequestError> {
     let fence = Fence::random().map_err(|why| {
-        RequestError::new(
-            ErrorCode::SandboxFault,
-            format!("there are no random bytes: {why}."),
-            "Ask again later.",
-        )
+        RequestError::fault(format!("there are no random bytes: {why}."), "Ask again later.")
     })?;
     let mut list = String::new();
     for (number, hit) in found.hits.iter().enumerate() {

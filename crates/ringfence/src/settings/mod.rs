@@ -73,8 +73,7 @@ impl Namespaces {
 
     /// That of a request that names one.
     pub(crate) fn chosen(&self, name: Namespace) -> Result<Namespace, RequestError> {
-        let refused =
-            |message: &str, hint: &str| Err(RequestError::new(ErrorCode::PolicyDenied, message, hint));
+        let refused = |message: &str, hint: &str| Err(RequestError::denied(message, hint));
         match self {
             Self::CallerChooses => Ok(name),
             Self::Of(names) if names.contains(&name) => Ok(name),

@@ -3,7 +3,7 @@
 
 use super::{Environment, Origin, expand, keys::Effective};
 use ringfence_store::make_own_directory;
-use ringfence_types::{ErrorCode, RequestError};
+use ringfence_types::RequestError;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::path::{Path, PathBuf};
 
@@ -39,8 +39,7 @@ fn usual_or_private(environment: &Environment, usual: PathBuf) -> Result<Found, 
             Err(error) => tried += &format!("; {}: {error}", private.display()),
         }
     }
-    Err(RequestError::new(
-        ErrorCode::StoreFault,
+    Err(RequestError::store_fault(
         format!("there is no directory for state: {tried}."),
         "Set `state_dir` (RINGFENCE_STATE_DIR) to a directory that can be written; in a container, mount one: `--tmpfs /tmp` \
          or a volume.",

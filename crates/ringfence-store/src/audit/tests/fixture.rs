@@ -45,7 +45,7 @@ impl Directory {
         (0..count).for_each(|number| {
             audit.append_and_wait(entry(number)).unwrap();
         });
-        audit.checkpoint(); // tests change the database's file
+        audit.checkpoint(0); // tests change the database's file
         directory
     }
 

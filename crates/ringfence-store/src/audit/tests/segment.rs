@@ -235,7 +235,7 @@ fn a_database_damaged_in_the_middle_is_moved_aside_by_who_reads_it_and_the_serve
     write(&audit, 20);
     audit.archive().unwrap().unwrap();
     write(&audit, 300);
-    audit.checkpoint();
+    audit.checkpoint(0);
     let head = audit.head();
     let mut file = fs::File::options()
         .read(true)
@@ -336,7 +336,7 @@ fn what_a_dead_server_has_begun_is_abandoned_and_what_a_living_one_has_is_not() 
         ids.map(Option::unwrap).collect()
     };
     let all = |audit: &Audit| ids(&audit.query(&pending).unwrap().records);
-    let abandoned = |audit: &Audit| ids(&audit.abandoned().unwrap().records);
+    let abandoned = |audit: &Audit| ids(&audit.abandoned(&[]).unwrap());
     assert_eq!(all(&next), ["cut", "running"]);
     assert_eq!(abandoned(&next), ["cut"]);
     let mut lost = fixture::entry(0);
@@ -351,35 +351,44 @@ fn what_a_dead_server_has_begun_is_abandoned_and_what_a_living_one_has_is_not() 
 }
 
 #[test]
-fn a_server_that_died_is_seen_by_its_file_until_what_it_left_open_is_closed() {
+fn a_server_that_died_is_seen_by_its_file_and_looked_after_by_one() {
     let directory = Directory::new();
-    let audit = directory.open(Durability::Process);
-    assert!(!audit.has_dead_servers().unwrap());
-    // As a killed process leaves it: the file is there, and its lock is not held.
+    let open = |id: &str| {
+        let place = Storage::File(directory.database());
+        Audit::open(
+            place,
+            Durability::Process,
+            directory.signer.clone(),
+            id.to_owned(),
+        )
+        .unwrap()
+    };
+    let (audit, beside) = (open("one"), open("beside"));
+    let mut entry = fixture::entry(0);
+    entry.action = Action::ExecutionStarted;
+    entry.outcome = Outcome::Pending;
+    entry.execution_id = Some("cut".to_owned());
+    let dying = open("killed");
+    dying.append_and_wait(entry).unwrap();
+    drop(dying);
+    assert!(audit.dead_servers().unwrap().is_empty());
+    // As a killed process leaves it: the file is there, and its lock is not held. Others are no server's.
     let left = directory.path.join("audit.killed.alive");
-    fs::write(&left, "").unwrap();
-    assert!(audit.has_dead_servers().unwrap());
-    let closing = audit.abandoned().unwrap();
+    for name in ["audit.killed.alive", "audit.not an id!.alive", "other.one.alive"] {
+        fs::write(directory.path.join(name), "").unwrap();
+    }
+    let dead = audit.dead_servers().unwrap();
+    assert_eq!(dead.len(), 1);
+    assert!(beside.dead_servers().unwrap().is_empty(), "two look after it");
     assert!(
-        !audit.has_dead_servers().unwrap(),
-        "another server closes it, too"
+        beside.abandoned(&[]).unwrap().is_empty(),
+        "two close what it left"
     );
-    drop(closing);
-    assert!(audit.has_dead_servers().unwrap(), "it was not closed");
-    audit.abandoned().unwrap().closed();
-    assert!(!audit.has_dead_servers().unwrap());
+    assert_eq!(audit.abandoned(&dead).unwrap().len(), 1);
+    drop(dead);
     assert!(!left.exists());
-    // A live server's file is never taken for a dead one's, nor is any other name.
-    fs::write(directory.path.join("audit.not an id!.alive"), "").unwrap();
-    fs::write(directory.path.join("other.killed.alive"), "").unwrap();
-    let beside = Audit::open(
-        Storage::File(directory.database()),
-        Durability::Process,
-        directory.signer.clone(),
-        "beside".to_owned(),
-    );
-    assert!(!audit.has_dead_servers().unwrap());
-    drop(beside);
+    assert!(beside.dead_servers().unwrap().is_empty());
+    assert_eq!(beside.abandoned(&[]).unwrap().len(), 1, "the control");
 }
 
 #[test]
@@ -401,7 +410,7 @@ fn a_log_is_empty_after_a_checkpoint_at_the_end() {
     write(&audit, 10);
     let log = || fs::metadata(directory.path.join("audit.db-wal")).unwrap().len();
     assert!(log() > 0);
-    audit.checkpoint();
+    audit.checkpoint(0);
     assert_eq!(log(), 0);
 }
 
@@ -416,7 +425,7 @@ fn a_short_log_is_left_to_the_next_server_and_a_long_one_is_not() {
             let audit = directory.open(Durability::Process);
             write(&audit, 1);
             longest = longest.max(log());
-            audit.checkpoint_if_long();
+            audit.checkpoint(1 << 20);
             drop(audit);
             log()
         })

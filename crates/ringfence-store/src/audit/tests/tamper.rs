@@ -284,7 +284,7 @@ fn a_file_set_back_to_an_older_copy_does_not_hold_the_expected_head() {
     let audit = directory.open(Durability::Process);
     let noted = audit.append_and_wait(fixture::entry(0)).unwrap();
     audit.append_and_wait(fixture::entry(1)).unwrap();
-    audit.checkpoint();
+    audit.checkpoint(0);
     drop(audit);
     let check = |expected| {
         let key = directory.signer.public_key();

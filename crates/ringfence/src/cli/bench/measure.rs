@@ -8,7 +8,7 @@ use ringfence_engine::{
     Caller, CodeRequest, Engine, EngineSettings, Fixing, Runtime, Submission, WarmSettings,
 };
 use ringfence_types::{
-    ErrorCode, ExecuteRequest, ExecutionResult, Language, Namespace, RequestError, Validate, WorkspaceSource,
+    ExecuteRequest, ExecutionResult, Language, Namespace, RequestError, Validate, WorkspaceSource,
 };
 use std::{
     fs,
@@ -259,11 +259,7 @@ async fn look(engine: &Engine, code: &str) -> Result<(), RequestError> {
 }
 
 fn failed(what: &str, why: &str) -> RequestError {
-    RequestError::new(
-        ErrorCode::SandboxFault,
-        format!("{what} did not run: {why}."),
-        "Run `ringfence doctor`.",
-    )
+    RequestError::fault(format!("{what} did not run: {why}."), "Run `ringfence doctor`.")
 }
 
 async fn throughput(engine: &Engine, concurrency: usize, calls: usize) -> Result<Throughput, RequestError> {
