@@ -10,7 +10,7 @@ pub(crate) use ringfence_store::to_hex as hex;
 
 use crate::{caller::Caller, error::busy, policy::Grant, settings::OnFailure, sync::lock};
 use refusals::Refusals;
-use ringfence_store::audit::{Action, Alive, Audit, AuditError, Entry, Outcome, Receipt, Room};
+use ringfence_store::audit::{Action, Audit, AuditError, Entry, Outcome, Receipt, Room};
 use ringfence_types::{
     EnvName, EnvValue, ErrorCode, ExecuteRequest, Limits, Namespace, RequestError, Requirement, SessionId,
     SessionRequest, WorkspaceSource,
@@ -189,9 +189,10 @@ impl Record {
 
     /// Puts on record what is done in any case: something is taken away. The log says what is not on record.
     pub(crate) fn note_unwaited(&self, note: Note<'_>) {
-        let lost = self.lost.clone();
+        let (lost, audit) = (self.lost.clone(), Arc::downgrade(&self.audit));
         self.audit.append(note.entry(), move |written| {
             if let Err(error) = written {
+                audit.upgrade().inspect(|audit| audit.leaves_open());
                 lost.fetch_add(1, Ordering::Relaxed);
                 tracing::error!(%error, "NOT ON RECORD: something that was taken away");
             }
@@ -206,9 +207,13 @@ impl Record {
         }
     }
 
-    /// Closes the audit entries that dead servers left open, these among them, and blocks meanwhile.
-    pub(crate) fn close_lost(&self, dead: &[Alive]) -> Result<(), RequestError> {
-        for begun in self.audit.abandoned(dead).map_err(unavailable)? {
+    /// Closes the audit entries that dead servers left open, and blocks meanwhile.
+    pub(crate) fn close_lost(&self) -> Result<(), RequestError> {
+        let Some(lost) = self.audit.lost().map_err(unavailable)? else {
+            return Ok(());
+        };
+        let mut are_closed = true;
+        for begun in &lost.records {
             let action = match begun.action.as_str() {
                 "execution.started" => Action::ExecutionFailed,
                 "session.created" => Action::SessionCreated,
@@ -220,7 +225,11 @@ impl Record {
                 json!({"why": "its server died", "begun_by": begun.server_id, "begun_seq": begun.seq});
             let ours = Caller::ours();
             let note = Note::of(&ours, &begun.namespace, action, details).ended(Outcome::Lost);
-            self.note_now(note.of_execution(begun.execution_id.as_deref()))?;
+            let note = note.of_execution(begun.execution_id.as_deref());
+            are_closed &= self.note_now(note)? == Written::Yes;
+        }
+        if are_closed {
+            lost.closed();
         }
         Ok(())
     }
@@ -231,6 +240,7 @@ impl Record {
     }
 
     fn judge(&self, error: AuditError) -> Result<Written, RequestError> {
+        self.audit.leaves_open();
         if error == AuditError::Overloaded {
             return Err(overloaded());
         }
@@ -412,8 +422,10 @@ impl Drop for AuditScope {
         if !self.is_closed && self.is_begun.load(Ordering::Relaxed) {
             let details = json!({"why": "its task ended, or its end could not be written"});
             let note = self.note(self.subject.abandoned, Outcome::Failed, details);
-            self.append(note.entry(), |written| {
+            let audit = Arc::downgrade(&self.record.audit);
+            self.append(note.entry(), move |written| {
                 if let Err(error) = written {
+                    audit.upgrade().inspect(|audit| audit.leaves_open());
                     tracing::error!(%error, "an execution that was abandoned is not on record");
                 }
             });

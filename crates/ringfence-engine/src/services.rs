@@ -13,7 +13,7 @@ use crate::{
     packages::Packages,
     policy::NamespaceState,
     policy_store::PolicyStore,
-    record::{self, Note, Record},
+    record::{Note, Record},
     sandbox::Sandboxes,
     secrets::Secrets,
     session::Sessions,
@@ -74,7 +74,7 @@ pub(crate) struct Run {
 }
 
 impl Services {
-    /// Lets the record say who serves here, and what was left open by servers that were seen to die.
+    /// Lets the record say who serves here, and what was left open by servers that died.
     pub(crate) fn begin_record(&self) -> Result<(), RequestError> {
         let facts = json!({
             "version": env!("CARGO_PKG_VERSION"),
@@ -84,11 +84,7 @@ impl Services {
         });
         let started = Self::note(Action::ServerStarted, Outcome::Ok, facts);
         self.record.note_now(started)?;
-        let dead = self.record.audit.dead_servers();
-        match dead.map_err(record::unavailable)?.as_slice() {
-            [] => Ok(()), // a search takes the longer the more is on record
-            dead => self.record.close_lost(dead),
-        }
+        self.record.close_lost()
     }
 
     pub(crate) fn running(&self) -> MutexGuard<'_, HashMap<String, Run>> {
@@ -121,7 +117,7 @@ impl Services {
     }
 
     /// Nothing can be refused any more; that it is not on record is told by the log.
-    pub(crate) fn say_goodbye(&self) {
+    pub(crate) fn say_goodbye(&self, log_bytes_left: u64) {
         if self.has_said_goodbye.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -133,7 +129,6 @@ impl Services {
         {
             tracing::error!(%error, "the end of the server is not on record");
         }
-        // So that not every command waits for the disk, and none leaves the next one much to read.
-        self.record.audit.checkpoint(1 << 20);
+        self.record.audit.checkpoint(log_bytes_left);
     }
 }

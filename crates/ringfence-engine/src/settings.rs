@@ -487,12 +487,12 @@ pub struct PackageSources {
     pub npm: Vec<(String, Zeroizing<String>)>,
     /// `https_proxy` and the like.
     pub proxies: Vec<(String, Zeroizing<String>)>,
-    /// Certificates (PEM) that pip's index is checked against. Each of these files is read when it is needed.
-    pub pip_certificates: Option<PathBuf>,
+    /// Certificates that pip's index is checked against, in PEM.
+    pub pip_certificates: Option<Zeroizing<Vec<u8>>>,
     /// Certificates that npm's registry is checked against.
-    pub npm_certificates: Option<PathBuf>,
-    /// pip's own certificate and key.
-    pub client_certificate: Option<PathBuf>,
+    pub npm_certificates: Option<Zeroizing<Vec<u8>>>,
+    /// pip's own certificate and key, in PEM.
+    pub client_certificate: Option<Zeroizing<Vec<u8>>>,
     /// Directories of the host that hold wheels; they are shown at the same place.
     pub wheel_directories: Vec<PathBuf>,
     /// What is kept out of output.

@@ -94,6 +94,9 @@ impl Program {
         let pid = pid.map_err(Failure::at(format!("start {path}")))?;
         drop(inside);
         calls::set_nonblocking(&stdin).map_err(Failure::at("pipes"))?;
+        for output in [&stdout, &stderr] {
+            calls::set_nonblocking(output).map_err(Failure::at("pipes"))?;
+        }
         let pipes = vec![
             Stream::write_end(STDIN, stdin.into()),
             Stream::read_end(STDOUT, stdout.into()),

@@ -79,6 +79,8 @@ pub struct Engine {
 
 /// How long [`Engine::shutdown`] waits for the last run to end.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
+/// The longest log of the record that a command leaves: it does not wait for the disk, and the next one reads it.
+const LOG_BYTES_LEFT: u64 = 1 << 20;
 /// And for the container engine to have removed the last container.
 const CONTAINERS_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -116,18 +118,11 @@ impl Engine {
         })
     }
 
-    /// Begins in the background to keep sandboxes ready, before which runs start cold, to remove what is too old, and
-    /// to look through the record for what dead servers left open.
+    /// Begins in the background to keep sandboxes ready, before which runs start cold, and to remove what is too old.
     pub fn warm_up(&self) {
         warm::begin(&self.services.sandboxes);
         let checkers = self.services.checkers.clone();
         tokio::spawn(async move { checkers.warm_up().await });
-        let record = self.services.record.clone();
-        tokio::task::spawn_blocking(move || {
-            record
-                .close_lost(&[])
-                .inspect_err(|error| tracing::error!(%error, "closing what was lost"))
-        });
         self.services.packages.keep_swept();
         self.services.disk.begin();
     }
@@ -158,7 +153,7 @@ impl Engine {
         self.services.sandboxes.containers.let_go();
         self.services.sandboxes.native.leave();
         // Also where a shutdown was begun that waits too long; it is said once.
-        self.services.say_goodbye();
+        self.services.say_goodbye(LOG_BYTES_LEFT);
     }
 
     fn cancel_all(&self) {
@@ -233,11 +228,11 @@ impl Engine {
             Ok(_) => {}
             Err(_) => tracing::warn!("sandboxes were still ending at shutdown"),
         }
-        self.services.say_goodbye();
-        self.services.record.audit.checkpoint(0);
-        if have_ended {
-            self.services.record.audit.leaves_nothing();
+        self.services.say_goodbye(0);
+        if !have_ended {
+            self.services.record.audit.leaves_open();
         }
+        self.services.record.audit.end();
     }
 }
 

@@ -74,16 +74,19 @@ def _ringfence_template(os, sys, run, session, imports):
     os.closerange(5, 7)
 
     def has_no_handlers(name, module):
-        """Of forks: it comes with the interpreter, whose handlers `refresh` stands for, or it is Python code without."""
+        """Whether nothing of the module wants to know of forks: it comes with the interpreter, and `refresh` does what its
+        handlers would do, or it is Python code that does not mention what handlers are registered with."""
         if name == '__main__' or name.partition('.')[0] in getattr(sys, 'stdlib_module_names', ()):
             return True
-        place = getattr(module, '__file__', None)
-        if place is None:
-            return hasattr(module, '__path__')  # of a namespace, without code
+        space = vars(module)
+        place = space.get('__file__')
+        if type(place) is not str:
+            return '__path__' in space  # of a namespace, without code
         if not place.endswith('.py'):
             return False
         with open(place, 'rb') as file:
-            return b'register_at_fork' not in file.read()
+            text = file.read()
+        return not any(word in text for word in (b'register_at_fork', b'pthread_atfork', b'ctypes'))
 
     def whole_fork():
         """What forks a process whose libraries may have threads, or handlers for forks; and where the C library is not
@@ -92,8 +95,8 @@ def _ringfence_template(os, sys, run, session, imports):
             is_plain = os.confstr('CS_GNU_LIBC_VERSION') and len(os.listdir('/proc/self/task')) == 1
             if is_plain and all(has_no_handlers(name, module) for name, module in list(sys.modules.items())):
                 return None
-        except (OSError, ValueError):
-            pass
+        except Exception:
+            pass  # whatever a module answers that does so itself
         names = ('PyOS_BeforeFork', 'fork', 'PyOS_AfterFork_Parent', 'PyOS_AfterFork_Child')
         functions = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value for name in names]
         return (ctypes.c_void_p * 4)(*functions)

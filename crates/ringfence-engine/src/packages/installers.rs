@@ -8,7 +8,6 @@ use ringfence_types::{ErrorCode, Language, RequestError, Requirement};
 use serde::Deserialize;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
     io::{self, Read},
     os::fd::BorrowedFd,
     path::{Path, PathBuf},
@@ -31,7 +30,6 @@ const PIP_REPORT: &str = "report.json";
 const NPM_LOCK: &str = "layer/package-lock.json";
 
 const REPORT_BYTES_MAX: u64 = 16 << 20;
-const CERTIFICATE_BYTES_MAX: u64 = 4 << 20;
 
 /// What is executed, and the files that it finds.
 pub(super) struct InstallerCall {
@@ -98,17 +96,20 @@ fn pip(interpreter: &Path, sources: &PackageSources) -> InstallerCall {
     for (name, value) in &sources.pip {
         conf.push_str(&format!("{name} = {}\n", value.as_str()));
     }
-    let mut files = Vec::new();
-    for (name, path, place) in [
-        ("cert", &sources.pip_certificates, CERTIFICATES),
-        ("client-cert", &sources.client_certificate, CLIENT_CERTIFICATE),
-    ] {
-        if let Some(pem) = path.as_deref().and_then(certificate) {
-            conf.push_str(&format!("{name} = {}\n", below(place)));
-            files.push((place, pem));
-        }
+    if sources.pip_certificates.is_some() {
+        conf.push_str(&format!("cert = {}\n", below(CERTIFICATES)));
     }
-    files.push((PIP_CONF, Zeroizing::new(conf.as_bytes().to_vec())));
+    if sources.client_certificate.is_some() {
+        conf.push_str(&format!("client-cert = {}\n", below(CLIENT_CERTIFICATE)));
+    }
+    let mut files = vec![(PIP_CONF, Zeroizing::new(conf.as_bytes().to_vec()))];
+    files.extend(sources.pip_certificates.clone().map(|pem| (CERTIFICATES, pem)));
+    files.extend(
+        sources
+            .client_certificate
+            .clone()
+            .map(|pem| (CLIENT_CERTIFICATE, pem)),
+    );
     InstallerCall {
         argv,
         environment: vec![
@@ -117,20 +118,6 @@ fn pip(interpreter: &Path, sources: &PackageSources) -> InstallerCall {
         ],
         files,
     }
-}
-
-/// What cannot be read is not given on: the installer then trusts what it would trust by itself.
-fn certificate(path: &Path) -> Option<Zeroizing<Vec<u8>>> {
-    let read = || {
-        let found = fs::metadata(path)?;
-        match found.is_file() && found.len() <= CERTIFICATE_BYTES_MAX {
-            true => fs::read(path).map(Zeroizing::new),
-            false => Err(io::Error::other("it is no file, or too long")),
-        }
-    };
-    read()
-        .inspect_err(|error| tracing::warn!(path = %path.display(), %error, "certificates of an installer"))
-        .ok()
 }
 
 fn npm(interpreter: &Path, sources: &PackageSources) -> Result<InstallerCall, RequestError> {
@@ -163,8 +150,7 @@ fn npm(interpreter: &Path, sources: &PackageSources) -> Result<InstallerCall, Re
     for (name, value) in &sources.npm {
         rc.push_str(&format!("{name}={}\n", value.as_str()));
     }
-    let certificates = sources.npm_certificates.as_deref().and_then(certificate);
-    if certificates.is_some() {
+    if sources.npm_certificates.is_some() {
         rc.push_str(&format!("cafile={}\n", below(CERTIFICATES)));
     }
     let mut files = vec![
@@ -175,7 +161,7 @@ fn npm(interpreter: &Path, sources: &PackageSources) -> Result<InstallerCall, Re
             Zeroizing::new(b"{\"private\":true}".to_vec()),
         ),
     ];
-    files.extend(certificates.map(|pem| (CERTIFICATES, pem)));
+    files.extend(sources.npm_certificates.clone().map(|pem| (CERTIFICATES, pem)));
     Ok(InstallerCall {
         argv,
         environment: Vec::new(),
@@ -189,7 +175,8 @@ fn npm_cli(interpreter: &Path) -> Result<String, RequestError> {
     let real = || interpreter.canonicalize().ok();
     let found: Option<PathBuf> = beside(interpreter).or_else(|| real().and_then(|real| beside(&real)));
     found.map(|path| path.display().to_string()).ok_or_else(|| {
-        RequestError::runtime_unavailable(
+        RequestError::new(
+            ErrorCode::RuntimeUnavailable,
             format!("there is no npm beside {}.", interpreter.display()),
             "Install npm with Node.js, or set runtimes.node to an installation that has it.",
         )
@@ -334,12 +321,14 @@ pub(super) fn refusal(language: Language, set: &BTreeSet<Requirement>, said: &st
         .collect();
     let last = lines[lines.len().saturating_sub(LINES_MAX)..].join("\n");
     let (what, hint) = if says(&["No module named pip"]) {
-        return RequestError::runtime_unavailable(
+        return RequestError::new(
+            ErrorCode::RuntimeUnavailable,
             "this Python has no pip.",
             "Install pip for it (`python3 -m ensurepip`), or set runtimes.python to one that has it.",
         );
     } else if says(&["no such option: --report"]) {
-        return RequestError::runtime_unavailable(
+        return RequestError::new(
+            ErrorCode::RuntimeUnavailable,
             "pip is older than 22.2 and does not tell what it downloads.",
             "Upgrade pip for the interpreter of runtimes.python.",
         );

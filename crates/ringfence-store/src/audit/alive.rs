@@ -4,14 +4,16 @@
 use crate::whole_file::{Directory, FileError, FileLock, is_plain_id};
 use rustix::fs::FlockOperation;
 use std::{
+    collections::HashSet,
     fs,
     path::{Path, PathBuf},
 };
 
-/// A server that lives, or one whose remains are looked after. Dropped, it is gone.
-pub struct Alive {
-    pub(super) server_id: String,
+/// A server that lives. Dropped, it has ended.
+pub(super) struct Alive {
     path: PathBuf,
+    /// Something that it began has no end on record, and the next server is to look for it.
+    pub(super) leaves_open: bool,
     _lock: FileLock,
 }
 
@@ -25,10 +27,9 @@ impl Alive {
         let path = database.with_extension(format!("{server_id}.alive"));
         let (directory, name) = Directory::of_file(&path)?;
         let lock = directory.lock(&name, FlockOperation::NonBlockingLockExclusive)?;
-        let server_id = server_id.to_owned();
         Ok(lock.map(|_lock| Self {
-            server_id,
             path,
+            leaves_open: false,
             _lock,
         }))
     }
@@ -36,26 +37,26 @@ impl Alive {
 
 impl Drop for Alive {
     fn drop(&mut self) {
-        drop(fs::remove_file(&self.path));
-    }
-}
-
-/// Servers that died without removing their files. Each counts as alive meanwhile, so that no other server closes what
-/// it has left open.
-pub(super) fn dead(database: &Path) -> Result<Vec<Alive>, FileError> {
-    let (directory, name) = Directory::of_file(database)?;
-    let stem = name.rsplit_once('.').map_or(&*name, |(stem, _)| stem);
-    let mut dead = Vec::new();
-    for name in directory.names()? {
-        let rest = name.strip_prefix(stem).and_then(|rest| rest.strip_prefix('.'));
-        if let Some(id) = rest.and_then(|rest| rest.strip_suffix(".alive")) {
-            dead.extend(Alive::begin(database, id)?);
+        if !self.leaves_open {
+            drop(fs::remove_file(&self.path));
         }
     }
-    Ok(dead)
 }
 
-/// Whether somebody holds the lock of the server with this id. What a dead one has left is removed.
-pub(super) fn is_alive(database: &Path, server_id: &str) -> bool {
-    is_plain_id(server_id) && matches!(Alive::begin(database, server_id), Ok(None))
+/// Which servers live, and the files of those that have died. To be asked while none begins.
+pub(super) fn servers(database: &Path) -> Result<(HashSet<String>, Vec<PathBuf>), FileError> {
+    let (directory, _) = Directory::of_file(database)?;
+    let stem = database.file_stem().unwrap_or_default().to_string_lossy();
+    let (mut living, mut dead) = (HashSet::new(), Vec::new());
+    for name in directory.names()? {
+        let rest = name.strip_prefix(&*stem).and_then(|rest| rest.strip_prefix('.'));
+        if let Some(id) = rest.and_then(|rest| rest.strip_suffix(".alive")) {
+            if let Ok(Some(_)) = directory.lock(&name, FlockOperation::NonBlockingLockExclusive) {
+                dead.push(database.with_file_name(&name));
+            } else {
+                living.insert(id.to_owned()); // also what cannot be asked
+            }
+        }
+    }
+    Ok((living, dead))
 }

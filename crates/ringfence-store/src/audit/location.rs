@@ -205,7 +205,7 @@ fn look(connection: &mut Connection, public_key: &[u8; 32]) -> Result<Option<Hea
 }
 
 /// Held until it is dropped: no other server opens the database or moves its files.
-fn lock(database: &Path) -> Result<FileLock, AuditError> {
+pub(super) fn lock(database: &Path) -> Result<FileLock, AuditError> {
     let path = database.with_extension("open.lock");
     let patience = Duration::from_millis(LOCKED_MS_MAX);
     let opened = Directory::of_file(&path);
@@ -288,7 +288,7 @@ fn identities(path: &Path) -> io::Result<Files> {
     Ok([of(ENDS[0])?, of(ENDS[1])?, of(ENDS[2])?])
 }
 
-fn with_end(path: &Path, end: &str) -> PathBuf {
+pub(super) fn with_end(path: &Path, end: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(end);
     name.into()

@@ -50,7 +50,6 @@ mod segments;
 mod verify;
 mod writer;
 
-pub use alive::Alive;
 pub use archive::Keep;
 pub use entry::{Action, Entry, Outcome, Receipt};
 pub use error::AuditError;
@@ -60,7 +59,7 @@ pub use query::{Actions, Page, Query, query};
 pub use record::{Head, Record};
 pub use schema::Durability;
 pub use verify::{Bad, Fault, Verdict, verify};
-pub use writer::{Audit, Room};
+pub use writer::{Audit, Lost, Room};
 
 #[cfg(test)]
 mod tests {

@@ -10,10 +10,11 @@ use super::{
     alive::{self, Alive},
     chain::Writer,
     entry::{Fitted, NAME_BYTES_MAX, within},
+    location::{self, with_end},
     open_chain::OpenChain,
     query,
 };
-use crate::Signer;
+use crate::{Signer, whole_file::FileLock};
 use std::{
     collections::{HashMap, VecDeque},
     panic::{AssertUnwindSafe, catch_unwind},
@@ -58,6 +59,20 @@ impl Drop for Room {
     }
 }
 
+/// What dead servers have left open. No other server looks for the same meanwhile.
+pub struct Lost {
+    pub records: Vec<Record>,
+    dead: Vec<PathBuf>,
+    _opening: FileLock,
+}
+
+impl Lost {
+    /// Each of them has its end on record.
+    pub fn closed(self) {
+        self.dead.iter().for_each(|file| drop(std::fs::remove_file(file)));
+    }
+}
+
 /// The audit record, open to be written. Clones share one writer; when the last is dropped, what waits is written and
 /// the writer ends.
 #[derive(Clone)]
@@ -72,7 +87,7 @@ struct Shared {
     location: Storage,
     durability: Durability,
     unmoved: Arc<AtomicUsize>,
-    /// None: in memory, or of a command, which leaves nothing open.
+    /// None: in memory, or it has ended.
     alive: Mutex<Option<Alive>>,
 }
 
@@ -95,8 +110,11 @@ impl Audit {
         let chain = OpenChain::open(location, writer)?;
         let location = chain.location.clone();
         let alive = match &location {
-            Storage::File(path) => Alive::begin(path, &id)
-                .map_err(|error| AuditError::of_io(path, "saying that it is in use", &error.error))?,
+            Storage::File(path) => {
+                let _opening = location::lock(path)?;
+                Alive::begin(path, &id)
+                    .map_err(|error| AuditError::of_io(path, "saying that it is in use", &error.error))?
+            }
             Storage::Memory => None,
         };
         let chain = Arc::new(Mutex::new(chain));
@@ -192,31 +210,32 @@ impl Audit {
         }
     }
 
-    /// Servers that have died, and may have left something open. No other server looks after them while this is held;
-    /// they are forgotten when it is dropped.
-    pub fn dead_servers(&self) -> Result<Vec<Alive>, AuditError> {
-        match &self.shared.location {
-            Storage::Memory => Ok(Vec::new()),
-            Storage::File(path) => alive::dead(path)
-                .map_err(|error| AuditError::of_io(path, "looking for dead servers", &error.error)),
+    /// Something that this server began may have no end on record. Its file stays, and the next one looks for it.
+    pub fn leaves_open(&self) {
+        if let Some(alive) = &mut *lock(&self.shared.alive) {
+            alive.leaves_open = true;
         }
     }
 
-    /// From now on this server counts as dead: of what it began, nothing is open.
-    pub fn leaves_nothing(&self) {
+    /// This server begins nothing any more.
+    pub fn end(&self) {
         drop(lock(&self.shared.alive).take());
     }
 
-    /// What was begun by servers that have died since, these among them, and has no end on record.
-    pub fn abandoned(&self, dead: &[Alive]) -> Result<Vec<Record>, AuditError> {
+    /// What was begun by servers that have died since, and has no end on record. None: no server died.
+    /// A search takes the longer the more is on record, and no server begins meanwhile.
+    pub fn lost(&self) -> Result<Option<Lost>, AuditError> {
         let Storage::File(path) = &self.shared.location else {
-            return Ok(Vec::new());
+            return Ok(None);
         };
-        let is_dead = |record: &Record| {
-            let id = &record.server_id;
-            dead.iter().any(|dead| dead.server_id == *id) || !alive::is_alive(path, id)
-        };
-        let mut abandoned = Vec::new();
+        let _opening = location::lock(path)?;
+        let servers = alive::servers(path);
+        let (living, dead) =
+            servers.map_err(|error| AuditError::of_io(path, "looking for dead servers", &error.error))?;
+        if dead.is_empty() {
+            return Ok(None);
+        }
+        let mut records = Vec::new();
         let mut next = Some(Query {
             outcome: Some(Outcome::Pending),
             limit: query::PAGE_RECORDS_MAX,
@@ -224,10 +243,15 @@ impl Audit {
         });
         while let Some(query) = next {
             let page = self.query(&query)?;
-            abandoned.extend(page.records.into_iter().filter(is_dead));
+            let left = page.records.into_iter();
+            records.extend(left.filter(|record| !living.contains(&record.server_id)));
             next = page.next;
         }
-        Ok(abandoned)
+        Ok(Some(Lost {
+            records,
+            dead,
+            _opening,
+        }))
     }
 
     /// How much of the record is kept. From the next batch on.
@@ -248,7 +272,7 @@ impl Audit {
     /// Moves all that was committed into the database, where the log is longer than this. At the end of a server.
     pub fn checkpoint(&self, log_bytes_max: u64) {
         if let Storage::File(path) = &self.shared.location
-            && std::fs::metadata(path.with_extension("db-wal")).is_ok_and(|log| log.len() > log_bytes_max)
+            && std::fs::metadata(with_end(path, "-wal")).is_ok_and(|log| log.len() > log_bytes_max)
         {
             lock(&self.shared.chain).checkpoint("TRUNCATE");
         }

@@ -47,12 +47,12 @@ pub(super) fn run(context: &Context, arguments: RunArguments) -> Result<ExitCode
         return super::session::run_script(context, session, arguments);
     }
     // It comes up while the settings and the script are read.
-    let helper = EarlyStart::begin(PathBuf::from(SELF))?;
+    let helper = EarlyStart::begin(PathBuf::from(SELF));
     let json = arguments.json;
     let workspace = arguments.workspace.clone();
     let prepared = prepare(context, arguments);
     let source = prepared.as_ref().ok().and_then(|job| job.source.clone());
-    let done = prepared.and_then(|job| job.perform(helper, context.terminal));
+    let done = prepared.and_then(|job| job.perform(helper?, context.terminal));
     done.map_err(|error| {
         let error = hints::in_commands(request::explain_unlisted(error, workspace.as_deref()));
         if let (false, Some(source), Some(found)) = (json, source, &error.validation) {

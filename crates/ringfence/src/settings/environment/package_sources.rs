@@ -91,11 +91,7 @@ pub(super) fn collect(environment: &Environment, variables: &Variables) -> Packa
     }
     let certificate = |named: Option<Zeroizing<String>>, usual: &[&str]| {
         let usual = usual.iter().find_map(|name| variables.get(name));
-        named
-            .as_ref()
-            .map(|path| path.as_str())
-            .or(usual)
-            .map(PathBuf::from)
+        read(named.as_ref().map(|path| path.as_str()).or(usual)?)
     };
     let proxies = variables.0.iter();
     let proxies: Vec<(String, Zeroizing<String>)> = proxies
@@ -120,11 +116,10 @@ pub(super) fn collect(environment: &Environment, variables: &Variables) -> Packa
 }
 
 fn read(path: impl AsRef<Path>) -> Option<Zeroizing<Vec<u8>>> {
-    let mut bytes = Zeroizing::new(Vec::new());
     let file = File::open(path).ok()?;
-    if !file.metadata().ok()?.is_file() {
-        return None;
-    }
+    let found = file.metadata().ok().filter(|found| found.is_file())?;
+    let length = found.len().min(FILE_BYTES_MAX);
+    let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(length).ok()? + 1));
     file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
