@@ -84,21 +84,17 @@ impl Stream {
         }
     }
 
-    fn wait(&self, is_held: bool) -> Wait {
+    fn wait(&self) -> Wait {
         let has_something = !self.queue.is_empty() || self.is_closing;
         Wait::new(
             &self.peer,
-            self.reads && self.credit > 0 && !is_held,
+            self.reads && self.credit > 0,
             self.writes && has_something,
         )
     }
 
     fn is_output(&self) -> bool {
         matches!(self.number, frame::STDOUT | frame::STDERR)
-    }
-
-    fn is_full(&self) -> bool {
-        self.is_output() && self.reads && self.credit == 0
     }
 
     /// Whether it has ended both ways.
@@ -144,30 +140,27 @@ impl Streams {
     }
 
     pub fn waits(&self) -> Vec<Wait> {
-        let is_full = self.streams.values().any(Stream::is_full);
-        let wait = |stream: &Stream| stream.wait(is_full && stream.number == frame::REPORT);
-        self.streams.values().map(wait).collect()
+        self.streams.values().map(Stream::wait).collect()
     }
 
     /// Moves what can be moved; the waits are those of [`Self::waits`].
     pub fn serve(&mut self, waits: &[Wait]) -> Vec<(u32, Event)> {
         let mut events = Vec::new();
         let mut all = self.streams.keys().zip(waits);
-        // Output that was written before a report is read before it; poll(2) looks at one after the other.
+        // Output that was written before a report is read before it: poll(2) looks at one after the other. No more than
+        // the server has room for, or endless output would hold up every report.
         let reports = all.any(|(number, wait)| *number == frame::REPORT && wait.can_read());
-        let mut is_full = false;
         for (stream, wait) in self.streams.values_mut().zip(waits) {
             if wait.can_write() {
                 events.extend(write(stream).map(|event| (stream.number, event)));
             }
             let drains = reports && stream.is_output();
-            let mut can_read = (wait.can_read() || drains) && !(is_full && stream.number == frame::REPORT);
+            let mut can_read = wait.can_read() || drains;
             while can_read && stream.reads && stream.credit > 0 {
                 let event = read(stream);
                 can_read = drains && event.is_some();
                 events.extend(event.map(|event| (stream.number, event)));
             }
-            is_full |= stream.is_full();
         }
         self.streams.retain(|_, stream| !stream.is_done());
         events

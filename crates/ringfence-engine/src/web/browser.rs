@@ -268,7 +268,8 @@ impl Web {
                 .find_map(|name| runtimes::on_path(name, &self.sandboxes.runtimes)),
         };
         found.ok_or_else(|| {
-            RequestError::runtime_unavailable("there is no Chromium on this host.",
+            RequestError::runtime_unavailable(
+                "there is no Chromium on this host.",
                 "Install `chromium-headless-shell` or `chromium`, or name one in `web.browser`; or use `fetch_webpage`.",
             )
         })
