@@ -229,10 +229,10 @@ impl Engine {
             Err(_) => tracing::warn!("sandboxes were still ending at shutdown"),
         }
         self.services.say_goodbye(0);
-        if !have_ended {
-            self.services.record.audit.leaves_open();
+        match have_ended {
+            true => self.services.record.audit.end(),
+            false => self.services.record.audit.leaves_open(),
         }
-        self.services.record.audit.end();
     }
 }
 

@@ -74,8 +74,8 @@ def _ringfence_template(os, sys, run, session, imports):
     os.closerange(5, 7)
 
     def has_no_handlers(name, module):
-        """Whether nothing of the module wants to know of forks: it comes with the interpreter, and `refresh` does what its
-        handlers would do, or it is Python code that does not mention what handlers are registered with."""
+        """Of forks: the module comes with the interpreter, and `refresh` does what its handlers would do, or it is Python
+        code that names nothing by which handlers are registered."""
         if name == '__main__' or name.partition('.')[0] in getattr(sys, 'stdlib_module_names', ()):
             return True
         space = vars(module)
@@ -96,7 +96,7 @@ def _ringfence_template(os, sys, run, session, imports):
             if is_plain and all(has_no_handlers(name, module) for name, module in list(sys.modules.items())):
                 return None
         except Exception:
-            pass  # whatever a module answers that does so itself
+            pass  # a module that cannot be looked at
         names = ('PyOS_BeforeFork', 'fork', 'PyOS_AfterFork_Parent', 'PyOS_AfterFork_Child')
         functions = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value for name in names]
         return (ctypes.c_void_p * 4)(*functions)

@@ -123,7 +123,7 @@ pub unsafe fn fork() -> Returned {
         let arguments = [flags, 0, 0, 0, number_at];
         let forked = call(SystemCall::Clone, arguments);
         if forked == Ok(0) && listed.is_ok() && locks != 0 {
-            // It has been taken before, from the same place.
+            // A child begins without; the list itself lies where it lay in the parent.
             let _ = call(SystemCall::SetRobustList, [locks, length]);
         }
         forked

@@ -239,6 +239,15 @@ fn a_result_whose_end_cannot_be_told_does_not_leave() {
         Some("execution.started pending"),
         "a beginning without an end"
     );
+    // Nobody killed that server. The next one knows all the same that it left something open.
+    let child = waiting();
+    go();
+    assert!(child.wait_with_output().unwrap().status.success());
+    let records = disk.copy().records();
+    let lost = records
+        .iter()
+        .filter(|record| words(record) == "execution.failed lost");
+    assert_eq!(lost.count(), 1);
 }
 
 /// claim: [REC-1]

@@ -38,6 +38,12 @@ impl Directory {
         Audit::open(place, durability, self.signer.clone(), "server".to_owned()).unwrap()
     }
 
+    /// One server of several.
+    pub(in crate::audit) fn open_as(&self, server_id: &str) -> Audit {
+        let (place, id) = (Storage::File(self.database()), server_id.to_owned());
+        Audit::open(place, Durability::Process, self.signer.clone(), id).unwrap()
+    }
+
     /// A closed chain of `audit.began` and `count` more.
     pub(in crate::audit) fn filled(count: u64) -> Self {
         let directory = Self::new();

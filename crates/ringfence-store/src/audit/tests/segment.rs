@@ -306,16 +306,7 @@ fn what_a_dead_server_has_begun_is_abandoned_and_what_a_living_one_has_is_not() 
         entry.execution_id = Some(id.to_owned());
         audit.append_and_wait(entry).unwrap();
     };
-    let open = |id: &str| {
-        let place = Storage::File(directory.database());
-        Audit::open(
-            place,
-            Durability::Process,
-            directory.signer.clone(),
-            id.to_owned(),
-        )
-        .unwrap()
-    };
+    let open = |id| directory.open_as(id);
     let pending = Query {
         outcome: Some(Outcome::Pending),
         ..Query::default()
@@ -355,16 +346,7 @@ fn what_a_dead_server_has_begun_is_abandoned_and_what_a_living_one_has_is_not() 
 #[test]
 fn a_server_that_died_is_seen_by_its_file_and_looked_after_by_one() {
     let directory = Directory::new();
-    let open = |id: &str| {
-        let place = Storage::File(directory.database());
-        Audit::open(
-            place,
-            Durability::Process,
-            directory.signer.clone(),
-            id.to_owned(),
-        )
-        .unwrap()
-    };
+    let open = |id| directory.open_as(id);
     let (audit, beside) = (open("one"), open("beside"));
     let mut entry = fixture::entry(0);
     entry.action = Action::ExecutionStarted;
@@ -450,16 +432,7 @@ fn a_short_log_is_left_to_the_next_server_and_a_long_one_is_not() {
 #[test]
 fn servers_that_close_segments_beside_each_other_make_one_chain() {
     let directory = Directory::new();
-    let audits = ["a", "b", "c"].map(|id| {
-        let place = Storage::File(directory.database());
-        Audit::open(
-            place,
-            Durability::Process,
-            directory.signer.clone(),
-            id.to_owned(),
-        )
-        .unwrap()
-    });
+    let audits = ["a", "b", "c"].map(|id| directory.open_as(id));
     std::thread::scope(|scope| {
         for audit in &audits {
             scope.spawn(|| {
