@@ -190,6 +190,13 @@ pub const CASES: &[Case] = cases! {
             expect!(r["result"] == json!([1, 2]) && r["stdout"] == "kept\n", &r)
         })
     };
+    whole "session: endless output of a thread holds up no call" => |s, b| {
+        in_session(s, b, "python", |call| {
+            let flood = "def flood():\n    while True: print('x' * 999)";
+            let r = call(&format!("import threading\n{flood}\nthreading.Thread(target=flood, daemon=True).start()\n1 + 1"))?;
+            expect!(r["result"] == 2 && r["exit"]["kind"] == "code", &r["exit"])
+        })
+    };
     whole "session: node keeps state" => |s, b| {
         in_session(s, b, "node", |call| {
             call("let x = 20")?;
