@@ -357,8 +357,7 @@ fn secret(entry: &SecretEntry) -> Value {
 
 pub(crate) fn records(page: &Page) -> Rendered {
     let records: Vec<Value> = page.records.iter().map(record).collect();
-    let lines = RECORD_HEAD.to_owned() + &page.records.iter().map(record_line).collect::<String>();
-    page_of(page, lines, records)
+    page_of(page, record_table(&page.records), records)
 }
 
 /// What was done and how it ended. Of the details the tool alone is told.
@@ -396,21 +395,31 @@ fn page_of(page: &Page, lines: String, records: Vec<Value>) -> Rendered {
     Rendered::new(text, json!({"records": records, "next_before": next}))
 }
 
-const RECORD_HEAD: &str = "SEQ TIME ACTION OUTCOME NAMESPACE EXECUTION CALLER DETAILS\n";
-
-/// A record on one line, whatever a client calls itself.
-fn record_line(record: &Record) -> String {
-    format!(
-        "{} {} {} {} {} {} {} {}\n",
-        record.seq,
-        time::write(record.time_us),
-        word(&record.action),
-        word(&record.outcome),
-        word(&record.namespace),
-        word(record.execution_id.as_deref().unwrap_or_default()),
-        word(&record.caller),
-        neutral::line(&record.details)
-    )
+/// A record to a line, whatever a client calls itself.
+fn record_table(records: &[Record]) -> String {
+    let row = |record: &Record| {
+        [
+            record.seq.to_string(),
+            time::write(record.time_us),
+            word(&record.action),
+            word(&record.outcome),
+            word(&record.namespace),
+            word(record.execution_id.as_deref().unwrap_or_default()),
+            word(&record.caller),
+            neutral::line(&record.details),
+        ]
+    };
+    let columns = [
+        ("SEQ", -5),
+        ("TIME", 24),
+        ("ACTION", 19),
+        ("OUTCOME", 7),
+        ("NAMESPACE", 12),
+        ("EXECUTION", 36),
+        ("CALLER", 16),
+        ("DETAILS", 0),
+    ];
+    table(columns, records.iter().map(row))
 }
 
 /// A stranger's name as one word: in quotes and escaped where it would look like several.
@@ -491,14 +500,16 @@ mod tests {
             hash: [0; 32],
             signature: [0; 64],
         };
-        let line = record_line(&record);
+        let table = record_table(&[record]);
+        let (head, line) = table.split_once('\n').unwrap();
         assert_eq!(line.matches('\n').count(), 1, "{line:?}");
         assert!(
-            line.ends_with(
-                " tool.called ok - - \"a\\n8 1970-01-01 \\u{1b}[2K\\u{202e}ok\" {\"x\":1}\u{240a}forged\n"
-            ),
+            line.ends_with("  \"a\\n8 1970-01-01 \\u{1b}[2K\\u{202e}ok\"  {\"x\":1}\u{240a}forged\n"),
             "{line}"
         );
+        for (title, cell) in [("ACTION", "tool.called"), ("OUTCOME", "ok"), ("CALLER", "\"a")] {
+            assert_eq!(head.find(title), line.find(cell), "{table}");
+        }
         assert_eq!([word("cli"), word("mcp record 1")], ["cli", "\"mcp record 1\""]);
     }
 }
