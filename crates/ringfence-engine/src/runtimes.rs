@@ -59,6 +59,16 @@ pub(crate) fn find(language: Language, settings: &RuntimeSettings) -> Result<Too
     Ok(interpreter)
 }
 
+impl RuntimeSettings {
+    /// Whether each interpreter that is named, instead of looked for on the path, can be used.
+    pub fn check(&self) -> Result<(), RequestError> {
+        let named = [&self.python, &self.node, &self.shell].map(Option::is_some);
+        let languages = [Language::Python, Language::Node, Language::Shell];
+        let mut named = languages.into_iter().zip(named).filter(|(_, is_named)| *is_named);
+        named.try_for_each(|(language, _)| find(language, self).map(drop))
+    }
+}
+
 /// An executable of this name on the path, if there is one.
 pub(crate) fn on_path(name: &str, settings: &RuntimeSettings) -> Option<PathBuf> {
     settings

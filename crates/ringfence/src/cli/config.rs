@@ -34,14 +34,15 @@ const INVALID: u8 = 1;
 pub(super) fn config(context: &Context, arguments: &ConfigArguments) -> Result<ExitCode, RequestError> {
     let terminal = context.terminal;
     let load = || context.settings(Layer::default(), LogLevel::Info);
+    let usable = |config: settings::Config| config.engine.runtimes.check().map(|()| config.file);
     let printed = match &arguments.action {
         None | Some(Action::Show { json: false }) => terminal.print(&settings::table(&load()?).0),
         Some(Action::Show { json: true }) => terminal.print_json(&settings::table(&load()?).1),
         Some(Action::Schema) => terminal.print(&settings::schema()),
         Some(Action::Example) => terminal.print(&settings::example()),
-        Some(Action::Check) => match load() {
-            Ok(config) => {
-                let file = config.file.map_or("no file, defaults only".to_owned(), |file| {
+        Some(Action::Check) => match load().and_then(usable) {
+            Ok(file) => {
+                let file = file.map_or("no file, defaults only".to_owned(), |file| {
                     file.display().to_string()
                 });
                 terminal.print(&format!("valid: {file}\n"))

@@ -326,6 +326,24 @@ fn a_listed_directory_that_is_not_there_is_told_with_its_line() {
     assert_contains(&told, ["/nonexistent/x", ":3"]);
 }
 
+#[test]
+fn a_named_interpreter_that_is_not_there_is_told_with_its_setting() {
+    let check = |name: &str, file: &str| {
+        let mut command = ringfence(&["config", "check"]);
+        command.env(name, file).output().unwrap()
+    };
+    for (name, file, setting) in [
+        ("RINGFENCE_RUNTIMES_PYTHON", "/nonexistent", "runtimes.python"),
+        ("RINGFENCE_RUNTIMES_NODE", "/bin/sh", "runtimes.node"),
+    ] {
+        let output = check(name, file);
+        let told = stderr_of(&output);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert_contains(&told, [file, setting]);
+    }
+    assert!(check("RINGFENCE_RUNTIMES_SHELL", "/bin/sh").status.success());
+}
+
 /// claim: [RES-9]
 #[test]
 fn a_program_that_fills_the_disk_of_the_host_is_stopped_near_its_limit() {
