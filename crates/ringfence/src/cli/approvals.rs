@@ -27,6 +27,9 @@ use tokio::time::interval;
 pub(super) struct ApprovalsArguments {
     #[command(subcommand)]
     action: Option<Action>,
+    /// Print one JSON document
+    #[arg(long, global = true)]
+    json: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -92,7 +95,8 @@ impl Approve {
 }
 
 pub(super) fn approvals(context: &Context, arguments: ApprovalsArguments) -> Result<ExitCode, RequestError> {
-    match arguments.action.unwrap_or_else(|| Action::List(Ask::default())) {
+    let ApprovalsArguments { action, json } = arguments;
+    match action.unwrap_or(Action::List(Ask { json, server: None })) {
         Action::List(ask) => live::all(context, &ask, &Request::ApprovalsList),
         Action::Approve(approve) => {
             let wish = approve.wish()?;

@@ -5,10 +5,11 @@ use super::{
     Context, ended, fault,
     live::{self, Ask},
     printed, stored,
+    token::OutputFormat,
 };
 use crate::{
     control::{AuditQuery, Request},
-    render::{self, diagnostics::Style},
+    render::{self, Rendered, diagnostics::Style},
     sentence,
     terminal::{Terminal, neutral},
     time,
@@ -48,7 +49,7 @@ enum AuditAction {
     /// Write records out as lines of JSON, the oldest first
     Export(ExportArguments),
     /// Move all records into a closed, compressed segment beside the database, and print its name
-    Archive,
+    Archive(OutputFormat),
     /// Print the public key that the record is signed with, in PEM
     Key,
 }
@@ -125,7 +126,7 @@ pub(super) fn audit(context: &Context, arguments: AuditArguments) -> Result<Exit
         Some(AuditAction::List(arguments)) => list(context, *arguments),
         Some(AuditAction::Verify(arguments)) => verify(context, &arguments),
         Some(AuditAction::Export(arguments)) => export(context, &arguments),
-        Some(AuditAction::Archive) => archive(context),
+        Some(AuditAction::Archive(shown)) => context.show(shown.json, &archive(context)?),
         Some(AuditAction::Key) => key(context),
     }
 }
@@ -139,7 +140,7 @@ fn tell_damaged(context: &Context, damaged: &[String]) {
 }
 
 /// Closes a segment, beside servers that write. The chain goes on over it.
-fn archive(context: &Context) -> Result<ExitCode, RequestError> {
+fn archive(context: &Context) -> Result<Rendered, RequestError> {
     let config = context.config()?;
     let record = &config.engine.record;
     let place = Storage::File(file(record)?.to_owned());
@@ -153,11 +154,11 @@ fn archive(context: &Context) -> Result<ExitCode, RequestError> {
             "Run the command as the user who runs the server; `ringfence audit verify` looks at the record.",
         )
     })?;
-    let text = closed.map_or_else(
-        || "nothing to close\n".to_owned(),
-        |path| format!("{}\n", path.display()),
-    );
-    printed(context.terminal.print(&text))
+    let text = match &closed {
+        None => "nothing to close\n".to_owned(),
+        Some(path) => format!("{}\n", path.display()),
+    };
+    Ok(Rendered::new(text, json!({"segment": closed})))
 }
 
 fn file(record: &RecordSettings) -> Result<&Path, RequestError> {

@@ -1,9 +1,10 @@
 //! `ringfence config`: what is in force and why, whether a file is right, and what a file may say.
 
-use super::Context;
+use super::{Context, token::OutputFormat};
 use crate::settings::{self, Layer, LogLevel};
 use clap::{Args, Subcommand};
 use ringfence_types::RequestError;
+use serde_json::json;
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
@@ -15,13 +16,9 @@ pub(super) struct ConfigArguments {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Print every effective value and where it comes from
-    Show {
-        /// Print one JSON document
-        #[arg(long)]
-        json: bool,
-    },
+    Show(OutputFormat),
     /// Say whether file, environment and flags make a valid configuration (exit code 1 if not)
-    Check,
+    Check(OutputFormat),
     /// Print the JSON Schema of a configuration file
     Schema,
     /// Print a configuration file that says every default
@@ -35,23 +32,27 @@ pub(super) fn config(context: &Context, arguments: &ConfigArguments) -> Result<E
     let terminal = context.terminal;
     let load = || context.settings(Layer::default(), LogLevel::Info);
     let usable = |config: settings::Config| config.engine.runtimes.check().map(|()| config.file);
+    let mut code = 0;
     let printed = match &arguments.action {
-        None | Some(Action::Show { json: false }) => terminal.print(&settings::table(&load()?).0),
-        Some(Action::Show { json: true }) => terminal.print_json(&settings::table(&load()?).1),
+        Some(Action::Show(shown)) if shown.json => terminal.print_json(&settings::table(&load()?).1),
+        None | Some(Action::Show(_)) => terminal.print(&settings::table(&load()?).0),
         Some(Action::Schema) => terminal.print(&settings::schema()),
         Some(Action::Example) => terminal.print(&settings::example()),
-        Some(Action::Check) => match load().and_then(usable) {
-            Ok(file) => {
-                let file = file.map_or("no file, defaults only".to_owned(), |file| {
-                    file.display().to_string()
-                });
-                terminal.print(&format!("valid: {file}\n"))
+        Some(Action::Check(shown)) => {
+            let file = load().and_then(usable);
+            code = if file.is_ok() { 0 } else { INVALID };
+            match &file {
+                _ if shown.json => terminal.print_json(&json!({
+                    "valid": file.is_ok(), "file": file.as_ref().ok(), "error": file.as_ref().err(),
+                })),
+                Ok(None) => terminal.print("valid: no file, defaults only\n"),
+                Ok(Some(file)) => terminal.print(&format!("valid: {}\n", file.display())),
+                Err(error) => {
+                    terminal.error(error);
+                    Ok(())
+                }
             }
-            Err(error) => {
-                terminal.error(&error);
-                return Ok(ExitCode::from(INVALID));
-            }
-        },
+        }
     };
-    super::printed(printed)
+    super::ended(printed, code)
 }

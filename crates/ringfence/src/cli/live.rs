@@ -15,7 +15,7 @@ use std::{path::Path, process::ExitCode};
 use tokio::runtime::{Builder, Runtime};
 
 /// Which server, and how its answer is printed.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Args)]
 pub(super) struct Ask {
     /// Process number of the server that is meant, where several run
     #[arg(long, value_name = "PID", value_parser = request::whole::<u32>)]

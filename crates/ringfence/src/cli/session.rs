@@ -33,6 +33,9 @@ const VALUE_BYTES_MAX: usize = 16 << 20;
 pub(super) struct SessionArguments {
     #[command(subcommand)]
     action: Option<Action>,
+    /// Print one JSON document
+    #[arg(long, global = true)]
+    json: bool,
 }
 
 /// A session, by its place on the command line or by a flag.
@@ -113,11 +116,9 @@ pub(super) struct BridgeArguments {
 }
 
 pub(super) fn session(context: &Context, arguments: SessionArguments) -> Result<ExitCode, RequestError> {
-    let all = Action::List {
-        namespace: None,
-        ask: Ask::default(),
-    };
-    match arguments.action.unwrap_or(all) {
+    let SessionArguments { action, json } = arguments;
+    let (namespace, ask) = (None, Ask { json, server: None });
+    match action.unwrap_or(Action::List { namespace, ask }) {
         Action::Create(create) => create::create(context, *create),
         Action::List { namespace, ask } => live::all(context, &ask, &Request::SessionList { namespace }),
         Action::Exec(exec) => exec::exec(context, exec),

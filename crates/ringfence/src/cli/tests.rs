@@ -33,6 +33,7 @@ fn the_flag_for_json_is_found_in_any_command() {
         asks_for_json(&matches.unwrap())
     };
     assert!(asks(&["stats", "--json"]) && asks(&["vault", "list", "--json"]));
+    assert!(asks(&["approvals", "--json"]) && asks(&["session", "--json", "list"]));
     assert!(!asks(&["stats"]) && !asks(&["audit", "export"]) && !asks(&["serve"]));
 }
 

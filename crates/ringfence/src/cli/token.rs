@@ -39,7 +39,7 @@ pub(super) enum TokenAction {
 pub(super) struct OutputFormat {
     /// Print one JSON document
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 #[derive(Debug, Args)]

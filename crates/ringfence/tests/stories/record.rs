@@ -303,6 +303,8 @@ fn records_are_listed_by_what_they_are() {
         let said = refused(&[&["audit", "list"], words.as_slice()].concat(), status);
         assert!(said.contains(part), "{words:?}: {said}");
     }
+    let closed = told_json(&["audit", "archive"]);
+    assert!(text_of(&closed["segment"]).ends_with(".jsonl.zst"), "{closed}");
 }
 
 #[test]

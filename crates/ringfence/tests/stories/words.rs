@@ -25,6 +25,7 @@ fn command_lines_of_the_earlier_systems_work_as_they_were_written() {
         &["inspect", "default", "--namespace", "other"],
         &["limits", "--ram", "256", "--cpu", "1"],
         &["approvals"],
+        &["approvals", "--json", "list"],
         &["session"],
         &["snapshot"],
     ] {

@@ -328,20 +328,31 @@ fn a_listed_directory_that_is_not_there_is_told_with_its_line() {
 
 #[test]
 fn a_named_interpreter_that_is_not_there_is_told_with_its_setting() {
-    let check = |name: &str, file: &str| {
-        let mut command = ringfence(&["config", "check"]);
+    let check = |name: &str, file: &str, words: &[&str]| {
+        let mut command = ringfence(&[&["config", "check"], words].concat());
         command.env(name, file).output().unwrap()
     };
     for (name, file, setting) in [
         ("RINGFENCE_RUNTIMES_PYTHON", "/nonexistent", "runtimes.python"),
         ("RINGFENCE_RUNTIMES_NODE", "/bin/sh", "runtimes.node"),
     ] {
-        let output = check(name, file);
+        let output = check(name, file, &[]);
         let told = stderr_of(&output);
         assert_eq!(output.status.code(), Some(1), "{told}");
         assert_contains(&told, [file, setting]);
+        let output = check(name, file, &["--json"]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let told = json_of(&output);
+        assert_eq!(
+            (&told["valid"], &told["error"]["code"]),
+            (&json!(false), &json!("runtime_unavailable"))
+        );
     }
-    assert!(check("RINGFENCE_RUNTIMES_SHELL", "/bin/sh").status.success());
+    assert!(check("RINGFENCE_RUNTIMES_SHELL", "/bin/sh", &[]).status.success());
+    assert_eq!(
+        json_of(&check("RINGFENCE_RUNTIMES_SHELL", "/bin/sh", &["--json"]))["valid"],
+        true
+    );
 }
 
 /// claim: [RES-9]
