@@ -196,7 +196,9 @@ async fn act(
         }
         HostAction::Access(flags) => {
             let list = engine.host_access(&caller, &flags.namespace).await?;
-            (flags, render::host_access(&list))
+            let mut shown = render::host_access(&list);
+            shown.text = context.terminal.wrapped(&shown.text);
+            (flags, shown)
         }
         HostAction::Undo(Undo { id, flags }) => {
             let path = engine.host_undo(&caller, &flags.namespace, &id).await?;

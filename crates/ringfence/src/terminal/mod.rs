@@ -86,6 +86,12 @@ impl Terminal {
         quiet(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
     }
 
+    /// Text for stdout, in lines that fit a person's terminal. What is too long goes on below, indented.
+    pub(crate) fn wrapped(self, text: &str) -> String {
+        let columns = rustix::termios::tcgetwinsize(io::stdout()).map_or(u16::MAX, |size| size.ws_col);
+        wrapped(text, columns.max(40).into())
+    }
+
     /// A stranger's value on stdout: all of it for a program, and so many harmless bytes for a person.
     pub(crate) fn print_value(self, value: &str, bytes_max: usize) -> io::Result<()> {
         if self.out == End::Program {
@@ -256,6 +262,15 @@ impl<W: Write> Write for JsonLines<W> {
     }
 }
 
+fn wrapped(text: &str, columns: usize) -> String {
+    let options = textwrap::Options::new(columns)
+        .subsequent_indent("      ")
+        .break_words(false)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    let line = |line| textwrap::fill(line, &options) + "\n";
+    text.lines().map(line).collect()
+}
+
 fn quiet(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -344,6 +359,14 @@ mod tests {
         };
         assert_eq!(shown(End::Program), line);
         assert_eq!(shown(End::Person), "{\"caller\":\"a\\u009b31m\\u202e\"}\n");
+    }
+
+    #[test]
+    fn a_long_line_goes_on_below_and_no_word_is_cut() {
+        let text = "rules:\n  ls: ls [-l] [--full-time] [--all]\n";
+        let narrow = "rules:\n  ls: ls [-l]\n      [--full-time]\n      [--all]\n";
+        assert_eq!(wrapped(text, 18), narrow);
+        assert_eq!(wrapped(text, 80), text);
     }
 
     #[test]
