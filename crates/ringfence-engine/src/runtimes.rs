@@ -71,11 +71,8 @@ impl RuntimeSettings {
 
 /// An executable of this name on the path, if there is one.
 pub(crate) fn on_path(name: &str, settings: &RuntimeSettings) -> Option<PathBuf> {
-    settings
-        .search_path
-        .iter()
-        .map(|dir| dir.join(name))
-        .find(|path| executable(path))
+    let mut paths = settings.search_path.iter().map(|dir| dir.join(name));
+    paths.find(|path| executable(path))
 }
 
 /// The oldest Python whose syntax the driver has.
@@ -119,13 +116,8 @@ fn unfit(language: Language, path: &Path) -> Option<String> {
 
 /// The version of the interpreter that runs Python, as its file is called (`python3.11`). None: it is called otherwise.
 pub(crate) fn python_version(settings: &RuntimeSettings) -> Option<(u8, u8)> {
-    version_in_name(
-        &find(Language::Python, settings)
-            .ok()?
-            .interpreter
-            .canonicalize()
-            .ok()?,
-    )
+    let found = find(Language::Python, settings).ok()?;
+    version_in_name(&found.interpreter.canonicalize().ok()?)
 }
 
 fn version_in_name(real: &Path) -> Option<(u8, u8)> {

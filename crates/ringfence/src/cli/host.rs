@@ -203,10 +203,8 @@ async fn act(
         HostAction::Undo(Undo { id, flags }) => {
             let path = engine.host_undo(&caller, &flags.namespace, &id).await?;
             let facts = serde_json::json!({"path": path, "undone": id});
-            (
-                flags,
-                Rendered::new(format!("{} is what it was\n", path.display()), facts),
-            )
+            let text = format!("{} is what it was\n", path.display());
+            (flags, Rendered::new(text, facts))
         }
     };
     context.show(flags.json, &shown)

@@ -47,12 +47,8 @@ impl Rendered {
 pub(crate) fn stats(stats: &Stats) -> Rendered {
     let mut text = queue_line(&stats.queue);
     for warm in &stats.warm {
-        text += &format!(
-            "{}: {} sandboxes ready, {} MiB\n",
-            warm.language,
-            warm.ready,
-            warm.memory_bytes >> 20
-        );
+        let (language, memory_mb) = (warm.language, warm.memory_bytes >> 20);
+        text += &format!("{language}: {} sandboxes ready, {memory_mb} MiB\n", warm.ready);
     }
     text += &format!(
         "sessions: {}; vault: {}; artifacts: {} KiB; server: {} MiB\n",
@@ -86,18 +82,15 @@ pub(crate) fn terminated(killed: Option<bool>) -> Rendered {
         Some(false) => "it had ended before\n",
         None => "there is no such session in this namespace\n",
     };
-    Rendered::new(
-        text,
-        json!({"killed": killed == Some(true), "existed": killed.is_some()}),
-    )
+    let facts = json!({"killed": killed == Some(true), "existed": killed.is_some()});
+    Rendered::new(text, facts)
 }
 
 pub(crate) fn bridged(to: &SessionId, bridged: &Bridged) -> Rendered {
     let (name, bytes) = (bridged.name.as_str(), bridged.bytes);
-    Rendered::new(
-        format!("{name} is a variable of the session now ({bytes} bytes)\n"),
-        json!({"to_session": to.as_str(), "name": name, "bytes": bytes}),
-    )
+    let text = format!("{name} is a variable of the session now ({bytes} bytes)\n");
+    let facts = json!({"to_session": to.as_str(), "name": name, "bytes": bytes});
+    Rendered::new(text, facts)
 }
 
 /// Rows below their titles, in columns of these widths. A column is right-aligned where its width is negative.
@@ -286,11 +279,8 @@ pub(crate) fn inspection(state: &Inspection) -> Rendered {
     }
     for event in state.recent.iter().rev().take(EVENTS_SHOWN) {
         let id = event.execution_id.as_deref().unwrap_or("-");
-        text += &format!(
-            "{} {} {id}\n",
-            time::write_milliseconds(event.time_ms),
-            event.kind.name()
-        );
+        let time = time::write_milliseconds(event.time_ms);
+        text += &format!("{time} {} {id}\n", event.kind.name());
     }
     let mut facts = json!(state);
     facts["limits"] = limits_facts(&state.defaults, &state.caps);
@@ -333,10 +323,8 @@ pub(crate) fn secrets(namespace: &Namespace, vault: &str, entries: &[SecretEntry
         text = format!("{namespace} has no secrets\n");
     }
     let entries: Vec<Value> = entries.iter().map(secret).collect();
-    Rendered::new(
-        text,
-        json!({"namespace": namespace, "vault": vault, "secrets": entries}),
-    )
+    let facts = json!({"namespace": namespace, "vault": vault, "secrets": entries});
+    Rendered::new(text, facts)
 }
 
 fn secret_line(entry: &SecretEntry) -> String {
