@@ -60,7 +60,7 @@ pub(crate) struct Egress {
 
 /// Whose rules a lease has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RuleSource {
+pub(crate) enum RuleSource {
     Programs,
     /// The server's own connections for the web tools, and those of its browser.
     Web,
@@ -176,12 +176,8 @@ impl Egress {
                 once: own.once.clone(),
                 ..self.approvals.approved(&terms.namespace, terms.session.as_ref())
             };
-            let now = policy::again(
-                terms.source.of(&policy),
-                &approved,
-                &terms.namespace,
-                &terms.asked,
-            );
+            let source = terms.source.of(&policy);
+            let now = policy::again(source, &approved, &terms.namespace, &terms.asked);
             let now = policy::within(now, own.named.as_ref());
             terms.rules.send_if_modified(|rules| {
                 let is_other = **rules != now;
@@ -191,6 +187,18 @@ impl Egress {
                 is_other
             });
         }
+    }
+
+    /// What a namespace, or one of its sessions, may reach now that names no hosts.
+    pub(crate) fn granted(
+        &self,
+        source: RuleSource,
+        namespace: &Namespace,
+        session: Option<&SessionId>,
+    ) -> Rules {
+        let approved = self.approvals.approved(namespace, session);
+        let policy = self.policy.current();
+        policy::again(source.of(&policy), &approved, namespace, &AllowedDomains::Granted)
     }
 
     /// Adds to a lease what the TLS of a sandbox is read with, where it has to be: for secrets that programs do not
@@ -294,10 +302,8 @@ impl Egress {
         let redactor = EgressRedactor::of(lease);
         let asking = ApprovalScope::new(self, &terms, redactor.clone());
         let asked = Arc::new(AskHook(asking.clone()));
-        let (of, events) = (
-            &request.namespace,
-            self.publisher(id, &request.namespace, redactor.clone()),
-        );
+        let of = &request.namespace;
+        let events = self.publisher(id, of, redactor.clone());
         let options = LeaseOptions {
             inspection: lease.inspection.clone(),
             approval: Some(asked),
@@ -359,19 +365,12 @@ fn dialer(settings: &EgressSettings, private: Vec<Rule>) -> Result<Arc<Dialer>, 
 }
 
 fn sockets_of(sockets: EgressSockets) -> Sockets {
-    let EgressSockets {
-        dns_udp,
-        dns_tcp,
-        proxy,
-        attempts,
-        ports,
-    } = sockets;
     Sockets {
-        dns_udp,
-        dns_tcp,
-        proxy,
-        observer: Some(attempts),
-        ports,
+        dns_udp: sockets.dns_udp,
+        dns_tcp: sockets.dns_tcp,
+        proxy: sockets.proxy,
+        observer: Some(sockets.attempts),
+        ports: sockets.ports,
     }
 }
 

@@ -5,6 +5,7 @@ use super::Engine;
 use crate::{
     admission::QueueState,
     caller::Caller,
+    egress::RuleSource,
     events::Event,
     metrics::{CallEnd, Counts},
     policy::{self, OwnLimits},
@@ -21,8 +22,8 @@ use ringfence_store::{
     vault::{SecretEntry, SecretValue, Vault, VaultError},
 };
 use ringfence_types::{
-    AllowedDomains, Artifact, EnvName, ErrorCode, ExecutionResult, Language, Limits, LimitsRequest,
-    Namespace, RequestError, Session,
+    Artifact, EnvName, ErrorCode, ExecutionResult, Language, Limits, LimitsRequest, Namespace, RequestError,
+    Session,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -164,11 +165,9 @@ impl Engine {
         let lines = services.queue.look().lines;
         let waiting = lines.iter().find(|line| line.namespace == namespace.as_str());
         let (defaults, caps) = self.limits_of(namespace);
-        let secrets = services
-            .secrets
-            .vault
-            .list(namespace)
-            .map_err(|error| self.of_vault(namespace, &error))?;
+        let secrets = services.secrets.vault.list(namespace);
+        let secrets = secrets.map_err(|error| self.of_vault(namespace, &error))?;
+        let approved = services.approvals.store.rules_for(namespace, None);
         let recent = services.telemetry.bus.recent().into_iter();
         Ok(Inspection {
             namespace: namespace.to_string(),
@@ -178,13 +177,7 @@ impl Engine {
             defaults,
             caps,
             is_narrowed: services.policy.own_limits(namespace).caps.is_some(),
-            approved: services
-                .approvals
-                .store
-                .rules_for(namespace, None)
-                .iter()
-                .map(ToString::to_string)
-                .collect(),
+            approved: approved.iter().map(ToString::to_string).collect(),
             secrets: secrets
                 .into_iter()
                 .map(|entry| entry.key.as_str().to_owned())
@@ -203,12 +196,11 @@ impl Engine {
 
     /// Rules of the hosts that a namespace's requests reach that name none.
     pub fn hosts_of(&self, namespace: &Namespace) -> Vec<String> {
-        let (services, policy) = (self.services(), self.services().policy.current());
-        if !policy.egress.tier.has_network() {
+        let services = self.services();
+        if !services.policy.current().egress.tier.has_network() {
             return Vec::new();
         }
-        let approved = services.approvals.approved(namespace, None);
-        let rules = policy::again(&policy.egress, &approved, namespace, &AllowedDomains::Granted);
+        let rules = services.egress.granted(RuleSource::Programs, namespace, None);
         rules.iter().map(ToString::to_string).collect()
     }
 
@@ -287,11 +279,8 @@ impl Engine {
         let note = Note::of(caller, namespace, Action::VaultAccessed, details);
         self.note(note.ended(Outcome::Ok)).await?;
         let of = namespace.clone();
-        let listed = self
-            .services()
-            .secrets
-            .with_vault(move |vault| vault.list(&of))
-            .await?;
+        let secrets = &self.services().secrets;
+        let listed = secrets.with_vault(move |vault| vault.list(&of)).await?;
         listed.map_err(|error| self.of_vault(namespace, &error))
     }
 
@@ -350,12 +339,8 @@ impl Engine {
 
     /// Records, filtered; the question is one, too.
     pub async fn audit(&self, caller: &Caller, query: Query) -> Result<Page, RequestError> {
-        self.note_call(
-            caller,
-            query.namespace.as_deref().unwrap_or_default(),
-            "audit_execution",
-        )
-        .await?;
+        let namespace = query.namespace.as_deref().unwrap_or_default();
+        self.note_call(caller, namespace, "audit_execution").await?;
         let services = self.services().clone();
         let page = store::blocking(move || services.record.audit.query(&query)).await?;
         page.map_err(|error| store::fault(format!("the audit record cannot be read: {error}")))
@@ -368,11 +353,8 @@ impl Engine {
         namespace: &Namespace,
         execution_id: &str,
     ) -> Result<Manifest, RequestError> {
-        let (services, of, id) = (
-            self.services().clone(),
-            namespace.clone(),
-            execution_id.to_owned(),
-        );
+        let (services, of) = (self.services().clone(), namespace.clone());
+        let id = execution_id.to_owned();
         let found = store::blocking(move || services.artifacts.manifest(&id, &of)).await?;
         self.note_reading(caller, namespace, execution_id, &found).await?;
         found.map_err(of_artifacts)?.ok_or_else(no_artifacts)
@@ -404,12 +386,7 @@ impl Engine {
             Err(_) => Outcome::Failed,
         };
         let of: String = execution_id.chars().take(64).collect();
-        let note = Note::of(
-            caller,
-            namespace.as_str(),
-            Action::ArtifactRead,
-            json!({"of": of}),
-        );
+        let note = Note::of(caller, namespace, Action::ArtifactRead, json!({"of": of}));
         self.note(note.ended(outcome)).await
     }
 
@@ -492,10 +469,8 @@ impl Engine {
         act: impl FnOnce() -> Result<T, RequestError>,
     ) -> Result<T, RequestError> {
         let note = Note::of(caller, "", action, details);
-        self.services()
-            .record
-            .around(note, async { act() }, |_, _| ())
-            .await
+        let record = &self.services().record;
+        record.around(note, async { act() }, |_, _| ()).await
     }
 
     pub(crate) async fn note(&self, note: Note<'_>) -> Result<(), RequestError> {

@@ -5,7 +5,7 @@ use super::{Egress, EgressRedactor, LeasePolicy, RuleSource};
 use crate::{
     approval::{self, Ask, DeniedBy, Scope, Subject},
     caller::{OutputChunk, Requester},
-    policy::{self, reach::PACKAGE_INDEXES},
+    policy::reach::PACKAGE_INDEXES,
     settings::OnDenied,
     sync::lock,
 };
@@ -82,15 +82,13 @@ impl ApprovalScope {
             return Err(not_asked("the name holds a secret"));
         }
         if round.questions.len() >= QUESTIONS_MAX {
-            return Err(not_asked(&format!(
-                "this run has asked {QUESTIONS_MAX} times already"
-            )));
+            let why = format!("this run has asked {QUESTIONS_MAX} times already");
+            return Err(not_asked(&why));
         }
         while round.waiting.try_join_next().is_some() {}
         if round.waiting.len() >= OPEN_MAX {
-            return Err(not_asked(&format!(
-                "{OPEN_MAX} questions of this run wait already"
-            )));
+            let why = format!("{OPEN_MAX} questions of this run wait already");
+            return Err(not_asked(&why));
         }
         let rule: Rule = to.to_string().parse().map_err(|_| not_asked("it is no host"))?;
         let (tell, told) = watch::channel(None);
@@ -213,18 +211,7 @@ impl ApprovalHook for AskHook {
             80 | 443 => name.as_str(),
             _ => &host,
         };
-        let given = || {
-            let policy = egress.policy.current();
-            let approved = egress
-                .approvals
-                .approved(&terms.namespace, terms.session.as_ref());
-            policy::again(
-                &policy.egress,
-                &approved,
-                &terms.namespace,
-                &AllowedDomains::Granted,
-            )
-        };
+        let given = || egress.granted(RuleSource::Programs, &terms.namespace, terms.session.as_ref());
         is_narrowed.then(|| match given().verdict(name, to.port) {
             Verdict::Denied(_) => {
                 format!("Call `request_egress {{domain: \"{host}\"}}`, then add it to `allowed_domains`.")

@@ -6,7 +6,7 @@ use super::{
     asking::{ApprovalScope, AskHook, Open},
     dialer, fault, options, sockets_of, unread,
 };
-use crate::{caller::Requester, policy, secrets::SecretLease, settings::OnDenied};
+use crate::{caller::Requester, secrets::SecretLease, settings::OnDenied};
 use ringfence_egress::{
     ClientLease, Destination, EgressReport, Inspection, LeaseOptions, Purpose, Rule, Rules,
 };
@@ -109,13 +109,7 @@ impl Egress {
 
     /// What the web tools of a namespace may reach now.
     pub(crate) fn web_rules(&self, namespace: &Namespace) -> Rules {
-        let approved = self.approvals.approved(namespace, None);
-        policy::again(
-            &self.policy.current().web,
-            &approved,
-            namespace,
-            &AllowedDomains::Granted,
-        )
+        self.granted(RuleSource::Web, namespace, None)
     }
 
     fn web_options(
@@ -123,10 +117,8 @@ impl Egress {
         namespace: &Namespace,
         by: Requester,
     ) -> (Arc<LeasePolicy>, LeaseOptions, Open) {
-        let policy = self.policy.current();
         // What was approved once is for the next run.
-        let approved = self.approvals.approved(namespace, None);
-        let rules = policy::again(&policy.web, &approved, namespace, &AllowedDomains::Granted);
+        let rules = self.web_rules(namespace);
         let terms = Arc::new(LeasePolicy {
             source: RuleSource::Web,
             namespace: namespace.clone(),
@@ -137,7 +129,7 @@ impl Egress {
         });
         let id = by.execution_id.clone().unwrap_or_default();
         let asking = ApprovalScope::new(self, &terms, nothing());
-        if let OnDenied::Ask(patience) = policy.web.on_denied {
+        if let OnDenied::Ask(patience) = self.policy.current().web.on_denied {
             asking.begin(by, patience);
         }
         let events = self.publisher(&id, namespace, nothing());
