@@ -127,15 +127,20 @@ fn path_of(change: &Change, redactor: &Redactor) -> String {
     redactor.text(&change.path.to_string_lossy()).into_owned()
 }
 
+/// What an entry is, in a word for callers.
+pub(crate) fn kind_of(kind: &EntryKind) -> &'static str {
+    match kind {
+        EntryKind::File => "file",
+        EntryKind::Directory => "directory",
+        EntryKind::Link(_) => "link",
+        EntryKind::Whiteout | EntryKind::Other => "other",
+    }
+}
+
 impl Lay {
     fn of(node: &Node, redactor: &Redactor) -> Self {
         Self {
-            kind: match node.kind {
-                EntryKind::File => "file",
-                EntryKind::Directory => "directory",
-                EntryKind::Link(_) => "link",
-                EntryKind::Whiteout | EntryKind::Other => "other",
-            },
+            kind: kind_of(&node.kind),
             size_bytes: node.size,
             mode: format!("{:04o}", node.mode),
             sha256: node.sha256.map(|digest| hex(&digest)),

@@ -4,6 +4,7 @@
 use super::Engine;
 use crate::{
     caller::Caller,
+    changes::kind_of,
     disk_quota::{DiskUse, Room},
     events::now_ms,
     policy,
@@ -19,7 +20,7 @@ use ringfence_redact::Redactor;
 use ringfence_store::{
     audit::Action,
     snapshots::Source,
-    tree::{self, Bounds, EntryKind, ListBounds, TreeError},
+    tree::{self, Bounds, ListBounds, TreeError},
 };
 use ringfence_types::{Namespace, RequestError, SessionId, WorkspaceMode, WorkspacePath, WorkspaceSource};
 use serde::Serialize;
@@ -122,10 +123,9 @@ pub(super) async fn open(
     whose: &WorkspaceRef,
     wish: Use,
 ) -> Result<OpenWorkspace, RequestError> {
-    let wanted = if wish == Use::Replace {
-        Wanted::Alone
-    } else {
-        Wanted::Shared
+    let wanted = match wish {
+        Use::Replace => Wanted::Alone,
+        Use::Read | Use::Write => Wanted::Shared,
     };
     let turn = match whose {
         WorkspaceRef::Namespace => None,
@@ -330,12 +330,7 @@ fn facts(entry: &tree::TreeEntry, sha256: Option<[u8; 32]>, opened: &OpenWorkspa
     let tree::Timestamp(seconds, nanoseconds) = entry.mtime;
     FileFacts {
         path: opened.redactor.text(&entry.path.to_string_lossy()).into_owned(),
-        kind: match entry.kind {
-            EntryKind::File => "file",
-            EntryKind::Directory => "directory",
-            EntryKind::Link(_) => "link",
-            EntryKind::Whiteout | EntryKind::Other => "other",
-        },
+        kind: kind_of(&entry.kind),
         size_bytes: entry.size,
         mode: format!("{:04o}", entry.mode),
         modified_unix_ms: seconds
