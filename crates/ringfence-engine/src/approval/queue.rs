@@ -168,12 +168,8 @@ impl Approvals {
 
     pub(crate) fn pending(&self) -> Vec<ApprovalRequest> {
         let state = lock(&self.state);
-        let mut requests: Vec<ApprovalRequest> = state
-            .pending
-            .values()
-            .filter(|one| one.stage != Stage::New)
-            .map(|one| one.question.request.clone())
-            .collect();
+        let shown = state.pending.values().filter(|one| one.stage != Stage::New);
+        let mut requests: Vec<ApprovalRequest> = shown.map(|one| one.question.request.clone()).collect();
         requests.sort_by(|a, b| (a.since_unix_ms, &a.id).cmp(&(b.since_unix_ms, &b.id)));
         requests
     }
@@ -189,11 +185,8 @@ impl Approvals {
         let (now, key) = (Instant::now(), ask.key());
         let mut state = lock(&self.state);
         state.prune(now);
-        let same = state
-            .pending
-            .iter_mut()
-            .find(|(_, one)| one.question.ask.key() == key);
-        if let Some((id, pending)) = same {
+        let mut pending = state.pending.iter_mut();
+        if let Some((id, pending)) = pending.find(|(_, one)| one.question.ask.key() == key) {
             if pending.waiting >= WAITING_MAX {
                 let what = format!("{WAITING_MAX} wait for the answer to this request.");
                 return Entered::Refused(RequestError::new(ErrorCode::Busy, what, "Wait for that answer."));
@@ -331,24 +324,14 @@ impl Approvals {
 
     fn decision_of(&self, answer: Answer, ask: &Ask, by: &Caller) -> Result<Decision, RequestError> {
         let Answer::Approve(wish) = answer else {
-            return Ok(Decision {
-                verdict: Verdict::Denied(DeniedBy::Human),
-                decided_by: by.as_str().to_owned(),
-                expires_unix_ms: None,
-            });
+            return Ok(Decision::new(Verdict::Denied(DeniedBy::Human), by.as_str()));
         };
         let scope = wish.scope();
         if !ask.scopes().contains(&scope) {
+            let scopes: Vec<&str> = ask.scopes().into_iter().map(Scope::as_str).collect();
             return Err(RequestError::invalid(
                 format!("it cannot be approved for the {scope}."),
-                format!(
-                    "It may be for: {}.",
-                    ask.scopes()
-                        .iter()
-                        .map(|scope| scope.as_str())
-                        .collect::<Vec<_>>()
-                        .join(", ")
-                ),
+                format!("It may be for: {}.", scopes.join(", ")),
             ));
         }
         let most = self.settings.namespace_max;
@@ -371,9 +354,8 @@ impl Approvals {
         }
         let lasts = lasts.map(|lasts| u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
         Ok(Decision {
-            verdict: Verdict::Approved(scope),
-            decided_by: by.as_str().to_owned(),
             expires_unix_ms: lasts.map(|lasts| now_ms().saturating_add(lasts)),
+            ..Decision::new(Verdict::Approved(scope), by.as_str())
         })
     }
 

@@ -29,10 +29,8 @@ pub(super) fn lines(ask: &Ask, timeout: Duration) -> Vec<String> {
             lines.push(line("reason", &words));
         }
     }
-    lines.push(format!(
-        "Without an answer it is denied after {} s.",
-        timeout.as_secs()
-    ));
+    let seconds = timeout.as_secs();
+    lines.push(format!("Without an answer it is denied after {seconds} s."));
     lines
 }
 

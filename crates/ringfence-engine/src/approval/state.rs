@@ -90,26 +90,20 @@ impl State {
             .values()
             .filter(|one| one.question.ask.namespace == *namespace);
         if pending_of_it.count() >= PENDING_MAX || self.pending.len() >= ALL_PENDING_MAX {
-            return full(
-                format!(
-                    "{PENDING_MAX} requests of a namespace wait for an answer, or {ALL_PENDING_MAX} of all."
-                ),
-                None,
+            let what = format!(
+                "{PENDING_MAX} requests of a namespace wait for an answer, or {ALL_PENDING_MAX} of all."
             );
+            return full(what, None);
         }
+        let often = |times: usize, first: Option<&(Instant, Namespace)>| {
+            let what = format!("a person was asked {times} times in a minute.");
+            full(what, first.map(|(at, _)| *at))
+        };
         if of_it().count() >= PER_MINUTE {
-            let since = of_it().next().map(|(at, _)| *at);
-            return full(
-                format!("a person was asked {PER_MINUTE} times in a minute."),
-                since,
-            );
+            return often(PER_MINUTE, of_it().next());
         }
         if self.asked.len() >= ALL_PER_MINUTE {
-            let since = self.asked.front().map(|(at, _)| *at);
-            return full(
-                format!("a person was asked {ALL_PER_MINUTE} times in a minute."),
-                since,
-            );
+            return often(ALL_PER_MINUTE, self.asked.front());
         }
         None
     }

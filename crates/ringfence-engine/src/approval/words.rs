@@ -114,21 +114,24 @@ impl Decision {
         }
     }
 
-    /// The operator has allowed it beforehand, to all of the namespace.
-    pub(crate) fn by_configuration() -> Self {
+    pub(super) fn new(verdict: Verdict, decided_by: &str) -> Self {
         Self {
-            verdict: Verdict::Approved(Scope::Namespace),
-            decided_by: "the operator's configuration".to_owned(),
+            verdict,
+            decided_by: decided_by.to_owned(),
             expires_unix_ms: None,
         }
     }
 
+    /// The operator has allowed it beforehand, to all of the namespace.
+    pub(crate) fn by_configuration() -> Self {
+        Self::new(
+            Verdict::Approved(Scope::Namespace),
+            "the operator's configuration",
+        )
+    }
+
     pub(super) fn denied(why: DeniedBy) -> Self {
-        Self {
-            verdict: Verdict::Denied(why),
-            decided_by: why.words().to_owned(),
-            expires_unix_ms: None,
-        }
+        Self::new(Verdict::Denied(why), why.words())
     }
 }
 
