@@ -5,7 +5,7 @@
 
 use crate::{
     admission::{Demand, Queue},
-    backend::{Events, Sandbox},
+    backend::Events,
     error::{busy, denial},
     language::Checks,
     policy::Grant,
@@ -239,10 +239,8 @@ impl Checkers {
             }
         };
         let Ok(asked) = timeout(patience, asked).await else {
-            return Err(failed(&format!(
-                "its parser took longer than {} s",
-                patience.as_secs()
-            )));
+            let seconds = patience.as_secs();
+            return Err(failed(&format!("its parser took longer than {seconds} s")));
         };
         let (checker, answer) = asked?;
         self.put_back(checker);
@@ -264,10 +262,8 @@ impl Checkers {
             ..=ADVICE_BYTES_MAX => self.take_adviser(namespace),
             _ => Ok(None),
         };
-        of_code(
-            self.ask_first(first, namespace, &Question::Code(question), code)
-                .await?,
-        )
+        let question = Question::Code(question);
+        of_code(self.ask_first(first, namespace, &question, code).await?)
     }
 
     pub(crate) async fn code(
@@ -335,20 +331,14 @@ impl Checker {
         let claim = sandboxes.claim_of_kept_worker(2 * AGE_MAX);
         let (_cancel, mut cancelled) = watch::channel(false);
         let started = sandbox.claim(&claim, NO_BLOBS, &mut cancelled).await?;
-        let Sandbox {
-            events,
-            stdin,
-            stdout,
-            stderr,
-            ..
-        } = started.sandbox;
+        let sandbox = started.sandbox;
         let connect = |error| crate::backend::fault("connect a worker", &error);
         Ok(Self {
             advises,
-            _events: events,
-            questions: pipe::Sender::from_owned_fd(stdin).map_err(connect)?,
-            answers: pipe::Receiver::from_owned_fd(stdout).map_err(connect)?,
-            _stderr: stderr,
+            _events: sandbox.events,
+            questions: pipe::Sender::from_owned_fd(sandbox.stdin).map_err(connect)?,
+            answers: pipe::Receiver::from_owned_fd(sandbox.stdout).map_err(connect)?,
+            _stderr: sandbox.stderr,
             born: Instant::now(),
             answered: 0,
             is_asked: false,

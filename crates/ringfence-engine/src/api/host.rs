@@ -270,11 +270,9 @@ impl Engine {
     ) -> Result<Waiting, RequestError> {
         let judged = self.judge(&asked).await?;
         let Some(why) = judged.asks.clone() else {
+            let rule = judged.rule.unwrap_or_default();
             return Err(RequestError::invalid(
-                format!(
-                    "the rule `{}` lets this command run already.",
-                    judged.rule.unwrap_or_default()
-                ),
+                format!("the rule `{rule}` lets this command run already."),
                 "Call `host_exec`.",
             ));
         };
@@ -312,19 +310,13 @@ impl Engine {
         let approved = approved
             .into_iter()
             .map(|(command, scope, left)| (command.words, scope, left));
-        let missing = [
-            ("Landlock", support.landlock),
-            ("namespaces", support.namespaces.is_ok()),
-        ];
+        let landlock = (!support.landlock).then_some("Landlock");
+        let namespaces = support.namespaces.is_err().then_some("namespaces");
         Ok(HostAccessList {
             rules: summaries.map(|one| (one.rule, one.form, one.why)).collect(),
             directories: directories.collect(),
             approved: approved.collect(),
-            missing: missing
-                .into_iter()
-                .filter(|(_, is_there)| !is_there)
-                .map(|(name, _)| name)
-                .collect(),
+            missing: landlock.into_iter().chain(namespaces).collect(),
         })
     }
 
@@ -382,26 +374,20 @@ struct Launch {
 
 /// Runs a command on record, to its end.
 async fn run(services: &Arc<Services>, launch: Launch) -> Result<HostRun, RequestError> {
-    let Launch {
-        caller,
-        asked,
-        judged,
-        approved_by,
-        tell,
-    } = launch;
+    let (asked, judged, approved_by) = (launch.asked, launch.judged, launch.approved_by);
     let redactor = services.secrets.redactor_of_all(&asked.namespace, &[]).await?;
     let (rule, program) = (judged.rule.clone(), judged.command.program.path.clone());
     let details = json!({
         "command": services.host.redactor.text(&judged.words.to_string()), "program": program, "rule": rule,
         "approved_by": approved_by, "directory": asked.directory,
     });
-    let note = Note::of(&caller, &asked.namespace, Action::HostExecuted, details);
+    let note = Note::of(&launch.caller, &asked.namespace, Action::HostExecuted, details);
     let binary = services.host.binary.clone();
     let begun = Instant::now();
     let act = async {
         let running = blocking(move || judged.command.start(&binary)).await??;
         // A caller that is gone has dropped the other end: then it ends at once.
-        if let Err(canceller) = tell.send(running.canceller()) {
+        if let Err(canceller) = launch.tell.send(running.canceller()) {
             canceller.cancel();
         }
         blocking(move || running.wait()).await?
@@ -411,11 +397,8 @@ async fn run(services: &Arc<Services>, launch: Launch) -> Result<HostRun, Reques
         details["stdout_bytes"] = json!(outcome.stdout.total);
         details["stderr_bytes"] = json!(outcome.stderr.total);
     };
-    let Outcome {
-        ending,
-        stdout,
-        stderr,
-    } = services.record.around(note, act, done).await?;
+    let outcome = services.record.around(note, act, done).await?;
+    let (stdout, stderr) = (outcome.stdout, outcome.stderr);
     let clean = |output: &Output| match output.total > output.bytes.len() as u64 {
         false => redactor.bytes(&output.bytes).into_owned(),
         true => {
@@ -432,7 +415,7 @@ async fn run(services: &Arc<Services>, launch: Launch) -> Result<HostRun, Reques
         rule,
         approved_by,
         program,
-        ending,
+        ending: outcome.ending,
         stdout_bytes: bytes(&stdout, &clean_stdout),
         stderr_bytes: bytes(&stderr, &clean_stderr),
         stdout: clean_stdout,

@@ -32,12 +32,8 @@ use std::{
 
 pub(super) fn decide(services: &Services, request: ExecuteRequest) -> Result<Grant, RequestError> {
     let state = services.state_for_run(&request.namespace, None);
-    policy::decide(
-        &services.policy.current(),
-        &state,
-        &services.policy.private,
-        request,
-    )
+    let (policy, private) = (services.policy.current(), &services.policy.private);
+    policy::decide(&policy, &state, private, request)
 }
 
 /// The operator's directory for copies; none of the server's own directories may be it.
@@ -316,18 +312,15 @@ async fn changes(
     dirs: &SandboxDirs,
     leased: &Leased,
 ) -> Result<HeldChanges, Denial> {
+    let redactor = &leased.secrets.redactor;
     let held = match dirs.changes.try_clone() {
         Ok(upper) => {
-            HeldChanges::read(
-                &context.services.record,
-                &grant.request.namespace,
-                ChangeOrigin::Execution(context.scope.id().to_owned()),
-                OverlayLayers { lower, upper },
-                leased.secrets.redactor.clone(),
-            )
-            .await
+            let of = ChangeOrigin::Execution(context.scope.id().to_owned());
+            let (layers, redactor) = (OverlayLayers { lower, upper }, redactor.clone());
+            let record = &context.services.record;
+            HeldChanges::read(record, &grant.request.namespace, of, layers, redactor).await
         }
         Err(error) => Err(store::fault(error)),
     };
-    held.map_err(|error| overlay::untold(&leased.secrets.redactor.text(&error.message)))
+    held.map_err(|error| overlay::untold(&redactor.text(&error.message)))
 }

@@ -133,12 +133,10 @@ impl Share {
         if cpu_millicores == session.limits.cpu_millicores {
             return Ok(None);
         }
-        if session.backend != Backend::Native {
+        let backend = session.backend;
+        if backend != Backend::Native {
             return Err(RequestError::unsupported(
-                format!(
-                    "the backend `{}` gives a running session no other share of the processors.",
-                    session.backend
-                ),
+                format!("the backend `{backend}` gives a running session no other share of the processors."),
                 "Give max_cpu_cores to `create_session`.",
             ));
         }

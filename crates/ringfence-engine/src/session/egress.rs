@@ -49,23 +49,17 @@ impl SessionEgress {
     }
 
     /// What of this is not open yet.
-    fn lacks(&self, spec: jail::EgressSpec) -> Result<jail::EgressSpec, RequestError> {
-        let jail::EgressSpec {
-            mut ports,
-            mut networks,
-        } = spec;
-        ports.retain(|port| !self.ports.contains(port));
-        networks.retain(|network| !self.networks.contains(network));
-        if self.ports.len() + ports.len() > jail::PORTS_MAX {
+    fn lacks(&self, mut spec: jail::EgressSpec) -> Result<jail::EgressSpec, RequestError> {
+        spec.ports.retain(|port| !self.ports.contains(port));
+        spec.networks.retain(|network| !self.networks.contains(network));
+        if self.ports.len() + spec.ports.len() > jail::PORTS_MAX {
+            let most = jail::PORTS_MAX;
             return Err(RequestError::denied(
-                format!(
-                    "rules for this session have named more than {} different ports.",
-                    jail::PORTS_MAX
-                ),
+                format!("rules for this session have named more than {most} different ports."),
                 "Make a session, with `allowed_domains` that name the hosts that it needs.",
             ));
         }
-        Ok(jail::EgressSpec { ports, networks })
+        Ok(spec)
     }
 }
 

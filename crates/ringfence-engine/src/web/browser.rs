@@ -7,8 +7,8 @@ use super::{
     requester, target,
 };
 use crate::{
-    admission::Demand,
-    backend::{self, Claimed, Sandbox},
+    admission::{Demand, Queue},
+    backend::{self, Claimed},
     caller::Caller,
     egress,
     error::busy,
@@ -111,16 +111,12 @@ impl Web {
                 RETRY_AFTER_MS,
             )
         };
-        let place = self
-            .browsing
-            .permit(&wanted.namespace, Demand::default(), QUEUE_TIME)
-            .await;
-        let _place = place.map_err(|_| crowded())?;
-        let run = self
-            .runs
-            .permit(&wanted.namespace, Demand::of(&LIMITS), QUEUE_TIME)
-            .await;
-        let _run = run.map_err(|_| crowded())?;
+        let permit = async |queue: &Queue, demand| {
+            let permit = queue.permit(&wanted.namespace, demand, QUEUE_TIME).await;
+            permit.map_err(|_| crowded())
+        };
+        let _place = permit(&self.browsing, Demand::default()).await?;
+        let _run = permit(&self.runs, Demand::of(&LIMITS)).await?;
         let (report, opened) = self.run(wanted, &url, &program, caller).await?;
         details["egress"] = json!(egress::recorded(&report));
         let opened = opened.map_err(|error| failed(&error, &url, &report))?;
@@ -198,17 +194,11 @@ impl Web {
         let lease = self
             .egress
             .open_browser(&wanted.namespace, requester(caller), sockets, inspection)?;
-        let Sandbox {
-            events,
-            stdin,
-            stdout,
-            stderr,
-            ..
-        } = started.sandbox;
+        let sandbox = started.sandbox;
         let connect = |error| backend::fault("connect a browser", &error);
-        let to = pipe::Sender::from_owned_fd(stdin).map_err(connect)?;
-        let from = pipe::Receiver::from_owned_fd(stdout).map_err(connect)?;
-        let stderr = pipe::Receiver::from_owned_fd(stderr).map_err(connect)?;
+        let to = pipe::Sender::from_owned_fd(sandbox.stdin).map_err(connect)?;
+        let from = pipe::Receiver::from_owned_fd(sandbox.stdout).map_err(connect)?;
+        let stderr = pipe::Receiver::from_owned_fd(sandbox.stderr).map_err(connect)?;
         let stderr = Attached(tokio::spawn(drain(stderr, STDERR_BYTES_MAX)));
         let redactor = self.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
         let request = BrowserRequest {
@@ -225,8 +215,8 @@ impl Web {
         };
         let opened = timeout(time, browse(&request, from, to)).await;
         let opened = opened.unwrap_or(Err(BrowserError::TimedOut));
-        events.order(&Order::Cancel);
-        let ended = timeout(END_TIME, events.ended()).await;
+        sandbox.events.order(&Order::Cancel);
+        let ended = timeout(END_TIME, sandbox.events.ended()).await;
         if !matches!(ended, Ok(Ok(_))) {
             tracing::warn!("a browser was still ending");
         }
