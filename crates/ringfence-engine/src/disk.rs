@@ -173,30 +173,23 @@ impl Disk {
 }
 
 fn refusal(by: Bound, policy: &DiskPolicy) -> RequestError {
-    let mebibytes = |bytes: u64| bytes >> 20;
+    let (own, total, free) = (policy.of_namespace >> 20, policy.total >> 20, policy.free >> 20);
     let (code, message, hint) = match by {
         Bound::Namespace => (
             ErrorCode::PolicyDenied,
             format!(
-                "the workspace and the snapshots of this namespace have {} MB, all that they may have.",
-                mebibytes(policy.of_namespace)
+                "the workspace and the snapshots of this namespace have {own} MB, all that they may have."
             ),
             "Remove files (a run may), delete snapshots, or have the operator raise `disk.namespace_mb`.",
         ),
         Bound::Total => (
             ErrorCode::StoreFault,
-            format!(
-                "the server keeps {} MB on its disk, all that it may.",
-                mebibytes(policy.total)
-            ),
+            format!("the server keeps {total} MB on its disk, all that it may."),
             "The operator removes workspaces and snapshots, or raises `disk.total_mb`.",
         ),
         Bound::Free => (
             ErrorCode::StoreFault,
-            format!(
-                "the disk of the server is full: less than {} MB are free.",
-                mebibytes(policy.free)
-            ),
+            format!("the disk of the server is full: less than {free} MB are free."),
             "The operator makes room on the file system of the state directory, or lowers `disk.free_mb`.",
         ),
     };

@@ -133,13 +133,9 @@ impl Room {
                 "Remove something, or make a session with more memory (`max_ram_mb`).",
             ),
         };
-        RequestError::denied(
-            format!(
-                "the workspace has no room for {what}: {limit} {} bytes.",
-                self.bytes_max
-            ),
-            hint,
-        )
+        let bytes_max = self.bytes_max;
+        let message = format!("the workspace has no room for {what}: {limit} {bytes_max} bytes.");
+        RequestError::denied(message, hint)
     }
 }
 

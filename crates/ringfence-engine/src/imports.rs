@@ -23,20 +23,11 @@ pub(crate) fn rules(
         };
     }
     let chosen = check.choose(profile)?;
-    if let Some(module) = named
-        .into_iter()
-        .flatten()
-        .find(|module| !is_offered(check, module))
-    {
+    let mut modules = named.into_iter().flatten();
+    if let Some(module) = modules.find(|module| !is_offered(check, module)) {
         return Err(RequestError::denied(
-            format!(
-                "the module `{}` is in no profile that is offered here.",
-                module.as_str()
-            ),
-            format!(
-                "Have the operator add `{}` to `check.allowed_imports`.",
-                module.as_str()
-            ),
+            format!("the module `{module}` is in no profile that is offered here."),
+            format!("Have the operator add `{module}` to `check.allowed_imports`."),
         ));
     }
     let imports = match (check.modules(chosen), named) {
@@ -75,12 +66,10 @@ impl CheckSettings {
             return Ok(chosen);
         }
         let offered: Vec<&str> = self.offered().map(Profile::as_str).collect();
+        let offered = offered.join(", ");
         Err(RequestError::denied(
-            format!("the profile `{}` is not offered here.", chosen.as_str()),
-            format!(
-                "Offered: {}. The operator says so in `check.profiles`.",
-                offered.join(", ")
-            ),
+            format!("the profile `{chosen}` is not offered here."),
+            format!("Offered: {offered}. The operator says so in `check.profiles`."),
         ))
     }
 

@@ -262,16 +262,13 @@ fn check_secrets(policy: &PolicySettings, request: &ExecuteRequest) -> Result<()
     let given = |key| policy.secrets.iter().any(|rule| rule.allows(namespace, key));
     match request.secrets.iter().find(|key| !given(key)) {
         None => Ok(()),
-        Some(key) => Err(RequestError::denied(
-            format!(
-                "the policy gives the namespace `{namespace}` no secret `{}`.",
-                key.as_str()
-            ),
-            format!(
-                "Have the operator add `{namespace}/{}` to `vault.allow`.",
-                key.as_str()
-            ),
-        )),
+        Some(key) => {
+            let key = key.as_str();
+            Err(RequestError::denied(
+                format!("the policy gives the namespace `{namespace}` no secret `{key}`."),
+                format!("Have the operator add `{namespace}/{key}` to `vault.allow`."),
+            ))
+        }
     }
 }
 

@@ -21,10 +21,10 @@ pub(crate) fn find(language: Language, settings: &RuntimeSettings) -> Result<Too
     let absent = |message: String| {
         let key = language.runs_as();
         let hint = match configured {
-            Some(_) => format!(
-                "Correct runtimes.{key} in the configuration, or RINGFENCE_RUNTIMES_{}.",
-                key.as_str().to_uppercase()
-            ),
+            Some(_) => {
+                let variable = key.as_str().to_uppercase();
+                format!("Correct runtimes.{key} in the configuration, or RINGFENCE_RUNTIMES_{variable}.")
+            }
             None => format!("Install it, or set runtimes.{key} in the configuration to its path."),
         };
         RequestError::runtime_unavailable(message, hint)
@@ -94,14 +94,11 @@ fn unfit(language: Language, path: &Path) -> Option<String> {
         .find(|other| name(&real).starts_with(other));
     match language {
         Language::Python => match version_in_name(&real) {
-            Some(version) if version < PYTHON_OLDEST => Some(format!(
-                "Python {}.{} or newer is needed: {} is {}.{}.",
-                PYTHON_OLDEST.0,
-                PYTHON_OLDEST.1,
-                real.display(),
-                version.0,
-                version.1
-            )),
+            Some((major, minor)) if (major, minor) < PYTHON_OLDEST => {
+                let (oldest, real) = (PYTHON_OLDEST, real.display());
+                let needed = format!("Python {}.{} or newer is needed", oldest.0, oldest.1);
+                Some(format!("{needed}: {real} is {major}.{minor}."))
+            }
             _ if ["python", "pypy", "graalpy"].into_iter().any(is_called) => None,
             _ => Some(format!("{} is not Python.", path.display())),
         },
@@ -263,11 +260,7 @@ const LINKS_MAX: usize = 40; // as the kernel, path_resolution(7)
 fn follow(path: &Path) -> Result<(PathBuf, Vec<(PathBuf, String)>), String> {
     let mut links = Vec::new();
     let mut done = PathBuf::new();
-    let mut left: Vec<PathBuf> = path
-        .components()
-        .rev()
-        .map(|part| PathBuf::from(part.as_os_str()))
-        .collect();
+    let mut left = backwards(path);
     while let Some(part) = left.pop() {
         match part.components().next() {
             Some(Component::ParentDir) => {
@@ -289,18 +282,19 @@ fn follow(path: &Path) -> Result<(PathBuf, Vec<(PathBuf, String)>), String> {
         if target.is_absolute() {
             done = PathBuf::new();
         }
-        left.extend(
-            target
-                .components()
-                .rev()
-                .map(|part| PathBuf::from(part.as_os_str())),
-        );
+        left.extend(backwards(&target));
     }
     if done.exists() {
         Ok((done, links))
     } else {
         Err(format!("{} does not exist", done.display()))
     }
+}
+
+/// The parts of a path, the last one first.
+fn backwards(path: &Path) -> Vec<PathBuf> {
+    let parts = path.components().rev();
+    parts.map(|part| PathBuf::from(part.as_os_str())).collect()
 }
 
 /// An interpreter and what it needs of the host.

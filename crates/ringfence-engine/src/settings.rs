@@ -355,16 +355,13 @@ impl PackagePolicy {
         let allowed = |name: &str| self.allow.iter().any(|pattern| matches(pattern, name));
         match set.iter().find(|requirement| !allowed(requirement.name())) {
             None => Ok(()),
-            Some(requirement) => Err(RequestError::denied(
-                format!(
-                    "the package `{}` is not among those that the operator allows.",
-                    requirement.name()
-                ),
-                format!(
-                    "Allowed: {}; the operator's list is `packages.allow`.",
-                    self.allow.join(", ")
-                ),
-            )),
+            Some(requirement) => {
+                let (name, allow) = (requirement.name(), self.allow.join(", "));
+                Err(RequestError::denied(
+                    format!("the package `{name}` is not among those that the operator allows."),
+                    format!("Allowed: {allow}; the operator's list is `packages.allow`."),
+                ))
+            }
         }
     }
 }

@@ -152,11 +152,8 @@ impl Web {
 
     /// A place among the pages that are fetched at once.
     async fn place(&self, namespace: &Namespace) -> Result<Permit, RequestError> {
-        let permit = self
-            .fetching
-            .permit(namespace, Demand::default(), QUEUE_TIME)
-            .await;
-        permit.map_err(|_| {
+        let permit = self.fetching.permit(namespace, Demand::default(), QUEUE_TIME);
+        permit.await.map_err(|_| {
             busy(
                 "too many pages are being fetched.",
                 "Ask again later.",
@@ -254,24 +251,16 @@ impl SearchServices for Services<'_> {
         Box::pin(async move {
             let name = EnvName::try_from(name.to_owned()).map_err(|error| error.to_string())?;
             let policy = self.web.sandboxes.policy.current();
-            if !policy
-                .secrets
-                .iter()
-                .any(|rule| rule.allows(self.namespace, &name))
-            {
-                return Err(format!(
-                    "`vault.allow` does not give {}/{}",
-                    self.namespace,
-                    name.as_str()
-                ));
+            let mut rules = policy.secrets.iter();
+            if !rules.any(|rule| rule.allows(self.namespace, &name)) {
+                let (namespace, name) = (self.namespace, name.as_str());
+                return Err(format!("`vault.allow` does not give {namespace}/{name}"));
             }
             let (namespace, wanted) = (self.namespace.clone(), vec![name]);
-            let leased = self
-                .web
-                .secrets
-                .with_vault(move |vault| vault.lease(&namespace, &wanted))
-                .await;
+            let secrets = &self.web.secrets;
+            let leased = secrets.with_vault(move |vault| vault.lease(&namespace, &wanted));
             let leased = leased
+                .await
                 .map_err(|error| error.message)?
                 .map_err(|error| error.to_string())?;
             let value = leased

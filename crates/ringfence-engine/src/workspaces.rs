@@ -352,21 +352,16 @@ impl Workspaces {
             Err(RequestError::denied(message, hint))
         };
         if let Some((language, part)) = runtimes::within(directory, &self.sandboxes.runtimes) {
-            let what = format!(
-                "{}, of the {language} that runs programs here, lies in it",
-                part.display()
-            );
-            let key = language.runs_as();
+            let (part, key) = (part.display(), language.runs_as());
+            let what = format!("{part}, of the {language} that runs programs here, lies in it");
             let hint =
                 format!("Share it as `overlay` or `ro`, or set runtimes.{key} to an interpreter elsewhere.");
             return refuse(what, hint);
         }
         let mut guarded = self.guarded.iter();
         if let Some(file) = guarded.find(|file| runtimes::lies_in(file, directory)) {
-            let what = format!(
-                "{} lies in it, which decides what programs are run or what they may do",
-                file.display()
-            );
+            let file = file.display();
+            let what = format!("{file} lies in it, which decides what programs are run or what they may do");
             let hint =
                 "Share it as `overlay` or `ro`, share a directory below it, or move that file.".to_owned();
             return refuse(what, hint);

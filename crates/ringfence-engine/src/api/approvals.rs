@@ -55,12 +55,10 @@ impl Engine {
             patience: None,
         };
         let policy = services.policy.current();
-        if !policy.egress.tier.has_network() {
+        let tier = policy.egress.tier;
+        if !tier.has_network() {
             return Err(RequestError::unsupported(
-                format!(
-                    "in the tier `{}` programs have no egress, so no person is asked.",
-                    policy.egress.tier
-                ),
+                format!("in the tier `{tier}` programs have no egress, so no person is asked."),
                 "It needs a network namespace of its own: the tier `full` has one.",
             ));
         }

@@ -97,13 +97,11 @@ async fn in_session(
 ) -> Result<Installed, RequestError> {
     let session = services.sessions.find(&wanted.namespace, id)?;
     if session.language.runs_as() != wanted.language.runs_as() {
-        return Err(RequestError::invalid(
-            format!(
-                "the session speaks {}, not {}.",
-                session.language, wanted.language
-            ),
-            "Name the session's own language.",
-        ));
+        let what = format!(
+            "the session speaks {}, not {}.",
+            session.language, wanted.language
+        );
+        return Err(RequestError::invalid(what, "Name the session's own language."));
     }
     let _turn = session.turn(&by.client).await?;
     take_turn(services, wanted, &by.client).await?;

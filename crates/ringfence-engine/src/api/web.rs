@@ -37,12 +37,8 @@ impl WebCall {
             Action::WebSearched => "query",
             _ => "url",
         };
-        Note::of(
-            &self.caller,
-            self.namespace.as_str(),
-            self.action,
-            json!({key: self.asked}),
-        )
+        let details = json!({key: self.asked});
+        Note::of(&self.caller, &self.namespace, self.action, details)
     }
 }
 
@@ -79,16 +75,10 @@ impl Engine {
         mut call: WebCall,
         work: impl Future<Output = Done<T>> + Send + 'static,
     ) -> Result<T, RequestError> {
-        let redactor = self
-            .services()
-            .secrets
-            .redactor_of_all(&call.namespace, &[])
-            .await?;
-        call.asked = redactor
-            .text(&call.asked)
-            .chars()
-            .take(RECORDED_CHARS_MAX)
-            .collect();
+        let secrets = &self.services().secrets;
+        let redactor = secrets.redactor_of_all(&call.namespace, &[]).await?;
+        let asked = redactor.text(&call.asked);
+        call.asked = asked.chars().take(RECORDED_CHARS_MAX).collect();
         self.note(call.note()).await?;
         let (_caller, left) = oneshot::channel::<Infallible>();
         let engine = self.clone();

@@ -176,13 +176,11 @@ fn seconds(milliseconds: u64) -> f64 {
 
 fn millicores(cores: f64, most: u32) -> Result<u32, RequestError> {
     let millicores = cores * 1000.0;
+    let cores_max = f64::from(most) / 1000.0;
     let in_range = millicores >= f64::from(CPU_MILLICORES_MIN) && millicores <= f64::from(most);
     if !in_range {
         return Err(RequestError::invalid(
-            format!(
-                "max_cpu_cores = {cores} is outside 0.01..={}.",
-                f64::from(most) / 1000.0
-            ),
+            format!("max_cpu_cores = {cores} is outside 0.01..={cores_max}."),
             "Ask for a share of the processors that the operator allows.",
         ));
     }

@@ -36,12 +36,10 @@ fn listed(
     }
     let mut names = vec!["private".to_owned(), "namespace".to_owned()];
     names.extend(own.by_ref().map(|listed| listed.name.to_string()));
+    let names = names.join(", ");
     Err(RequestError::not_found(
         format!("the namespace `{namespace}` has no workspace `{name}`."),
-        format!(
-            "There are: {}. The operator lists directories under `workspaces`.",
-            names.join(", ")
-        ),
+        format!("There are: {names}. The operator lists directories under `workspaces`."),
     ))
 }
 
