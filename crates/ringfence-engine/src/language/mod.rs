@@ -33,7 +33,7 @@ static PYTHON_TEMPLATE: LazyLock<String> = LazyLock::new(|| {
         compiled.join(", ")
     );
     let template = include_str!("python_template.py");
-    format!("{}{template}{PYTHON_APART}{end}", *PYTHON_DRIVER)
+    executed(&format!("{}{template}{PYTHON_APART}{end}", *PYTHON_DRIVER))
 });
 /// Names of a program, `len = 3`, must not become the driver's: it is given a namespace of its own.
 const PYTHON_APART: &str = "_ringfence = type(_ringfence)(_ringfence.__code__, \
@@ -50,11 +50,21 @@ fn python_program(session: &str) -> String {
     let end = "if _ringfence_status:\n    \
         raise _ringfence_status if isinstance(_ringfence_status, SystemExit) else SystemExit(_ringfence_status)\n";
     let call = format!("import sys\n_ringfence_status = _ringfence(sys, False, {session}, None)\n");
-    format!("{}{PYTHON_APART}{call}{end}", *PYTHON_DRIVER)
+    executed(&format!("{}{PYTHON_APART}{call}{end}", *PYTHON_DRIVER))
 }
 
 fn literal(text: &str) -> String {
     format!("r'''{text}'''")
+}
+
+/// The interpreter keeps the syntax tree of what `-c` brings for as long as that runs: of a driver 1.5 MB. A stack that
+/// the program prints shows the line that runs (since Python 3.13), so the text is in another.
+fn executed(text: &str) -> String {
+    let text = text
+        .replace('\\', "\\\\")
+        .replace('\'', "\\'")
+        .replace('\n', "\\n");
+    format!("_ringfence = '{text}'\nexec(compile(_ringfence, '<string>', 'exec'))\n")
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -151,8 +151,8 @@ def _ringfence(sys, forked, session, guard):
         words = {'__builtins__': __builtins__, 'sys': sys, 'os': os, 'main': main, 'compiled': compiled}
         exec(fork, words)
         take, end_fork = words['take'], words['end_fork']
-        rehearsed = words['rehearse']()
-        word = forked()
+        rehearsed = words['rehearse']({'env': dict(os.environ), 'script': os.devnull, 'args': []})
+        word = forked(words['trial'])
         block = take(word)
         del rehearsed, words
     checks = word.get('checks') if forked else from_environment()

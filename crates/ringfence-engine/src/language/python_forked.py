@@ -1,5 +1,5 @@
 # What a fork of a template does before its program and after it; and an interpreter that was there before its claim.
-import ctypes, gc, json, time
+import ctypes, gc, time
 from array import array
 environ = ctypes.c_void_p.in_dll(ctypes.CDLL(None), 'environ')
 def take(word):
@@ -21,23 +21,23 @@ def take(word):
         time.tzset()
     sys.argv[:] = ['', word['script'], *word['args']]
     return text, block  # which live as long as the program
-def rehearse():
+def rehearse(word):
     """What a run does is done once for nothing, so that what is made at its first use is there."""
-    env = json.loads(json.dumps(dict(os.environ)))
-    first = take({'env': {**env, 'TZ': 'UTC'}, 'script': '', 'args': []})
-    second = take({'env': env, 'script': '', 'args': []})
-    time.tzset()
-    with open(os.devnull, 'w') as nowhere:
-        space = {'__name__': '', 'nowhere': nowhere}
-        body, last, _ = compiled(b'import sys\nx = [str(i) for i in range(9)]\nprint(x, file=nowhere)\nx', '')
-        exec(body, space)
-        repr(eval(last, space))
-    gc.collect()
-    gc.freeze()
-    return first, second
+    taken = take(word)
+    with open(word['script'], 'rb', 0) as file:
+        text = file.read() + b'import sys\nx = [str(i) for i in range(9)]\nprint(end="")\nx'
+    space = {'__name__': ''}
+    body, last, _ = compiled(text, word['script'])
+    exec(body, space)
+    repr(eval(last, space))
+    return taken
+def trial(word):
+    import threading
+    taken = rehearse(word)
+    threading._shutdown()  # of one thread; handlers of exits might undo what others need
+    let_go()
 def end_fork(status):
     """Ends a fork as the interpreter would, but for taking apart what the template has put together."""
-    import atexit, io, threading
     if isinstance(status, SystemExit):
         status = status.code
         if status is not None and not isinstance(status, int):
@@ -48,11 +48,16 @@ def end_fork(status):
             status = 1
         elif status and not -1 << 63 <= status < 1 << 63:
             status = -1  # as the interpreter does
+    import atexit, threading
     for last in (threading._shutdown, atexit._run_exitfuncs):
         try:
             last()
         except BaseException:
             pass  # it has been told
+    let_go()
+    os._exit((status or 0) & 0xff)
+def let_go():
+    import io, threading
     if threading.active_count() == 1:  # others would go on without their names
         main.clear()
         gc.collect()
@@ -64,4 +69,3 @@ def end_fork(status):
                 thing.flush()
             except Exception:
                 pass
-    os._exit((status or 0) & 0xff)

@@ -37,6 +37,7 @@ def _ringfence_template(os, sys, run, session, imports):
     guard['prepare'](imported)
 
     scan = json.JSONDecoder().scan_once
+    sample = json.dumps({'env': dict(os.environ), 'script': os.devnull, 'args': []})
     def read(number):
         """Without objects and regular expressions, whose pages a fork would have to copy."""
         text = b''
@@ -52,13 +53,14 @@ def _ringfence_template(os, sys, run, session, imports):
     if stat.S_ISFIFO(os.fstat(4).st_mode):  # it is the claim's, and no control connection
         os.write(5, told())
         os.close(5)
-        run(sys, lambda: read(4), session, guard)
+        run(sys, lambda trial: read(4), session, guard)
         return
     class Filter(ctypes.Structure):
         _fields_ = [('length', ctypes.c_ushort), ('code', ctypes.c_void_p)]
     class Setup(ctypes.Structure):
         _fields_ = [('control', ctypes.c_int), ('filter_count', ctypes.c_uint),
-                    ('filters', ctypes.c_void_p), ('whole', ctypes.c_void_p)]
+                    ('filters', ctypes.c_void_p), ('whole', ctypes.c_void_p),
+                    ('pages', ctypes.c_void_p), ('page_count', ctypes.c_size_t)]
     filters, kept = [], []
     with open(5, 'rb', closefd=False) as file:
         while True:
@@ -118,21 +120,61 @@ def _ringfence_template(os, sys, run, session, imports):
             modules['_ssl'].RAND_add(os.urandom(32), 32.0)
         threading.main_thread()._set_native_id()
 
-    def wait():
+    def touched(trial):
+        """The pages that a fork writes to, and with an odd address those that it maps of files: of one that only tries,
+        by proc_pid_pagemap(5)."""
+        PRESENT, OF_FILE, OWN, AT_ONCE, page = 1 << 63, 1 << 61, 1 << 56, 16, os.sysconf('SC_PAGE_SIZE')
+        with open('/proc/self/maps') as maps:
+            lines = [line.split()[:2] for line in maps]
+        spans = [[rights == 'rw-p', *(int(at, 16) // page for at in span.split('-'))]
+                 for span, rights in lines if rights in ('rw-p', 'r-xp')]
+        out, into = os.pipe()
+        child = forker.try_fork()
+        if not child:
+            try:
+                refresh()
+                trial(scan(sample, 0)[0])
+                table = os.open('/proc/self/pagemap', os.O_RDONLY)
+                entries = [os.pread(table, (end - start) * 8, start * 8) for _, start, end in spans]
+                pages, window = [], None
+                for (is_written, start, _), part in zip(spans, entries):
+                    for number, (entry,) in enumerate(struct.iter_unpack('Q', part), start):
+                        if is_written and entry & PRESENT and entry & OWN and not entry & OF_FILE:
+                            pages.append(number * page)
+                        elif not is_written and entry & PRESENT and number // AT_ONCE != window:
+                            window = number // AT_ONCE
+                            pages.append(number * page | 1)
+                os.write(into, struct.pack('%dN' % len(pages), *pages))  # as much as a pipe holds
+            finally:
+                os._exit(0)
+        os.close(into)
+        pages = os.read(out, 1 << 16)
+        os.close(out)
+        if child > 0:
+            os.waitpid(child, 0)
+        return ctypes.create_string_buffer(pages, len(pages)), len(pages) // struct.calcsize('N')
+
+    def wait(trial):
         """Forks, and reads in each child what that is to do."""
         refresh()  # fails here, if it does, and there are no forks
         gc.collect()
         gc.freeze()
+        try:
+            if not whole:  # the trial is forked by the system call alone
+                pages, setup.page_count = touched(trial)
+                setup.pages = ctypes.addressof(pages)
+        except Exception:
+            pass  # each fork gets them when it needs them
         os.write(4, told())
-        forker.serve(setup)
+        forker.serve(ctypes.byref(setup))
         refresh()
         word = read(4)
-        forker.confine(setup, word.get('workspace', '').encode() or None)
+        forker.confine(ctypes.byref(setup), word.get('workspace', '').encode() or None)
         return word
 
     whole = whole_fork()
     address = ctypes.addressof(whole) if whole else None
-    setup = ctypes.byref(Setup(4, len(filters), ctypes.addressof(filters), address))
+    setup = Setup(4, len(filters), ctypes.addressof(filters), address)
     generators = [thing for thing in gc.get_objects() if isinstance(thing, sys.modules['random'].Random)] \
         if 'random' in sys.modules else []
     run(sys, wait, session, guard)

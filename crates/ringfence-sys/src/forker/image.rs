@@ -30,6 +30,9 @@ pub struct Setup {
     /// What the C library and CPython do for a fork, in a template that may have threads or handlers of its own; null:
     /// the system call alone.
     whole: *const WholeFork,
+    /// What a child touches at once, because most need it: addresses, which are odd for what is only read.
+    pages: *mut usize,
+    page_count: usize,
 }
 
 /// `struct sock_fprog`.
@@ -130,7 +133,8 @@ struct Forker {
 /// # Safety
 /// `setup` and all that it points at are there as long as the process; nothing else calls this.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn serve(setup: &Setup) {
+pub unsafe extern "C" fn serve(setup: &mut Setup) {
+    unsafe { keep_mapped(setup) };
     let forker = unsafe { &mut *(&raw mut FORKER) };
     forker.polled[0].descriptor = setup.control;
     forker.polled[0].events = POLLIN;
@@ -280,6 +284,53 @@ impl Refused {
     }
 }
 
+/// Leaves out the pages that the interpreter has given back since they were found. From here on it does nothing more.
+unsafe fn keep_mapped(setup: &mut Setup) {
+    let mut kept = 0;
+    for at in 0..setup.page_count {
+        unsafe {
+            let place = *setup.pages.add(at);
+            let advice = if is_read_only(place) { MADV_POPULATE_READ } else { MADV_POPULATE_WRITE };
+            if call(SystemCall::Madvise, [place & !1, 1, advice]).is_ok() {
+                *setup.pages.add(kept) = place;
+                kept += 1;
+            }
+        }
+    }
+    setup.page_count = kept;
+}
+
+const MADV_POPULATE_READ: usize = 22; // Linux 5.14
+const MADV_POPULATE_WRITE: usize = 23;
+
+fn is_read_only(place: usize) -> bool {
+    place & 1 != 0
+}
+
+/// Each page now, instead of when somebody waits.
+unsafe fn touch(setup: &Setup) {
+    for at in 0..setup.page_count {
+        unsafe {
+            let place = *setup.pages.add(at);
+            let byte = core::ptr::with_exposed_provenance_mut::<u8>(place & !1);
+            let value = byte.read_volatile();
+            if !is_read_only(place) {
+                byte.write_volatile(value);
+            }
+        }
+    }
+}
+
+/// A child without walls, in which the template looks what its forks do. 0 in that child; negative is an error.
+///
+/// # Safety
+/// This process has one thread.
+#[cfg(not(node))]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn try_fork() -> isize {
+    unsafe { system::fork() }.map_or(-1, usize::cast_signed)
+}
+
 /// Everything but the rules about files, which depend on the claim. The connection's end closes with the reply.
 unsafe fn raise_walls(setup: &Setup, order: &Received, workspace: &[u8]) -> Result<(), Refused> {
     let given = &order.descriptors;
@@ -321,6 +372,7 @@ unsafe fn raise_walls(setup: &Setup, order: &Received, workspace: &[u8]) -> Resu
         Step::Descriptors.take(node::begin_anew())?;
         #[cfg(not(node))]
         Step::Descriptors.take(close_from(number(REPLY_NUMBER) + 1))?;
+        touch(setup);
     }
     send(REPLY_NUMBER, &[READY, 0, 0, 0, 0], None);
     close(REPLY_NUMBER);

@@ -304,10 +304,12 @@ static mut SETUP: Setup = Setup {
     filter_count: 0,
     filters: ptr::null(),
     whole: &raw const WHOLE_FORK,
+    pages: ptr::null_mut(),
+    page_count: 0,
 };
 static mut WHOLE_FORK: WholeFork = WHOLE;
 
-fn setup(control: i32, count: usize) -> &'static Setup {
+fn setup(control: i32, count: usize) -> &'static mut Setup {
     unsafe {
         let setup = &mut *(&raw mut SETUP);
         setup.control = control;

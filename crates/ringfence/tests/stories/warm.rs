@@ -328,6 +328,26 @@ const LATE_THREAD: &str =
     "import threading, time\nthreading.Thread(target=lambda: (time.sleep(.2), print('late'))).start()";
 const POOL: &str = "from multiprocessing import Pool\nprint(sum(Pool(2).map(abs, [-1, -2])))";
 
+/// A call meets few of the faults by which a fork gets pages of its own; without the template's trial it has a hundred
+/// by then.
+#[test]
+fn a_python_that_waits_has_the_pages_that_its_program_will_need() {
+    const MINOR_FAULTS: usize = 10; // proc_pid_stat(5)
+    let mut server = Server::start();
+    wait_until_warm(&mut server);
+    let pythons = descendants_with(server.child.id(), "_ringfence_template");
+    let forks: Vec<u32> = pythons
+        .iter()
+        .copied()
+        .filter(|pid| is_fork(&pythons, *pid))
+        .collect();
+    assert!(!forks.is_empty(), "{pythons:?}");
+    for fork in forks {
+        let faults: u64 = stat_of(fork, MINOR_FAULTS).unwrap().parse().unwrap();
+        assert!(faults > 250, "{faults}");
+    }
+}
+
 /// claim: [WARM-5]
 #[test]
 fn a_template_or_helper_that_is_killed_is_replaced() {

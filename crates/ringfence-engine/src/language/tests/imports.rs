@@ -46,7 +46,7 @@ fn forked_program() -> String {
         "{}{PYTHON_APART}import sys\nguard = {{'__builtins__': _ringfence.__globals__['__builtins__'], 'sys': sys}}\n\
          exec(compile({imports}, '<ringfence>', 'exec'), guard)\n\
          for name in '{modules}'.split(): __import__(name)\n\
-         guard['prepare']('{modules}'.split())\nimport json\n_ringfence(sys, lambda json=json, open=open: json.load(open(4)), None, guard)\n",
+         guard['prepare']('{modules}'.split())\nimport json\n_ringfence(sys, lambda trial, json=json, open=open: json.load(open(4)), None, guard)\n",
         *PYTHON_DRIVER
     )
 }
