@@ -18,14 +18,14 @@ use ringfence_jail::{
     cgroup::{self, Parent},
     client::{self, Helper},
     doctor::{self, Advice},
-    plan,
+    helper, plan,
     wire::{self, Cause, Ending, Event, Failure, Imported, Order, TEMPLATE_GONE},
 };
 use ringfence_types::{ErrorCode, Isolation, RequestError};
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -59,16 +59,30 @@ pub struct EarlyStart {
 }
 
 impl EarlyStart {
-    /// Prepares the cgroup, which comes before the first process of ours, and starts the helper.
     pub fn begin(binary: PathBuf) -> Result<Self, RequestError> {
+        Self::with(binary, Helper::start)
+    }
+
+    /// With a fork of this process, which is `binary` and has read its arguments at most. It is executed all the same
+    /// where some preloaded library has started threads.
+    pub fn fork(binary: PathBuf) -> Result<Self, RequestError> {
+        Self::with(binary, |binary| {
+            helper::fork(crate::workers()).or_else(|_| Helper::start(binary))
+        })
+    }
+
+    /// Prepares the cgroup, which comes before the first process of ours, and starts the helper.
+    fn with(binary: PathBuf, start: fn(&Path) -> io::Result<Helper>) -> Result<Self, RequestError> {
         let cgroups = Parent::find();
         cgroup::prepare(&cgroups).map_err(|error| fault("prepare the cgroup", &error))?;
-        let started = Helper::start(&binary).map(|helper| Self {
-            binary,
-            cgroups,
-            helper,
-        });
-        started.map_err(|error| refused(&Failure::new("start the helper", &error)))
+        match start(&binary) {
+            Ok(helper) => Ok(Self {
+                binary,
+                cgroups,
+                helper,
+            }),
+            Err(error) => Err(refused(&Failure::new("start the helper", &error))),
+        }
     }
 }
 
@@ -199,8 +213,8 @@ impl Native {
         self.take().map(end).is_some()
     }
 
-    /// From now on nothing is started any more.
-    fn take(&self) -> Option<Helper> {
+    /// Nothing is started any more.
+    pub(crate) fn take(&self) -> Option<Helper> {
         lock(&self.helper).take()
     }
 }

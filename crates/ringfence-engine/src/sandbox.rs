@@ -21,8 +21,9 @@ use ringfence_types::{
 };
 use std::{
     borrow::Cow,
+    collections::HashMap,
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, Mutex, atomic::AtomicBool},
     time::Duration,
 };
 use tokio::sync::Semaphore;
@@ -42,6 +43,8 @@ pub(crate) struct Sandboxes {
     pub(crate) native: Native,
     pub(crate) containers: Arc<Containers>,
     pub(crate) pools: Pools,
+    /// Made for a first request of the language, before it is admitted.
+    pub(crate) first: Mutex<HashMap<Language, ReadySandbox>>,
     pub(crate) tier: Tier,
     pub(crate) runtimes: RuntimeSettings,
     pub(crate) warm: WarmSettings,
@@ -54,6 +57,12 @@ pub(crate) struct Sandboxes {
     pub(crate) policy: Arc<PolicyStore>,
     /// Workers that may redraw pictures now.
     pub(crate) pictures: Semaphore,
+}
+
+/// A sandbox for a request, with what its interpreter needs.
+pub(crate) struct ReadySandbox {
+    pub(crate) sandbox: Sandbox,
+    pub(crate) toolchain: Arc<Toolchain>,
 }
 
 /// When the interpreter of a sandbox is started.

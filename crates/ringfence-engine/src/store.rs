@@ -27,6 +27,11 @@ pub(crate) struct Stores {
 
 const PACKAGES: &str = "packages";
 
+/// Where layers of packages lie, once they have been opened.
+pub(crate) fn layers(engine: &EngineSettings) -> PathBuf {
+    Layers::below(&engine.state_dir.join(PACKAGES))
+}
+
 pub(crate) fn open(engine: &EngineSettings, server_id: &str) -> Result<Stores, RequestError> {
     let settings = &engine.record;
     make_own_directory(&settings.directory).map_err(|error| {

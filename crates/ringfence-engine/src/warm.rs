@@ -7,10 +7,13 @@ use crate::{
     language::{Imports, PREPARE, TemplateOf},
     pool::{Made, MadeFrom, Pool, Purpose},
     runtimes::{self, Toolchain},
-    sandbox::{Sandboxes, Start},
+    sandbox::{ReadySandbox, Sandboxes, Start},
+    sync::lock,
 };
 use ringfence_jail::Plan;
-use ringfence_types::{ExecuteRequest, Language, RequestError, Tier};
+use ringfence_types::{
+    Backend, ExecuteRequest, Language, RequestError, Tier, WorkspaceMode, WorkspaceSource,
+};
 use std::{
     collections::HashSet,
     sync::{Arc, Weak, atomic::Ordering},
@@ -28,12 +31,6 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(60);
 /// Failures of a template of Node.js after which it is started ahead.
 const NODE_FAILURES: u32 = 2;
 
-/// A sandbox for a request, with what its interpreter needs.
-pub(crate) struct ReadySandbox {
-    pub(crate) sandbox: Sandbox,
-    pub(crate) toolchain: Arc<Toolchain>,
-}
-
 /// Starts the pools of everything that this host has, and looks after them, in the background.
 pub(crate) fn begin(sandboxes: &Arc<Sandboxes>) {
     sandboxes.containers.begin();
@@ -48,6 +45,29 @@ pub(crate) fn begin(sandboxes: &Arc<Sandboxes>) {
     tokio::spawn(tend(Arc::downgrade(sandboxes)));
 }
 
+/// Asks for a sandbox for the first request of a server that keeps none ready, which may come to nothing: then the
+/// request gets another.
+pub(crate) fn make_first(sandboxes: &Sandboxes, request: &ExecuteRequest) -> Option<()> {
+    let default = sandboxes.policy.current().backends.default;
+    let is_native = request.backend.unwrap_or(default) == Backend::Native;
+    // An overlay has to be there when a sandbox is made. Without a root of its own, its directory has the name of the
+    // execution; layers are made when they are opened.
+    let has_overlay =
+        matches!(&request.workspace, WorkspaceSource::Host { mode, .. } if *mode == WorkspaceMode::Overlay);
+    if !is_native || has_overlay || sandboxes.tier != Tier::Full || !sandboxes.layers.is_dir() {
+        return None;
+    }
+    let toolchain = runtimes::toolchain(request.language, &sandboxes.runtimes).ok()?;
+    let plan = sandboxes.plan(sandboxes.layout(NO_ID), &toolchain, None, Start::Claimed);
+    let sandbox = sandboxes.native.spawn(Arc::new(plan.ok()?), None).ok()?;
+    let first = ReadySandbox {
+        sandbox,
+        toolchain: Arc::new(toolchain),
+    };
+    lock(&sandboxes.first).insert(request.language, first);
+    Some(())
+}
+
 /// A sandbox that waits for this request, if there is one, or one that its template makes now: nearly as quick.
 /// What decides about a request's Python is which modules its text names; a wrong guess costs time and nothing else.
 /// `beside`: its interpreter may be there before it, unless one of these names in its workspace is a module's that
@@ -57,6 +77,9 @@ pub(crate) fn take(
     request: &ExecuteRequest,
     beside: Option<HashSet<String>>,
 ) -> Option<ReadySandbox> {
+    if let Some(first) = lock(&sandboxes.first).remove(&request.language) {
+        return Some(first);
+    }
     let mut pools = sandboxes.pools.lock();
     let fits = |pool: &Pool| match pool.purpose {
         Purpose::Program(language) => language == request.language.runs_as(),

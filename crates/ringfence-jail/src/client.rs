@@ -7,21 +7,21 @@ use crate::{
     probe::HELPER_WORD,
     wire::{self, Order, Start},
 };
-use ringfence_sys::{channel, file, resource};
+use ringfence_sys::{channel, file, resource, wait};
 use serde::Serialize;
 use std::{
     io::{self, Write},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 use zeroize::Zeroizing;
 
 /// The helper's process and the connection to it. Dropping the connection ends the helper and every run.
 #[derive(Debug)]
 pub struct Helper {
-    child: Child,
-    control: OwnedFd,
+    pub(crate) pid: i32,
+    pub(crate) control: OwnedFd,
 }
 
 #[derive(Debug)]
@@ -115,7 +115,8 @@ impl Helper {
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
             .spawn()?;
-        Ok(Self { child, control })
+        let pid = child.id().cast_signed();
+        Ok(Self { pid, control })
     }
 
     /// Asks for one sandbox, of its own or made from a template. The walls go up while the caller goes on.
@@ -143,18 +144,14 @@ impl Helper {
 
     /// Hangs up and waits until the helper is gone; its supervisors end by the same sign.
     pub fn stop(self) -> io::Result<()> {
-        let Self { mut child, control } = self;
+        let Self { pid, control } = self;
         drop(control);
-        match child.wait() {
-            // Where the process ignores SIGCHLD no child can be waited for; the kernel has reported its end all the
-            // same.
-            Err(error) if error.raw_os_error() != Some(libc::ECHILD) => Err(error),
-            _ => Ok(()),
-        }
+        // Where the process ignores SIGCHLD the kernel waits for its end all the same.
+        wait::wait(wait::Child::Pid(pid)).map(drop)
     }
 
-    pub fn pid(&self) -> u32 {
-        self.child.id()
+    pub fn pid(&self) -> i32 {
+        self.pid
     }
 }
 

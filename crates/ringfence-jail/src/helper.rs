@@ -1,12 +1,12 @@
 //! The helper: a single-threaded re-execution of the server's binary that makes sandboxes, so that the server, which
-//! has threads, never forks. It reads start messages from the socket on its standard input and forks one supervisor
-//! for each. The end of that connection is the end of the server, and of the helper.
+//! has threads, never forks; `run`, which has none yet, forks it. It reads start messages from a socket and forks one
+//! supervisor for each. The end of that connection is the end of the server, and of the helper.
 
 pub use crate::{probe::HELPER_WORD, worker::Workers};
 
 use crate::{
     Refused,
-    client::Template,
+    client::{Helper, Template},
     forked,
     init::Pipes,
     probe::PROBE_WORD,
@@ -14,15 +14,19 @@ use crate::{
     wire::{self, Start},
 };
 use ringfence_sys::{
-    file,
-    process::{self, Fork},
+    channel, file,
+    process::{self, Fork, StartArea},
     resource::{self, Limit},
     wait::{self, Child},
 };
 use std::{
+    fs::File,
     io,
     os::fd::{AsFd, OwnedFd},
 };
+
+/// By which a fork is known among processes, as the re-executed binary is by its arguments.
+const TITLE: &str = "ringfence __jail-helper";
 
 /// The helper's whole life; `main` calls it when its first argument is [`HELPER_WORD`]. Returns its exit status.
 pub fn run(workers: Workers) -> i32 {
@@ -30,7 +34,32 @@ pub fn run(workers: Workers) -> i32 {
         let answer = serde_json::to_writer(io::stdout(), &Refused::probe());
         return i32::from(answer.is_err());
     }
-    match serve(workers) {
+    // Off number 0, whose place the null device takes, so that nothing is ever read from the control connection by
+    // accident.
+    let control = file::inherited(0).and_then(|control| process::duplicate_above(control, 3));
+    status(control.and_then(|control| serve(control, workers)))
+}
+
+/// Forks the helper from this process, which has one thread, instead of executing the binary once more. For a process
+/// that has read its arguments at most: those stay in its memory, and the environment is overwritten.
+pub fn fork(workers: Workers) -> io::Result<Helper> {
+    resource::raise_open_files()?;
+    let started_with = StartArea::find()?;
+    let (control, theirs) = channel::pair()?;
+    if let Fork::Parent(pid) = process::fork()? {
+        return Ok(Helper { pid, control });
+    }
+    let prepared = || {
+        started_with.overwrite(TITLE)?;
+        process::keep_only(&[theirs.as_fd()])?;
+        std::env::set_current_dir("/")?;
+        process::place_descriptor(File::open("/dev/null")?, 1)
+    };
+    process::exit_now(status(prepared().and_then(|()| serve(theirs, workers))))
+}
+
+fn status(served: io::Result<()>) -> i32 {
+    match served {
         Ok(()) => 0,
         Err(error) => {
             eprintln!("ringfence helper: {error}");
@@ -39,7 +68,7 @@ pub fn run(workers: Workers) -> i32 {
     }
 }
 
-fn serve(workers: Workers) -> io::Result<()> {
+fn serve(control: OwnedFd, workers: Workers) -> io::Result<()> {
     let threads = process::thread_count()?;
     if threads != 1 {
         let what = format!("it has {threads} threads; `ringfence::init()` comes first in `main`");
@@ -57,11 +86,7 @@ fn serve(workers: Workers) -> io::Result<()> {
         // Compiled here once, found ready in every fork.
         crate::seccomp::program(crate::seccomp::Profile::Full { memory_cgroup })?;
     }
-    // Off number 0, whose place the null device takes, so that nothing is ever read from the control connection by
-    // accident.
-    let control = process::duplicate_above(file::inherited(0)?, 3)?;
-    let null = std::fs::File::open("/dev/null")?;
-    process::place_descriptor(&null, 0)?;
+    process::place_descriptor(File::open("/dev/null")?, 0)?;
     let mut control = Some(control);
     while let Some(open) = &control {
         let Some((start, descriptors)) = wire::receive::<Start>(open.as_fd())? else {

@@ -230,10 +230,11 @@ fn artifacts_of_an_earlier_version_are_read_swept_and_added_to() {
 #[test]
 fn a_layer_of_an_earlier_version_is_found_and_checked() {
     let state = Unpacked::new();
-    let open = || Layers::open(state.directory.join("packages"), state.signer.clone()).unwrap();
+    let directory = state.directory.join("packages");
+    let open = || Layers::open(directory.clone(), state.signer.clone()).unwrap();
     let layer = open().find(&set()).unwrap().unwrap();
     assert_eq!(layer.packages()[0].name, "pkg");
-    let tool = open().directory().join(layer.name()).join("pkg/tool");
+    let tool = Layers::below(&directory).join(layer.name()).join("pkg/tool");
     assert_eq!(fs::read_to_string(&tool).unwrap(), "#!/bin/sh\n");
     fs::write(&tool, "#!/bin/sh\nevil\n").unwrap();
     assert!(matches!(open().find(&set()), Err(LayerError::Damaged { .. })));

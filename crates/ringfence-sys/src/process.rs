@@ -633,6 +633,35 @@ fn close_range(first: u32, last: u32) -> io::Result<()> {
     done(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) })
 }
 
+/// Where the kernel has put arguments and environment (proc_pid_stat(5)).
+pub struct StartArea(std::ops::Range<usize>);
+
+impl StartArea {
+    pub fn find() -> io::Result<Self> {
+        let stat = std::fs::read_to_string("/proc/self/stat")?;
+        // Behind the name in parentheses, which may have some of its own, comes the third field.
+        let rest = stat.rsplit(')').next().unwrap_or_default();
+        let mut fields = rest.split_whitespace().skip(48 - 3);
+        let mut next = || fields.next()?.parse().ok().filter(|at| *at > 0);
+        match (next(), next(), next(), next()) {
+            (Some(start), _, _, Some(end)) => Ok(Self(start..end)),
+            _ => Err(invalid()),
+        }
+    }
+
+    /// Overwrites it with a title.
+    pub fn overwrite(self, title: &str) -> io::Result<()> {
+        refuse_threads()?;
+        // SAFETY: there is no other thread (checked above).
+        done(unsafe { libc::clearenv() })?;
+        for (at, byte) in self.0.zip(title.bytes().chain(std::iter::repeat(0))) {
+            // SAFETY: the process's own strings; the C library knows of no environment, and arguments are read anew.
+            unsafe { std::ptr::with_exposed_provenance_mut::<u8>(at).write_volatile(byte) };
+        }
+        Ok(())
+    }
+}
+
 /// Marks a descriptor as closed on exec.
 pub fn close_on_exec(descriptor: impl AsFd) -> io::Result<()> {
     Ok(rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC)?)

@@ -61,8 +61,7 @@ use crate::{
     worker,
     workspaces::Workspaces,
 };
-use ringfence_store::layers::Layers;
-use ringfence_types::{RequestError, Tier};
+use ringfence_types::{ExecuteRequest, RequestError, Tier};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, atomic::AtomicBool},
@@ -95,12 +94,26 @@ impl Engine {
     /// Opens the record, starts the helper and sweeps what an earlier server left. Whether the host gives the tier is
     /// told by the first run, or by [`Engine::prove`].
     pub fn open(settings: EngineSettings) -> Result<Self, RequestError> {
-        Self::open_with(EarlyStart::begin(settings.helper.clone())?, settings)
+        Self::open_with(EarlyStart::begin(settings.helper.clone())?, settings, None)
     }
 
-    /// The same with a helper that was started before the settings were read.
-    pub fn open_with(helper: EarlyStart, settings: EngineSettings) -> Result<Self, RequestError> {
+    /// The same with a helper that was started before the settings were read, and with the first request, for which
+    /// walls go up while the stores are opened.
+    pub fn open_with(
+        helper: EarlyStart,
+        settings: EngineSettings,
+        first: Option<&ExecuteRequest>,
+    ) -> Result<Self, RequestError> {
         let native = Native::with(helper, settings.state_dir.clone());
+        let policy = Arc::new(PolicyStore::new(
+            settings.policy.clone(),
+            store::private(&settings),
+        ));
+        let sandboxes = Arc::new(sandboxes(&settings, native, &policy));
+        if let Some(request) = first {
+            warm::make_first(&sandboxes, request);
+        }
+        let native = &sandboxes.native;
         let id = uuid::Uuid::now_v7().to_string();
         let opened = store::open(&settings, &id)?;
         let swept = ringfence_jail::sweep(&native.host.cgroups, &settings.state_dir);
@@ -110,7 +123,7 @@ impl Engine {
         if swept.held > 0 {
             native.bury(None);
         }
-        let services = services(settings, native, id, opened);
+        let services = services(settings, sandboxes, id, opened);
         services.begin_record()?;
         Ok(Self {
             services: Arc::new(services),
@@ -143,15 +156,26 @@ impl Engine {
     }
 
     /// Lets go of the helper without waiting: it ends by itself, with whatever still runs, and cleans up after it. For
-    /// a program that is about to exit, or that cannot wait.
+    /// a program that cannot wait.
     pub fn leave(&self) {
+        self.close();
+        self.services.sandboxes.native.leave();
+    }
+
+    /// The same for a process that exits next, by which it lets go: what the helper cleans up then takes no processor
+    /// from the exit.
+    pub fn leave_at_exit(&self) {
+        self.close();
+        std::mem::forget(self.services.sandboxes.native.take()); // the exit hangs up
+    }
+
+    fn close(&self) {
         self.cancel_all();
         self.services.approvals.close();
         self.services.sessions.close();
         self.services.checkers.close();
         self.services.sandboxes.pools.close();
         self.services.sandboxes.containers.let_go();
-        self.services.sandboxes.native.leave();
         // Also where a shutdown was begun that waits too long; it is said once.
         self.services.say_goodbye(LOG_BYTES_LEFT);
     }
@@ -244,14 +268,17 @@ fn telemetry(native: &Native) -> Telemetry {
 }
 
 /// Gives each service what it needs, and no more.
-fn services(settings: EngineSettings, native: Native, id: String, opened: store::Stores) -> Services {
+fn services(
+    settings: EngineSettings,
+    sandboxes: Arc<Sandboxes>,
+    id: String,
+    opened: store::Stores,
+) -> Services {
     let record = opened.record;
-    let private = store::private(&settings);
-    let policy = Arc::new(PolicyStore::new(settings.policy.clone(), private));
-    let telemetry = telemetry(&native);
+    let policy = sandboxes.policy.clone();
+    let telemetry = telemetry(&sandboxes.native);
     let bus = telemetry.bus.clone();
     let snapshots = Arc::new(opened.snapshots);
-    let sandboxes = Arc::new(sandboxes(&settings, native, &opened.layers, &policy));
     let disk = Arc::new(Disk::new(snapshots.clone(), sandboxes.clone()));
     let workspaces = Workspaces::new(settings.guarded.clone(), disk.clone());
     let secrets = Arc::new(Secrets::new(opened.vault, settings.record.personal, bus.clone()));
@@ -320,24 +347,20 @@ fn host_access(settings: &EngineSettings, sandboxes: &Sandboxes, secrets: &Secre
     HostAccess::new(settings, cgroups, LogRedactor::new(&secrets.vault))
 }
 
-fn sandboxes(
-    settings: &EngineSettings,
-    native: Native,
-    layers: &Layers,
-    policy: &Arc<PolicyStore>,
-) -> Sandboxes {
+fn sandboxes(settings: &EngineSettings, native: Native, policy: &Arc<PolicyStore>) -> Sandboxes {
     let containers = Containers::new(&settings.backends, &settings.warm, &settings.state_dir, &native);
     Sandboxes {
         native,
         containers: Arc::new(containers),
         pools: Pools::default(),
+        first: Mutex::default(),
         tier: settings.tier,
         runtimes: settings.runtimes.clone(),
         forks_max: settings.sessions.max + settings.queue.concurrency + settings.warm.ready_max,
         node_does_not_fork: AtomicBool::new(false),
         warm: settings.warm.clone(),
         state_dir: settings.state_dir.clone(),
-        layers: layers.directory(),
+        layers: store::layers(settings),
         policy: policy.clone(),
         pictures: Semaphore::new(picture::AT_ONCE),
     }

@@ -16,11 +16,11 @@ use crate::{
     pool::Purpose,
     prepare,
     runtimes::{self, Toolchain},
-    sandbox::{self, RunInputs, Start},
+    sandbox::{self, ReadySandbox, RunInputs, Start},
     services::Services,
     store,
     streams::Stdio,
-    warm::{self, ReadySandbox},
+    warm,
     workspaces::WorkspaceLease,
 };
 use ringfence_jail::{ExportDirectory, Layout};

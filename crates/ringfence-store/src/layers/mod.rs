@@ -138,8 +138,9 @@ impl Layers {
         })
     }
 
-    pub fn directory(&self) -> PathBuf {
-        self.directory.join(LAYERS)
+    /// Where they lie, of a store in this directory.
+    pub fn below(directory: &Path) -> PathBuf {
+        directory.join(LAYERS)
     }
 
     /// The layer that a set has become, once it is seen to be what was signed.

@@ -62,7 +62,7 @@ fn a_set_is_found_again_by_another_server_and_its_modes_are_ours() {
     let made = place.put(&layers, &set()).unwrap();
     let found = place.layers().find(&set()).unwrap().unwrap();
     assert_eq!((found.name(), found.packages()), (made.name(), made.packages()));
-    let path = layers.directory().join(found.name());
+    let path = Layers::below(&layers.directory).join(found.name());
     let mode = |name: &str| fs::metadata(path.join(name)).unwrap().mode() & 0o7777;
     assert_eq!(
         (mode("bin/tool"), mode("python/pkg/__init__.py"), mode("python")),
@@ -96,8 +96,7 @@ fn a_byte_that_has_changed_is_noticed_by_a_new_server_and_by_one_that_has_used_i
     let place = Scratch::new();
     let layers = place.layers();
     let made = place.put(&layers, &set()).unwrap();
-    let file = layers
-        .directory()
+    let file = Layers::below(&layers.directory)
         .join(made.name())
         .join("python/pkg/__init__.py");
     assert!(layers.find(&set()).unwrap().is_some());
@@ -128,7 +127,7 @@ fn files_that_are_added_removed_or_made_executable_are_noticed_and_so_are_forged
         let place = Scratch::new();
         let made = place.put(&place.layers(), &set()).unwrap();
         let layers = place.layers();
-        tamper(&layers, &layers.directory().join(made.name()));
+        tamper(&layers, &Layers::below(&layers.directory).join(made.name()));
         assert!(
             matches!(layers.find(&set()), Err(LayerError::Damaged { .. })),
             "{name}"
@@ -240,7 +239,7 @@ fn a_layer_that_is_put_in_place_is_not_swept_away_before_anybody_has_it() {
     let order = std::sync::atomic::Ordering::Relaxed;
     let put = |number: u32| {
         let made = place.put(&here, &SetName::of(&["python", &number.to_string()]))?;
-        let path = here.directory().join(made.name());
+        let path = Layers::below(&here.directory).join(made.name());
         Ok::<_, LayerError>(path.join("python/pkg/__init__.py").exists())
     };
     std::thread::scope(|scope| {
@@ -364,7 +363,9 @@ fn a_layer_that_cannot_be_read_at_the_moment_is_not_taken_for_damaged_and_stays(
     let place = Scratch::new();
     let made = place.put(&place.layers(), &set()).unwrap();
     let layers = place.layers();
-    let file = layers.directory().join(made.name()).join("bin/tool");
+    let file = Layers::below(&layers.directory)
+        .join(made.name())
+        .join("bin/tool");
     let inode = || fs::metadata(&file).unwrap().ino();
     let before = inode();
     // A read that fails with EISDIR, whoever reads.

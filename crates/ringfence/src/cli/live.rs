@@ -212,7 +212,7 @@ pub(super) fn with_engine<T>(
         let engine = Engine::open(settings)?;
         log::redact_with(engine.log_redactor());
         let done = work(&engine).await;
-        engine.leave();
+        engine.leave_at_exit();
         done
     })
 }

@@ -124,9 +124,11 @@ enum Command {
 
 /// The whole program but the helper; the caller has made sure that no thread runs yet.
 pub fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    // A fork has what this process has read.
+    let helper = run::fork_helper(&words);
     let environment = Environment::capture();
     let terminal = Terminal::new(&environment);
-    let words: Vec<OsString> = std::env::args_os().collect();
     // Most command lines are right, and examples cost every one of them half a millisecond.
     let parsed = Cli::command()
         .try_get_matches_from(&words)
@@ -143,7 +145,7 @@ pub fn main() -> ExitCode {
         config,
     };
     let done = match command {
-        Command::Run(arguments) => run::run(&context, *arguments),
+        Command::Run(arguments) => run::run(&context, *arguments, helper),
         Command::Validate(arguments) => validate::validate(&context, &arguments),
         Command::Serve(arguments) => serve::serve(&context, arguments),
         Command::Connect(arguments) => connect::connect(&context, arguments),

@@ -31,6 +31,7 @@ use ringfence_types::{
 };
 use serde_json::{Value, json};
 use std::{
+    ffi::OsString,
     io::{self, IsTerminal},
     path::{Path, PathBuf},
     pin::pin,
@@ -42,12 +43,21 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// How long a run may take to end after a signal.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-pub(super) fn run(context: &Context, arguments: RunArguments) -> Result<ExitCode, RequestError> {
+/// The helper of a command line that begins with `run`, which comes up while settings and the script are read.
+pub(super) fn fork_helper(words: &[OsString]) -> Option<Result<EarlyStart, RequestError>> {
+    let is_run = words.get(1).is_some_and(|word| word == "run");
+    is_run.then(|| EarlyStart::fork(PathBuf::from(SELF)))
+}
+
+pub(super) fn run(
+    context: &Context,
+    arguments: RunArguments,
+    helper: Option<Result<EarlyStart, RequestError>>,
+) -> Result<ExitCode, RequestError> {
     if let Some(session) = arguments.session.clone() {
         return super::session::run_script(context, session, arguments);
     }
-    // It comes up while the settings and the script are read.
-    let helper = EarlyStart::begin(PathBuf::from(SELF));
+    let helper = helper.unwrap_or_else(|| EarlyStart::begin(PathBuf::from(SELF)));
     let json = arguments.json;
     let workspace = arguments.workspace.clone();
     let prepared = prepare(context, arguments);
@@ -124,7 +134,7 @@ impl Job {
 
     async fn live(self, helper: EarlyStart, terminal: Terminal) -> Result<ExitCode, RequestError> {
         let mut signals = Signals::new().map_err(|error| fault("listen for signals", &error))?;
-        let engine = Engine::open_with(helper, self.settings.clone())?;
+        let engine = Engine::open_with(helper, self.settings.clone(), Some(&self.request))?;
         let control = control::open_for_questions(&self.settings, &engine).await;
         log::redact_with(engine.log_redactor());
         let telemetry = self.collector.as_ref().and_then(Telemetry::begin);
@@ -172,8 +182,10 @@ impl Job {
             others => others,
         };
         drop(control);
-        // The run is over or out of patience: the helper cleans up behind us.
-        engine.leave();
+        match &followed {
+            Some(_) => engine.leave_at_exit(),
+            None => engine.leave(), // out of patience: what still runs ends now
+        }
         if let Some(telemetry) = telemetry {
             telemetry.finish().await;
         }

@@ -1,12 +1,14 @@
 //! `ringfence run`.
 
 use crate::client::{
-    TempDir, assert_contains, assert_facts, assert_gone, assert_says, assert_took_at_most, list_of,
-    ringfence, run_code, run_json, said, state_dir, stderr_of, stdout_of, text_of, texts_of,
+    TempDir, assert_contains, assert_facts, assert_gone, assert_says, assert_took_at_most, descendants_with,
+    list_of, ringfence, run_code, run_json, said, state_dir, stderr_of, stdout_of, text_of, texts_of,
 };
 use serde_json::json;
 use std::{
+    fs::{self, File},
     io::{BufRead, BufReader, Read, Write},
+    os::unix::fs::FileExt,
     process::Stdio,
     time::{Duration, Instant},
 };
@@ -27,6 +29,65 @@ fn the_status_of_the_script_is_the_status() {
         Some(3)
     );
     assert_eq!(run_code("node", "process.exit(4)", &[]).status.code(), Some(4));
+}
+
+/// The helper of a run is a fork, and everything in the sandbox is one of it.
+#[test]
+fn what_a_run_was_started_with_is_not_in_its_helper() {
+    const SECRET: &str = "mark-of-the-environment-4711";
+    let directory = TempDir::new("environment");
+    let script = directory.file("wait.sh", "echo up; read line");
+    let mut running = ringfence(&["run", &script])
+        .env("A_SECRET", SECRET)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    let mut lines = BufReader::new(running.stdout.take().unwrap());
+    lines.read_line(&mut said).unwrap();
+    assert_eq!(said, "up\n");
+    let helpers = descendants_with(running.id(), "__jail-helper");
+    assert_eq!(helpers.len(), 3, "helper, supervisor, pid 1: {helpers:?}");
+    let has = |pid: u32| {
+        memory_of(pid)
+            .windows(SECRET.len())
+            .any(|found| found == SECRET.as_bytes())
+    };
+    assert!(has(running.id()), "it is looked for where it is");
+    let is_helper =
+        |pid: &&u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap() == "ringfence-help\n";
+    let helper = *helpers.iter().find(is_helper).unwrap();
+    assert!(memory_of(helper).len() > 64 << 10, "its memory can be looked at");
+    assert!(
+        fs::read(format!("/proc/{helper}/environ"))
+            .unwrap()
+            .iter()
+            .all(|byte| *byte == 0)
+    );
+    for pid in helpers {
+        assert!(!has(pid), "{pid}");
+    }
+    drop(running.stdin.take());
+    running.wait().unwrap();
+}
+
+/// What it can write to. Nothing, where the kernel does not show it, as of pid 1 to its own user.
+fn memory_of(pid: u32) -> Vec<u8> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else {
+        return Vec::new();
+    };
+    let spans = maps.lines().filter(|line| line.contains(" rw-p "));
+    let bytes = spans.filter_map(|line| {
+        let (start, rest) = line.split_once('-')?;
+        let end = rest.split_once(' ')?.0;
+        let [start, end] = [start, end].map(|at| u64::from_str_radix(at, 16).unwrap());
+        let mut bytes = vec![0; usize::try_from(end - start).unwrap()];
+        memory.read_exact_at(&mut bytes, start).ok()?;
+        Some(bytes)
+    });
+    bytes.flatten().collect()
 }
 
 #[test]
@@ -240,8 +301,8 @@ fn a_program_that_moves_the_directory_of_copies_sends_them_nowhere_else() {
     let directory = TempDir::new("moved");
     let victim = directory.0.join("victim");
     let shared = directory.0.join("shared");
-    std::fs::create_dir_all(&victim).unwrap();
-    std::fs::create_dir_all(&shared).unwrap();
+    fs::create_dir_all(&victim).unwrap();
+    fs::create_dir_all(&shared).unwrap();
     let workspace = format!("{}:rw", shared.display());
     let out = shared.join("out").display().to_string();
     let code = format!(
@@ -252,13 +313,13 @@ fn a_program_that_moves_the_directory_of_copies_sends_them_nowhere_else() {
     let run = run_json("python", &code, &["--workspace", &workspace, "--artifacts", &out]);
     assert_eq!(run["exit_code"], 0, "{run}");
     assert!(shared.join("old/escaped.txt").is_file(), "{run}");
-    assert_eq!(std::fs::read_dir(&victim).unwrap().count(), 0, "{run}");
+    assert_eq!(fs::read_dir(&victim).unwrap().count(), 0, "{run}");
     // Later, into a directory in which the program has left a link.
     let id = text_of(&run["execution_id"]);
     let old = shared.join("old").display().to_string();
     let copied = said(&["artifacts", id, "--out", &old]);
     assert!(!copied.status.success(), "{copied:?}");
-    assert_eq!(std::fs::read_dir(&victim).unwrap().count(), 0, "{copied:?}");
+    assert_eq!(fs::read_dir(&victim).unwrap().count(), 0, "{copied:?}");
 }
 
 #[test]
@@ -292,12 +353,12 @@ fn copies_of_artifacts_replace_nothing_and_are_not_hidden() {
         denied.len() == 3 && denied.iter().all(|what| what.contains("was not copied")),
         "{denied:?}"
     );
-    let read = |name: &str| std::fs::read_to_string(format!("{out}/{name}")).unwrap();
+    let read = |name: &str| fs::read_to_string(format!("{out}/{name}")).unwrap();
     assert_eq!(
         (read("a.txt").as_str(), read("b.txt").as_str()),
         ("first", "second")
     );
-    assert_eq!(std::fs::read_dir(&out).unwrap().count(), 2);
+    assert_eq!(fs::read_dir(&out).unwrap().count(), 2);
     let said = run_code("python", "open('a.txt', 'w').write('x')", &["--artifacts", &out]);
     assert_contains(
         stderr_of(&said),
