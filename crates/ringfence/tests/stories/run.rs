@@ -74,8 +74,8 @@ fn what_a_run_was_started_with_is_not_in_its_helper() {
 
 /// What it can write to. Nothing, where the kernel does not show it, as of pid 1 to its own user.
 fn memory_of(pid: u32) -> Vec<u8> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
-    let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"));
+    let Some((maps, memory)) = maps.ok().zip(File::open(format!("/proc/{pid}/mem")).ok()) else {
         return Vec::new();
     };
     let spans = maps.lines().filter(|line| line.contains(" rw-p "));
