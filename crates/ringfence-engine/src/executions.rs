@@ -321,8 +321,9 @@ fn written(result: &ExecutionResult, stream_bytes_max: usize) -> Result<Arc<Vec<
             stream.truncate(stream.floor_char_boundary(stream_bytes_max));
         }
     }
-    let json = serde_json::to_vec(&*kept);
-    json.map(Arc::new).map_err(store::fault)
+    let mut json = serde_json::to_vec(&*kept).map_err(store::fault)?;
+    json.shrink_to_fit(); // it is kept for an hour
+    Ok(Arc::new(json))
 }
 
 fn milliseconds(since: Instant) -> u64 {
