@@ -63,8 +63,7 @@ impl EarlyStart {
         Self::with(binary, Helper::start)
     }
 
-    /// With a fork of this process, which is `binary` and has read its arguments at most. It is executed all the same
-    /// where some preloaded library has started threads.
+    /// Forks this process, which is `binary` and has read its arguments at most. With threads it executes `binary`.
     pub fn fork(binary: PathBuf) -> Result<Self, RequestError> {
         Self::with(binary, |binary| {
             helper::fork(crate::workers()).or_else(|_| Helper::start(binary))

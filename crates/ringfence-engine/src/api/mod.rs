@@ -162,8 +162,7 @@ impl Engine {
         self.services.sandboxes.native.leave();
     }
 
-    /// The same for a process that exits next, by which it lets go: what the helper cleans up then takes no processor
-    /// from the exit.
+    /// The same for a process that exits next. The exit lets go of the helper, whose clean-up then does not delay it.
     pub fn leave_at_exit(&self) {
         self.close();
         std::mem::forget(self.services.sandboxes.native.take()); // the exit hangs up

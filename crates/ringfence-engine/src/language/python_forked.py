@@ -34,7 +34,7 @@ def rehearse(word):
 def trial(word):
     import threading
     taken = rehearse(word)
-    threading._shutdown()  # of one thread; handlers of exits might undo what others need
+    threading._shutdown()  # there is one thread; exit handlers might undo what other forks need
     let_go()
 def end_fork(status):
     """Ends a fork as the interpreter would, but for taking apart what the template has put together."""

@@ -121,8 +121,8 @@ def _ringfence_template(os, sys, run, session, imports):
         threading.main_thread()._set_native_id()
 
     def touched(trial):
-        """The pages that a fork writes to, and with an odd address those that it maps of files: of one that only tries,
-        by proc_pid_pagemap(5)."""
+        """The pages that a trial fork writes to, and, with odd addresses, those of files that it maps
+        (proc_pid_pagemap(5))."""
         PRESENT, OF_FILE, OWN, AT_ONCE, page = 1 << 63, 1 << 61, 1 << 56, 16, os.sysconf('SC_PAGE_SIZE')
         with open('/proc/self/maps') as maps:
             lines = [line.split()[:2] for line in maps]

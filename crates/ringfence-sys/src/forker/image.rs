@@ -30,7 +30,7 @@ pub struct Setup {
     /// What the C library and CPython do for a fork, in a template that may have threads or handlers of its own; null:
     /// the system call alone.
     whole: *const WholeFork,
-    /// What a child touches at once, because most need it: addresses, which are odd for what is only read.
+    /// The pages that each child touches before it is reported; an odd address is only read.
     pages: *mut usize,
     page_count: usize,
 }
@@ -284,7 +284,7 @@ impl Refused {
     }
 }
 
-/// Leaves out the pages that the interpreter has given back since they were found. From here on it does nothing more.
+/// Drops the pages that the interpreter has unmapped since they were found. From here on it unmaps nothing.
 unsafe fn keep_mapped(setup: &mut Setup) {
     let mut kept = 0;
     for at in 0..setup.page_count {
@@ -307,7 +307,7 @@ fn is_read_only(place: usize) -> bool {
     place & 1 != 0
 }
 
-/// Each page now, instead of when somebody waits.
+/// Takes the page faults now, instead of when somebody waits.
 unsafe fn touch(setup: &Setup) {
     for at in 0..setup.page_count {
         unsafe {
@@ -321,7 +321,7 @@ unsafe fn touch(setup: &Setup) {
     }
 }
 
-/// A child without walls, in which the template looks what its forks do. 0 in that child; negative is an error.
+/// A fork without walls, by which the template finds what its forks touch. 0 in that child; negative is an error.
 ///
 /// # Safety
 /// This process has one thread.

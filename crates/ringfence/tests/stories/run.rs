@@ -1,9 +1,11 @@
 //! `ringfence run`.
 
 use crate::client::{
-    TempDir, assert_contains, assert_facts, assert_gone, assert_says, assert_took_at_most, descendants_with,
-    list_of, ringfence, run_code, run_json, said, state_dir, stderr_of, stdout_of, text_of, texts_of,
+    TempDir, assert_contains, assert_facts, assert_gone, assert_says, assert_took_at_most, binary,
+    descendants_with, eventually, list_of, ringfence, run_code, run_json, said, state_dir, stderr_of,
+    stdout_of, text_of, texts_of,
 };
+use ringfence_engine::EarlyStart;
 use serde_json::json;
 use std::{
     fs::{self, File},
@@ -70,6 +72,16 @@ fn what_a_run_was_started_with_is_not_in_its_helper() {
     }
     drop(running.stdin.take());
     running.wait().unwrap();
+}
+
+/// As a preloaded library may start threads before `main`; every test has some.
+#[test]
+fn a_process_with_threads_executes_its_helper() {
+    let helper = EarlyStart::fork(binary()).unwrap();
+    let is_helper = |pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == binary());
+    let own = std::process::id();
+    eventually(|| descendants_with(own, "__jail-helper").iter().any(is_helper));
+    drop(helper);
 }
 
 /// What it can write to. Nothing, where the kernel does not show it, as of pid 1 to its own user.
