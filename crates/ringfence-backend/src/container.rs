@@ -145,7 +145,7 @@ fn walls(
         nano_cpus: has_cgroups.then(|| i64::from(limits.cpu_millicores) * 1_000_000),
         pids_limit: has_cgroups.then(|| i64::from(limits.processes) + OWN_PROCESSES),
         ulimits: Some(vec![
-            ulimit("core", 0),
+            ulimit("core", 1), // not 0, which a core_pattern that is a pipe ignores (core(5))
             ulimit("memlock", 8 << 20),
             ulimit("msgqueue", 819_200),
             ulimit("nofile", 1024),

@@ -317,7 +317,7 @@ fn enter(handed: &Handed, entrance: Option<Entrance>, supervisor: &OwnedFd) -> S
 
 fn rlimits(spec: &Spec) -> Vec<(Limit, u64)> {
     let mut limits = vec![
-        (Limit::Core, 0),
+        (Limit::Core, 1), // not 0, which a core_pattern that is a pipe ignores (core(5))
         (Limit::FileSize, FILE_BYTES),
         (Limit::OpenFiles, OPEN_FILES),
         (Limit::Cpu, spec.deadline_ms.div_ceil(1000) + 1),

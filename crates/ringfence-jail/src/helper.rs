@@ -16,7 +16,7 @@ use crate::{
 use ringfence_sys::{
     channel, file,
     process::{self, Fork, StartArea},
-    resource::{self, Limit},
+    resource,
     wait::{self, Child},
 };
 use std::{
@@ -80,12 +80,13 @@ fn serve(control: OwnedFd, workers: Workers) -> io::Result<()> {
     process::new_group()?;
     process::ignore_children()?;
     // What passes through here must not be in a core dump.
-    resource::lower_limit(0, Limit::Core, 0)?;
+    resource::refuse_core_dumps()?;
     forked::count_filters_of_host().map_err(io::Error::other)?;
     for memory_cgroup in [false, true] {
         // Compiled here once, found ready in every fork.
         crate::seccomp::program(crate::seccomp::Profile::Full { memory_cgroup })?;
     }
+    crate::seccomp::of_programs()?;
     process::place_descriptor(File::open("/dev/null")?, 0)?;
     let mut control = Some(control);
     while let Some(open) = &control {

@@ -339,9 +339,13 @@ impl Init<'_> {
         }
         step("descriptors", self.place(pipes, more))?;
         enter::filter_in_directories(self.plan, walls.shared)?;
-        match walls.filter {
-            Filter::OfPid1 => Ok(()),
-            Filter::Own => enter::filter(self.plan),
+        if let Filter::Own = walls.filter {
+            enter::filter(self.plan)?;
+        }
+        match self.plan.program {
+            // Its forks have filters to install.
+            Program::Template { .. } => Ok(()),
+            _ => enter::filter_last(),
         }
     }
 
@@ -465,12 +469,14 @@ fn namespaces(handed: &Handed, names: &[(Handle, &str)]) -> Result<Vec<(Handle, 
     Ok(opened)
 }
 
-/// The filters as a template reads them: for each the number of its instructions, and these. The first is every fork's;
-/// the others are for those that see a directory of the host, the last for those that may only read it.
+/// The filters as a template reads them: for each the number of its instructions, and these. The first is every fork's,
+/// and the last, which comes last; the others are for those that see a directory of the host, the second of them for
+/// those that may only read it.
 fn write_filters() -> io::Result<OwnedFd> {
     let mut bytes = Vec::new();
-    let of_all = std::iter::once(seccomp::of_forks()?);
-    for filter in of_all.chain(seccomp::of_host_directories(Some(WorkspaceMode::Ro))?) {
+    let of_directories = seccomp::of_host_directories(Some(WorkspaceMode::Ro))?;
+    let all = std::iter::once(seccomp::of_forks()?).chain(of_directories);
+    for filter in all.chain([seccomp::of_programs()?.clone()]) {
         let instructions = filter.instructions();
         bytes.extend(u32::try_from(instructions.len()).unwrap_or(0).to_ne_bytes());
         for (code, if_true, if_false, operand) in instructions {

@@ -39,6 +39,7 @@ mod spec;
 mod supervise;
 mod sweep;
 mod tree;
+mod uncharged;
 mod visit;
 pub mod wire;
 pub mod worker;

@@ -2,6 +2,7 @@
 //! their page tables and kernel buffers, and the private disk. The next sample is due as soon as the rest of the limit
 //! could be filled at full memory speed, so that a slow program costs nothing and a bomb is caught near its limit.
 
+use crate::uncharged;
 use ringfence_sys::{file, resource};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -55,7 +56,7 @@ impl Sample {
 /// Looks at every process in the sandbox's own `/proc`. Processes that end meanwhile are not counted. The cheap sum
 /// counts pages that a fork still shares twice; only when it is over the limit is the exact, slower one taken.
 pub(crate) fn look(proc: &OwnedFd, disk: Option<&OwnedFd>, limit_bytes: u64, until: Instant) -> Sample {
-    let sockets = sockets(proc);
+    let sockets = uncharged::sockets(proc);
     add_up(proc, &pids(proc), OwnMemory { disk, sockets }, limit_bytes, until)
 }
 
@@ -312,13 +313,6 @@ fn proportional(proc: &OwnedFd, pid: &Path) -> u64 {
     };
     let rollup = read(proc, &task, "smaps_rollup", 8 << 10).unwrap_or_default();
     1024 * (field(&rollup, "Pss_Anon:") + field(&rollup, "SwapPss:"))
-}
-
-/// Sockets of the sandbox's own network namespace, with those that are in no descriptor table because they are under
-/// way in a message (`SCM_RIGHTS`).
-fn sockets(proc: &OwnedFd) -> u64 {
-    let counts = read(proc, Path::new("1/net"), "sockstat", 4 << 10).unwrap_or_default();
-    field(&counts, "sockets: used")
 }
 
 #[derive(Default)]

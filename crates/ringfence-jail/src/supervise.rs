@@ -22,7 +22,7 @@ use crate::{
     quota::{Holders, Watch, files_max},
     sample,
     sweep::RunDirectory,
-    tree,
+    tree, uncharged,
     wire::{
         self, Cause, Ending, Event, Failure, ForkEvent, Handle, Imported, InitEvent, InitOrder, Order,
         ProgramEnd,
@@ -424,6 +424,9 @@ impl<'a> Sandbox<'a> {
     fn watch(&mut self, claim: &Claim, server: BorrowedFd<'_>) -> Result<Cause, Failure> {
         let mut deadline = Deadline::new(claim);
         let mut next_look = Instant::now();
+        if !self.samples() {
+            next_look += uncharged::INTERVAL;
+        }
         loop {
             let now = Instant::now();
             match deadline.passed(now) {
@@ -447,9 +450,7 @@ impl<'a> Sandbox<'a> {
             if let Some(watch) = &self.quota {
                 until = until.min(watch.next().saturating_duration_since(now));
             }
-            if self.samples() {
-                until = until.min(next_look.saturating_duration_since(now));
-            }
+            until = until.min(next_look.saturating_duration_since(now));
             let alarm = self.cgroup.as_ref().and_then(Cgroup::memory_alarm);
             let alarm = alarm.map(AsFd::as_fd);
             let fork = self.forked.as_ref().map(Forked::events);
@@ -528,15 +529,19 @@ impl<'a> Sandbox<'a> {
         };
     }
 
-    /// Whether this process must look at the tree itself.
+    /// Whether this process must count the tree's memory itself.
     fn samples(&self) -> bool {
         self.descriptors.contains_key(&Handle::Proc)
             && (self.cgroup.is_none() || self.plan.tier == Tier::Landlock)
     }
 
     fn look(&mut self, claim: &Claim, until: Instant, next_look: &mut Instant) -> Option<Cause> {
-        let proc = self.descriptors.get(&Handle::Proc).filter(|_| self.samples())?;
+        let proc = self.descriptors.get(&Handle::Proc)?;
         let limits = &claim.limits;
+        if !self.samples() {
+            *next_look = Instant::now() + uncharged::INTERVAL;
+            return uncharged::is_over(proc, limits.memory_bytes).then_some(Cause::OutOfMemory);
+        }
         let output = self.descriptors.get(&Handle::Output);
         let seen = match self.plan.tier {
             Tier::Full | Tier::Gvisor | Tier::Container => {

@@ -79,6 +79,23 @@ pub fn lower_limit(pid: i32, limit: Limit, value: u64) -> io::Result<()> {
     done(unsafe { libc::prlimit64(pid, limit.number(), &raw const wanted, std::ptr::null_mut()) })
 }
 
+/// No core dump of this process and of what it starts is written to a file, nor read by the program that the host starts
+/// for dumps: that one ignores a limit of 0 and honours 1 (core(5)), and no dump is that small. Where the hard limit is
+/// 0 already, only a privileged process can raise it; then files alone are refused.
+pub fn refuse_core_dumps() -> io::Result<()> {
+    let refused = libc::rlimit64 {
+        rlim_cur: 1,
+        rlim_max: 1,
+    };
+    // SAFETY: prlimit reads the struct that it is given, and fills none.
+    let set =
+        done(unsafe { libc::prlimit64(0, libc::RLIMIT_CORE, &raw const refused, std::ptr::null_mut()) });
+    match set {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => lower_limit(0, Limit::Core, 1),
+        set => set,
+    }
+}
+
 /// Lets this process have as many open files as it may.
 pub fn raise_open_files() -> io::Result<()> {
     let mut limit = process::getrlimit(Resource::Nofile);

@@ -2,6 +2,7 @@
 //! Only root can make them.
 
 use super::{Counted, Directory, Entrance, Parent, without_pid_1};
+use crate::uncharged;
 use ringfence_sys::file::{self, may_write};
 use ringfence_types::Limits;
 use std::{
@@ -130,7 +131,9 @@ fn limit_memory(memory: &Directory, limits: &Limits) -> io::Result<()> {
     let bytes = limits.memory_bytes.to_string();
     memory.set("memory.limit_in_bytes", &bytes)?;
     memory.set_if_present("memory.memsw.limit_in_bytes", &bytes)?;
-    memory.set_if_present("memory.kmem.tcp.limit_in_bytes", &bytes)
+    // Buffers of sockets are counted apart from all other memory.
+    let buffers = (limits.memory_bytes / uncharged::PART).to_string();
+    memory.set_if_present("memory.kmem.tcp.limit_in_bytes", &buffers)
 }
 
 fn limit_processes(pids: &Directory, limits: &Limits) -> io::Result<()> {

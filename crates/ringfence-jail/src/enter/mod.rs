@@ -151,6 +151,12 @@ pub(crate) fn filter_in_directories(plan: &Plan, claimed: Option<WorkspaceMode>)
     step("seccomp", installed)
 }
 
+/// The last filter of a program: it installs no more.
+pub(crate) fn filter_last() -> StepResult<()> {
+    let filter = step("seccomp filter", seccomp::of_programs())?;
+    step("seccomp", ringfence_sys::seccomp::install(filter))
+}
+
 /// The claim's limits of one process (0: this one), and of all that it starts.
 pub(crate) fn limit(pid: i32, plan: &Plan, claim: &Claim) -> StepResult<()> {
     for (limit, value) in &claim.rlimits {

@@ -139,6 +139,7 @@ pub(super) fn refused(profile: Profile) -> Vec<Refusal> {
     all.push(siblings());
     all.extend(unlisted());
     all.extend(kernel_doors());
+    all.extend(socket_options());
     all.extend(descriptors());
     all.extend(devices());
     all.extend(other_processes(profile));
@@ -216,6 +217,106 @@ fn kernel_doors() -> [Refusal; 2] {
             when: "TCP_ULP",
             why: "puts protocols of the kernel on top of TCP; TLS libraries do without",
         },
+    ]
+}
+
+/// Memory of the kernel for a socket that no limit of the sandbox counts.
+fn socket_options() -> impl Iterator<Item = Refusal> {
+    const SO_ATTACH_REUSEPORT_CBPF: i32 = 51;
+    const SO_ATTACH_REUSEPORT_EBPF: i32 = 52;
+    const TCP_MD5SIG: i32 = 14;
+    const TCP_MD5SIG_EXT: i32 = 32;
+    const TCP_AO_ADD_KEY: i32 = 38;
+    const IPV6_JOIN_ANYCAST: i32 = 27;
+    const MCAST_JOIN_GROUP: i32 = 42;
+    const MCAST_JOIN_SOURCE_GROUP: i32 = 46;
+    const MCAST_MSFILTER: i32 = 48;
+    const FILTERS: &str =
+        "the size of compiled filters is shared by all programs of the host (net.core.bpf_jit_limit)";
+    const KEYS: &str = "keys of routers, of which a socket may hold any number";
+    const GROUPS: &str = "groups that a socket may join in any number";
+    type Options = (&'static str, i32, &'static [i32], &'static str);
+    let options: [Options; 3] = [
+        (
+            "SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF",
+            libc::SOL_SOCKET,
+            &[
+                libc::SO_ATTACH_FILTER,
+                libc::SO_ATTACH_BPF,
+                SO_ATTACH_REUSEPORT_CBPF,
+                SO_ATTACH_REUSEPORT_EBPF,
+            ],
+            FILTERS,
+        ),
+        (
+            "TCP_MD5SIG, TCP_MD5SIG_EXT, TCP_AO_ADD_KEY",
+            libc::IPPROTO_TCP,
+            &[TCP_MD5SIG, TCP_MD5SIG_EXT, TCP_AO_ADD_KEY],
+            KEYS,
+        ),
+        (
+            "IPV6_ADD_MEMBERSHIP, IPV6_JOIN_ANYCAST, MCAST_JOIN_GROUP, MCAST_JOIN_SOURCE_GROUP, MCAST_MSFILTER",
+            libc::IPPROTO_IPV6,
+            &[
+                libc::IPV6_ADD_MEMBERSHIP,
+                IPV6_JOIN_ANYCAST,
+                MCAST_JOIN_GROUP,
+                MCAST_JOIN_SOURCE_GROUP,
+                MCAST_MSFILTER,
+            ],
+            GROUPS,
+        ),
+    ];
+    options.into_iter().flat_map(|(when, level, options, why)| {
+        options.iter().map(move |option| Refusal {
+            call: call!(SYS_setsockopt),
+            tests: vec![Test::Is(1, word(level)), Test::Is(2, word(*option))],
+            when,
+            why,
+        })
+    })
+}
+
+/// Answered "success", and not done: what programs set for speed, or to be safe, and go on without.
+pub(super) fn without_effect() -> Vec<Refusal> {
+    const BUFFERS: &str = "queues of sockets that no limit of the sandbox counts";
+    const DUMPS: &str = "at a limit other than 1 the kernel starts the host's program for core dumps";
+    let buffer = |option| Refusal {
+        call: call!(SYS_setsockopt),
+        tests: vec![Test::Is(1, word(libc::SOL_SOCKET)), Test::Is(2, word(option))],
+        when: "SO_SNDBUF, SO_RCVBUF",
+        why: BUFFERS,
+    };
+    let dumps = |call, tests| Refusal {
+        call,
+        tests,
+        when: "of RLIMIT_CORE",
+        why: DUMPS,
+    };
+    let core = libc::RLIMIT_CORE;
+    vec![
+        buffer(libc::SO_SNDBUF),
+        buffer(libc::SO_RCVBUF),
+        dumps(call!(SYS_setrlimit), vec![Test::Is(0, core)]),
+        dumps(call!(SYS_prlimit64), vec![Test::Is(1, core), Test::Above(2, 0)]),
+    ]
+}
+
+/// Answered "invalid argument", as by a kernel that has no filters.
+pub(super) fn own_filters() -> Vec<Refusal> {
+    let (filter, mode) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_MODE_FILTER);
+    let refusal = |call, tests| Refusal {
+        call,
+        tests,
+        when: "a filter of the program's own",
+        why: "the size of compiled filters is shared by all programs of the host (net.core.bpf_jit_limit)",
+    };
+    vec![
+        refusal(call!(SYS_seccomp), vec![Test::Is(0, filter)]),
+        refusal(
+            call!(SYS_prctl),
+            vec![Test::Is(0, word(libc::PR_SET_SECCOMP)), Test::Is(1, mode)],
+        ),
     ]
 }
 

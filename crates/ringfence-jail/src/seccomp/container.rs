@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::sync::LazyLock;
 
 /// Calls that are allowed with some arguments only.
-const BY_ARGUMENT: [&str; 8] = [
+const BY_ARGUMENT: [&str; 9] = [
     "clone",
     "socket",
     "socketpair",
@@ -20,6 +20,7 @@ const BY_ARGUMENT: [&str; 8] = [
     "personality",
     "sched_setscheduler",
     "seccomp",
+    "setsockopt",
 ];
 
 /// The profile, as JSON.
@@ -65,6 +66,8 @@ fn profile() -> Value {
     for (call, choices) in [("ioctl", IOCTLS), ("prctl", PRCTLS)] {
         let at = if call == "ioctl" { 1 } else { 0 };
         let values = choices.iter().flat_map(|choice| choice.values);
+        // A program installs no filter of its own.
+        let values = values.filter(|(name, _)| *name != "PR_SET_SECCOMP");
         rules.extend(values.map(|(_, value)| allow(call, &[equal(at, i64::from(*value))])));
     }
     for persona in [0, 0xffff_ffff] {
@@ -73,8 +76,17 @@ fn profile() -> Value {
     for scheduler in [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE] {
         rules.push(allow("sched_setscheduler", &[equal(1, i64::from(scheduler))]));
     }
-    // A filter without a listener.
-    rules.push(allow("seccomp", &[masked(1, 8)]));
+    for level in [
+        libc::IPPROTO_IP,
+        libc::IPPROTO_TCP,
+        libc::IPPROTO_UDP,
+        libc::IPPROTO_IPV6,
+    ] {
+        rules.push(allow("setsockopt", &[equal(1, i64::from(level))]));
+    }
+    let level = equal(1, i64::from(libc::SOL_SOCKET));
+    let options = SOCKET_OPTIONS.into_iter().flat_map(aligned);
+    rules.extend(options.map(|block| allow("setsockopt", &[level.clone(), within(2, block)])));
     json!({
         "defaultAction": "SCMP_ACT_ERRNO",
         "defaultErrnoRet": ENOSYS,
@@ -96,6 +108,31 @@ fn allow(name: &str, arguments: &[Value]) -> Value {
 
 fn equal(index: u32, value: i64) -> Value {
     json!({"index": index, "value": value, "op": "SCMP_CMP_EQ"})
+}
+
+/// Options of a socket but SO_ATTACH_FILTER (26), SO_ATTACH_BPF (50), SO_ATTACH_REUSEPORT_CBPF and -_EBPF (51, 52), whose
+/// code is of a size that all of the host share: the first of each range, and the first behind it.
+const SOCKET_OPTIONS: [(u64, u64); 3] = [(0, 26), (27, 50), (53, 128)];
+
+/// The range as blocks that a mask can name: each starts at a multiple of its size, which is a power of two. An engine
+/// compares 64 bits, of which the kernel reads 32, so that "greater than" would let through what has bits above.
+fn aligned((mut first, end): (u64, u64)) -> Vec<(u64, u64)> {
+    let mut blocks = Vec::new();
+    while first < end {
+        let most = 1 << (end - first).ilog2();
+        let size = match first {
+            0 => most,
+            first => most.min(1 << first.trailing_zeros()),
+        };
+        blocks.push((first, size));
+        first += size;
+    }
+    blocks
+}
+
+/// One of a block of values.
+fn within(index: u32, (first, size): (u64, u64)) -> Value {
+    json!({"index": index, "value": !(size - 1), "valueTwo": first, "op": "SCMP_CMP_MASKED_EQ"})
 }
 
 /// None of these bits.
@@ -131,5 +168,16 @@ mod tests {
             assert!(!is_allowed(name), "{name}");
         }
         assert_eq!(profile["defaultErrnoRet"], ENOSYS);
+    }
+
+    #[test]
+    fn options_of_sockets_are_allowed_but_for_filters() {
+        let blocks: Vec<(u64, u64)> = SOCKET_OPTIONS.into_iter().flat_map(aligned).collect();
+        let is_allowed = |option: u64| blocks.iter().any(|(first, size)| option & !(size - 1) == *first);
+        for option in 0..256 {
+            let is_filter = [26, 50, 51, 52].contains(&option);
+            assert_eq!(is_allowed(option), !is_filter && option < 128, "{option}");
+            assert!(!is_allowed(option | 1 << 32), "{option} with a bit above");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The tables as text: for documents, and for the golden file that is compared with the compiled filters.
 
 use super::{
-    Profile, allowed,
+    DONE, Profile, allowed,
     arguments::{self, Choice, IOCTLS, PRCTLS, Refusal},
     conditional,
     table::{self, Call, CallGroup},
@@ -41,7 +41,7 @@ pub fn describe(profile: Profile) -> Vec<Row> {
     rows.extend(
         table::DONE
             .iter()
-            .flat_map(|group| of_group(group, Verdict::Errno(0), group.why)),
+            .flat_map(|group| of_group(group, Verdict::Errno(DONE), group.why)),
     );
     rows.extend(
         table::ABSENT
@@ -59,6 +59,8 @@ pub fn describe(profile: Profile) -> Vec<Row> {
         (arguments::families(profile), EAFNOSUPPORT),
         (arguments::uncounted_memory(profile), ENOMEM),
         (arguments::unknown_flags(profile), EINVAL),
+        (arguments::without_effect(), DONE),
+        (arguments::own_filters(), EINVAL),
     ] {
         for refusal in refusals {
             refuse(&mut rows, &refusal, errno);

@@ -28,7 +28,7 @@ pub enum Profile {
     /// gives that up by the filter [`of_forks`], and is then where `Full` is.
     Template { memory_cgroup: bool },
     /// Tier `landlock`: there is no network namespace, so there are no sockets; no ipc namespace, so there is no System
-    /// V and no message queue; no pid namespace, so limits and priorities are set of oneself only.
+    /// V; no pid namespace, so limits and priorities are set of oneself only.
     Landlock {
         memory_cgroup: bool,
         /// Whether the program is the server's user, so that only Landlock guards its files: then their modes,
@@ -91,7 +91,7 @@ pub struct Ruleset {
     /// What each number answers; one that is not there answers `ENOSYS`.
     pub numbers: BTreeMap<u32, Answer>,
     /// Refused uses. The last that refuses a call says with which error.
-    pub refused: [Refusals; 4],
+    pub refused: [Refusals; 5],
 }
 
 pub fn ruleset(profile: Profile) -> io::Result<Ruleset> {
@@ -102,9 +102,13 @@ pub fn ruleset(profile: Profile) -> io::Result<Ruleset> {
             refusals(arguments::families(profile), EAFNOSUPPORT),
             refusals(arguments::uncounted_memory(profile), ENOMEM),
             refusals(arguments::unknown_flags(profile), EINVAL),
+            refusals(arguments::without_effect(), DONE),
         ],
     })
 }
+
+/// "Success": the call is not made.
+const DONE: i32 = 0;
 
 /// Calls that a template may make and its forks may not, with the answer that `Full` gives.
 const OF_TEMPLATES: [(i64, Answer); 2] = [
@@ -119,6 +123,20 @@ pub fn of_forks() -> io::Result<Program> {
         answers.insert(u32::try_from(call).map_err(io::Error::other)?, answer);
     }
     seccomp::compile(&answers, &[], Answer::Allow)
+}
+
+/// What every program installs last: it may install no filter of its own. The code that the kernel compiles for filters
+/// is of a size that all programs of the host share (net.core.bpf_jit_limit), and without it no sandbox can start.
+pub fn of_programs() -> io::Result<&'static Program> {
+    static COMPILED: OnceLock<Program> = OnceLock::new();
+    match COMPILED.get() {
+        Some(compiled) => Ok(compiled),
+        None => {
+            let refused = [refusals(arguments::own_filters(), EINVAL)];
+            let compiled = seccomp::compile(&BTreeMap::new(), &refused, Answer::Allow)?;
+            Ok(COMPILED.get_or_init(|| compiled))
+        }
+    }
 }
 
 /// What a process of ours installs that is to compute and nothing else: it reads and writes what is open, has memory,
@@ -160,7 +178,7 @@ fn refusals(all: Vec<Refusal>, errno: i32) -> Refusals {
 fn by_number(profile: Profile) -> io::Result<BTreeMap<u32, Answer>> {
     let allowed = allowed(profile).map(|group| (group, Answer::Allow));
     let refused = table::REFUSED.iter().map(|group| (group, Answer::Errno(EPERM)));
-    let done = table::DONE.iter().map(|group| (group, Answer::Errno(0)));
+    let done = table::DONE.iter().map(|group| (group, Answer::Errno(DONE)));
     let mut answers = BTreeMap::new();
     for (group, answer) in allowed.chain(refused).chain(done) {
         for (_, number) in group.calls {
@@ -183,7 +201,7 @@ struct Conditional {
     lacking: &'static str,
 }
 
-fn conditional(profile: Profile) -> [Conditional; 3] {
+fn conditional(profile: Profile) -> [Conditional; 2] {
     let (counted, own) = (profile.memory_cgroup(), profile.own_ipc());
     let own_counted = match own {
         true => "no cgroup counts its memory",
@@ -194,11 +212,6 @@ fn conditional(profile: Profile) -> [Conditional; 3] {
             groups: table::COUNTED,
             present: counted,
             lacking: "no cgroup counts its memory",
-        },
-        Conditional {
-            groups: table::OWN_IPC,
-            present: own,
-            lacking: "no ipc namespace: it would be the host's",
         },
         Conditional {
             groups: table::OWN_COUNTED_IPC,

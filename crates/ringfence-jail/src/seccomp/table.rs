@@ -98,7 +98,7 @@ pub(super) const ALLOWED: &[CallGroup] = &[
         SYS_sched_get_priority_max SYS_sched_get_priority_min SYS_sched_rr_get_interval SYS_getcpu),
     group!("becoming a batch or idle thread, by argument: pthread_create with attributes, compilers":
         SYS_sched_setscheduler),
-    group!("walls that a program puts up around itself, by argument: browsers, sandboxes in the sandbox":
+    group!("walls that a program puts up around itself; filters of its own are refused: Landlock, browsers":
         SYS_seccomp SYS_landlock_create_ruleset SYS_landlock_add_rule SYS_landlock_restrict_self),
 
     // time, events, facts
@@ -147,15 +147,8 @@ pub(super) const COUNTED: &[CallGroup] = &[
         SYS_vmsplice),
 ];
 
-/// Let through in a private ipc namespace. Elsewhere what they make belongs to the host and outlives the run.
-#[rustfmt::skip]
-pub(super) const OWN_IPC: &[CallGroup] = &[
-    group!("POSIX message queues, bounded by a limit: posix_ipc":
-        SYS_mq_open SYS_mq_unlink SYS_mq_timedsend SYS_mq_timedreceive SYS_mq_notify SYS_mq_getsetattr),
-];
-
-/// Let through where both hold: a private ipc namespace, and a cgroup that counts (one call can make 32,000 semaphores,
-/// that is 2 MB of the kernel's memory).
+/// Let through in a private ipc namespace, where a cgroup counts. Elsewhere what they make belongs to the host and
+/// outlives the run, or is not counted (one call can make 32,000 semaphores, that is 2 MB of the kernel's memory).
 #[rustfmt::skip]
 pub(super) const OWN_COUNTED_IPC: &[CallGroup] = &[
     group!("System V shared memory, by argument: PostgreSQL, X11 clients":
@@ -218,6 +211,8 @@ pub(super) const DONE: &[CallGroup] = &[
 /// what is allowed. Written down for their names and reasons only.
 #[rustfmt::skip]
 pub(super) const ABSENT: &[CallGroup] = &[
+    group!("POSIX message queues, whose bytes are counted by user, for all sandboxes of a server together":
+        SYS_mq_open SYS_mq_unlink SYS_mq_timedsend SYS_mq_timedreceive SYS_mq_notify SYS_mq_getsetattr),
     group!("its flags hide behind a pointer; C libraries fall back to clone":
         SYS_clone3),
     group!("a second table of calls that no filter sees; libuv and tokio fall back to epoll":

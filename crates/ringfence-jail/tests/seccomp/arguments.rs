@@ -11,6 +11,8 @@ pub const EPERM: Answer = Answer::Errno(libc::EPERM);
 const EINVAL: Answer = Answer::Errno(libc::EINVAL);
 const ENOMEM: Answer = Answer::Errno(libc::ENOMEM);
 const ENOSYS: Answer = Answer::Errno(libc::ENOSYS);
+/// Success, and the call is not made.
+const DONE: Answer = Answer::Errno(0);
 const FAMILY: Answer = Answer::Errno(libc::EAFNOSUPPORT);
 
 /// A use of a call, and the answer of the first profile.
@@ -121,6 +123,42 @@ fn sockets() -> Vec<Case> {
     ]
 }
 
+fn socket_options() -> Vec<Case> {
+    const REUSEPORT_CBPF: i32 = 51;
+    const REUSEPORT_EBPF: i32 = 52;
+    vec![
+        case!(SYS_setsockopt(3, libc::SOL_SOCKET, libc::SO_REUSEADDR) ALLOW),
+        case!(SYS_setsockopt(3, libc::SOL_SOCKET, libc::SO_SNDBUF) DONE),
+        case!(SYS_setsockopt(3, libc::SOL_SOCKET, libc::SO_RCVBUF) DONE),
+        case!(SYS_setsockopt(3, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER) EPERM),
+        case!(SYS_setsockopt(3, libc::SOL_SOCKET, libc::SO_ATTACH_BPF) EPERM),
+        case!(SYS_setsockopt(3, libc::SOL_SOCKET, REUSEPORT_CBPF) EPERM),
+        case!(SYS_setsockopt(3, libc::SOL_SOCKET, REUSEPORT_EBPF) EPERM),
+        case!(SYS_setsockopt(3, libc::SOL_SOCKET, libc::SO_DETACH_FILTER) ALLOW),
+        case!(SYS_setsockopt(3, libc::IPPROTO_TCP, libc::TCP_NODELAY) ALLOW),
+        case!(SYS_setsockopt(3, libc::IPPROTO_TCP, libc::TCP_MD5SIG) EPERM),
+        case!(SYS_setsockopt(3, libc::IPPROTO_TCP, 32) EPERM), // TCP_MD5SIG_EXT
+        case!(SYS_setsockopt(3, libc::IPPROTO_TCP, 38) EPERM), // TCP_AO_ADD_KEY
+        case!(SYS_setsockopt(3, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) ALLOW),
+        case!(SYS_setsockopt(3, libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP) EPERM),
+        case!(SYS_setsockopt(3, libc::IPPROTO_IPV6, 27) EPERM), // IPV6_JOIN_ANYCAST
+        case!(SYS_setsockopt(3, libc::IPPROTO_IPV6, 42) EPERM), // MCAST_JOIN_GROUP
+        case!(SYS_setsockopt(3, libc::IPPROTO_IPV6, 46) EPERM), // MCAST_JOIN_SOURCE_GROUP
+        case!(SYS_setsockopt(3, libc::IPPROTO_IPV6, 48) EPERM), // MCAST_MSFILTER
+        case!(SYS_setsockopt(3, libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP) ALLOW), // the kernel bounds them
+    ]
+}
+
+fn core_dumps() -> Vec<Case> {
+    vec![
+        case!(SYS_prlimit64(0, libc::RLIMIT_CORE, 0) ALLOW), // asks
+        case!(SYS_prlimit64(0, libc::RLIMIT_CORE, 1_i64 << 40) DONE),
+        case!(SYS_prlimit64(0, libc::RLIMIT_NOFILE, 1_i64 << 40) ALLOW),
+        case!(SYS_setrlimit(libc::RLIMIT_CORE, 4711) DONE),
+        case!(SYS_setrlimit(libc::RLIMIT_NOFILE, 4711) ALLOW),
+    ]
+}
+
 fn terminals_and_devices() -> Vec<Case> {
     let request = |name: &str, request: i64, expect| {
         case(
@@ -222,7 +260,7 @@ fn memory() -> Vec<Case> {
         case!(SYS_shmget(0, 4096, libc::IPC_CREAT | 0o600) ALLOW),
         case!(SYS_shmget(0, 1 << 21, libc::IPC_CREAT | libc::SHM_HUGETLB) ENOMEM),
         case!(SYS_semget(0, 32_000, 0o600) ALLOW),
-        case!(SYS_mq_open(0, 0) ALLOW),
+        case!(SYS_mq_open(0, 0) ENOSYS),
     ]
 }
 
@@ -251,6 +289,8 @@ pub fn cases() -> Vec<Case> {
     [
         namespaces(),
         sockets(),
+        socket_options(),
+        core_dumps(),
         terminals_and_devices(),
         oneself(),
         memory(),
@@ -274,8 +314,8 @@ fn upper_halves_of_arguments_hide_nothing() {
             for upper in [1, 0x8000_0000, 0xffff_ffff_u64] {
                 let mut call = case.call;
                 for (at, argument) in call.arguments.iter_mut().enumerate() {
-                    // the one argument that the kernel reads whole: the length of a mapping
-                    if !(call.number == libc::SYS_mmap && at == 1) {
+                    // what the kernel reads whole: the length of a mapping, the pointer to a limit
+                    if ![(libc::SYS_mmap, 1), (libc::SYS_prlimit64, 2)].contains(&(call.number, at)) {
                         *argument = *argument & 0xffff_ffff | upper << 32;
                     }
                 }
@@ -350,7 +390,7 @@ fn the_landlock_tier_has_no_sockets_no_ipc_and_no_hold_on_other_processes() {
         (case!(SYS_shmget(0, 4096, 0o600) ALLOW), ENOSYS),
         (case!(SYS_semget(0, 1, 0o600) ALLOW), ENOSYS),
         (case!(SYS_msgget(0, 0o600) ALLOW), ENOSYS),
-        (case!(SYS_mq_open(0, 0) ALLOW), ENOSYS),
+        (case!(SYS_mq_open(0, 0) ENOSYS), ENOSYS),
         (case!(SYS_prlimit64(0, 7) ALLOW), ALLOW),
         (case!(SYS_prlimit64(4711, 7) ALLOW), EPERM),
         (case!(SYS_setpriority(0, 0, 19) ALLOW), ALLOW),

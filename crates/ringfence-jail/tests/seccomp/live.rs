@@ -189,20 +189,40 @@ fn an_x32_number_kills_the_process_and_minus_one_does_not() {
     }
 }
 
+/// claim: [KERN-7]
 #[test]
-fn a_program_may_tighten_itself_and_cannot_loosen() {
+fn a_program_installs_no_filter_once_it_has_the_last_one() {
     // SECCOMP_RET_ALLOW for everything, then a call that was refused before
-    let program = "
+    let body = "
 import struct
 instruction = ctypes.create_string_buffer(struct.pack('HBBI', 6, 0, 0, 0x7fff0000))
 filter = ctypes.create_string_buffer(struct.pack('HxxxxxxP', 1, ctypes.addressof(instruction)))
-SECCOMP, UNSHARE = int(sys.argv[2]), int(sys.argv[3])
-print(call(SECCOMP, 1, 0, ctypes.addressof(filter)), call(SECCOMP, 1, 8, ctypes.addressof(filter)), call(UNSHARE, 0))
+SECCOMP, UNSHARE, PRCTL = map(int, sys.argv[2:])
+print(call(SECCOMP, 1, 0, ctypes.addressof(filter)), call(SECCOMP, 1, 8, ctypes.addressof(filter)),
+    call(PRCTL, 22, 2, ctypes.addressof(filter)), call(UNSHARE, 0), call(PRCTL, 21))
 ";
-    let numbers = [libc::SYS_seccomp, libc::SYS_unshare].map(|number| number.to_string());
-    let program = format!("{GUARD}\n{program}");
-    let output = confined(FULL, &["python3", "-c", &program, "1", &numbers[0], &numbers[1]]);
-    assert_eq!(text(&output).trim(), "0 1 1", "allowed, EPERM, EPERM");
+    let numbers = [libc::SYS_seccomp, libc::SYS_unshare, libc::SYS_prctl].map(|number| number.to_string());
+    let text_of_program = format!("{GUARD}\n{body}");
+    let [seccomp, unshare, prctl] = numbers.each_ref().map(String::as_str);
+    let argv = ["python3", "-c", &text_of_program, "1", seccomp, unshare, prctl];
+    let words = |output: &Output| text(output).trim().to_owned();
+    assert_eq!(
+        words(&confined(FULL, &argv)),
+        "0 1 0 1 0",
+        "without the last filter"
+    );
+    let argv: Vec<String> = argv.iter().map(|&word| word.to_owned()).collect();
+    let behind = std::thread::spawn(move || {
+        for filter in [
+            program(FULL).unwrap(),
+            ringfence_jail::seccomp::of_programs().unwrap(),
+        ] {
+            ringfence_sys::seccomp::install(filter).unwrap();
+        }
+        run(Command::new(&argv[0]).args(&argv[1..]))
+    });
+    // EINVAL three times, EPERM; a question is answered.
+    assert_eq!(words(&behind.join().unwrap()), "22 22 22 1 0");
 }
 
 const ORDINARY: &str = "

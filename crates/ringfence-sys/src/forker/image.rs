@@ -24,7 +24,8 @@ use system::{
 pub struct Setup {
     /// Where orders come from.
     control: i32,
-    /// The filter of all forks, then those for a shared directory, of which the last is for one that is read-only.
+    /// The filter of all forks, then those for a shared directory, of which the second is for one that is read-only, then
+    /// the last of all forks.
     filter_count: u32,
     filters: *const Filter,
     /// What the C library and CPython do for a fork, in a template that may have threads or handlers of its own; null:
@@ -438,6 +439,7 @@ unsafe fn raise_last_walls(setup: &Setup, workspace: *const c_char) -> Result<()
     const ST_RDONLY: u64 = 1;
     /// Where `struct statfs` has its flags.
     const FLAGS: usize = 10;
+    let last = setup.filter_count as usize - 1;
     unsafe {
         if !workspace.is_null() {
             // What lies there now was not there before.
@@ -448,8 +450,9 @@ unsafe fn raise_last_walls(setup: &Setup, workspace: *const c_char) -> Result<()
                 [address(c".".as_ptr()), address(about.as_mut_ptr())],
             ))?;
             let writable = usize::from(about[FLAGS] & ST_RDONLY == 0);
-            install(setup, 1..setup.filter_count as usize - writable)?;
+            install(setup, 1..last - writable)?;
         }
+        install(setup, last..last + 1)?;
         Step::Rules.take(call(SystemCall::LandlockRestrictSelf, [number(RULES_NUMBER), 0]))?;
     }
     close(RULES_NUMBER);

@@ -84,7 +84,7 @@ class fprog(ctypes.Structure): _fields_ = [('len', ctypes.c_ushort), ('filter', 
 libc.prctl(38, 1, 0, 0, 0)
 result, error = call(317, 1, 8, ctypes.byref(fprog(1, ctypes.addressof(program))))
 reached(result) if result >= 0 else blocked(error)"),
-    fact("A21", "KERN-7", "a permissive filter on top relaxes nothing", "
+    fact("A21", "KERN-7", "a permissive filter relaxes nothing", "
 program = (ctypes.c_uint64 * 1)(0x7fff000000000006)
 class fprog(ctypes.Structure): _fields_ = [('len', ctypes.c_ushort), ('filter', ctypes.c_void_p)]
 result, error = call(317, 1, 0, ctypes.byref(fprog(1, ctypes.addressof(program))))

@@ -1,6 +1,6 @@
 //! Group E: exhaustion. Bombs are never tried outside; what holds is that the sandbox ends, in the words of its limit.
 
-use super::{Attack, fact, killed, with};
+use super::{Attack, attack, fact, killed, with};
 
 #[rustfmt::skip]
 pub const ATTACKS: &[Attack] = &[
@@ -146,6 +146,47 @@ try:
             time.sleep(5); os._exit(0)
     time.sleep(6); reached('all filled')
 except OSError as error: blocked(errno.errorcode[error.errno])"), &["--memory", "64m"])),
+    killed(with(fact("E02", "RES-3", "queues of netlink sockets count, which no cgroup does", "
+kept, question = [], struct.pack('=IHHIIBxxx', 20, 18, 0x301, 1, 0, 0)
+try:
+    for _ in range(30):
+        if os.fork() == 0:
+            for _ in range(900):
+                s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0); s.setblocking(False); kept.append(s)
+                try:
+                    for _ in range(200): s.send(question)
+                except OSError: pass
+            time.sleep(20); os._exit(0)
+    time.sleep(10); reached('all filled')
+except OSError as error: blocked(errno.errorcode[error.errno])"), &["--memory", "64m", "--timeout", "30"])),
+    killed(with(fact("E02", "RES-3", "queues of datagram sockets count", "
+kept = []
+try:
+    for _ in range(8):
+        if os.fork() == 0:
+            sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); sender.setblocking(False)
+            for _ in range(900):
+                s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('127.0.0.1', 0)); kept.append(s)
+                for _ in range(60):
+                    try: sender.sendto(b'x' * 8000, s.getsockname())
+                    except OSError: break
+            time.sleep(20); os._exit(0)
+    time.sleep(10); reached('all filled')
+except OSError as error: blocked(errno.errorcode[error.errno])"), &["--memory", "64m", "--timeout", "30"])),
+    attack("E02", "RES-3", "a queue of a socket cannot be made larger", "
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+before = s.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096); s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
+after = s.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+reached(after) if after != before else blocked(before)"),
+    attack("E02", "RES-3", "a socket has no keys of routers, and joins no groups without number", "
+s, six = socket.socket(), socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+key = struct.pack('=H2x4s120xBBHi80s', socket.AF_INET, bytes([127, 0, 0, 1]), 0, 0, 3, 0, b'key')
+tried = []
+for one, level, option, value in ((s, 6, 14, key), (s, 6, 32, key), (six, 41, 20, bytes([255, 2] + 13 * [0] + [9]) + struct.pack('=I', 1))):
+    try: one.setsockopt(level, option, value); tried.append('done')
+    except OSError as error: tried.append(errno.errorcode[error.errno])
+blocked(tried) if all(word == 'EPERM' for word in tried) else reached(tried)"),
     killed(with(fact("E03", "RES-5", "a spin that ignores signals ends at the deadline", "
 for s in (signal.SIGTERM, signal.SIGXCPU, signal.SIGHUP, signal.SIGINT): signal.signal(s, signal.SIG_IGN)
 if os.fork() == 0:
@@ -166,4 +207,32 @@ pid = os.fork()
 if pid == 0: os.abort()
 status = os.waitpid(pid, 0)[1]
 reached('dumped') if os.WCOREDUMP(status) or os.path.exists('core') else blocked('no core')"),
+    fact("E06", "RES-2", "the host's program for core dumps is not started: the limit is 1, and stays", "
+import resource
+if os.fork() == 0:
+    for limit in ((0, 0), (-1, -1)):
+        try: resource.setrlimit(resource.RLIMIT_CORE, limit)
+        except (OSError, ValueError): pass
+        call(160, resource.RLIMIT_CORE, ctypes.byref((ctypes.c_uint64 * 2)(0, 0)))
+    limit = resource.getrlimit(resource.RLIMIT_CORE)
+    blocked(limit) if limit == (1, 1) else reached(limit)
+    os._exit(0)
+os.wait()"),
+    attack("E10", "RES-3", "a program installs no filter of its own, whose code is of a size that all of the host share", "
+program = (ctypes.c_uint64 * 1)(0x7fff000000000006)
+class fprog(ctypes.Structure): _fields_ = [('len', ctypes.c_ushort), ('filter', ctypes.c_void_p)]
+one = ctypes.byref(fprog(1, ctypes.addressof(program)))
+libc.prctl(38, 1, 0, 0, 0)
+tried = [call(317, 1, 0, one), call(157, 22, 2, one), call(317, 1, 1, one)]
+reached(tried) if any(result == 0 for result, _ in tried) else blocked(tried)"),
+    attack("E10", "RES-3", "a socket has no filter, whose code is of a size that all of the host share", "
+program = (ctypes.c_uint64 * 1)(0x0000ffff00000006)
+filter = struct.pack('HxxxxxxP', 1, ctypes.addressof(program))
+tried = []
+for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
+    for option in (26, 51):
+        s = socket.socket(socket.AF_INET, kind); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        try: s.setsockopt(socket.SOL_SOCKET, option, filter); tried.append('done')
+        except OSError as error: tried.append(errno.errorcode[error.errno])
+blocked(tried) if all(word == 'EPERM' for word in tried) else reached(tried)"),
 ];
