@@ -343,8 +343,8 @@ impl Init<'_> {
             enter::filter(self.plan)?;
         }
         match self.plan.program {
-            // Its forks have filters to install.
-            Program::Template { .. } => Ok(()),
+            // These have filters to install.
+            Program::Template { .. } | Program::Worker { .. } => Ok(()),
             _ => enter::filter_last(),
         }
     }

@@ -539,8 +539,9 @@ impl<'a> Sandbox<'a> {
         let proc = self.descriptors.get(&Handle::Proc)?;
         let limits = &claim.limits;
         if !self.samples() {
-            *next_look = Instant::now() + uncharged::INTERVAL;
-            return uncharged::is_over(proc, limits.memory_bytes).then_some(Cause::OutOfMemory);
+            let seen = uncharged::look(proc, limits.memory_bytes);
+            *next_look = Instant::now() + seen.next;
+            return seen.is_over.then_some(Cause::OutOfMemory);
         }
         let output = self.descriptors.get(&Handle::Output);
         let seen = match self.plan.tier {

@@ -11,27 +11,39 @@ use std::{
 
 /// A sandbox may hold this part of its memory limit uncharged.
 pub(crate) const PART: u64 = 4;
-/// Between two looks.
+/// Between two looks, where there are sockets enough to hold more, and where these would have to be made first: a session
+/// that waits for its next call is looked at seldom.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(20);
+const INTERVAL_OF_FEW: Duration = Duration::from_millis(100);
 /// What a socket's queue can hold: twice net.core.rmem_default, as socket(7) counts, and the message that is over it.
 const QUEUE_BYTES_MAX: u64 = 512 << 10;
 /// A list of more sockets than fit here is longer than any limit allows.
 const LIST_BYTES_MAX: u64 = 8 << 20;
 
-/// Whether the sandbox of this `/proc` holds more than its part.
-pub(crate) fn is_over(proc: &OwnedFd, memory_bytes: u64) -> bool {
+pub(crate) struct Look {
+    /// The sandbox holds more than its part.
+    pub(crate) is_over: bool,
+    pub(crate) next: Duration,
+}
+
+/// By the `/proc` of a sandbox.
+pub(crate) fn look(proc: &OwnedFd, memory_bytes: u64) -> Look {
     let part = memory_bytes / PART;
-    let sockets = sockets(proc);
-    if sockets.saturating_mul(QUEUE_BYTES_MAX) <= part {
-        return false;
+    if sockets(proc).saturating_mul(QUEUE_BYTES_MAX) <= part {
+        return Look {
+            is_over: false,
+            next: INTERVAL_OF_FEW,
+        };
     }
     let netlink = list(proc, "netlink").map(|list| bytes(&list, &netlink_queue));
     let datagrams = ["udp", "udp6"].map(|name| list(proc, name).map(|list| bytes(&list, &udp_queue)));
     let all = datagrams.into_iter().chain([netlink]);
     // What is too long to be read is too much.
-    all.map(|bytes| bytes.unwrap_or(u64::MAX))
-        .fold(0, u64::saturating_add)
-        > part
+    let all = all.map(|bytes| bytes.unwrap_or(u64::MAX));
+    Look {
+        is_over: all.fold(0, u64::saturating_add) > part,
+        next: INTERVAL,
+    }
 }
 
 /// Sockets of the sandbox's own network namespace, with those that are in no descriptor table because they are under
@@ -98,6 +110,9 @@ mod tests {
             .map(|_| std::net::UdpSocket::bind("127.0.0.1:0").unwrap())
             .collect();
         assert!(sockets(&proc) >= 64);
-        assert!(!is_over(&proc, u64::MAX));
+        let seldom = look(&proc, u64::MAX);
+        assert!(!seldom.is_over && seldom.next == INTERVAL_OF_FEW);
+        let often = look(&proc, PART << 20);
+        assert!(!often.is_over && often.next == INTERVAL, "empty queues");
     }
 }

@@ -92,6 +92,7 @@ pub(crate) fn run(work: Work) -> i32 {
 }
 
 fn once(work: fn(&[u8]) -> Vec<u8>) -> io::Result<i32> {
+    filter::install(seccomp::of_programs()?)?;
     let mut input = Vec::new();
     io::stdin().lock().read_to_end(&mut input)?;
     let Ok(output) = panic::catch_unwind(|| work(&input)) else {
