@@ -13,7 +13,10 @@ use base64::Engine as _;
 use ringfence_jail::ExportDirectory;
 use ringfence_jail::harvest::{self, Bounds, Found as FoundFile, Stamp, Walk};
 use ringfence_redact::{Found, Redactor, Stream};
-use ringfence_store::artifacts::{ArtifactStore, Content, Incoming, Item, NAME_BYTES_MAX, Published};
+use ringfence_store::{
+    artifacts::{ArtifactStore, Content, Incoming, Item, NAME_BYTES_MAX, Published},
+    tree::AsOwner,
+};
 use ringfence_types::{Artifact, Denial, Namespace, WorkspacePath};
 use sha2::{Digest, Sha256};
 use std::{
@@ -24,11 +27,14 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 /// Bounds of what is collected from one run.
 const ENTRIES_MAX: usize = 20_000;
 const DEPTH_MAX: usize = 32;
+/// Of looking for them, after the program's end.
+const WALK_TIME_MAX: Duration = Duration::from_secs(10);
 const ARTIFACTS_MAX: usize = 1_000;
 const ARTIFACT_BYTES_MAX: u64 = 256 << 20;
 const TOTAL_BYTES_MAX: u64 = 1 << 30;
@@ -45,6 +51,7 @@ const READ_BYTES: usize = 64 << 10;
 const BOUNDS: Bounds = Bounds {
     entries: ENTRIES_MAX,
     depth: DEPTH_MAX,
+    time: WALK_TIME_MAX,
 };
 
 /// What was there before the program started.
@@ -63,7 +70,7 @@ struct Seen {
 
 impl Seen {
     fn of(directory: BorrowedFd<'_>) -> Self {
-        Self::by(harvest::walk(directory, BOUNDS))
+        Self::by(walk(directory))
     }
 
     fn by(walk: Walk) -> Self {
@@ -80,6 +87,25 @@ impl Seen {
     fn is_nothing(&self) -> bool {
         self.stamps.is_empty() && self.refused.is_empty()
     }
+}
+
+/// What the directory's owner finds in it, where the server is root.
+fn walk(directory: BorrowedFd<'_>) -> Walk {
+    match AsOwner::of(directory) {
+        Ok(_acting) => harvest::walk(directory, BOUNDS),
+        Err(error) => {
+            tracing::warn!(%error, "no artifacts are collected");
+            Walk {
+                incomplete: true,
+                ..Walk::default()
+            }
+        }
+    }
+}
+
+fn open(directory: BorrowedFd<'_>, found: &FoundFile) -> io::Result<File> {
+    let _acting = AsOwner::of(directory).map_err(io::Error::other)?;
+    harvest::open(directory, found)
 }
 
 impl Baseline {
@@ -265,7 +291,7 @@ impl ArtifactWriter {
 
 impl Staging {
     fn add(&mut self, source: &Source<'_>) -> Seen {
-        let walk = harvest::walk(source.directory, BOUNDS);
+        let walk = walk(source.directory);
         self.add_new(source, &walk);
         Seen::by(walk)
     }
@@ -282,7 +308,7 @@ impl Staging {
         if walk.incomplete {
             self.refuse(
                 format!(
-                    "{}: more than {ENTRIES_MAX} entries, deeper than {DEPTH_MAX}, or unreadable directories",
+                    "{}: more than {ENTRIES_MAX} entries, deeper than {DEPTH_MAX}, slow or unreadable directories",
                     if prefix.is_empty() {
                         "the workspace"
                     } else {
@@ -379,7 +405,7 @@ impl Staging {
         name: &str,
     ) -> io::Result<Option<(Artifact, Option<Content>)>> {
         let input = source.inputs.get(&found.path);
-        let mut file = harvest::open(source.directory, found)?.take(ARTIFACT_BYTES_MAX);
+        let mut file = open(source.directory, found)?.take(ARTIFACT_BYTES_MAX);
         let mut buffer = vec![0; READ_BYTES];
         let mut count = file.read(&mut buffer)?;
         let redactor = if is_text(&buffer[..count]) {

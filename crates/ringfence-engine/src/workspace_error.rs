@@ -15,7 +15,7 @@ pub(crate) fn of_tree(error: TreeError) -> RequestError {
     match &error {
         TreeError::Io(FileError { error: why, .. }) if why.kind() == io::ErrorKind::PermissionDenied => new(
             ErrorCode::PolicyDenied,
-            "A program has closed it to its owner: have one open it again (`chmod -R u+rwX .`), or restore a snapshot.",
+            "It is closed to the owner of the workspace: have a program open it again (`chmod -R u+rwX .`), or restore a snapshot; what is another user's stays closed.",
         ),
         TreeError::NotFound(_) => new(ErrorCode::NotFound, "`list_files` names what is there."),
         TreeError::Refused { .. } => new(
@@ -26,9 +26,13 @@ pub(crate) fn of_tree(error: TreeError) -> RequestError {
             ErrorCode::InvalidArgument,
             "Name it below the workspace, as data/in.csv.",
         ),
-        TreeError::TooMany { .. } | TreeError::TooDeep { .. } => new(
+        TreeError::TooMany { .. } | TreeError::TooDeep { .. } | TreeError::TooSlow { .. } => new(
             ErrorCode::InvalidArgument,
             "Name a directory further down, or remove some files.",
+        ),
+        TreeError::Owner { .. } => new(
+            ErrorCode::PolicyDenied,
+            "Run the server as the directory's owner, or give it CAP_SETUID and CAP_SETGID.",
         ),
         TreeError::TooLarge { .. } => new(ErrorCode::InvalidArgument, "Use smaller pieces."),
         TreeError::Stale(_) => new(

@@ -18,7 +18,7 @@ use ringfence_jail::{HostWorkspace, Known, Pinned, Quota, harvest};
 use ringfence_store::{
     FileError, make_own_directory,
     snapshots::{SnapshotError, SnapshotStore},
-    tree::TreeError,
+    tree::{AsOwner, TreeError},
 };
 use ringfence_types::{Namespace, RequestError, SessionId, Tier, WorkspaceMode, WorkspaceSource};
 use std::{
@@ -147,7 +147,10 @@ impl WorkspaceLease {
 
     /// The names in its first directory. One that cannot be listed cannot be imported from either.
     pub(crate) fn names(&self) -> HashSet<String> {
-        let list = |root| harvest::names(root, NAMES_MAX).ok();
+        let list = |root| {
+            let _acting = AsOwner::of(root).ok()?;
+            harvest::names(root, NAMES_MAX).ok()
+        };
         let names = self.root().and_then(list).unwrap_or_default();
         names
             .iter()

@@ -5,8 +5,12 @@ use ringfence_sys::file::{self, Kind};
 use std::{
     fs::File,
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::MetadataExt,
+    },
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +29,7 @@ pub struct Walk {
     pub files: Vec<Found>,
     /// Links, FIFOs, sockets, devices, and files with several names: seen, never opened.
     pub refused: Vec<(PathBuf, &'static str)>,
-    /// There was more than the limit, or deeper, or something could not be listed.
+    /// There was more than the limit, or deeper, or it took too long, or something could not be listed.
     pub incomplete: bool,
 }
 
@@ -45,6 +49,8 @@ const ENVIRONMENT: &str = "pyvenv.cfg";
 pub struct Bounds {
     pub entries: usize,
     pub depth: usize,
+    /// A program decides how much there is, and on what disk.
+    pub time: Duration,
 }
 
 /// Whether a directory is empty; one that cannot be read may have something.
@@ -60,13 +66,18 @@ pub fn names(directory: BorrowedFd<'_>, most: usize) -> io::Result<Vec<PathBuf>>
 }
 
 /// Lets its owner use one of our directories again, and list every one below it where the owner is not root: a program
-/// may have closed some to readers outside. What cannot be opened fails again for the next reader.
+/// may have closed some to readers outside. What cannot be opened fails again for the next reader, and so does what lies
+/// beyond the bounds.
 pub fn open_closed_directories(directory: BorrowedFd<'_>, bounds: Bounds) {
+    let deadline = Instant::now() + bounds.time;
     // Not even `.` is found in a directory that is closed.
     file::open_up(directory).ok();
     let mut waiting = vec![(PathBuf::from("."), 0)];
     let mut left = bounds.entries;
     while let Some((path, depth)) = waiting.pop() {
+        if left == 0 || Instant::now() >= deadline {
+            return;
+        }
         let list = || {
             file::open_listing_beneath(directory, &path).and_then(|open| file::list_kinds(open.as_fd(), left))
         };
@@ -86,10 +97,15 @@ pub fn open_closed_directories(directory: BorrowedFd<'_>, bounds: Bounds) {
 
 /// Walks a directory, names in order, past the directories of tools and virtual environments.
 pub fn walk(directory: BorrowedFd<'_>, bounds: Bounds) -> Walk {
+    let deadline = Instant::now() + bounds.time;
     let mut walk = Walk::default();
     let mut waiting = vec![(PathBuf::new(), 0)];
     let mut left = bounds.entries;
     while let Some((below, depth)) = waiting.pop() {
+        if left == 0 || Instant::now() >= deadline {
+            walk.incomplete = true;
+            break;
+        }
         let open = file::open_listing_beneath(directory, &Path::new(".").join(&below));
         let listed = open.and_then(|open| file::list(open.as_fd(), left));
         let Ok((mut entries, more)) = listed else {
@@ -136,15 +152,79 @@ pub fn open_path(directory: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
     }
 }
 
-/// Opens a file that a walk found; refuses anything that is not the regular file it was.
+/// Opens a file that a walk found; refuses anything that is not the regular file it was, with one name. It may have
+/// been written to since.
 pub fn open(directory: BorrowedFd<'_>, found: &Found) -> io::Result<File> {
-    open_path(directory, &found.path)
+    let file = open_path(directory, &found.path)?;
+    let now = file.metadata()?;
+    match now.nlink() == 1 && now.ino() == found.stamp.2 {
+        true => Ok(file),
+        false => Err(io::Error::other("another file has taken its place")),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use std::{fs, os::unix::fs::symlink};
+
+    const BOUNDS: Bounds = Bounds {
+        entries: 1000,
+        depth: 8,
+        time: Duration::from_secs(60),
+    };
+
+    #[test]
+    fn a_walk_ends_at_its_bounds_and_says_so() {
+        let place = std::env::temp_dir().join(format!("ringfence-walk-bounds-{}", std::process::id()));
+        fs::create_dir_all(place.join("a")).unwrap();
+        fs::write(place.join("a/file"), "x").unwrap();
+        let directory = File::open(&place).unwrap();
+        let of = |bounds| walk(directory.as_fd(), bounds);
+        let whole = of(BOUNDS);
+        assert!(whole.files.len() == 1 && !whole.incomplete, "the control: {whole:?}");
+        let time = Duration::ZERO;
+        let late = of(Bounds { time, ..BOUNDS });
+        assert!(late.files.is_empty() && late.incomplete, "{late:?}");
+        let few = of(Bounds { entries: 1, ..BOUNDS });
+        assert!(few.files.is_empty() && few.incomplete, "{few:?}");
+        fs::remove_dir_all(&place).unwrap();
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "no crate of ours makes a FIFO")]
+    fn make_fifo(path: &Path) {
+        let made = std::process::Command::new("mkfifo").arg(path).status();
+        assert!(made.unwrap().success());
+    }
+
+    #[test]
+    fn what_takes_the_place_of_a_file_that_was_found_is_neither_opened_nor_waited_for() {
+        let place = std::env::temp_dir().join(format!("ringfence-walk-swap-{}", std::process::id()));
+        fs::create_dir_all(place.join("inside/directory")).unwrap();
+        let file = place.join("inside/file");
+        fs::write(place.join("outside"), "canary").unwrap();
+        fs::write(&file, "x").unwrap();
+        let directory = File::open(place.join("inside")).unwrap();
+        let found = walk(directory.as_fd(), BOUNDS).files.remove(0);
+        open(directory.as_fd(), &found).unwrap();
+        fs::write(&file, "written to since").unwrap();
+        open(directory.as_fd(), &found).unwrap();
+        // Kept, so that its inode is no other's.
+        fs::rename(&file, place.join("kept")).unwrap();
+        let swaps: [(&str, &dyn Fn()); 5] = [
+            ("link", &|| symlink(place.join("outside"), &file).unwrap()),
+            ("hard link", &|| fs::hard_link(place.join("outside"), &file).unwrap()),
+            ("directory", &|| fs::create_dir(&file).unwrap()),
+            ("file", &|| fs::write(&file, "another").unwrap()),
+            ("FIFO", &|| make_fifo(&file)),
+        ];
+        for (name, swap) in swaps {
+            swap();
+            assert!(open(directory.as_fd(), &found).is_err(), "{name}");
+            drop(fs::remove_file(&file).or_else(|_| fs::remove_dir(&file)));
+        }
+        fs::remove_dir_all(&place).unwrap();
+    }
 
     #[test]
     fn a_walk_passes_what_tools_keep_for_themselves() {
@@ -165,13 +245,9 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "x").unwrap();
         }
-        std::os::unix::fs::symlink("/etc", place.join("venv/link")).unwrap();
+        symlink("/etc", place.join("venv/link")).unwrap();
         let directory = File::open(&place).unwrap();
-        let bounds = Bounds {
-            entries: 1000,
-            depth: 8,
-        };
-        let walk = walk(directory.as_fd(), bounds);
+        let walk = walk(directory.as_fd(), BOUNDS);
         let names: Vec<_> = walk
             .files
             .iter()

@@ -20,7 +20,7 @@ use ringfence_redact::Redactor;
 use ringfence_store::{
     audit::Action,
     snapshots::Source,
-    tree::{self, Bounds, ListBounds, TreeError},
+    tree::{self, AsOwner, Bounds, ListBounds, TreeError},
 };
 use ringfence_types::{Namespace, RequestError, SessionId, WorkspaceMode, WorkspacePath, WorkspaceSource};
 use serde::Serialize;
@@ -30,6 +30,7 @@ use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
+    time::Duration,
 };
 
 const LIST_BOUNDS: ListBounds = ListBounds {
@@ -43,6 +44,7 @@ const LIST_BOUNDS: ListBounds = ListBounds {
 const REOPENED: harvest::Bounds = harvest::Bounds {
     entries: 1 << 20,
     depth: 256,
+    time: Duration::from_secs(10),
 };
 
 #[derive(Clone, Debug, Serialize)]
@@ -194,10 +196,12 @@ fn check_shared(mode: WorkspaceMode, wish: Use) -> Result<(), RequestError> {
 /// A workspace that is ours, with every directory in it open to us again.
 async fn reopened(root: OwnedFd) -> Result<OwnedFd, RequestError> {
     let reopen = move || {
+        let acting = AsOwner::of(root.as_fd()).map_err(workspace_error::of_tree)?;
         harvest::open_closed_directories(root.as_fd(), REOPENED);
-        root
+        drop(acting);
+        Ok(root)
     };
-    blocking(reopen).await
+    blocking(reopen).await?
 }
 
 /// A workspace, and who asks for something of it.

@@ -1,7 +1,8 @@
 //! The system calls below a directory's descriptor, all under one rule: beneath it, on its file system, through no
-//! link.
+//! link, and with the rights of its owner where the server is root. A parameter `root` is the directory whose owner
+//! counts; one called `base` or `directory` lies in it, and who calls has taken those rights already.
 
-use super::TreeError;
+use super::{TreeError, owner::AsOwner};
 use rustix::{
     fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid},
     io::Errno,
@@ -40,6 +41,7 @@ pub(super) const SECOND_NAME: &str = "the file has more than one name (hard link
 /// The same, whatever number of names it has.
 pub(crate) fn open_regular(root: BorrowedFd<'_>, path: &Path) -> Result<(File, Stat), TreeError> {
     check(path)?;
+    let _acting = AsOwner::of(root)?;
     let opened = rustix::fs::openat2(root, path, OFlags::RDONLY | ALWAYS, Mode::empty(), INSIDE);
     let file = opened.map_err(TreeError::of("open", path))?;
     let stat = rustix::fs::fstat(&file).map_err(TreeError::of("look at", path))?;
@@ -55,6 +57,7 @@ pub(super) fn open_directory(root: BorrowedFd<'_>, path: &Path) -> Result<OwnedF
     if here == path {
         check(path)?;
     }
+    let _acting = AsOwner::of(root)?;
     open_listing(root, here).map_err(TreeError::of("open the directory", path))
 }
 
@@ -83,6 +86,7 @@ pub(crate) fn open_parent<'a>(
     let failed = || TreeError::NotFound(path.into());
     let name = path.file_name().ok_or_else(failed)?;
     let parent = path.parent().unwrap_or(Path::new(""));
+    let _acting = AsOwner::of(root)?;
     let mut at = hold_directory(root, Path::new(".")).map_err(TreeError::of("open the directory", parent))?;
     for part in parent {
         let part = Path::new(part);
@@ -102,6 +106,7 @@ pub(crate) fn open_parent<'a>(
 
 /// Makes a directory and those above it, open to their owner until their modes are set; those there are left.
 pub(super) fn make_directories(root: BorrowedFd<'_>, path: &Path) -> Result<(), TreeError> {
+    let _acting = AsOwner::of(root)?;
     let (parent, name) = open_parent(root, path, Some(0o755))?;
     let made = make_directory(parent.as_fd(), Path::new(name), 0o755);
     made.map(drop).map_err(TreeError::of("make the directory", path))

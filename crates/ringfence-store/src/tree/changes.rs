@@ -18,6 +18,8 @@ use std::{
 
 /// After this, differences of texts are shown as everything old and everything new.
 const TEXT_TIME: Duration = Duration::from_secs(3);
+/// Of a whole comparison, which may read gigabytes.
+const TIME_MAX: Duration = Duration::from_secs(120);
 /// Enough to tell a program by its first bytes.
 const HEAD_BYTES: usize = 64;
 /// Instead of a difference.
@@ -168,7 +170,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// What is different on the new side. Errors: `TooLarge` past `read_bytes`, and what the sides say.
+/// What is different on the new side. Errors: `TooLarge` past `read_bytes`, `TooSlow`, and what the sides say.
 pub fn compare(old: &Side<'_>, new: &Side<'_>, bounds: CompareBounds) -> Result<Changes, TreeError> {
     let bare = risks::bare_repositories(&new.nodes);
     let mut comparison = Comparison {
@@ -179,7 +181,8 @@ pub fn compare(old: &Side<'_>, new: &Side<'_>, bounds: CompareBounds) -> Result<
         read_left: bounds.read_bytes,
         plain_left: bounds.diff_bytes,
         risky_left: bounds.diff_bytes,
-        deadline: Instant::now() + TEXT_TIME,
+        text_deadline: Instant::now() + TEXT_TIME,
+        deadline: Instant::now() + TIME_MAX,
     };
     let paths: BTreeSet<&PathBuf> = old.nodes.keys().chain(new.nodes.keys()).collect();
     let mut list = Vec::new();
@@ -197,11 +200,16 @@ struct Comparison<'a, 's> {
     read_left: u64,
     plain_left: usize,
     risky_left: usize,
+    text_deadline: Instant,
     deadline: Instant,
 }
 
 impl Comparison<'_, '_> {
     fn one(&mut self, path: &Path) -> Result<Option<Change>, TreeError> {
+        if Instant::now() >= self.deadline {
+            let (path, time_max) = (path.to_owned(), TIME_MAX);
+            return Err(TreeError::TooSlow { path, time_max });
+        }
         let of = |side: &Side<'_>| side.nodes.get(path).cloned();
         let (mut old, mut new) = (of(self.old), of(self.new));
         if let (Some(old), Some(new)) = (&old, &new)
@@ -256,7 +264,7 @@ impl Comparison<'_, '_> {
                 true => &mut self.risky_left,
                 false => &mut self.plain_left,
             };
-            let (diff, cut) = diff(path, &old_content, &new_content, self.deadline, left);
+            let (diff, cut) = diff(path, &old_content, &new_content, self.text_deadline, left);
             (Some(diff), cut)
         };
         Ok(Some(Change {

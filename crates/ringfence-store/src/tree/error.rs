@@ -5,6 +5,7 @@ use rustix::io::Errno;
 use std::{
     io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 /// Why not. Paths are below the directory in question.
@@ -29,6 +30,12 @@ pub enum TreeError {
     /// With the place where the bound was passed.
     #[error("{path:?}: more than {bytes_max} bytes")]
     TooLarge { path: PathBuf, bytes_max: u64 },
+    /// With the place that was reached.
+    #[error("{path:?}: not done after {} seconds", .time_max.as_secs())]
+    TooSlow { path: PathBuf, time_max: Duration },
+    /// The server is root, and does nothing there with root's rights.
+    #[error("the server cannot act as the owner of the directory, the user {uid}: {error}")]
+    Owner { uid: u32, error: Errno },
 }
 
 impl TreeError {

@@ -3,7 +3,8 @@
 //!
 //! Invariants: no path of the host is resolved here, only names below a descriptor (`openat2`: no link, no `..`, no
 //! other mount); nothing is opened but directories and regular files, and no open waits; what is replaced is replaced
-//! by a rename; every walk has a bound.
+//! by a rename; every walk has a bound, in number and in time; where the server is root, all of it is done as the owner of
+//! the directory ([`AsOwner`]).
 
 pub mod archive;
 mod beneath;
@@ -27,7 +28,7 @@ pub use error::TreeError;
 pub use files::{Got, ListBounds, ListedFile, MODES, get, list, put};
 pub use lower_state::{CHANGED_MEANWHILE, LowerState};
 pub use node::Node;
-pub(crate) use owner::AsOwner;
+pub use owner::AsOwner;
 pub use risks::Risk;
 pub use walk::{Bounds, DEPTH_MAX, EntryKind, Stamp, Timestamp, TreeEntry, walk};
 

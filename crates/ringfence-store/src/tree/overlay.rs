@@ -8,6 +8,7 @@ use super::{
     Bounds, Change, ChangeKind, Changes, CompareBounds, EntryKind, Node, Side, TreeEntry, TreeError, beneath,
     changes,
     files::MODES,
+    owner::AsOwner,
     staging::{self, Attributes, Staged, StagingDir},
     walk,
 };
@@ -121,7 +122,7 @@ fn foreign(path: &Path) -> TreeError {
 
 /// Writes what was chosen of what [`read`] gave into the host's directory: what was shown and nothing else. All is
 /// checked and copied before the first change; then files come by rename, with the mode less set-id and with their
-/// time, and what root writes belongs to the owner of `lower`. Errors: `Stale` for a path that is no longer, on
+/// time. Root does it as the owner of `lower`, to whom what it writes belongs. Errors: `Stale` for a path that is no longer, on
 /// either side, what was shown; then nothing is changed. What the host changes after that check is found when the two
 /// are exchanged, and kept. When it is done, it is on the disk.
 pub fn commit(
@@ -139,10 +140,9 @@ pub(super) fn commit_after(
     chosen: &Changes,
     checked: impl FnOnce(),
 ) -> Result<Committed, TreeError> {
-    staging::forget_left(lower)?;
     let mut commit = Commit {
         lower,
-        stage: StagingDir::new(lower)?,
+        stage: start_staging(lower)?,
         staged: Vec::new(),
         directories: Vec::new(),
         done: Committed::default(),
@@ -154,6 +154,8 @@ pub(super) fn commit_after(
             commit.stage(upper, change, new)?;
         }
     }
+    // Until here each file was opened as the owner of `upper`, who may be another.
+    let _acting = AsOwner::of(lower)?;
     commit.sync_staged()?;
     // Copying may have taken long, and the host has not stood still.
     order.check(lower, chosen)?;
@@ -165,6 +167,12 @@ pub(super) fn commit_after(
     commit.sync_names(chosen)?;
     commit.set_modes()?;
     Ok(commit.done)
+}
+
+fn start_staging(lower: BorrowedFd<'_>) -> Result<StagingDir<'_>, TreeError> {
+    let _acting = AsOwner::of(lower)?;
+    staging::forget_left(lower)?;
+    StagingDir::new(lower)
 }
 
 /// So many files or directories are brought to the disk one by one. For more, all of their file system is.
@@ -245,6 +253,7 @@ impl Commit<'_> {
         let staged = match &new.kind {
             EntryKind::File => {
                 let file = beneath::open_file(upper, path)?;
+                let _acting = AsOwner::of(self.lower)?;
                 let wanted = Attributes {
                     mode: new.mode & MODES,
                     mtime: Some(new.mtime),
@@ -260,7 +269,10 @@ impl Commit<'_> {
                 }
                 staged
             }
-            EntryKind::Link(target) => self.stage.link(target, path)?,
+            EntryKind::Link(target) => {
+                let _acting = AsOwner::of(self.lower)?;
+                self.stage.link(target, path)?
+            }
             EntryKind::Directory => {
                 self.directories.push((path.to_owned(), new.mode & MODES));
                 return Ok(());

@@ -1,49 +1,101 @@
 //! Root acting as the owner of a directory, on this thread only.
 //!
 //! What root makes in a sandbox's own memory would have an owner that the sandbox's user namespace does not know, and
-//! the kernel refuses that (`EOVERFLOW`). And what the owner could not do there, root does not do for a caller.
+//! the kernel refuses that (`EOVERFLOW`). And what the owner could not read or do there, root does not do for a caller.
 
 use super::TreeError;
 use rustix::{
     fs::{Gid, Uid},
-    thread::{set_thread_res_gid, set_thread_res_uid},
+    io::Errno,
+    thread::{CapabilitySet, capabilities, set_thread_groups, set_thread_res_gid, set_thread_res_uid},
 };
 use std::{marker::PhantomData, os::fd::BorrowedFd};
 
+/// With one of these a process does with a file what its user may not (capabilities(7)).
+const OVER_FILES: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID);
+
 /// Dropped, the thread is root again. Not to be sent to another.
-pub(crate) struct AsOwner {
-    changed: bool,
+///
+/// Inside another of its kind it changes nothing: the outer one decides.
+pub struct AsOwner {
+    /// None: nothing has changed.
+    before: Option<Groups>,
     thread: PhantomData<*const ()>,
 }
 
+/// What root had.
+struct Groups {
+    effective: Gid,
+    supplementary: Vec<Gid>,
+}
+
 impl AsOwner {
-    /// Of this directory. Nothing changes for who is not root, nor for root's own directories.
-    pub(crate) fn of(root: BorrowedFd<'_>) -> Result<Self, TreeError> {
+    /// Of this directory, with its group and no other. Nothing changes for who is not root, nor for root's own
+    /// directories. Errors: `Owner` where root lacks the capabilities to become another user, or is root only in a user
+    /// namespace that does not know the owner or forbids setgroups(2).
+    pub fn of(root: BorrowedFd<'_>) -> Result<Self, TreeError> {
         let mut acting = Self {
-            changed: false,
+            before: None,
             thread: PhantomData,
         };
-        let failed = || TreeError::of("act as the owner of", ".");
-        let stat = rustix::fs::fstat(root).map_err(failed())?;
+        let stat = rustix::fs::fstat(root).map_err(TreeError::of("look at", "."))?;
         if stat.st_uid == 0 || !rustix::process::geteuid().is_root() {
             return Ok(acting);
         }
+        let (user, group) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+        let before = Groups {
+            effective: rustix::process::getegid(),
+            supplementary: rustix::process::getgroups().map_err(refused(user))?,
+        };
+        // The C library would do this to every thread of the process; the bare call does it to this one.
+        if !before.supplementary.is_empty() {
+            set_thread_groups(&[]).map_err(refused(user))?;
+        }
         // From here on a failure, too, is followed by the way back.
-        acting.changed = true;
-        set_thread_res_gid(None, Gid::from_raw(stat.st_gid), None).map_err(failed())?;
-        set_thread_res_uid(None, Uid::from_raw(stat.st_uid), None).map_err(failed())?;
-        Ok(acting)
+        acting.before = Some(before);
+        set_thread_res_gid(None, group, None).map_err(refused(user))?;
+        // The ids for files follow the effective ones, and no capability stays effective (credentials(7)).
+        set_thread_res_uid(None, user, None).map_err(refused(user))?;
+        match is_only(user, group).map_err(refused(user))? {
+            true => Ok(acting),
+            // Securebits keep the capabilities, for example.
+            false => Err(refused(user)(Errno::PERM)),
+        }
     }
+}
+
+fn refused(user: Uid) -> impl FnOnce(Errno) -> TreeError {
+    move |error| TreeError::Owner {
+        uid: user.as_raw(),
+        error,
+    }
+}
+
+/// Whether this thread has the rights of this user and group, and no others.
+fn is_only(user: Uid, group: Gid) -> rustix::io::Result<bool> {
+    let ids = (rustix::process::geteuid(), rustix::process::getegid());
+    let effective = capabilities(None)?.effective;
+    Ok(ids == (user, group)
+        && rustix::process::getgroups()?.is_empty()
+        && !effective.intersects(OVER_FILES))
 }
 
 impl Drop for AsOwner {
     fn drop(&mut self) {
-        if !self.changed {
+        let Some(before) = self.before.take() else {
             return;
-        }
-        // The user first: only root may choose its group.
+        };
+        // The user first: only root may choose its groups.
         let back = set_thread_res_uid(None, Uid::ROOT, None)
-            .and_then(|()| set_thread_res_gid(None, rustix::process::getgid(), None));
+            .and_then(|()| set_thread_res_gid(None, before.effective, None))
+            .and_then(|()| match before.supplementary.as_slice() {
+                [] => Ok(()),
+                groups => set_thread_groups(groups),
+            });
         if let Err(error) = back {
             tracing::error!(%error, "a thread cannot be root again after it acted for a workspace's owner");
             std::process::abort();

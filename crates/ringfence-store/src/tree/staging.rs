@@ -1,6 +1,6 @@
 //! Files that wait, out of the way, until all of them are whole.
 
-use super::{Timestamp, TreeError, beneath};
+use super::{Timestamp, TreeError, beneath, owner::AsOwner};
 use crate::{
     digest::Hashing,
     whole_file::{modified, random_hex},
@@ -21,6 +21,8 @@ use std::{
 const OWN: &str = ".ringfence-";
 /// A directory that was made a moment ago may not be locked yet.
 const LEFT_AFTER: Duration = Duration::from_secs(60);
+/// Looked at for what was left.
+const NAMES_MAX: usize = 1_000_000;
 
 /// A directory of its own beneath a root, closed to others; dropped, it is gone with what was not put in place.
 pub(super) struct StagingDir<'r> {
@@ -58,7 +60,7 @@ impl Staged {
 /// ours there are files and links with numbers for names: with anything else in it, it stays.
 pub(super) fn forget_left(root: BorrowedFd<'_>) -> Result<(), TreeError> {
     let failed = || TreeError::of("remove what was left in", ".");
-    for entry in Dir::read_from(root).map_err(failed())? {
+    for entry in Dir::read_from(root).map_err(failed())?.take(NAMES_MAX) {
         let name = entry.map_err(failed())?.file_name().to_owned();
         let Some(name) = name.to_str().ok().filter(|name| is_own_name(name)) else {
             continue;
@@ -221,6 +223,11 @@ impl<'r> StagingDir<'r> {
 
 impl Drop for StagingDir<'_> {
     fn drop(&mut self) {
+        // An error may have ended the caller's own.
+        let _acting = match AsOwner::of(self.root) {
+            Ok(acting) => acting,
+            Err(error) => return tracing::warn!(%error, "a staging directory was not removed"),
+        };
         for number in 1..=self.files {
             match rustix::fs::unlinkat(&self.directory, number.to_string(), AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}

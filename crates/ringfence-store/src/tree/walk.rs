@@ -1,6 +1,6 @@
 //! Everything below a directory, as it lies there.
 
-use super::{TreeError, beneath};
+use super::{TreeError, beneath, owner::AsOwner};
 use crate::whole_file::list;
 use rustix::{
     fs::{FileType, Stat, Timespec, Timestamps, UTIME_OMIT},
@@ -14,10 +14,13 @@ use std::{
         unix::ffi::OsStrExt,
     },
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 /// Each level of a walk holds one descriptor, so no bound of depth is taken beyond this.
 pub const DEPTH_MAX: usize = 128;
+/// Of one walk. A local disk takes a second for the most entries that any caller allows.
+const TIME_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeEntry {
@@ -54,7 +57,8 @@ pub struct Bounds {
 }
 
 /// All entries, depth first, names in the order of their bytes. No link is followed and no mount crossed. What vanishes
-/// meanwhile is left out. Errors: `TooMany`, `TooDeep`, and `Io` for a directory that cannot be read.
+/// meanwhile is left out. Errors: `TooMany`, `TooDeep`, `TooSlow`, and `Io` for a directory that cannot be read, by its
+/// owner where the server is root.
 pub fn walk(root: BorrowedFd<'_>, bounds: Bounds) -> Result<Vec<TreeEntry>, TreeError> {
     walk_at(root, Path::new(""), bounds)
 }
@@ -65,35 +69,48 @@ pub(super) fn walk_at(
     below: &Path,
     bounds: Bounds,
 ) -> Result<Vec<TreeEntry>, TreeError> {
+    walk_until(root, below, bounds, Instant::now() + TIME_MAX)
+}
+
+fn walk_until(
+    root: BorrowedFd<'_>,
+    below: &Path,
+    bounds: Bounds,
+    deadline: Instant,
+) -> Result<Vec<TreeEntry>, TreeError> {
     let depth_max = bounds.depth.min(DEPTH_MAX);
     let mut entries = Vec::new();
+    let _acting = AsOwner::of(root)?;
     let opened = beneath::open_directory(root, below)?;
-    let mut levels = vec![Level::open(opened, below, bounds.entries)?];
+    let mut listing = Listing {
+        entries_max: bounds.entries,
+        names: 0,
+        deadline,
+    };
+    let mut levels = vec![listing.level(opened, below)?];
     while let Some(level) = levels.last_mut() {
         let Some(name) = level.names.pop() else {
             levels.pop();
             continue;
         };
+        listing.check_time(&level.path)?;
         let Some((entry, opened)) = level.look(&name)? else {
             continue;
         };
-        if entries.len() == bounds.entries {
-            let entries_max = bounds.entries;
-            return Err(TreeError::TooMany { entries_max });
-        }
         let path = entry.path.clone();
         entries.push(entry);
         let Some(opened) = opened else { continue };
         if levels.len() > depth_max {
             return Err(TreeError::TooDeep { path, depth_max });
         }
-        levels.push(Level::open(opened, &path, bounds.entries)?);
+        levels.push(listing.level(opened, &path)?);
     }
     Ok(entries)
 }
 
 /// One entry, by the same rules.
 pub(super) fn one(root: BorrowedFd<'_>, path: &Path) -> Result<TreeEntry, TreeError> {
+    let _acting = AsOwner::of(root)?;
     let (directory, name) = beneath::open_parent(root, path, None)?;
     let level = Level {
         directory,
@@ -131,23 +148,47 @@ struct Level {
     names: Vec<Box<CStr>>,
 }
 
-impl Level {
-    fn open(directory: OwnedFd, path: &Path, entries_max: usize) -> Result<Self, TreeError> {
-        let mut names = match list(&directory, entries_max.saturating_add(1)) {
+/// What is left of the bounds of one walk. Names count when they are listed: else a few full directories inside each
+/// other would hold more of them than any bound.
+struct Listing {
+    entries_max: usize,
+    /// Listed so far.
+    names: usize,
+    deadline: Instant,
+}
+
+impl Listing {
+    fn level(&mut self, directory: OwnedFd, path: &Path) -> Result<Level, TreeError> {
+        self.check_time(path)?;
+        let entries_max = self.entries_max;
+        let left = entries_max.saturating_sub(self.names);
+        let mut names = match list(&directory, left.saturating_add(1)) {
             // The directory itself was removed.
             Err(Errno::NOENT) => Vec::new(),
             listed => listed.map_err(TreeError::of("list", path))?,
         };
-        if names.len() > entries_max {
+        if names.len() > left {
             return Err(TreeError::TooMany { entries_max });
         }
+        self.names += names.len();
         names.sort_unstable_by(|a, b| b.cmp(a));
-        Ok(Self {
+        Ok(Level {
             directory,
             path: path.to_owned(),
             names,
         })
     }
+
+    fn check_time(&self, path: &Path) -> Result<(), TreeError> {
+        if Instant::now() < self.deadline {
+            return Ok(());
+        }
+        let (path, time_max) = (path.to_owned(), TIME_MAX);
+        Err(TreeError::TooSlow { path, time_max })
+    }
+}
+
+impl Level {
 
     /// What the name is now; a directory comes opened. None: it is gone, or became something else at this moment.
     fn look(&self, name: &CStr) -> Result<Option<(TreeEntry, Option<OwnedFd>)>, TreeError> {
@@ -262,7 +303,7 @@ fn nanoseconds(part: impl TryInto<u32>) -> u32 {
 mod tests {
     use super::*;
     use crate::tree::{open_file, tests::fixture::Scratch};
-    use std::{fs, os::unix::fs::symlink, time::Instant};
+    use std::{fs, os::unix::fs::symlink};
 
     const BOUNDS: Bounds = Bounds {
         entries: 20_000,
@@ -321,6 +362,45 @@ mod tests {
     }
 
     #[test]
+    fn names_count_when_they_are_listed_however_few_of_them_are_looked_at() {
+        let place = Scratch::new();
+        let mut at = place.path("");
+        for _ in 0..5 {
+            // The directory is the first of its names, and the walk goes down before it looks at the others.
+            for file in 0..9 {
+                fs::write(at.join(format!("z{file}")), "").unwrap();
+            }
+            at.push("a");
+            fs::create_dir(&at).unwrap();
+        }
+        let bound = |entries| walk(place.root(), Bounds { entries, depth: 8 });
+        assert_eq!(bound(50).unwrap().len(), 50);
+        assert!(matches!(bound(49), Err(TreeError::TooMany { entries_max: 49 })));
+        let listed = |entries_max| {
+            let mut listing = Listing {
+                entries_max,
+                names: 0,
+                deadline: Instant::now() + TIME_MAX,
+            };
+            let root = beneath::open_directory(place.root(), Path::new("")).unwrap();
+            let first = listing.level(root, Path::new("")).unwrap();
+            let below = beneath::open_listing(first.directory.as_fd(), Path::new("a")).unwrap();
+            listing.level(below, Path::new("a")).is_ok()
+        };
+        assert!(listed(20) && !listed(19), "the second directory has what the first left");
+    }
+
+    #[test]
+    fn a_walk_ends_at_its_deadline_and_says_where() {
+        let place = Scratch::new();
+        fs::create_dir_all(place.path("a/b")).unwrap();
+        let until = |deadline| walk_until(place.root(), Path::new("a"), BOUNDS, deadline);
+        assert_eq!(until(Instant::now() + TIME_MAX).unwrap().len(), 1);
+        let ended = until(Instant::now());
+        assert!(matches!(&ended, Err(TreeError::TooSlow { path, .. }) if path == Path::new("a")), "{ended:?}");
+    }
+
+    #[test]
     fn a_tree_deeper_than_any_bound_ends_the_walk_with_few_descriptors() {
         let place = Scratch::new();
         let mut at = fs::File::open(place.path("")).unwrap().into();
@@ -370,7 +450,11 @@ mod tests {
         // `/` itself has mounts: the walk from it with depth 0 sees them as entries that are no directories.
         let root = fs::File::open("/").unwrap();
         let device = rustix::fs::fstat(&root).unwrap().st_dev;
-        let proc = Level::open(root.into(), Path::new(""), 10_000).unwrap();
+        let proc = Level {
+            directory: root.into(),
+            path: PathBuf::new(),
+            names: Vec::new(),
+        };
         let (entry, opened) = proc.look(c"proc").unwrap().unwrap();
         assert_ne!(
             entry.stamp.device, device,

@@ -4,7 +4,7 @@
 use crate::{
     digest::from_hex,
     snapshots::{FileContent, Snapshot, SnapshotEntry, SnapshotError, SnapshotKind, content},
-    tree::{self, Stamp, Timestamp},
+    tree::{self, AsOwner, Stamp, Timestamp},
 };
 use rustix::{
     fs::{AtFlags, Dir, FileType, Stat},
@@ -62,6 +62,7 @@ pub(super) fn compare<'s>(
         staging: OsStr::new(staging),
         plan: Plan::default(),
     };
+    let _acting = AsOwner::of(root)?;
     let opened = tree::open_listing(root, Path::new("."));
     comparing.directory(&opened.map_err(SnapshotError::io("open", "."))?, Path::new(""))?;
     Ok(comparing.plan)
