@@ -182,7 +182,10 @@ mod tests {
         let directory = File::open(&place).unwrap();
         let of = |bounds| walk(directory.as_fd(), bounds);
         let whole = of(BOUNDS);
-        assert!(whole.files.len() == 1 && !whole.incomplete, "the control: {whole:?}");
+        assert!(
+            whole.files.len() == 1 && !whole.incomplete,
+            "the control: {whole:?}"
+        );
         let time = Duration::ZERO;
         let late = of(Bounds { time, ..BOUNDS });
         assert!(late.files.is_empty() && late.incomplete, "{late:?}");
@@ -213,7 +216,9 @@ mod tests {
         fs::rename(&file, place.join("kept")).unwrap();
         let swaps: [(&str, &dyn Fn()); 5] = [
             ("link", &|| symlink(place.join("outside"), &file).unwrap()),
-            ("hard link", &|| fs::hard_link(place.join("outside"), &file).unwrap()),
+            ("hard link", &|| {
+                fs::hard_link(place.join("outside"), &file).unwrap()
+            }),
             ("directory", &|| fs::create_dir(&file).unwrap()),
             ("file", &|| fs::write(&file, "another").unwrap()),
             ("FIFO", &|| make_fifo(&file)),

@@ -189,7 +189,6 @@ impl Listing {
 }
 
 impl Level {
-
     /// What the name is now; a directory comes opened. None: it is gone, or became something else at this moment.
     fn look(&self, name: &CStr) -> Result<Option<(TreeEntry, Option<OwnedFd>)>, TreeError> {
         let name = OsStr::from_bytes(name.to_bytes());
@@ -387,7 +386,10 @@ mod tests {
             let below = beneath::open_listing(first.directory.as_fd(), Path::new("a")).unwrap();
             listing.level(below, Path::new("a")).is_ok()
         };
-        assert!(listed(20) && !listed(19), "the second directory has what the first left");
+        assert!(
+            listed(20) && !listed(19),
+            "the second directory has what the first left"
+        );
     }
 
     #[test]
@@ -397,7 +399,10 @@ mod tests {
         let until = |deadline| walk_until(place.root(), Path::new("a"), BOUNDS, deadline);
         assert_eq!(until(Instant::now() + TIME_MAX).unwrap().len(), 1);
         let ended = until(Instant::now());
-        assert!(matches!(&ended, Err(TreeError::TooSlow { path, .. }) if path == Path::new("a")), "{ended:?}");
+        assert!(
+            matches!(&ended, Err(TreeError::TooSlow { path, .. }) if path == Path::new("a")),
+            "{ended:?}"
+        );
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Directories of the host as workspaces.
 
 use crate::client::{
-    Server, TempDir, assert_contains, assert_facts, assert_says, eventually, feed, json_of, ringfence,
-    run_json, said, state_dir, stderr_of, stdout_of, text_of, texts_of,
+    Server, TempDir, assert_contains, assert_facts, assert_says, eventually, feed, is_root, json_of, list_of,
+    ringfence, run_json, said, state_dir, stderr_of, stdout_of, text_of, texts_of,
 };
 use serde_json::json;
 use std::{fs, os::unix::fs::PermissionsExt};
@@ -278,6 +278,84 @@ fn what_a_program_puts_in_the_place_of_a_workspace_is_not_entered() {
     // A directory of its own is as good as any other that it may write.
     assert_eq!(above("rm rw; mkdir rw; echo new > rw/mine")["success"], true);
     assert_eq!(run(&mut server, "rw", "cat mine")["stdout"], "new\n");
+}
+
+/// A directory of another user, in it files that this user cannot read, and a server that is root.
+///
+/// claim: [WS-8]
+#[test]
+fn no_caller_gets_what_the_owner_of_a_shared_directory_cannot_read() {
+    if !is_root() {
+        println!("not root: the server reads what this user can read");
+        return;
+    }
+    const OWNER: u32 = 1000;
+    const CANARY: &str = "canary-of-root";
+    let dir = TempDir::new("owned");
+    let root = dir.0.display();
+    for name in ["of_root", "moved", "deleted", "shut/file"] {
+        dir.file(&format!("work/{name}"), CANARY);
+        let mode = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(dir.0.join("work").join(name), mode).unwrap();
+    }
+    dir.file("work/shared", "for all");
+    let open = |name: &str, mode| {
+        fs::set_permissions(dir.0.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let mut server = Server::with(&format!(
+        "workspaces:\n  work: {{path: {root}/work, mode: rw}}\n  draft: {{path: {root}/work, mode: overlay}}\n"
+    ));
+    let session = server.create(json!({"language": "shell", "workspace": "work"}));
+    let of = |path: &str| json!({"session_id": session, "path": path});
+    // The control: root's own directory is read as root.
+    for name in ["of_root", "shut/file"] {
+        assert_eq!(server.facts("get_file", of(name))["text"], CANARY, "{name}");
+    }
+    std::os::unix::fs::chown(dir.0.join("work"), Some(OWNER), Some(OWNER)).unwrap();
+    assert_eq!(server.facts("get_file", of("shared"))["text"], "for all");
+    server.refuses("get_file", of("of_root"), "policy_denied");
+    let edit = json!({"session_id": session, "path": "of_root", "old": "canary", "new": "x"});
+    server.refuses("edit_file", edit, "policy_denied");
+    let archive = json!({"session_id": session, "archive": true});
+    server.refuses("get_file", archive, "policy_denied");
+    let listed = server.facts("list_files", json!({"session_id": session}));
+    let hashed: Vec<&str> = list_of(&listed["files"])
+        .iter()
+        .filter(|file| file["sha256"].is_string())
+        .map(|file| text_of(&file["path"]))
+        .collect();
+    assert_eq!(hashed, ["shared"], "{listed}");
+    let saved = server.facts("create_state_snapshot", json!({"session_id": session}));
+    assert_eq!(saved["files"], 1, "{saved}");
+    open("work/shut", 0o700);
+    for tool in ["list_files", "create_state_snapshot", "diff_workspace"] {
+        server.refuses(tool, json!({"session_id": session}), "policy_denied");
+    }
+    server.refuses("get_file", of("shut/file"), "policy_denied");
+    open("work/shut", 0o755);
+    // What a program may rename or delete it still cannot read, and nobody reads it for that program.
+    let wish =
+        |workspace: &str, code: &str| json!({"code": code, "language": "shell", "workspace": workspace});
+    let moved = server.facts(
+        "execute_code",
+        wish("work", "mv moved new; cat new; echo made > made"),
+    );
+    assert_eq!(texts_of(&moved["artifacts"], "name"), ["made"], "{moved}");
+    assert!(dir.0.join("work/new").exists());
+    let draft = server.create(json!({"language": "shell", "workspace": "draft"}));
+    let delete = json!({"session_id": draft, "code": "rm -f deleted; echo gone"});
+    assert_eq!(server.facts("execute_code", delete)["stdout"], "gone\n");
+    let told = server.call("diff_workspace", json!({"session_id": draft}));
+    let told = format!("{moved}{told}");
+    assert!(!told.contains(CANARY), "{told}");
+    let made = fs::metadata(dir.0.join("work/made")).unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::uid(&made), OWNER);
+    server.succeeds(
+        "put_file",
+        json!({"session_id": session, "path": "put", "text": "x"}),
+    );
+    let put = fs::metadata(dir.0.join("work/put")).unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::uid(&put), OWNER);
 }
 
 /// claim: [WS-2]

@@ -8,7 +8,7 @@ use std::{
     fs::{self, File},
     os::{
         fd::AsFd,
-        unix::fs::{FileExt, MetadataExt, symlink},
+        unix::fs::{FileExt, MetadataExt, chown, symlink},
     },
     path::Path,
 };
@@ -502,4 +502,37 @@ fn trees_deeper_than_any_path_are_removed() {
     let restored = scratch.restore(&store, created.id);
     assert_eq!(restored.deleted, 600);
     assert_eq!(scratch.state(), before);
+}
+
+/// claim: [WS-8]
+#[test]
+fn a_snapshot_that_root_makes_has_nothing_that_the_owner_of_the_workspace_could_not_read() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not root: nobody else has to act as an owner");
+        return;
+    }
+    const USER: u32 = 123_456;
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    scratch.write("closed", "canary");
+    chmod(&scratch.path("closed"), 0o600);
+    scratch.write("open", "x");
+    let control = scratch.create(&store);
+    assert_eq!(
+        (control.files, control.left_out.len()),
+        (2, 0),
+        "its own directory"
+    );
+    // Another time of change: what the first snapshot knows is not taken for it.
+    chown(scratch.path("closed"), Some(0), Some(0)).unwrap();
+    chown(scratch.path(""), Some(USER), Some(USER)).unwrap();
+    settle(&scratch);
+    let created = scratch.create(&store);
+    assert_eq!(created.files, 1);
+    let left_out = &created.left_out[0];
+    assert_eq!(left_out.path, Path::new("closed"));
+    assert!(
+        matches!(left_out.reason, LeftOutReason::Unreadable),
+        "{left_out:?}"
+    );
 }
