@@ -45,6 +45,9 @@ const OF_TOOLS: [&str; 6] = [
 /// Marks the directory around it as a virtual environment of Python.
 const ENVIRONMENT: &str = "pyvenv.cfg";
 
+/// At one entry.
+const ONE_LOOK: Duration = Duration::from_secs(10);
+
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     pub entries: usize,
@@ -56,7 +59,7 @@ pub struct Bounds {
 /// Whether a directory is empty; one that cannot be read may have something.
 pub fn is_empty(directory: BorrowedFd<'_>) -> bool {
     let open = file::open_listing_beneath(directory, Path::new("."));
-    let listed = open.and_then(|open| file::list(open.as_fd(), 1));
+    let listed = open.and_then(|open| file::list(open.as_fd(), 1, Instant::now() + ONE_LOOK));
     listed.is_ok_and(|(entries, more)| entries.is_empty() && !more)
 }
 
@@ -107,7 +110,7 @@ pub fn walk(directory: BorrowedFd<'_>, bounds: Bounds) -> Walk {
             break;
         }
         let open = file::open_listing_beneath(directory, &Path::new(".").join(&below));
-        let listed = open.and_then(|open| file::list(open.as_fd(), left));
+        let listed = open.and_then(|open| file::list(open.as_fd(), left, deadline));
         let Ok((mut entries, more)) = listed else {
             walk.incomplete = true;
             continue;

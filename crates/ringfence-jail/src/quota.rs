@@ -49,6 +49,9 @@ const LOOK_MAX: Duration = Duration::from_millis(100);
 const FILL_BYTES_PER_MS: u64 = 2_000_000;
 /// The most files that one look counts.
 const ENTRIES_MAX: u64 = 1 << 20;
+/// The longest that one look takes, and the one before a run.
+const TIME_MAX: Duration = Duration::from_secs(30);
+const FIRST_TIME_MAX: Duration = Duration::from_secs(60);
 /// What a name costs that has no bytes.
 const ENTRY_BYTES: u64 = 1 << 10;
 /// Directories inside each other that are open at once.
@@ -111,9 +114,11 @@ pub struct Known {
 }
 
 impl Count {
+    /// Errors: `TimedOut`, and those of the file system.
     pub fn of(directory: BorrowedFd<'_>) -> io::Result<Self> {
+        let deadline = Instant::now() + FIRST_TIME_MAX;
         let filled = resource::space_used(directory)?;
-        let count = usage(directory, Unlistable::Counted).count();
+        let count = usage(directory, Unlistable::Counted, deadline)?.count();
         Ok(Self { filled, ..count })
     }
 
@@ -185,6 +190,8 @@ pub(crate) struct Watch {
     /// Since when that has been the excuse.
     excused: Option<Instant>,
     next: Instant,
+    /// Of the next look.
+    deadline: Instant,
 }
 
 /// Who may hold files open that have no name any more.
@@ -204,6 +211,7 @@ impl Watch {
         // A run that only tidies up is welcome in a directory that is too full, up to twice the limit; more would let
         // each run add what it gets away with.
         let begun = Instant::now();
+        let deadline = begun + FIRST_TIME_MAX;
         let limit = Contents {
             bytes: limits.disk_bytes,
             entries: files_max(limits.disk_bytes),
@@ -214,11 +222,14 @@ impl Watch {
                 let filled = resource::space_used(directory.as_fd())?;
                 let count = known.count.map(|known| known.since(filled.0, filled.1));
                 let count = count.filter(|now| now.entries > FEW_ENTRIES && !now.is_more_than(limit));
-                let before = count.unwrap_or_else(|| usage(directory.as_fd(), Unlistable::Opened));
+                let before = match count {
+                    Some(count) => count,
+                    None => usage(directory.as_fd(), Unlistable::Opened, deadline)?,
+                };
                 (before, limit.twice())
             }
             Quota::Growth => {
-                let before = usage(directory.as_fd(), Unlistable::Counted);
+                let before = usage(directory.as_fd(), Unlistable::Counted, deadline)?;
                 let allowed = Contents {
                     bytes: before.bytes.saturating_add(limit.bytes),
                     entries: before.entries.saturating_add(limit.entries),
@@ -245,6 +256,7 @@ impl Watch {
             excused: None,
             walk_took: begun.elapsed(),
             next: now + LOOK_MIN,
+            deadline: now + TIME_MAX,
         })
     }
 
@@ -257,12 +269,18 @@ impl Watch {
         self.next
     }
 
-    /// Whether the limit is passed, as far as it is time to look.
-    pub(crate) fn is_passed<'a>(&mut self, holders: impl FnOnce() -> Option<Holders<'a>>) -> bool {
+    /// Whether the limit is passed, as far as it is time to look. A look ends at the run's own deadline: a program may
+    /// have left so much to look at that it would outlive it.
+    pub(crate) fn is_passed<'a>(
+        &mut self,
+        deadline: Instant,
+        holders: impl FnOnce() -> Option<Holders<'a>>,
+    ) -> bool {
         let now = Instant::now();
         if now < self.next {
             return false;
         }
+        self.deadline = deadline.min(now + TIME_MAX);
         let (bytes, files) = resource::space_used(self.directory.as_fd()).unwrap_or(self.filled);
         let came = bytes.saturating_sub(self.filled.0);
         let room = self.allowed.bytes.saturating_sub(self.now.bytes);
@@ -288,12 +306,20 @@ impl Watch {
         false
     }
 
-    /// The same, at once and whatever it costs: for the end of a run.
-    pub(crate) fn walk(&mut self, holders: Option<Holders<'_>>) -> bool {
+    /// The same, at once. One that is cut off says nothing.
+    fn walk(&mut self, holders: Option<Holders<'_>>) -> bool {
         let (begun, before) = (Instant::now(), self.now);
         // Before the walk: what comes meanwhile is seen by the next.
-        self.filled = resource::space_used(self.directory.as_fd()).unwrap_or(self.filled);
-        self.now = usage(self.directory.as_fd(), Unlistable::Counted);
+        let filled = resource::space_used(self.directory.as_fd()).unwrap_or(self.filled);
+        let most = self.count().since(filled.0, filled.1);
+        self.filled = filled;
+        let Ok(now) = usage(self.directory.as_fd(), Unlistable::Counted, self.deadline) else {
+            let hidden = self.now.hidden;
+            self.now = Contents { hidden, ..most };
+            self.walked(begun);
+            return false;
+        };
+        self.now = now;
         let nameless = holders.as_ref().map_or(0, Holders::nameless_bytes);
         self.now.bytes += nameless;
         let is_over = self.filled.0 > self.filled_max;
@@ -302,10 +328,14 @@ impl Watch {
             self.excused = None;
         }
         let is_at_work = holders.is_none_or(|holders| self.is_at_work(before, holders.work()));
+        self.walked(begun);
+        is_passed && is_at_work
+    }
+
+    fn walked(&mut self, begun: Instant) {
         self.walked = Instant::now();
         self.walk_took = begun.elapsed();
         self.next = self.walked + LOOK_MIN;
-        is_passed && is_at_work
     }
 
     /// Others may share the directory: that it is full is this tree's doing if it has written since the last look, or
@@ -322,6 +352,7 @@ impl Watch {
     /// The same for the end of a run, which leaves nothing to be stopped: a look only where it tells more than is
     /// known. Is a limit passed that is the run's own.
     pub(crate) fn end(&mut self) -> bool {
+        self.deadline = Instant::now() + TIME_MAX;
         if self.quota == Quota::Growth {
             return self.walk(None);
         }
@@ -354,10 +385,12 @@ impl Watch {
         };
         match writing.try_lock_shared() {
             Ok(()) => {
-                self.now = usage(self.directory.as_fd(), Unlistable::Counted);
-                self.now.bytes += nameless;
+                let counted = usage(self.directory.as_fd(), Unlistable::Counted, self.deadline);
                 // Closing it unlocks it, too; a failure leaves the server waiting until then.
                 drop(writing.unlock());
+                let Ok(now) = counted else { return true };
+                self.now = now;
+                self.now.bytes += nameless;
                 !self.now.is_more_than(self.allowed)
             }
             Err(TryLockError::WouldBlock) => {
@@ -386,15 +419,18 @@ enum Unlistable {
     Opened,
 }
 
-/// Everything below a directory, no link followed, no mount crossed, and deeper than any path goes.
-fn usage(directory: BorrowedFd<'_>, unlistable: Unlistable) -> Contents {
+/// Everything below a directory, no link followed, no mount crossed, and deeper than any path goes. Errors: `TimedOut`.
+fn usage(directory: BorrowedFd<'_>, unlistable: Unlistable, deadline: Instant) -> io::Result<Contents> {
     let mut usage = Contents::default();
     let mut levels = Vec::new();
     match Level::open(directory, Path::new("."), unlistable) {
-        Ok(top) => levels.push(usage.level(top)),
+        Ok(top) => levels.push(usage.level(top, deadline)),
         Err(_) => usage.hidden += 1,
     }
     while let Some(level) = levels.last_mut() {
+        if Instant::now() >= deadline {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
         let Some((name, identity)) = level.below.pop() else {
             let left = levels.pop();
             if let (Some(left), Some(above)) = (left, levels.last_mut()) {
@@ -414,7 +450,7 @@ fn usage(directory: BorrowedFd<'_>, unlistable: Unlistable) -> Contents {
                 {
                     level.open = None;
                 }
-                let below = usage.level(below);
+                let below = usage.level(below, deadline);
                 levels.push(Level { identity, ..below });
             }
             // One that has gone meanwhile has nothing in it.
@@ -422,14 +458,14 @@ fn usage(directory: BorrowedFd<'_>, unlistable: Unlistable) -> Contents {
             Err(_) => usage.hidden += 1,
         }
     }
-    usage
+    Ok(usage)
 }
 
 impl Contents {
     /// Counts what lies in a directory, and names the directories in it.
-    fn level(&mut self, directory: OwnedFd) -> Level {
+    fn level(&mut self, directory: OwnedFd, deadline: Instant) -> Level {
         let left = usize::try_from(ENTRIES_MAX.saturating_sub(self.entries)).unwrap_or(0);
-        let (entries, more) = file::list(directory.as_fd(), left).unwrap_or((Vec::new(), true));
+        let (entries, more) = file::list(directory.as_fd(), left, deadline).unwrap_or((Vec::new(), true));
         self.hidden += u64::from(more);
         self.entries += entries.len() as u64;
         let bytes = entries.iter().map(|entry| ENTRY_BYTES + entry.allocated);

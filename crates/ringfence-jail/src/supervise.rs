@@ -442,7 +442,7 @@ impl<'a> Sandbox<'a> {
             }
             let (tier, proc) = (self.plan.tier, self.descriptors.get(&Handle::Proc));
             if let Some(watch) = &mut self.quota
-                && watch.is_passed(|| Holders::of(proc?, tier))
+                && watch.is_passed(deadline.next(), || Holders::of(proc?, tier))
             {
                 return Ok(Cause::Disk);
             }

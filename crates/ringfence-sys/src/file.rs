@@ -9,6 +9,7 @@ use std::{
         unix::ffi::OsStrExt,
     },
     path::{Path, PathBuf},
+    time::Instant,
 };
 
 /// A file in memory, closed on exec.
@@ -182,8 +183,9 @@ pub struct Entry {
     pub identity: (u64, u64),
 }
 
-/// The entries of a directory, at most `max`; `true` says that there were more.
-pub fn list(directory: BorrowedFd<'_>, max: usize) -> io::Result<(Vec<Entry>, bool)> {
+/// The entries of a directory, at most `max` and as many as are looked at by `deadline`; `true` says that there were
+/// more.
+pub fn list(directory: BorrowedFd<'_>, max: usize, deadline: Instant) -> io::Result<(Vec<Entry>, bool)> {
     let mut entries = Vec::new();
     for entry in fs::Dir::read_from(directory)? {
         let entry = entry?;
@@ -191,7 +193,7 @@ pub fn list(directory: BorrowedFd<'_>, max: usize) -> io::Result<(Vec<Entry>, bo
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
-        if entries.len() == max {
+        if entries.len() == max || Instant::now() >= deadline {
             return Ok((entries, true));
         }
         let stat = match fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {

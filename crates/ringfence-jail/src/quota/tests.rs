@@ -201,6 +201,29 @@ fn a_file_system_that_is_as_full_as_it_may_be_ends_those_who_write() {
     assert!(Count::of(scratch.open().as_fd()).unwrap().bytes_at_most(space) >= 1 << 20);
 }
 
+fn counted(scratch: &Scratch, unlistable: Unlistable) -> Contents {
+    usage(scratch.open().as_fd(), unlistable, Instant::now() + TIME_MAX).unwrap()
+}
+
+#[test]
+fn a_look_ends_at_its_deadline_and_says_nothing() {
+    let scratch = Scratch::new("late");
+    let begun = Watch::begin(
+        &scratch.open(),
+        Quota::Growth,
+        &limits(1 << 20),
+        None,
+        Known::default(),
+    );
+    let mut watch = begun.unwrap();
+    fs::write(scratch.0.join("new"), vec![7; 3 << 20]).unwrap();
+    watch.deadline = Instant::now();
+    assert!(!watch.walk(None), "it is cut off");
+    let late = usage(scratch.open().as_fd(), Unlistable::Counted, Instant::now());
+    assert_eq!(late.map(|_| ()).unwrap_err().kind(), io::ErrorKind::TimedOut);
+    assert!(watch.end(), "the control: with time it is told");
+}
+
 #[test]
 fn names_count_and_a_link_is_not_followed() {
     let scratch = Scratch::new("names");
@@ -209,7 +232,7 @@ fn names_count_and_a_link_is_not_followed() {
     for number in 0..50 {
         fs::write(scratch.0.join(format!("d/{number}")), "").unwrap();
     }
-    assert_eq!(usage(scratch.open().as_fd(), Unlistable::Counted).entries, 52);
+    assert_eq!(counted(&scratch, Unlistable::Counted).entries, 52);
 }
 
 /// A directory in a directory and so on: no path is as long.
@@ -229,7 +252,7 @@ fn nest(scratch: &Scratch, levels: usize) {
 fn a_tree_deeper_than_any_path_is_counted_to_its_end() {
     let scratch = Scratch::new("deep");
     nest(&scratch, 300);
-    let found = usage(scratch.open().as_fd(), Unlistable::Opened);
+    let found = counted(&scratch, Unlistable::Opened);
     assert_eq!((found.entries, found.hidden), (2 * 300 + 1, 0));
     let begun = Watch::begin(
         &scratch.open(),
@@ -267,7 +290,7 @@ fn a_tree_that_is_still_is_looked_at_seldom_and_any_other_every_second() {
         let past = Instant::now() - Duration::from_secs(seconds);
         (watch.walked, watch.asked, watch.next) = (past, past, past);
         watch.filled = resource::space_used(watch.directory.as_fd()).unwrap();
-        watch.is_passed(|| holders(pids));
+        watch.is_passed(Instant::now() + TIME_MAX, || holders(pids));
         watch.walked != past
     };
     assert!(looks_after(2, &[]), "nothing is known of the tree yet");
