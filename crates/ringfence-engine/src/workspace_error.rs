@@ -13,10 +13,7 @@ use std::io;
 pub(crate) fn of_tree(error: TreeError) -> RequestError {
     let new = |code, hint: &str| RequestError::new(code, format!("{error}."), hint);
     match &error {
-        TreeError::Io(FileError { error: why, .. }) if why.kind() == io::ErrorKind::PermissionDenied => new(
-            ErrorCode::PolicyDenied,
-            "It is closed to the owner of the workspace: have a program open it again (`chmod -R u+rwX .`), or restore a snapshot; what is another user's stays closed.",
-        ),
+        TreeError::Io(FileError { error: why, .. }) if is_denied(why) => new(ErrorCode::PolicyDenied, CLOSED),
         TreeError::NotFound(_) => new(ErrorCode::NotFound, "`list_files` names what is there."),
         TreeError::Refused { .. } => new(
             ErrorCode::PolicyDenied,
@@ -42,6 +39,13 @@ pub(crate) fn of_tree(error: TreeError) -> RequestError {
         TreeError::Io(FileError { error: io, .. }) if is_full(io) => new(ErrorCode::PolicyDenied, FULL),
         TreeError::Io(_) => fault(error),
     }
+}
+
+/// The hint for what cannot be opened.
+const CLOSED: &str = "It is closed to the owner of the workspace: have a program open it again (`chmod -R u+rwX .`), or restore a snapshot; what is another user's stays closed.";
+
+fn is_denied(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
 }
 
 /// The hint for a disk that is full, whatever is left of the limit.
@@ -94,6 +98,9 @@ pub(crate) fn of_snapshot(error: SnapshotError) -> RequestError {
         // Paths of the store are absolute.
         SnapshotError::Io(FileError { path, .. }) if error.is_no_space() && path.is_relative() => {
             new(ErrorCode::PolicyDenied, FULL)
+        }
+        SnapshotError::Io(FileError { path, error: why, .. }) if is_denied(why) && path.is_relative() => {
+            new(ErrorCode::PolicyDenied, CLOSED)
         }
         SnapshotError::Io(_) if error.is_no_space() => disk_full(),
         SnapshotError::Io(_) => fault(error),
