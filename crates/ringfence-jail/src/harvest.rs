@@ -69,8 +69,8 @@ pub fn names(directory: BorrowedFd<'_>, most: usize) -> io::Result<Vec<PathBuf>>
 }
 
 /// Lets its owner use one of our directories again, and list every one below it where the owner is not root: a program
-/// may have closed some to readers outside. What cannot be opened fails again for the next reader, and so does what lies
-/// beyond the bounds.
+/// may have closed some to readers outside. What cannot be opened fails again for the next reader, and so does what
+/// lies beyond the bounds.
 pub fn open_closed_directories(directory: BorrowedFd<'_>, bounds: Bounds) {
     let deadline = Instant::now() + bounds.time;
     // Not even `.` is found in a directory that is closed.

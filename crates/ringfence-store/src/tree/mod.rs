@@ -3,8 +3,8 @@
 //!
 //! Invariants: no path of the host is resolved here, only names below a descriptor (`openat2`: no link, no `..`, no
 //! other mount); nothing is opened but directories and regular files, and no open waits; what is replaced is replaced
-//! by a rename; every walk has a bound, in number and in time; where the server is root, all of it is done as the owner of
-//! the directory ([`AsOwner`]).
+//! by a rename; every walk has a bound, in number and in time; where the server is root, all of it is done as the owner
+//! of the directory ([`AsOwner`]).
 
 pub mod archive;
 mod beneath;

@@ -122,9 +122,9 @@ fn foreign(path: &Path) -> TreeError {
 
 /// Writes what was chosen of what [`read`] gave into the host's directory: what was shown and nothing else. All is
 /// checked and copied before the first change; then files come by rename, with the mode less set-id and with their
-/// time. Root does it as the owner of `lower`, to whom what it writes belongs. Errors: `Stale` for a path that is no longer, on
-/// either side, what was shown; then nothing is changed. What the host changes after that check is found when the two
-/// are exchanged, and kept. When it is done, it is on the disk.
+/// time. Root does it as the owner of `lower`, to whom what it writes belongs. Errors: `Stale` for a path that is no
+/// longer, on either side, what was shown; then nothing is changed. What the host changes after that check is found
+/// when the two are exchanged, and kept. When it is done, it is on the disk.
 pub fn commit(
     upper: BorrowedFd<'_>,
     lower: BorrowedFd<'_>,
