@@ -7,7 +7,9 @@ pub(crate) use failed::ClaimError;
 
 use crate::{
     caller::{OutputStream, Stdin},
-    streams::{Attached, CapturedStream, OutputSink, REPORT_BYTES_MAX, Stdio, collect, drain, feed},
+    streams::{
+        Attached, CapturedStream, OutputSink, REPORT_BYTES_MAX, Stdio, StreamReader, collect, drain, feed,
+    },
     sync::lock,
 };
 use failed::NotBegun;
@@ -48,8 +50,6 @@ const SWEEP_PAUSE: Duration = Duration::from_millis(200);
 /// How long a supervisor may be silent: walls take up to twenty seconds, the imports of a template sixty, the end of a
 /// tree five.
 const SILENCE_MAX: Duration = Duration::from_secs(100);
-/// How long the streams of a sandbox that has not ended are read.
-const STUCK_STREAMS: Duration = Duration::from_secs(1);
 
 /// A helper that comes up, while its server reads its settings and opens its stores.
 pub struct EarlyStart {
@@ -394,6 +394,11 @@ pub(crate) struct Running {
     patience: Duration,
     dirs: Option<SandboxDirs>,
     early: Option<Ending>,
+    /// Whether its end is the end of its streams, too. Those of a container end by themselves: the other ends of the
+    /// pipes are the server's own, and what is under way comes after the end.
+    ends_streams: bool,
+    /// For the readers of its streams.
+    ended: watch::Sender<bool>,
     _stdin: Option<Attached<()>>,
     stdout: JoinHandle<CapturedStream>,
     stderr: JoinHandle<CapturedStream>,
@@ -456,7 +461,8 @@ impl Running {
             ..
         } = started;
         let connect = |error: io::Error| fault("connect the program's streams", &error);
-        let receiver = |fd: OwnedFd| pipe::Receiver::from_owned_fd(fd).map_err(connect);
+        let (ended, sandbox_ended) = watch::channel(false);
+        let reader = |pipe: OwnedFd| StreamReader::new(pipe, sandbox_ended.clone()).map_err(connect);
         let stdin = match &stdio.stdin {
             Stdin::FromRequest if stdio.stdin_bytes.is_empty() => None, // closed here, which is all there is to say
             _ => Some(pipe::Sender::from_owned_fd(sandbox.stdin).map_err(connect)?),
@@ -468,15 +474,17 @@ impl Running {
             patience,
             dirs,
             early,
+            ends_streams: sandbox.container.is_none(),
+            ended,
             _stdin: stdin.map(|stdin| Attached(tokio::spawn(feed(stdin, stdio.stdin, stdio.stdin_bytes)))),
-            stdout: tokio::spawn(collect(receiver(sandbox.stdout)?, stdout)),
-            stderr: tokio::spawn(collect(receiver(sandbox.stderr)?, stderr)),
-            report: tokio::spawn(drain(receiver(sandbox.report)?, REPORT_BYTES_MAX)),
+            stdout: tokio::spawn(collect(reader(sandbox.stdout)?, stdout)),
+            stderr: tokio::spawn(collect(reader(sandbox.stderr)?, stderr)),
+            report: tokio::spawn(drain(reader(sandbox.report)?, REPORT_BYTES_MAX)),
             _template: sandbox.template,
         })
     }
 
-    /// Waits until the tree is dead and its streams are read to their ends.
+    /// Waits until the tree is dead and what it wrote is read.
     pub(crate) async fn wait(
         mut self,
         mut cancelled: watch::Receiver<bool>,
@@ -491,27 +499,19 @@ impl Running {
                 }
             },
         };
-        // What is stuck may hold the writing ends for ever.
-        let patience = match ending.is_stuck {
-            true => STUCK_STREAMS,
-            false => Duration::MAX,
-        };
+        if self.ends_streams {
+            self.ended.send_replace(true);
+        }
         Ok(RawOutcome {
             ending,
-            stdout: finished(self.stdout, patience).await,
-            stderr: finished(self.stderr, patience).await,
-            report: finished(self.report, patience).await,
+            stdout: self.stdout.await.unwrap_or_default(),
+            stderr: self.stderr.await.unwrap_or_default(),
+            report: self.report.await.unwrap_or_default(),
             dirs: self.dirs,
             hold: Some(Hold(self.events.socket)),
             isolation,
         })
     }
-}
-
-/// What a stream has given when its task has ended; nothing, if that takes too long.
-async fn finished<T: Default>(task: JoinHandle<T>, patience: Duration) -> T {
-    let ended = timeout(patience, task).await;
-    ended.ok().and_then(Result::ok).unwrap_or_default()
 }
 
 enum Heard {

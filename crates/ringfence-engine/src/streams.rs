@@ -6,9 +6,12 @@ use crate::{
     events::{Bus, EventKind},
     sync::lock,
 };
+use ringfence_jail::client;
 use ringfence_redact::Redactor;
 use std::{
-    io,
+    fs::File,
+    io::{self, Read},
+    os::fd::{AsFd, OwnedFd},
     sync::{Arc, Mutex},
 };
 use tokio::{
@@ -17,6 +20,7 @@ use tokio::{
     sync::{
         Notify,
         mpsc::{self, OwnedPermit},
+        watch,
     },
     task::JoinHandle,
 };
@@ -25,7 +29,7 @@ use tokio::{
 pub(crate) const SO_FAR_BYTES_MAX: usize = 1 << 20;
 const CHUNK_BYTES: usize = 64 << 10;
 /// The most that a program's driver may report; the rest is drained and dropped.
-pub(crate) const REPORT_BYTES_MAX: u64 = 4 << 20;
+pub(crate) const REPORT_BYTES_MAX: usize = 4 << 20;
 
 /// What the caller gives to and wants from the streams.
 pub(crate) struct Stdio {
@@ -200,14 +204,63 @@ impl OutputPublisher {
     }
 }
 
+/// The reading end of one of a program's streams.
+///
+/// Its end of file is not waited for once the sandbox has ended: a program can leave the writing end where no process
+/// has it, in a message that waits in a socket which is itself on its way in that message (unix(7)), and the kernel may
+/// be long in finding that. What the pipe holds at the end was written before it.
+pub(crate) struct StreamReader {
+    pipe: pipe::Receiver,
+    /// True, or gone: nothing of the program lives.
+    sandbox_ended: watch::Receiver<bool>,
+    is_over: bool,
+    chunk: Vec<u8>,
+}
+
+impl StreamReader {
+    pub(crate) fn new(pipe: OwnedFd, sandbox_ended: watch::Receiver<bool>) -> io::Result<Self> {
+        Ok(Self {
+            pipe: pipe::Receiver::from_owned_fd(pipe)?,
+            sandbox_ended,
+            is_over: false,
+            chunk: Vec::with_capacity(CHUNK_BYTES),
+        })
+    }
+
+    /// What comes next; nothing: it has ended.
+    async fn next(&mut self) -> io::Result<&[u8]> {
+        self.chunk.clear();
+        if !self.is_over {
+            tokio::select! {
+                biased; // what is stuck may write without end
+                _ = self.sandbox_ended.wait_for(|ended| *ended) => self.is_over = true,
+                read = self.pipe.read_buf(&mut self.chunk) => drop(read?),
+            }
+            if self.is_over {
+                standing(&self.pipe, &mut self.chunk)?;
+            }
+        }
+        Ok(&self.chunk)
+    }
+}
+
+/// Reads what a pipe holds now, past the runtime, which has perhaps yet to hear that there is something.
+pub(crate) fn standing(from: &pipe::Receiver, to: &mut Vec<u8>) -> io::Result<()> {
+    let bytes = client::unread(from.as_fd())?;
+    let pipe = File::from(from.as_fd().try_clone_to_owned()?);
+    match pipe.take(bytes).read_to_end(to) {
+        // Where another has read it meanwhile there is less.
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Reads a stream to its end. Keeps its beginning and counts the rest.
-pub(crate) async fn collect(mut from: pipe::Receiver, mut outlet: OutputSink) -> CapturedStream {
-    let mut chunk = Vec::with_capacity(CHUNK_BYTES);
+pub(crate) async fn collect(mut from: StreamReader, mut outlet: OutputSink) -> CapturedStream {
     loop {
-        chunk.clear();
-        match from.read_buf(&mut chunk).await {
-            Ok(0) => break,
-            Ok(_) => outlet.take(&chunk).await,
+        match from.next().await {
+            Ok([]) => break,
+            Ok(bytes) => outlet.take(bytes).await,
             Err(error) => {
                 tracing::warn!(%error, "reading a program's output");
                 break;
@@ -218,16 +271,21 @@ pub(crate) async fn collect(mut from: pipe::Receiver, mut outlet: OutputSink) ->
 }
 
 /// Reads what a driver reports, as much of it as is taken.
-pub(crate) async fn drain(mut from: pipe::Receiver, keep: u64) -> Vec<u8> {
+pub(crate) async fn drain(mut from: StreamReader, keep: usize) -> Vec<u8> {
     let mut kept = Vec::new();
-    let read = async {
-        (&mut from).take(keep).read_to_end(&mut kept).await?;
-        tokio::io::copy(&mut from, &mut tokio::io::sink()).await
-    };
-    if let Err(error) = read.await {
-        tracing::warn!(%error, "reading a driver's report");
+    loop {
+        match from.next().await {
+            Ok([]) => return kept,
+            Ok(bytes) => {
+                let room = keep.saturating_sub(kept.len()).min(bytes.len());
+                kept.extend_from_slice(&bytes[..room]);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "reading a driver's report");
+                return kept;
+            }
+        }
     }
-    kept
 }
 
 #[derive(Debug, Default)]
@@ -282,6 +340,57 @@ pub(crate) fn whole_characters(bytes: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
     use ringfence_redact::{Forms, Personal};
+    use std::{io::Write, time::Duration};
+    use tokio::time::timeout;
+
+    /// The rest of a minute at most, so that a stream that does not end is a failure and no wait.
+    const LONG: Duration = Duration::from_secs(50);
+
+    fn reader() -> (StreamReader, File, watch::Sender<bool>) {
+        let (ends, supervisor) = client::ends().unwrap();
+        let (ended, sandbox_ended) = watch::channel(false);
+        let reader = StreamReader::new(ends.stdout, sandbox_ended).unwrap();
+        (reader, supervisor.stdout.into(), ended)
+    }
+
+    /// claim: [PROC-11]
+    #[tokio::test]
+    async fn a_stream_that_is_held_open_ends_with_its_sandbox_and_nothing_of_it_is_lost() {
+        let (reader, mut held, ended) = reader();
+        let sink = OutputSink::new(OutputStream::Stdout, &Stdio::captured(Redactor::none()), u64::MAX);
+        let mut collected = tokio::spawn(collect(reader, sink));
+        held.write_all(b"early ").unwrap();
+        let early = timeout(Duration::from_millis(100), &mut collected).await;
+        assert!(early.is_err(), "the control: it has not ended");
+        // All that the pipe takes, and no time to read it.
+        held.write_all(&[b'x'; 64 << 10]).unwrap();
+        ended.send_replace(true);
+        let all = timeout(LONG, collected).await.unwrap().unwrap();
+        assert_eq!(
+            (all.bytes.len(), &all.bytes[..6]),
+            (6 + (64 << 10), &b"early "[..])
+        );
+        drop(held);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_stream_that_is_written_without_end_ends_with_its_sandbox() {
+        let (reader, mut held, ended) = reader();
+        let writer = std::thread::spawn(move || while held.write_all(&[b'x'; 4 << 10]).is_ok() {});
+        let drained = tokio::spawn(drain(reader, 10));
+        ended.send_replace(true);
+        let kept = timeout(LONG, drained).await.unwrap().unwrap();
+        assert!(kept.len() <= 10);
+        writer.join().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_stream_whose_sandbox_nobody_waits_for_ends() {
+        let (reader, held, ended) = reader();
+        drop(ended);
+        assert_eq!(timeout(LONG, drain(reader, 10)).await.unwrap(), b"");
+        drop(held);
+    }
 
     #[tokio::test]
     async fn a_count_of_bytes_does_not_tell_how_long_a_secret_is() {

@@ -72,6 +72,11 @@ pub fn ends() -> io::Result<(SandboxEnds, SupervisorEnds)> {
     Ok((ends, supervisor))
 }
 
+/// Bytes that a stream's pipe holds.
+pub fn unread(stream: BorrowedFd<'_>) -> io::Result<u64> {
+    channel::unread(stream)
+}
+
 /// What sandboxes are made from a template with. It has to be kept as long as they live: a template that ends takes
 /// them with it.
 #[derive(Debug)]

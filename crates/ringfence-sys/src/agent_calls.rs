@@ -84,6 +84,7 @@ unsafe extern "C" {
     fn sigprocmask(how: c_int, set: *const SignalSet, old: *mut SignalSet) -> c_int;
     fn signalfd(descriptor: c_int, set: *const SignalSet, flags: c_int) -> c_int;
     fn poll(waits: *mut Wait, count: c_ulong, timeout_ms: c_int) -> c_int;
+    fn ioctl(descriptor: c_int, request: c_ulong, ...) -> c_int;
 }
 
 const SIGCHLD: c_int = 17;
@@ -97,6 +98,7 @@ const F_DUPFD_CLOEXEC: c_int = 1030;
 const PR_SET_DUMPABLE: c_int = 4;
 const PR_CAPBSET_DROP: c_int = 24;
 const WNOHANG: c_int = 1;
+const FIONREAD: c_ulong = 0x541b;
 
 fn done(result: c_int) -> io::Result<c_int> {
     if result < 0 {
@@ -149,6 +151,14 @@ pub fn set_nonblocking(descriptor: &impl AsRawFd) -> io::Result<()> {
     let flags = done(unsafe { fcntl(number, F_GETFL) })?;
     // SAFETY: F_SETFL takes plain numbers.
     done(unsafe { fcntl(number, F_SETFL, flags | NONBLOCK) }).map(drop)
+}
+
+/// Bytes that a pipe holds.
+pub fn unread(pipe: &impl AsRawFd) -> io::Result<u64> {
+    let mut bytes: c_int = 0;
+    // SAFETY: FIONREAD writes one number, to this frame's own.
+    done(unsafe { ioctl(pipe.as_raw_fd(), FIONREAD, &raw mut bytes) })?;
+    u64::try_from(bytes).map_err(io::Error::other)
 }
 
 /// Waits until one of these can be used, or for so long.

@@ -330,7 +330,9 @@ impl Agent {
                 }
             }
         }
-        self.streams.end_of_program();
+        for (number, event) in self.streams.end_of_program() {
+            self.tell(event.0, number, &event.1)?;
+        }
         let used = self.used();
         self.tell(Kind::Ended, 0, &used.encode())
     }

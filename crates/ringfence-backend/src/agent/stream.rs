@@ -2,7 +2,7 @@
 //! one that is not read holds up no other.
 
 use crate::{
-    calls::Wait,
+    calls::{self, Wait},
     frame::{self, CONNECTION_FIRST, CONNECTIONS_MAX, Kind, PAYLOAD_BYTES_MAX, WINDOW_BYTES, number},
 };
 use std::{
@@ -55,6 +55,8 @@ pub struct Stream {
     queue: VecDeque<u8>,
     /// No more come for it.
     is_closing: bool,
+    /// Bytes that it held when everything of the program had ended, and that were not read since.
+    left: Option<u64>,
 }
 
 impl Stream {
@@ -67,6 +69,7 @@ impl Stream {
             credit: WINDOW_BYTES,
             queue: VecDeque::new(),
             is_closing: false,
+            left: None,
         }
     }
 
@@ -134,9 +137,18 @@ impl Streams {
         Ok(number)
     }
 
-    /// The program has ended, and reads no more.
-    pub fn end_of_program(&mut self) {
+    /// Nothing of the program lives: it reads no more, and what its pipes hold is all that they will. Their ends of
+    /// file are not waited for: a writing end may be left in a message that no process can receive.
+    pub fn end_of_program(&mut self) -> Vec<(u32, Event)> {
         self.streams.remove(&frame::STDIN);
+        let mut events = Vec::new();
+        for number in [frame::STDOUT, frame::STDERR, frame::REPORT] {
+            if let Some(stream) = self.streams.get_mut(&number) {
+                stream.left = calls::unread(&stream.peer).ok();
+                events.extend(close(stream).map(|event| (number, event)));
+            }
+        }
+        events
     }
 
     pub fn waits(&self) -> Vec<Wait> {
@@ -161,6 +173,7 @@ impl Streams {
                 can_read = drains && event.is_some();
                 events.extend(event.map(|event| (stream.number, event)));
             }
+            events.extend(close(stream).map(|event| (stream.number, event)));
         }
         self.streams.retain(|_, stream| !stream.is_done());
         events
@@ -191,7 +204,8 @@ impl Streams {
 }
 
 fn read(stream: &mut Stream) -> Option<Event> {
-    let room = PAYLOAD_BYTES_MAX.min(stream.credit as usize);
+    let left = stream.left.and_then(|left| usize::try_from(left).ok());
+    let room = PAYLOAD_BYTES_MAX.min(stream.credit as usize).min(left.unwrap_or(usize::MAX));
     let mut chunk = vec![0; room];
     match stream.peer.read(&mut chunk) {
         Ok(0) => {
@@ -201,6 +215,7 @@ fn read(stream: &mut Stream) -> Option<Event> {
         Ok(count) => {
             chunk.truncate(count);
             stream.credit -= u32::try_from(count).unwrap_or(stream.credit);
+            stream.left = stream.left.map(|left| left.saturating_sub(count as u64));
             Some((Kind::Data, chunk))
         }
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => None,
@@ -209,6 +224,15 @@ fn read(stream: &mut Stream) -> Option<Event> {
             Some((Kind::Reset, Vec::new()))
         }
     }
+}
+
+/// Of an ended program's stream: once it is read.
+fn close(stream: &mut Stream) -> Option<Event> {
+    let is_read = stream.reads && stream.left == Some(0);
+    is_read.then(|| {
+        stream.reads = false;
+        (Kind::Close, Vec::new())
+    })
 }
 
 fn write(stream: &mut Stream) -> Option<Event> {

@@ -8,22 +8,14 @@ use crate::{
         ProgramReport,
         session::{DriverAnswer, Reports},
     },
-    streams::{CapturedStream, OutputSink, Stdio},
+    streams::{CapturedStream, OutputSink, Stdio, standing},
 };
 use ringfence_jail::{
     EgressSpec, LayerName,
     wire::{Cause, Ending, Event, Order, Usage},
 };
 use ringfence_types::{ProgramError, RequestError, SessionEnd};
-use std::{
-    convert::Infallible,
-    fs::File,
-    io::{self, Read},
-    os::fd::{AsFd, OwnedFd},
-    pin::pin,
-    sync::Arc,
-    time::Duration,
-};
+use std::{convert::Infallible, io, os::fd::OwnedFd, pin::pin, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::unix::pipe,
@@ -151,8 +143,8 @@ impl Interpreter {
         let broken = |what: &str| fault("start the session", &io::Error::other(what));
         tokio::select! {
             _ = answer(&mut self.report, &mut self.reports) => {
-                drop(standing(&self.stdout));
-                drop(standing(&self.stderr));
+                drop(taken(&self.stdout));
+                drop(taken(&self.stderr));
                 Ok(())
             }
             ended = self.events.ended() => Err(match ended {
@@ -201,7 +193,7 @@ impl Interpreter {
             said_err.give(&mut err).await;
         }
         // What was told between two calls answers neither.
-        drop(standing(&self.report));
+        drop(taken(&self.report));
         self.reports.expect(number);
         let mut outcome = {
             let write = self.stdin.write_all(&message);
@@ -427,30 +419,16 @@ async fn pump(from: &mut pipe::Receiver, to: &mut OutputSink) {
 
 /// What stands in a pipe now: all that was written before the answer.
 async fn rest(from: &pipe::Receiver, to: &mut OutputSink) {
-    for piece in standing(from) {
-        to.take(&piece).await;
-    }
+    to.take(&taken(from)).await;
 }
 
-/// Read past the runtime, which has perhaps yet to hear that there is something.
-fn standing(from: &pipe::Receiver) -> Vec<Vec<u8>> {
-    let (mut pieces, mut room) = (Vec::new(), PIPE_BYTES_MAX);
-    let Ok(mut pipe) = from.as_fd().try_clone_to_owned().map(File::from) else {
-        return pieces;
-    };
-    let mut chunk = [0; 4 << 10];
-    while room > 0
-        && let Ok(count) = pipe.read(&mut chunk)
-        && count > 0
-    {
-        room = room.saturating_sub(count);
-        pieces.push(chunk[..count].to_vec());
+fn taken(from: &pipe::Receiver) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Err(error) = standing(from, &mut bytes) {
+        tracing::warn!(%error, "reading a session's output");
     }
-    pieces
+    bytes
 }
-
-/// A pipe holds no more than this (fs.pipe-max-size); what comes after it was written since.
-const PIPE_BYTES_MAX: usize = 1 << 20;
 
 impl Between {
     /// Never ends, also where nothing more can come: the end of the interpreter itself is told elsewhere, and later.

@@ -15,7 +15,7 @@ use crate::{
     policy::reach,
     runtimes,
     sandbox::{NO_BLOBS, own_claim},
-    streams::{Attached, drain},
+    streams::{Attached, StreamReader, drain},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_egress::{EgressReport, Inspection, Rules};
@@ -53,7 +53,7 @@ const END_TIME: Duration = Duration::from_secs(5);
 const RETRY_AFTER_MS: u64 = 3000;
 /// Denials of one page that are told.
 const DENIALS_MAX: usize = 20;
-const STDERR_BYTES_MAX: u64 = 4096;
+const STDERR_BYTES_MAX: usize = 4096;
 const SELECTOR_CHARS_MAX: usize = 500;
 /// Chromium talks over descriptors 3 and 4; a sandbox has 0 and 1.
 const LAUNCH: &str = "exec \"$0\" \"$@\" 3<&0 4>&1 0</dev/null 1>/dev/null";
@@ -198,7 +198,8 @@ impl Web {
         let connect = |error| backend::fault("connect a browser", &error);
         let to = pipe::Sender::from_owned_fd(sandbox.stdin).map_err(connect)?;
         let from = pipe::Receiver::from_owned_fd(sandbox.stdout).map_err(connect)?;
-        let stderr = pipe::Receiver::from_owned_fd(sandbox.stderr).map_err(connect)?;
+        let (has_ended, sandbox_ended) = watch::channel(false);
+        let stderr = StreamReader::new(sandbox.stderr, sandbox_ended).map_err(connect)?;
         let stderr = Attached(tokio::spawn(drain(stderr, STDERR_BYTES_MAX)));
         let redactor = self.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
         let request = BrowserRequest {
@@ -220,6 +221,7 @@ impl Web {
         if !matches!(ended, Ok(Ok(_))) {
             tracing::warn!("a browser was still ending");
         }
+        has_ended.send_replace(true);
         let opened = match opened {
             Err(BrowserError::Gone(why)) => Err(BrowserError::Gone(with_last_words(&why, stderr).await)),
             other => other,

@@ -4,7 +4,8 @@ use super::{Server, binary, link_program};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::{
     ffi::OsStr,
-    fs,
+    fs::{self, File},
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::atomic::{AtomicUsize, Ordering},
@@ -133,6 +134,12 @@ pub fn descendants_with(pid: u32, word: &str) -> Vec<u32> {
     all
 }
 
+/// What a process calls itself.
+pub fn name_of(pid: u32) -> String {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim_end().to_owned()
+}
+
 pub fn command_line(pid: u32) -> String {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&line).into_owned()
@@ -143,6 +150,24 @@ pub fn stat_of(pid: u32, number: usize) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(") ")?;
     rest.split_whitespace().nth(number - 3).map(str::to_owned)
+}
+
+/// What it can write to. Nothing, where the kernel does not show it, as of pid 1 to its own user.
+pub fn memory_of(pid: u32) -> Vec<u8> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"));
+    let Some((maps, memory)) = maps.ok().zip(File::open(format!("/proc/{pid}/mem")).ok()) else {
+        return Vec::new();
+    };
+    let spans = maps.lines().filter(|line| line.contains(" rw-p "));
+    let bytes = spans.filter_map(|line| {
+        let (start, rest) = line.split_once('-')?;
+        let end = rest.split_once(' ')?.0;
+        let [start, end] = [start, end].map(|at| u64::from_str_radix(at, 16).unwrap());
+        let mut bytes = vec![0; usize::try_from(end - start).unwrap()];
+        memory.read_exact_at(&mut bytes, start).ok()?;
+        Some(bytes)
+    });
+    bytes.flatten().collect()
 }
 
 /// A process that has ended is its parent's to bury.

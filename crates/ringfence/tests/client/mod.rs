@@ -18,8 +18,8 @@ pub use facts::{
 };
 pub use host::{
     NOBODY, Nobody, PATIENCE, as_nobody, asks_for, assert_gone, assert_took_at_most, assert_within_a_second,
-    descendants, descendants_with, eventually, has, is_root, lives, processes_with, signal, stat_of,
-    state_dir, status_of, within,
+    descendants, descendants_with, eventually, has, is_root, lives, memory_of, name_of, processes_with,
+    signal, stat_of, state_dir, status_of, within,
 };
 pub use http::{HttpClient, HttpServer};
 pub use server::Server;

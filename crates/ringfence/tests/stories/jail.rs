@@ -2,15 +2,17 @@
 //! that run ahead.
 
 use crate::client::{
-    NOBODY, Nobody, Server, as_nobody, assert_facts, below, binary, eventually, feed, is_root,
-    processes_with, ringfence, state_dir, stdout_of,
+    NOBODY, Nobody, Server, as_nobody, assert_facts, below, binary, eventually, feed, is_root, json_of,
+    name_of, processes_with, ringfence, signal, state_dir, stdout_of, text_of,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{
     fs::{self, File},
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read, Write},
     os::unix::fs::{MetadataExt, PermissionsExt, chown},
     process::{Command, Stdio},
+    sync::mpsc,
+    time::Duration,
 };
 
 /// Whatever a build asks of its linker.
@@ -120,6 +122,100 @@ fn in_the_landlock_tier_no_mode_owner_time_or_attribute_of_the_servers_files_is_
     }
 }
 
+/// Says something, and leaves its streams where no process has them and a reader sees no end: in a message that waits in
+/// a socket, which is itself in that message.
+const HELD_STREAMS: &str = r"
+import array, os, socket
+ours, theirs = socket.socketpair(socket.AF_UNIX)
+streams = array.array('i', [1, 2, ours.fileno(), theirs.fileno()])
+theirs.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
+os.write(2, b'an error')
+os.write(1, b'x' * 6000 + b'the end')
+";
+
+/// Whether a reader still waits when a program with held streams has ended. The kernel may find such a message when
+/// anybody closes a socket.
+fn is_held_outside() -> bool {
+    let mut outside = Command::new("/usr/bin/python3");
+    let outside = outside.args(["-c", HELD_STREAMS]).stderr(Stdio::null());
+    let mut outside = outside.stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdout = outside.stdout.take().unwrap();
+    let mut said = vec![0; 6_007];
+    stdout.read_exact(&mut said).unwrap();
+    assert!(outside.wait().unwrap().success() && said.ends_with(b"the end"));
+    let (told, ended) = mpsc::channel();
+    std::thread::spawn(move || told.send(stdout.read(&mut [0; 1]).unwrap()));
+    ended.recv_timeout(Duration::from_millis(200)).is_err()
+}
+
+/// claim: [PROC-11]
+#[test]
+fn a_program_that_leaves_its_streams_open_is_over_when_it_is_over() {
+    assert!((0..20).any(|_| is_held_outside()), "the control");
+    let expect = json!({"success": true, "stderr": "an error"});
+    let is_whole = |said: &Value| {
+        let stdout = text_of(&said["stdout"]);
+        assert!(
+            stdout.len() == 6_007 && stdout.ends_with("the end"),
+            "{}",
+            stdout.len()
+        );
+    };
+    for _ in 0..3 {
+        let run = ringfence(&["run", "-", "--language", "python", "--timeout", "3", "--json"]);
+        let output = feed(below(&["/usr/bin/timeout", "60"], &run), HELD_STREAMS);
+        let said = json_of(&output);
+        assert_facts(&said, expect.clone());
+        is_whole(&said);
+    }
+    let mut server = Server::start();
+    for _ in 0..3 {
+        let said = server.execute("python", HELD_STREAMS);
+        assert_facts(&said, expect.clone());
+        is_whole(&said);
+    }
+    let session = server.create(json!({"language": "python"}));
+    let code = format!("{HELD_STREAMS}\nos._exit(3)");
+    let call = json!({"session_id": session, "code": code});
+    is_whole(&server.facts("execute_code", call));
+}
+
+/// claim: [PROC-11]
+///
+/// Without the help of the kernel: a process of the host has the writing end.
+#[test]
+fn a_call_whose_streams_somebody_holds_is_over_when_its_program_is() {
+    if !is_root() {
+        return;
+    }
+    const WORD: &str = "131.41602";
+    let mut server = Server::start();
+    let id = server.send_call(
+        "execute_code",
+        json!({"language": "shell", "code": format!("echo begun; exec sleep {WORD}")}),
+    );
+    let sleeps = |pid: &u32| name_of(*pid) == "sleep";
+    eventually(|| processes_with(WORD).iter().any(sleeps));
+    let program = processes_with(WORD).into_iter().find(sleeps).unwrap();
+    let mut held = File::options()
+        .write(true)
+        .open(format!("/proc/{program}/fd/1"))
+        .unwrap();
+    held.write_all(b"by another\n").unwrap();
+    // It is let go in the end, so that a call that waits for that is a failure and does not wait for ever.
+    let holder = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(40));
+        drop(held);
+    });
+    signal(program, rustix::process::Signal::KILL);
+    let answer = server.result(id);
+    assert_facts(
+        &answer,
+        json!({"stdout": "begun\nby another\n", "exit.kind": "signal"}),
+    );
+    assert!(!holder.is_finished(), "it was held all the time");
+}
+
 /// Puts a process into the pid namespace of each of these, and never waits for it, as a careless parent would: pid 1 of
 /// such a namespace cannot end. It gives up by itself when the test is long over.
 const HOLD: &str = r"
@@ -220,8 +316,8 @@ libc = ctypes.CDLL(None)
 libc.mmap.restype = ctypes.c_void_p
 libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-start = libc.mmap(None, 60000 * 4096, 1, 0x22, -1, 0)
-for page in range(0, 60000, 2):
+start = libc.mmap(None, 6000 * 4096, 1, 0x22, -1, 0)
+for page in range(0, 6000, 2):
     assert libc.mprotect(start + page * 4096, 4096, 3) == 0
 for _ in range(FORKS):
     if os.fork() == 0: signal.pause()

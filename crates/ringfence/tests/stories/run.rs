@@ -2,15 +2,14 @@
 
 use crate::client::{
     TempDir, assert_contains, assert_facts, assert_gone, assert_says, assert_took_at_most, binary,
-    descendants_with, eventually, list_of, ringfence, run_code, run_json, said, state_dir, stderr_of,
-    stdout_of, text_of, texts_of,
+    descendants_with, eventually, list_of, memory_of, ringfence, run_code, run_json, said, state_dir,
+    stderr_of, stdout_of, text_of, texts_of,
 };
 use ringfence_engine::EarlyStart;
 use serde_json::json;
 use std::{
-    fs::{self, File},
+    fs,
     io::{BufRead, BufReader, Read, Write},
-    os::unix::fs::FileExt,
     process::Stdio,
     time::{Duration, Instant},
 };
@@ -82,24 +81,6 @@ fn a_process_with_threads_executes_its_helper() {
     let own = std::process::id();
     eventually(|| descendants_with(own, "__jail-helper").iter().any(is_helper));
     drop(helper);
-}
-
-/// What it can write to. Nothing, where the kernel does not show it, as of pid 1 to its own user.
-fn memory_of(pid: u32) -> Vec<u8> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps"));
-    let Some((maps, memory)) = maps.ok().zip(File::open(format!("/proc/{pid}/mem")).ok()) else {
-        return Vec::new();
-    };
-    let spans = maps.lines().filter(|line| line.contains(" rw-p "));
-    let bytes = spans.filter_map(|line| {
-        let (start, rest) = line.split_once('-')?;
-        let end = rest.split_once(' ')?.0;
-        let [start, end] = [start, end].map(|at| u64::from_str_radix(at, 16).unwrap());
-        let mut bytes = vec![0; usize::try_from(end - start).unwrap()];
-        memory.read_exact_at(&mut bytes, start).ok()?;
-        Some(bytes)
-    });
-    bytes.flatten().collect()
 }
 
 #[test]
