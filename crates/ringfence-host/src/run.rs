@@ -137,11 +137,18 @@ impl Running {
 
     /// Until it has ended, with all that it started.
     pub fn wait(mut self) -> Result<Outcome, RequestError> {
-        let reader = |pipe: Option<PipeReader>| thread::spawn(move || pipe.map(drain).unwrap_or_default());
-        let (of_stdout, of_stderr) = (reader(self.stdout.take()), reader(self.stderr.take()));
+        let fault_of_pipe = |error: io::Error| fault("read from the command", &error);
+        let (ended, lives) = io::pipe().map_err(fault_of_pipe)?;
+        let reader = |pipe: Option<PipeReader>| {
+            let ended = ended.try_clone().map_err(fault_of_pipe)?;
+            Ok(thread::spawn(move || {
+                pipe.map(|pipe| drain(pipe, &ended)).unwrap_or_default()
+            }))
+        };
+        let (of_stdout, of_stderr) = (reader(self.stdout.take())?, reader(self.stderr.take())?);
         let ready = wait::readable([Some(self.control.as_fd())], Some(self.patience));
         if !matches!(ready, Ok([true])) {
-            // What it has started dies with it; the pipes may be held, and are left to their threads.
+            // What it has started dies with it.
             drop(self.child.kill());
             let silent = io::Error::from(io::ErrorKind::TimedOut);
             return Err(fault("hear the end of the command", &silent));
@@ -149,6 +156,7 @@ impl Running {
         let report = wire::receive::<Report>(self.control.as_fd());
         // Where this process ignores its children there is nothing to wait for.
         drop(self.child.wait());
+        drop(lives);
         let (stdout, stderr) = (
             of_stdout.join().unwrap_or_default(),
             of_stderr.join().unwrap_or_default(),
@@ -187,16 +195,37 @@ fn ending(report: Report) -> Result<Ending, RequestError> {
     })
 }
 
-/// All of it, so that a command never waits; its beginning is kept.
-fn drain(mut pipe: PipeReader) -> Output {
+/// All of it, so that a command never waits; its beginning is kept. `ended` hangs up when the command has ended: then
+/// what the pipe holds is all, though a program may have left its writing end where no process has it (unix(7)).
+fn drain(mut pipe: PipeReader, ended: &PipeReader) -> Output {
     let mut output = Output::default();
     let mut buffer = vec![0; 64 << 10];
-    while let Ok(read @ 1..) = pipe.read(&mut buffer) {
-        let room = OUTPUT_BYTES_MAX.saturating_sub(output.bytes.len()).min(read);
-        output.bytes.extend_from_slice(&buffer[..room]);
-        output.total += read as u64;
+    while let Ok([is_readable, has_ended]) = wait::readable([Some(pipe.as_fd()), Some(ended.as_fd())], None) {
+        if has_ended {
+            let left = channel::unread(pipe.as_fd()).unwrap_or(0);
+            let mut rest = pipe.take(left);
+            while output.take_from(&mut rest, &mut buffer) {}
+            break;
+        }
+        // Neither: a signal.
+        if is_readable && !output.take_from(&mut pipe, &mut buffer) {
+            break;
+        }
     }
     output
+}
+
+impl Output {
+    /// False: there is no more.
+    fn take_from(&mut self, from: &mut impl Read, buffer: &mut [u8]) -> bool {
+        let Ok(read @ 1..) = from.read(buffer) else {
+            return false;
+        };
+        let room = OUTPUT_BYTES_MAX.saturating_sub(self.bytes.len()).min(read);
+        self.bytes.extend_from_slice(&buffer[..room]);
+        self.total += read as u64;
+        true
+    }
 }
 
 fn fault(what: &str, error: &io::Error) -> RequestError {
@@ -231,5 +260,24 @@ fn try_out(support: &Support, binary: &Path, cgroups: &Parent) -> Result<(), Req
     match command.start(binary)?.wait()?.ending {
         Ending::Code(0) => Ok(()),
         other => Err(RequestError::fault(format!("`true` ended as {other:?}"), "")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_that_is_held_open_ends_with_its_command() {
+        let (pipe, mut held) = io::pipe().unwrap();
+        let (ended, lives) = io::pipe().unwrap();
+        let drained = thread::spawn(move || drain(pipe, &ended));
+        held.write_all(b"early ").unwrap();
+        thread::sleep(Duration::from_millis(50));
+        assert!(!drained.is_finished(), "the control");
+        held.write_all(b"late").unwrap();
+        drop(lives);
+        assert_eq!(drained.join().unwrap().bytes, b"early late");
+        drop(held);
     }
 }
