@@ -30,6 +30,7 @@ use std::{
     path::Path,
     time::Duration,
 };
+use zeroize::Zeroizing;
 
 #[derive(Debug)]
 pub(crate) struct Pipes {
@@ -113,7 +114,7 @@ impl Init<'_> {
         drop(handed);
         let imported = ahead.as_mut().map(|ahead| mem::take(&mut ahead.imported));
         self.park(descriptors, imported.unwrap_or_default())?;
-        let (claim, payload) = self.wait_for_claim(children.as_fd())?;
+        let (mut claim, payload) = self.wait_for_claim(children.as_fd())?;
         enter::write(self.plan, &claim, code.as_ref(), &payload)?;
         let program = match (ahead, later) {
             (Some(ahead), _) => {
@@ -139,6 +140,7 @@ impl Init<'_> {
                 enter::pin(0, &claim, supervisor)?;
                 enter::filter(self.plan)?;
                 let program = self.fork_program(walls, pipes, Vec::new(), |init| init.execute(&claim))?;
+                claim.forget_environment();
                 self.tell(&InitEvent::Running, &[])?;
                 program
             }
@@ -511,7 +513,8 @@ impl Ahead {
         let Run::Go(part) = claim.run else {
             return Err(nothing("claim", "it is for another kind of program"));
         };
-        let mut word = vec![0; usize::try_from(part.length).unwrap_or(0)];
+        // It has the environment in it.
+        let mut word = Zeroizing::new(vec![0; usize::try_from(part.length).unwrap_or(0)]);
         step("read the claim", payload.read_exact_at(&mut word, part.offset))?;
         match self.go.write_all(&word) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new("go", &error)),

@@ -18,6 +18,7 @@ mod deadline;
 pub mod doctor;
 mod egress;
 mod enter;
+mod environment;
 mod export_directory;
 mod failure;
 mod forked;

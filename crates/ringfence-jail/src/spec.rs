@@ -107,6 +107,7 @@ pub enum Run {
     /// descriptor 3.
     Exec {
         argv: Vec<String>,
+        #[serde(with = "crate::environment")]
         environment: Vec<(String, String)>,
         report: bool,
     },

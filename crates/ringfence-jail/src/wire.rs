@@ -15,6 +15,7 @@ use std::{
     path::Path,
     time::Duration,
 };
+use zeroize::Zeroizing;
 
 pub const MESSAGE_BYTES_MAX: usize = 16 << 10;
 /// The longest plan or claim (in the payload, not in a message).
@@ -275,12 +276,12 @@ pub enum Cause {
     Killed,
 }
 
-/// The plan or claim at the beginning of a payload.
+/// The plan or claim at the beginning of a payload. Its text, which may hold secrets, is wiped.
 pub fn read_head<T: DeserializeOwned>(payload: &File, bytes: u64) -> io::Result<T> {
     if bytes > PLAN_BYTES_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "plan too long"));
     }
-    let mut head = vec![0; usize::try_from(bytes).unwrap_or(0)];
+    let mut head = Zeroizing::new(vec![0; usize::try_from(bytes).unwrap_or(0)]);
     payload.read_exact_at(&mut head, 0)?;
     Ok(serde_json::from_slice(&head)?)
 }

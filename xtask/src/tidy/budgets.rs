@@ -72,7 +72,7 @@ pub const BUDGETS: [Budget; 12] = [
         "run",
     ] },
     Budget { name: "ringfence-jail", lines: 9_300, floors: &[
-        "cgroup export_directory failure harvest layer layout pinned probe sample seccomp sweep tree visit",
+        "cgroup environment export_directory failure harvest layer layout pinned probe sample seccomp sweep tree visit",
         "egress quota refused worker",
         "host spec wire",
         "plan",

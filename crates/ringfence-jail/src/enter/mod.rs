@@ -29,6 +29,7 @@ use std::{
     },
     path::{Path, PathBuf},
 };
+use zeroize::Zeroizing;
 
 #[derive(Debug)]
 pub(crate) struct Handed {
@@ -277,7 +278,8 @@ pub(crate) fn write(plan: &Plan, claim: &Claim, code: Option<&OwnedFd>, payload:
 }
 
 fn copy_part(payload: &File, part: Part, target: &File) -> io::Result<()> {
-    let mut buffer = vec![0; 64 << 10];
+    let bytes = usize::try_from(part.length).unwrap_or(usize::MAX);
+    let mut buffer = Zeroizing::new(vec![0; bytes.min(64 << 10)]);
     let mut done = 0;
     while done < part.length {
         let room = usize::try_from((part.length - done).min(buffer.len() as u64)).unwrap_or(buffer.len());

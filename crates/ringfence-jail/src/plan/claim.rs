@@ -29,7 +29,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Wipes what may be secret, once it is pid 1's; what is still needed then are the limits.
+    /// Wipes what may be secret, once it is pid 1's or the program's; what is still needed then are the limits.
     pub(crate) fn forget_environment(&mut self) {
         if let Run::Exec { environment, .. } = &mut self.run {
             environment.zeroize();

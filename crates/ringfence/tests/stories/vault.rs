@@ -2,8 +2,8 @@
 
 use super::record::{SECRET, fed, ready, ready_with, refused, told, told_json};
 use crate::client::{
-    Server, TempDir, assert_contains, assert_facts, feed, list_of, ringfence, state_dir, stderr_of,
-    stdout_of, succeeded, text_of,
+    Nobody, Server, TempDir, assert_contains, assert_facts, descendants, eventually, feed, is_root, list_of,
+    memory_of, name_of, ringfence, state_dir, stderr_of, stdout_of, succeeded, text_of,
 };
 use serde_json::json;
 use std::{
@@ -202,5 +202,87 @@ fn a_vault_of_variables_is_not_changed() {
         let output = command.env("RINGFENCE_VAULT_STORE", "env").output().unwrap();
         assert_eq!(output.status.code(), Some(125));
         assert_contains(stderr_of(&output), ["cannot be changed"]);
+    }
+}
+
+/// Between them stands what JSON writes as escapes.
+const HALVES: [&str; 2] = ["left-of-4711", "right-of-0815"];
+
+/// Whether any part of the value is in what a process can write to, as it is or as digits.
+fn holds_a_half(pid: u32) -> bool {
+    let memory = memory_of(pid);
+    let digits = HALVES.map(|half| half.bytes().map(|byte| format!("{byte:02x}")).collect::<String>());
+    let forms = HALVES.into_iter().chain(digits.iter().map(String::as_str));
+    let forms: Vec<&[u8]> = forms.map(str::as_bytes).collect();
+    (0..memory.len()).any(|at| forms.iter().any(|form| memory[at..].starts_with(form)))
+}
+
+/// Of the processes below this one, the program with this name holds the value, and none of ours.
+fn assert_only_in_the_program(above: u32, what: &str) {
+    let named = |name: &str| {
+        let mut found = descendants(above);
+        found.retain(|pid| name_of(*pid) == name);
+        found
+    };
+    eventually(|| named("has-it").into_iter().any(holds_a_half));
+    for name in ["ringfence-help", "ringfence-super", "ringfence-init"] {
+        let ours = named(name);
+        assert!(!ours.is_empty(), "{what}: {name}");
+        for pid in ours {
+            assert!(
+                memory_of(pid).len() > 64 << 10,
+                "{what}: {name} cannot be looked at"
+            );
+            // It wipes its own after it has started the program.
+            eventually(|| !holds_a_half(pid));
+        }
+    }
+}
+
+/// claim: [SEC-7]
+#[test]
+fn what_a_claim_brings_is_in_the_memory_of_its_program_and_of_no_process_of_ours() {
+    if !is_root() {
+        return;
+    }
+    let value = HALVES.join("\"\\\n\t");
+    let programs = [
+        (
+            "python",
+            "import ctypes, time\nctypes.CDLL(None).prctl(15, b'has-it')\ntime.sleep(60)",
+        ),
+        ("shell", "cp /bin/sleep has-it && ./has-it 60"),
+    ];
+    let assert_in_server = |mut server: Server, what: &str| {
+        for (language, code) in programs {
+            let call = json!({"language": language, "code": code, "env": {"TOKEN": value}});
+            let id = server.send_call("execute_code", call);
+            let above = server.child.id();
+            assert_only_in_the_program(above, &format!("{language}, {what}"));
+            server.cancel(id);
+            eventually(|| !descendants(above).iter().any(|pid| name_of(*pid) == "has-it"));
+        }
+    };
+    assert_in_server(Server::start(), "by root");
+    for (yaml, what) in [
+        ("", "by an ordinary user"),
+        ("floor: landlock\n", "by an ordinary user in the tier landlock"),
+    ] {
+        if let Some(nobody) = Nobody::new(yaml) {
+            assert_in_server(nobody.serve(), what);
+        }
+    }
+    for (language, code) in programs {
+        let mut command = ringfence(&["run", "-", "--language", language, "--secret", "TOKEN"]);
+        command
+            .env("RINGFENCE_VAULT_STORE", "env")
+            .env("RINGFENCE_SECRET_DEFAULT_TOKEN", &value)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null());
+        let mut run = command.spawn().unwrap();
+        run.stdin.take().unwrap().write_all(code.as_bytes()).unwrap();
+        assert_only_in_the_program(run.id(), &format!("{language} of a run"));
+        run.kill().unwrap();
+        run.wait().unwrap();
     }
 }
