@@ -386,7 +386,7 @@ impl Init<'_> {
             }
             (Program::Worker { name }, Run::Work) => {
                 match self.workers.iter().find(|(known, _)| known == name) {
-                    Some((_, work)) => process::exit_now(worker::run(*work)),
+                    Some((_, work)) => worker::run(*work),
                     None => nothing("worker", &format!("there is no worker {name}")),
                 }
             }

@@ -1,7 +1,8 @@
 //! Functions of this binary that read untrusted bytes inside a jail. One kind reads its input to the end and exits; the
 //! other is kept, and answers one question after the other. Where answers decide, each is given by a fork of its own:
 //! the process that is kept never sees a byte of a question. A process that answers can only compute, read questions,
-//! and write answers.
+//! and write answers. Before its first byte of input a worker closes what it has inherited from pid 1, whose connection
+//! to the supervisor is among that.
 
 use crate::seccomp;
 use ringfence_sys::{
@@ -80,15 +81,17 @@ pub fn is_unread(questions: BorrowedFd<'_>, question: &[u8]) -> bool {
     channel::unread(questions).is_ok_and(|bytes| bytes == question.len() as u64)
 }
 
-pub(crate) fn run(work: Work) -> i32 {
-    let done = match work {
+/// Ends the process, so that nothing drops a descriptor that is closed here.
+pub(crate) fn run(work: Work) -> ! {
+    let done = process::keep_only(&[]).and_then(|()| match work {
         Work::Once(work) => once(work),
-        Work::Kept { by, prepare, answer } => process::set_name(by.process_name()).and_then(|()| {
+        Work::Kept { by, prepare, answer } => {
+            process::set_name(by.process_name())?;
             prepare();
             serve(by, answer)
-        }),
-    };
-    done.unwrap_or(1)
+        }
+    });
+    process::exit_now(done.unwrap_or(1))
 }
 
 fn once(work: fn(&[u8]) -> Vec<u8>) -> io::Result<i32> {

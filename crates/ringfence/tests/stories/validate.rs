@@ -1,8 +1,8 @@
 //! `ringfence validate`, and `ringfence run --validate`.
 
 use crate::client::{
-    TempDir, asks_for, assert_contains, assert_facts, feed, json_of, list_of, ringfence, run_code, said,
-    stderr_of, stdout_of, text_of,
+    Server, TempDir, asks_for, assert_contains, assert_facts, descendants, feed, is_root, json_of, list_of,
+    name_of, ringfence, run_code, said, stat_of, stderr_of, stdout_of, text_of,
 };
 use serde_json::{Value, json};
 use std::{
@@ -320,4 +320,42 @@ fn sarif_is_what_its_official_schema_says() {
     fs::write(&target, document.to_string()).unwrap();
     let output = validate(&[target.to_str().unwrap(), "--schema", schema]);
     assert_eq!(output.status.code(), Some(1), "{}", stdout_of(&output));
+}
+
+/// What its descriptors are, as `/proc` names them.
+fn descriptors_of(pid: u32) -> Vec<String> {
+    let listed = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let links = listed.filter_map(|entry| fs::read_link(entry.path()).ok());
+    links.map(|link| link.display().to_string()).collect()
+}
+
+/// claim: [CHK-2]
+#[test]
+fn a_worker_has_its_streams_and_nothing_of_pid_1() {
+    if !is_root() {
+        return;
+    }
+    let mut server = Server::start();
+    // The first answer comes from a worker that forks, later ones from an adviser.
+    for _ in 0..3 {
+        let call = json!({"language": "python", "code": "import os\nprint(1)", "validate": "warn"});
+        assert_facts(&server.succeeds("execute_code", call), json!({"stdout": "1\n"}));
+    }
+    let below = descendants(server.child.id());
+    for name in ["ringfence-check", "ringfence-adv"] {
+        let mut workers = below.iter().filter(|pid| name_of(**pid) == name).peekable();
+        assert!(workers.peek().is_some(), "{name}");
+        for worker in workers {
+            let has = descriptors_of(*worker);
+            assert!(
+                has.len() >= 3 && has.iter().all(|link| link.starts_with("pipe:")),
+                "{name}: {has:?}"
+            );
+            // The control: what it was forked from has the connection.
+            let pid_1 = stat_of(*worker, 4).unwrap().parse().unwrap();
+            assert_eq!(name_of(pid_1), "ringfence-init");
+            let has = descriptors_of(pid_1);
+            assert!(has.iter().any(|link| link.starts_with("socket:")), "{has:?}");
+        }
+    }
 }
