@@ -2,8 +2,8 @@
 //! caller learns which version the kernel really enforces.
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
-    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
+    RestrictSelfAttr, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use std::{
     io,
@@ -124,10 +124,17 @@ impl Rules {
 }
 
 /// Confines this process and its children to come. A kernel without Landlock is an error; `no_new_privs` must be set.
+///
+/// Nothing that is denied is written to the host's audit log (`LANDLOCK_RESTRICT_SELF_LOG_*`, ABI 7), which a program
+/// could fill: by default the kernel logs until the next execve(2), which a worker never makes, and what a program is
+/// denied by rules of its own.
 pub fn confine(rules: Rules) -> io::Result<()> {
-    let status = rules
+    let quiet = rules
         .0
-        .restrict_self()
+        .log_same_exec(false)
+        .and_then(|rules| rules.log_subdomains(false));
+    let status = quiet
+        .and_then(RulesetCreated::restrict_self)
         .map_err(|error| io::Error::other(error.to_string()))?;
     match status.ruleset {
         RulesetStatus::NotEnforced => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),

@@ -439,6 +439,10 @@ unsafe fn raise_last_walls(setup: &Setup, workspace: *const c_char) -> Result<()
     const ST_RDONLY: u64 = 1;
     /// Where `struct statfs` has its flags.
     const FLAGS: usize = 10;
+    /// `LANDLOCK_RESTRICT_SELF_LOG_SAME_EXEC_OFF` and `_LOG_SUBDOMAINS_OFF`: a program without an execve(2), and one
+    /// with rules of its own, could fill the host's audit log. Before ABI 7 there is no log, and flags are refused.
+    const LOG_NOTHING: usize = 0b101;
+    const EINVAL: u64 = 22;
     let last = setup.filter_count as usize - 1;
     unsafe {
         if !workspace.is_null() {
@@ -453,7 +457,12 @@ unsafe fn raise_last_walls(setup: &Setup, workspace: *const c_char) -> Result<()
             install(setup, 1..last - writable)?;
         }
         install(setup, last..last + 1)?;
-        Step::Rules.take(call(SystemCall::LandlockRestrictSelf, [number(RULES_NUMBER), 0]))?;
+        let rules = number(RULES_NUMBER);
+        let mut restricted = call(SystemCall::LandlockRestrictSelf, [rules, LOG_NOTHING]);
+        if restricted == Err(EINVAL) {
+            restricted = call(SystemCall::LandlockRestrictSelf, [rules, 0]);
+        }
+        Step::Rules.take(restricted)?;
     }
     close(RULES_NUMBER);
     Ok(())
