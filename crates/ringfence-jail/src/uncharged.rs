@@ -11,8 +11,8 @@ use std::{
 
 /// A sandbox may hold this part of its memory limit uncharged.
 pub(crate) const PART: u64 = 4;
-/// Between two looks, where there are sockets enough to hold more, and where these would have to be made first: a session
-/// that waits for its next call is looked at seldom.
+/// Between two looks, where there are sockets enough to hold more, and where these would have to be made first: a
+/// session that waits for its next call is looked at seldom.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(20);
 const INTERVAL_OF_FEW: Duration = Duration::from_millis(100);
 /// What a socket's queue can hold: twice net.core.rmem_default, as socket(7) counts, and the message that is over it.

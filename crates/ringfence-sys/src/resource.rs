@@ -79,9 +79,9 @@ pub fn lower_limit(pid: i32, limit: Limit, value: u64) -> io::Result<()> {
     done(unsafe { libc::prlimit64(pid, limit.number(), &raw const wanted, std::ptr::null_mut()) })
 }
 
-/// No core dump of this process and of what it starts is written to a file, nor read by the program that the host starts
-/// for dumps: that one ignores a limit of 0 and honours 1 (core(5)), and no dump is that small. Where the hard limit is
-/// 0 already, only a privileged process can raise it; then files alone are refused.
+/// No core dump of this process and of what it starts is written to a file, nor given to the program that the host
+/// starts for dumps: for that one a limit of 0 means nothing and 1 means none (core(5)), and no dump is that small.
+/// Where the hard limit is 0 already, only a privileged process can raise it; then files alone are refused.
 pub fn refuse_core_dumps() -> io::Result<()> {
     let refused = libc::rlimit64 {
         rlim_cur: 1,

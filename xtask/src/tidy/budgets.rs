@@ -71,7 +71,8 @@ pub const BUDGETS: [Budget; 12] = [
         "child wall",
         "run",
     ] },
-    Budget { name: "ringfence-jail", lines: 9_300, floors: &[
+    Budget { name: "ringfence-jail", lines: 9_500, floors: &[
+        "uncharged",
         "cgroup environment export_directory failure harvest layer layout pinned probe sample seccomp sweep tree visit",
         "egress quota refused worker",
         "host spec wire",
@@ -85,7 +86,7 @@ pub const BUDGETS: [Budget; 12] = [
         "automaton",
         "seek",
     ] },
-    Budget { name: "ringfence-store", lines: 13_300, floors: &[
+    Budget { name: "ringfence-store", lines: 13_400, floors: &[
         "blobs clock digest directory signer tokens tree vault whole_file",
         "artifacts audit layers",
         "snapshots",

@@ -8,7 +8,7 @@ use super::{
 };
 use ringfence_sys::seccomp::{ENOSYS, EPERM};
 use serde_json::{Value, json};
-use std::sync::LazyLock;
+use std::{ops::Range, sync::LazyLock};
 
 /// Calls that are allowed with some arguments only.
 const BY_ARGUMENT: [&str; 9] = [
@@ -85,7 +85,7 @@ fn profile() -> Value {
         rules.push(allow("setsockopt", &[equal(1, i64::from(level))]));
     }
     let level = equal(1, i64::from(libc::SOL_SOCKET));
-    let options = SOCKET_OPTIONS.into_iter().flat_map(aligned);
+    let options = SOCKET_OPTIONS.into_iter().flat_map(blocks);
     rules.extend(options.map(|block| allow("setsockopt", &[level.clone(), within(2, block)])));
     json!({
         "defaultAction": "SCMP_ACT_ERRNO",
@@ -110,29 +110,36 @@ fn equal(index: u32, value: i64) -> Value {
     json!({"index": index, "value": value, "op": "SCMP_CMP_EQ"})
 }
 
-/// Options of a socket but SO_ATTACH_FILTER (26), SO_ATTACH_BPF (50), SO_ATTACH_REUSEPORT_CBPF and -_EBPF (51, 52), whose
-/// code is of a size that all of the host share: the first of each range, and the first behind it.
-const SOCKET_OPTIONS: [(u64, u64); 3] = [(0, 26), (27, 50), (53, 128)];
+/// Options of a socket but SO_ATTACH_FILTER (26), SO_ATTACH_BPF (50), SO_ATTACH_REUSEPORT_CBPF and -_EBPF (51, 52): the
+/// code of filters is of a size that all programs of the host share.
+const SOCKET_OPTIONS: [Range<u64>; 3] = [0..26, 27..50, 53..128];
 
-/// The range as blocks that a mask can name: each starts at a multiple of its size, which is a power of two. An engine
-/// compares 64 bits, of which the kernel reads 32, so that "greater than" would let through what has bits above.
-fn aligned((mut first, end): (u64, u64)) -> Vec<(u64, u64)> {
+/// Values from a multiple of their number on, which is a power of two: a mask can name them. An engine compares 64 bits,
+/// of which the kernel reads 32, so that "greater than" would let through what has bits above.
+#[derive(Clone, Copy)]
+struct Block {
+    first: u64,
+    size: u64,
+}
+
+fn blocks(range: Range<u64>) -> Vec<Block> {
     let mut blocks = Vec::new();
-    while first < end {
-        let most = 1 << (end - first).ilog2();
+    let mut first = range.start;
+    while first < range.end {
+        let most = 1 << (range.end - first).ilog2();
         let size = match first {
             0 => most,
             first => most.min(1 << first.trailing_zeros()),
         };
-        blocks.push((first, size));
+        blocks.push(Block { first, size });
         first += size;
     }
     blocks
 }
 
 /// One of a block of values.
-fn within(index: u32, (first, size): (u64, u64)) -> Value {
-    json!({"index": index, "value": !(size - 1), "valueTwo": first, "op": "SCMP_CMP_MASKED_EQ"})
+fn within(index: u32, block: Block) -> Value {
+    json!({"index": index, "value": !(block.size - 1), "valueTwo": block.first, "op": "SCMP_CMP_MASKED_EQ"})
 }
 
 /// None of these bits.
@@ -172,8 +179,12 @@ mod tests {
 
     #[test]
     fn options_of_sockets_are_allowed_but_for_filters() {
-        let blocks: Vec<(u64, u64)> = SOCKET_OPTIONS.into_iter().flat_map(aligned).collect();
-        let is_allowed = |option: u64| blocks.iter().any(|(first, size)| option & !(size - 1) == *first);
+        let blocks: Vec<Block> = SOCKET_OPTIONS.into_iter().flat_map(blocks).collect();
+        let is_allowed = |option: u64| {
+            blocks
+                .iter()
+                .any(|block| option & !(block.size - 1) == block.first)
+        };
         for option in 0..256 {
             let is_filter = [26, 50, 51, 52].contains(&option);
             assert_eq!(is_allowed(option), !is_filter && option < 128, "{option}");

@@ -24,8 +24,8 @@ use system::{
 pub struct Setup {
     /// Where orders come from.
     control: i32,
-    /// The filter of all forks, then those for a shared directory, of which the second is for one that is read-only, then
-    /// the last of all forks.
+    /// The filter of all forks, then those for a shared directory, of which the second is for one that is read-only,
+    /// then the last of all forks.
     filter_count: u32,
     filters: *const Filter,
     /// What the C library and CPython do for a fork, in a template that may have threads or handlers of its own; null:
