@@ -118,7 +118,8 @@ impl Count {
     pub fn of(directory: BorrowedFd<'_>) -> io::Result<Self> {
         let deadline = Instant::now() + FIRST_TIME_MAX;
         let filled = resource::space_used(directory)?;
-        let count = usage(directory, Unlistable::Counted, deadline)?.count();
+        let found = usage(directory, Unlistable::Counted, deadline).map_err(late)?;
+        let count = found.count();
         Ok(Self { filled, ..count })
     }
 
@@ -224,12 +225,12 @@ impl Watch {
                 let count = count.filter(|now| now.entries > FEW_ENTRIES && !now.is_more_than(limit));
                 let before = match count {
                     Some(count) => count,
-                    None => usage(directory.as_fd(), Unlistable::Opened, deadline)?,
+                    None => usage(directory.as_fd(), Unlistable::Opened, deadline).map_err(late)?,
                 };
                 (before, limit.twice())
             }
             Quota::Growth => {
-                let before = usage(directory.as_fd(), Unlistable::Counted, deadline)?;
+                let before = usage(directory.as_fd(), Unlistable::Counted, deadline).map_err(late)?;
                 let allowed = Contents {
                     bytes: before.bytes.saturating_add(limit.bytes),
                     entries: before.entries.saturating_add(limit.entries),
@@ -306,14 +307,23 @@ impl Watch {
         false
     }
 
-    /// The same, at once. One that is cut off says nothing.
+    /// What lies there now. None: the look was cut off, and what it has counted by then is no more than is allowed.
+    fn look(&self) -> Option<Contents> {
+        let hidden = self.now.hidden;
+        match usage(self.directory.as_fd(), Unlistable::Counted, self.deadline) {
+            Ok(now) => Some(now),
+            Err(cut) => Some(Contents { hidden, ..cut }).filter(|cut| cut.is_more_than(self.allowed)),
+        }
+    }
+
+    /// The same, at once.
     fn walk(&mut self, holders: Option<Holders<'_>>) -> bool {
         let (begun, before) = (Instant::now(), self.now);
         // Before the walk: what comes meanwhile is seen by the next.
         let filled = resource::space_used(self.directory.as_fd()).unwrap_or(self.filled);
         let most = self.count().since(filled.0, filled.1);
         self.filled = filled;
-        let Ok(now) = usage(self.directory.as_fd(), Unlistable::Counted, self.deadline) else {
+        let Some(now) = self.look() else {
             let hidden = self.now.hidden;
             self.now = Contents { hidden, ..most };
             self.walked(begun);
@@ -385,10 +395,10 @@ impl Watch {
         };
         match writing.try_lock_shared() {
             Ok(()) => {
-                let counted = usage(self.directory.as_fd(), Unlistable::Counted, self.deadline);
+                let looked = self.look();
                 // Closing it unlocks it, too; a failure leaves the server waiting until then.
                 drop(writing.unlock());
-                let Ok(now) = counted else { return true };
+                let Some(now) = looked else { return true };
                 self.now = now;
                 self.now.bytes += nameless;
                 !self.now.is_more_than(self.allowed)
@@ -419,8 +429,13 @@ enum Unlistable {
     Opened,
 }
 
-/// Everything below a directory, no link followed, no mount crossed, and deeper than any path goes. Errors: `TimedOut`.
-fn usage(directory: BorrowedFd<'_>, unlistable: Unlistable, deadline: Instant) -> io::Result<Contents> {
+fn late(_: Contents) -> io::Error {
+    io::ErrorKind::TimedOut.into()
+}
+
+/// Everything below a directory, no link followed, no mount crossed, and deeper than any path goes. Error: what was
+/// counted until the deadline.
+fn usage(directory: BorrowedFd<'_>, unlistable: Unlistable, deadline: Instant) -> Result<Contents, Contents> {
     let mut usage = Contents::default();
     let mut levels = Vec::new();
     match Level::open(directory, Path::new("."), unlistable) {
@@ -429,7 +444,7 @@ fn usage(directory: BorrowedFd<'_>, unlistable: Unlistable, deadline: Instant) -
     }
     while let Some(level) = levels.last_mut() {
         if Instant::now() >= deadline {
-            return Err(io::ErrorKind::TimedOut.into());
+            return Err(usage);
         }
         let Some((name, identity)) = level.below.pop() else {
             let left = levels.pop();
