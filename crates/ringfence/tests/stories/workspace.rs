@@ -305,13 +305,16 @@ fn no_caller_gets_what_the_owner_of_a_shared_directory_cannot_read() {
     let mut server = Server::with(&format!(
         "workspaces:\n  work: {{path: {root}/work, mode: rw}}\n  draft: {{path: {root}/work, mode: overlay}}\n"
     ));
-    let session = server.create(json!({"language": "shell", "workspace": "work"}));
-    let of = |path: &str| json!({"session_id": session, "path": path});
+    let wish = || json!({"language": "shell", "workspace": "work"});
     // The control: root's own directory is read as root.
+    let control = server.create(wish());
     for name in ["of_root", "shut/file"] {
-        assert_eq!(server.facts("get_file", of(name))["text"], CANARY, "{name}");
+        let got = server.facts("get_file", json!({"session_id": control, "path": name}));
+        assert_eq!(got["text"], CANARY, "{name}");
     }
     std::os::unix::fs::chown(dir.0.join("work"), Some(OWNER), Some(OWNER)).unwrap();
+    let session = server.create(wish());
+    let of = |path: &str| json!({"session_id": session, "path": path});
     assert_eq!(server.facts("get_file", of("shared"))["text"], "for all");
     server.refuses("get_file", of("of_root"), "policy_denied");
     let edit = json!({"session_id": session, "path": "of_root", "old": "canary", "new": "x"});
