@@ -220,62 +220,40 @@ fn kernel_doors() -> [Refusal; 2] {
     ]
 }
 
-/// Memory of the kernel for a socket that no limit of the sandbox counts.
+/// Memory of the kernel for a socket that no limit of the sandbox counts. The numbers are those of linux/tcp.h,
+/// linux/in6.h and asm-generic/socket.h.
 fn socket_options() -> impl Iterator<Item = Refusal> {
-    const SO_ATTACH_REUSEPORT_CBPF: i32 = 51;
-    const SO_ATTACH_REUSEPORT_EBPF: i32 = 52;
-    const TCP_MD5SIG: i32 = 14;
-    const TCP_MD5SIG_EXT: i32 = 32;
-    const TCP_AO_ADD_KEY: i32 = 38;
-    const IPV6_JOIN_ANYCAST: i32 = 27;
-    const MCAST_JOIN_GROUP: i32 = 42;
-    const MCAST_JOIN_SOURCE_GROUP: i32 = 46;
-    const MCAST_MSFILTER: i32 = 48;
     const FILTERS: &str =
-        "the size of compiled filters is shared by all programs of the host (net.core.bpf_jit_limit)";
-    const KEYS: &str = "keys of routers, of which a socket may hold any number";
-    const GROUPS: &str = "groups that a socket may join in any number";
-    type Options = (&'static str, i32, &'static [i32], &'static str);
-    let options: [Options; 3] = [
-        (
-            "SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF",
-            libc::SOL_SOCKET,
-            &[
-                libc::SO_ATTACH_FILTER,
-                libc::SO_ATTACH_BPF,
-                SO_ATTACH_REUSEPORT_CBPF,
-                SO_ATTACH_REUSEPORT_EBPF,
-            ],
-            FILTERS,
-        ),
-        (
-            "TCP_MD5SIG, TCP_MD5SIG_EXT, TCP_AO_ADD_KEY",
-            libc::IPPROTO_TCP,
-            &[TCP_MD5SIG, TCP_MD5SIG_EXT, TCP_AO_ADD_KEY],
-            KEYS,
-        ),
-        (
-            "IPV6_ADD_MEMBERSHIP, IPV6_JOIN_ANYCAST, MCAST_JOIN_GROUP, MCAST_JOIN_SOURCE_GROUP, MCAST_MSFILTER",
-            libc::IPPROTO_IPV6,
-            &[
-                libc::IPV6_ADD_MEMBERSHIP,
-                IPV6_JOIN_ANYCAST,
-                MCAST_JOIN_GROUP,
-                MCAST_JOIN_SOURCE_GROUP,
-                MCAST_MSFILTER,
-            ],
-            GROUPS,
-        ),
-    ];
-    options.into_iter().flat_map(|(when, level, options, why)| {
+        "SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF";
+    const KEYS: &str = "TCP_MD5SIG, TCP_MD5SIG_EXT, TCP_AO_ADD_KEY";
+    const GROUPS: &str =
+        "IPV6_ADD_MEMBERSHIP, IPV6_JOIN_ANYCAST, MCAST_JOIN_GROUP, MCAST_JOIN_SOURCE_GROUP, MCAST_MSFILTER";
+    let level = |level: i32, options: &'static [u32], when, why| {
         options.iter().map(move |option| Refusal {
             call: call!(SYS_setsockopt),
-            tests: vec![Test::Is(1, word(level)), Test::Is(2, word(*option))],
+            tests: vec![Test::Is(1, word(level)), Test::Is(2, *option)],
             when,
             why,
         })
-    })
+    };
+    let filters = level(libc::SOL_SOCKET, &[26, 50, 51, 52], FILTERS, SHARED_CODE);
+    let keys = level(
+        libc::IPPROTO_TCP,
+        &[14, 32, 38],
+        KEYS,
+        "of routers, and without number",
+    );
+    let groups = level(
+        libc::IPPROTO_IPV6,
+        &[20, 27, 42, 46, 48],
+        GROUPS,
+        "may be joined without number",
+    );
+    filters.chain(keys).chain(groups)
 }
+
+const SHARED_CODE: &str =
+    "the size of compiled filters is shared by all programs of the host (net.core.bpf_jit_limit)";
 
 /// Answered "success", and not done: what programs set for speed, or to be safe, and go on without.
 pub(super) fn without_effect() -> Vec<Refusal> {
@@ -309,7 +287,7 @@ pub(super) fn own_filters() -> Vec<Refusal> {
         call,
         tests,
         when: "a filter of the program's own",
-        why: "the size of compiled filters is shared by all programs of the host (net.core.bpf_jit_limit)",
+        why: SHARED_CODE,
     };
     vec![
         refusal(call!(SYS_seccomp), vec![Test::Is(0, filter)]),

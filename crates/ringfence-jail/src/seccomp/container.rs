@@ -114,8 +114,8 @@ fn equal(index: u32, value: i64) -> Value {
 /// code of filters is of a size that all programs of the host share.
 const SOCKET_OPTIONS: [Range<u64>; 3] = [0..26, 27..50, 53..128];
 
-/// Values from a multiple of their number on, which is a power of two: a mask can name them. An engine compares 64 bits,
-/// of which the kernel reads 32, so that "greater than" would let through what has bits above.
+/// Values from a multiple of their number on, which is a power of two: a mask can name them. An engine compares 64
+/// bits, of which the kernel reads 32, so that "greater than" would let through what has bits above.
 #[derive(Clone, Copy)]
 struct Block {
     first: u64,
