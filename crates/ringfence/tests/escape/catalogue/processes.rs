@@ -43,8 +43,9 @@ import resource
 got = []
 for name in ('RLIMIT_NPROC', 'RLIMIT_NOFILE', 'RLIMIT_FSIZE', 'RLIMIT_CORE', 'RLIMIT_CPU'):
     soft, hard = resource.getrlimit(getattr(resource, name))
-    try: resource.setrlimit(getattr(resource, name), (hard + 1, hard + 1)); got.append(name)
+    try: resource.setrlimit(getattr(resource, name), (hard + 1, hard + 1))
     except (OSError, ValueError): pass
+    if resource.getrlimit(getattr(resource, name)) != (soft, hard): got.append(name)
 if os.path.exists('/sys/fs/cgroup'): got.append('cgroup is visible')
 reached(got) if got else blocked('all')"),
     attack("B10", "PROC-2", "no process of the host is visible", "
