@@ -41,6 +41,8 @@ const AT_ONCE_MAX: usize = 4;
 const ASKING_MAX: usize = 256;
 const ASKING_MAX_OF_ONE: usize = 64;
 const RETRY_AFTER_MS: u64 = 250;
+/// For a worker to start, which on a busy host waits for its turn often.
+const START_PATIENCE: Duration = Duration::from_secs(10);
 /// For a worker that is free, and then for one answer; a longer text has more.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PATIENCE_BYTES: u64 = 4 << 20;
@@ -217,32 +219,29 @@ impl Checkers {
         let _question = permit(&self.questions, Duration::ZERO).await?;
         let _worker = permit(&self.workers, PATIENCE).await?;
         let patience = PATIENCE * u32::try_from(1 + frame.len() as u64 / PATIENCE_BYTES).unwrap_or(u32::MAX);
-        let asked = async {
-            let mut kept = first()?;
-            loop {
-                // One that has waited may have ended meanwhile. No other is given a question that somebody has taken.
-                let waiting = match kept.take() {
-                    None => self.take(None)?,
-                    adviser => adviser,
-                };
-                let (mut checker, is_new) = match waiting {
-                    Some(kept) => (kept, false),
-                    None => (Checker::start(&self.sandboxes, None).await?, true),
-                };
-                match checker.ask(&frame).await {
-                    Ok(answer) => return Ok((checker, answer)),
-                    Err(_) if is_new || !checker.has_taken_nothing(&frame) => {
-                        return Err(failed("it ended its parser"));
-                    }
-                    Err(error) => tracing::debug!(%error, "a worker that checks code has ended"),
+        let mut kept = first()?;
+        let (checker, answer) = loop {
+            // One that has waited may have ended meanwhile. No other is given a question that somebody has taken.
+            let waiting = match kept.take() {
+                None => self.take(None)?,
+                adviser => adviser,
+            };
+            let (mut checker, is_new) = match waiting {
+                Some(kept) => (kept, false),
+                None => (Checker::start(&self.sandboxes, None).await?, true),
+            };
+            let Ok(asked) = timeout(patience, checker.ask(&frame)).await else {
+                let seconds = patience.as_secs();
+                return Err(failed(&format!("its parser took longer than {seconds} s")));
+            };
+            match asked {
+                Ok(answer) => break (checker, answer),
+                Err(_) if is_new || !checker.has_taken_nothing(&frame) => {
+                    return Err(failed("it ended its parser"));
                 }
+                Err(error) => tracing::debug!(%error, "a worker that checks code has ended"),
             }
         };
-        let Ok(asked) = timeout(patience, asked).await else {
-            let seconds = patience.as_secs();
-            return Err(failed(&format!("its parser took longer than {seconds} s")));
-        };
-        let (checker, answer) = asked?;
         self.put_back(checker);
         match serde_json::from_slice(&answer) {
             Ok(Answer::Refused { message, hint }) => Err(RequestError::invalid(message, hint)),
@@ -323,7 +322,20 @@ impl Checkers {
 }
 
 impl Checker {
+    /// Waits until it is ready for questions.
     async fn start(sandboxes: &Sandboxes, advises: Option<Advised>) -> Result<Self, RequestError> {
+        let started = timeout(START_PATIENCE, Self::begin(sandboxes, advises)).await;
+        started.unwrap_or_else(|_| {
+            let seconds = START_PATIENCE.as_secs();
+            Err(busy(
+                format!("its parser could not be started within {seconds} s."),
+                "Send it again when the host is less busy.",
+                RETRY_AFTER_MS,
+            ))
+        })
+    }
+
+    async fn begin(sandboxes: &Sandboxes, advises: Option<Advised>) -> Result<Self, RequestError> {
         let id = uuid::Uuid::now_v7().to_string();
         let name = if advises.is_some() { ADVISE } else { CHECK };
         let plan = sandboxes.plan_of_worker(&id, name)?;
@@ -333,11 +345,16 @@ impl Checker {
         let started = sandbox.claim(&claim, NO_BLOBS, &mut cancelled).await?;
         let sandbox = started.sandbox;
         let connect = |error| crate::backend::fault("connect a worker", &error);
+        let mut answers = pipe::Receiver::from_owned_fd(sandbox.stdout).map_err(connect)?;
+        answers
+            .read_exact(&mut [0; worker::READY.len()])
+            .await
+            .map_err(connect)?;
         Ok(Self {
             advises,
             _events: sandbox.events,
             questions: pipe::Sender::from_owned_fd(sandbox.stdin).map_err(connect)?,
-            answers: pipe::Receiver::from_owned_fd(sandbox.stdout).map_err(connect)?,
+            answers,
             _stderr: sandbox.stderr,
             born: Instant::now(),
             answered: 0,

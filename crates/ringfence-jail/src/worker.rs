@@ -81,6 +81,9 @@ pub fn is_unread(questions: BorrowedFd<'_>, question: &[u8]) -> bool {
     channel::unread(questions).is_ok_and(|bytes| bytes == question.len() as u64)
 }
 
+/// What one that is kept writes before it reads its first question.
+pub const READY: [u8; 1] = [1];
+
 /// Ends the process, so that nothing drops a descriptor that is closed here.
 pub(crate) fn run(work: Work) -> ! {
     let done = process::keep_only(&[]).and_then(|()| match work {
@@ -114,6 +117,7 @@ fn serve(by: Answering, answer: fn(&[u8], &[u8]) -> Vec<u8>) -> io::Result<i32> 
     let mut answers = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     if by == Answering::Itself {
         filter::install(&computing)?;
+        answers.write_all(&READY)?;
         loop {
             match one(&mut questions, &mut answers, answer)? {
                 0 => {}
@@ -122,6 +126,7 @@ fn serve(by: Answering, answer: fn(&[u8], &[u8]) -> Vec<u8>) -> io::Result<i32> 
             }
         }
     }
+    answers.write_all(&READY)?;
     loop {
         let [is_there] = wait::readable([Some(questions.as_fd())], None)?;
         if !is_there {
