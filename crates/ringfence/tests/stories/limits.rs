@@ -1,7 +1,11 @@
 //! Ordinary programs within limits, and the limits' own words.
 
-use crate::client::{Server, TempDir, assert_gone, list_of, run_code, run_json, state_dir, text_of, within};
+use crate::client::{
+    Server, TempDir, assert_gone, descendants, eventually, list_of, run_code, run_json, stat_of, state_dir,
+    text_of, within,
+};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 #[test]
 fn ordinary_programs_work() {
@@ -150,7 +154,7 @@ fn the_landlock_tier_is_the_operators_choice_and_named() {
     let runs = state_dir().join("runs");
     let empty = || std::fs::read_dir(&runs).unwrap().count() == 0;
     assert!(
-        within(std::time::Duration::from_secs(1), empty),
+        within(Duration::from_secs(1), empty),
         "nothing is left on disk"
     );
 }
@@ -234,4 +238,34 @@ fn what_the_kernel_refused_is_among_the_denials() {
     let raw = "import socket\nsocket.socket(socket.AF_PACKET, socket.SOCK_RAW)";
     assert_eq!(rules("python", raw).len(), 1);
     assert!(rules("python", "open('/workspace/none')").is_empty());
+}
+
+/// What has answered, and what waits for more: workers that check, an adviser, a session, sandboxes kept ready.
+#[test]
+fn a_server_that_waits_uses_no_processor() {
+    let mut server = Server::start();
+    for _ in 0..3 {
+        let call = json!({"language": "python", "code": "import os\nprint(1)", "validate": "warn"});
+        assert_eq!(server.facts("execute_code", call)["stdout"], "1\n");
+    }
+    let session = server.create(json!({"language": "shell"}));
+    let call = json!({"session_id": session, "code": "echo here"});
+    assert_eq!(server.facts("execute_code", call)["stdout"], "here\n");
+    // In hundredths of a second (proc_pid_stat(5), fields 14 and 15). One that has ended meanwhile counts for nothing.
+    let used = |pids: &[u32]| -> u64 {
+        let fields = pids.iter().flat_map(|pid| [stat_of(*pid, 14), stat_of(*pid, 15)]);
+        fields
+            .flatten()
+            .filter_map(|ticks| ticks.parse::<u64>().ok())
+            .sum()
+    };
+    let pid = server.child.id();
+    // Until it has prepared what it keeps ready; a loop never ends.
+    let rests = || {
+        let pids = [descendants(pid), vec![pid]].concat();
+        let before = used(&pids);
+        std::thread::sleep(Duration::from_secs(1));
+        used(&pids).saturating_sub(before) <= 10
+    };
+    eventually(rests);
 }
