@@ -237,7 +237,7 @@ impl Checkers {
             match asked {
                 Ok(answer) => break (checker, answer),
                 Err(_) if is_new || !checker.has_taken_nothing(&frame) => {
-                    return Err(failed("it ended its parser"));
+                    return Err(failed(ENDED));
                 }
                 Err(error) => tracing::debug!(%error, "a worker that checks code has ended"),
             }
@@ -346,10 +346,8 @@ impl Checker {
         let sandbox = started.sandbox;
         let connect = |error| crate::backend::fault("connect a worker", &error);
         let mut answers = pipe::Receiver::from_owned_fd(sandbox.stdout).map_err(connect)?;
-        answers
-            .read_exact(&mut [0; worker::READY.len()])
-            .await
-            .map_err(connect)?;
+        let ready = answers.read_exact(&mut [0; worker::READY.len()]).await;
+        ready.map_err(|_| failed(ENDED))?;
         Ok(Self {
             advises,
             _events: sandbox.events,
@@ -388,6 +386,8 @@ impl Checker {
         !self.is_asked || worker::is_unread(self.questions.as_fd(), question)
     }
 }
+
+const ENDED: &str = "it ended its parser";
 
 fn crowded() -> RequestError {
     busy(

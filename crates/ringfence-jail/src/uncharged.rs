@@ -1,11 +1,14 @@
-//! Memory of the kernel that no memory cgroup counts: what waits in the queues of a sandbox's netlink sockets, and, by
-//! cgroup version 1 without its limit for sockets, of its UDP sockets. Nothing bounds the number of sockets but that of
-//! open files, so the supervisor looks.
+//! Memory of the kernel for sockets that no memory cgroup counts: queues of netlink and datagram sockets, what waits for
+//! accept(2) or in an error queue of TCP, options. A sandbox's network namespace bounds what one socket holds of it,
+//! and nothing bounds the number of sockets but that of open files, so the supervisor looks.
 
 use ringfence_sys::file;
 use std::{
+    fs,
+    io::ErrorKind,
     os::fd::{AsFd, OwnedFd},
     path::Path,
+    sync::OnceLock,
     time::Duration,
 };
 
@@ -15,8 +18,18 @@ pub(crate) const PART: u64 = 4;
 /// session that waits for its next call is looked at seldom.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(20);
 const INTERVAL_OF_FEW: Duration = Duration::from_millis(100);
-/// What a socket's queue can hold: twice net.core.rmem_default, as socket(7) counts, and the message that is over it.
-const QUEUE_BYTES_MAX: u64 = 512 << 10;
+/// What the network namespace of a sandbox is given (ip-sysctl, `/proc/sys/net`): the most that a TCP socket receives
+/// before it is read, that it sends, that waits for one accept(2), and of one socket's options, which kernels before
+/// 6.8 bound for the whole host.
+pub(crate) const SETTINGS: [(&str, &str); 4] = [
+    ("ipv4/tcp_rmem", "4096 65536 65536"),
+    ("ipv4/tcp_wmem", "4096 65536 212992"),
+    ("core/somaxconn", "128"),
+    (OPTIONS, "10240"),
+];
+pub(crate) const OPTIONS: &str = "core/optmem_max";
+const RECEIVED_BYTES_MAX: u64 = 64 << 10;
+const OPTION_BYTES_MAX: u64 = 10 << 10;
 /// A list of more sockets than fit here is longer than any limit allows.
 const LIST_BYTES_MAX: u64 = 8 << 20;
 
@@ -29,45 +42,82 @@ pub(crate) struct Look {
 /// By the `/proc` of a sandbox.
 pub(crate) fn look(proc: &OwnedFd, memory_bytes: u64) -> Look {
     let part = memory_bytes / PART;
-    if sockets(proc).saturating_mul(QUEUE_BYTES_MAX) <= part {
+    let sockets = sockets(proc);
+    let tcp = count(proc, "sockstat", "TCP: inuse ").saturating_add(count(proc, "sockstat6", "TCP6: inuse "));
+    let bounded = sockets
+        .saturating_mul(OPTION_BYTES_MAX)
+        .saturating_add(tcp.saturating_mul(RECEIVED_BYTES_MAX));
+    let queues = sockets.saturating_sub(tcp).saturating_mul(queue_bytes_max());
+    if bounded.saturating_add(queues) <= part {
         return Look {
             is_over: false,
             next: INTERVAL_OF_FEW,
         };
     }
-    let netlink = list(proc, "netlink").map(|list| bytes(&list, &netlink_queue));
-    let datagrams = ["udp", "udp6"].map(|name| list(proc, name).map(|list| bytes(&list, &udp_queue)));
-    let all = datagrams.into_iter().chain([netlink]);
-    // What is too long to be read is too much.
-    let all = all.map(|bytes| bytes.unwrap_or(u64::MAX));
+    let netlink = bytes(&read(proc, "netlink"), &netlink_queue);
+    let datagrams = ["udp", "udp6"].map(|name| bytes(&read(proc, name), &udp_queue));
+    let queues = datagrams.into_iter().fold(netlink, u64::saturating_add);
     Look {
-        is_over: all.fold(0, u64::saturating_add) > part,
+        is_over: bounded.saturating_add(queues) > part,
         next: INTERVAL,
     }
 }
 
+/// What other queues can hold: net.core.rmem_default of the host, twice, as socket(7) counts, and the message over it.
+fn queue_bytes_max() -> u64 {
+    static BYTES: OnceLock<u64> = OnceLock::new();
+    *BYTES.get_or_init(|| {
+        let default = fs::read_to_string("/proc/sys/net/core/rmem_default");
+        let default = default.ok().and_then(|bytes| bytes.trim().parse().ok());
+        // Where nobody says, all are looked at.
+        default.map_or(u64::MAX, |bytes: u64| {
+            bytes.saturating_mul(2).saturating_add(64 << 10)
+        })
+    })
+}
+
 /// Sockets of the sandbox's own network namespace, with those that are in no descriptor table because they are under
-/// way in a message (`SCM_RIGHTS`).
+/// way in a message (`SCM_RIGHTS`), or wait for accept(2).
 pub(crate) fn sockets(proc: &OwnedFd) -> u64 {
-    let counts = file::read_small(proc.as_fd(), Path::new("1/net/sockstat"), 4 << 10).unwrap_or_default();
-    let used = counts
-        .lines()
-        .find_map(|line| line.strip_prefix("sockets: used "));
-    used.and_then(|used| used.trim().parse().ok()).unwrap_or(0)
+    count(proc, "sockstat", "sockets: used ")
 }
 
-/// None: it does not fit. One that a kernel does not have is empty.
-fn list(proc: &OwnedFd, name: &str) -> Option<String> {
+fn count(proc: &OwnedFd, name: &str, label: &str) -> u64 {
+    match read(proc, name) {
+        Read::All(counts) => {
+            let count = counts.lines().find_map(|line| line.strip_prefix(label));
+            let count = count.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+            count.unwrap_or(0)
+        }
+        Read::Failed => u64::MAX,
+    }
+}
+
+enum Read {
+    All(String),
+    /// It does not fit, or the kernel does not give it: what is not known is too much.
+    Failed,
+}
+
+/// One that a kernel does not have is empty, and so is that of a sandbox that has ended.
+fn read(proc: &OwnedFd, name: &str) -> Read {
     let path = Path::new("1/net").join(name);
-    let list = file::read_small(proc.as_fd(), &path, LIST_BYTES_MAX).unwrap_or_default();
-    ((list.len() as u64) < LIST_BYTES_MAX).then_some(list)
+    match file::read_small(proc.as_fd(), &path, LIST_BYTES_MAX) {
+        Ok(list) if (list.len() as u64) < LIST_BYTES_MAX => Read::All(list),
+        Err(error) if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(ESRCH) => {
+            Read::All(String::new())
+        }
+        Ok(_) | Err(_) => Read::Failed,
+    }
 }
 
-fn bytes(list: &str, queue: &dyn Fn(&str) -> Option<u64>) -> u64 {
-    list.lines()
-        .skip(1)
-        .filter_map(queue)
-        .fold(0, u64::saturating_add)
+/// No such process (errno(3)).
+const ESRCH: i32 = 3;
+
+fn bytes(list: &Read, queue: &dyn Fn(&str) -> Option<u64>) -> u64 {
+    let Read::All(list) = list else { return u64::MAX };
+    let lines = list.lines().skip(1);
+    lines.filter_map(queue).fold(0, u64::saturating_add)
 }
 
 /// `sk Eth Pid Groups Rmem Wmem ...`, in decimal digits (net/netlink/af_netlink.c).
@@ -93,11 +143,13 @@ mod tests {
         let netlink = "sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode\n\
                        0000000000000000 0   0          00000000 0        0        0     2        0        1\n\
                        0000000000000000 0   4711       00000000 212992   768      0     2        0        7\n";
-        assert_eq!(bytes(netlink, &netlink_queue), 213_760);
+        let sum = |list: &str, queue| bytes(&Read::All(list.to_owned()), queue);
+        assert_eq!(sum(netlink, &netlink_queue), 213_760);
         let udp = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n   \
                    12: 0100007F:0035 00000000:0000 07 00000010:00034000 00:00000000 00000000     0\n";
-        assert_eq!(bytes(udp, &udp_queue), 0x34010);
-        assert_eq!(bytes("sk\nnonsense\n\n", &netlink_queue), 0);
+        assert_eq!(sum(udp, &udp_queue), 0x34010);
+        assert_eq!(sum("sk\nnonsense\n\n", &netlink_queue), 0);
+        assert_eq!(bytes(&Read::Failed, &udp_queue), u64::MAX);
     }
 
     /// This process's own network namespace: more sockets raise the count, and one alone is never over.
@@ -112,7 +164,9 @@ mod tests {
         assert!(sockets(&proc) >= 64);
         let seldom = look(&proc, u64::MAX);
         assert!(!seldom.is_over && seldom.next == INTERVAL_OF_FEW);
-        let often = look(&proc, PART << 20);
+        let bound = sockets(&proc) * (OPTION_BYTES_MAX + RECEIVED_BYTES_MAX);
+        let often = look(&proc, PART * bound);
         assert!(!often.is_over && often.next == INTERVAL, "empty queues");
+        assert!(look(&proc, PART << 10).is_over, "options alone may be more");
     }
 }

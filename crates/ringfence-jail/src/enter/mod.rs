@@ -4,12 +4,10 @@
 pub(crate) mod own_root;
 
 use crate::{
-    Part, Program,
-    cgroup::Parent,
-    egress,
+    Part, Program, egress,
     failure::{StepResult, step},
     plan::{Claim, INSIDE_ID, Identity, PathRight, Plan, Rlimit},
-    sample, seccomp, tree,
+    sample, seccomp, tree, uncharged,
     wire::Handle,
 };
 use ringfence_sys::{
@@ -79,8 +77,6 @@ impl Handles {
         there.chain(sockets).collect()
     }
 }
-
-const TCP_BUFFERS: &str = "4096 65536 212992";
 
 /// Every wall that pid 1 and the program share, in order. Nothing of the request is known yet.
 pub(crate) fn enter(plan: &Plan, handed: &Handed) -> StepResult<Entered> {
@@ -351,16 +347,15 @@ fn offsets_to_zero(inherited: &str, monotonic: i64, boot: i64) -> String {
     line("monotonic", monotonic) + &line("boottime", boot)
 }
 
-/// A name and a network of its own, with the sockets of its egress. Where no cgroup counts them, what a TCP socket may
-/// hold is kept small.
+/// A name and a network of its own, with the sockets of its egress. What a socket may hold is kept small.
 fn own_host(plan: &Plan, proc: BorrowedFd<'_>) -> StepResult<Vec<OwnedFd>> {
     if !plan.refused.host_name {
         step("host name", identity::set_host_name("sandbox"))?;
     }
-    if matches!(plan.cgroups, Parent::None { .. }) {
-        for name in ["tcp_rmem", "tcp_wmem"] {
-            let path = Path::new("sys/net/ipv4").join(name);
-            step(name, file::write_small(proc, &path, TCP_BUFFERS))?;
+    for (name, value) in uncharged::SETTINGS {
+        match file::write_small(proc, &Path::new("sys/net").join(name), value) {
+            Err(error) if name == uncharged::OPTIONS && error.kind() == io::ErrorKind::NotFound => {}
+            set => step(name, set)?,
         }
     }
     step("loopback", network::loopback_up())?;

@@ -226,8 +226,8 @@ fn socket_options() -> impl Iterator<Item = Refusal> {
     const FILTERS: &str =
         "SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF";
     const KEYS: &str = "TCP_MD5SIG, TCP_MD5SIG_EXT, TCP_AO_ADD_KEY";
-    const GROUPS: &str =
-        "IPV6_ADD_MEMBERSHIP, IPV6_JOIN_ANYCAST, MCAST_JOIN_GROUP, MCAST_JOIN_SOURCE_GROUP, MCAST_MSFILTER";
+    const LABELS: &str = "IPV6_FLOWLABEL_MGR";
+    const GROUPS: &str = "IPV6_2292PKTOPTIONS, IPV6_ADD_MEMBERSHIP, IPV6_JOIN_ANYCAST, MCAST_JOIN_GROUP, MCAST_JOIN_SOURCE_GROUP, MCAST_MSFILTER";
     let level = |level: i32, options: &'static [u32], when, why| {
         options.iter().map(move |option| Refusal {
             call: call!(SYS_setsockopt),
@@ -245,11 +245,17 @@ fn socket_options() -> impl Iterator<Item = Refusal> {
     );
     let groups = level(
         libc::IPPROTO_IPV6,
-        &[20, 27, 42, 46, 48],
+        &[6, 20, 27, 42, 46, 48],
         GROUPS,
-        "may be joined without number",
+        "of any size, or without number",
     );
-    filters.chain(keys).chain(groups)
+    let labels = level(
+        libc::IPPROTO_IPV6,
+        &[32],
+        LABELS,
+        "one table of 4,096 for all of the host",
+    );
+    filters.chain(keys).chain(groups).chain(labels)
 }
 
 const SHARED_CODE: &str =

@@ -141,6 +141,8 @@ fn socket_options() -> Vec<Case> {
         case!(SYS_setsockopt(3, libc::IPPROTO_TCP, 38) EPERM), // TCP_AO_ADD_KEY
         case!(SYS_setsockopt(3, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) ALLOW),
         case!(SYS_setsockopt(3, libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP) EPERM),
+        case!(SYS_setsockopt(3, libc::IPPROTO_IPV6, 6) EPERM), // IPV6_2292PKTOPTIONS
+        case!(SYS_setsockopt(3, libc::IPPROTO_IPV6, 32) EPERM), // IPV6_FLOWLABEL_MGR
         case!(SYS_setsockopt(3, libc::IPPROTO_IPV6, 27) EPERM), // IPV6_JOIN_ANYCAST
         case!(SYS_setsockopt(3, libc::IPPROTO_IPV6, 42) EPERM), // MCAST_JOIN_GROUP
         case!(SYS_setsockopt(3, libc::IPPROTO_IPV6, 46) EPERM), // MCAST_JOIN_SOURCE_GROUP

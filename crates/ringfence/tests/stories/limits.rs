@@ -153,10 +153,7 @@ fn the_landlock_tier_is_the_operators_choice_and_named() {
     assert_gone("127.1828");
     let runs = state_dir().join("runs");
     let empty = || std::fs::read_dir(&runs).unwrap().count() == 0;
-    assert!(
-        within(Duration::from_secs(1), empty),
-        "nothing is left on disk"
-    );
+    assert!(within(Duration::from_secs(1), empty), "nothing is left on disk");
 }
 
 /// The denial of a limit, which its caller follows.

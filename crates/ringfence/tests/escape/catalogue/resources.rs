@@ -173,6 +173,43 @@ try:
             time.sleep(20); os._exit(0)
     time.sleep(10); reached('all filled')
 except OSError as error: blocked(errno.errorcode[error.errno])"), &["--memory", "64m", "--timeout", "30"])),
+    killed(with(fact("E02", "RES-3", "what waits to be accepted counts, though its senders are closed", "
+listeners = []
+for _ in range(40):
+    l = socket.socket(); l.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1 << 30)
+    l.bind(('127.0.0.1', 0)); l.listen(4096); listeners.append(l)
+    for _ in range(128):
+        c = socket.socket(); c.setblocking(False)
+        try: c.connect(l.getsockname())
+        except BlockingIOError: pass
+        try:
+            for _ in range(64): c.send(b'x' * 65536)
+        except OSError: pass
+        c.close()
+pages = [int(line.split()[-1]) for line in open('/proc/net/sockstat') if line.startswith('TCP:')][0]
+time.sleep(1)
+reached('%d MiB' % (pages >> 8)) if pages >> 8 > 16 else blocked(pages)"), &["--memory", "64m"])),
+    killed(with(fact("E02", "RES-3", "what waits in an error queue counts", "
+kept, l = [], socket.socket()
+l.bind(('127.0.0.1', 0)); l.listen(10)
+for _ in range(450):
+    c = socket.socket(); c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1 << 30); c.connect(l.getsockname())
+    a, _ = l.accept(); a.setblocking(False); c.setblocking(False); kept.append((c, a))
+    c.setsockopt(socket.SOL_SOCKET, 37, struct.pack('I', 2 | 16 | 256 | 512))
+    for _ in range(60):
+        try: c.send(b'y' * 16384)
+        except OSError: pass
+        try:
+            while a.recv(1 << 20): pass
+        except OSError: pass
+time.sleep(1); reached(len(kept))"), &["--memory", "64m"])),
+    attack("E02", "RES-3", "options of a socket are small, and none is of a table that all of the host share", "
+tried = []
+for level, option, value in ((41, 6, struct.pack('QII', 8192, 9999, 1) + b'x' * 8176), (41, 32, struct.pack('16sIBBHHHI', bytes(15) + b'\\x01', 0x0100beef, 0, 255, 1, 0, 0, 0))):
+    s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    try: s.setsockopt(level, option, value); tried.append('done')
+    except OSError as error: tried.append(errno.errorcode[error.errno])
+blocked(tried) if all(word == 'EPERM' for word in tried) else reached(tried)"),
     attack("E02", "RES-3", "a queue of a socket cannot be made larger", "
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 before = s.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
