@@ -194,10 +194,7 @@ impl Approvals {
             pending.waiting += 1;
             return Entered::Joined(self.waiting(pending), id.clone());
         }
-        let is_same = |(_, namespace, subject): &(Instant, Namespace, Subject)| {
-            *namespace == key.namespace && *subject == key.subject
-        };
-        if state.denied.iter().any(is_same) {
+        if state.denied.iter().any(|denied| denied.answers(ask)) {
             return Entered::Decided(Decision::denied(DeniedBy::Lately));
         }
         if let Some(refusal) = state.refusal(&ask.namespace, now) {

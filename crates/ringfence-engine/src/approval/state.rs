@@ -32,11 +32,29 @@ pub(super) struct State {
     pub(super) pending: HashMap<String, Pending>,
     /// When new requests came in the last minute.
     pub(super) asked: VecDeque<(Instant, Namespace)>,
-    /// What was denied, and when; the latest last.
-    pub(super) denied: VecDeque<(Instant, Namespace, Subject)>,
+    /// What was denied; the latest last.
+    pub(super) denied: VecDeque<Denied>,
     /// What became of requests that lie here no more.
     pub(super) decided: VecDeque<(String, Decision)>,
     pub(super) is_closed: bool,
+}
+
+/// What is not asked again for a while.
+pub(super) struct Denied {
+    at: Instant,
+    namespace: Namespace,
+    subject: Subject,
+    /// A connection waited for it, too short a time for anyone to answer.
+    is_lapse: bool,
+}
+
+impl Denied {
+    /// A model asks, and waits longer, where only a connection has waited in vain.
+    pub(super) fn answers(&self, ask: &Ask) -> bool {
+        self.namespace == ask.namespace
+            && self.subject == ask.subject
+            && (ask.patience.is_some() || !self.is_lapse)
+    }
 }
 
 /// A request as it is shown, and what it asks for.
@@ -68,7 +86,11 @@ impl State {
         while self.asked.front().is_some_and(|(at, _)| now >= *at + MINUTE) {
             self.asked.pop_front();
         }
-        while self.denied.front().is_some_and(|(at, ..)| now >= *at + LATELY) {
+        while self
+            .denied
+            .front()
+            .is_some_and(|denied| now >= denied.at + LATELY)
+        {
             self.denied.pop_front();
         }
     }
@@ -134,17 +156,22 @@ impl State {
 
     pub(super) fn remember(&mut self, question: &Question, decision: &Decision) {
         let Ask {
-            subject, namespace, ..
+            subject,
+            namespace,
+            patience,
+            ..
         } = &question.ask;
         match decision.verdict {
-            Verdict::Denied(DeniedBy::Human | DeniedBy::Timeout) => {
-                self.denied
-                    .push_back((Instant::now(), namespace.clone(), subject.clone()));
-            }
+            Verdict::Denied(why @ (DeniedBy::Human | DeniedBy::Timeout)) => self.denied.push_back(Denied {
+                at: Instant::now(),
+                namespace: namespace.clone(),
+                subject: subject.clone(),
+                is_lapse: why == DeniedBy::Timeout && patience.is_some(),
+            }),
             Verdict::Denied(_) => {}
             Verdict::Approved(_) => self
                 .denied
-                .retain(|(_, of, what)| of != namespace || what != subject),
+                .retain(|denied| denied.namespace != *namespace || denied.subject != *subject),
         }
         self.decided
             .push_back((question.request.id.clone(), decision.clone()));

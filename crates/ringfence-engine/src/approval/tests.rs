@@ -207,6 +207,11 @@ async fn what_a_program_waits_for_has_its_own_time_and_never_more_than_the_opera
     let decision = short.decided().await;
     assert_eq!(decision.verdict, Verdict::Denied(DeniedBy::Timeout));
     assert!(long.decision().is_none(), "the other still waits");
+    // No one has seen the short question: the next connection does without, a model may ask.
+    let again = scene.ask(of_a_run(1)).await.decision().unwrap();
+    assert_eq!(again.verdict, Verdict::Denied(DeniedBy::Lately));
+    let of_a_model = scene.ask(ask_for("h1.example.com:443")).await;
+    assert!(of_a_model.decision().is_none() && of_a_model.request().is_some());
     // A run that waits has what it is given itself; nothing is left behind for another.
     scene.answer(&long, ONCE).await.unwrap();
     assert!(scene.rules(None).is_empty() && scene.once(None).is_empty());
