@@ -105,6 +105,7 @@ impl Web {
         let result = self.ask_providers(wanted).await;
         let found = |found: &Searched| json!({"results": found.hits.len(), "tried": tried(found), "cached": found.is_cached});
         let details = result.as_ref().map_or_else(|_| json!({}), found);
+        let result = result.and_then(answered);
         Done { result, details }
     }
 
@@ -177,6 +178,30 @@ impl Web {
             Err(error) => Err(error.message.trim_end_matches('.').to_owned()),
         }
     }
+}
+
+/// That no provider has answered is no result without hits.
+fn answered(found: Searched) -> Result<Searched, RequestError> {
+    if found.is_answered() {
+        return Ok(found);
+    }
+    let said = found.attempts.iter().map(|attempt| {
+        let detail = attempt.detail.as_ref();
+        let detail = detail.map_or_else(String::new, |detail| format!(" ({detail})"));
+        format!(
+            "{}: {}{detail}",
+            attempt.provider.as_str(),
+            attempt.outcome.as_str()
+        )
+    });
+    Err(RequestError::new(
+        ErrorCode::PageUnavailable,
+        format!(
+            "no search provider has answered: {}.",
+            said.collect::<Vec<_>>().join("; ")
+        ),
+        "Try again later, fetch a page whose URL you know, or have the operator name another provider in `web.search`.",
+    ))
 }
 
 /// What was asked and what came of it, in the words of results.
@@ -285,7 +310,7 @@ fn denied(error: DialError) -> RequestError {
         "egress.address" => "Pages at addresses that are not public, or at addresses instead of names, are the \
                              operator's to allow: `egress.private` names a service, `web.allow` an address or network."
             .to_owned(),
-        _ if error.hint.is_empty() => "Try another page.".to_owned(),
+        _ if error.hint.is_empty() => "Check the URL, or try another page.".to_owned(),
         _ => error.hint,
     };
     RequestError::new(code, format!("{} ({}).", error.what, error.rule), hint)

@@ -185,8 +185,11 @@ impl ApprovalHook for AskHook {
     }
 
     fn hint(&self, to: &Destination) -> Option<String> {
-        let name = to.host.name()?;
+        let name = to.host.name();
         if self.0.terms.source == RuleSource::Web {
+            let Some(name) = name else {
+                return Some(format!("Have the operator add `{to}` to `web.allow`."));
+            };
             if name.is_local() {
                 let port = to.port;
                 return Some(format!(
@@ -197,6 +200,7 @@ impl ApprovalHook for AskHook {
                 "Call `request_egress {{domain: \"{to}\"}}`; or have the operator add `{to}` to `web.allow`."
             ));
         }
+        let name = name?;
         if PACKAGE_INDEXES.contains(&name.as_str()) {
             return Some(
                 "Name packages in `packages`, or have them with `install_package`: pip and npm of a program reach no index."

@@ -21,7 +21,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_egress::{EgressReport, Inspection, Rules};
 use ringfence_jail::{Layout, Run, wire::Order};
 use ringfence_redact::Redactor;
-use ringfence_types::{ErrorCode, Limits, Namespace, RequestError, Tier};
+use ringfence_types::{Denial, ErrorCode, Limits, Namespace, RequestError, Tier};
 use ringfence_web::{
     AccessibilityTree, BrowserError, BrowserPage, BrowserRequest, Question, Reads, Screenshot, Target,
     WaitUntil, browse, chromium_arguments,
@@ -120,6 +120,9 @@ impl Web {
         let (report, opened) = self.run(wanted, &url, &program, caller).await?;
         details["egress"] = json!(egress::recorded(&report));
         let opened = opened.map_err(|error| failed(&error, &url, &report))?;
+        if let Some(denial) = shown_refusal(&opened, &report) {
+            return Err(denied(dial_error(denial.clone())));
+        }
         details["status"] = json!(opened.status);
         let redactor = self.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
         let mut shown = self.present(opened, length, &redactor).await?;
@@ -312,6 +315,13 @@ async fn with_last_words(why: &str, mut stderr: Attached<Vec<u8>>) -> String {
         .unwrap_or_default();
     let (line, _) = ringfence_web::clean(line);
     format!("{why}; {}", line.chars().take(300).collect::<String>())
+}
+
+/// Over plain HTTP egress answers what it refuses, and a browser shows the answer as a page.
+fn shown_refusal<'a>(opened: &BrowserPage, report: &'a EgressReport) -> Option<&'a Denial> {
+    let host = Target::read(&opened.url).ok()?.host().to_owned();
+    let mut denials = report.denials.iter();
+    denials.find(|denial| denial.what.contains(&host) && opened.html.contains(&format!(">{}: ", denial.rule)))
 }
 
 /// What was refused says more than the browser's word for it.

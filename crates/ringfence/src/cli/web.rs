@@ -1,6 +1,6 @@
 //! `ringfence web`: pages and searches as agents get them.
 
-use super::{Context, FAILED, live};
+use super::{Context, live};
 use crate::{
     render::{Rendered, web},
     terminal::neutral,
@@ -112,8 +112,7 @@ pub(super) fn web(context: &Context, action: WebAction) -> Result<ExitCode, Requ
             let found = live::with_engine(settings, async |engine| engine.web_search(caller, wanted).await)?;
             let mut shown = web::search(&arguments.query, &found)?;
             shown.text.push('\n');
-            context.show(arguments.output.json, &shown)?;
-            return Ok(ExitCode::from(if found.is_answered() { 0 } else { FAILED }));
+            (arguments.output.json, shown)
         }
         WebAction::Fetch(arguments) => {
             let wanted = PageRequest {

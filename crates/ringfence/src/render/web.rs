@@ -30,8 +30,7 @@ pub(crate) fn search(query: &str, found: &Searched) -> Result<Rendered, RequestE
     let tried = tried(found);
     let mut text = match found.provider {
         Some(provider) => fence.around(provider.as_str(), &list),
-        None if found.is_answered() => "No results.".to_owned(),
-        None => "No provider has answered.".to_owned(),
+        None => "No results.".to_owned(),
     };
     for attempt in tried
         .as_array()
