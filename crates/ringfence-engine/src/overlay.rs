@@ -16,7 +16,10 @@ use ringfence_store::{
     audit::Action,
     tree::{Changes, LowerState, TreeError, overlay},
 };
-use ringfence_types::{Denial, ErrorCode, Namespace, RequestError, SessionId, WorkspaceMode};
+use ringfence_types::{
+    Denial, ErrorCode, ExecuteRequest, ExecutionResult, Namespace, RequestError, SessionId, WorkspaceMode,
+    WorkspaceSource,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::{
@@ -295,6 +298,22 @@ pub(crate) async fn lower_of(workspace: &WorkspaceLease) -> Result<Option<Arc<Lo
     let (directory, opened) = (shared.directory.path.clone(), workspace.open(None)?);
     let lower = blocking(move || Lower::look(directory, opened)).await??;
     Ok(Some(Arc::new(lower)))
+}
+
+/// Whether a run has written to an overlay that nobody holds. Its files are artifacts; the directory has none of them.
+pub(crate) fn is_dropped(request: &ExecuteRequest, result: &ExecutionResult) -> bool {
+    let is_overlay =
+        matches!(&request.workspace, WorkspaceSource::Host { mode, .. } if *mode == WorkspaceMode::Overlay);
+    is_overlay && result.session_id.is_none() && !result.artifacts.is_empty()
+}
+
+pub(crate) fn not_kept() -> Denial {
+    denial(
+        "workspace.overlay",
+        "workspace",
+        "what it wrote is not in the workspace any more: an overlay ends with its run",
+        "A session keeps it (`create_session` with this `workspace`); the operator accepts it with `ringfence session commit`.",
+    )
 }
 
 /// The program has run, and its changes cannot be read.

@@ -11,6 +11,7 @@ use crate::{
     caller::Stdin,
     check::Text,
     limits_met::Bounds,
+    overlay,
     packages::{LayerRequest, Provided},
     policy::Grant,
     report::{self, About},
@@ -250,6 +251,9 @@ pub(super) async fn report(
     let mut outcome = ExecutionOutcome::of(report::build(&raw, program, staged, about, &secrets), &grant);
     outcome.reached = reached.recorded;
     match changes {
+        Ok(None) if overlay::is_dropped(&grant.request, &outcome.result) => {
+            outcome.result.denials.push(overlay::not_kept());
+        }
         Ok(changes) => outcome.changes = changes,
         Err(untold) => outcome.result.denials.push(untold),
     }

@@ -265,6 +265,7 @@ fn tail(result: &ExecutionResult) -> String {
     for denial in &result.denials {
         let (kind, rule) = match denial.rule.strip_prefix("limit.") {
             Some(limit) => ("limit reached", limit),
+            None if denial.layer == "workspace" => ("not kept", denial.rule.as_str()),
             None => ("refused", denial.rule.as_str()),
         };
         text += &format!("\n{kind}: {rule}: {}", denial.what);

@@ -218,6 +218,9 @@ fn a_directory_that_the_operator_lists_is_there_by_name_for_whom_it_is_for() {
     assert_facts(&read, json!({"stdout": "1,2", "exit_code": 1}));
     let draft = call("default", "draft", "echo x > in.csv; cat in.csv");
     assert_eq!(draft["stdout"], "x\n", "{draft}");
+    assert_eq!(draft["denials"][0]["rule"], "workspace.overlay", "{draft}");
+    let unchanged = call("default", "draft", "cat in.csv");
+    assert_facts(&unchanged, json!({"stdout": "1,2", "denials": []}));
     let refused = call("default", "theirs", "true");
     assert_eq!(refused["code"], "not_found", "{refused}");
     let hint = text_of(&refused["hint"]);
