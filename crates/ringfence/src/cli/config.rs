@@ -41,14 +41,22 @@ pub(super) fn config(context: &Context, arguments: &ConfigArguments) -> Result<E
         Some(Action::Check(shown)) => {
             let file = load().and_then(usable);
             code = if file.is_ok() { 0 } else { INVALID };
+            let errors = match &file {
+                Ok(_) => Vec::new(),
+                Err(first) => match settings::faults(&context.environment, context.config.as_deref()) {
+                    none if none.is_empty() => vec![first.clone()],
+                    all => all,
+                },
+            };
             match &file {
                 _ if shown.json => terminal.print_json(&json!({
-                    "valid": file.is_ok(), "file": file.as_ref().ok(), "error": file.as_ref().err(),
+                    "valid": file.is_ok(), "file": file.as_ref().ok(), "error": errors.first(),
+                    "errors": errors,
                 })),
                 Ok(None) => terminal.print("valid: no file, defaults only\n"),
                 Ok(Some(file)) => terminal.print(&format!("valid: {}\n", file.display())),
-                Err(error) => {
-                    terminal.error(error);
+                Err(_) => {
+                    errors.iter().for_each(|error| terminal.error(error));
                     Ok(())
                 }
             }

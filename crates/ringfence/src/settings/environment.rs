@@ -270,6 +270,18 @@ impl Environment {
         Ok(layer)
     }
 
+    /// What is wrong with each variable by itself.
+    pub(super) fn faults(&self) -> Vec<RequestError> {
+        let alone = |(name, value): (&String, &OsString)| {
+            let one = Self {
+                variables: [(name.clone(), value.clone())].into(),
+                ..Self::default()
+            };
+            one.layer().err()
+        };
+        self.variables.iter().filter_map(alone).collect()
+    }
+
     pub(super) fn profile_aliases(&self) -> Result<ProfileAliases, RequestError> {
         let mut said = ProfileAliases::default();
         for (name, value) in self.variables.iter().filter(|(name, _)| aliases::concerns(name)) {

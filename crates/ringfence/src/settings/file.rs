@@ -38,6 +38,39 @@ pub fn parse_config(text: &str) -> Result<ConfigFile, ConfigError> {
     read(text)
 }
 
+/// The most that are told of one file.
+const FAULTS_MAX: usize = 20;
+
+/// What is wrong in a file's text. Behind an error each setting that has one is left out, and the rest is read again.
+pub(super) fn faults(text: &str) -> Vec<ConfigError> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    let mut faults: Vec<ConfigError> = Vec::new();
+    while let Err(error) = parse_config(&lines.join("\n")) {
+        let at = error
+            .line
+            .and_then(|line| usize::try_from(line).ok()?.checked_sub(1));
+        // What stands above the last fault comes of what was left out below it.
+        if faults.last().is_none_or(|last| last.line < error.line) {
+            faults.push(error);
+        }
+        let is_left = |at: &usize| lines.get(*at).is_some_and(|line| !line.trim().is_empty());
+        let Some(at) = at.filter(is_left).filter(|_| faults.len() < FAULTS_MAX) else {
+            break;
+        };
+        let depth = |line: &str| line.len() - line.trim_start().len();
+        let own = depth(lines[at]);
+        let is_entry = |line: &str| line.trim_start().starts_with('-');
+        // A list that is wrong is told at its first entry.
+        let is_more = |line: &&&str| is_entry(line) && is_entry(lines[at]) && depth(line) == own;
+        let below = lines[at + 1..]
+            .iter()
+            .take_while(|line| line.trim().is_empty() || depth(line) > own || is_more(line));
+        let end = at + 1 + below.count();
+        lines[at..end].fill("");
+    }
+    faults
+}
+
 /// The settings of a file's text, each with its line.
 pub(super) fn layer(path: &Arc<Path>, text: &str) -> Result<Layer, ConfigError> {
     let file = parse_config(text)?;
@@ -108,7 +141,19 @@ const KINDS: [(&str, &str); 6] = [
 /// The key before a place in the text, and what stands behind it.
 fn setting_at(text: &str, place: serde_saphyr::Location) -> Option<(&str, &str)> {
     let index = |number: u64| usize::try_from(number).ok()?.checked_sub(1);
-    let (key, value) = text.lines().nth(index(place.line())?)?.split_once(':')?;
+    let line = text.lines().nth(index(place.line())?)?;
+    let at = line.char_indices().nth(index(place.column())?)?.0;
+    if let Some((before, _)) = line[..at].rsplit_once(": ")
+        && before.contains('{')
+    {
+        // In a flow mapping, the key before it and what stands up to the next one.
+        let key = before.rsplit(['{', ',', ' ']).next()?;
+        let end = line[at..]
+            .find([',', '}', ']'])
+            .map_or(line.len(), |end| at + end);
+        return Some((key, line[at..end].trim()));
+    }
+    let (key, value) = line.split_once(':')?;
     if key.trim_start().starts_with('-') && index(place.column())? <= key.len() {
         return None; // it is the place of the list's entry, which begins with the key
     }
@@ -239,7 +284,32 @@ mod tests {
         check("default_backend: process\n", 1, "It is called `backend`");
         check("toolsets: [wub]\n", 1, "`wub` is not one of execute, sessions");
         check("state_dir: here\n", 1, "relative");
+        check(
+            "limits: {cpu_cores: 1, ram_mb: lots}\n",
+            1,
+            "`ram_mb` is a whole number, not `lots`",
+        );
+        check("vault: {store: nope}\n", 1, "`store`: `nope` is not one of");
+        check(
+            "egress: {allow: [\"http://x\"]}\n",
+            1,
+            "`allow`: `http://x` is no rule",
+        );
+        check("host: {rules: {a: 1}}\n", 1, "`rules` is text");
         check("floor: full\nfloor: landlock\n", 2, "floor");
+    }
+
+    #[test]
+    fn each_setting_that_is_wrong_is_told() {
+        let text = "flor: full\nlimits:\n  ram_mb: 0\n  cpu_core: 2\nrun:\n  a: 1\n  b: 2\nvault: {store: nope}\n\
+                    egress:\n  allow:\n    - a.test\n    - http://x\nlog: loud\n";
+        let told: Vec<Option<u64>> = faults(text).iter().map(|error| error.line).collect();
+        let lines = [1, 3, 4, 5, 8, 11, 13];
+        assert_eq!(told, lines.map(Some), "{:?}", faults(text));
+        assert_eq!(faults("limits: {\n  ram_mb: 0,\n  x: 1}\n").len(), 2);
+        assert_eq!(faults("floor: full\n"), []);
+        assert_eq!(faults("limits:\n\tram_mb: 1\n").len(), 1);
+        assert_eq!(faults(&"x: 1\n".repeat(50)).len(), FAULTS_MAX);
     }
 
     #[test]

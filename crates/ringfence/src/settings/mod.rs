@@ -299,13 +299,26 @@ fn read_text(path: &Path) -> io::Result<(String, Metadata)> {
 }
 
 fn parse(path: &Path, text: &str) -> Result<Layer, RequestError> {
-    file::layer(&Arc::from(path), text).map_err(|error| {
-        let place = error.line.map_or_else(String::new, |line| format!(":{line}"));
-        refusal(
-            format!("{}{place}: {}", path.display(), error.message),
-            "`ringfence config schema` prints what a file may say.",
-        )
-    })
+    file::layer(&Arc::from(path), text).map_err(|error| of_file(path, &error))
+}
+
+fn of_file(path: &Path, error: &ConfigError) -> RequestError {
+    let place = error.line.map_or_else(String::new, |line| format!(":{line}"));
+    refusal(
+        format!("{}{place}: {}", path.display(), error.message),
+        "`ringfence config schema` prints what a file may say.",
+    )
+}
+
+/// What is wrong in a file and in the variables, each for itself. What they mean together is looked at by [`load`],
+/// which ends with the first.
+pub(crate) fn faults(environment: &Environment, file: Option<&Path>) -> Vec<RequestError> {
+    let named = file.map(Path::to_path_buf).or(environment.named_config());
+    let path = named.or(environment.usual_config()).unwrap_or_default();
+    let text = read_text(&path).map_or_else(|_| String::new(), |(text, _)| text);
+    let faults = file::faults(&text);
+    let of_file = faults.iter().map(|error| of_file(&path, error));
+    of_file.chain(environment.faults()).collect()
 }
 
 fn refusal(message: String, hint: &str) -> RequestError {
