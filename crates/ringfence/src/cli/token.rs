@@ -19,6 +19,7 @@ use std::{process::ExitCode, time::Duration};
 
 /// Instead of names of namespaces.
 const ALL: &str = "*";
+const EVERY: &str = "all";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenAction {
@@ -208,7 +209,7 @@ fn listed(entries: &[TokenEntry]) -> Rendered {
             false => names.join(","),
         };
         let namespaces = names(entry.namespaces.iter().map(Namespace::as_str).collect(), ALL);
-        let toolsets = names(entry.toolsets.iter().map(String::as_str).collect(), "all");
+        let toolsets = names(entry.toolsets.iter().map(String::as_str).collect(), EVERY);
         let role = match entry.role {
             PrincipalRole::Caller => "caller",
             PrincipalRole::Operator => "operator",
@@ -255,6 +256,12 @@ fn facts(entry: &TokenEntry) -> Value {
     let mut facts = json!(entry);
     if let Some(facts) = facts.as_object_mut() {
         facts.remove("sha256");
+    }
+    // An empty list would read as none of them.
+    for (name, all) in [("namespaces", ALL), ("toolsets", EVERY)] {
+        if facts[name] == json!([]) {
+            facts[name] = json!([all]);
+        }
     }
     facts
 }

@@ -71,6 +71,10 @@ fn a_token_is_shown_once_and_only_its_digest_is_kept() {
     }
     assert!(said(&["token", "revoke", "team-a"]).status.success());
     assert_contains(stdout_of(&said(&["token", "list"])), ["there are no tokens"]);
+    self::token(&["anyone", "--namespace", "*"]);
+    let entry = json_of(&said(&["token", "list", "--json"]))["tokens"][0].clone();
+    assert_eq!(entry["namespaces"], json!(["*"]), "{entry}");
+    assert_eq!(entry["toolsets"], json!(["all"]), "{entry}");
 }
 
 /// claim: [HTTP-3]
