@@ -132,7 +132,7 @@ pub fn main() -> ExitCode {
     // Most command lines are right, and examples cost every one of them half a millisecond.
     let parsed = Cli::command()
         .try_get_matches_from(&words)
-        .or_else(|_| definition().try_get_matches_from(&words));
+        .or_else(|_| definition().try_get_matches_from(config_first(&words)));
     let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, asks_for_json(&matches))));
     let (cli, json) = match parsed {
         Ok(parsed) => parsed,
@@ -180,6 +180,21 @@ pub fn main() -> ExitCode {
         tell(terminal, json, &error);
         ExitCode::from(status_of(&error))
     })
+}
+
+/// The words with `--config` in front. Behind commands that have flags of their own and commands, clap takes none, not
+/// even a global one.
+fn config_first(words: &[OsString]) -> Vec<OsString> {
+    let mut words = words.to_vec();
+    let has_both = words
+        .get(1)
+        .is_some_and(|word| word == "audit" || word == "snapshot");
+    let mut own = words.iter().take_while(|word| *word != "--");
+    let at = own.position(|word| word == "--config").filter(|_| has_both);
+    if let Some(words) = at.and_then(|at| words.get_mut(1..at + 2)) {
+        words.rotate_right(2);
+    }
+    words
 }
 
 /// An error, as a JSON document where that is wanted and stdout takes it.

@@ -38,6 +38,25 @@ fn the_flag_for_json_is_found_in_any_command() {
 }
 
 #[test]
+fn the_configuration_may_be_named_before_any_subcommand() {
+    let named = |line: &str| {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let matches = definition().try_get_matches_from(config_first(&words));
+        matches.map(|matches| Cli::from_arg_matches(&matches).unwrap().config)
+    };
+    for line in [
+        "ringfence audit --config c.yaml list --limit 2",
+        "ringfence audit list --config c.yaml",
+        "ringfence snapshot --config c.yaml create text",
+        "ringfence vault --config c.yaml list",
+    ] {
+        assert_eq!(named(line).unwrap(), Some("c.yaml".into()), "{line}");
+    }
+    assert!(named("ringfence audit --limit 2 list").is_err());
+    assert!(named("ringfence audit list --config").is_err());
+}
+
+#[test]
 fn help_is_golden() {
     let text: Vec<String> = helps()
         .iter()

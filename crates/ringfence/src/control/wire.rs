@@ -299,6 +299,10 @@ pub(crate) struct AuditQuery {
     /// Only entries since this time (RFC 3339), or since so long ago, such as 2h
     #[arg(long = "since", value_name = "TIME", value_parser = time::read)]
     since_us: Option<i64>,
+    /// Only entries before this one, by its SEQ: the next page
+    #[arg(long = "before", value_name = "SEQ")]
+    #[serde(default)]
+    before_seq: Option<u64>,
     /// Only entries with this outcome: ok, failed, denied, pending (has not ended since) or lost (its server died)
     #[arg(long, value_name = "OUTCOME")]
     outcome: Option<String>,
@@ -326,6 +330,7 @@ impl AuditQuery {
             outcome: outcome.transpose()?,
             execution_id: self.execution_id,
             since_us: self.since_us,
+            before_seq: self.before_seq,
             limit: usize::try_from(self.limit).unwrap_or(usize::MAX),
             newest_first: true,
             ..Query::default()
@@ -466,6 +471,7 @@ mod tests {
             outcome: None,
             execution_id: None,
             since_us: Some(-1),
+            before_seq: Some(3),
             limit: 5,
         };
         let requests = [
@@ -554,6 +560,7 @@ mod tests {
             outcome: outcome.map(str::to_owned),
             execution_id: None,
             since_us: None,
+            before_seq: None,
             limit: 1,
         };
         assert!(question(Some("vault."), Some("denied")).query().is_ok());

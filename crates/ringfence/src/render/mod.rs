@@ -345,7 +345,11 @@ fn secret(entry: &SecretEntry) -> Value {
 
 pub(crate) fn records(page: &Page) -> Rendered {
     let records: Vec<Value> = page.records.iter().map(record).collect();
-    page_of(page, record_table(&page.records), records)
+    let mut rendered = page_of(page, record_table(&page.records), records);
+    if let Some(next) = rendered.facts["next_before"].as_u64() {
+        rendered.text += &format!("older: --before {next}\n");
+    }
+    rendered
 }
 
 /// What was done and how it ended. Of the details the tool alone is told.

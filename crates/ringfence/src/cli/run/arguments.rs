@@ -30,12 +30,7 @@ pub(in crate::cli) struct RunArguments {
     pub(super) allow: Vec<String>,
     /// Look at the script first: warn tells findings and refuses what the profile forbids, fix adds missing imports,
     /// too, and strict refuses warnings
-    #[arg(
-        long,
-        value_name = "off|warn|fix|strict",
-        default_value = "off",
-        hide_default_value = true
-    )]
+    #[arg(long, value_name = "off|warn|fix|strict", default_value = "off")]
     pub(super) validate: Validate,
     /// What Python may import, and by which rules it is read: unrestricted, basic, data_science, network, filesystem or
     /// strict
