@@ -260,13 +260,16 @@ fn of_generation<T>(vault: &Vault, ask: impl FnOnce() -> T) -> (T, Option<u64>) 
 /// What a caller may know of a vault's refusal.
 pub(crate) fn refusal(namespace: &Namespace, kind: &str, error: &VaultError) -> RequestError {
     match error {
-        VaultError::NotFound { .. } => RequestError::new(
+        VaultError::NotFound { key } => RequestError::new(
             ErrorCode::SecretUnavailable,
-            format!("the namespace `{namespace}` has no such secret: {error}."),
+            format!(
+                "there is no secret {} in the namespace `{namespace}`.",
+                key.as_str()
+            ),
             match kind {
                 IN_MEMORY => {
-                    "This vault is in the memory of one server: add the secret to that server (`ringfence vault add`), or have \
-                     the operator set `vault.store: file`, which every server and every `run` reads."
+                    "The vault is in the memory of one server, whose own calls have what `ringfence vault add` puts there; \
+                     for `ringfence run` the operator sets `vault.store: file` (RINGFENCE_VAULT_STORE=file)."
                 }
                 _ => "`vault_list` names those it has; the operator adds one with `ringfence vault add`.",
             },

@@ -300,7 +300,9 @@ impl Form {
             Some((_, kind, value)) if kind.admits(value) => Ok(None),
             Some((option, kind, _)) => wrong(option, kind),
             None => {
+                // Any letter is near any other.
                 let known = self.flags.iter().chain(self.options.keys()).map(String::as_str);
+                let known = known.filter(|_| word.len() > 2);
                 Err(format!(
                     "the option {} is not listed.{}",
                     escaped(word),

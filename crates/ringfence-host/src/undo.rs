@@ -69,7 +69,7 @@ impl UndoStore {
         let unknown = || {
             RequestError::not_found(
                 "there is no such change to take back.",
-                "The last hundred are kept; `undo_id` of a write names one.",
+                "The last hundred are kept; each write says how it is taken back.",
             )
         };
         if id.len() != 8 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {

@@ -99,7 +99,7 @@ closed_words!(ErrorCode: InvalidArgument = "invalid_argument", UnknownArgument =
 
 /// What a caller may see of a refusal: what is wrong, and the next step.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
-#[error("{code}: {message} {hint}")]
+#[error("{code}: {message}{}{hint}", gap(.message))]
 pub struct RequestError {
     /// From the closed list.
     pub code: ErrorCode,
@@ -116,6 +116,11 @@ pub struct RequestError {
     /// With `code_rejected`: what was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation: Option<Box<Validation>>,
+}
+
+/// Behind a message of several lines the hint has its own.
+fn gap(message: &str) -> char {
+    if message.contains('\n') { '\n' } else { ' ' }
 }
 
 impl RequestError {

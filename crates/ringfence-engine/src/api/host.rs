@@ -97,6 +97,14 @@ struct Judged {
     may_last: bool,
 }
 
+/// One mark at its end, also where it ends with a suggestion.
+fn sentence(why: &str) -> String {
+    match why.trim_end_matches('.') {
+        asked if asked.ends_with('?') => asked.to_owned(),
+        said => format!("{said}."),
+    }
+}
+
 fn refused(refused: &Refused) -> RequestError {
     let hint = match refused.why {
         Why::Never => "No person is asked; do it another way, or let the operator do it.",
@@ -104,7 +112,7 @@ fn refused(refused: &Refused) -> RequestError {
             "`list_host_access` has the forms; ask a person with `request_host_access`, naming exactly this command."
         }
     };
-    RequestError::denied(format!("{}.", refused.what.trim_end_matches('.')), hint)
+    RequestError::denied(sentence(&refused.what), hint)
 }
 
 impl Engine {
@@ -255,7 +263,7 @@ impl Engine {
                 Ok((judged, Some(decision.decided_by)))
             }
             None => Err(RequestError::denied(
-                format!("{}.", why.trim_end_matches('.')),
+                sentence(&why),
                 "`list_host_access` has the forms; ask a person with `request_host_access`, naming exactly this command.",
             )),
         }

@@ -3,7 +3,24 @@
 
 use ringfence_types::{RequestError, Validation};
 
-const COMMANDS: [(&str, &str); 22] = [
+const COMMANDS: [(&str, &str); 32] = [
+    (
+        "`list_host_access` has the forms; ask a person with `request_host_access`, naming exactly this command.",
+        "`ringfence host access` has the forms; on a terminal `ringfence host exec` asks you.",
+    ),
+    ("`list_host_access`", "`ringfence host access`"),
+    ("`fetch_webpage`", "`ringfence web fetch`"),
+    (
+        "`name` is a variable at the top of `from_session`; a call there makes it.",
+        "Name a variable at the top of the session of --from; `ringfence session exec` makes one.",
+    ),
+    // Whether it begins a sentence or not.
+    ("eave `backend` and `use_container` out", "eave --backend out"),
+    ("eave `backend` out", "eave --backend out"),
+    (" (`timeout_seconds`)", ""),
+    (" (`max_ram_mb`)", ""),
+    (" (`max_disk_mb`)", ""),
+    (" (`max_processes`)", ""),
     ("`packages`, or have them with `install_package`", "`--package`"),
     ("`packages`", "`--package`"),
     ("`create_session`", "`ringfence session create`"),
@@ -47,6 +64,18 @@ fn out_of_bounds(message: &str, flags: &[(&str, &str, &str)]) -> Option<String> 
     } else {
         format!("{flag} is at most {most}{unit}.")
     })
+}
+
+/// Limits as they are shown, with the flags that set them.
+pub(super) fn limits_shown(text: &str) -> String {
+    let line = |line: &str| {
+        let flag = OF_LIMITS.iter().find_map(|(name, flag, _)| {
+            let value = line.strip_prefix(name)?.strip_prefix(':')?;
+            Some(format!("{flag}:{value}"))
+        });
+        flag.unwrap_or_else(|| line.to_owned())
+    };
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
 pub(super) fn in_commands(mut error: RequestError) -> RequestError {
@@ -172,6 +201,10 @@ mod tests {
         );
         let error = RequestError::invalid("max_ram_mb = 100000 is outside 16..=8192.", "");
         assert_eq!(of_limits(error).message, "--ram-mb is at most 8192.");
+        assert_eq!(
+            limits_shown("default: 0 running\nmax_ram_mb: 512 (at most 8192)\n"),
+            "default: 0 running\n--ram-mb: 512 (at most 8192)\n"
+        );
     }
 
     #[test]
@@ -213,6 +246,10 @@ mod tests {
         check(
             "next: cancel_execution {\"execution_id\": \"12\"}, or call again later",
             "Wait for it, or stop it with `ringfence cancel 12`.",
+        );
+        check(
+            "the program was stopped after its 1 s (`timeout_seconds`)",
+            "the program was stopped after its 1 s",
         );
         check(
             "next: execute_code {resource_limits: {max_ram_mb: 1024}}",

@@ -195,6 +195,7 @@ pub(super) fn one_of(
 ) -> Result<ExitCode, RequestError> {
     let reply = wait(ask(state_dir, how.server, request))?;
     let mut shown = reply.answer?;
+    shown.text = hints::limits_shown(&shown.text);
     shown.facts["pid"] = json!(reply.pid);
     context.show(how.json, &shown)
 }
@@ -240,7 +241,7 @@ fn print(context: &Context, ask: &Ask, answers: Vec<ServerReply>) -> Result<Exit
                 text += &format!("server {pid}\n");
             }
             match answer {
-                Ok(shown) => text += &neutral::text(&shown.text),
+                Ok(shown) => text += &neutral::text(&hints::limits_shown(&shown.text)),
                 Err(error) if is_one => return Err(error),
                 Err(error) => text += &format!("{}\n", neutral::line(&error.to_string())),
             }

@@ -85,7 +85,7 @@ pub(super) fn explain(terminal: Terminal, result: &ExecutionResult) {
             hint if hint.is_empty() => hint,
             hint => format!(" ({hint})"),
         };
-        terminal.dim(&format!("{lost}{}{hint}", denial.what));
+        terminal.dim(&format!("{lost}{}{hint}", hints::words(&denial.what)));
     }
 }
 
@@ -93,7 +93,7 @@ fn explain_end(terminal: Terminal, result: &ExecutionResult) {
     let (message, hint) = match result.exit.kind {
         ExitKind::Timeout | ExitKind::OutOfMemory | ExitKind::Limit => {
             match result.denials.iter().find(|denial| denial.is_limit()) {
-                Some(met) => (format!("{}.", met.what), hints::words(&met.hint)),
+                Some(met) => (format!("{}.", hints::words(&met.what)), hints::words(&met.hint)),
                 None => (
                     "the script passed a limit and was stopped.".to_owned(),
                     "`--json` says which.".to_owned(),

@@ -302,10 +302,17 @@ impl Bridge {
                 self.say(answer).await;
                 Ok(())
             }
-            Ok(answer) => Err(format!(
-                "the server answered {status}: {}",
-                answer["error"]["message"].as_str().unwrap_or_default()
-            )),
+            Ok(answer) => {
+                let why = answer["error"]["message"].as_str().unwrap_or_default();
+                let next = match status {
+                    StatusCode::UNAUTHORIZED => " (`ringfence connect --token-file FILE`)",
+                    _ => "",
+                };
+                Err(format!(
+                    "the server answered {status}: {}{next}",
+                    why.trim_end_matches('.')
+                ))
+            }
             Err(_) => Err(format!("the server answered {status}")),
         }
     }

@@ -89,13 +89,13 @@ impl Call<'_> {
         lines.truncate(limit);
         let row = |line: &ringfence_engine::ExecutionLine| {
             format!(
-                "{} {} {} {} ago, {} ms, {} files: {}\n",
+                "{} {} {} {} ago, {} ms, {}: {}\n",
                 line.execution_id,
                 line.verdict,
                 line.language,
                 time::span(time::now_milliseconds().saturating_sub(line.started_unix_ms)),
                 line.duration_ms,
-                line.artifacts,
+                crate::sentence::counted(line.artifacts, "file"),
                 line.first_line
             )
         };

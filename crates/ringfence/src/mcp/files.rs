@@ -63,8 +63,10 @@ impl Call<'_> {
         let workspace = self.workspace(&namespace, given.session_id);
         let put = workspace.put_directory(below, archive).await?;
         let text = format!(
-            "{} files with {} bytes are in {} now\n",
-            put.files, put.size_bytes, put.path
+            "{} with {} bytes, now in {}\n",
+            crate::sentence::counted(put.files, "file"),
+            put.size_bytes,
+            put.path
         );
         let structured = json!({
             "success": true, "path": put.path, "files": put.files, "size_bytes": put.size_bytes, "sha256": put.sha256,

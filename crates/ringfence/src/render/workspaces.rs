@@ -55,8 +55,11 @@ fn snapshot(one: &SnapshotFacts) -> Value {
 pub(crate) fn snapshot_made(made: &SnapshotMade) -> Rendered {
     let of = &made.snapshot;
     let mut text = format!(
-        "snapshot {}: {} files of {} bytes in all; it takes {} bytes of the store\n",
-        of.snapshot_id, of.files, of.size_bytes, made.stored_bytes
+        "snapshot {}: {} of {} bytes in all; it takes {} bytes of the store\n",
+        of.snapshot_id,
+        sentence::counted(of.files, "file"),
+        of.size_bytes,
+        made.stored_bytes
     );
     for left in &made.left_out {
         text += &format!("left out: {left}\n");

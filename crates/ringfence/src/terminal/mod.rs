@@ -131,9 +131,11 @@ impl Terminal {
 
     pub(crate) fn complain(self, message: &str, hint: &str) {
         let (error, next) = (self.err("error", Style::Error), self.err("hint", Style::Info));
+        // Indented, no line of a stranger's looks like one of ours.
+        let message: Vec<String> = message.lines().map(neutral::line).collect();
         self.note_text(&format!(
             "{error}: {}\n{next}: {}\n",
-            neutral::line(message),
+            message.join("\n  "),
             neutral::line(hint)
         ));
     }

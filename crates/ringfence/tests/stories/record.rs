@@ -97,10 +97,7 @@ fn a_server_tells_of_its_queue_and_state_and_the_limits_of_a_namespace_are_set_a
     let shown = told(&["limits"]);
     assert_contains(
         &shown,
-        [
-            "max_processes: 9 (at most 1024)",
-            "max_ram_mb: 1024 (at most 8192)",
-        ],
+        ["max_processes: 9 (at most 1024)", "--ram-mb: 1024 (at most 8192)"],
     );
     refused(&["limits", "--processes", "1025"], 2);
     refused(&["limits", "--restore", "--processes", "5"], 2);
@@ -288,7 +285,15 @@ fn records_are_listed_by_what_they_are() {
         ["execution.failed", "execution.started"]
     );
     assert_eq!(seen(&["--outcome", "failed"]).len(), 1);
-    assert_eq!(seen(&["--limit", "1"]).len(), 1);
+    let newest = seen(&["--limit", "1"]);
+    assert_eq!(newest.len(), 1);
+    let before = newest[0]["seq"].to_string();
+    let next = seen(&["--limit", "1", "--before", &before]);
+    assert_eq!(
+        next[0]["seq"].as_u64(),
+        newest[0]["seq"].as_u64().map(|seq| seq - 1)
+    );
+    assert!(told(&["audit", "list", "--limit", "1"]).contains("older: --before "));
     assert_eq!(seen(&["--action", "execution."]).len(), 4);
     assert_eq!(seen(&["--namespace", "nobody"]).len(), 0);
     assert_eq!(seen(&["--since", "2100-01-01"]).len(), 0);

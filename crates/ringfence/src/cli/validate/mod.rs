@@ -219,7 +219,11 @@ fn conclude(
             printed(terminal.print_painting(&one.painting()))?;
         }
         if let (Report::Unread(error), false) = (&one.report, arguments.json) {
-            terminal.complain(&format!("{}: {}", one.name, error.message), &error.hint);
+            let message = match error.message.contains(&one.name) {
+                true => error.message.clone(),
+                false => format!("{}: {}", one.name, error.message),
+            };
+            terminal.complain(&message, &error.hint);
         }
     }
     if arguments.write {
