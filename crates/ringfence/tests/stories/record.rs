@@ -97,11 +97,11 @@ fn a_server_tells_of_its_queue_and_state_and_the_limits_of_a_namespace_are_set_a
     let shown = told(&["limits"]);
     assert_contains(
         &shown,
-        ["max_processes: 9 (at most 1024)", "--ram-mb: 1024 (at most 8192)"],
+        ["--processes: 9 (at most 1024)", "--ram-mb: 1024 (at most 8192)"],
     );
     refused(&["limits", "--processes", "1025"], 2);
     refused(&["limits", "--restore", "--processes", "5"], 2);
-    assert!(told(&["limits", "--restore"]).contains("max_processes: 64 (at most 1024)"));
+    assert!(told(&["limits", "--restore"]).contains("--processes: 64 (at most 1024)"));
     let asked = json!({"language": "shell", "code": "sleep 130.1416"});
     let id = server.send_call("execute_code", asked);
     eventually(|| {
