@@ -300,7 +300,7 @@ pub(crate) async fn lower_of(workspace: &WorkspaceLease) -> Result<Option<Arc<Lo
     Ok(Some(Arc::new(lower)))
 }
 
-/// Whether a run has written to an overlay whose changes are not held: its files are artifacts, and not in the directory.
+/// Whether a run has written to an overlay and its changes are not held: its files are artifacts, and nowhere else.
 pub(crate) fn is_dropped(request: &ExecuteRequest, result: &ExecutionResult) -> bool {
     let is_overlay =
         matches!(&request.workspace, WorkspaceSource::Host { mode, .. } if *mode == WorkspaceMode::Overlay);
