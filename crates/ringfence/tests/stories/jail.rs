@@ -316,8 +316,8 @@ libc = ctypes.CDLL(None)
 libc.mmap.restype = ctypes.c_void_p
 libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-start = libc.mmap(None, 6000 * 4096, 1, 0x22, -1, 0)
-for page in range(0, 6000, 2):
+start = libc.mmap(None, 12000 * 4096, 1, 0x22, -1, 0)
+for page in range(0, 12000, 2):
     assert libc.mprotect(start + page * 4096, 4096, 3) == 0
 for _ in range(FORKS):
     if os.fork() == 0: signal.pause()
@@ -339,6 +339,7 @@ fn without_a_cgroup_mappings_of_many_forks_are_memory() {
     };
     let done = run("2", "");
     assert_facts(&done, json!({"success": true, "stdout": "forked\n"}));
-    let done = run("24", "signal.pause()");
+    // 12,000 mappings of 200 bytes in each: 146 MB.
+    let done = run("60", "signal.pause()");
     assert!(done.to_string().contains("limit.memory"), "{done}");
 }
