@@ -1,6 +1,6 @@
-//! Memory of the kernel for sockets that no memory cgroup counts: queues of netlink and datagram sockets, what waits for
-//! accept(2) or in an error queue of TCP, options. A sandbox's network namespace bounds what one socket holds of it,
-//! and nothing bounds the number of sockets but that of open files, so the supervisor looks.
+//! Memory of the kernel for sockets that no memory cgroup counts: queues of netlink and datagram sockets, what waits
+//! for accept(2) or in an error queue of TCP, options. A sandbox's network namespace bounds what one socket holds of
+//! it, and nothing bounds the number of sockets but that of open files, so the supervisor looks.
 
 use ringfence_sys::file;
 use std::{
@@ -63,13 +63,13 @@ pub(crate) fn look(proc: &OwnedFd, memory_bytes: u64) -> Look {
     }
 }
 
-/// What other queues can hold: net.core.rmem_default of the host, twice, as socket(7) counts, and the message over it.
+/// What other queues can hold: net.core.rmem_default of the host, twice (socket(7)), and the message over it.
 fn queue_bytes_max() -> u64 {
     static BYTES: OnceLock<u64> = OnceLock::new();
     *BYTES.get_or_init(|| {
         let default = fs::read_to_string("/proc/sys/net/core/rmem_default");
         let default = default.ok().and_then(|bytes| bytes.trim().parse().ok());
-        // Where nobody says, all are looked at.
+        // Where the kernel does not say, all are looked at.
         default.map_or(u64::MAX, |bytes: u64| {
             bytes.saturating_mul(2).saturating_add(64 << 10)
         })
