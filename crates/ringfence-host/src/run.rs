@@ -271,10 +271,13 @@ mod tests {
     fn a_stream_that_is_held_open_ends_with_its_command() {
         let (pipe, mut held) = io::pipe().unwrap();
         let (ended, lives) = io::pipe().unwrap();
-        let drained = thread::spawn(move || drain(pipe, &ended));
+        let looked_at = pipe.try_clone().unwrap();
         held.write_all(b"early ").unwrap();
-        thread::sleep(Duration::from_millis(50));
-        assert!(!drained.is_finished(), "the control");
+        let drained = thread::spawn(move || drain(pipe, &ended));
+        while channel::unread(looked_at.as_fd()).unwrap() > 0 {
+            thread::yield_now();
+        }
+        assert!(!drained.is_finished(), "the control: it waits for more");
         held.write_all(b"late").unwrap();
         drop(lives);
         assert_eq!(drained.join().unwrap().bytes, b"early late");
