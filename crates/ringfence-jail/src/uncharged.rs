@@ -30,6 +30,8 @@ pub(crate) const SETTINGS: [(&str, &str); 4] = [
 pub(crate) const OPTIONS: &str = "core/optmem_max";
 const RECEIVED_BYTES_MAX: u64 = 64 << 10;
 const OPTION_BYTES_MAX: u64 = 10 << 10;
+/// For a number that is not known: any size times this is over any limit, and no overflow.
+const SOCKETS_TOO_MANY: u64 = 1 << 32;
 /// A list of more sockets than fit here is longer than any limit allows.
 const LIST_BYTES_MAX: u64 = 8 << 20;
 
@@ -43,10 +45,8 @@ pub(crate) struct Look {
 pub(crate) fn look(proc: &OwnedFd, memory_bytes: u64) -> Look {
     let part = memory_bytes / PART;
     let sockets = sockets(proc);
-    let tcp = count(proc, "sockstat", "TCP: inuse ").saturating_add(count(proc, "sockstat6", "TCP6: inuse "));
-    let bounded = sockets
-        .saturating_mul(OPTION_BYTES_MAX)
-        .saturating_add(tcp.saturating_mul(RECEIVED_BYTES_MAX));
+    let tcp = count(proc, "sockstat", "TCP: inuse ") + count(proc, "sockstat6", "TCP6: inuse ");
+    let bounded = sockets * OPTION_BYTES_MAX + tcp * RECEIVED_BYTES_MAX;
     let queues = sockets.saturating_sub(tcp).saturating_mul(queue_bytes_max());
     if bounded.saturating_add(queues) <= part {
         return Look {
@@ -89,7 +89,7 @@ fn count(proc: &OwnedFd, name: &str, label: &str) -> u64 {
             let count = count.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
             count.unwrap_or(0)
         }
-        Read::Failed => u64::MAX,
+        Read::Failed => SOCKETS_TOO_MANY,
     }
 }
 
