@@ -130,6 +130,8 @@ struct Sandbox<'a> {
     counted: Option<Counted>,
     status: Option<i32>,
     quota: Option<Watch>,
+    /// Of its sockets.
+    counts: Option<File>,
     peak: sample::Sample,
     usage: wait::Usage,
     unrouted: u64,
@@ -196,6 +198,7 @@ impl<'a> Sandbox<'a> {
             counted: None,
             status: None,
             quota: None,
+            counts: None,
             peak: sample::Sample::default(),
             usage: wait::Usage::default(),
             unrouted: 0,
@@ -542,7 +545,7 @@ impl<'a> Sandbox<'a> {
         let proc = self.descriptors.get(&Handle::Proc)?;
         let limits = &claim.limits;
         if !self.samples() {
-            let seen = uncharged::look(proc, limits.memory_bytes);
+            let seen = uncharged::look(proc, &mut self.counts, limits.memory_bytes);
             *next_look = Instant::now() + seen.next;
             return seen.is_over.then_some(Cause::OutOfMemory);
         }

@@ -4,9 +4,12 @@
 
 use ringfence_sys::file;
 use std::{
-    fs,
-    io::ErrorKind,
-    os::fd::{AsFd, OwnedFd},
+    fs::{self, File},
+    io::{self, ErrorKind},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::FileExt,
+    },
     path::Path,
     sync::OnceLock,
     time::Duration,
@@ -28,6 +31,7 @@ pub(crate) const SETTINGS: [(&str, &str); 4] = [
     (OPTIONS, "10240"),
 ];
 pub(crate) const OPTIONS: &str = "core/optmem_max";
+const USED: &str = "sockets: used ";
 const RECEIVED_BYTES_MAX: u64 = 64 << 10;
 const OPTION_BYTES_MAX: u64 = 10 << 10;
 /// For a number that is not known: any size times this is over any limit, and no overflow.
@@ -41,19 +45,22 @@ pub(crate) struct Look {
     pub(crate) next: Duration,
 }
 
-/// By the `/proc` of a sandbox.
-pub(crate) fn look(proc: &OwnedFd, memory_bytes: u64) -> Look {
+/// By the `/proc` of a sandbox. `counts` is opened by the first look and kept, for the many that find few sockets.
+pub(crate) fn look(proc: &OwnedFd, counts: &mut Option<File>, memory_bytes: u64) -> Look {
     let part = memory_bytes / PART;
-    let sockets = sockets(proc);
-    let tcp = count(proc, "sockstat", "TCP: inuse ") + count(proc, "sockstat6", "TCP6: inuse ");
-    let bounded = sockets * OPTION_BYTES_MAX + tcp * RECEIVED_BYTES_MAX;
-    let queues = sockets.saturating_sub(tcp).saturating_mul(queue_bytes_max());
-    if bounded.saturating_add(queues) <= part {
+    let sockets = match again(proc, counts) {
+        Ok(text) => number(&text, USED),
+        Err(error) if is_gone(&error) => 0,
+        Err(_) => SOCKETS_TOO_MANY,
+    };
+    if sockets.saturating_mul(OPTION_BYTES_MAX + queue_bytes_max()) <= part {
         return Look {
             is_over: false,
             next: INTERVAL_OF_FEW,
         };
     }
+    let tcp = count(proc, "sockstat", "TCP: inuse ") + count(proc, "sockstat6", "TCP6: inuse ");
+    let bounded = sockets * OPTION_BYTES_MAX + tcp * RECEIVED_BYTES_MAX;
     let netlink = bytes(&read(proc, "netlink"), &netlink_queue);
     let datagrams = ["udp", "udp6"].map(|name| bytes(&read(proc, name), &udp_queue));
     let queues = datagrams.into_iter().fold(netlink, u64::saturating_add);
@@ -79,18 +86,31 @@ fn queue_bytes_max() -> u64 {
 /// Sockets of the sandbox's own network namespace, with those that are in no descriptor table because they are under
 /// way in a message (`SCM_RIGHTS`), or wait for accept(2).
 pub(crate) fn sockets(proc: &OwnedFd) -> u64 {
-    count(proc, "sockstat", "sockets: used ")
+    count(proc, "sockstat", USED)
 }
 
 fn count(proc: &OwnedFd, name: &str, label: &str) -> u64 {
     match read(proc, name) {
-        Read::All(counts) => {
-            let count = counts.lines().find_map(|line| line.strip_prefix(label));
-            let count = count.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
-            count.unwrap_or(0)
-        }
+        Read::All(counts) => number(&counts, label),
         Read::Failed => SOCKETS_TOO_MANY,
     }
+}
+
+fn number(counts: &str, label: &str) -> u64 {
+    let count = counts.lines().find_map(|line| line.strip_prefix(label));
+    let count = count.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    count.unwrap_or(0)
+}
+
+/// The counts of sockets as they are now.
+fn again(proc: &OwnedFd, counts: &mut Option<File>) -> io::Result<String> {
+    let counts = match counts {
+        Some(open) => open,
+        None => counts.insert(file::open_to_read(proc.as_fd(), Path::new("1/net/sockstat"))?),
+    };
+    let mut text = [0; 1 << 10];
+    let length = counts.read_at(&mut text, 0)?;
+    Ok(String::from_utf8_lossy(&text[..length]).into_owned())
 }
 
 enum Read {
@@ -104,15 +124,16 @@ fn read(proc: &OwnedFd, name: &str) -> Read {
     let path = Path::new("1/net").join(name);
     match file::read_small(proc.as_fd(), &path, LIST_BYTES_MAX) {
         Ok(list) if (list.len() as u64) < LIST_BYTES_MAX => Read::All(list),
-        Err(error) if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(ESRCH) => {
-            Read::All(String::new())
-        }
+        Err(error) if is_gone(&error) => Read::All(String::new()),
         Ok(_) | Err(_) => Read::Failed,
     }
 }
 
-/// No such process (errno(3)).
-const ESRCH: i32 = 3;
+fn is_gone(error: &io::Error) -> bool {
+    /// No such process (errno(3)).
+    const ESRCH: i32 = 3;
+    error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(ESRCH)
+}
 
 fn bytes(list: &Read, queue: &dyn Fn(&str) -> Option<u64>) -> u64 {
     let Read::All(list) = list else { return u64::MAX };
@@ -162,11 +183,24 @@ mod tests {
             .map(|_| std::net::UdpSocket::bind("127.0.0.1:0").unwrap())
             .collect();
         assert!(sockets(&proc) >= 64);
-        let seldom = look(&proc, u64::MAX);
+        let seldom = look(&proc, &mut None, u64::MAX);
         assert!(!seldom.is_over && seldom.next == INTERVAL_OF_FEW);
+        let mut counts = None;
         let bound = sockets(&proc) * (OPTION_BYTES_MAX + RECEIVED_BYTES_MAX);
-        let often = look(&proc, PART * bound);
+        let often = look(&proc, &mut counts, PART * bound);
         assert!(!often.is_over && often.next == INTERVAL, "empty queues");
-        assert!(look(&proc, PART << 10).is_over, "options alone may be more");
+        assert!(
+            look(&proc, &mut counts, PART << 10).is_over,
+            "options alone may be more"
+        );
+        let _more: Vec<_> = (0..64)
+            .map(|_| std::net::UdpSocket::bind("127.0.0.1:0").unwrap())
+            .collect();
+        let before = bound / (OPTION_BYTES_MAX + RECEIVED_BYTES_MAX);
+        let now = number(&again(&proc, &mut counts).unwrap(), USED);
+        assert!(
+            now >= before + 32,
+            "{now} where {before} were: what is kept open tells anew"
+        );
     }
 }
