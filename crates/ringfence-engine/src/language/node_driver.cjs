@@ -3,24 +3,24 @@
   const fs = require('fs'), path = require('path'), vm = require('vm'), util = require('util');
   const { createRequire } = require('module'), { pathToFileURL } = require('url');
   // Its natural end, and where it is a fork that of our own: without what node does to threads that a fork lacks.
-  let leave = process.reallyExit, end = () => {}, has_preloaded = false;
+  let leave = process.reallyExit, end = () => {}, has_preloaded = false, tried = '';
   // A template: goes on in each child that it forks, one for each sandbox that it is asked for. What forks, and raises
   // the walls of a child, is an addon, the file that is descriptor 6. No word: there is nothing to run.
   const forked = (read) => {
     const addon = { exports: {} };
     process.dlopen(addon, '/proc/self/fd/6');
-    const { prepare, attempt, serve: fork, confine, end: end_with, exit } = addon.exports;
+    const { prepare, tryRun, found, serve: fork, confine, end: end_with, exit } = addon.exports;
     let refused = ['', 'its C library is not GNU\'s', 'it has no OpenSSL', 'it has no threads of V8'][prepare()];
     const left = has_preloaded ? process.getActiveResourcesInfo().find((kind) => /Timeout|Immediate/.test(kind)) : undefined;
     if (left) refused = `a module of warm.preload_node leaves something to be done (${left})`;
     if (!refused) {
-      const ended = attempt();
-      if (ended === 0) return rehearse(end_with);
+      const ended = tryRun();
+      if (ended < 0) return rehearse(end_with);
       if (ended !== REHEARSED << 8) refused = `a fork of it did not end as it should (${ended})`;
     }
     const filters = fs.readFileSync(5), born = Buffer.alloc(8), flags = require('v8').setFlagsFromString;
-    fs.writeSync(4, JSON.stringify({ wanted: [], loaded: '', refused }));
-    if (refused) return fs.readSync(4, born), undefined; // until it is let go
+    const tell = () => fs.writeSync(4, JSON.stringify({ wanted: [], loaded: '', refused }));
+    if (refused) return tell(), fs.readSync(4, born), undefined; // until it is let go
     process.execArgv.splice(0, 2); // what forks start may have threads
     [leave, end, process.reallyExit] = [exit, end_with, exit];
     const fatal = process._fatalException;
@@ -34,7 +34,9 @@
         if (status) end(status);
       }
     };
-    fork(4, filters, born);
+    const is_trial = tryRun() < 0; // which finds the memory that forks touch
+    if (is_trial) leave = found;
+    else tell(), fork(4, filters, born);
     Object.defineProperty(process, 'pid', { value: born.readUInt32LE(0), enumerable: true });
     process.chdir('.'); // where it is was remembered
     // What the program draws follows from this, and not from what the template would have drawn.
@@ -47,11 +49,12 @@
       for (let turn = 0; turn < 128; turn++) randomUUID();
       for (let turn = 0; turn < 1024; turn++) randomInt(2);
     }
+    if (is_trial) return { env: { ...process.env }, script: '/dev/null', args: [], tried: TRIED };
     const word = read();
     confine(word.workspace || '');
     return word;
   };
-  const REHEARSED = 42;
+  const REHEARSED = 42, TRIED = 'const text = [1, 2].map(String).join(); console.log(text); ({ text })';
   // A fork that shows whether a fork can work, and ends as node ends one.
   const rehearse = (end_with) => {
     const done = [
@@ -98,6 +101,7 @@
     if (word.source_maps) process.setSourceMapsEnabled(true);
     if (word.session) return serve();
     process.argv.push(word.script, ...word.args);
+    tried = word.tried || '';
   }
   const script = process.argv[1], module_file = process.env.RINGFENCE_MODULE;
   delete process.env.RINGFENCE_MODULE;
@@ -216,7 +220,7 @@
   globalThis.exports = globalThis.module.exports;
   require_here.main = globalThis.module;
   given.add('module').add('exports');
-  code = fs.readFileSync(script, 'utf8').replace(/^#!.*/, '');
+  code = fs.readFileSync(script, 'utf8').replace(/^#!.*/, '') + tried;
   const local = (name) => import(/^\.{0,2}\//.test(name) ? pathToFileURL(path.resolve(path.dirname(apparent), name)).href : name);
   const options = { filename: apparent, importModuleDynamically: vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER ?? local };
   let compiled;

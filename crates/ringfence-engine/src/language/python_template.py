@@ -59,8 +59,7 @@ def _ringfence_template(os, sys, run, session, imports):
         _fields_ = [('length', ctypes.c_ushort), ('code', ctypes.c_void_p)]
     class Setup(ctypes.Structure):
         _fields_ = [('control', ctypes.c_int), ('filter_count', ctypes.c_uint),
-                    ('filters', ctypes.c_void_p), ('whole', ctypes.c_void_p),
-                    ('pages', ctypes.c_void_p), ('page_count', ctypes.c_size_t)]
+                    ('filters', ctypes.c_void_p), ('whole', ctypes.c_void_p)]
     filters, kept = [], []
     with open(5, 'rb', closefd=False) as file:
         while True:
@@ -120,51 +119,23 @@ def _ringfence_template(os, sys, run, session, imports):
             modules['_ssl'].RAND_add(os.urandom(32), 32.0)
         threading.main_thread()._set_native_id()
 
-    def touched(trial):
-        """The pages that a trial fork writes to, and, with odd addresses, those of files that it maps
-        (proc_pid_pagemap(5))."""
-        PRESENT, OF_FILE, OWN, AT_ONCE, page = 1 << 63, 1 << 61, 1 << 56, 16, os.sysconf('SC_PAGE_SIZE')
-        with open('/proc/self/maps') as maps:
-            lines = [line.split()[:2] for line in maps]
-        spans = [[rights == 'rw-p', *(int(at, 16) // page for at in span.split('-'))]
-                 for span, rights in lines if rights in ('rw-p', 'r-xp')]
-        out, into = os.pipe()
-        child = forker.try_fork()
-        if not child:
+    def try_run(trial):
+        """Finds the pages that forks touch."""
+        if forker.try_run() < 0:
             try:
                 refresh()
                 trial(scan(sample, 0)[0])
-                table = os.open('/proc/self/pagemap', os.O_RDONLY)
-                entries = [os.pread(table, (end - start) * 8, start * 8) for _, start, end in spans]
-                pages, window = [], None
-                for (is_written, start, _), part in zip(spans, entries):
-                    for number, (entry,) in enumerate(struct.iter_unpack('Q', part), start):
-                        if is_written and entry & PRESENT and entry & OWN and not entry & OF_FILE:
-                            pages.append(number * page)
-                        elif not is_written and entry & PRESENT and number // AT_ONCE != window:
-                            window = number // AT_ONCE
-                            pages.append(number * page | 1)
-                os.write(into, struct.pack('%dN' % len(pages), *pages))  # as much as a pipe holds
+                forker.found()
             finally:
                 os._exit(0)
-        os.close(into)
-        pages = os.read(out, 1 << 16)
-        os.close(out)
-        if child > 0:
-            os.waitpid(child, 0)
-        return ctypes.create_string_buffer(pages, len(pages)), len(pages) // struct.calcsize('N')
 
     def wait(trial):
         """Forks, and reads in each child what that is to do."""
         refresh()  # fails here, if it does, and there are no forks
         gc.collect()
         gc.freeze()
-        try:
-            if not whole:  # the trial is forked by the system call alone
-                pages, setup.page_count = touched(trial)
-                setup.pages = ctypes.addressof(pages)
-        except Exception:
-            pass  # each fork gets them when it needs them
+        if not whole:  # the trial is forked by the system call alone
+            try_run(trial)
         os.write(4, told())
         forker.serve(ctypes.byref(setup))
         refresh()

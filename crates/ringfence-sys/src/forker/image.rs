@@ -11,11 +11,12 @@
 
 #[cfg(node)]
 mod node;
+mod pages;
 mod system;
 
 use core::{ffi::c_char, panic::PanicInfo};
 use system::{
-    POLLIN, PollFd, Received, Returned, SystemCall, address, call, close, ended_child, exit, kill_self,
+    O_CLOEXEC, POLLIN, PollFd, Received, Returned, SystemCall, address, call, close, ended_child, exit, kill_self,
     number, poll, receive, send,
 };
 
@@ -31,9 +32,6 @@ pub struct Setup {
     /// What the C library and CPython do for a fork, in a template that may have threads or handlers of its own; null:
     /// the system call alone.
     whole: *const WholeFork,
-    /// The pages that each child touches before it is reported; an odd address is only read.
-    pages: *mut usize,
-    page_count: usize,
 }
 
 /// `struct sock_fprog`.
@@ -133,9 +131,9 @@ struct Forker {
 ///
 /// # Safety
 /// `setup` and all that it points at are there as long as the process; nothing else calls this.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn serve(setup: &mut Setup) {
-    unsafe { keep_mapped(setup) };
+#[cfg_attr(not(node), unsafe(no_mangle))]
+pub unsafe extern "C" fn serve(setup: &Setup) {
+    pages::keep_mapped();
     let forker = unsafe { &mut *(&raw mut FORKER) };
     forker.polled[0].descriptor = setup.control;
     forker.polled[0].events = POLLIN;
@@ -285,51 +283,21 @@ impl Refused {
     }
 }
 
-/// Drops the pages that the interpreter has unmapped since they were found. From here on it unmaps nothing.
-unsafe fn keep_mapped(setup: &mut Setup) {
-    let mut kept = 0;
-    for at in 0..setup.page_count {
-        unsafe {
-            let place = *setup.pages.add(at);
-            let advice = if is_read_only(place) { MADV_POPULATE_READ } else { MADV_POPULATE_WRITE };
-            if call(SystemCall::Madvise, [place & !1, 1, advice]).is_ok() {
-                *setup.pages.add(kept) = place;
-                kept += 1;
-            }
-        }
-    }
-    setup.page_count = kept;
-}
-
-const MADV_POPULATE_READ: usize = 22; // Linux 5.14
-const MADV_POPULATE_WRITE: usize = 23;
-
-fn is_read_only(place: usize) -> bool {
-    place & 1 != 0
-}
-
-/// Takes the page faults now, instead of when somebody waits.
-unsafe fn touch(setup: &Setup) {
-    for at in 0..setup.page_count {
-        unsafe {
-            let place = *setup.pages.add(at);
-            let byte = core::ptr::with_exposed_provenance_mut::<u8>(place & !1);
-            let value = byte.read_volatile();
-            if !is_read_only(place) {
-                byte.write_volatile(value);
-            }
-        }
-    }
-}
-
-/// A fork without walls, by which the template finds what its forks touch. 0 in that child; negative is an error.
+/// A trial, by which the template finds what its forks touch: negative in it. To be called before [`serve`].
 ///
 /// # Safety
 /// This process has one thread.
 #[cfg(not(node))]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn try_fork() -> isize {
-    unsafe { system::fork() }.map_or(-1, usize::cast_signed)
+pub unsafe extern "C" fn try_run() -> i32 {
+    unsafe { pages::try_run(system::fork) }
+}
+
+/// Called by a trial, at its end.
+#[cfg(not(node))]
+#[unsafe(no_mangle)]
+pub extern "C" fn found() {
+    pages::tell_found();
 }
 
 /// Everything but the rules about files, which depend on the claim. The connection's end closes with the reply.
@@ -373,8 +341,8 @@ unsafe fn raise_walls(setup: &Setup, order: &Received, workspace: &[u8]) -> Resu
         Step::Descriptors.take(node::begin_anew())?;
         #[cfg(not(node))]
         Step::Descriptors.take(close_from(number(REPLY_NUMBER) + 1))?;
-        touch(setup);
     }
+    pages::provide();
     send(REPLY_NUMBER, &[READY, 0, 0, 0, 0], None);
     close(REPLY_NUMBER);
     Ok(())
@@ -384,7 +352,6 @@ unsafe fn close_from(first: usize) -> Returned {
     unsafe { call(SystemCall::CloseRange, [first, u32::MAX as usize, 0]) }
 }
 
-const O_CLOEXEC: usize = 0o2_000_000;
 const PR_SET_DUMPABLE: usize = 4;
 const PR_SET_SECCOMP: usize = 22;
 const PR_CAPBSET_DROP: usize = 24;
@@ -428,7 +395,7 @@ unsafe fn install(setup: &Setup, filters: core::ops::Range<usize>) -> Result<(),
 ///
 /// # Safety
 /// `setup` is what [`serve`] was called with; `workspace` is a path, or null.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(node), unsafe(no_mangle))]
 pub unsafe extern "C" fn confine(setup: &Setup, workspace: *const c_char) {
     if unsafe { raise_last_walls(setup, workspace) }.is_err() {
         kill_self();

@@ -10,12 +10,14 @@
 //! - OpenSSL knows a fork by its process id, which is the same in each sandbox, so it is given fresh randomness.
 
 use crate::{
-    Filter, O_CLOEXEC, REPLY_NUMBER, Setup, WholeFork, close_from, confine, serve,
-    system::{POLLIN, PollFd, Returned, SystemCall, address, call, close, exit, number, poll_for},
+    Filter, REPLY_NUMBER, Setup, WholeFork, close_from, confine, pages, serve,
+    system::{O_CLOEXEC, Returned, SystemCall, address, call, close, exit, number, open, pipe},
 };
 use core::{
     ffi::{CStr, c_char, c_int, c_void},
-    mem, ptr,
+    mem,
+    ops::Range,
+    ptr,
 };
 
 type Environment = *mut c_void;
@@ -132,9 +134,10 @@ fn template() -> &'static mut Template {
 /// Makes what JavaScript calls.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn napi_register_module_v1(environment: Environment, exports: Value) -> Value {
-    const FUNCTIONS: [(&CStr, Callback); 6] = [
+    const FUNCTIONS: [(&CStr, Callback); 7] = [
         (c"prepare", prepare),
-        (c"attempt", attempt),
+        (c"tryRun", try_run),
+        (c"found", tell_found),
         (c"serve", serve_forks),
         (c"confine", confine_fork),
         (c"end", end_with),
@@ -217,44 +220,36 @@ unsafe extern "C" fn prepare(environment: Environment, _: Information) -> Value 
     unsafe { result(environment, missing) }
 }
 
-/// `attempt()`: a fork without walls, which returns 0 in it, and in the template the child's wait status, or -1 when it
-/// is killed because it has not ended.
-unsafe extern "C" fn attempt(environment: Environment, _: Information) -> Value {
-    const SIGKILL: usize = 9;
+/// `tryRun()`: a trial; returns -1 in it, and in the template its wait status.
+unsafe extern "C" fn try_run(environment: Environment, _: Information) -> Value {
     inherit();
     know_descriptors();
-    let pid = fork_whole();
-    if pid == 0 {
+    let status = unsafe { pages::try_run(|| usize::try_from(fork_whole()).map_err(|_| 0)) };
+    if status == pages::IN_TRIAL {
         in_child();
-        let begun = unsafe { begin_anew() };
-        return unsafe { result(environment, if begun.is_ok() { 0 } else { -1 }) };
-    }
-    let mut status = -1;
-    if let (Ok(pid), Ok(process)) = (usize::try_from(pid), unsafe {
-        call(SystemCall::PidfdOpen, [number(pid), 0])
-    }) {
-        let mut polled = [PollFd {
-            descriptor: process as i32,
-            events: POLLIN,
-            found: 0,
-        }];
-        let in_time = poll_for(&mut polled, ATTEMPT_SECONDS).is_ok_and(|ended| ended > 0);
         unsafe {
-            if !in_time {
-                let _ = call(SystemCall::Kill, [pid, SIGKILL]);
-            }
-            let mut ended = 0_i32;
-            let waited = call(SystemCall::Wait4, [pid, address(&raw mut ended), 0, 0]);
-            if in_time && waited.is_ok() {
-                status = ended;
+            if begin_anew().and_then(|_| open_streams()).is_err() {
+                exit(1);
             }
         }
-        close(process as i32);
     }
     unsafe { result(environment, status) }
 }
 
-const ATTEMPT_SECONDS: usize = 5;
+/// What a program has as streams, and where it reports.
+unsafe fn open_streams() -> Returned {
+    let [_read, write] = pipe()?;
+    for stream in 1..=3 {
+        unsafe { call(SystemCall::Dup3, [number(write), stream, 0]) }?;
+    }
+    Ok(0)
+}
+
+/// `found()`: ends a trial, when it has told the template what it has touched.
+unsafe extern "C" fn tell_found(_: Environment, _: Information) -> Value {
+    pages::tell_found();
+    exit(0)
+}
 
 /// `serve(control, filters, born)`: returns in each fork, with its pid and 31 random bits in `born`.
 unsafe extern "C" fn serve_forks(environment: Environment, information: Information) -> Value {
@@ -304,12 +299,10 @@ static mut SETUP: Setup = Setup {
     filter_count: 0,
     filters: ptr::null(),
     whole: &raw const WHOLE_FORK,
-    pages: ptr::null_mut(),
-    page_count: 0,
 };
 static mut WHOLE_FORK: WholeFork = WHOLE;
 
-fn setup(control: i32, count: usize) -> &'static mut Setup {
+fn setup(control: i32, count: usize) -> &'static Setup {
     unsafe {
         let setup = &mut *(&raw mut SETUP);
         setup.control = control;
@@ -391,40 +384,11 @@ fn is_main_thread() -> bool {
 /// Has forks get all of this process's memory: V8 keeps its own from them.
 fn inherit() {
     const MADV_DOFORK: usize = 11;
-    const BUFFER_BYTES: usize = 4096;
-    let Ok(maps) = (unsafe { open(c"/proc/self/maps") }) else {
-        return; // the attempt will fail
-    };
-    let mut buffer = [0_u8; BUFFER_BYTES];
-    // A line begins with the two ends of a mapping, in hexadecimal digits: `start-end `.
-    let (mut ends, mut at) = ([0_usize; 2], 0);
-    while let Ok(count @ 1..) = unsafe {
-        call(
-            SystemCall::Read,
-            [number(maps), address(buffer.as_mut_ptr()), BUFFER_BYTES],
-        )
-    } {
-        for byte in &buffer[..count] {
-            match (byte, (*byte as char).to_digit(16)) {
-                (b'\n', _) => (ends, at) = ([0; 2], 0),
-                (_, Some(digit)) if at < 2 => ends[at] = ends[at] << 4 | digit as usize,
-                (b'-', _) if at == 0 => at = 1,
-                (b' ', _) if at == 1 => {
-                    at = 2;
-                    // The kernel's own mappings refuse it, and need it not.
-                    let _ = unsafe { call(SystemCall::Madvise, [ends[0], ends[1] - ends[0], MADV_DOFORK]) };
-                }
-                _ => {}
-            }
-        }
-    }
-    close(maps);
-}
-
-unsafe fn open(path: &CStr) -> Result<i32, u64> {
-    const AT_FDCWD: usize = -100_isize as usize;
-    let arguments = [AT_FDCWD, address(path.as_ptr()), O_CLOEXEC, 0];
-    unsafe { call(SystemCall::Openat, arguments) }.map(|descriptor| descriptor as i32)
+    pages::for_each_mapping(|mapping| {
+        let Range { start, end } = mapping.pages;
+        // The kernel's own mappings refuse it, and need it not.
+        let _ = unsafe { call(SystemCall::Madvise, [start, end - start, MADV_DOFORK]) };
+    });
 }
 
 const F_GETFD: usize = 1;
@@ -458,7 +422,7 @@ fn know_descriptors() {
 fn fill_holes() {
     let is_open = |descriptor: &usize| unsafe { call(SystemCall::Fcntl, [*descriptor, F_GETFD]) }.is_ok();
     let highest = (FIRST..DESCRIPTORS_END).rev().find(is_open).unwrap_or(FIRST);
-    let Ok(null) = (unsafe { open(c"/dev/null") }) else {
+    let Ok(null) = open(c"/dev/null") else {
         exit(1);
     };
     loop {

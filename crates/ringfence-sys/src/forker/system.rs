@@ -1,6 +1,6 @@
 //! Linux system calls, by number.
 
-use core::{arch::asm, ptr};
+use core::{arch::asm, ffi::CStr, ptr};
 
 /// The number of a system call on this machine.
 const fn number_of(x86_64: usize, aarch64: usize) -> usize {
@@ -19,6 +19,7 @@ pub enum SystemCall {
     Read = number_of(0, 63),
     Write = number_of(1, 64),
     Close = number_of(3, 57),
+    Pread64 = number_of(17, 67),
     Madvise = number_of(28, 233),
     Dup = number_of(32, 23),
     Sendmsg = number_of(46, 211),
@@ -30,6 +31,7 @@ pub enum SystemCall {
     Fcntl = number_of(72, 25),
     Chdir = number_of(80, 49),
     Umask = number_of(95, 166),
+    Setpgid = number_of(109, 154),
     Setsid = number_of(112, 157),
     Setresuid = number_of(117, 147),
     Setresgid = number_of(119, 149),
@@ -45,6 +47,7 @@ pub enum SystemCall {
     Ppoll = number_of(271, 73),
     Eventfd2 = number_of(290, 19),
     Dup3 = number_of(292, 24),
+    Pipe2 = number_of(293, 59),
     Setns = number_of(308, 268),
     Getrandom = number_of(318, 278),
     // The same on every machine.
@@ -145,10 +148,9 @@ pub fn poll(polled: &mut [PollFd]) -> Returned {
     wait_for(polled, 0)
 }
 
-#[cfg(node)]
-pub fn poll_for(polled: &mut [PollFd], seconds: usize) -> Returned {
-    let time = [seconds, 0];
-    wait_for(polled, address(time.as_ptr()))
+/// For as long as is left, in seconds and nanoseconds: the kernel writes there what then is left (ppoll(2)).
+pub fn poll_within(polled: &mut [PollFd], left: &mut [usize; 2]) -> Returned {
+    wait_for(polled, address(left.as_mut_ptr()))
 }
 
 fn wait_for(polled: &mut [PollFd], time: usize) -> Returned {
@@ -158,6 +160,22 @@ fn wait_for(polled: &mut [PollFd], time: usize) -> Returned {
             [address(polled.as_mut_ptr()), polled.len(), time, 0, 0],
         )
     }
+}
+
+pub const O_CLOEXEC: usize = 0o2_000_000;
+
+/// The file, to be read.
+pub fn open(path: &CStr) -> Result<i32, u64> {
+    const AT_FDCWD: usize = -100_isize as usize;
+    let arguments = [AT_FDCWD, address(path.as_ptr()), O_CLOEXEC, 0];
+    unsafe { call(SystemCall::Openat, arguments) }.map(|descriptor| descriptor as i32)
+}
+
+/// The ends for reading and for writing.
+pub fn pipe() -> Result<[i32; 2], u64> {
+    let mut ends = [-1; 2];
+    unsafe { call(SystemCall::Pipe2, [address(ends.as_mut_ptr()), O_CLOEXEC]) }?;
+    Ok(ends)
 }
 
 pub fn close(descriptor: i32) {

@@ -145,6 +145,9 @@ pub fn command_line(pid: u32) -> String {
     String::from_utf8_lossy(&line).into_owned()
 }
 
+/// A field of [`stat_of`].
+pub const MINOR_FAULTS: usize = 10;
+
 /// A field of proc_pid_stat(5), counted from 1; the second, a name, may hold anything.
 pub fn stat_of(pid: u32, number: usize) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

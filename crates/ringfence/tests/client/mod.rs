@@ -17,9 +17,9 @@ pub use facts::{
     texts_of,
 };
 pub use host::{
-    NOBODY, Nobody, PATIENCE, as_nobody, asks_for, assert_gone, assert_took_at_most, assert_within_a_second,
-    descendants, descendants_with, eventually, has, is_root, lives, memory_of, name_of, processes_with,
-    signal, stat_of, state_dir, status_of, within,
+    MINOR_FAULTS, NOBODY, Nobody, PATIENCE, as_nobody, asks_for, assert_gone, assert_took_at_most,
+    assert_within_a_second, descendants, descendants_with, eventually, has, is_root, lives, memory_of,
+    name_of, processes_with, signal, stat_of, state_dir, status_of, within,
 };
 pub use http::{HttpClient, HttpServer};
 pub use server::Server;

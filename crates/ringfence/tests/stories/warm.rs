@@ -1,8 +1,8 @@
 //! Sandboxes that stand ready: what one of them knows of another, of its template, and what happens when parts die.
 
 use crate::client::{
-    PATIENCE, Server, TempDir, assert_facts, assert_facts_of, assert_says, below, descendants_with,
-    eventually, is_root, list_of, lives, ringfence, signal, stat_of, state_dir, within,
+    MINOR_FAULTS, PATIENCE, Server, TempDir, assert_facts, assert_facts_of, assert_says, below,
+    descendants_with, eventually, is_root, list_of, lives, ringfence, signal, stat_of, state_dir, within,
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -332,7 +332,6 @@ const POOL: &str = "from multiprocessing import Pool\nprint(sum(Pool(2).map(abs,
 /// by then.
 #[test]
 fn a_python_that_waits_has_the_pages_that_its_program_will_need() {
-    const MINOR_FAULTS: usize = 10; // proc_pid_stat(5)
     let mut server = Server::start();
     wait_until_warm(&mut server);
     let pythons = descendants_with(server.child.id(), "_ringfence_template");

@@ -1,8 +1,11 @@
 //! Forks of a template of Node.js, which Node.js knows nothing of: what they draw, how they end, and what they have.
 
-use crate::client::{Server, TempDir, eventually, link_program, list_of};
+use crate::client::{
+    MINOR_FAULTS, Server, TempDir, descendants_with, eventually, link_program, list_of, stat_of,
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
-use std::{collections::HashSet, fs};
+use std::{collections::HashSet, fs, process::Command};
 
 /// Whether what runs is a fork, by the arguments of its template.
 const IS_FORK: &str =
@@ -93,29 +96,91 @@ fn a_fork_of_node_has_nothing_of_its_template_and_of_other_forks() {
     }
 }
 
-/// claim: [WARM-4]
-///
-/// The numbers of what an order brings are the lowest that are free, also where a module has closed files of its own.
-#[test]
-fn a_module_that_is_loaded_ahead_leaves_its_forks_nothing_of_the_template() {
+/// A server whose Node.js loads this module ahead.
+fn with_ahead(text: &str) -> (TempDir, Server) {
     let home = TempDir::new("node-ahead");
     fs::create_dir_all(home.0.join("bin")).unwrap();
     let node = fs::canonicalize("/usr/bin/node").unwrap();
     link_program(&node, &home.0.join("bin/node"));
-    home.file(
-        "lib/node/ahead.js",
-        "const fs = require('fs'), crypto = require('crypto');\n\
-         const open = Array.from({length: 40}, () => fs.openSync('/dev/null'));\n\
-         open.slice(0, 30).forEach((fd) => fs.closeSync(fd));\n\
-         module.exports = [crypto.randomUUID(), crypto.randomInt(2 ** 40)];\n",
-    );
-    let mut server = Server::with_env([
+    home.file("lib/node/ahead.js", text);
+    let server = Server::with_env([
         (
             "RINGFENCE_RUNTIMES_NODE",
             home.0.join("bin/node").to_str().unwrap(),
         ),
         ("RINGFENCE_WARM_PRELOAD_NODE", "ahead"),
     ]);
+    (home, server)
+}
+
+/// A call meets few of the faults by which a fork gets pages of its own; without the template's trial it has nearly two
+/// hundred.
+#[test]
+fn a_node_that_waits_has_the_pages_that_its_program_will_need() {
+    let mut server = Server::start();
+    wait_until_warm(&mut server);
+    let forks = descendants_with(server.child.id(), "--single-threaded").into_iter();
+    let faults = |pid: u32| -> Option<i64> { stat_of(pid, MINOR_FAULTS)?.parse().ok() };
+    // The template itself has the most.
+    let before = forks.filter_map(faults).min().unwrap();
+    let code = "[forked, +require('fs').readFileSync('/proc/self/stat', 'latin1').split(' ')[9]]";
+    let after = forked(&mut server, code).as_i64().unwrap();
+    assert!((0..100).contains(&(after - before)), "{before}, {after}");
+}
+
+/// Each look at what forks touch ends, whatever a module has made of what programs use.
+#[test]
+fn a_module_that_is_loaded_ahead_does_not_hold_up_the_trial() {
+    let throws = "console.log = () => { throw new Error('no'); };";
+    let waits = "console.log = () => setInterval(() => {}, 1000);";
+    let hangs = "console.log = () => { for (;;); };";
+    for text in [throws, waits, hangs] {
+        let (_home, mut server) = with_ahead(text);
+        assert_eq!(forked(&mut server, "[forked, 7]"), 7, "{text}");
+    }
+}
+
+/// The forker is preloaded into the template, and what such an object exports comes before a library's own.
+#[test]
+fn a_library_of_the_program_calls_its_own_functions() {
+    const LIBRARY: &str = "extern int napi_create_int32(void *, int, void **);\n\
+        int serve(void) { return 1; }\nint confine(void) { return 2; }\nint found(void) { return 4; }\n\
+        int try_run(void) { return 8; }\n\
+        void *napi_register_module_v1(void *environment, void *exports) {\n\
+          void *sum;\n\
+          napi_create_int32(environment, serve() + confine() + found() + try_run(), &sum);\n\
+          return sum;\n\
+        }\n";
+    let directory = TempDir::new("node-library");
+    directory.file("own.c", LIBRARY);
+    let compiled = Command::new("gcc")
+        .current_dir(&directory.0)
+        .args(["-shared", "-fPIC", "-O0", "-o", "own.node", "own.c"])
+        .status();
+    assert!(compiled.unwrap().success());
+    let library = STANDARD.encode(fs::read(directory.0.join("own.node")).unwrap());
+    let mut server = Server::start();
+    wait_until_warm(&mut server);
+    let code = format!("[{IS_FORK}, require('./own.node')]");
+    let files = json!([{"path": "own.node", "base64": library}]);
+    let done = server.facts(
+        "execute_code",
+        json!({"language": "node", "code": code, "files": files}),
+    );
+    assert_eq!(done["result"], json!([true, 15]), "{done}");
+}
+
+/// claim: [WARM-4]
+///
+/// The numbers of what an order brings are the lowest that are free, also where a module has closed files of its own.
+#[test]
+fn a_module_that_is_loaded_ahead_leaves_its_forks_nothing_of_the_template() {
+    let (_home, mut server) = with_ahead(
+        "const fs = require('fs'), crypto = require('crypto');\n\
+         const open = Array.from({length: 40}, () => fs.openSync('/dev/null'));\n\
+         open.slice(0, 30).forEach((fd) => fs.closeSync(fd));\n\
+         module.exports = [crypto.randomUUID(), crypto.randomInt(2 ** 40)];\n",
+    );
     let code = "const crypto = require('crypto'), fs = require('fs');\n\
         const open = fs.readdirSync('/proc/self/fd').map((fd) => {\n\
           try { return fs.readlinkSync('/proc/self/fd/' + fd); } catch { return ''; }\n\

@@ -1,0 +1,274 @@
+//! The pages of memory that a program's run touches. A trial, which is a fork without walls that runs a program for
+//! nothing, finds them; each fork is provided with them while nobody waits for it.
+
+use crate::{
+    O_CLOEXEC, REPLY_NUMBER, SIGKILL,
+    system::{
+        POLLIN, PollFd, Returned, SystemCall, address, call, close, exit, number, open, pipe, poll_within,
+    },
+};
+use core::ops::Range;
+
+/// Neighbouring pages.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Span {
+    start: usize,
+    /// In bytes. An odd number says that they are only read.
+    length: usize,
+}
+
+const NO_SPAN: Span = Span { start: 0, length: 0 };
+const SPANS_MAX: usize = 2048;
+
+static mut FOUND: Found = Found {
+    spans: [NO_SPAN; SPANS_MAX],
+    count: 0,
+};
+
+struct Found {
+    spans: [Span; SPANS_MAX],
+    count: usize,
+}
+
+impl Span {
+    fn provide(self) -> Returned {
+        const MADV_POPULATE_READ: usize = 22; // Linux 5.14
+        const MADV_POPULATE_WRITE: usize = 23;
+        let is_read_only = self.length & 1 != 0;
+        let advice = if is_read_only { MADV_POPULATE_READ } else { MADV_POPULATE_WRITE };
+        unsafe { call(SystemCall::Madvise, [self.start, self.length & !1, advice]) }
+    }
+}
+
+fn spans() -> &'static mut Found {
+    unsafe { &mut *(&raw mut FOUND) }
+}
+
+/// What [`try_run`] returns in the trial.
+pub const IN_TRIAL: i32 = -1;
+/// And in the template where there is none: the wait status of one that was killed.
+const NO_TRIAL: i32 = SIGKILL as i32;
+
+/// Forks a trial. Returns in it, and in the template, with its wait status, when it has ended. It is killed, with what
+/// it has started, when that takes too long. What it has [told](tell_found) is kept.
+///
+/// # Safety
+/// That of the fork.
+pub unsafe fn try_run(fork: unsafe fn() -> Returned) -> i32 {
+    let Ok([out, into]) = pipe() else {
+        return NO_TRIAL;
+    };
+    let forked = unsafe { fork() };
+    if forked == Ok(0) {
+        close(out);
+        // Where a child that begins anew leaves it open.
+        if into != REPLY_NUMBER {
+            let placed = [number(into), number(REPLY_NUMBER), O_CLOEXEC];
+            if unsafe { call(SystemCall::Dup3, placed) }.is_err() {
+                exit(1);
+            }
+            close(into);
+        }
+        return IN_TRIAL;
+    }
+    close(into);
+    let status = forked.map_or(NO_TRIAL, |pid| unsafe { end_of(pid, out) });
+    close(out);
+    status
+}
+
+unsafe fn end_of(pid: usize, out: i32) -> i32 {
+    const TRIAL_SECONDS: usize = 5;
+    let (group, mut status) = (pid.wrapping_neg(), 0_i32);
+    unsafe {
+        let _ = call(SystemCall::Setpgid, [pid, pid]);
+        receive_spans(out, TRIAL_SECONDS);
+        let _ = call(SystemCall::Kill, [group, SIGKILL]);
+        let _ = call(SystemCall::Kill, [pid, SIGKILL]); // where it has left its group
+        let ended = call(SystemCall::Wait4, [pid, address(&raw mut status), 0, 0]);
+        if ended.is_ok() { status } else { NO_TRIAL }
+    }
+}
+
+/// Until the trial has ended, and with it the pipe.
+unsafe fn receive_spans(out: i32, seconds: usize) {
+    let found = spans();
+    let room = size_of_val(&found.spans);
+    let (mut length, mut left) = (0, [seconds, 0]);
+    let mut polled = [PollFd {
+        descriptor: out,
+        events: POLLIN,
+        found: 0,
+    }];
+    while length < room && poll_within(&mut polled, &mut left).is_ok_and(|ready| ready > 0) {
+        let to = address(found.spans.as_mut_ptr()) + length;
+        match unsafe { call(SystemCall::Read, [number(out), to, room - length]) } {
+            Ok(more @ 1..) => length += more,
+            _ => break,
+        }
+    }
+    found.count = length / size_of::<Span>();
+}
+
+/// Drops what the interpreter has unmapped since the trial. From here on it unmaps nothing.
+pub fn keep_mapped() {
+    let found = spans();
+    let mut kept = 0;
+    for at in 0..found.count {
+        if found.spans[at].provide().is_ok() {
+            found.spans[kept] = found.spans[at];
+            kept += 1;
+        }
+    }
+    found.spans[kept..found.count].fill(NO_SPAN);
+    found.count = kept;
+}
+
+/// In a fork: takes the page faults now. The list is gone then.
+pub fn provide() {
+    let found = spans();
+    for span in &mut found.spans[..found.count] {
+        let _ = span.provide(); // else the program takes them
+        *span = NO_SPAN;
+    }
+    found.count = 0;
+}
+
+/// In a trial: tells the template the pages that it has written to, and those of files that it has mapped
+/// (proc_pid_pagemap(5)).
+pub fn tell_found() {
+    let Ok(table) = open(c"/proc/self/pagemap") else {
+        return;
+    };
+    let mut teller = Teller {
+        told: [NO_SPAN; TOLD_AT_ONCE],
+        count: 0,
+        page: page_bytes(),
+    };
+    for_each_mapping(|mapping| teller.look_at(table, mapping));
+    teller.send();
+}
+
+const TOLD_AT_ONCE: usize = 64;
+
+struct Teller {
+    told: [Span; TOLD_AT_ONCE],
+    count: usize,
+    page: usize,
+}
+
+impl Teller {
+    fn look_at(&mut self, table: i32, mapping: &Mapping) {
+        const PRESENT: u64 = 1 << 63;
+        const OF_FILE: u64 = 1 << 61;
+        const OWN: u64 = 1 << 56;
+        const ENTRIES: usize = 256;
+        let page = self.page;
+        let mut entries = [0_u64; ENTRIES];
+        let mut at = mapping.pages.start;
+        while at < mapping.pages.end {
+            let wanted = ENTRIES.min((mapping.pages.end - at) / page);
+            let to = address(entries.as_mut_ptr());
+            let arguments = [number(table), to, wanted * 8, at / page * 8];
+            let Ok(length @ 8..) = (unsafe { call(SystemCall::Pread64, arguments) }) else {
+                return;
+            };
+            for entry in &entries[..length / 8] {
+                let is_of_file = entry & OF_FILE != 0;
+                let is_touched = if mapping.is_written { entry & OWN != 0 && !is_of_file } else { is_of_file };
+                if entry & PRESENT != 0 && is_touched {
+                    self.tell(at..at + page, mapping.is_written);
+                }
+                at += page;
+            }
+        }
+    }
+
+    fn tell(&mut self, pages: Range<usize>, is_written: bool) {
+        let read_only = usize::from(!is_written);
+        let length = pages.end - pages.start;
+        if let Some(last) = self.told[..self.count].last_mut()
+            && last.start + (last.length & !1) == pages.start
+            && last.length & 1 == read_only
+        {
+            last.length += length;
+            return;
+        }
+        if self.count == TOLD_AT_ONCE {
+            self.send();
+        }
+        self.told[self.count] = Span {
+            start: pages.start,
+            length: length | read_only,
+        };
+        self.count += 1;
+    }
+
+    fn send(&mut self) {
+        let told = &self.told[..self.count];
+        let arguments = [number(REPLY_NUMBER), address(told.as_ptr()), size_of_val(told)];
+        let _ = unsafe { call(SystemCall::Write, arguments) };
+        self.count = 0;
+    }
+}
+
+/// One of this process's mappings that is private.
+pub struct Mapping {
+    pub pages: Range<usize>,
+    is_written: bool,
+}
+
+/// From `/proc/self/maps`, whose lines begin `start-end rwxp `, the ends in hexadecimal digits.
+pub fn for_each_mapping(mut look: impl FnMut(&Mapping)) {
+    let Ok(maps) = open(c"/proc/self/maps") else {
+        return;
+    };
+    let (mut ends, mut rights, mut field) = ([0_usize; 2], [b' '; 4], 0);
+    read_each(maps, |byte| {
+        match (field, byte) {
+            (_, b'\n') => (ends, field) = ([0; 2], 0),
+            (0, b'-') | (1, b' ') => field += 1,
+            (0 | 1, digit) => {
+                let digit = (digit as char).to_digit(16).unwrap_or(0);
+                ends[field] = ends[field] << 4 | digit as usize;
+            }
+            (2..=5, right) => {
+                rights[field - 2] = right;
+                field += 1;
+                if rights[3] == b'p' && field == 6 {
+                    look(&Mapping {
+                        pages: ends[0]..ends[1],
+                        is_written: rights[1] == b'w',
+                    });
+                }
+            }
+            _ => {}
+        }
+    });
+}
+
+/// From `/proc/self/auxv`, pairs of numbers.
+fn page_bytes() -> usize {
+    const AT_PAGESZ: usize = 6;
+    const SMALLEST: usize = 4096;
+    let mut auxiliary = [[0_usize; 2]; 64];
+    if let Ok(file) = open(c"/proc/self/auxv") {
+        let arguments = [number(file), address(auxiliary.as_mut_ptr()), size_of_val(&auxiliary)];
+        let _ = unsafe { call(SystemCall::Read, arguments) };
+        close(file);
+    }
+    let size = auxiliary.iter().find(|[kind, _]| *kind == AT_PAGESZ);
+    size.map_or(SMALLEST, |[_, size]| *size)
+}
+
+/// Reads a file to its end, and closes it.
+fn read_each(file: i32, mut take: impl FnMut(u8)) {
+    const BUFFER_BYTES: usize = 2048;
+    let mut buffer = [0_u8; BUFFER_BYTES];
+    let arguments = [number(file), address(buffer.as_mut_ptr()), BUFFER_BYTES];
+    while let Ok(count @ 1..) = unsafe { call(SystemCall::Read, arguments) } {
+        buffer[..count].iter().for_each(|byte| take(*byte));
+    }
+    close(file);
+}
