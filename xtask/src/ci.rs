@@ -99,7 +99,7 @@ const STEPS: &[Step] = &[
     Step { name: "leak tests", seconds: 30, is_quick: false, needs: &[BUILD], act: |w| tests(count_tests(required(w.tests(&["--test", LEAKS])))) },
     Step { name: "escape tests, as root and as uid 65534", seconds: 75, is_quick: false, needs: &[BUILD, "root"], act: |w| tests(escape(w)) },
     Step { name: "escape tests, as an ordinary user", seconds: 40, is_quick: false, needs: &[BUILD, "not root"], act: |w| tests(escape(w)) },
-    Step { name: "backends: native, Docker, gVisor", seconds: 30, is_quick: false, needs: &[BUILD, "root", "dockerd", "runsc"], act: |w| check(backends::run(w, "", backends::Extent::Short)) },
+    Step { name: "backends: native, Docker, gVisor", seconds: 30, is_quick: false, needs: &[BUILD, "root", "dockerd", "runsc"], act: |w| counted(backends::run(w, "", backends::Extent::Short)) },
     Step { name: "backends: kills", seconds: 45, is_quick: false, needs: &[BUILD, "root", "dockerd", "runsc"], act: |w| check(backends::kill(w)) },
     Step { name: "backends: faults", seconds: 60, is_quick: false, needs: &[BUILD, "root", "dockerd", "runsc"], act: |w| check(backends::fault(w, "")) },
     Step { name: "docker restart, approved in a terminal", seconds: 15, is_quick: false, needs: &[BUILD, "root", "dockerd", "python3"], act: |w| tests(backends::restart(w)) },
@@ -264,8 +264,12 @@ fn has(capability: &str) -> bool {
 }
 
 fn check(result: Result<(), String>) -> Outcome {
+    counted(result.map(|()| Tally::ONE))
+}
+
+fn counted(result: Result<Tally, String>) -> Outcome {
     match result {
-        Ok(()) => Outcome::Passed(Tally::ONE),
+        Ok(tally) => Outcome::Passed(tally),
         Err(reason) => Outcome::Failed(Tally::default(), reason),
     }
 }
@@ -352,10 +356,7 @@ fn conform(workspace: &Workspace) -> Outcome {
 }
 
 fn fuzz_all(workspace: &Workspace) -> Outcome {
-    match fuzz::run(workspace, fuzz::Effort::Short) {
-        Ok(tally) => Outcome::Passed(tally),
-        Err(reason) => Outcome::Failed(Tally::default(), reason),
-    }
+    counted(fuzz::run(workspace, fuzz::Effort::Short))
 }
 
 /// A golden file, a lock file or a table that a step rewrote would otherwise land unseen.
@@ -370,7 +371,7 @@ fn unchanged(workspace: &Workspace) -> Result<(), String> {
     }
 }
 
-/// The table, what was not run, and the closing line.
+/// The table, what was not run, the closing line, and why steps failed: often the end is all that is seen of it.
 fn summarise(ended: &[(&Step, Outcome, Duration)]) -> Result<(), String> {
     let width = STEPS.iter().map(|step| step.name.len()).max().unwrap_or(0);
     let (mut total, mut failed) = (Tally::default(), false);
@@ -421,6 +422,11 @@ fn summarise(ended: &[(&Step, Outcome, Duration)]) -> Result<(), String> {
         total.passed, total.failed
     );
     if failed {
+        for (step, outcome, _) in ended {
+            if let Outcome::Failed(_, reason) = outcome {
+                println!("\n{}: {reason}", step.name);
+            }
+        }
         Err("a step failed".to_owned())
     } else {
         Ok(())

@@ -45,7 +45,7 @@ struct Run {
     done: BTreeSet<String>,
     /// Those that have said that they take long, and nothing since.
     late: BTreeSet<String>,
-    failed: usize,
+    failed: Vec<String>,
     /// It runs tests as `cargo test` does, and so can be asked for some of them.
     has_names: bool,
 }
@@ -135,7 +135,7 @@ fn try_twice(
         return (first.tally, Ok(()));
     };
     println!("{reason}");
-    if tries == Tries::One || first.failed + first.late.len() > SECOND_TRIES_MAX {
+    if tries == Tries::One || first.failed.len() + first.late.len() > SECOND_TRIES_MAX {
         return (first.failed_tally(), Err(reason));
     }
     let tests = match first.left(start(&[])) {
@@ -171,11 +171,11 @@ fn follow(command: Command, silence: Duration) -> (Run, Result<(), String>) {
     let mut run = Run::default();
     let result = tests_of(command, silence, |line| run.read_line(line));
     let result = result.map_err(|error| {
-        if run.late.is_empty() {
-            return error;
+        let tests: Vec<&str> = run.failed.iter().chain(&run.late).map(String::as_str).collect();
+        match tests.is_empty() {
+            true => error,
+            false => format!("{error}, at {}", tests.join(", ")),
         }
-        let late: Vec<&str> = run.late.iter().map(String::as_str).collect();
-        format!("{error}, at {}", late.join(", "))
     });
     (run, result)
 }
@@ -194,7 +194,7 @@ impl Run {
             if how == "ok" || how.starts_with("ignored") {
                 self.done.insert(name.to_owned());
             } else {
-                self.failed += 1;
+                self.failed.push(name.to_owned());
             }
         } else if let Some((name, _)) = said.split_once(" has been running for over ") {
             self.late.insert(name.to_owned());

@@ -32,6 +32,8 @@ const FAILURE_AGE: Duration = Duration::from_secs(1);
 /// Between two looks at what is left, and between those at an engine that does not answer.
 const AGAIN: Duration = Duration::from_secs(5);
 const AGAIN_MAX: Duration = Duration::from_secs(60);
+/// And for the one at a server's end.
+const LAST_LOOK: Duration = Duration::from_secs(5);
 /// Looks in a row that have to find nothing: what was asked of an engine that hung is done when it wakes.
 const LOOKS: u32 = 3;
 /// The agent, linked with everything that it needs.
@@ -244,9 +246,14 @@ impl ContainerEngine {
         self.living.send_modify(|living| *living -= 1);
     }
 
-    /// Until every container of this server is gone.
+    /// Until every container of this server is gone. Where a look for what is left was still to come, it is now: an
+    /// engine that was ended may have gone on with what it had begun to make.
     pub async fn emptied(&self) {
         drop(self.living.subscribe().wait_for(|living| *living == 0).await);
+        if self.is_cleaning.load(Ordering::Acquire) {
+            let looked = timeout(LAST_LOOK, self.sweep()).await;
+            tracing::debug!(?looked, "looked for containers that are left");
+        }
     }
 
     /// Removes a container with everything in it. That it is gone already is as good.

@@ -36,6 +36,7 @@ const STORIES: &[(&str, Story)] = &[
     ("an engine that hangs", hangs),
     ("an engine that hangs while it makes a container", hangs_late),
     ("an engine that is gone, and comes back", gone),
+    ("a server that ends soon after its engine came back", ended_soon),
     ("an engine whose disk is full", full),
     ("images, runtimes and pins that are not there", absent),
     ("what is not ours stays", strangers),
@@ -59,7 +60,7 @@ runsc = ["/usr/bin/runsc"]
 
 /// Those whose name holds `part`.
 pub fn run(workspace: &Workspace, engine: &mut Engine, part: &str) -> Result<(), String> {
-    let (mut failed, mut count) = (0, 0);
+    let (mut failed, mut count) = (Vec::new(), 0);
     for (name, story) in STORIES.iter().filter(|(name, _)| name.contains(part)) {
         count += 1;
         let begun = Instant::now();
@@ -69,14 +70,17 @@ pub fn run(workspace: &Workspace, engine: &mut Engine, part: &str) -> Result<(),
         match told {
             Ok(()) => println!("{name:58} {:>10} {seconds:>8} s", "held"),
             Err(why) => {
-                failed += 1;
                 println!("{name:58} {:>10} {seconds:>8} s\n    {why}", "FAILED");
+                failed.push(format!("{name}: {why}"));
             }
         }
     }
-    match failed {
+    match failed.len() {
         0 if count > 0 => Ok(()),
-        failed => Err(format!("{failed} of {count} stories failed")),
+        number => Err(format!(
+            "{number} of {count} stories failed\n{}",
+            failed.join("\n")
+        )),
     }
 }
 
@@ -219,6 +223,27 @@ fn gone(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
         )?;
         sleep(Duration::from_millis(200));
     }
+    drop(server);
+    emptied(engine)
+}
+
+/// What an engine that was killed had begun to make is there when it is back. A server that cleans looks for it once more
+/// at its end.
+fn ended_soon(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
+    let state = engine
+        .directory
+        .join(format!("state-ended-{}", std::process::id()));
+    let server = Server::with_state(&workspace.binary(), engine, &[], state.clone())?;
+    right(&server.run("docker", "python", "print(1)")?, "docker")?;
+    engine.end();
+    refused(
+        &server.run("docker", "python", "print(1)")?,
+        "runtime_unavailable",
+    )?;
+    engine.begin_again()?;
+    right(&server.run("docker", "python", "print(1)")?, "docker")?;
+    // After a look of the server's, and before the next.
+    engine.ours(&state, &state.join("runs/gone"))?;
     drop(server);
     emptied(engine)
 }
