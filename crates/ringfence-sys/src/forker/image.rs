@@ -138,7 +138,7 @@ pub unsafe extern "C" fn serve(setup: &Setup) {
     forker.polled[0].descriptor = setup.control;
     forker.polled[0].events = POLLIN;
     loop {
-        if poll(&mut forker.polled[..=forker.count]).is_err() {
+        if poll(&mut forker.polled[..=forker.count], None).is_err() {
             continue; // a signal
         }
         // Also those that a program has made children of this process: they hold up the end of their sandbox.

@@ -1,10 +1,10 @@
 //! The pages of memory that a program's run touches. A trial, which is a fork without walls that runs a program for
-//! nothing, finds them; each fork is provided with them while nobody waits for it.
+//! nothing, finds them; each fork is provided with them before its claim.
 
 use crate::{
     O_CLOEXEC, REPLY_NUMBER, SIGKILL,
     system::{
-        POLLIN, PollFd, Returned, SystemCall, address, call, close, exit, number, open, pipe, poll_within,
+        POLLIN, PollFd, Returned, SystemCall, address, call, close, exit, number, open, pipe, poll,
     },
 };
 use core::ops::Range;
@@ -47,7 +47,7 @@ fn spans() -> &'static mut Found {
 
 /// What [`try_run`] returns in the trial.
 pub const IN_TRIAL: i32 = -1;
-/// And in the template where there is none: the wait status of one that was killed.
+/// And in the template where it cannot fork one: the wait status of one that was killed.
 const NO_TRIAL: i32 = SIGKILL as i32;
 
 /// Forks a trial. Returns in it, and in the template, with its wait status, when it has ended. It is killed, with what
@@ -79,11 +79,10 @@ pub unsafe fn try_run(fork: unsafe fn() -> Returned) -> i32 {
 }
 
 unsafe fn end_of(pid: usize, out: i32) -> i32 {
-    const TRIAL_SECONDS: usize = 5;
     let (group, mut status) = (pid.wrapping_neg(), 0_i32);
     unsafe {
         let _ = call(SystemCall::Setpgid, [pid, pid]);
-        receive_spans(out, TRIAL_SECONDS);
+        receive_spans(out);
         let _ = call(SystemCall::Kill, [group, SIGKILL]);
         let _ = call(SystemCall::Kill, [pid, SIGKILL]); // where it has left its group
         let ended = call(SystemCall::Wait4, [pid, address(&raw mut status), 0, 0]);
@@ -92,16 +91,17 @@ unsafe fn end_of(pid: usize, out: i32) -> i32 {
 }
 
 /// Until the trial has ended, and with it the pipe.
-unsafe fn receive_spans(out: i32, seconds: usize) {
+unsafe fn receive_spans(out: i32) {
+    const TRIAL_SECONDS: usize = 5;
     let found = spans();
     let room = size_of_val(&found.spans);
-    let (mut length, mut left) = (0, [seconds, 0]);
+    let (mut length, mut left) = (0, [TRIAL_SECONDS, 0]);
     let mut polled = [PollFd {
         descriptor: out,
         events: POLLIN,
         found: 0,
     }];
-    while length < room && poll_within(&mut polled, &mut left).is_ok_and(|ready| ready > 0) {
+    while length < room && poll(&mut polled, Some(&mut left)).is_ok_and(|ready| ready > 0) {
         let to = address(found.spans.as_mut_ptr()) + length;
         match unsafe { call(SystemCall::Read, [number(out), to, room - length]) } {
             Ok(more @ 1..) => length += more,
@@ -141,36 +141,35 @@ pub fn tell_found() {
     let Ok(table) = open(c"/proc/self/pagemap") else {
         return;
     };
-    let mut teller = Teller {
-        told: [NO_SPAN; TOLD_AT_ONCE],
+    let mut writer = SpanWriter {
+        spans: [NO_SPAN; SPANS_AT_ONCE],
         count: 0,
         page: page_bytes(),
     };
-    for_each_mapping(|mapping| teller.look_at(table, mapping));
-    teller.send();
+    for_each_mapping(|mapping| writer.look_at(table, mapping));
+    writer.flush();
 }
 
-const TOLD_AT_ONCE: usize = 64;
+const SPANS_AT_ONCE: usize = 64;
 
-struct Teller {
-    told: [Span; TOLD_AT_ONCE],
+struct SpanWriter {
+    spans: [Span; SPANS_AT_ONCE],
     count: usize,
     page: usize,
 }
 
-impl Teller {
+impl SpanWriter {
     fn look_at(&mut self, table: i32, mapping: &Mapping) {
         const PRESENT: u64 = 1 << 63;
         const OF_FILE: u64 = 1 << 61;
         const OWN: u64 = 1 << 56;
         const ENTRIES: usize = 256;
-        let page = self.page;
         let mut entries = [0_u64; ENTRIES];
         let mut at = mapping.pages.start;
         while at < mapping.pages.end {
-            let wanted = ENTRIES.min((mapping.pages.end - at) / page);
+            let wanted = ENTRIES.min((mapping.pages.end - at) / self.page);
             let to = address(entries.as_mut_ptr());
-            let arguments = [number(table), to, wanted * 8, at / page * 8];
+            let arguments = [number(table), to, wanted * 8, at / self.page * 8];
             let Ok(length @ 8..) = (unsafe { call(SystemCall::Pread64, arguments) }) else {
                 return;
             };
@@ -178,36 +177,35 @@ impl Teller {
                 let is_of_file = entry & OF_FILE != 0;
                 let is_touched = if mapping.is_written { entry & OWN != 0 && !is_of_file } else { is_of_file };
                 if entry & PRESENT != 0 && is_touched {
-                    self.tell(at..at + page, mapping.is_written);
+                    self.add(at, !mapping.is_written);
                 }
-                at += page;
+                at += self.page;
             }
         }
     }
 
-    fn tell(&mut self, pages: Range<usize>, is_written: bool) {
-        let read_only = usize::from(!is_written);
-        let length = pages.end - pages.start;
-        if let Some(last) = self.told[..self.count].last_mut()
-            && last.start + (last.length & !1) == pages.start
+    fn add(&mut self, start: usize, is_read_only: bool) {
+        let read_only = usize::from(is_read_only);
+        if let Some(last) = self.spans[..self.count].last_mut()
+            && last.start + last.length == start + read_only
             && last.length & 1 == read_only
         {
-            last.length += length;
+            last.length += self.page;
             return;
         }
-        if self.count == TOLD_AT_ONCE {
-            self.send();
+        if self.count == SPANS_AT_ONCE {
+            self.flush();
         }
-        self.told[self.count] = Span {
-            start: pages.start,
-            length: length | read_only,
+        self.spans[self.count] = Span {
+            start,
+            length: self.page | read_only,
         };
         self.count += 1;
     }
 
-    fn send(&mut self) {
-        let told = &self.told[..self.count];
-        let arguments = [number(REPLY_NUMBER), address(told.as_ptr()), size_of_val(told)];
+    fn flush(&mut self) {
+        let spans = &self.spans[..self.count];
+        let arguments = [number(REPLY_NUMBER), address(spans.as_ptr()), size_of_val(spans)];
         let _ = unsafe { call(SystemCall::Write, arguments) };
         self.count = 0;
     }
@@ -221,12 +219,16 @@ pub struct Mapping {
 
 /// From `/proc/self/maps`, whose lines begin `start-end rwxp `, the ends in hexadecimal digits.
 pub fn for_each_mapping(mut look: impl FnMut(&Mapping)) {
+    const BUFFER_BYTES: usize = 2048;
     let Ok(maps) = open(c"/proc/self/maps") else {
         return;
     };
     let (mut ends, mut rights, mut field) = ([0_usize; 2], [b' '; 4], 0);
-    read_each(maps, |byte| {
-        match (field, byte) {
+    let mut buffer = [0_u8; BUFFER_BYTES];
+    let arguments = [number(maps), address(buffer.as_mut_ptr()), BUFFER_BYTES];
+    while let Ok(count @ 1..) = unsafe { call(SystemCall::Read, arguments) } {
+        for byte in &buffer[..count] {
+        match (field, *byte) {
             (_, b'\n') => (ends, field) = ([0; 2], 0),
             (0, b'-') | (1, b' ') => field += 1,
             (0 | 1, digit) => {
@@ -245,13 +247,13 @@ pub fn for_each_mapping(mut look: impl FnMut(&Mapping)) {
             }
             _ => {}
         }
-    });
+    }}
+    close(maps);
 }
 
 /// From `/proc/self/auxv`, pairs of numbers.
 fn page_bytes() -> usize {
     const AT_PAGESZ: usize = 6;
-    const SMALLEST: usize = 4096;
     let mut auxiliary = [[0_usize; 2]; 64];
     if let Ok(file) = open(c"/proc/self/auxv") {
         let arguments = [number(file), address(auxiliary.as_mut_ptr()), size_of_val(&auxiliary)];
@@ -259,16 +261,5 @@ fn page_bytes() -> usize {
         close(file);
     }
     let size = auxiliary.iter().find(|[kind, _]| *kind == AT_PAGESZ);
-    size.map_or(SMALLEST, |[_, size]| *size)
-}
-
-/// Reads a file to its end, and closes it.
-fn read_each(file: i32, mut take: impl FnMut(u8)) {
-    const BUFFER_BYTES: usize = 2048;
-    let mut buffer = [0_u8; BUFFER_BYTES];
-    let arguments = [number(file), address(buffer.as_mut_ptr()), BUFFER_BYTES];
-    while let Ok(count @ 1..) = unsafe { call(SystemCall::Read, arguments) } {
-        buffer[..count].iter().for_each(|byte| take(*byte));
-    }
-    close(file);
+    size.map_or(4096, |[_, size]| *size)
 }

@@ -144,22 +144,12 @@ pub struct PollFd {
 
 pub const POLLIN: i16 = 1;
 
-pub fn poll(polled: &mut [PollFd]) -> Returned {
-    wait_for(polled, 0)
-}
-
-/// For as long as is left, in seconds and nanoseconds: the kernel writes there what then is left (ppoll(2)).
-pub fn poll_within(polled: &mut [PollFd], left: &mut [usize; 2]) -> Returned {
-    wait_for(polled, address(left.as_mut_ptr()))
-}
-
-fn wait_for(polled: &mut [PollFd], time: usize) -> Returned {
-    unsafe {
-        call(
-            SystemCall::Ppoll,
-            [address(polled.as_mut_ptr()), polled.len(), time, 0, 0],
-        )
-    }
+/// For as long as is left, if that is given, in seconds and nanoseconds: the kernel writes there what then is left
+/// (ppoll(2)).
+pub fn poll(polled: &mut [PollFd], left: Option<&mut [usize; 2]>) -> Returned {
+    let left = left.map_or(0, |time| address(time.as_mut_ptr()));
+    let arguments = [address(polled.as_mut_ptr()), polled.len(), left, 0, 0];
+    unsafe { call(SystemCall::Ppoll, arguments) }
 }
 
 pub const O_CLOEXEC: usize = 0o2_000_000;
