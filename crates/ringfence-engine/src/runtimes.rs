@@ -60,12 +60,14 @@ pub(crate) fn find(language: Language, settings: &RuntimeSettings) -> Result<Too
 }
 
 impl RuntimeSettings {
-    /// Whether each interpreter that is named, instead of looked for on the path, can be used.
-    pub fn check(&self) -> Result<(), RequestError> {
+    /// Why interpreters that are named, instead of looked for on the path, cannot be used.
+    pub fn faults(&self) -> Vec<RequestError> {
         let named = [&self.python, &self.node, &self.shell].map(Option::is_some);
         let languages = [Language::Python, Language::Node, Language::Shell];
-        let mut named = languages.into_iter().zip(named).filter(|(_, is_named)| *is_named);
-        named.try_for_each(|(language, _)| find(language, self).map(drop))
+        let named = languages.into_iter().zip(named).filter(|(_, is_named)| *is_named);
+        named
+            .filter_map(|(language, _)| find(language, self).err())
+            .collect()
     }
 }
 

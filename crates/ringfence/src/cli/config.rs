@@ -31,7 +31,6 @@ const INVALID: u8 = 1;
 pub(super) fn config(context: &Context, arguments: &ConfigArguments) -> Result<ExitCode, RequestError> {
     let terminal = context.terminal;
     let load = || context.settings(Layer::default(), LogLevel::Info);
-    let usable = |config: settings::Config| config.engine.runtimes.check().map(|()| config.file);
     let mut code = 0;
     let printed = match &arguments.action {
         Some(Action::Show(shown)) if shown.json => terminal.print_json(&settings::table(&load()?).1),
@@ -39,25 +38,23 @@ pub(super) fn config(context: &Context, arguments: &ConfigArguments) -> Result<E
         Some(Action::Schema) => terminal.print(&settings::schema()),
         Some(Action::Example) => terminal.print(&settings::example()),
         Some(Action::Check(shown)) => {
-            let file = load().and_then(usable);
-            code = if file.is_ok() { 0 } else { INVALID };
-            let errors = match &file {
-                Ok(_) => Vec::new(),
-                Err(first) => match settings::faults(&context.environment, context.config.as_deref()) {
-                    none if none.is_empty() => vec![first.clone()],
-                    all => all,
-                },
+            let (file, errors) = match context.checked(Layer::default(), LogLevel::Info) {
+                Ok(config) => (config.file, config.engine.runtimes.faults()),
+                Err(errors) => (None, errors),
             };
-            match &file {
-                _ if shown.json => terminal.print_json(&json!({
-                    "valid": file.is_ok(), "file": file.as_ref().ok(), "error": errors.first(),
-                    "errors": errors,
-                })),
-                Ok(None) => terminal.print("valid: no file, defaults only\n"),
-                Ok(Some(file)) => terminal.print(&format!("valid: {}\n", file.display())),
-                Err(_) => {
-                    errors.iter().for_each(|error| terminal.error(error));
-                    Ok(())
+            let valid = errors.is_empty();
+            code = if valid { 0 } else { INVALID };
+            let file = file.filter(|_| valid);
+            if shown.json {
+                terminal.print_json(&json!({
+                    "valid": valid, "file": file, "error": errors.first(), "errors": errors,
+                }))
+            } else {
+                errors.iter().for_each(|error| terminal.error(error));
+                match file {
+                    _ if !valid => Ok(()),
+                    None => terminal.print("valid: no file, defaults only\n"),
+                    Some(file) => terminal.print(&format!("valid: {}\n", file.display())),
                 }
             }
         }

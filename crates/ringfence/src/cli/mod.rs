@@ -263,12 +263,16 @@ struct Context {
 
 impl Context {
     fn settings(&self, layer: Layer, log: LogLevel) -> Result<settings::Config, RequestError> {
+        self.checked(layer, log).map_err(settings::first)
+    }
+
+    fn checked(&self, layer: Layer, log: LogLevel) -> Result<settings::Config, Vec<RequestError>> {
         let flags = Flags {
             config: self.config.clone(),
             layer,
             log,
         };
-        let config = settings::load(&self.environment, flags)?;
+        let config = settings::check(&self.environment, flags)?;
         if let Some(warning) = &config.warning {
             self.terminal.note(warning);
         }

@@ -2,12 +2,12 @@
 //! of it goes beyond one setting each, and is put together here.
 
 use super::{
-    Environment,
+    CONFIG_BYTES_MAX, Environment, Faults,
     check_words::{SchemaSource, Statement},
     environment::ProfileAliases,
     expand,
     keys::{Effective, Origin},
-    refusal,
+    read_text, refusal,
     words::List,
 };
 use crate::settings::aliases::Offered;
@@ -16,21 +16,17 @@ use ringfence_types::{Profile, RequestError};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::File,
-    io::Read,
     path::Path,
 };
 
-const SCHEMA_BYTES_MAX: u64 = 1 << 20;
-
 /// An operator who restricts programs does not offer them a way around it, unless he says so.
-pub(super) fn settle(mut settings: Effective, aliases: &ProfileAliases) -> Result<Effective, RequestError> {
+pub(super) fn settle(settings: &mut Effective, aliases: ProfileAliases, faults: &Faults) {
     let profile = &mut settings.check_profile;
-    if let Some(name) = &aliases.restricts
+    if let Some(name) = aliases.restricts
         && profile.origin == Origin::Default
     {
         profile.value = Profile::Basic;
-        profile.origin = Origin::Environment(name.clone());
+        profile.origin = Origin::Environment(name);
     }
     let (chosen, origin) = (profile.value, profile.origin.clone());
     let offered = &mut settings.check_profiles;
@@ -40,13 +36,13 @@ pub(super) fn settle(mut settings: Effective, aliases: &ProfileAliases) -> Resul
         offered.value = List::of(narrower);
         offered.origin = origin;
     }
-    for (name, profile, switch) in &aliases.offers {
+    for (name, profile, switch) in aliases.offers {
         let mut profiles = offered.to_vec();
-        let is_there = profiles.contains(profile);
+        let is_there = profiles.contains(&profile);
         match switch {
-            Offered::Yes if !is_there => profiles.push(*profile),
-            Offered::No if chosen == *profile => {
-                return Err(refusal(
+            Offered::Yes if !is_there => profiles.push(profile),
+            Offered::No if chosen == profile => {
+                faults.add(refusal(
                     format!(
                         "{name} turns the profile `{}` off, and it is check.profile ({}).",
                         profile.as_str(),
@@ -54,34 +50,34 @@ pub(super) fn settle(mut settings: Effective, aliases: &ProfileAliases) -> Resul
                     ),
                     "Unset one of them.",
                 ));
+                continue;
             }
-            Offered::No if is_there => profiles.retain(|other| other != profile),
+            Offered::No if is_there => profiles.retain(|other| *other != profile),
             Offered::Yes | Offered::No => continue,
         }
         offered.value = List::of(profiles);
-        offered.origin = Origin::Environment(name.clone());
+        offered.origin = Origin::Environment(name);
     }
-    Ok(settings)
 }
 
 /// Schemas are read and checked now: one that is wrong is told when the server starts, and not to its first caller.
-pub(super) fn check(environment: &Environment, settings: &Effective) -> Result<CheckSettings, RequestError> {
+pub(super) fn check(environment: &Environment, settings: &Effective, faults: &Faults) -> CheckSettings {
     let profile = settings.check_profile.value;
     let profiles: BTreeSet<Profile> = settings.check_profiles.iter().copied().chain([profile]).collect();
     let known = settings.check_known_imports.items().iter();
-    Ok(CheckSettings {
+    CheckSettings {
         profile,
         profiles,
-        only_allowed_imports: environment.profile_aliases()?.restricts.is_some(),
+        only_allowed_imports: environment.profile_aliases().restricts.is_some(),
         allowed_imports: settings.check_allowed_imports.iter().cloned().collect(),
         known_imports: known
             .map(|(name, Statement(text))| (name.clone(), text.clone()))
             .collect(),
-        schemas: schemas(environment, settings)?,
-    })
+        schemas: schemas(environment, settings, faults),
+    }
 }
 
-fn schemas(environment: &Environment, settings: &Effective) -> Result<BTreeMap<String, Value>, RequestError> {
+fn schemas(environment: &Environment, settings: &Effective, faults: &Faults) -> BTreeMap<String, Value> {
     let setting = &settings.check_schemas;
     let one = |(name, source): (&String, &SchemaSource)| {
         let place = |what: &str| format!("schema `{name}` ({}): {what}", setting.origin);
@@ -103,19 +99,16 @@ fn schemas(environment: &Environment, settings: &Effective) -> Result<BTreeMap<S
                 "Correct the schema; a `$ref` leads to a place within it.",
             )
         })?;
-        Ok((name.clone(), schema))
+        Ok::<_, RequestError>((name.clone(), schema))
     };
-    setting.items().iter().map(one).collect()
+    let all = setting.items().iter();
+    all.filter_map(|item| faults.keep(one(item))).collect()
 }
 
-/// At most one byte more than is allowed is read, whatever the file is.
 fn read(path: &Path) -> Result<Value, String> {
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    let read = file.take(SCHEMA_BYTES_MAX + 1).read_to_end(&mut bytes);
-    read.map_err(|error| error.to_string())?;
-    if bytes.len() as u64 > SCHEMA_BYTES_MAX {
+    let (text, _) = read_text(path).map_err(|error| error.to_string())?;
+    if text.len() > CONFIG_BYTES_MAX {
         return Err("it is longer than 1 MiB".to_owned());
     }
-    serde_json::from_slice(&bytes).map_err(|error| format!("it is not JSON: {error}"))
+    serde_json::from_str(&text).map_err(|error| format!("it is not JSON: {error}"))
 }

@@ -4,6 +4,7 @@
 mod package_sources;
 
 use super::{
+    Faults,
     aliases::{self, Meaning, Offered},
     keys::{KEYS, Key, Layer, Origin},
     refusal,
@@ -241,57 +242,44 @@ impl Environment {
             .filter(|path| path.is_absolute())
     }
 
-    pub(crate) fn layer(&self) -> Result<Layer, RequestError> {
+    pub(super) fn layer(&self, faults: &Faults) -> Layer {
         let mut layer = Layer::default();
         let mut given: BTreeMap<&'static str, (String, String)> = BTreeMap::new();
         for (name, value) in &self.variables {
-            let Some((path, text)) = self.meaning(name, value)? else {
+            let Some((path, text)) = faults.keep(self.meaning(name, value)).flatten() else {
                 continue;
             };
             if let Some((other, same)) = given.get(path) {
-                if *same == text {
-                    continue;
+                if *same != text {
+                    faults.add(refusal(
+                        format!("{other} and {name} both set `{path}`, to different values."),
+                        "Unset one of them.",
+                    ));
                 }
-                return Err(refusal(
-                    format!("{other} and {name} both set `{path}`, to different values."),
-                    "Unset one of them.",
+                continue;
+            }
+            if let Err(reason) = layer.set(path, &text, Origin::Environment(name.clone())) {
+                faults.add(refusal(
+                    crate::sentence::sentence(&format!("{name}: {reason}")),
+                    &format!("Correct or unset it; it sets `{path}`."),
                 ));
             }
-            layer
-                .set(path, &text, Origin::Environment(name.clone()))
-                .map_err(|reason| {
-                    refusal(
-                        crate::sentence::sentence(&format!("{name}: {reason}")),
-                        &format!("Correct or unset it; it sets `{path}`."),
-                    )
-                })?;
             given.insert(path, (name.clone(), text));
         }
-        Ok(layer)
+        layer
     }
 
-    /// What is wrong with each variable by itself.
-    pub(super) fn faults(&self) -> Vec<RequestError> {
-        let alone = |(name, value): (&String, &OsString)| {
-            let one = Self {
-                variables: [(name.clone(), value.clone())].into(),
-                ..Self::default()
-            };
-            one.layer().err()
-        };
-        self.variables.iter().filter_map(alone).collect()
-    }
-
-    pub(super) fn profile_aliases(&self) -> Result<ProfileAliases, RequestError> {
+    /// What cannot be honoured has been told by [`Self::layer`].
+    pub(super) fn profile_aliases(&self) -> ProfileAliases {
         let mut said = ProfileAliases::default();
         for (name, value) in self.variables.iter().filter(|(name, _)| aliases::concerns(name)) {
-            match self.alias(name, value)? {
-                Meaning::Restricts(..) => said.restricts = Some(name.clone()),
-                Meaning::Offers(profile, offered) => said.offers.push((name.clone(), profile, offered)),
-                Meaning::Nothing | Meaning::Sets(..) => {}
+            match self.alias(name, value) {
+                Ok(Meaning::Restricts(..)) => said.restricts = Some(name.clone()),
+                Ok(Meaning::Offers(profile, offered)) => said.offers.push((name.clone(), profile, offered)),
+                Ok(Meaning::Nothing | Meaning::Sets(..)) | Err(_) => {}
             }
         }
-        Ok(said)
+        said
     }
 
     fn alias(&self, name: &str, value: &OsString) -> Result<Meaning, RequestError> {
@@ -356,11 +344,15 @@ mod tests {
         Environment::of(variables.iter().copied())
     }
 
+    fn layer(variables: &[(&str, &str)]) -> Result<Layer, RequestError> {
+        let faults = Faults::default();
+        let layer = environment(variables).layer(&faults);
+        faults.0.into_inner().pop().map_or(Ok(layer), Err)
+    }
+
     #[test]
     fn an_unknown_variable_of_ours_is_refused_with_the_nearest_name() {
-        let error = environment(&[("RINGFENCE_LIMITS_RAM_MBB", "5")])
-            .layer()
-            .unwrap_err();
+        let error = layer(&[("RINGFENCE_LIMITS_RAM_MBB", "5")]).unwrap_err();
         assert_eq!(error.code, ErrorCode::InvalidConfiguration);
         assert!(
             error.message.contains("Did you mean `RINGFENCE_LIMITS_RAM_MB`?"),
@@ -370,23 +362,23 @@ mod tests {
 
     #[test]
     fn a_misspelt_variable_of_another_server_is_refused_with_the_nearest_name() {
-        let refused = environment(&[("SANDBOXMCP_TIMEOUTT", "5")]).layer().unwrap_err();
+        let refused = layer(&[("SANDBOXMCP_TIMEOUTT", "5")]).unwrap_err();
         assert!(
             refused.message.contains("Did you mean `SANDBOXMCP_TIMEOUT`?"),
             "{refused}"
         );
-        assert!(environment(&[("SANDBOXMCP_TYPO", "5")]).layer().is_err());
-        assert!(environment(&[("SANDBOX_COLOUR", "5")]).layer().is_ok());
+        assert!(layer(&[("SANDBOXMCP_TYPO", "5")]).is_err());
+        assert!(layer(&[("SANDBOX_COLOUR", "5")]).is_ok());
     }
 
     #[test]
     fn variables_set_settings_and_know_their_names() {
-        let set = environment(&[
+        let layer = layer(&[
             ("RINGFENCE_LIMITS_RAM_MB", "64"),
             ("RINGFENCE_TOOLSETS", "execute"),
             ("OTHER", "x"),
-        ]);
-        let layer = set.layer().unwrap();
+        ])
+        .unwrap();
         let memory = layer.limits_ram_mb.unwrap();
         assert_eq!(
             (memory.value.get(), memory.origin.to_string()),
@@ -398,7 +390,7 @@ mod tests {
     #[test]
     fn bad_values_name_the_variable() {
         let check = |name: &str, value: &str| {
-            let error = environment(&[(name, value)]).layer().unwrap_err();
+            let error = layer(&[(name, value)]).unwrap_err();
             assert!(error.message.contains(name), "{error}");
         };
         check("RINGFENCE_LIMITS_RAM_MB", "0");
@@ -410,18 +402,17 @@ mod tests {
 
     #[test]
     fn an_empty_variable_is_absent_and_ours_that_are_no_settings_pass() {
-        let layer = environment(&[
+        let layer = layer(&[
             ("RINGFENCE_FLOOR", ""),
             ("RINGFENCE_REQUIRE", "x"),
             ("RINGFENCE_OUTPUT_DIR", "/x"),
         ]);
-        assert!(layer.layer().unwrap().floor.is_none());
+        assert!(layer.unwrap().floor.is_none());
     }
 
     #[test]
     fn two_variables_for_one_setting_must_agree() {
-        let both =
-            |a: &str, b: &str| environment(&[("SANDBOX_TIMEOUT", a), ("SANDBOXMCP_TIMEOUT", b)]).layer();
+        let both = |a: &str, b: &str| layer(&[("SANDBOX_TIMEOUT", a), ("SANDBOXMCP_TIMEOUT", b)]);
         assert!(both("30", "30").is_ok());
         assert!(both("30", "31").unwrap_err().message.contains("different values"));
     }

@@ -41,8 +41,8 @@ pub fn parse_config(text: &str) -> Result<ConfigFile, ConfigError> {
 /// The most that are told of one file.
 const FAULTS_MAX: usize = 20;
 
-/// What is wrong in a file's text. Behind an error each setting that has one is left out, and the rest is read again.
-pub(super) fn faults(text: &str) -> Vec<ConfigError> {
+/// What is wrong in a file's text, and the rest of it, which is read again without each setting that has an error.
+fn faults(text: &str) -> (Vec<ConfigError>, String) {
     let mut lines: Vec<&str> = text.lines().collect();
     let mut faults: Vec<ConfigError> = Vec::new();
     while let Err(error) = parse_config(&lines.join("\n")) {
@@ -68,13 +68,17 @@ pub(super) fn faults(text: &str) -> Vec<ConfigError> {
         let end = at + 1 + below.count();
         lines[at..end].fill("");
     }
-    faults
+    (faults, lines.join("\n"))
 }
 
-/// The settings of a file's text, each with its line.
-pub(super) fn layer(path: &Arc<Path>, text: &str) -> Result<Layer, ConfigError> {
-    let file = parse_config(text)?;
-    Ok(file.into_layer(path, read(text)?))
+/// The settings of a file's text, each with its line, and what is wrong; none: nothing can be read of it.
+pub(super) fn layer(path: &Arc<Path>, text: &str) -> (Option<Layer>, Vec<ConfigError>) {
+    let whole = |text: &str| Some(parse_config(text).ok()?.into_layer(path, read(text).ok()?));
+    if let Some(layer) = whole(text) {
+        return (Some(layer), Vec::new());
+    }
+    let (faults, rest) = faults(text);
+    (whole(&rest), faults)
 }
 
 fn read<T: Default + DeserializeOwned>(text: &str) -> Result<T, ConfigError> {
@@ -303,6 +307,7 @@ mod tests {
     fn each_setting_that_is_wrong_is_told() {
         let text = "flor: full\nlimits:\n  ram_mb: 0\n  cpu_core: 2\nrun:\n  a: 1\n  b: 2\nvault: {store: nope}\n\
                     egress:\n  allow:\n    - a.test\n    - http://x\nlog: loud\n";
+        let faults = |text| faults(text).0;
         let told: Vec<Option<u64>> = faults(text).iter().map(|error| error.line).collect();
         let lines = [1, 3, 4, 5, 8, 11, 13];
         assert_eq!(told, lines.map(Some), "{:?}", faults(text));
@@ -315,7 +320,7 @@ mod tests {
     #[test]
     fn nothing_means_every_default() {
         for text in ["", "# only a comment\n", "---\n", "{}\n"] {
-            let layer = layer(&Path::new("/c").into(), text).unwrap();
+            let layer = layer(&Path::new("/c").into(), text).0.unwrap();
             assert!(
                 layer.backend.is_none() && layer.limits_ram_mb.is_none(),
                 "{text:?}"
@@ -326,7 +331,7 @@ mod tests {
     #[test]
     fn values_know_their_lines() {
         let text = "limits:\n  ram_mb: 1024\n\n  cpu_cores: 2\ntoolsets: all\n";
-        let layer = layer(&Path::new("/etc/c.yaml").into(), text).unwrap();
+        let layer = layer(&Path::new("/etc/c.yaml").into(), text).0.unwrap();
         let memory = layer.limits_ram_mb.unwrap();
         assert_eq!(
             (memory.value.get(), memory.origin.to_string().as_str()),

@@ -1,7 +1,7 @@
 //! What the effective settings mean to the engine: each part of it gets its own.
 
 use super::{
-    Environment, Origin, Setting, checks,
+    Environment, Faults, Origin, Setting, checks,
     egress_words::OnDeniedWord,
     expand,
     keys::Effective,
@@ -49,20 +49,21 @@ pub(super) fn engine(
     environment: &Environment,
     settings: &Effective,
     file: Option<&Path>,
-) -> Result<(EngineSettings, Option<String>), RequestError> {
-    let at = |setting: &Setting<Location>| location(environment, setting);
+    faults: &Faults,
+) -> Option<(EngineSettings, Option<String>)> {
+    let at = |setting: &Setting<Location>| faults.keep(location(environment, setting)).flatten();
     let mounts = &settings.runtimes_mounts;
     let mounts = mounts
         .iter()
-        .map(|path| expand(environment, path, &mounts.origin));
-    let (state_dir, warning) = state::of(environment, settings)?;
+        .filter_map(|path| faults.keep(expand(environment, path, &mounts.origin)));
+    let (state_dir, warning) = faults.keep(state::of(environment, settings)).unzip();
+    let record = |state_dir| faults.keep(record(environment, settings, state_dir));
+    let record = state_dir.as_deref().and_then(record);
     let engine = EngineSettings {
-        host: host_rules(environment, settings)?,
+        host: faults.keep(host_rules(environment, settings)).flatten(),
         helper: PathBuf::from(crate::executable::SELF),
         guarded: trust::guarded(environment, file),
         tier: settings.floor.value.native(),
-        record: record(environment, settings, &state_dir)?,
-        state_dir,
         packages: PackageSettings {
             sources: environment.package_sources(),
             kept: LayersKept {
@@ -70,23 +71,22 @@ pub(super) fn engine(
                 bytes: settings.packages_keep_mb.bytes(),
             },
         },
-        egress: egress(settings, at(&settings.egress_ca_file)?),
+        egress: egress(settings, at(&settings.egress_ca_file)),
         web: WebSettings {
             robots: settings.web_robots.value,
             timeout: settings.web_timeout_seconds.duration(),
             bytes_max: usize::try_from(settings.web_max_mb.bytes()).unwrap_or(usize::MAX),
             search: settings.web_search.to_vec(),
-            browser: at(&settings.web_browser)?,
+            browser: at(&settings.web_browser),
         },
-        backends: backends(environment, settings)?,
-        policy: policy(environment, settings)?,
+        policy: policy(environment, settings, faults),
         queue: queue(settings),
         runtimes: RuntimeSettings {
-            python: at(&settings.runtimes_python)?,
-            node: at(&settings.runtimes_node)?,
-            shell: at(&settings.runtimes_shell)?,
+            python: at(&settings.runtimes_python),
+            node: at(&settings.runtimes_node),
+            shell: at(&settings.runtimes_shell),
             search_path: environment.search_path(),
-            extra_mounts: mounts.collect::<Result<_, _>>()?,
+            extra_mounts: mounts.collect(),
         },
         warm: warm(settings),
         sessions: SessionSettings {
@@ -107,8 +107,12 @@ pub(super) fn engine(
             timeout: settings.approvals_timeout_seconds.of_seconds(1),
             namespace_max: settings.approvals_max_namespace_minutes.of_seconds(MINUTE),
         },
+        // Last, because the others are still read for their faults.
+        backends: faults.keep(backends(environment, settings))?,
+        record: record?,
+        state_dir: state_dir?,
     };
-    Ok((engine, warning))
+    Some((engine, warning.flatten()))
 }
 
 fn backends(environment: &Environment, settings: &Effective) -> Result<BackendSettings, RequestError> {
@@ -272,7 +276,7 @@ fn vault(
     })
 }
 
-fn policy(environment: &Environment, settings: &Effective) -> Result<PolicySettings, RequestError> {
+fn policy(environment: &Environment, settings: &Effective, faults: &Faults) -> PolicySettings {
     let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     macro_rules! limits {
         ($ram:ident, $cpu:ident, $timeout:ident, $processes:ident, $output:ident, $disk:ident) => {
@@ -307,12 +311,12 @@ fn policy(environment: &Environment, settings: &Effective) -> Result<PolicySetti
         OnDeniedWord::Deny => OnDenied::Deny,
         OnDeniedWord::Ask => OnDenied::Ask(settings.egress_ask_seconds.of_seconds(1)),
     };
-    Ok(PolicySettings {
+    PolicySettings {
         defaults,
         caps,
         secrets: settings.vault_allow.to_vec(),
-        workspaces: workspaces(environment, &settings.workspaces)?,
-        check: checks::check(environment, settings)?,
+        workspaces: workspaces(environment, &settings.workspaces, faults),
+        check: checks::check(environment, settings, faults),
         egress: EgressPolicy {
             tier: settings.floor.value.native(),
             allow: settings.egress_allow.to_vec(),
@@ -339,14 +343,11 @@ fn policy(environment: &Environment, settings: &Effective) -> Result<PolicySetti
             timeout: settings.packages_timeout_seconds.duration(),
             bytes_max: settings.packages_max_mb.bytes(),
         },
-    })
+    }
 }
 
 /// Where they really are: what is lent shall be what the operator sees now.
-fn workspaces(
-    environment: &Environment,
-    setting: &Setting<Shares>,
-) -> Result<Vec<ListedWorkspace>, RequestError> {
+fn workspaces(environment: &Environment, setting: &Setting<Shares>, faults: &Faults) -> Vec<ListedWorkspace> {
     let one = |(name, share): (&WorkspaceName, &Share)| {
         let path = expand(environment, &share.path, &setting.origin)?;
         let found = path
@@ -373,11 +374,12 @@ fn workspaces(
         };
         Ok::<_, RequestError>((path, listed))
     };
-    let all: Vec<(PathBuf, ListedWorkspace)> = setting.items().iter().map(one).collect::<Result<_, _>>()?;
+    let all = setting.items().iter();
+    let all: Vec<(PathBuf, ListedWorkspace)> = all.filter_map(|item| faults.keep(one(item))).collect();
     for (path, inner) in &all {
         let mut others = all.iter().map(|(_, other)| other);
         if let Some(outer) = others.find(|outer| may_replace(outer, path, &inner.directory)) {
-            return Err(refusal(
+            faults.add(refusal(
                 format!(
                     "workspace `{}` ({}): {} lies in the workspace `{}`, whose programs may put anything in its place.",
                     inner.name,
@@ -389,7 +391,7 @@ fn workspaces(
             ));
         }
     }
-    Ok(all.into_iter().map(|(_, listed)| listed).collect())
+    all.into_iter().map(|(_, listed)| listed).collect()
 }
 
 /// Whether the path to a directory, as written or resolved, leads through one that programs may write.

@@ -37,6 +37,7 @@ use keys::{Concurrency, Effective, Memory};
 use ringfence_engine::EngineSettings;
 use ringfence_types::{ErrorCode, Namespace, RequestError, Tier};
 use std::{
+    cell::RefCell,
     fs::{File, Metadata},
     io::{self, Read},
     net::SocketAddr,
@@ -128,22 +129,61 @@ pub(crate) fn usual() -> Result<Config, RequestError> {
     load(&Environment::default(), flags)
 }
 
+/// What is wrong. Reading goes on behind a fault to find the others; what is read after one is never used.
+#[derive(Default)]
+struct Faults(RefCell<Vec<RequestError>>);
+
+impl Faults {
+    fn add(&self, fault: RequestError) {
+        self.0.borrow_mut().push(fault);
+    }
+
+    fn keep<T>(&self, read: Result<T, RequestError>) -> Option<T> {
+        read.map_err(|fault| self.add(fault)).ok()
+    }
+}
+
 pub(crate) fn load(environment: &Environment, flags: Flags) -> Result<Config, RequestError> {
-    let (file, from_file) = read_file(environment, flags.config)?;
-    let effective = Effective::defaults(machine(environment, flags.log))
-        .map_err(|reason| refusal(format!("{reason}."), "Report this."))?
+    check(environment, flags).map_err(first)
+}
+
+pub(crate) fn first(faults: Vec<RequestError>) -> RequestError {
+    let unknown = || refusal("the configuration cannot be read.".to_owned(), "Report this.");
+    faults.into_iter().next().unwrap_or_else(unknown)
+}
+
+/// The same with all that is wrong: settings by themselves, and what they mean together.
+pub(crate) fn check(environment: &Environment, flags: Flags) -> Result<Config, Vec<RequestError>> {
+    let faults = Faults::default();
+    let config = read(environment, flags, &faults);
+    let faults = faults.0.into_inner();
+    config.filter(|_| faults.is_empty()).ok_or(faults)
+}
+
+fn read(environment: &Environment, flags: Flags, faults: &Faults) -> Option<Config> {
+    let from_file = read_file(environment, flags.config, faults);
+    let from_environment = environment.layer(faults);
+    let (file, from_file) = from_file?;
+    let usual = Effective::defaults(machine(environment, flags.log))
+        .map_err(|reason| refusal(format!("{reason}."), "Report this."));
+    let mut effective = faults
+        .keep(usual)?
         .overlaid(from_file)
-        .overlaid(environment.layer()?)
+        .overlaid(from_environment)
         .overlaid(flags.layer);
-    let effective = checks::settle(effective, &environment.profile_aliases()?)?;
-    let effective = within_caps(effective)?;
-    let (engine, warning) = meaning::engine(environment, &effective, file.as_deref())?;
+    checks::settle(&mut effective, environment.profile_aliases(), faults);
+    within_caps(&mut effective, faults);
+    let engine = meaning::engine(environment, &effective, file.as_deref(), faults);
+    let calls = faults.keep(Calls::of(&effective));
+    let toolsets = faults.keep(meaning::toolsets(&effective));
+    let http = faults.keep(http::meaning(environment, &effective));
+    let (engine, warning) = engine?;
     let collector = effective.telemetry_otlp_endpoint.0.as_ref();
-    Ok(Config {
+    Some(Config {
         engine,
-        calls: Calls::of(&effective)?,
+        calls: calls?,
         floor: effective.floor.value,
-        toolsets: meaning::toolsets(&effective)?,
+        toolsets: toolsets?,
         namespaces: match effective.namespaces_caller_chooses.value {
             true => Namespaces::CallerChooses,
             false => Namespaces::Fixed,
@@ -152,7 +192,7 @@ pub(crate) fn load(environment: &Environment, flags: Flags) -> Result<Config, Re
         log: effective.log.value,
         metrics: effective.metrics_listen.0,
         otlp: collector.and_then(|url| url.0.parse().ok()),
-        http: http::meaning(environment, &effective)?,
+        http: http?,
         file,
         warning,
         effective,
@@ -191,13 +231,13 @@ fn machine(environment: &Environment, log: LogLevel) -> Layer {
 }
 
 /// A cap lowers a default below it; a limit that was set above its cap is refused.
-fn within_caps(mut settings: Effective) -> Result<Effective, RequestError> {
+fn within_caps(settings: &mut Effective, faults: &Faults) {
     macro_rules! bound {
         ($name:literal, $limit:ident, $cap:ident) => {
             let (limit, cap) = (&mut settings.$limit, &settings.$cap);
             if limit.get() > cap.get() {
                 if limit.origin != Origin::Default {
-                    return Err(refusal(
+                    faults.add(refusal(
                         format!(
                             "limits.{0} = {1} ({2}) is more than caps.{0} = {3} ({4}).",
                             $name,
@@ -219,7 +259,6 @@ fn within_caps(mut settings: Effective) -> Result<Effective, RequestError> {
     bound!("processes", limits_processes, caps_processes);
     bound!("output_bytes", limits_output_bytes, caps_output_bytes);
     bound!("disk_mb", limits_disk_mb, caps_disk_mb);
-    Ok(settings)
 }
 
 /// Where it is that the operator has named; none: in its usual place.
@@ -243,11 +282,12 @@ fn expand(environment: &Environment, path: &HostPath, origin: &Origin) -> Result
     }
 }
 
-/// The file that is named, or the usual one where it exists.
+/// The file that is named, or the usual one where it exists; none: nothing of it could be read.
 fn read_file(
     environment: &Environment,
     flag: Option<PathBuf>,
-) -> Result<(Option<PathBuf>, Layer), RequestError> {
+    faults: &Faults,
+) -> Option<(Option<PathBuf>, Layer)> {
     let by_flag = if environment.configures() {
         "--config"
     } else {
@@ -259,7 +299,7 @@ fn read_file(
     let (path, by) = match (named, environment.usual_config()) {
         (Some((path, by)), _) => (path, Some(by)),
         (None, Some(path)) => (path, None),
-        (None, None) => return Ok((None, Layer::default())),
+        (None, None) => return Some((None, Layer::default())),
     };
     let absent = |error: &io::Error| {
         matches!(
@@ -267,26 +307,29 @@ fn read_file(
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
         )
     };
-    match (read_text(&path), by) {
+    let refused = match (read_text(&path), by) {
         (Ok((text, found)), _) => {
-            trust::check(&path, &found)?;
-            let layer = parse(&path, &text)?;
-            Ok((Some(path), layer))
+            faults.keep(trust::check(&path, &found))?;
+            let (layer, errors) = file::layer(&Arc::from(path.as_path()), &text);
+            errors.iter().for_each(|error| faults.add(of_file(&path, error)));
+            return Some((Some(path), layer?));
         }
-        (Err(error), Some(by)) => Err(refusal(
+        (Err(error), None) if absent(&error) => return Some((None, Layer::default())),
+        (Err(error), Some(by)) => refusal(
             format!(
                 "cannot read the configuration {} ({by}): {error}.",
                 path.display()
             ),
             "Name a file that exists, or start from `ringfence config example`.",
-        )),
-        (Err(error), None) if absent(&error) => Ok((None, Layer::default())),
+        ),
         // It may hold limits; going on without them would be to degrade in silence.
-        (Err(error), None) => Err(refusal(
+        (Err(error), None) => refusal(
             format!("cannot read the configuration {}: {error}.", path.display()),
             "Make it readable, set HOME to your own, or name another file with --config.",
-        )),
-    }
+        ),
+    };
+    faults.add(refused);
+    None
 }
 
 /// At most one byte more than is allowed is read, whatever the file is.
@@ -298,27 +341,12 @@ fn read_text(path: &Path) -> io::Result<(String, Metadata)> {
     Ok((text, found))
 }
 
-fn parse(path: &Path, text: &str) -> Result<Layer, RequestError> {
-    file::layer(&Arc::from(path), text).map_err(|error| of_file(path, &error))
-}
-
 fn of_file(path: &Path, error: &ConfigError) -> RequestError {
     let place = error.line.map_or_else(String::new, |line| format!(":{line}"));
     refusal(
         format!("{}{place}: {}", path.display(), error.message),
         "`ringfence config schema` prints what a file may say.",
     )
-}
-
-/// What is wrong in a file and in the variables, each for itself. What they mean together is looked at by [`load`],
-/// which ends with the first.
-pub(crate) fn faults(environment: &Environment, file: Option<&Path>) -> Vec<RequestError> {
-    let named = file.map(Path::to_path_buf).or(environment.named_config());
-    let path = named.or(environment.usual_config()).unwrap_or_default();
-    let text = read_text(&path).map_or_else(|_| String::new(), |(text, _)| text);
-    let faults = file::faults(&text);
-    let of_file = faults.iter().map(|error| of_file(&path, error));
-    of_file.chain(environment.faults()).collect()
 }
 
 fn refusal(message: String, hint: &str) -> RequestError {

@@ -136,6 +136,40 @@ fn a_limit_above_its_cap_is_refused_with_both_places() {
 }
 
 #[test]
+fn all_that_is_wrong_is_told_together() {
+    let file = TextFile::new(
+        "all-faults",
+        "flor: full\nlimits:\n  ram_mb: 0\n  disk_mb: 300\n  processes: 9\ncaps:\n  disk_mb: 200\n  processes: 8\n\
+         toolsets: [host]\nworkspaces:\n  a: {path: /nonexistent/a, mode: ro}\n  b: {path: /nonexistent/b, mode: ro}\n\
+         check:\n  schemas:\n    x: /nonexistent/x.json\nhttp:\n  tls_cert: /x\n",
+    );
+    let variables = environment(&[
+        ("RINGFENCE_LOG", "loud"),
+        ("SANDBOX_TIMEOUT", "30"),
+        ("SANDBOXMCP_TIMEOUT", "31"),
+    ]);
+    let faults = check(&variables, flags(Some(&file.0))).unwrap_err();
+    let told: Vec<&str> = faults.iter().map(|fault| fault.message.as_str()).collect();
+    let expect = [
+        "`flor`",
+        "`ram_mb`",
+        "RINGFENCE_LOG",
+        "SANDBOX_TIMEOUT",
+        "limits.processes",
+        "limits.disk_mb",
+        "/nonexistent/a",
+        "/nonexistent/b",
+        "/nonexistent/x.json",
+        "`host`",
+        "`http.tls_key`",
+    ];
+    assert_eq!(told.len(), expect.len(), "{told:#?}");
+    for (told, part) in told.iter().zip(expect) {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+}
+
+#[test]
 fn a_named_file_must_exist_and_the_usual_one_need_not() {
     let missing = Path::new("/nonexistent/ringfence.yaml");
     assert!(
