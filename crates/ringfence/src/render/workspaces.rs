@@ -10,21 +10,27 @@ use serde_json::{Value, json};
 use std::{collections::BTreeMap, path::Path};
 
 pub(crate) fn snapshots(listed: &[SnapshotFacts]) -> Rendered {
-    let line = |one: &SnapshotFacts| {
-        format!(
-            "{} {} {}, {} bytes of {}: {}\n",
-            one.snapshot_id,
+    let row = |one: &SnapshotFacts| {
+        [
+            one.snapshot_id.clone(),
             time::write_seconds(one.created_unix_ms / 1000),
-            sentence::counted(one.files, "file"),
-            one.size_bytes,
-            one.of,
-            neutral::line(&one.description)
-        )
+            one.files.to_string(),
+            one.size_bytes.to_string(),
+            one.of.clone(),
+            neutral::line(&one.description),
+        ]
     };
-    let lines: String = listed.iter().map(line).collect();
-    let text = match lines.as_str() {
-        "" => "there is no snapshot\n".to_owned(),
-        lines => format!("SNAPSHOT TIME FILES, BYTES OF WORKSPACE: DESCRIPTION\n{lines}"),
+    let columns = [
+        ("SNAPSHOT", 36),
+        ("TIME", 20),
+        ("FILES", -6),
+        ("BYTES", -12),
+        ("WORKSPACE", 36),
+        ("DESCRIPTION", 0),
+    ];
+    let text = match listed {
+        [] => "no snapshots\n".to_owned(),
+        listed => super::table(columns, listed.iter().map(row)),
     };
     let facts: Vec<Value> = listed.iter().map(snapshot).collect();
     Rendered::new(text, json!({"snapshots": facts}))

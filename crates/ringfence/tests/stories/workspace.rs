@@ -593,7 +593,13 @@ fn a_person_saves_compares_and_restores_the_workspace_from_the_command_line() {
     let told = stdout_of(&told);
     assert_contains(&told, ["changed a\n", "  -one\n  +two\n", "  ! "]);
     let listed = said(&["snapshot", "list"]);
-    assert!(stdout_of(&listed).contains("before the change"));
+    let listed = stdout_of(&listed);
+    let (titles, row) = listed.split_once('\n').unwrap();
+    assert_eq!(
+        titles.find("DESCRIPTION"),
+        row.find("before the change"),
+        "{listed}"
+    );
     assert_eq!(json(&["snapshot", "restore", id])["deleted"], 1);
     assert_eq!(run_json("shell", "cat a", &words)["stdout"], "one\n");
     let others = said(&["snapshot", "restore", id, "--namespace", "other"]);
