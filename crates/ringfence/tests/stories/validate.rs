@@ -120,7 +120,7 @@ fn a_fix_is_shown_as_a_difference_and_written_when_that_is_asked_for() {
         stdout_of(&output),
         ["\n \"\"\"doc\"\"\"\n+import json\n print(json.dumps(1))\n"],
     );
-    assert_contains(stdout_of(&output), ["fixed: 1 import added"]);
+    assert_contains(stdout_of(&output), ["fixed: 1 import added: import json"]);
     assert!(
         !fs::read_to_string(&path).unwrap().contains("import"),
         "nothing is written unasked"

@@ -268,6 +268,8 @@ pub(crate) fn summary(name: &str, found: &Validation) -> StyledText {
             .filter(|issue| issue.severity == severity)
             .count()
     };
+    let added = beginning(&neutral::line(&found.fixes_applied.join("; ")), VALUE_CHARS_MAX);
+    let added = format!(" added: {added}");
     let mut counts = vec![
         (of(Severity::Error), "error", ""),
         (of(Severity::Warning), "warning", ""),
@@ -277,7 +279,7 @@ pub(crate) fn summary(name: &str, found: &Validation) -> StyledText {
     if all > found.issues.len() {
         counts.push((all, "finding", " in all"));
     }
-    counts.push((found.fixes_applied.len(), "import", " added"));
+    counts.push((found.fixes_applied.len(), "import", &added));
     let counts = counts.into_iter().filter(|(count, ..)| *count > 0);
     let counts: Vec<String> = counts
         .map(|(count, what, how)| counted(count, what) + how)
