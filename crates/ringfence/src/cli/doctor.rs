@@ -17,7 +17,7 @@ use std::{path::Path, process::ExitCode, time::Duration};
 #[derive(Debug, Args)]
 pub(super) struct DoctorArguments {
     /// Print one JSON document
-    #[arg(long)]
+    #[arg(long, conflicts_with = "Print")]
     json: bool,
     #[command(flatten)]
     print: Print,

@@ -71,6 +71,7 @@ fn a_command_line_that_makes_no_sense_is_told_apart_from_a_failure_of_ours() {
             "no workspace `other`",
         ),
         (&["session", "kill", "nobody"], 2, "a UUID of 36 characters"),
+        (&["doctor", "--json", "--compose"], 2, "cannot be used with"),
     ] {
         let (code, text) = told(words);
         assert!(
