@@ -167,7 +167,7 @@ pub(super) struct VerifyArguments {
     /// File to look at
     file: PathBuf,
     /// SHA-256 that it should have, in hexadecimal
-    #[arg(value_parser = sha256, required_unless_present = "execution")]
+    #[arg(value_parser = sha256)]
     sha256: Option<String>,
     /// Hold it against what this execution left, as it was signed
     #[arg(long, value_name = "ID", conflicts_with = "sha256")]
@@ -228,8 +228,13 @@ pub(super) fn verify(context: &Context, arguments: &VerifyArguments) -> Result<E
 /// Digests that would do, each with the name that stands beside it.
 fn expected(context: &Context, arguments: &VerifyArguments) -> Result<Vec<(String, String)>, RequestError> {
     let Some(id) = &arguments.execution else {
-        let sha256 = arguments.sha256.iter();
-        return Ok(sha256.map(|digest| (digest.clone(), String::new())).collect());
+        let digest = arguments.sha256.clone().ok_or_else(|| {
+            RequestError::invalid(
+                "verify needs what the file should be: its SHA-256, or --execution ID.",
+                "`ringfence artifacts` lists executions that left files; `ringfence artifacts ID` has their SHA-256.",
+            )
+        })?;
+        return Ok(vec![(digest, String::new())]);
     };
     let config = context.config()?;
     let (_, manifest) = stored::manifest(&config.engine.record, id, &arguments.namespace)?;

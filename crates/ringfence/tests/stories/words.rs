@@ -72,6 +72,7 @@ fn a_command_line_that_makes_no_sense_is_told_apart_from_a_failure_of_ours() {
         ),
         (&["session", "kill", "nobody"], 2, "a UUID of 36 characters"),
         (&["doctor", "--json", "--compose"], 2, "cannot be used with"),
+        (&["verify", &script], 2, "`ringfence artifacts` lists executions"),
     ] {
         let (code, text) = told(words);
         assert!(
