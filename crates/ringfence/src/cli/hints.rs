@@ -95,10 +95,13 @@ pub(super) fn in_commands(mut error: RequestError) -> RequestError {
 
 pub(super) fn found_in_commands(mut found: Validation) -> Validation {
     for issue in &mut found.issues {
+        issue.message = words(&issue.message);
         issue.hint = words(&issue.hint);
     }
-    for advice in &mut found.recommendations {
-        *advice = words(advice);
+    let summary = &mut found.validation;
+    let others = summary.errors.iter_mut().chain([&mut summary.message]);
+    for text in found.recommendations.iter_mut().chain(others) {
+        *text = words(text);
     }
     found
 }

@@ -26,9 +26,7 @@ use ringfence_engine::{
     Caller, Canceller, EarlyStart, Engine, EngineSettings, Execution, HeldChanges, OutputChunk, OutputStream,
     Stdin, Submission, UNTOLD,
 };
-use ringfence_types::{
-    ExecuteRequest, ExecutionResult, ProgramError, RequestError, WorkspaceMode, WorkspaceSource,
-};
+use ringfence_types::{ExecuteRequest, ExecutionResult, RequestError, WorkspaceMode, WorkspaceSource};
 use serde_json::{Value, json};
 use std::{
     ffi::OsString,
@@ -330,8 +328,17 @@ fn conclude(
                 source.tell(terminal, found);
             }
             explain(terminal, &result);
-            if result.error.as_ref().is_some_and(ProgramError::is_missing_module) {
-                terminal.dim("install the package that has it with --package NAME");
+            if let Some(error) = &result.error {
+                let blocked = result
+                    .security_events
+                    .iter()
+                    .rfind(|event| event.rule == "blocked_import");
+                if let Some(event) = blocked.filter(|_| error.kind == "ImportError") {
+                    terminal.dim(&hints::words(&event.hint));
+                }
+                if error.is_missing_module() {
+                    terminal.dim("install the package that has it with --package NAME");
+                }
             }
             if let Some(line) = left_behind(&result, kept) {
                 terminal.dim(&line);

@@ -30,6 +30,19 @@ fn a_finding_is_framed_as_a_compiler_would() {
 }
 
 #[test]
+fn what_is_missing_is_named_with_the_flag_that_gives_it() {
+    let files = TempDir::new("validate-flags");
+    let os = files.file("reads.py", "import os\n");
+    let output = validate(&[&os, "--allow-import", "math"]);
+    assert_contains(
+        stdout_of(&output),
+        ["`os` is imported and is not in `--allow-import`"],
+    );
+    let output = said(&["run", &os, "--allow-import", "math"]);
+    assert_contains(stderr_of(&output), ["`--allow-import os`"]);
+}
+
+#[test]
 fn exit_codes_say_how_it_ended() {
     let files = TempDir::new("validate-codes");
     let good = files.file("good.py", "print(sum(range(3)))\n");
