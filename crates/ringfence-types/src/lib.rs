@@ -31,7 +31,9 @@ pub use error::{ErrorCode, RequestError};
 pub use isolation::{Isolation, LayerState, Tier};
 pub use language::Language;
 pub use limits::{Limits, LimitsRequest, parse_size};
-pub use packages::{REQUIREMENT_CHARS_MAX, REQUIREMENTS_MAX, Requirement, RequirementError, requirements};
+pub use packages::{
+    REQUIREMENT_CHARS_MAX, REQUIREMENTS_MAX, Requirement, RequirementError, packages_refused, requirements,
+};
 pub use request::{
     CODE_BYTES_MAX, ExecuteRequest, FILES_BYTES_MAX, FILES_MAX, InputFile, Priority, STDIN_BYTES_MAX,
 };

@@ -1,7 +1,7 @@
 //! The packages that a request asks for: names and versions, as Python (PEP 508) and npm write them. An option, an
 //! address, a path or another source cannot be written here.
 
-use crate::{Language, RequestError};
+use crate::{ErrorCode, Language, RequestError};
 use std::collections::BTreeSet;
 
 /// The most requirements of one set.
@@ -76,6 +76,19 @@ impl Requirement {
     }
 }
 
+/// A refusal of packages. For a shell script it says what they are: a command of the system was perhaps meant.
+#[must_use]
+pub fn packages_refused(mut error: RequestError, language: Language) -> RequestError {
+    let may_be_names = matches!(
+        error.code,
+        ErrorCode::InvalidArgument | ErrorCode::PackageUnavailable
+    );
+    if language == Language::Shell && may_be_names {
+        error.hint += " `packages` is for packages of Python and Node.js; a shell script has those of the Python that it calls.";
+    }
+    error
+}
+
 /// The requirements of one request.
 pub fn requirements(language: Language, texts: &[String]) -> Result<BTreeSet<Requirement>, RequestError> {
     if texts.is_empty() {
@@ -100,7 +113,8 @@ pub fn requirements(language: Language, texts: &[String]) -> Result<BTreeSet<Req
                 }
                 _ => "Name packages of the registry, as `lodash`, `lodash@4` or `@scope/name@^1.2`.",
             };
-            RequestError::invalid(format!("the package {shown:?}: {error}."), hint)
+            let error = RequestError::invalid(format!("the package {shown:?}: {error}."), hint);
+            packages_refused(error, language)
         })
     };
     texts.iter().map(parse).collect()
@@ -496,16 +510,19 @@ mod tests {
             requirements(Language::Python, &texts)
         };
         assert_eq!(set(&["b", "a", "A"]).unwrap(), set(&["a", "b"]).unwrap());
-        assert_eq!(
-            set(&vec!["a"; 101]).unwrap_err().code,
-            crate::ErrorCode::InvalidArgument
-        );
+        assert_eq!(set(&vec!["a"; 101]).unwrap_err().code, ErrorCode::InvalidArgument);
         assert!(set(&["a", "-r x"]).unwrap_err().message.contains("-r x"));
         let shell = requirements(Language::Shell, &["a".to_owned(), "b".to_owned()]);
         assert_eq!(
             shell.unwrap(),
             set(&["a", "b"]).unwrap(),
             "of the Python that it calls"
+        );
+        let npms = requirements(Language::Shell, &["lodash@4".to_owned()]);
+        assert!(
+            npms.unwrap_err()
+                .hint
+                .contains("for packages of Python and Node.js")
         );
     }
 }

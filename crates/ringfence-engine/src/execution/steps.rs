@@ -19,7 +19,7 @@ use crate::{
     streams::{OutputPublisher, Stdio},
     workspaces::Wanted,
 };
-use ringfence_types::{ExecuteRequest, Priority, RequestError, WorkspaceSource};
+use ringfence_types::{ExecuteRequest, Priority, RequestError, WorkspaceSource, packages_refused};
 
 /// Policy, check, packages, and the wait for a permit. When this returns, the begin is on record.
 pub(super) async fn admit(
@@ -82,7 +82,9 @@ pub(super) async fn packages(
         language: request.language.packaged_as(),
         set: &request.packages,
     };
-    context.services.packages.layer(&layer).await.map(Some)
+    let provided = context.services.packages.layer(&layer).await;
+    let refused = |error| packages_refused(error, request.language);
+    provided.map(Some).map_err(refused)
 }
 
 /// The right to run, unless the request is cancelled first. A call has the turn of its session before it waits here.

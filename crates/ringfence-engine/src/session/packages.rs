@@ -7,7 +7,7 @@ use crate::{
     sync::lock,
 };
 use ringfence_store::layers::Package;
-use ringfence_types::{RequestError, Requirement};
+use ringfence_types::{RequestError, Requirement, packages_refused};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
@@ -85,7 +85,8 @@ pub(crate) async fn provide(
         language: session.language.packaged_as(),
         set: &set,
     };
-    let provided = packages.layer(&wish).await?;
+    let provided = packages.layer(&wish).await;
+    let provided = provided.map_err(|error| packages_refused(error, session.language))?;
     let (done, attached) = oneshot::channel();
     let job = Job::Layer(provided.name.clone(), done);
     session.jobs.send(job).await.map_err(|_| session.ended())?;

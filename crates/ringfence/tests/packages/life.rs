@@ -416,6 +416,9 @@ fn what_cannot_be_had_is_told_with_the_installers_last_words() {
     check(&["unheard-of"], "no wheel that fits");
     check(&["sdist"], "no wheel that fits");
     check(&["left", "right"], "contradict");
+    let shell = json!({"code": "1", "language": "shell", "packages": ["unheard-of"]});
+    let refused = server.facts("execute_code", shell);
+    assert_says(&refused, "hint", ["for packages of Python and Node.js"]);
     let closed = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
