@@ -5,6 +5,7 @@ use super::{
     Context, interrupts,
     live::{self, Ask},
     outcome::{OutputReader, ProgramOutput, READER_LEFT},
+    request,
 };
 use crate::{
     control::{self, Piece, Request},
@@ -22,7 +23,7 @@ pub(super) struct PsArguments {
     #[arg(long, value_name = "NAME")]
     namespace: Option<Namespace>,
     /// At most so many of each server: those that run, then the latest
-    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 20)]
+    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 20, value_parser = request::whole::<usize>)]
     limit: usize,
     #[command(flatten)]
     ask: Ask,

@@ -64,7 +64,7 @@ pub(super) struct CommandLine {
 
 impl CommandLine {
     /// One word is read as a command; several are its words.
-    fn command(&self, timeout: u64) -> HostCommand {
+    fn command(&self, timeout: u16) -> HostCommand {
         let quoted = |word: &String| format!("'{}'", word.replace('\'', "'\\''"));
         HostCommand {
             namespace: self.flags.namespace.clone(),
@@ -73,7 +73,7 @@ impl CommandLine {
                 several => several.iter().map(quoted).collect::<Vec<_>>().join(" "),
             },
             directory: self.directory.clone(),
-            timeout: Duration::from_secs(timeout),
+            timeout: Duration::from_secs(timeout.into()),
         }
     }
 }
@@ -83,8 +83,8 @@ pub(super) struct HostExecArguments {
     #[command(flatten)]
     asked: CommandLine,
     /// Seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=300))]
-    timeout: u64,
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=300))]
+    timeout: u16,
 }
 
 #[derive(Debug, Args)]

@@ -113,10 +113,10 @@ pub(super) struct LimitWords {
     #[arg(long, value_name = "MIB", alias = "ram", value_parser = request::whole::<u64>)]
     ram_mb: Option<u64>,
     /// Processor cores; fractions are allowed
-    #[arg(long, value_name = "CORES", alias = "cpu", value_parser = request::cores)]
+    #[arg(long, value_name = "CORES", alias = "cpu", value_parser = request::positive)]
     cpus: Option<f64>,
     /// Wall-clock limit in seconds
-    #[arg(long, value_name = "SECONDS", value_parser = request::number)]
+    #[arg(long, value_name = "SECONDS", value_parser = request::positive)]
     timeout: Option<f64>,
     /// Processes and threads
     #[arg(long, value_name = "COUNT", value_parser = request::whole::<u32>)]

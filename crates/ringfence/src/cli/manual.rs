@@ -32,7 +32,7 @@ const GROUPS: [(&str, &str); 5] = [
 /// Command lines that work, in the order of the help. A command that has commands shows the first of each.
 const EXAMPLES: &str = include_str!("examples.txt");
 
-/// The same command line with examples and groups in its help.
+/// The same command line with examples and groups in its help. `--timeout -1` is a wrong value and no flag `-1`.
 pub(super) fn complete(command: Command) -> Command {
     let groups = groups(&command);
     let command = command.mut_subcommands(|one| {
@@ -72,10 +72,15 @@ fn with_examples(command: Command, path: &str) -> Command {
         let first = |name: &String| examples(&format!("{path} {name}")).next();
         names.iter().filter_map(first).collect()
     };
-    let command = command.mut_subcommands(|one| {
-        let path = format!("{path} {}", one.get_name());
-        with_examples(one, &path)
-    });
+    let command = command
+        .mut_args(|arg| {
+            let is_option = arg.get_action().takes_values() && !arg.is_positional();
+            arg.allow_negative_numbers(is_option)
+        })
+        .mut_subcommands(|one| {
+            let path = format!("{path} {}", one.get_name());
+            with_examples(one, &path)
+        });
     match lines.is_empty() {
         true => command,
         false => command.after_help(format!("Examples:\n  {}", lines.join("\n  "))),

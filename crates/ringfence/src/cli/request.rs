@@ -10,6 +10,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io::{self, Read},
+    num::{IntErrorKind, ParseIntError},
     path::Path,
     str::FromStr,
 };
@@ -124,7 +125,7 @@ pub(super) fn variables(env: &[String]) -> Result<BTreeMap<EnvName, EnvValue>, R
 #[derive(Debug, Args)]
 pub(super) struct LimitFlags {
     /// Wall-clock limit of a run or a call, in seconds [default: 60]
-    #[arg(long, value_name = "SECONDS", value_parser = number)]
+    #[arg(long, value_name = "SECONDS", value_parser = positive)]
     pub(super) timeout: Option<f64>,
     /// Memory limit, as 256m or 1g [default: 512m]
     #[arg(long, value_name = "SIZE")]
@@ -185,16 +186,17 @@ pub(super) fn number(text: &str) -> Result<f64, String> {
 }
 
 /// `nan` and `inf` are numbers, and no limit.
-pub(super) fn cores(text: &str) -> Result<f64, String> {
-    let cores = number(text)?;
-    let is_limit = cores.is_finite() && cores > 0.0;
-    is_limit
-        .then_some(cores)
-        .ok_or_else(|| "it is not a number above 0".to_owned())
+pub(super) fn positive(text: &str) -> Result<f64, String> {
+    let is_limit = |number: &f64| number.is_finite() && *number > 0.0;
+    let number = text.parse().ok().filter(is_limit);
+    number.ok_or_else(|| "it is not a number above 0".to_owned())
 }
 
-pub(super) fn whole<T: FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| "it is not a whole number".to_owned())
+pub(super) fn whole<T: FromStr<Err = ParseIntError>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: ParseIntError| match error.kind() {
+        IntErrorKind::PosOverflow => "it is too large".to_owned(),
+        _ => "it is not a whole number above 0".to_owned(),
+    })
 }
 
 pub(super) fn milliseconds(seconds: f64) -> Result<u64, RequestError> {

@@ -1,6 +1,6 @@
 //! `ringfence web`: pages and searches as agents get them.
 
-use super::{Context, live};
+use super::{Context, live, request};
 use crate::{
     render::{Rendered, web},
     terminal::neutral,
@@ -59,7 +59,7 @@ pub(super) struct FetchArguments {
     /// URL of the page
     url: String,
     /// Most characters of its text
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = request::whole::<usize>)]
     max_length: Option<usize>,
     /// Go on where an earlier answer ended
     #[arg(long, value_name = "CURSOR")]
@@ -82,7 +82,7 @@ pub(super) struct BrowserArguments {
     #[arg(long, value_name = "EVENT")]
     wait_until: Option<WaitUntil>,
     /// Milliseconds to wait
-    #[arg(long, default_value_t = 30_000, value_name = "N")]
+    #[arg(long, default_value_t = 30_000, value_name = "N", value_parser = request::whole::<u64>)]
     timeout_ms: u64,
     /// Write a screenshot (PNG) into a file
     #[arg(long, value_name = "FILE")]
@@ -91,7 +91,7 @@ pub(super) struct BrowserArguments {
     #[arg(long)]
     accessibility_tree: bool,
     /// Most characters of its text
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = request::whole::<usize>)]
     max_length: Option<usize>,
     #[command(flatten)]
     output: WebOutput,

@@ -291,8 +291,8 @@ pub(crate) struct AuditQuery {
     #[arg(long, value_name = "NAME")]
     namespace: Option<Namespace>,
     /// The largest number of entries
-    #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    limit: u64,
+    #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    limit: u16,
     /// Only entries of this action, such as vault.changed, or of a group, such as `execution.`
     #[arg(long, value_name = "ACTION")]
     action: Option<String>,
@@ -331,7 +331,7 @@ impl AuditQuery {
             execution_id: self.execution_id,
             since_us: self.since_us,
             before_seq: self.before_seq,
-            limit: usize::try_from(self.limit).unwrap_or(usize::MAX),
+            limit: self.limit.into(),
             newest_first: true,
             ..Query::default()
         })

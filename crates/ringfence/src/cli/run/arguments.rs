@@ -144,7 +144,11 @@ mod tests {
                 .into_iter()
                 .chain([self.0.to_str().unwrap()])
                 .chain(flags.iter().copied());
-            match crate::cli::Cli::try_parse_from(words).unwrap().command {
+            let understood = crate::cli::Cli::try_parse_from(words);
+            match understood
+                .map_err(|error| crate::cli::misunderstood(&error))?
+                .command
+            {
                 crate::cli::Command::Run(arguments) => arguments.request(),
                 _ => unreachable!("the words say run"),
             }

@@ -27,7 +27,7 @@ pub(super) struct Create {
     #[command(flatten)]
     limits: LimitFlags,
     /// The session ends when it was not used for so many seconds [default: 900]
-    #[arg(long, value_name = "SECONDS", value_parser = request::number)]
+    #[arg(long, value_name = "SECONDS", value_parser = request::positive)]
     idle: Option<f64>,
     /// A variable for the session, whose environment is otherwise built from nothing
     #[arg(long, value_name = "NAME=VALUE")]

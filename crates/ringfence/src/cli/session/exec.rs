@@ -50,7 +50,7 @@ pub(super) struct Exec {
     #[arg(long, value_name = "FILE")]
     stdin: Option<PathBuf>,
     /// Wall-clock limit in seconds
-    #[arg(long, value_name = "SECONDS", value_parser = request::number)]
+    #[arg(long, value_name = "SECONDS", value_parser = request::positive)]
     timeout: Option<f64>,
     /// Pass control characters of the output through to a terminal
     #[arg(long)]
