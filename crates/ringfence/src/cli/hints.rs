@@ -3,12 +3,13 @@
 
 use ringfence_types::{RequestError, Validation};
 
-const COMMANDS: [(&str, &str); 32] = [
+const COMMANDS: [(&str, &str); 33] = [
     (
         "`list_host_access` has the forms; ask a person with `request_host_access`, naming exactly this command.",
         "`ringfence host access` has the forms; on a terminal `ringfence host exec` asks you.",
     ),
     ("`list_host_access`", "`ringfence host access`"),
+    ("send a schema in its place", "name the file of one"),
     ("`fetch_webpage`", "`ringfence web fetch`"),
     (
         "`name` is a variable at the top of `from_session`; a call there makes it.",
@@ -246,6 +247,10 @@ mod tests {
         );
         assert_eq!(words("`allowed_imports: [\""), "`allowed_imports: [\"");
         let check = |hint: &str, expect: &str| assert_eq!(words(hint), expect);
+        check(
+            "There are: a. Or send a schema in its place.",
+            "There are: a. Or name the file of one.",
+        );
         check(
             "next: cancel_execution {\"execution_id\": \"12\"}, or call again later",
             "Wait for it, or stop it with `ringfence cancel 12`.",

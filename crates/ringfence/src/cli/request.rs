@@ -30,7 +30,7 @@ pub(super) fn read_script(script: &Path) -> Result<String, RequestError> {
 
 /// A file of the host, or standard input for `-`: all of it, and at most so many bytes.
 pub(super) fn read_input(file: &Path, bytes_max: usize, what: &str) -> Result<Vec<u8>, RequestError> {
-    let bytes = read(file, bytes_max, "")?;
+    let bytes = read(file, bytes_max, &format!("{what} "))?;
     if bytes.len() > bytes_max {
         return Err(RequestError::invalid(
             format!("{what} has more than {} MiB.", bytes_max >> 20),

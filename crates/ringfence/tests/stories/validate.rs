@@ -33,6 +33,7 @@ fn a_finding_is_framed_as_a_compiler_would() {
 fn what_is_missing_is_named_with_the_flag_that_gives_it() {
     let files = TempDir::new("validate-flags");
     let os = files.file("reads.py", "import os\n");
+    let data = files.file("data.json", "{}");
     let output = validate(&[&os, "--allow-import", "math"]);
     assert_contains(
         stdout_of(&output),
@@ -40,6 +41,8 @@ fn what_is_missing_is_named_with_the_flag_that_gives_it() {
     );
     let output = said(&["run", &os, "--allow-import", "math"]);
     assert_contains(stderr_of(&output), ["`--allow-import os`"]);
+    let output = validate(&[&data, "--schema", "absent.json"]);
+    assert_contains(stderr_of(&output), ["the schema absent.json", "a JSON Schema"]);
 }
 
 #[test]

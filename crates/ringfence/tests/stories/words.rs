@@ -71,8 +71,6 @@ fn a_command_line_that_makes_no_sense_is_told_apart_from_a_failure_of_ours() {
             "no workspace `other`",
         ),
         (&["session", "kill", "nobody"], 2, "a UUID of 36 characters"),
-        (&["doctor", "--json", "--compose"], 2, "cannot be used with"),
-        (&["verify", &script], 2, "`ringfence artifacts` lists executions"),
         (&["run", &script, "--timeout", "-1"], 2, "a number above 0"),
         (&["run", &script, "--cpus", "-1"], 2, "--cpus is at least 0.01"),
         (
@@ -88,6 +86,8 @@ fn a_command_line_that_makes_no_sense_is_told_apart_from_a_failure_of_ours() {
         ),
         (&["audit", "--limit", "-1"], 2, "-1 is not in 1..=10000"),
         (&["limits", "--disk-mb", "-1"], 2, "a whole number above 0"),
+        (&["doctor", "--json", "--compose"], 2, "cannot be used with"),
+        (&["verify", &script], 2, "`ringfence artifacts` lists executions"),
     ] {
         let (code, text) = told(words);
         assert!(

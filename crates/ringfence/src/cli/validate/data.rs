@@ -23,7 +23,10 @@ pub(super) async fn json(
     let schema = match name {
         None => SchemaChoice::Inline(Value::Bool(true)),
         // A path means a file.
-        Some(name) if is_path(name) => SchemaChoice::Inline(read_json(Path::new(name), "the schema")?),
+        Some(name) if is_path(name) => {
+            let hint = "Give a file with a JSON Schema, or the name of a registered one, such as `config`.";
+            SchemaChoice::Inline(read_json(Path::new(name), "the schema", hint)?)
+        }
         Some(name) => SchemaChoice::Named(name.to_owned()),
     };
     let (caller, namespace) = (&Caller::new(CALLER), &Namespace::default_name());
@@ -47,7 +50,7 @@ pub(super) async fn csv(
     file: &Path,
 ) -> Result<Report, RequestError> {
     let type_constraints = match &arguments.constraints {
-        Some(path) => read_json(path, "the constraints")?,
+        Some(path) => read_json(path, "the constraints", "Give a file with one JSON object.")?,
         None => serde_json::Map::new(),
     };
     let question = CsvQuestion {
@@ -75,12 +78,11 @@ fn read_text(file: &Path) -> Result<String, RequestError> {
     })
 }
 
-fn read_json<T: DeserializeOwned>(file: &Path, what: &str) -> Result<T, RequestError> {
-    let bytes = request::read_input(file, SCHEMA_BYTES_MAX, what)?;
-    serde_json::from_slice(&bytes).map_err(|error| {
-        RequestError::invalid(
-            format!("{what} in {}: {error}.", file.display()),
-            "Give a file with one JSON object.",
-        )
-    })
+fn read_json<T: DeserializeOwned>(file: &Path, what: &str, hint: &str) -> Result<T, RequestError> {
+    let bytes = request::read_input(file, SCHEMA_BYTES_MAX, what).map_err(|error| RequestError {
+        hint: hint.to_owned(),
+        ..error
+    })?;
+    serde_json::from_slice(&bytes)
+        .map_err(|error| RequestError::invalid(format!("{what} in {}: {error}.", file.display()), hint))
 }
