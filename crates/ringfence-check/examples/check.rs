@@ -4,10 +4,7 @@
 use ringfence_check::{Answer, CodeQuestion, CsvQuestion, Question, answer, warm_up};
 use ringfence_types::{Language, Rules};
 use serde_json::{Value, json};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 50;
 const TABLE_BYTES: usize = 100_000_000;
@@ -45,14 +42,8 @@ fn is_valid(answer: &Answer) -> bool {
 
 fn code(language: Language, text: &str) -> Answer {
     let question = Question::Code(CodeQuestion {
-        language,
-        rules: Rules::unrestricted(),
         auto_fix: true,
-        is_fragment: false,
-        has_workspace: false,
-        known_imports: BTreeMap::new(),
-        local_modules: BTreeSet::new(),
-        python: None,
+        ..CodeQuestion::of(language, Rules::unrestricted())
     });
     answer(&question, text.as_bytes())
 }

@@ -1,18 +1,16 @@
 //! Answers a question in the language that it is about.
 
-use crate::{Answer, CodeQuestion, Question, javascript, python, shell, table, value, verdict};
+use crate::{
+    Answer, CodeQuestion, Question, javascript, python, question::Unusable, shell, table, value, verdict,
+};
 use ringfence_types::{Language, Rules};
-use std::collections::{BTreeMap, BTreeSet};
 
 /// The answer to a question.
 pub fn answer(question: &Question, body: &[u8]) -> Answer {
     match question {
         Question::Code(asked) => match std::str::from_utf8(body) {
             Ok(code) => code_answer(asked, code),
-            Err(_) => Answer::Refused {
-                message: "the code is not UTF-8.".to_owned(),
-                hint: "Send text.".to_owned(),
-            },
+            Err(_) => Unusable::new("the code is not UTF-8.", "Send text.").into(),
         },
         Question::Json(asked) => value::check(asked, body).map_or_else(Answer::from, Answer::Json),
         Question::Csv(asked) => table::check(asked, body).map_or_else(Answer::from, Answer::Csv),
@@ -36,10 +34,10 @@ fn code_answer(asked: &CodeQuestion, code: &str) -> Answer {
 pub fn answer_frame(head: &[u8], body: &[u8]) -> Vec<u8> {
     let answer = match serde_json::from_slice(head) {
         Ok(question) => answer(&question, body),
-        Err(error) => Answer::Refused {
-            message: format!("the question cannot be read: {error}."),
-            hint: "Report this.".to_owned(),
-        },
+        Err(error) => {
+            let message = format!("the question cannot be read: {error}.");
+            Unusable::new(message, "Report this.").into()
+        }
     };
     serde_json::to_vec(&answer).unwrap_or_default()
 }
@@ -55,14 +53,8 @@ pub fn warm_up() {
         (Shell, "env sudo ls"),
     ] {
         let question = Question::Code(CodeQuestion {
-            language,
-            rules: Rules::unrestricted(),
             auto_fix: true,
-            is_fragment: false,
-            has_workspace: false,
-            known_imports: BTreeMap::new(),
-            local_modules: BTreeSet::new(),
-            python: None,
+            ..CodeQuestion::of(language, Rules::unrestricted())
         });
         // Nested so deep that the parser asks how much stack there is, which a fork may not.
         let text = format!("{}x{}\n{call}\n", "(".repeat(64), ")".repeat(64));

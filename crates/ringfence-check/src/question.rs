@@ -40,6 +40,22 @@ pub struct CodeQuestion {
     pub python: Option<(u8, u8)>,
 }
 
+impl CodeQuestion {
+    /// About a program that has nothing beside it, which is not changed.
+    pub fn of(language: Language, rules: Rules) -> Self {
+        Self {
+            language,
+            rules,
+            auto_fix: false,
+            is_fragment: false,
+            has_workspace: false,
+            known_imports: BTreeMap::new(),
+            local_modules: BTreeSet::new(),
+            python: None,
+        }
+    }
+}
+
 /// About JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

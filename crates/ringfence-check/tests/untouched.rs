@@ -20,7 +20,7 @@ use ringfence_check::{Answer, CodeAnswer, CodeQuestion, Question, answer};
 use ringfence_types::{Language, Rules};
 use serde::Deserialize;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     io::Write,
     process::{Command, Stdio},
     time::Instant,
@@ -70,14 +70,8 @@ fn run(programs: &[String]) -> Vec<Run> {
 
 fn checked(code: &str) -> CodeAnswer {
     let question = Question::Code(CodeQuestion {
-        language: Language::Python,
-        rules: Rules::unrestricted(),
         auto_fix: true,
-        is_fragment: false,
-        has_workspace: false,
-        known_imports: BTreeMap::new(),
-        local_modules: BTreeSet::new(),
-        python: None,
+        ..CodeQuestion::of(Language::Python, Rules::unrestricted())
     });
     match answer(&question, code.as_bytes()) {
         Answer::Code(told) => *told,

@@ -11,25 +11,11 @@ mod syntax;
 use super::*;
 use crate::processor_time::processor_time;
 use ringfence_types::{Language, Profile, Rules};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 pub(super) fn asked(profile: Profile) -> CodeQuestion {
-    CodeQuestion {
-        language: Language::Python,
-        rules: Rules {
-            profile,
-            imports: profile::modules(profile),
-        },
-        auto_fix: false,
-        is_fragment: false,
-        has_workspace: false,
-        known_imports: BTreeMap::new(),
-        local_modules: BTreeSet::new(),
-        python: None,
-    }
+    let imports = profile::modules(profile);
+    CodeQuestion::of(Language::Python, Rules { profile, imports })
 }
 
 fn found(code: &str, profile: Profile) -> Vec<Finding> {

@@ -180,14 +180,9 @@ impl Found {
 
 fn question(library: &Library) -> Question {
     Question::Code(CodeQuestion {
-        language: Language::Python,
-        rules: Rules::unrestricted(),
         auto_fix: true,
-        is_fragment: false,
-        has_workspace: false,
-        known_imports: BTreeMap::new(),
-        local_modules: BTreeSet::new(),
         python: Some((library.version.0, library.version.1)),
+        ..CodeQuestion::of(Language::Python, Rules::unrestricted())
     })
 }
 

@@ -1,23 +1,13 @@
 //! What is added, where, and what keeps it from being added.
 
 use super::*;
-use crate::python::profile;
-use ringfence_types::{Language, Profile, Rules};
+use ringfence_types::Profile;
 use ruff_python_parser::parse_module;
 
 fn question(profile: Profile) -> CodeQuestion {
     CodeQuestion {
-        language: Language::Python,
-        rules: Rules {
-            profile,
-            imports: profile::modules(profile),
-        },
         auto_fix: true,
-        is_fragment: false,
-        has_workspace: false,
-        known_imports: BTreeMap::new(),
-        local_modules: std::collections::BTreeSet::new(),
-        python: None,
+        ..crate::python::tests::asked(profile)
     }
 }
 
