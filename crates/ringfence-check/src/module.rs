@@ -2,6 +2,7 @@
 //! driver, and names relative to the file lead to the workspace. Nothing is moved to another line, so that line numbers
 //! stay the caller's; for TypeScript a source map says where each line came from.
 
+use crate::verdict::Lines;
 use oxc_allocator::Allocator;
 use oxc_ast::ast::{Declaration, ModuleDeclaration, Program, Statement};
 use oxc_codegen::{Codegen, CodegenOptions};
@@ -63,27 +64,21 @@ impl Objection {
         let Some(error) = diagnostics.errors().next() else {
             return Ok(());
         };
-        let line = error.labels.first().map(|label| {
-            let before = code.bytes().take(label.offset() as usize);
-            u32::try_from(before.filter(|byte| *byte == b'\n').count() + 1).unwrap_or(u32::MAX)
-        });
-        Err(Self {
-            line,
-            ..Self::new(error.message.as_ref())
-        })
+        let line_of = |offset: u32| Lines::of(code).position(offset as usize).0;
+        let line = error.labels.first().map(|label| line_of(label.offset()));
+        let message = error.message.to_string();
+        Err(Self { message, line })
     }
 }
 
 /// The worker: JSON question in, JSON answer out.
 pub fn prepare(input: &[u8]) -> Vec<u8> {
-    let question =
-        serde_json::from_slice::<ModuleQuestion>(input).map_err(|error| Objection::new(error.to_string()));
-    let reply = question
-        .and_then(|question| answer(&question))
-        .unwrap_or_else(|error| ModuleAnswer {
-            error: Some(error),
-            ..ModuleAnswer::default()
-        });
+    let question = serde_json::from_slice(input).map_err(|error| Objection::new(error.to_string()));
+    let reply = question.and_then(|question| answer(&question));
+    let reply = reply.unwrap_or_else(|error| ModuleAnswer {
+        error: Some(error),
+        ..ModuleAnswer::default()
+    });
     serde_json::to_vec(&reply).unwrap_or_default()
 }
 
@@ -156,17 +151,12 @@ fn strip(question: &ModuleQuestion) -> Result<(String, String), Objection> {
         false => SourceType::ts().with_module(true),
     };
     let mut program = parse(&allocator, &question.code, kind)?.program;
-    let scoping = SemanticBuilder::new()
-        .with_enum_eval(true)
-        .build(&program)
-        .semantic
-        .into_scoping();
     let path = Path::new(&question.workspace).join(&question.name);
     let mut options = TransformOptions::default();
     // What this call imports and does not use, a later one may.
     options.typescript.only_remove_type_imports = question.session;
-    let transformed = Transformer::new(&allocator, &path, &options).build_with_scoping(scoping, &mut program);
-    Objection::check(&question.code, &transformed.diagnostics)?;
+    let diagnostics = strip_types(&allocator, &mut program, &path, &options);
+    Objection::check(&question.code, &diagnostics)?;
     let options = CodegenOptions {
         source_map_path: Some(path),
         ..CodegenOptions::default()
@@ -174,6 +164,19 @@ fn strip(question: &ModuleQuestion) -> Result<(String, String), Objection> {
     let printed = Codegen::new().with_options(options).build(&program);
     let map = printed.map.map(|map| map.to_data_url()).unwrap_or_default();
     Ok((printed.code, map))
+}
+
+/// The compiler's part of it, with what it objects to.
+pub(crate) fn strip_types<'a>(
+    allocator: &'a Allocator,
+    program: &mut Program<'a>,
+    path: &Path,
+    options: &TransformOptions,
+) -> Diagnostics {
+    let built = SemanticBuilder::new().with_enum_eval(true).build(program);
+    let scoping = built.semantic.into_scoping();
+    let transformer = Transformer::new(allocator, path, options);
+    transformer.build_with_scoping(scoping, program).diagnostics
 }
 
 /// A piece of text to put in place of a stretch.
@@ -206,23 +209,17 @@ fn edit(code: &str, question: &ModuleQuestion) -> Result<String, Objection> {
     for import in &parsed.module_record.dynamic_imports {
         let span = import.module_request;
         // Known only when it runs: the driver's `resolve` decides.
-        let name = code
-            .get(span.start as usize..span.end as usize)
-            .unwrap_or_default();
-        add(
-            span,
-            format!("globalThis[Symbol.for('ringfence.meta')].resolve({name})"),
-        );
+        let name = span.source_text(code);
+        let resolved = format!("globalThis[Symbol.for('ringfence.meta')].resolve({name})");
+        add(span, resolved);
     }
     for span in &parsed.module_record.import_metas {
         add(*span, "globalThis[Symbol.for('ringfence.meta')]".to_owned());
     }
     if let Some(Statement::ExpressionStatement(last)) = parsed.program.body.last() {
         let span = last.expression.span();
-        add(
-            Span::empty(span.start),
-            "globalThis[Symbol.for('ringfence.result')] = (".to_owned(),
-        );
+        let begin = "globalThis[Symbol.for('ringfence.result')] = (".to_owned();
+        add(Span::empty(span.start), begin);
         add(Span::empty(span.end), ")".to_owned());
     }
     Ok(apply(code, edits))
@@ -263,10 +260,8 @@ fn declared(program: &Program<'_>) -> Vec<String> {
         };
         match declaration {
             Some(Declaration::VariableDeclaration(variables)) => {
-                let ids = variables
-                    .declarations
-                    .iter()
-                    .flat_map(|one| one.id.get_binding_identifiers());
+                let variables = variables.declarations.iter();
+                let ids = variables.flat_map(|one| one.id.get_binding_identifiers());
                 names.extend(ids.map(|id| id.name.to_string()));
             }
             other => names.extend(other.and_then(Declaration::id).map(|id| id.name.to_string())),

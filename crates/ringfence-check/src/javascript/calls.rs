@@ -1,7 +1,7 @@
 //! What is called, with what.
 
 use super::{
-    effects::{Effect, SPEAKS, effect},
+    effects::{Effect, effect},
     resolve::Known,
     rules,
     visit::Visit,
@@ -71,18 +71,15 @@ impl<'a> Visit<'_, 'a> {
             Effect::Later => {
                 let is_template = matches!(first, Some(Expression::TemplateLiteral(_)));
                 if is_template || self.know(first).text().is_some() {
-                    self.add(
-                        span,
-                        &rules::DYNAMIC_EXECUTION,
-                        format!("`{path}` is given a text"),
-                    );
+                    let what = format!("`{path}` is given a text");
+                    self.add(span, &rules::DYNAMIC_EXECUTION, what);
                 }
             }
             Effect::Connect => {
                 if let "net.connect" | "net.createConnection" | "net.Socket" | "net.Socket.connect" = name {
                     self.connection = Some(span);
                 }
-                self.add(span, &rules::NETWORK, format!("`{name}` {SPEAKS}"));
+                self.add(span, &rules::NETWORK, format!("`{name}` speaks to other hosts"));
                 let hosts = (0..3).filter_map(|index| argument(arguments, index));
                 hosts.for_each(|host| self.addressed(host));
             }
@@ -99,11 +96,8 @@ impl<'a> Visit<'_, 'a> {
             effect @ (Effect::Remove | Effect::Empty) => self.removed(span, effect, arguments),
             Effect::Change => self.changed(span, name, first),
             Effect::Parse => {
-                if self
-                    .know(first)
-                    .text()
-                    .is_some_and(|text| text.contains("\"__proto__\""))
-                {
+                let has_prototype = |text: &str| text.contains("\"__proto__\"");
+                if self.know(first).text().is_some_and(has_prototype) {
                     let what = "an object with `__proto__` is made from a text";
                     self.add(span, &rules::PROTOTYPE_POLLUTION, what);
                 }
@@ -123,11 +117,8 @@ impl<'a> Visit<'_, 'a> {
 
     fn executed(&mut self, span: Span, name: &str, arguments: Arguments<'a>) {
         self.add(span, &rules::DYNAMIC_EXECUTION, format!("`{name}` runs a text"));
-        for argument in arguments
-            .unwrap_or_default()
-            .iter()
-            .filter_map(Argument::as_expression)
-        {
+        let arguments = arguments.unwrap_or_default().iter();
+        for argument in arguments.filter_map(Argument::as_expression) {
             let place = argument.span();
             let mut decoders = self.decoders.iter().rev().take(DECODERS_MAX);
             if decoders.any(|decoder| place.contains_inclusive(*decoder))
@@ -173,12 +164,8 @@ impl<'a> Visit<'_, 'a> {
         };
         self.add(span, &rules::CHILD_PROCESS, what);
         if let Known::Computed = program {
-            self.add_as(
-                span,
-                &rules::OBFUSCATION,
-                Error,
-                "what is started is computed from constants",
-            );
+            let what = "what is started is computed from constants";
+            self.add_as(span, &rules::OBFUSCATION, Error, what);
         }
         let bare = command.replace('\'', "");
         if let "sh" | "/bin/sh" | "bash" | "/bin/bash" | "cmd.exe" = bare.trim().trim_end_matches(" -i") {
@@ -192,11 +179,8 @@ impl<'a> Visit<'_, 'a> {
     fn read(&mut self, span: Span, path: Option<&'a Expression<'a>>) {
         let known = self.know(path);
         if let Some(path) = known.text().filter(|path| credentials::kept_at(path).is_some()) {
-            self.add(
-                span,
-                &rules::CREDENTIAL_PATH,
-                format!("`{}` is read", shown(path)),
-            );
+            let what = format!("`{}` is read", shown(path));
+            self.add(span, &rules::CREDENTIAL_PATH, what);
         }
     }
 

@@ -31,27 +31,25 @@ pub(super) enum Effect {
     Nothing,
 }
 
-pub(super) const SPEAKS: &str = "speaks to other hosts";
 /// Modules and objects, what of them is called, and what it does; `-` is the thing itself, and `*` all else.
-static EFFECTS: LazyLock<Vec<(&str, &str, Effect)>> =
-    LazyLock::new(|| crate::lists::embedded(include_str!("effects.json")));
+static EFFECTS: LazyLock<HashMap<&str, Vec<(&str, Effect)>>> = LazyLock::new(|| {
+    let rows: Vec<(&str, &str, Effect)> = crate::lists::embedded(include_str!("effects.json"));
+    let mut by_owner: HashMap<&str, Vec<(&str, Effect)>> = HashMap::new();
+    for (owners, names, effect) in rows {
+        let names = names.split_ascii_whitespace().map(|name| (name, effect));
+        for owner in owners.split_ascii_whitespace() {
+            by_owner.entry(owner).or_default().extend(names.clone());
+        }
+    }
+    by_owner
+});
 
 pub(super) fn effect(path: &str) -> Effect {
-    static BY_OWNER: LazyLock<HashMap<&str, Vec<(&str, Effect)>>> = LazyLock::new(|| {
-        let mut by_owner: HashMap<&str, Vec<(&str, Effect)>> = HashMap::new();
-        for (owners, names, effect) in EFFECTS.iter() {
-            let names = names.split_ascii_whitespace().map(|name| (name, *effect));
-            for owner in owners.split_ascii_whitespace() {
-                by_owner.entry(owner).or_default().extend(names.clone());
-            }
-        }
-        by_owner
-    });
     if path.ends_with("._compile") {
         return Effect::Execute;
     }
     let (owner, name) = path.split_once('.').unwrap_or((path, "-"));
-    let mut of_owner = BY_OWNER.get(owner).into_iter().flatten();
+    let mut of_owner = EFFECTS.get(owner).into_iter().flatten();
     let found = of_owner.find(|(known, _)| *known == name || *known == "*");
     found.map_or(Effect::Nothing, |(_, effect)| *effect)
 }

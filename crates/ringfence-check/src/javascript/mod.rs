@@ -39,8 +39,7 @@ pub(crate) fn check(code: &str, language: Language, setting: Setting) -> Checked
             }
         }
     };
-    let complexity = &mut checked.analysis.cyclomatic_complexity;
-    *complexity = (*complexity).max(1);
+    checked.analysis.cyclomatic_complexity += 1;
     checked.findings.extend(odd_line_end(code));
     checked
 }

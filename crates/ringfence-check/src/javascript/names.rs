@@ -1,8 +1,7 @@
 //! How things of the language and of Node.js are called, whatever way leads to them:
 //! `globalThis.process.mainModule.require` is `require`.
 
-use crate::lists::LISTS;
-use crate::unknown::UNKNOWN;
+use crate::{lists::LISTS, unknown::UNKNOWN};
 use std::rc::Rc;
 
 const PATH_BYTES_MAX: usize = 256;

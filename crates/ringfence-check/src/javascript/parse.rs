@@ -5,7 +5,10 @@ use super::{
     Setting, rules,
     visit::{range, visit},
 };
-use crate::rule::{Checked, Finding};
+use crate::{
+    module::strip_types,
+    rule::{Checked, Finding},
+};
 use oxc_allocator::Allocator;
 use oxc_ast::{AstKind, ast::Program};
 use oxc_codegen::Codegen;
@@ -13,27 +16,20 @@ use oxc_diagnostics::Diagnostics;
 use oxc_parser::{ParseOptions, Parser, ParserReturn};
 use oxc_semantic::{AstNodes, SemanticBuilder};
 use oxc_span::{GetSpan, SourceType};
-use oxc_transformer::{TransformOptions, Transformer};
+use oxc_transformer::TransformOptions;
 use ringfence_types::Language;
-use std::{borrow::Cow, ops::Range, path::Path};
+use std::{ops::Range, path::Path};
 
 /// For what recurses; a thread's own would do for a quarter of what is allowed.
 const STACK_BYTES: usize = 64 << 20;
 
-/// Around a call with `await` that is no module.
-const FUNCTION_BEGIN: &str = "(async () => {";
-const FUNCTION_END: &str = "\n})";
-
 /// What is found of a program, with what is broken in it.
 pub(super) fn read(code: &str, language: Language, setting: Setting) -> Checked {
     stacker::grow(STACK_BYTES, || {
-        let Attempt {
-            objection,
-            mut checked,
-        } = attempts(code, language, setting);
-        let broken = objection.map(|(range, what)| Finding::new(&rules::SYNTAX, range, what));
-        checked.findings.extend(broken);
-        checked
+        let mut attempt = attempts(code, language, setting);
+        let broken = |(range, what)| Finding::new(&rules::SYNTAX, range, what);
+        attempt.checked.findings.extend(attempt.objection.map(broken));
+        attempt.checked
     })
 }
 
@@ -77,22 +73,18 @@ fn kinds(code: &str, language: Language, setting: Setting) -> Vec<SourceType> {
         (Language::Node, Setting::Call) => {
             vec![SourceType::script(), SourceType::mjs(), SourceType::cjs()]
         }
-        _ if code.contains("</") || code.contains("/>") => {
-            vec![module, module.with_jsx(true)]
-        }
+        _ if code.contains("</") || code.contains("/>") => vec![module, module.with_jsx(true)],
         _ => vec![module],
     }
 }
 
 fn attempt(code: &str, kind: SourceType, setting: Setting) -> Attempt {
-    let (text, moved) = match (kind.is_commonjs(), setting) {
-        // `await` may stand in a function.
-        (true, Setting::Call) => (
-            Cow::from(format!("{FUNCTION_BEGIN}{code}{FUNCTION_END}")),
-            FUNCTION_BEGIN.len(),
-        ),
-        _ => (Cow::from(code), 0),
+    let (begin, end) = match (kind.is_commonjs(), setting) {
+        // A call with `await` that is no module: there it may stand in a function alone.
+        (true, Setting::Call) => ("(async () => {", "\n})"),
+        _ => ("", ""),
     };
+    let text = [begin, code, end].concat();
     let allocator = Allocator::default();
     let options = ParseOptions {
         allow_return_outside_function: kind.is_commonjs() && setting == Setting::Program,
@@ -100,18 +92,13 @@ fn attempt(code: &str, kind: SourceType, setting: Setting) -> Attempt {
     };
     let mut parsed = Parser::new(&allocator, &text, kind).with_options(options).parse();
     // What the grammar does not know.
-    let mut objection = objections(&parsed.diagnostics).next();
-    if objection.is_none() && parsed.panicked {
-        objection = Some((0..0, "it cannot be read".to_owned()));
-    }
-    if objection.is_none() {
-        let objection = misplaced(&parsed, kind, setting);
-        if objection.is_some() {
-            return Attempt {
-                objection,
-                ..Attempt::default()
-            };
-        }
+    let unread = || parsed.panicked.then(|| (0..0, "it cannot be read".to_owned()));
+    let mut objection = objections(&parsed.diagnostics).next().or_else(unread);
+    if objection.is_none()
+        && let objection @ Some(_) = misplaced(&parsed, kind, setting)
+    {
+        let checked = Checked::default();
+        return Attempt { objection, checked };
     }
     let typed = kind.is_typescript() && objection.is_none();
     let (early, mut checked) = analyze(&parsed.program);
@@ -121,26 +108,19 @@ fn attempt(code: &str, kind: SourceType, setting: Setting) -> Attempt {
         objection = None;
     }
     let within = |place: &mut Range<usize>| {
-        let at = |at: usize| at.saturating_sub(moved).min(code.len());
+        let at = |at: usize| at.saturating_sub(begin.len()).min(code.len());
         *place = at(place.start)..at(place.end);
     };
     let found = checked.findings.iter_mut().map(|finding| &mut finding.range);
-    found
-        .chain(objection.iter_mut().map(|(place, _)| place))
-        .for_each(within);
+    let objected = objection.iter_mut().map(|(place, _)| place);
+    found.chain(objected).for_each(within);
     Attempt { objection, checked }
 }
 
 /// Whether it is a program for Node.js as soon as its types are gone.
 fn runs_without_types<'a>(allocator: &'a Allocator, program: &mut Program<'a>, setting: Setting) -> bool {
-    let scoping = SemanticBuilder::new()
-        .with_enum_eval(true)
-        .build(program)
-        .semantic
-        .into_scoping();
-    let options = TransformOptions::default();
-    let transformer = Transformer::new(allocator, Path::new("main.ts"), &options);
-    let diagnostics = transformer.build_with_scoping(scoping, program).diagnostics;
+    let (path, options) = (Path::new("main.ts"), TransformOptions::default());
+    let diagnostics = strip_types(allocator, program, path, &options);
     if diagnostics.errors().next().is_some() {
         return false;
     }
@@ -176,10 +156,8 @@ fn misplaced(parsed: &ParserReturn<'_>, kind: SourceType, setting: Setting) -> O
 
 /// What the grammar knows and the language forbids, the first in the text; and what the rules find.
 fn analyze(program: &Program<'_>) -> (Option<Objection>, Checked) {
-    let built = SemanticBuilder::new()
-        .with_check_syntax_error(true)
-        .with_build_nodes(true)
-        .build(program);
+    let builder = SemanticBuilder::new().with_check_syntax_error(true);
+    let built = builder.with_build_nodes(true).build(program);
     let jumps = jumps_out_of_arrows(built.semantic.nodes());
     let early = objections(&built.diagnostics)
         .chain(jumps)

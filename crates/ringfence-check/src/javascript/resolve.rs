@@ -3,8 +3,7 @@
 //! `oxc_semantic`.
 
 use super::names::{global, is_plain, joined, module};
-use crate::lists::LISTS;
-use crate::unknown::UNKNOWN;
+use crate::{lists::LISTS, unknown::UNKNOWN};
 use oxc_ast::{
     AstKind,
     ast::{
@@ -206,9 +205,11 @@ impl<'p, 'a> Resolver<'p, 'a> {
                 Known::of_module(self.expression(&import.source).constant())
             }
             Expression::ImportMeta(_) => Known::of_path("import.meta"),
-            other => other
-                .get_member_expr()
-                .map_or(Known::Unknown, |member| self.member(member)),
+            other => match other.get_member_expr() {
+                Some(MemberExpression::StaticMemberExpression(member)) => self.static_member(member),
+                Some(MemberExpression::ComputedMemberExpression(member)) => self.computed_member(member),
+                _ => Known::Unknown,
+            },
         }
     }
 
@@ -278,17 +279,13 @@ impl<'p, 'a> Resolver<'p, 'a> {
         // Names that are never assigned may have many references.
         let is_mutated = scoping.symbol_is_mutated(symbol);
         let references = is_mutated.then(|| self.semantic.symbol_references(symbol));
-        let writes = references
-            .into_iter()
-            .flatten()
-            .filter(|reference| reference.is_write());
+        let references = references.into_iter().flatten();
+        let writes = references.filter(|one| one.is_write()).take(VALUES_MAX);
         let nodes = self.semantic.nodes();
-        let assigned = writes
-            .take(VALUES_MAX)
-            .map(|write| match nodes.parent_kind(write.node_id()) {
-                AstKind::AssignmentExpression(all) if all.operator.is_assign() => self.expression(&all.right),
-                _ => Known::Unknown,
-            });
+        let assigned = writes.map(|write| match nodes.parent_kind(write.node_id()) {
+            AstKind::AssignmentExpression(all) if all.operator.is_assign() => self.expression(&all.right),
+            _ => Known::Unknown,
+        });
         let mut values = declared.chain(assigned);
         let first = values.next().unwrap_or(Known::Unknown);
         values.fold(first, Known::or)
@@ -303,10 +300,7 @@ impl<'p, 'a> Resolver<'p, 'a> {
     /// The value that a declaration gives; none: it gives no value.
     fn declared(&self, node: NodeId, symbol: SymbolId) -> Option<Known<'a>> {
         let nodes = self.semantic.nodes();
-        let imported = || match nodes.parent_kind(node) {
-            AstKind::ImportDeclaration(all) => Known::of_module(Some(&all.source.value)),
-            _ => Known::Unknown,
-        };
+        let imported = || Known::of_module(source(nodes.parent_kind(node)));
         Some(match nodes.kind(node) {
             AstKind::VariableDeclarator(declared) => match &declared.init {
                 Some(init) => self.part(&declared.id, self.expression(init), symbol),
@@ -318,13 +312,7 @@ impl<'p, 'a> Resolver<'p, 'a> {
             AstKind::Function(_) => Known::Function,
             AstKind::ImportSpecifier(import) => self.member_of(&imported(), &import.imported.name()),
             AstKind::ImportDefaultSpecifier(_) | AstKind::ImportNamespaceSpecifier(_) => imported(),
-            AstKind::TSImportEqualsDeclaration(import) => match &import.module_reference {
-                TSModuleReference::ExternalModuleReference(module) => {
-                    Known::of_module(Some(&module.expression.value))
-                }
-                _ => Known::Unknown,
-            },
-            _ => Known::Unknown,
+            kind => Known::of_module(source(kind)),
         })
     }
 
@@ -350,17 +338,10 @@ impl<'p, 'a> Resolver<'p, 'a> {
     fn key(&self, key: &'a PropertyKey<'a>) -> Known<'a> {
         match key.as_expression() {
             Some(expression) => self.expression(expression),
-            None => key
-                .static_name()
-                .map_or(Known::Unknown, |name| Known::Text(Rc::from(&*name))),
-        }
-    }
-
-    fn member(&self, member: &'a MemberExpression<'a>) -> Known<'a> {
-        match member {
-            MemberExpression::StaticMemberExpression(member) => self.static_member(member),
-            MemberExpression::ComputedMemberExpression(member) => self.computed_member(member),
-            MemberExpression::PrivateFieldExpression(_) => Known::Unknown,
+            None => match key.static_name() {
+                Some(name) => Known::Text(Rc::from(&*name)),
+                None => Known::Unknown,
+            },
         }
     }
 
@@ -421,30 +402,24 @@ impl<'p, 'a> Resolver<'p, 'a> {
     /// Whether an argument is something that the program itself says.
     fn is_written_out(&self, argument: &'a Argument<'a>) -> bool {
         let expression = match argument {
-            Argument::SpreadElement(spread) => Some(&spread.argument),
-            argument => argument.as_expression(),
+            Argument::SpreadElement(spread) => &spread.argument,
+            argument => argument.to_expression(),
         };
-        expression.is_some_and(|expression| match self.expression(expression) {
+        match self.expression(expression) {
             Known::Text(text) => !text.contains(UNKNOWN),
             Known::List(_) | Known::Computed => true,
             Known::Path(path) => LISTS.decoders.contains(&&*path),
             _ => expression.is_literal(),
-        })
+        }
     }
 
     fn result(&self, call: &'a CallExpression<'a>) -> Known<'a> {
         if returns_this(&call.callee) {
             return Known::of_path("globalThis");
         }
-        let mut arguments = call
-            .arguments
-            .iter()
-            .map(|argument| self.optional(argument.as_expression()));
-        let is_constant = || {
-            call.arguments
-                .iter()
-                .all(|argument| self.is_written_out(argument))
-        };
+        let of = |argument: &'a Argument<'a>| self.optional(argument.as_expression());
+        let mut arguments = call.arguments.iter().map(of);
+        let is_constant = || call.arguments.iter().all(|one| self.is_written_out(one));
         if let Some(member) = call.callee.get_inner_expression().as_member_expression()
             && let Some(method) = member.static_property_name()
         {
@@ -488,6 +463,20 @@ impl<'p, 'a> Resolver<'p, 'a> {
             "node:os.tmpdir" => Known::of_text("/tmp"),
             path => path.strip_suffix(".bind").map_or(Known::Unknown, Known::of_path),
         }
+    }
+}
+
+/// The module that a declaration loads.
+pub(super) fn source(kind: AstKind<'_>) -> Option<&str> {
+    match kind {
+        AstKind::ImportDeclaration(import) => Some(&import.source.value),
+        AstKind::ExportFromDeclaration(export) => Some(&export.source.value),
+        AstKind::ExportAllDeclaration(export) => Some(&export.source.value),
+        AstKind::TSImportEqualsDeclaration(import) => match &import.module_reference {
+            TSModuleReference::ExternalModuleReference(module) => Some(&module.expression.value),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

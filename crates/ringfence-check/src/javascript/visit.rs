@@ -4,7 +4,7 @@
 use super::{
     effects::{Effect, effect},
     names::{is_shared_class, module},
-    resolve::{Known, Resolver},
+    resolve::{Known, Resolver, source},
     rules,
 };
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 };
 use oxc_ast::{
     AstKind,
-    ast::{AssignmentExpression, BindingPattern, Expression, TSModuleReference},
+    ast::{AssignmentExpression, BindingPattern, Expression},
 };
 use oxc_semantic::{AstNode, NodeId, Semantic};
 use oxc_span::{GetSpan, Span};
@@ -77,7 +77,6 @@ pub(super) fn visit(semantic: &Semantic<'_>) -> Checked {
     let findings = &mut checked.findings;
     findings.sort_by_key(|found| (found.range.start, found.rule.id, Reverse(found.severity)));
     findings.dedup_by_key(|found| (found.range.start, found.rule.id));
-    checked.analysis.cyclomatic_complexity += 1;
     checked.analysis.imports = visit.imports.into_iter().collect();
     checked.analysis.domains = visit.hosts.into_iter().collect();
     checked
@@ -124,11 +123,10 @@ impl<'a> Visit<'_, 'a> {
             AstKind::AssignmentExpression(assigned) => self.assignment(assigned),
             AstKind::StringLiteral(_) | AstKind::TemplateLiteral(_) => self.literal(kind),
             AstKind::BinaryExpression(_) => {
-                let is_part = matches!(
-                    self.semantic.nodes().parent_kind(id),
-                    AstKind::BinaryExpression(_)
-                );
-                if !is_part && let Known::Text(text) = self.resolver.know_node(kind) {
+                let around = self.semantic.nodes().parent_kind(id);
+                if !matches!(around, AstKind::BinaryExpression(_))
+                    && let Known::Text(text) = self.resolver.know_node(kind)
+                {
                     self.text(kind.span(), &text);
                 }
             }
@@ -138,8 +136,8 @@ impl<'a> Visit<'_, 'a> {
                 }
             }
             kind => {
-                if let Some((span, source)) = source(kind) {
-                    self.imported(span, source);
+                if let Some(source) = source(kind) {
+                    self.imported(kind.span(), source);
                 }
             }
         }
@@ -204,11 +202,8 @@ impl<'a> Visit<'_, 'a> {
             Effect::Tell(rule, ..) if rule.id == rules::NATIVE.id && path.starts_with("process.") => rule,
             _ => return,
         };
-        self.add(
-            kind.span(),
-            rule,
-            format!("`{}` is passed on", path.trim_start_matches("node:")),
-        );
+        let what = format!("`{}` is passed on", path.trim_start_matches("node:"));
+        self.add(kind.span(), rule, what);
     }
 
     /// When it is called, or as a part of a longer path, or by the name that it is given.
@@ -233,10 +228,7 @@ impl<'a> Visit<'_, 'a> {
             AstKind::StaticMemberExpression(member) if at == id => is(member.object.span()),
             AstKind::ComputedMemberExpression(member) if at == id => is(member.object.span()),
             AstKind::VariableDeclarator(declared) if at == id => match &declared.id {
-                BindingPattern::BindingIdentifier(name) => name
-                    .symbol_id
-                    .get()
-                    .is_some_and(|symbol| self.resolver.is_constant(symbol)),
+                BindingPattern::BindingIdentifier(name) => self.resolver.is_constant(name.symbol_id()),
                 _ => true,
             },
             AstKind::AssignmentExpression(assigned) if at == id => is(assigned.left.span()),
@@ -249,19 +241,11 @@ impl<'a> Visit<'_, 'a> {
         let Some(member) = assigned.left.as_member_expression() else {
             return;
         };
+        let rule = &rules::PROTOTYPE_POLLUTION;
         if let Some(shared) = self.shared_prototype(member.object()) {
-            self.add(
-                assigned.span,
-                &rules::PROTOTYPE_POLLUTION,
-                format!("`{shared}` is changed"),
-            );
+            self.add(assigned.span, rule, format!("`{shared}` is changed"));
         } else if self.resolver.property(member).as_deref() == Some("__proto__") {
-            self.add_as(
-                assigned.span,
-                &rules::PROTOTYPE_POLLUTION,
-                Info,
-                "`__proto__` is set",
-            );
+            self.add_as(assigned.span, rule, Info, "`__proto__` is set");
         }
     }
 
@@ -278,9 +262,8 @@ impl<'a> Visit<'_, 'a> {
         let shared = match self.resolver.property(member)?.as_ref() {
             "__proto__" => true,
             "prototype" => {
-                let inner = object
-                    .as_member_expression()
-                    .and_then(|inner| self.resolver.property(inner));
+                let inner = object.as_member_expression();
+                let inner = inner.and_then(|inner| self.resolver.property(inner));
                 inner.as_deref() == Some("constructor") || is_shared(object)
             }
             _ => false,
@@ -306,11 +289,8 @@ impl<'a> Visit<'_, 'a> {
     fn text(&mut self, span: Span, text: &str) {
         domains::of(text, &mut self.hosts);
         if credentials::kept_at(&text.replace(UNKNOWN, "~")) == Some(Secret::Certain) {
-            self.add(
-                span,
-                &rules::CREDENTIAL_PATH,
-                format!("`{}` is named", shown(text)),
-            );
+            let what = format!("`{}` is named", shown(text));
+            self.add(span, &rules::CREDENTIAL_PATH, what);
         }
     }
 
@@ -321,33 +301,14 @@ impl<'a> Visit<'_, 'a> {
             self.add(self.hex_name, &rules::OBFUSCATION, what);
         }
         if let (Some(_), Some(shell)) = (self.connection, self.shell) {
-            self.add(
-                shell,
-                &rules::REVERSE_SHELL,
-                "a shell is started beside a connection",
-            );
+            let what = "a shell is started beside a connection";
+            self.add(shell, &rules::REVERSE_SHELL, what);
         }
     }
 }
 
 pub(super) fn range(span: Span) -> Range<usize> {
     span.start as usize..span.end as usize
-}
-
-/// The module that a declaration loads.
-fn source(kind: AstKind<'_>) -> Option<(Span, &str)> {
-    match kind {
-        AstKind::ImportDeclaration(import) => Some((import.span, &import.source.value)),
-        AstKind::ExportFromDeclaration(export) => Some((export.span, &export.source.value)),
-        AstKind::ExportAllDeclaration(export) => Some((export.span, &export.source.value)),
-        AstKind::TSImportEqualsDeclaration(import) => match &import.module_reference {
-            TSModuleReference::ExternalModuleReference(module) => {
-                Some((import.span, &module.expression.value))
-            }
-            _ => None,
-        },
-        _ => None,
-    }
 }
 
 fn count(kind: AstKind<'_>, analysis: &mut Analysis) {
@@ -371,7 +332,6 @@ fn count(kind: AstKind<'_>, analysis: &mut Analysis) {
 fn hidden_letters(literal: &str) -> usize {
     static ESCAPES: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"\\(?:x|u00)(?:2[1-9A-Fa-f]|[3-6][0-9A-Fa-f]|7[0-9A-Ea-e])").ok());
-    ESCAPES
-        .as_ref()
-        .map_or(0, |escapes| escapes.find_iter(literal).count())
+    let found = ESCAPES.iter().flat_map(|sign| sign.find_iter(literal));
+    found.count()
 }
