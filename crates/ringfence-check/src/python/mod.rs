@@ -2,7 +2,6 @@
 
 mod fix;
 mod metrics;
-mod mistakes;
 mod module_attributes;
 mod names;
 mod nesting;
@@ -21,7 +20,6 @@ use crate::{
     rule::{Checked, Finding, Rule},
 };
 use names::Names;
-use nesting::Height;
 use ringfence_types::Severity;
 use ruff_python_ast::{ModModule, PySourceType, PythonVersion};
 use ruff_python_parser::{ParseOptions, Parsed, parse_unchecked};
@@ -30,7 +28,7 @@ use syntax::ERRORS_MAX;
 pub use well_known::check_known_import;
 
 /// The checks of higher trees recurse further than the stack is deep; the interpreter tells their errors itself.
-const HEIGHT_MAX: Height = Height(1500);
+const HEIGHT_MAX: u32 = 1500;
 
 /// Everything that is found of a text.
 pub(crate) fn check(code: &str, asked: &CodeQuestion) -> Checked {
@@ -46,7 +44,7 @@ pub(crate) fn check(code: &str, asked: &CodeQuestion) -> Checked {
     if parsed.has_syntax_errors() {
         let newer = syntax::newer(parsed.unsupported_syntax_errors());
         // The process that answers ends with the answer: trees with errors are never dropped.
-        let errors = mistakes::explain(code, parsed);
+        let errors = syntax::explain(code, parsed);
         told.extend(errors.into_iter().chain(newer).take(ERRORS_MAX));
         return concluded(told, Checked::default());
     }

@@ -16,19 +16,15 @@ const LEVELS_MAX: u32 = 500;
 /// as many terms as Python 3.13 compiles.
 const HEIGHT_MAX: u32 = 10_000;
 
-/// More levels of the tree than this are walked by loops alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Height(pub(crate) u32);
-
 /// An upper bound on the height of the tree of a text; none: it is too high.
-pub(crate) fn look(code: &str) -> Option<Height> {
+pub(crate) fn look(code: &str) -> Option<u32> {
     let mut lexer = lexer::lex(code, Mode::Module);
     let mut look = Look::default();
     loop {
         let kind = lexer.next_token();
         if kind == TokenKind::EndOfFile {
             look.end_statement();
-            return (look.height <= HEIGHT_MAX).then_some(Height(look.height));
+            return (look.height <= HEIGHT_MAX).then_some(look.height);
         }
         look.token(kind);
         if look.is_too_deep() {
@@ -182,15 +178,11 @@ fn ends_operand(kind: TokenKind) -> bool {
 mod tests {
     use super::*;
 
-    fn height(code: &str) -> Option<u32> {
-        look(code).map(|height| height.0)
-    }
-
     #[test]
     fn depth_is_that_of_the_tree_and_not_of_the_text() {
         let check = |code: &str, accepted: bool| {
             let short: String = code.chars().take(60).collect();
-            assert_eq!(height(code).is_some(), accepted, "{short}");
+            assert_eq!(look(code).is_some(), accepted, "{short}");
         };
         check(&format!("{}1{}", "(".repeat(200), ")".repeat(200)), true);
         check(&format!("{}1{}", "(".repeat(201), ")".repeat(201)), false);
@@ -227,10 +219,10 @@ mod tests {
         for _ in 0..50 {
             code = format!("({code})+{sum}");
         }
-        assert!(height(&code).unwrap() > 5000);
+        assert!(look(&code).unwrap() > 5000);
         for _ in 0..60 {
             code = format!("({code})+{sum}");
         }
-        assert_eq!(height(&code), None);
+        assert_eq!(look(&code), None);
     }
 }
