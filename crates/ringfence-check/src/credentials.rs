@@ -1,6 +1,6 @@
 //! Places where people and machines keep what lets them in: keys, passwords, tokens.
 
-use crate::lists::LISTS;
+use crate::lists::{LISTS, is_within};
 
 /// Whether it is certain; an ordinary program may read its own file of this name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,12 +13,8 @@ pub(crate) enum Secret {
 
 /// All of these places, without what begins and ends their paths.
 pub(crate) fn places() -> impl Iterator<Item = &'static str> {
-    let all = LISTS
-        .secrets
-        .iter()
-        .chain(&LISTS.perhaps_secrets)
-        .chain(&LISTS.around_secrets);
-    all.map(|place| place.trim_matches('/'))
+    let all = [&LISTS.secrets, &LISTS.perhaps_secrets, &LISTS.around_secrets];
+    all.into_iter().flatten().map(|place| place.trim_matches('/'))
 }
 
 /// What is kept at a path, or at the end of a URL; none: nothing of the kind.
@@ -31,24 +27,19 @@ pub(crate) fn kept_at(path: &str) -> Option<Secret> {
     // A copy of a whole directory includes its keys.
     let whole = [".ssh", ".aws", ".gnupg", ".kube"];
     let home = ["~/", "/root/", "/home/"]; // tidy: machine path, because it is where secrets lie
-    let whole = home.iter().any(|home| path.starts_with(home))
-        && whole
-            .iter()
-            .any(|name| path.trim_end_matches(['/', '*']).ends_with(&format!("/{name}")));
-    if certain || whole || environment_of_process(path) {
+    let last = path.trim_end_matches(['/', '*']).rsplit_once('/');
+    let whole =
+        home.iter().any(|home| path.starts_with(home)) && last.is_some_and(|(_, name)| whole.contains(&name));
+    // `/proc/self/environ`
+    let of_process = path.starts_with("/proc/") && path.ends_with("/environ");
+    if certain || whole || of_process {
         return Some(Secret::Certain);
     }
     let name = path.rsplit('/').next().unwrap_or(path);
-    let known = |secret: &str| {
-        name == secret
-            || name
-                .strip_prefix(secret)
-                .is_some_and(|rest| rest.starts_with('.'))
-    };
     let example = [".example", ".sample", ".template", ".dist"];
-    (LISTS.perhaps_secrets.iter().any(|secret| known(secret))
-        && !example.iter().any(|ending| name.ends_with(ending)))
-    .then_some(Secret::Perhaps)
+    let is_secret = LISTS.perhaps_secrets.iter().any(|secret| is_within(name, secret))
+        && !example.iter().any(|ending| name.ends_with(ending));
+    is_secret.then_some(Secret::Perhaps)
 }
 
 /// The place as whole names: not `my.netrc.txt`, but `.netrc` below anything, and `/etc/shadow-`.
@@ -63,11 +54,6 @@ fn has_place(path: &str, place: &str) -> bool {
         let public = path[at + place.len()..].starts_with(".pub");
         begins && ends && !public
     })
-}
-
-/// `/proc/self/environ`
-fn environment_of_process(path: &str) -> bool {
-    path.starts_with("/proc/") && path.ends_with("/environ")
 }
 
 #[cfg(test)]

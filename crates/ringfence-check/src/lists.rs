@@ -19,6 +19,12 @@ pub(crate) fn embedded<T: Deserialize<'static> + Default>(table: &'static str) -
     read.unwrap_or_default()
 }
 
+/// Whether a path of names with dots between them is that of a thing, or leads to something in it.
+pub(crate) fn is_within(path: &str, thing: &str) -> bool {
+    let rest = path.strip_prefix(thing);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
 /// By what they are of.
 #[derive(Default, Deserialize)]
 #[serde(bound(deserialize = "'de: 'static"), deny_unknown_fields)]
@@ -39,6 +45,8 @@ pub(crate) struct Lists {
     pub(crate) grave_modules: NameSet,
     /// Calls whose first argument is a host, or an address, or a URL.
     pub(crate) host_calls: NameSet,
+    /// Calls that get a pair of host and port, and in which places.
+    pub(crate) pair_calls: HashMap<&'static str, Vec<usize>>,
     /// Top-level modules of CPython 3.8 to 3.14.
     pub(crate) standard_library: NameSet,
     /// Names with two underscores on either side that ordinary programs read.

@@ -1,7 +1,6 @@
 //! What a module consists of: functions, classes, imports, decisions, and the hosts that it names.
 
-use crate::domains;
-use crate::lists::LISTS;
+use crate::{domains, lists::LISTS};
 use ringfence_types::Analysis;
 use ruff_python_ast::{
     Expr, ExprBinOp, ExprCall, ExprFString, FStringPart, InterpolatedStringElement, Operator, Pattern, Stmt,
@@ -14,12 +13,6 @@ use std::{
 
 /// The most imports that are listed.
 const IMPORTS_MAX: usize = 1000;
-/// Calls that get a pair of host and port, and in which place.
-#[rustfmt::skip]
-const PAIR_CALLS: &[(&str, usize)] = &[
-    ("connect", 0), ("connect_ex", 0), ("create_connection", 0), ("get_server_certificate", 0), ("sendto", 1),
-    ("sendto", 2),
-];
 
 /// What the walk over a module counts. Lines and characters are counted elsewhere.
 #[derive(Debug, Default)]
@@ -55,7 +48,7 @@ impl Metrics {
                 }
             }
             Stmt::ImportFrom(import) => {
-                let module = import.module.as_ref().map_or("", |name| name.as_str());
+                let module = import.module.as_deref().unwrap_or_default();
                 let level = usize::try_from(import.level).unwrap_or(usize::MAX);
                 self.import(format!("{}{module}", ".".repeat(level.min(IMPORTS_MAX))));
             }
@@ -85,11 +78,9 @@ impl Metrics {
                 domains::of(&String::from_utf8_lossy(&bytes), &mut self.hosts);
             }
             _ if self.joined.contains(&expr.start()) => {}
-            _ => {
-                if let Some(text) = text_of(expr) {
-                    domains::of(&text, &mut self.hosts);
-                }
-            }
+            _ => text_of(expr)
+                .iter()
+                .for_each(|text| domains::of(text, &mut self.hosts)),
         }
     }
 
@@ -121,24 +112,18 @@ impl Metrics {
             _ => return,
         };
         for keyword in &call.arguments.keywords {
-            if keyword
-                .arg
-                .as_ref()
-                .is_some_and(|word| matches!(word.as_str(), "host" | "hostname"))
-            {
+            if let Some("host" | "hostname") = keyword.arg.as_deref() {
                 self.address(&keyword.value);
             }
         }
-        for (_, place) in PAIR_CALLS.iter().filter(|(known, _)| *known == name) {
+        for place in LISTS.pair_calls.get(name).into_iter().flatten() {
             if let Some(Expr::Tuple(pair)) = call.arguments.args.get(*place)
                 && let [host, _, ..] = pair.elts.as_slice()
             {
                 self.address(host);
             }
         }
-        let module = path
-            .and_then(|path| path.rsplit_once('.'))
-            .map(|(module, _)| module);
+        let module = path.and_then(|path| Some(path.rsplit_once('.')?.0));
         let module = module.or(receiver.map(|name| name.id.as_str()));
         let is_client = LISTS.client_calls.contains(&name)
             && module.is_some_and(|module| LISTS.client_modules.contains(&module));
@@ -167,18 +152,9 @@ impl Metrics {
 
 /// `ssh.connect('example.com', username='me')`, `client.connect('example.com', 1883)`.
 fn is_login(call: &ExprCall) -> bool {
-    let words = call
-        .arguments
-        .keywords
-        .iter()
-        .filter_map(|keyword| keyword.arg.as_ref());
-    call.arguments
-        .args
-        .get(1)
-        .is_some_and(Expr::is_number_literal_expr)
-        || words
-            .into_iter()
-            .any(|word| LISTS.login_words.contains(&word.as_str()))
+    let (second, keywords) = (call.arguments.args.get(1), call.arguments.keywords.iter());
+    let mut words = keywords.filter_map(|keyword| keyword.arg.as_deref());
+    second.is_some_and(Expr::is_number_literal_expr) || words.any(|word| LISTS.login_words.contains(word))
 }
 
 fn text_of(expression: &Expr) -> Option<Cow<'_, str>> {

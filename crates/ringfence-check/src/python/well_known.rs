@@ -3,7 +3,7 @@
 //! all its uses together, and where they disagree, or fit two imports, nothing is decided.
 
 use super::profile;
-use crate::lists::NameSet;
+use crate::lists::{NameSet, is_within};
 use ringfence_types::ModuleName;
 use ruff_python_ast::Stmt;
 use serde::Deserialize;
@@ -105,11 +105,8 @@ static TABLE: LazyLock<HashMap<&str, Vec<Meaning>>> = LazyLock::new(|| {
         add(name, format!("from {module} import {name}"), Fits::Called);
     }
     let class = "from datetime import datetime".to_owned();
-    add(
-        "dt",
-        format!("{class} as dt"),
-        Fits::Attributes(&KNOWN.datetime_class),
-    );
+    let fits = Fits::Attributes(&KNOWN.datetime_class);
+    add("dt", format!("{class} as dt"), fits);
     add("datetime", class, Fits::Datetime);
     let module = KNOWN.words.get("datetime").map_or(&[][..], Vec::as_slice);
     add("dt", "import datetime as dt".to_owned(), Fits::Attributes(module));
@@ -120,9 +117,8 @@ static TABLE: LazyLock<HashMap<&str, Vec<Meaning>>> = LazyLock::new(|| {
 pub(super) fn statement(name: &str, uses: &[Usage<'_>], own: &BTreeMap<String, String>) -> Option<String> {
     if let Some(statement) = own.get(name) {
         // Checked when it was set; the worker does not rely on that.
-        return check_known_import(name, statement)
-            .is_ok()
-            .then(|| statement.trim().to_owned());
+        let is_right = check_known_import(name, statement).is_ok();
+        return is_right.then(|| statement.trim().to_owned());
     }
     let meanings = TABLE.get(name)?;
     let mut fitting = meanings.iter().filter_map(|meaning| meaning.statement(uses));
@@ -173,9 +169,8 @@ fn parts_of(name: &str, package: &Package, uses: &[Usage<'_>]) -> Option<String>
         let Usage::Attributes(chain) = used else {
             return None;
         };
-        let named = |part: &&&str| {
-            part.split('.').zip(chain).filter(|(a, b)| a == *b).count() == part.split('.').count()
-        };
+        let path = chain.join(".");
+        let named = |part: &&&str| is_within(&path, part);
         match (package.parts.iter().find(named), &package.plain) {
             (Some(part), _) => drop(needed.insert(*part)),
             (None, Some(plain)) if !chain.first().is_some_and(|first| plain.contains(first)) => return None,
@@ -206,8 +201,7 @@ pub fn check_known_import(name: &str, statement: &str) -> Result<(), String> {
     let alias = match parsed.as_ref().map(|parsed| parsed.suite().as_slice()) {
         Ok([Stmt::Import(import)]) => import.names.as_slice(),
         Ok([Stmt::ImportFrom(from)]) => {
-            let module = from.module.as_ref().map_or("", |module| module.as_str());
-            if from.level > 0 || module == "__future__" {
+            if from.level > 0 || from.module.as_deref() == Some("__future__") {
                 return Err(format!("`{text}` means something else in each program"));
             }
             from.names.as_slice()
@@ -230,17 +224,13 @@ pub fn check_known_import(name: &str, statement: &str) -> Result<(), String> {
 
 /// What a statement imports: modules, each with what is taken from it.
 pub(super) fn imported(statement: &str) -> Vec<(&str, Option<&str>)> {
-    let from = statement
-        .strip_prefix("from ")
-        .and_then(|rest| rest.split_once(" import "));
     let first = |text| str::split_whitespace(text).next().unwrap_or_default();
-    match from {
-        Some((module, name)) => vec![(module.trim(), Some(first(name)))],
-        None => {
-            let modules = statement.strip_prefix("import ").unwrap_or_default().split(',');
-            modules.map(|module| (first(module), None)).collect()
-        }
+    let from = statement.strip_prefix("from ");
+    if let Some((module, name)) = from.and_then(|rest| rest.split_once(" import ")) {
+        return vec![(module.trim(), Some(first(name)))];
     }
+    let modules = statement.strip_prefix("import ").unwrap_or_default().split(',');
+    modules.map(|module| (first(module), None)).collect()
 }
 
 /// Whether every interpreter has what the statement imports.
@@ -254,11 +244,7 @@ pub(super) fn is_standard(statement: &str) -> bool {
 
 /// Whether a set of modules, each with what lies below it, has everything that a statement imports.
 pub(super) fn is_allowed(statement: &str, allowed: &BTreeSet<ModuleName>) -> bool {
-    let has = |module: &str| {
-        let ends = module.match_indices('.').map(|(at, _)| at).chain([module.len()]);
-        ends.filter_map(|end| module.get(..end)?.parse().ok())
-            .any(|name: ModuleName| allowed.contains(&name))
-    };
+    let has = |path: &str| allowed.iter().any(|module| is_within(path, module.as_str()));
     let modules = imported(statement);
     !modules.is_empty()
         && modules

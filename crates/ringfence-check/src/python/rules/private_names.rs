@@ -1,8 +1,10 @@
 //! Private names of the library: which are documented, which lead far, and which mean something to its classes.
 
 use super::attributes::is_dunder;
-use crate::lists::LISTS;
-use crate::python::profile::{BASIC, DATA_SCIENCE, NETWORK, is_standard};
+use crate::{
+    lists::{LISTS, is_within},
+    python::profile::{BASIC, DATA_SCIENCE, NETWORK, is_standard},
+};
 
 /// Whether only the library has a use for a name.
 pub(super) fn leads_far(name: &str) -> bool {
@@ -29,11 +31,7 @@ pub(super) fn is_from_a_library(path: &str) -> bool {
 
 /// Whether it is of a module that `strict` has.
 pub(super) fn is_of_a_basic_module(path: &str) -> bool {
-    let has = |name: &str| {
-        let rest = path.strip_prefix(name);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
-    !path.contains('(') && BASIC.iter().copied().any(has)
+    !path.contains('(') && BASIC.iter().any(|module| is_within(path, module))
 }
 
 /// A name with an underscore before it, other than `_`, `__x__`, the fields `_1` of a named tuple and what is
