@@ -108,10 +108,9 @@ fn wanted<'a>(names: &Names<'a>) -> BTreeMap<&'a str, Wanted<'a>> {
     for read in names.unresolved() {
         let entry = wanted.entry(read.name).or_default();
         let in_function = names.is_in_function(read.scope);
-        let first = if in_function {
-            &mut entry.in_function
-        } else {
-            &mut entry.at_once
+        let first = match in_function {
+            true => &mut entry.in_function,
+            false => &mut entry.at_once,
         };
         *first = first.or(Some(read.range));
         entry.watched |= watches[read.at.watch] || in_function && is_any_watched;
@@ -199,10 +198,8 @@ fn allows(asked: &CodeQuestion, statement: &str) -> bool {
 /// Whether a program that works without the import works with it.
 fn is_safe(wanted: &Wanted<'_>, statement: &str, asked: &CodeQuestion) -> bool {
     let is_local = well_known::imported(statement).into_iter().any(|(module, _)| {
-        let root = module.split('.').next().unwrap_or_default();
-        [root, module]
-            .iter()
-            .any(|name| asked.local_modules.contains(*name))
+        let (root, local) = (module.split('.').next().unwrap_or_default(), &asked.local_modules);
+        local.contains(root) || local.contains(module)
     });
     !is_local
         && !wanted.watched

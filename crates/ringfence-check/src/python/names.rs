@@ -68,7 +68,7 @@ pub(crate) enum Kind<'a> {
 }
 
 /// A name in a scope, with what binds it there.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Binding<'a> {
     scope: usize,
     /// The first of them, without repeated imports of the same.
@@ -175,13 +175,7 @@ pub(crate) struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// Those of a module whose nesting was looked at.
-    #[cfg(test)]
-    pub(crate) fn of(module: &'a ModModule) -> Self {
-        Self::compiled(module, "", None).0
-    }
-
-    /// With what the compiler of a version refuses.
+    /// Those of a module whose nesting was looked at, with what the compiler of a version refuses.
     pub(crate) fn compiled(
         module: &'a ModModule,
         code: &'a str,
@@ -267,11 +261,9 @@ impl<'a> Names<'a> {
     /// Names that are read and evaluated, and are bound nowhere in sight. `__x` has another name in each class.
     pub(crate) fn unresolved(&self) -> impl Iterator<Item = &NameRead<'a>> {
         let is_private = |name: &str| name.starts_with("__") && !name.ends_with("__");
-        let unknown = |read: &&NameRead<'a>| !read.at.never && read.resolution == Resolution::Unresolved;
-        self.reads
-            .iter()
-            .filter(unknown)
-            .filter(move |read| !is_private(read.name))
+        self.reads.iter().filter(move |read| {
+            !read.at.never && read.resolution == Resolution::Unresolved && !is_private(read.name)
+        })
     }
 
     pub(crate) fn is_class(&self, scope: usize) -> bool {
@@ -291,10 +283,8 @@ impl<'a> Names<'a> {
 
     /// The binding that `nonlocal` means.
     fn enclosing(&self, scope: usize, name: &'a str) -> Option<usize> {
-        let functions = self.around(scope).skip(1).filter(|at| !self.is_class(*at));
-        functions
-            .into_iter()
-            .find_map(|at| self.index.get(&(at, name)).copied())
+        let mut around = self.around(scope).skip(1).filter(|at| !self.is_class(*at));
+        around.find_map(|at| self.index.get(&(at, name)).copied())
     }
 
     /// `__class__` in a method: the compiler binds it in a scope between the class and its functions.
@@ -352,10 +342,8 @@ impl<'a> Names<'a> {
     /// Whether the name is bound there whenever that code runs.
     fn is_sure(&self, id: usize, read: &NameRead<'a>) -> bool {
         let binding = &self.bindings[id];
-        let bound = binding
-            .sure
-            .is_some_and(|from| from <= read.range.start().to_u32());
-        bound && !binding.deleted
+        let start = read.range.start().to_u32();
+        !binding.deleted && binding.sure.is_some_and(|from| from <= start)
     }
 }
 

@@ -78,13 +78,10 @@ impl<'a, 's> Meanings<'a, 's> {
             return Meaning::Unknown;
         }
         self.depth.set(self.depth.get() + 1);
-        let mut meaning = Meaning::Unknown;
-        for (at, part) in spine_of(expr).iter().copied().enumerate() {
-            meaning = match at {
-                0 => self.of_innermost(part),
-                _ => self.step(&meaning, part),
-            };
-        }
+        let spine = spine_of(expr);
+        let innermost = self.of_innermost(spine[0]);
+        let outwards = spine[1..].iter();
+        let meaning = outwards.fold(innermost, |left, part| self.step(&left, part));
         self.depth.set(self.depth.get() - 1);
         meaning
     }
@@ -193,10 +190,7 @@ impl<'a, 's> Meanings<'a, 's> {
 
     /// Whether it is known of no other way that this name is bound.
     pub(crate) fn is_of_star(&self, name: &ExprName) -> bool {
-        let read = self
-            .names
-            .read_at(name.range)
-            .filter(|_| !self.names.stars.is_empty());
+        let read = self.names.read_at(name.range);
         read.is_some_and(|read| self.of_star(read, &self.of_bound(read)).is_some())
     }
 

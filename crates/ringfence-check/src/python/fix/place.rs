@@ -18,12 +18,9 @@ pub(super) fn insert(code: &str, parsed: &Parsed<ModModule>, statements: &[&str]
     let (before, after) = code.split_at_checked(offset)?;
     let line_end = line_end_of(code);
     let added = match ends {
-        Ends::After => statements
-            .iter()
-            .map(|text| format!("{text}{line_end}"))
-            .collect::<String>(),
-        Ends::Around => format!("{line_end}{}{line_end}", statements.join(line_end)),
-        Ends::Semicolons => statements.iter().map(|text| format!("{text}; ")).collect(),
+        Ends::After => statements.join(line_end) + line_end,
+        Ends::Around => [line_end, &statements.join(line_end), line_end].concat(),
+        Ends::Semicolons => statements.join("; ") + "; ",
     };
     let fixed = [before, &added, after].concat();
     changes_nothing_else(code, parsed.suite(), &fixed, first, statements).then_some(fixed)
@@ -82,19 +79,16 @@ fn after_statement(
 ) -> Option<(usize, Ends)> {
     let tokens = parsed.tokens();
     let from = tokens.partition_point(|token| token.start() < last.end());
-    let line = tokens
-        .get(from..)?
-        .iter()
-        .find(|token| token.kind() == TokenKind::Newline)?;
+    let mut rest = tokens.get(from..)?.iter();
+    let line = rest.find(|token| token.kind() == TokenKind::Newline)?;
     if line.start() < next.start() {
         return Some((line.end().to_usize(), Ends::After));
     }
     let offset = next.start().to_usize();
     let between = code.get(last.end().to_usize()..offset)?;
-    let ends = if between.contains('\\') {
-        Ends::Semicolons
-    } else {
-        Ends::Around
+    let ends = match between.contains('\\') {
+        true => Ends::Semicolons,
+        false => Ends::Around,
     };
     Some((offset, ends))
 }
@@ -113,17 +107,14 @@ fn changes_nothing_else(code: &str, before: &[Stmt], fixed: &str, first: usize, 
     let Ok(parsed) = parse_module(fixed) else {
         return false;
     };
-    let texts = |code, statements: &[Stmt]| -> Vec<String> {
-        let text = |statement: &Stmt| {
-            str::get(code, statement.range().to_std_range())
-                .unwrap_or_default()
-                .to_owned()
-        };
-        statements.iter().map(text).collect()
-    };
     let mut expected = texts(code, before);
-    expected.splice(first..first, statements.iter().map(|text| (*text).to_owned()));
+    expected.splice(first..first, statements.iter().copied());
     texts(fixed, parsed.suite()) == expected
+}
+
+fn texts<'c>(code: &'c str, statements: &[Stmt]) -> Vec<&'c str> {
+    let text = |statement: &Stmt| &code[statement.range()];
+    statements.iter().map(text).collect()
 }
 
 #[cfg(test)]

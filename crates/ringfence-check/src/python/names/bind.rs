@@ -5,8 +5,8 @@ use super::{
     Binding, Circumstances, Declared, Kind, MODULE, NameRead, Names, Resolution, Runs, Scope, ScopeKind,
     Star, Watch,
 };
-use crate::lists::LISTS;
 use crate::{
+    lists::LISTS,
     python::spine::{spine_of, walk_right},
     rule::Finding,
 };
@@ -126,44 +126,36 @@ impl<'a> Binder<'a> {
         self.bind_in(self.at.scope, name, kind, sure);
     }
 
-    fn bind_in(&mut self, scope: usize, name: &'a str, kind: Kind<'a>, sure: Option<u32>) {
-        match self.home(scope, name) {
-            Some(scope) => self.bind_at(scope, name, kind, sure),
-            None => self.nonlocals.push((scope, name, kind)),
-        }
+    /// By a statement of that scope. None: in a function around it, which is known at the end.
+    fn bind_in(&mut self, scope: usize, name: &'a str, kind: Kind<'a>, sure: Option<u32>) -> Option<usize> {
+        let scope = match self.names.scopes[scope].declared.get(name) {
+            Some((Declared::Global, _)) => MODULE,
+            Some((Declared::Nonlocal, _)) => {
+                self.nonlocals.push((scope, name, kind));
+                return None;
+            }
+            None => scope,
+        };
+        Some(self.bind_at(scope, name, kind, sure))
     }
 
-    /// Where a name is bound by a statement of that scope; none: in a function around it.
-    fn home(&self, scope: usize, name: &str) -> Option<usize> {
-        match self.names.scopes[scope].declared.get(name) {
-            Some((Declared::Global, _)) => Some(MODULE),
-            Some((Declared::Nonlocal, _)) => None,
-            None => Some(scope),
-        }
-    }
-
-    fn bind_at(&mut self, scope: usize, name: &'a str, kind: Kind<'a>, sure: Option<u32>) {
+    fn bind_at(&mut self, scope: usize, name: &'a str, kind: Kind<'a>, sure: Option<u32>) -> usize {
         let next = self.names.bindings.len();
         let id = *self.names.index.entry((scope, name)).or_insert(next);
         if id == next {
             self.names.bindings.push(Binding {
                 scope,
-                kinds: Vec::new(),
-                times: 0,
-                deleted: false,
                 sure,
+                ..Binding::default()
             });
         }
         self.names.bindings[id].join(kind, sure);
+        id
     }
 
     fn delete(&mut self, name: &'a str) {
-        self.bind_in(self.at.scope, name, Kind::Other, None);
-        let id = self
-            .home(self.at.scope, name)
-            .and_then(|scope| self.names.index.get(&(scope, name)));
-        if let Some(id) = id {
-            self.names.bindings[*id].deleted = true;
+        if let Some(id) = self.bind_in(self.at.scope, name, Kind::Other, None) {
+            self.names.bindings[id].deleted = true;
         }
     }
 
@@ -308,13 +300,12 @@ impl<'a> Binder<'a> {
     }
 
     fn lambda(&mut self, lambda: &'a ast::ExprLambda) {
-        let parameters = lambda.parameters.as_deref();
-        if let Some(parameters) = parameters {
+        if let Some(parameters) = &lambda.parameters {
             self.defaults(parameters);
         }
         let outside = self.enter(ScopeKind::Lambda, &[]);
         self.at.around.conditional = true;
-        if let Some(parameters) = parameters {
+        if let Some(parameters) = &lambda.parameters {
             self.parameters(parameters);
         }
         self.visit_expr(&lambda.body);
@@ -360,86 +351,16 @@ impl<'a> Binder<'a> {
         self.compile_expr(&named.target);
         self.bind_in(scope, target.id.as_str(), Kind::Value(&named.value), None);
     }
-}
 
-impl<'a> Visitor<'a> for Binder<'a> {
-    fn visit_stmt(&mut self, stmt: &'a Stmt) {
-        let around = self.at;
-        self.at.end = stmt.end().to_u32();
-        self.compile(|checker, context| checker.visit_stmt(stmt, context));
-        self.statement(stmt);
-        self.at = around;
-    }
-
-    /// Since Python 3.14 annotations are evaluated when somebody asks for them.
-    fn visit_annotation(&mut self, expr: &'a Expr) {
-        let around = self.at;
-        self.at.around.never |= self.future_annotations;
-        self.at.around.conditional = true;
-        self.visit_expr(expr);
-        self.at = around;
-    }
-
-    fn visit_expr(&mut self, expr: &'a Expr) {
-        match expr {
-            Expr::BinOp(_) | Expr::Attribute(_) | Expr::Call(_) | Expr::Subscript(_) | Expr::Name(_) => {
-                return self.spine(expr);
-            }
-            _ => self.compile_expr(expr),
-        }
-        match expr {
-            Expr::Named(named) => self.named(named),
-            Expr::Lambda(lambda) => self.lambda(lambda),
-            Expr::BoolOp(either) => self.first_of(&either.values),
-            Expr::If(either) => self.first_of([&*either.test, &either.body, &either.orelse]),
-            Expr::Compare(compare) => {
-                self.visit_expr(&compare.left);
-                self.first_of(&compare.comparators);
-            }
-            Expr::ListComp(of) => self.comprehension(&of.generators, [Some(&of.elt), None], Runs::Now),
-            Expr::SetComp(of) => self.comprehension(&of.generators, [Some(&of.elt), None], Runs::Now),
-            Expr::Generator(of) => self.comprehension(&of.generators, [Some(&of.elt), None], Runs::Later),
-            Expr::DictComp(of) => {
-                let elements = [of.key.as_deref(), Some(&*of.value)];
-                self.comprehension(&of.generators, elements, Runs::Now);
-            }
-            _ => visitor::walk_expr(self, expr),
-        }
-    }
-
-    fn visit_except_handler(&mut self, handler: &'a ExceptHandler) {
-        let ExceptHandler::ExceptHandler(handler) = handler;
-        self.exprs(handler.type_.as_deref());
-        if let Some(name) = &handler.name {
-            self.delete(name.as_str());
-        }
-        self.visit_body(&handler.body);
-    }
-
-    fn visit_type_param(&mut self, parameter: &'a TypeParam) {
-        self.bind_name(parameter.name().as_str(), Kind::Other);
-        self.conditional(|binder| visitor::walk_type_param(binder, parameter));
-    }
-
-    fn visit_pattern(&mut self, pattern: &'a Pattern) {
-        if let Some(name) = name_of_pattern(pattern) {
-            self.bind_name(name.as_str(), Kind::Other);
-        }
-        visitor::walk_pattern(self, pattern);
-    }
-}
-
-impl<'a> Binder<'a> {
     fn statement(&mut self, stmt: &'a Stmt) {
         match stmt {
             Stmt::FunctionDef(function) => self.function(function),
             Stmt::ClassDef(class) => self.class(class),
             Stmt::Assign(assign) => {
                 self.visit_expr(&assign.value);
-                assign
-                    .targets
-                    .iter()
-                    .for_each(|target| self.assign(target, &assign.value));
+                for target in &assign.targets {
+                    self.assign(target, &assign.value);
+                }
             }
             Stmt::AnnAssign(assign) => self.annotated(assign),
             Stmt::TypeAlias(alias) => {
@@ -474,12 +395,9 @@ impl<'a> Binder<'a> {
                     true => self.visit_body(&branch.body),
                     false => self.conditional(|binder| binder.visit_body(&branch.body)),
                 }
-                let clauses = &branch.elif_else_clauses;
-                self.conditional(|binder| {
-                    clauses
-                        .iter()
-                        .for_each(|clause| binder.visit_elif_else_clause(clause))
-                });
+                for clause in &branch.elif_else_clauses {
+                    self.conditional(|binder| binder.visit_elif_else_clause(clause));
+                }
             }
             Stmt::For(each) => {
                 self.visit_expr(&each.iter);
@@ -568,7 +486,7 @@ impl<'a> Binder<'a> {
     }
 
     fn import_from(&mut self, import: &'a ast::StmtImportFrom) {
-        let module = import.module.as_ref().map_or("", Identifier::as_str);
+        let module = import.module.as_deref().unwrap_or_default();
         self.names.binds_by_text |= matches!(module, "builtins" | "__main__");
         let end = import.end().to_u32();
         for alias in &import.names {
@@ -582,6 +500,73 @@ impl<'a> Binder<'a> {
                 _ => self.bind_name(bound, Kind::Other),
             }
         }
+    }
+}
+
+impl<'a> Visitor<'a> for Binder<'a> {
+    fn visit_stmt(&mut self, stmt: &'a Stmt) {
+        let around = self.at;
+        self.at.end = stmt.end().to_u32();
+        self.compile(|checker, context| checker.visit_stmt(stmt, context));
+        self.statement(stmt);
+        self.at = around;
+    }
+
+    /// Since Python 3.14 annotations are evaluated when somebody asks for them.
+    fn visit_annotation(&mut self, expr: &'a Expr) {
+        let around = self.at;
+        self.at.around.never |= self.future_annotations;
+        self.at.around.conditional = true;
+        self.visit_expr(expr);
+        self.at = around;
+    }
+
+    fn visit_expr(&mut self, expr: &'a Expr) {
+        match expr {
+            Expr::BinOp(_) | Expr::Attribute(_) | Expr::Call(_) | Expr::Subscript(_) | Expr::Name(_) => {
+                return self.spine(expr);
+            }
+            _ => self.compile_expr(expr),
+        }
+        match expr {
+            Expr::Named(named) => self.named(named),
+            Expr::Lambda(lambda) => self.lambda(lambda),
+            Expr::BoolOp(either) => self.first_of(&either.values),
+            Expr::If(either) => self.first_of([&*either.test, &either.body, &either.orelse]),
+            Expr::Compare(compare) => {
+                self.visit_expr(&compare.left);
+                self.first_of(&compare.comparators);
+            }
+            Expr::ListComp(of) => self.comprehension(&of.generators, [Some(&of.elt), None], Runs::Now),
+            Expr::SetComp(of) => self.comprehension(&of.generators, [Some(&of.elt), None], Runs::Now),
+            Expr::Generator(of) => self.comprehension(&of.generators, [Some(&of.elt), None], Runs::Later),
+            Expr::DictComp(of) => {
+                let elements = [of.key.as_deref(), Some(&*of.value)];
+                self.comprehension(&of.generators, elements, Runs::Now);
+            }
+            _ => visitor::walk_expr(self, expr),
+        }
+    }
+
+    fn visit_except_handler(&mut self, handler: &'a ExceptHandler) {
+        let ExceptHandler::ExceptHandler(handler) = handler;
+        self.exprs(handler.type_.as_deref());
+        if let Some(name) = &handler.name {
+            self.delete(name.as_str());
+        }
+        self.visit_body(&handler.body);
+    }
+
+    fn visit_type_param(&mut self, parameter: &'a TypeParam) {
+        self.bind_name(parameter.name().as_str(), Kind::Other);
+        self.conditional(|binder| visitor::walk_type_param(binder, parameter));
+    }
+
+    fn visit_pattern(&mut self, pattern: &'a Pattern) {
+        if let Some(name) = name_of_pattern(pattern) {
+            self.bind_name(name.as_str(), Kind::Other);
+        }
+        visitor::walk_pattern(self, pattern);
     }
 }
 
@@ -631,7 +616,6 @@ fn is_main(test: &Expr) -> bool {
     };
     let sides = || std::iter::once(&*compare.left).chain(&compare.comparators);
     let is_name = |side: &Expr| matches!(side, Expr::Name(name) if name.id == "__name__");
-    let is_text =
-        |side: &Expr| matches!(side, Expr::StringLiteral(text) if text.value.to_str() == "__main__");
+    let is_text = |side: &Expr| matches!(side, Expr::StringLiteral(text) if &text.value == "__main__");
     *compare.ops == [CmpOp::Eq] && sides().any(is_name) && sides().any(is_text)
 }

@@ -22,10 +22,8 @@ impl Binder<'_> {
     }
 
     fn around_comprehensions(&self) -> ScopeKind {
-        let mut kinds = self
-            .kinds()
-            .filter(|kind| !matches!(kind, ScopeKind::Comprehension(_)));
-        kinds.next().unwrap_or(ScopeKind::Module)
+        let is_other = |kind: &ScopeKind| !matches!(kind, ScopeKind::Comprehension(_));
+        self.kinds().find(is_other).unwrap_or(ScopeKind::Module)
     }
 }
 
@@ -78,11 +76,9 @@ impl SemanticSyntaxContext for Binder<'_> {
     }
 
     fn in_sync_comprehension(&self) -> bool {
-        let comprehensions = self
-            .kinds()
-            .take_while(|kind| matches!(kind, ScopeKind::Comprehension(_)));
-        let sync = ScopeKind::Comprehension(Runs::Now);
-        comprehensions.into_iter().any(|kind| kind == sync)
+        let is_comprehension = |kind: &ScopeKind| matches!(kind, ScopeKind::Comprehension(_));
+        let mut comprehensions = self.kinds().take_while(is_comprehension);
+        comprehensions.any(|kind| kind == ScopeKind::Comprehension(Runs::Now))
     }
 
     fn in_class_body_comprehension(&self) -> bool {
@@ -108,9 +104,8 @@ impl SemanticSyntaxContext for Binder<'_> {
     fn report_semantic_error(&self, error: SemanticSyntaxError) {
         // A finding says already that `await` stands outside of an asynchronous function.
         if error.kind != SemanticSyntaxErrorKind::YieldOutsideFunction(YieldOutsideFunctionKind::Await) {
-            self.refused
-                .borrow_mut()
-                .push(finding(error.range, error.to_string()));
+            let refused = finding(error.range, error.to_string());
+            self.refused.borrow_mut().push(refused);
         }
     }
 
@@ -119,10 +114,8 @@ impl SemanticSyntaxContext for Binder<'_> {
     }
 
     fn is_bound_parameter(&self, name: &str) -> bool {
-        let is_parameter = |binding: &&Binding<'_>| matches!(binding.kinds.first(), Some(Kind::Parameter(_)));
+        let is_parameter = |binding: &Binding<'_>| matches!(binding.kinds.first(), Some(Kind::Parameter(_)));
         let id = self.names.index.get(&(self.at.scope, name));
-        id.and_then(|id| self.names.bindings.get(*id))
-            .filter(is_parameter)
-            .is_some()
+        id.is_some_and(|id| is_parameter(&self.names.bindings[*id]))
     }
 }

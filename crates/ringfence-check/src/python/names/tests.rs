@@ -12,6 +12,12 @@ fn unresolved(code: &str) -> Vec<String> {
     unresolved
 }
 
+impl<'a> Names<'a> {
+    pub(crate) fn of(module: &'a ModModule) -> Self {
+        Self::compiled(module, "", None).0
+    }
+}
+
 #[test]
 fn names_are_resolved_as_the_compiler_resolves_them() {
     for (_, code, expect) in cases(include_str!("tests.txt")) {

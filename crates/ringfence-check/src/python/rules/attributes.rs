@@ -1,7 +1,7 @@
 //! Attributes by which an object leads to the interpreter's own structures.
 
-use crate::lists::LISTS;
 use crate::{
+    lists::LISTS,
     python::weight::Weight,
     registry::python::{FRAMES, REFLECTION},
     rule::Rule,
@@ -29,14 +29,15 @@ pub(super) fn is_dunder(name: &str) -> bool {
     name.len() > 4 && name.starts_with("__") && name.ends_with("__")
 }
 
+fn said(rule: &'static Rule, weight: Weight, does: &'static str) -> Said {
+    Said { rule, weight, does }
+}
+
 /// What there is to say of an attribute by its name.
 pub(super) fn judge(name: &str, context: ExprContext, of: Of) -> Option<Said> {
     if LISTS.frame_attributes.contains(&name) {
-        return Some(Said {
-            rule: &FRAMES,
-            weight: Weight::Grave,
-            does: "leads to the frames of running code",
-        });
+        let does = "leads to the frames of running code";
+        return Some(said(&FRAMES, Weight::Grave, does));
     }
     if name == "_Printer__filenames" {
         return Some(far());
@@ -47,51 +48,30 @@ pub(super) fn judge(name: &str, context: ExprContext, of: Of) -> Option<Said> {
     if context == ExprContext::Load {
         return judge_read(name, of);
     }
-    if LISTS.attributes_to_set.contains(&name) {
-        return None;
-    }
-    Some(Said {
-        rule: &REFLECTION,
-        weight: Weight::Suspect,
-        does: "changes how an object behaves from outside",
-    })
+    let does = "changes how an object behaves from outside";
+    let is_usual = LISTS.attributes_to_set.contains(&name);
+    (!is_usual).then(|| said(&REFLECTION, Weight::Suspect, does))
 }
 
 fn judge_read(name: &str, of: Of) -> Option<Said> {
     let ordinary = LISTS.ordinary_attributes.contains(&name)
         || (of == Of::Super && LISTS.attributes_of_super.contains(&name))
         || (of == Of::ForName && name == "__class__");
-    if ordinary {
-        return None;
-    }
-    if LISTS.far_attributes.contains(&name) {
-        return Some(far());
-    }
-    if matches!(name, "__annotations__" | "__args__") {
-        return Some(Said {
-            rule: &REFLECTION,
-            weight: Weight::StrictError,
-            does: "leads to texts that are evaluated as types",
-        });
-    }
-    Some(Said {
-        rule: &REFLECTION,
-        weight: Weight::Suspect,
-        does: match name {
-            "__dict__" => "is an object's own dictionary",
-            "__class__" => "is the class of an object",
-            "__mro__" | "__bases__" => "names the classes above a class",
-            _ => "belongs to the interpreter's own structures",
-        },
-    })
+    let (weight, does) = match name {
+        _ if ordinary => return None,
+        _ if LISTS.far_attributes.contains(&name) => return Some(far()),
+        "__annotations__" | "__args__" => (Weight::StrictError, "leads to texts that are evaluated as types"),
+        "__dict__" => (Weight::Suspect, "is an object's own dictionary"),
+        "__class__" => (Weight::Suspect, "is the class of an object"),
+        "__mro__" | "__bases__" => (Weight::Suspect, "names the classes above a class"),
+        _ => (Weight::Suspect, "belongs to the interpreter's own structures"),
+    };
+    Some(said(&REFLECTION, weight, does))
 }
 
 fn far() -> Said {
-    Said {
-        rule: &REFLECTION,
-        weight: Weight::Grave,
-        does: "leads to the interpreter's own structures",
-    }
+    let does = "leads to the interpreter's own structures";
+    said(&REFLECTION, Weight::Grave, does)
 }
 
 /// A text that is such a name, wherever it stands: it may be on its way to `getattr`.

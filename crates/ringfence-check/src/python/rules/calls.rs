@@ -2,8 +2,8 @@
 //! `yaml.load(text)`, `exec(zlib.decompress(blob))`.
 
 use super::{Step, Walk, attributes};
-use crate::lists::LISTS;
 use crate::{
+    lists::LISTS,
     python::{module_attributes::is_grave, resolve::Meaning, spine::spine_of, weight::Weight},
     registry::profile as profile_rules,
     registry::python::{
@@ -15,7 +15,7 @@ use crate::{
     unknown::shown,
 };
 use ringfence_types::Profile;
-use ruff_python_ast::{self as ast, Arguments, Expr, ExprContext, Number};
+use ruff_python_ast::{self as ast, Arguments, Expr, ExprContext, Int, Number};
 use ruff_text_size::{Ranged, TextRange};
 
 /// Unpacking of code is looked for so many calls deep.
@@ -254,12 +254,8 @@ impl<'a> Walk<'a, '_, '_> {
         if self.imports.are_restricted() && self.is_computed(name) {
             let name = self.quote(name.range());
             let what = format!("`{name}` is a name that is computed from constants");
-            self.refuse(
-                &profile_rules::MODULE_ATTRIBUTE,
-                range,
-                what,
-                "Write the name as it is.",
-            );
+            let hint = "Write the name as it is.";
+            self.refuse(&profile_rules::MODULE_ATTRIBUTE, range, what, hint);
         }
     }
 
@@ -283,9 +279,9 @@ impl<'a> Walk<'a, '_, '_> {
         match is_outside(path) {
             true => self.say(&FILE_ACCESS, Weight::Suspect, range, what),
             false => {
+                let hint = "Nothing: such files are the sandbox's own.";
                 let finding = Finding::new(&FILE_ACCESS, range.to_std_range(), what);
-                self.told
-                    .push(finding.with_hint("Nothing: such files are the sandbox's own."));
+                self.told.push(finding.with_hint(hint));
             }
         }
     }
@@ -297,9 +293,7 @@ impl<'a> Walk<'a, '_, '_> {
         };
         let off = match &keyword.value {
             Expr::BooleanLiteral(value) => !value.value,
-            Expr::NumberLiteral(number) => {
-                matches!(&number.value, Number::Int(value) if value.as_u8() == Some(0))
-            }
+            Expr::NumberLiteral(number) => number.value == Number::Int(Int::ZERO),
             value => value.is_none_literal_expr(),
         };
         if !off {
@@ -324,11 +318,10 @@ impl<'a> Walk<'a, '_, '_> {
             return;
         };
         self.command_bytes -= command.len();
-        self.told
-            .extend(shell::findings_of(&command).map(|found| Finding {
-                range: range.to_std_range(),
-                ..found
-            }));
+        for found in shell::findings_of(&command) {
+            let range = range.to_std_range();
+            self.told.push(Finding { range, ..found });
+        }
     }
 
     /// `shutil.rmtree('/')`.
@@ -402,11 +395,8 @@ fn given<'a>(arguments: &'a Arguments, names: &[&str]) -> Option<&'a Expr> {
 /// Neither in the workspace nor among temporary files.
 fn is_outside(path: &str) -> bool {
     let mut parts = path.split(['/', '\\']);
-    let within = ["/workspace", "/tmp"]
-        .iter()
-        .filter_map(|place| path.strip_prefix(place));
-    let is_within = within
-        .into_iter()
-        .any(|rest| rest.is_empty() || rest.starts_with('/'));
+    let places = ["/workspace", "/tmp"].iter();
+    let mut within = places.filter_map(|place| path.strip_prefix(place));
+    let is_within = within.any(|rest| rest.is_empty() || rest.starts_with('/'));
     parts.any(|part| part == "..") || path.starts_with('/') && !is_within
 }

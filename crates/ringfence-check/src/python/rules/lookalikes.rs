@@ -26,11 +26,7 @@ pub(super) fn reads_as(name: &str) -> Option<String> {
         looks > 0 && (is_mixed || is_whole)
     };
     let mut words = name.split(|letter: char| letter == '_' || letter.is_numeric());
-    let by_words = match has_latin {
-        true => words.any(misleads),
-        false => plain.is_ascii() && words.any(misleads),
-    };
-    if by_words {
+    if (has_latin || plain.is_ascii()) && words.any(misleads) {
         return Some(plain);
     }
     let similar = |letter: char| look_up(SIMILAR, letter).unwrap_or(letter);

@@ -7,14 +7,15 @@ use super::{
 };
 use crate::{
     python::{resolve::Meaning, table},
-    registry::profile as profile_rules,
+    registry::profile::{IMPORT, MODULE_ATTRIBUTE},
+    rule::Rule,
 };
-use ruff_python_ast::{Alias, Expr, ExprContext, ExprName, Identifier, StmtImport, StmtImportFrom};
+use ruff_python_ast::{Alias, Expr, ExprContext, ExprName, StmtImport, StmtImportFrom};
 use ruff_text_size::{Ranged, TextRange};
 
 impl<'a> Walk<'a, '_, '_> {
-    fn refuse_module(&mut self, path: &str, range: TextRange, what: String) {
-        let finding = self.imports.refused(&profile_rules::IMPORT, path, what, range);
+    fn refuse_module(&mut self, rule: &'static Rule, path: &str, range: TextRange, what: String) {
+        let finding = self.imports.refused(rule, path, what, range);
         self.told.push(finding);
     }
 
@@ -25,10 +26,7 @@ impl<'a> Walk<'a, '_, '_> {
             true => format!("`{path}` is reached as an attribute"),
             false => format!("`{written}` is `{path}`, which is not allowed"),
         };
-        let finding = self
-            .imports
-            .refused(&profile_rules::MODULE_ATTRIBUTE, path, what, range);
-        self.told.push(finding);
+        self.refuse_module(&MODULE_ATTRIBUTE, path, range, what);
     }
 
     /// A name that denotes something by its way from a module.
@@ -46,7 +44,7 @@ impl<'a> Walk<'a, '_, '_> {
     }
 
     pub(super) fn part_reaches(&mut self, step: &Step<'a, '_>, path: &str, told: &mut Option<&'static str>) {
-        let known = *told == Some(profile_rules::MODULE_ATTRIBUTE.id) || path.starts_with("builtins.");
+        let known = *told == Some(MODULE_ATTRIBUTE.id) || path.starts_with("builtins.");
         if known || path.contains('(') {
             return;
         }
@@ -62,7 +60,7 @@ impl<'a> Walk<'a, '_, '_> {
         if !reached {
             return;
         }
-        *told = Some(profile_rules::MODULE_ATTRIBUTE.id);
+        *told = Some(MODULE_ATTRIBUTE.id);
         let by_text = match step.of {
             Meaning::Builtin(name) => *name == "__import__",
             Meaning::Path(path) => path.starts_with("importlib."),
@@ -71,7 +69,7 @@ impl<'a> Walk<'a, '_, '_> {
         match by_text && step.part.is_call_expr() {
             true => {
                 let what = format!("`{}` imports `{path}`", self.quote(step.part.range()));
-                self.refuse_module(path, step.part.range(), what);
+                self.refuse_module(&IMPORT, path, step.part.range(), what);
             }
             false => self.module_reached(step.part.range(), path),
         }
@@ -82,13 +80,13 @@ impl<'a> Walk<'a, '_, '_> {
             let module = alias.name.as_str();
             self.private_module(module, alias.range);
             if self.imports.allow(module) != Allowed::Yes {
-                self.refuse_module(module, alias.range, format!("`{module}` is imported"));
+                self.refuse_module(&IMPORT, module, alias.range, format!("`{module}` is imported"));
             }
         }
     }
 
     pub(super) fn import_from(&mut self, import: &'a StmtImportFrom) {
-        let module = import.module.as_ref().map_or("", Identifier::as_str);
+        let module = import.module.as_deref().unwrap_or_default();
         if import.level > 0 {
             let local = import.names.iter().all(|alias| match module {
                 "" => self.imports.is_local(alias.name.as_str()),
@@ -102,7 +100,7 @@ impl<'a> Walk<'a, '_, '_> {
         }
         let allowed = self.imports.allow(module);
         if allowed == Allowed::No {
-            self.refuse_module(module, import.range, format!("`{module}` is imported"));
+            self.refuse_module(&IMPORT, module, import.range, format!("`{module}` is imported"));
         }
         for alias in &import.names {
             self.import_name(module, alias, allowed);
@@ -123,7 +121,7 @@ impl<'a> Walk<'a, '_, '_> {
                 self.say(group.rule, group.weight, alias.range, what);
             }
             if allowed == Allowed::OnTheWay {
-                self.refuse_module(module, alias.range, what);
+                self.refuse_module(&IMPORT, module, alias.range, what);
             }
             return;
         }
@@ -137,13 +135,10 @@ impl<'a> Walk<'a, '_, '_> {
             return;
         }
         if denoted == whole {
-            self.refuse_module(denoted, alias.range, format!("`{whole}` is imported"));
+            self.refuse_module(&IMPORT, denoted, alias.range, format!("`{whole}` is imported"));
         } else {
             let what = format!("`{name}` of `{module}` is `{denoted}`, which is not allowed");
-            let finding = self
-                .imports
-                .refused(&profile_rules::MODULE_ATTRIBUTE, denoted, what, alias.range);
-            self.told.push(finding);
+            self.refuse_module(&MODULE_ATTRIBUTE, denoted, alias.range, what);
         }
     }
 }

@@ -7,9 +7,9 @@ use super::{
         self as private, is_from_a_library, is_of_a_basic_module, is_of_a_library, is_private, leads_far,
     },
 };
-use crate::lists::LISTS;
 use crate::{
     CodeQuestion,
+    lists::LISTS,
     python::{
         names::Names,
         profile::{BASIC, is_standard},
@@ -65,10 +65,8 @@ impl<'a> Walk<'a, '_, '_> {
 
     pub(super) fn owns_texts(&mut self, exprs: impl IntoIterator<Item = &'a Expr>) {
         for expr in exprs {
-            self.resolver
-                .text(expr)
-                .into_iter()
-                .for_each(|name| self.owns(name));
+            let name = self.resolver.text(expr);
+            name.into_iter().for_each(|name| self.owns(name));
         }
     }
 
@@ -81,11 +79,7 @@ impl<'a> Walk<'a, '_, '_> {
             }
             Stmt::AnnAssign(assign) => self.names_set(&assign.target, assign.value.as_deref()),
             Stmt::FunctionDef(function) => self.registered(function),
-            Stmt::ClassDef(class) => {
-                if let Some(arguments) = &class.arguments {
-                    self.bases(arguments);
-                }
-            }
+            Stmt::ClassDef(class) => class.arguments.iter().for_each(|arguments| self.bases(arguments)),
             _ => {}
         }
     }
@@ -110,10 +104,7 @@ impl<'a> Walk<'a, '_, '_> {
     /// What a class is made from.
     fn bases(&mut self, arguments: &'a Arguments) {
         for keyword in &arguments.keywords {
-            let is_metaclass = keyword
-                .arg
-                .as_ref()
-                .is_none_or(|name| name.as_str() == "metaclass");
+            let is_metaclass = matches!(keyword.arg.as_deref(), None | Some("metaclass"));
             if is_metaclass && self.resolver.of(&keyword.value) == Meaning::Unknown {
                 self.strict.makes_classes = Some(keyword.range);
             }
@@ -207,10 +198,8 @@ impl<'a> Walk<'a, '_, '_> {
             _ if leads_far(name) => format!("`{name}` is a private part of the standard library"),
             Meaning::Path(path) if !is_from_a_library(path) || self.imports.is_own(path) => return,
             _ => {
-                return self
-                    .strict
-                    .used
-                    .push((&PRIVATE_ATTRIBUTE, name.to_owned(), range));
+                let used = (&**PRIVATE_ATTRIBUTE, name.to_owned(), range);
+                return self.strict.used.push(used);
             }
         };
         self.say(&PRIVATE_ATTRIBUTE, Weight::StrictError, range, what);
@@ -267,9 +256,8 @@ impl<'a> Walk<'a, '_, '_> {
     pub(super) fn copied(&mut self, path: &str, arguments: &'a Arguments, range: TextRange, from: usize) {
         let is_open = arguments.args.iter().any(Expr::is_starred_expr)
             || arguments.keywords.iter().any(|keyword| keyword.arg.is_none());
-        let mut lists = [("assigned", from + 1), ("updated", from + 2)]
-            .into_iter()
-            .filter_map(|(name, at)| arguments.find_argument_value(name, at));
+        let names = [("assigned", from + 1), ("updated", from + 2)].into_iter();
+        let mut lists = names.filter_map(|(name, at)| arguments.find_argument_value(name, at));
         if is_open || !lists.all(|names| self.are_usual(names)) {
             let what = format!("`{path}` copies attributes other than the usual ones");
             self.say(&REFLECTION, Weight::StrictError, range, what);
@@ -284,18 +272,13 @@ impl<'a> Walk<'a, '_, '_> {
     }
 
     fn are_usual(&self, names: &'a Expr) -> bool {
-        let is_usual = |expr| {
-            self.resolver
-                .text(expr)
-                .is_some_and(|name| LISTS.copied.contains(&name))
-        };
-        match (self.elements(names), self.resolver.of(names).as_path()) {
-            (Some(elements), _) => elements.iter().all(is_usual),
-            (None, path) => matches!(
-                path,
-                Some("functools.WRAPPER_ASSIGNMENTS" | "functools.WRAPPER_UPDATES")
-            ),
+        if let Some(elements) = self.elements(names) {
+            let mut texts = elements.iter().map(|name| self.resolver.text(name));
+            return texts.all(|name| name.is_some_and(|name| LISTS.copied.contains(name)));
         }
+        let usual = ["functools.WRAPPER_ASSIGNMENTS", "functools.WRAPPER_UPDATES"];
+        let names = self.resolver.of(names);
+        names.as_path().is_some_and(|path| usual.contains(&path))
     }
 
     /// What can be judged when the whole program is known.
@@ -303,9 +286,8 @@ impl<'a> Walk<'a, '_, '_> {
         let strict = std::mem::take(&mut self.strict);
         for (rule, name, range) in strict.used {
             // `__x` of the class `A` is `_A__x` elsewhere.
-            let unmangled = name.find("__").and_then(|at| name.get(at..));
-            let own = [Some(name.as_str()), unmangled];
-            let own = own.into_iter().flatten().any(|name| strict.own.contains(name));
+            let owns = |name: &str| strict.own.contains(name);
+            let own = owns(&name) || name.find("__").is_some_and(|at| owns(&name[at..]));
             if rule.id == FORMAT_ATTRIBUTE.id && !own {
                 self.unknown_format(range, Weight::StrictError);
             } else if strict.inherited.contains(name.as_str()) || !own && !strict.unseen {

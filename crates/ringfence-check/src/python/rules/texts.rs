@@ -2,9 +2,9 @@
 //! others, characters that turn text around, a coding line.
 
 use super::{Walk, lookalikes::reads_as};
-use crate::lists::LISTS;
 use crate::{
     credentials,
+    lists::LISTS,
     python::weight::Weight,
     registry::python::{BIDIRECTIONAL_TEXT, CREDENTIAL_PATH, ENCODING, FORMAT_ATTRIBUTE, OBFUSCATED_NAME},
     rule::Finding,
@@ -31,10 +31,8 @@ impl<'a> Walk<'a, '_, '_> {
             let what = format!("`{name}` has letters of another alphabet and reads as `{plain}`");
             (Weight::Grave, what)
         } else if is_unreadable(name) {
-            (
-                Weight::Warned,
-                format!("the letters of `{name}` cannot be told apart"),
-            )
+            let what = format!("the letters of `{name}` cannot be told apart");
+            (Weight::Warned, what)
         } else {
             return;
         };
@@ -66,13 +64,9 @@ fn secret_place(text: &str) -> Option<&'static str> {
     if text.len() > PATH_BYTES_MAX || !text.bytes().any(may_be) || text.contains('\n') {
         return None;
     }
-    let ends = |at: usize| {
-        matches!(
-            text.as_bytes().get(at),
-            None | Some(b'/' | b'\\' | b'"' | b'\'' | b' ')
-        )
-    };
-    let begins = |at: usize| at == 0 || ends(at - 1) || text.as_bytes().get(at - 1) == Some(&b'~');
+    let byte = |at: usize| text.as_bytes().get(at);
+    let ends = |at: usize| matches!(byte(at), None | Some(b'/' | b'\\' | b'"' | b'\'' | b' '));
+    let begins = |at: usize| at == 0 || ends(at - 1) || byte(at - 1) == Some(&b'~');
     credentials::places().find(|place| {
         let mut found = text.match_indices(place);
         found.any(|(at, _)| begins(at) && (ends(at + place.len()) || text[at..].starts_with("id_")))
@@ -91,11 +85,8 @@ fn format_attribute(text: &str) -> Option<&str> {
 
 /// A name whose letters a reader cannot tell apart: `lIlIIl1l`.
 fn is_unreadable(name: &str) -> bool {
-    let kinds = |of: &[u8]| {
-        of.iter()
-            .filter(|letter| name.as_bytes().contains(letter))
-            .count()
-    };
+    let has = |letter: &&u8| name.as_bytes().contains(letter);
+    let kinds = |of: &[u8]| of.iter().filter(has).count();
     name.len() >= 6
         && name.bytes().all(|byte| b"lI1O0o_".contains(&byte))
         && (kinds(b"lI1") >= 2 || kinds(b"O0o") >= 2)
@@ -124,10 +115,8 @@ pub(crate) fn check_encoding(code: &str, rules: &Rules) -> Option<Finding> {
     static CODING: LazyLock<Option<Regex>> = LazyLock::new(|| {
         let blank = r"[\x{feff} \t\x0c]*";
         let before = format!(r"(?:{blank}(?:#[^\r\n]*)?[\r\n]){{0,2}}?");
-        Regex::new(&format!(
-            r"^{before}{blank}(#[^\r\n]*?coding[:=][ \t]*([-_.A-Za-z0-9]+)[^\r\n]*)"
-        ))
-        .ok()
+        let comment = r"#[^\r\n]*?coding[:=][ \t]*([-_.A-Za-z0-9]+)[^\r\n]*";
+        Regex::new(&format!("^{before}{blank}({comment})")).ok()
     });
     let found = CODING.as_ref()?.captures(code)?;
     let (line, name) = (found.get(1)?, &found[2]);

@@ -84,10 +84,9 @@ impl<'a> Walk<'a, '_, '_> {
             _ => return,
         };
         self.annotations(arguments.args.get(..given).unwrap_or_default());
-        arguments
-            .keywords
-            .iter()
-            .for_each(|keyword| self.annotation(&keyword.value));
+        for keyword in &arguments.keywords {
+            self.annotation(&keyword.value);
+        }
     }
 
     fn text_of_a_type(&mut self, expr: &'a Expr) {
@@ -127,10 +126,8 @@ impl<'a> Walk<'a, '_, '_> {
         if !self.is_strict() || !function.decorator_list.iter().any(registers) {
             return;
         }
-        let of_parameters = function
-            .parameters
-            .iter()
-            .filter_map(ast::AnyParameterRef::annotation);
+        let parameters = function.parameters.iter();
+        let of_parameters = parameters.filter_map(ast::AnyParameterRef::annotation);
         for expr in of_parameters.chain(function.returns.as_deref()) {
             if !self.is_type(expr) {
                 let written = self.quote(expr.range());

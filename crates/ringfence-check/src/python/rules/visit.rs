@@ -1,8 +1,8 @@
 //! Where the walk goes, and what is asked at each place.
 
 use super::{Step, Walk, attributes, attributes::Of, calls::holds_modules, is_super};
-use crate::lists::LISTS;
 use crate::{
+    lists::LISTS,
     python::{
         names::name_of_pattern,
         resolve::Meaning,
@@ -20,10 +20,8 @@ use ruff_python_ast::{
 use ruff_text_size::{Ranged, TextRange};
 
 fn is_judged_by_call(path: &str, next: Option<&Expr>) -> bool {
-    next.is_some_and(Expr::is_call_expr)
-        && LISTS
-            .judged_by_call
-            .contains(&path.strip_prefix("builtins.").unwrap_or(path))
+    let name = path.strip_prefix("builtins.").unwrap_or(path);
+    next.is_some_and(Expr::is_call_expr) && LISTS.judged_by_call.contains(name)
 }
 
 impl<'a> Walk<'a, '_, '_> {
@@ -35,26 +33,20 @@ impl<'a> Walk<'a, '_, '_> {
         {
             self.metrics.sum(operation);
         }
-        let mut of = Meaning::Unknown;
-        let mut left = expr;
+        let next = |at: usize| spine.get(at + 1).copied();
+        let mut of = self.innermost(spine[0], next(0));
         let mut told = None;
-        for (at, part) in spine.iter().copied().enumerate() {
-            let next = spine.get(at + 1).copied();
-            if at == 0 {
-                of = self.innermost(part, next);
-            } else {
-                let denoted = self.resolver.step(&of, part);
-                let step = Step {
-                    part,
-                    denoted: &denoted,
-                    left,
-                    of: &of,
-                    next,
-                };
-                self.part(&step, &mut told);
-                of = denoted;
-            }
-            left = part;
+        for (at, part) in spine.iter().copied().enumerate().skip(1) {
+            let denoted = self.resolver.step(&of, part);
+            let step = Step {
+                part,
+                denoted: &denoted,
+                left: spine[at - 1],
+                of: &of,
+                next: next(at),
+            };
+            self.part(&step, &mut told);
+            of = denoted;
         }
     }
 
@@ -68,17 +60,15 @@ impl<'a> Walk<'a, '_, '_> {
         };
         self.identifier(name.id.as_str(), name.range);
         self.strict_name(name.id.as_str(), name.range, name.ctx);
-        let is_builtins = name.id.as_str() == "__builtins__";
-        if name.ctx != ExprContext::Load {
-            if is_builtins {
-                let what = "`__builtins__` is set".to_owned();
-                self.say(&BUILTINS_WRITE, Weight::Grave, name.range, what);
-            }
-            return Meaning::Unknown;
+        if name.id.as_str() == "__builtins__" {
+            let (rule, what) = match name.ctx.is_load() {
+                true => (&REFLECTION, "holds everything that the interpreter has by itself"),
+                false => (&BUILTINS_WRITE, "is set"),
+            };
+            self.say(rule, Weight::Grave, name.range, format!("`__builtins__` {what}"));
         }
-        if is_builtins {
-            let what = "`__builtins__` holds everything that the interpreter has by itself".to_owned();
-            self.say(&REFLECTION, Weight::Grave, name.range, what);
+        if !name.ctx.is_load() {
+            return Meaning::Unknown;
         }
         let meaning = self.resolver.of_innermost(expr);
         let (path, group) = match &meaning {
@@ -153,12 +143,10 @@ impl<'a> Walk<'a, '_, '_> {
 
     fn attribute(&mut self, attribute: &'a ast::ExprAttribute, step: &Step<'a, '_>) {
         let is_name = |next: &Expr| matches!(next, Expr::Attribute(next) if matches!(next.attr.as_str(), "__name__" | "__qualname__"));
-        let of = if is_super(step.left) {
-            Of::Super
-        } else if step.next.is_some_and(is_name) {
-            Of::ForName
-        } else {
-            Of::Anything
+        let of = match step.next {
+            _ if is_super(step.left) => Of::Super,
+            Some(next) if is_name(next) => Of::ForName,
+            _ => Of::Anything,
         };
         self.read_by_name(&attribute.attr, attribute.ctx, of);
         self.strict_attribute(attribute, step);
