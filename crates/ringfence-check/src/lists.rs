@@ -93,6 +93,8 @@ pub(crate) struct Lists {
     pub(crate) downloaders: NameSet,
     /// Programs that join their input and output to a connection.
     pub(crate) connectors: NameSet,
+    /// Commands of a shell that set the variables they name.
+    pub(crate) setters: NameSet,
     pub(crate) shells: NameSet,
     pub(crate) interpreters: NameSet,
     /// Variables that decide what other programs load.

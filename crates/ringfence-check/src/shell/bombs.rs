@@ -40,17 +40,13 @@ fn bomb<'s>(
         let mut loops = scene.script.loops.iter();
         loops.any(|body| body.start >= commands.start && body.contains(index))
     };
-    let mut background = itself
-        .iter()
-        .filter(|index| scene.script.commands[**index].background);
+    let is_background = |index: &&usize| scene.script.commands[**index].background;
+    let mut background = itself.iter().filter(is_background);
     let grows = match itself.len() {
         0 | 1 => background.any(in_loop),
         _ => background.next().is_some(),
     };
-    itself
-        .first()
-        .filter(|_| grows)
-        .and_then(|first| scene.command(*first))
+    scene.command(*itself.first().filter(|_| grows)?)
 }
 
 /// `$0`, `bash $0`; with arguments it may do something else.

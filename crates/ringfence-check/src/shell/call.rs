@@ -227,9 +227,8 @@ pub(super) fn is_shell(name: &str) -> bool {
 
 /// The same of other languages.
 pub(super) fn is_interpreter(name: &str) -> bool {
-    LISTS
-        .interpreters
-        .contains(&name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.'))
+    let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    LISTS.interpreters.contains(name)
 }
 
 fn started_by(call: Call, started: &mut Started, finds: u32) {

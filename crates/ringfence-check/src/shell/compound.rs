@@ -126,9 +126,7 @@ impl<'a> Reader<'a> {
             self.variables.set(&name, values);
         }
         self.skip_blanks();
-        if self.byte() == Some(b';') {
-            self.at += 1;
-        }
+        self.sign(&[";"]);
         self.skip_lines()?;
         if self.peek_word() == "{" {
             return self.compound("{");
@@ -137,7 +135,7 @@ impl<'a> Reader<'a> {
         self.body(opened)
     }
 
-    fn some_word(&mut self) -> Read<ShellWord<'a>> {
+    pub(super) fn some_word(&mut self) -> Read<ShellWord<'a>> {
         let word = self.word()?;
         word.ok_or_else(|| self.stray())
     }
@@ -157,9 +155,7 @@ impl<'a> Reader<'a> {
 
     fn case_item(&mut self, opened: &Range<usize>) -> Read<()> {
         self.script.decisions += 1;
-        if self.byte() == Some(b'(') {
-            self.at += 1;
-        }
+        self.sign(&["("]);
         loop {
             self.skip_blanks();
             self.some_word()?;
@@ -224,12 +220,11 @@ impl<'a> Reader<'a> {
         let opened = self.at;
         self.at += 1;
         self.skip_blanks();
-        if self.byte() != Some(b')') {
-            self.at = opened;
-            return Err(self.stray());
+        if self.sign(&[")"]).is_some() {
+            return Ok(());
         }
-        self.at += 1;
-        Ok(())
+        self.at = opened;
+        Err(self.stray())
     }
 
     pub(super) fn function_body(&mut self, name: &'a str, start: usize) -> Read<()> {

@@ -8,9 +8,9 @@ use super::{
     scene::Reporter,
     syntax::Redirection,
 };
-use crate::lists::LISTS;
 use crate::{
     credentials::{self, Secret},
+    lists::LISTS,
     rule::Rule,
     unknown::{UNKNOWN, shown},
 };
@@ -22,17 +22,12 @@ pub(super) fn look(out: &mut Reporter<'_>, command: usize, call: &Call) {
     let last = operands.last().copied();
     match call.name.as_str() {
         "rm" | "srm" | "rimraf" | "trash" => removal(out, command, call),
-        "unlink" => out.tell(
-            &rules::FILE_DELETION,
-            format!("`{}` removes a file", out.shown(call)),
-        ),
         "find" => found_and_removed(out, command, call),
         "mv" if last == Some("/dev/null") => removal(out, command, call),
         "rsync" if call.texts().any(|text| text.starts_with("--delete")) => {
             let directory = out.scene.directory(command);
             if last.is_some_and(|path| place::of(path, directory).is_some()) {
-                let what = format!("`{}` empties what it copies to", out.shown(call));
-                out.tell(&rules::REMOVE_ROOT, what);
+                out.tell_call(&rules::REMOVE_ROOT, call, "empties what it copies to");
             }
         }
         "dd" => {
@@ -48,12 +43,11 @@ pub(super) fn look(out: &mut Reporter<'_>, command: usize, call: &Call) {
         "sed" | "perl" if call.has("i", &["in-place"]) => written(out, operands, Writes::Append),
         "shred" | "wipe" => {
             let devices = operands.iter().any(|path| place::is_disk(path));
-            let rule = if devices {
-                &rules::FORMAT_DEVICE
-            } else {
-                &rules::FILE_DELETION
+            let rule = match devices {
+                true => &rules::FORMAT_DEVICE,
+                false => &rules::FILE_DELETION,
             };
-            out.tell(rule, format!("`{}` overwrites", out.shown(call)));
+            out.tell_call(rule, call, "overwrites");
         }
         "wipefs" | "blkdiscard" | "sgdisk" | "sfdisk" | "fdisk" | "parted" | "mke2fs" | "mkswap"
         | "cryptsetup" | "hdparm" | "mkfs" => formatted(out, call),
@@ -62,12 +56,8 @@ pub(super) fn look(out: &mut Reporter<'_>, command: usize, call: &Call) {
         "chown" | "chgrp" if call.has("R", &["recursive"]) => {
             let wide = reaches(out, command, call, &[Root, System, Home]);
             let severity = if wide { Error } else { Warning };
-            let what = format!("`{}` gives files to another", out.shown(call));
+            let what = out.what(call, "gives files to another");
             out.tell_as(&rules::PERMISSIONS, severity, what);
-        }
-        "setcap" | "chattr" | "setfacl" => {
-            let what = format!("`{}` changes who may do what", out.shown(call));
-            out.tell(&rules::PERMISSIONS, what);
         }
         _ => {}
     }
@@ -84,12 +74,12 @@ fn removal(out: &mut Reporter<'_>, command: usize, call: &Call) {
     }
     let directory = out.scene.directory(command);
     let mut severity = Info;
-    let mut what = format!("`{}` removes files", out.shown(call));
+    let mut what = out.what(call, "removes files");
     for path in call.operands() {
         let at = place::of(path, directory);
         if recursive && let Some(at) = at {
             let seen = match directory {
-                Some(directory) if !path.starts_with(['/', '~']) => format!(" in `{}`", shown(directory)),
+                Some(directory) if !path.starts_with(['/', '~']) => format!("in `{}` ", shown(directory)),
                 _ => String::new(),
             };
             let lost = match at {
@@ -98,21 +88,18 @@ fn removal(out: &mut Reporter<'_>, command: usize, call: &Call) {
                 Home => "a whole home",
                 _ => "what is above the working directory",
             };
-            let what = format!("`{}`{seen} removes {lost}", out.shown(call));
-            return out.tell(&rules::REMOVE_ROOT, what);
+            return out.tell_call(&rules::REMOVE_ROOT, call, &format!("{seen}removes {lost}"));
         }
         if is_trace(path) {
-            let what = format!("`{}` removes a history or a log", out.shown(call));
-            out.tell(&rules::HISTORY, what);
+            out.tell_call(&rules::HISTORY, call, "removes a history or a log");
         }
         if at.is_some() || stays(path) {
             severity = Warning;
-            what = format!("`{}` removes files of the system or of a home", out.shown(call));
+            what = out.what(call, "removes files of the system or of a home");
         }
     }
     if call.has("", &["no-preserve-root"]) {
-        let what = format!("`{}` lifts the last guard of `/`", out.shown(call));
-        return out.tell(&rules::REMOVE_ROOT, what);
+        return out.tell_call(&rules::REMOVE_ROOT, call, "lifts the last guard of `/`");
     }
     if call.name == "rm" && (recursive || severity == Warning || call.means != Means::Words) {
         out.tell_as(&rules::FILE_DELETION, severity, what);
@@ -130,7 +117,7 @@ fn found_and_removed(out: &mut Reporter<'_>, command: usize, call: &Call) {
     let mut starts = call.texts().take_while(|text| !text.starts_with(['-', '(', '!']));
     let wide = starts.any(|path| place::of(path, directory).is_some());
     let narrowed = call.texts().any(|text| LISTS.narrowing.contains(&text));
-    let what = format!("`{}` removes what it finds", out.shown(call));
+    let what = out.what(call, "removes what it finds");
     match (wide, narrowed) {
         (true, false) => out.tell(&rules::REMOVE_ROOT, what),
         (true, true) => out.tell_as(&rules::FILE_DELETION, Warning, what),
@@ -162,14 +149,12 @@ pub(super) fn redirected(out: &mut Reporter<'_>, redirection: &Redirection<'_>, 
 /// The rule of a file that changes the machine when it is written to.
 fn guarded(path: &str) -> Option<&'static Rule> {
     let below = |places: &[&str]| places.iter().any(|place| path.starts_with(place));
-    if path.starts_with("/proc/sysrq-trigger") {
-        Some(&rules::POWER)
-    } else if below(&["/proc/sys/", "/sys/"]) || matches!(path, "/etc/hosts" | "/etc/resolv.conf") {
-        Some(&rules::SYSTEM_SETTINGS)
-    } else if below(&["/etc/cron", "/var/spool/cron", "/etc/systemd/"]) {
-        Some(&rules::SCHEDULE)
-    } else {
-        None
+    match path {
+        "/etc/hosts" | "/etc/resolv.conf" => Some(&rules::SYSTEM_SETTINGS),
+        _ if below(&["/proc/sysrq-trigger"]) => Some(&rules::POWER),
+        _ if below(&["/proc/sys/", "/sys/"]) => Some(&rules::SYSTEM_SETTINGS),
+        _ if below(&["/etc/cron", "/var/spool/cron", "/etc/systemd/"]) => Some(&rules::SCHEDULE),
+        _ => None,
     }
 }
 
@@ -215,7 +200,7 @@ fn formatted(out: &mut Reporter<'_>, call: &Call) {
         true => Warning,
         false => Info,
     };
-    let what = format!("`{}` makes or wipes a file system", out.shown(call));
+    let what = out.what(call, "makes or wipes a file system");
     out.tell_as(&rules::FORMAT_DEVICE, severity, what);
 }
 
@@ -242,12 +227,11 @@ fn mode(out: &mut Reporter<'_>, command: usize, call: &Call) {
         _ => (mode.split(',').any(writes), mode.split(',').any(acts)),
     };
     let wide = call.has("R", &["recursive"]) && reaches(out, command, call, &[Root, System]);
-    let (severity, what) = match (to_all, as_owner) {
+    let (severity, does) = match (to_all, as_owner) {
         _ if wide => (Error, "changes the rights of the whole system"),
         (true, _) => (Warning, "lets everybody write"),
         (_, true) => (Warning, "lets every user who runs a file act as its owner"),
         _ => return,
     };
-    let what = format!("`{}` {what}", out.shown(call));
-    out.tell_as(&rules::PERMISSIONS, severity, what);
+    out.tell_as(&rules::PERMISSIONS, severity, out.what(call, does));
 }

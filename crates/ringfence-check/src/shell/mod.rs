@@ -53,10 +53,9 @@ pub(crate) fn check(code: &str) -> Checked {
     let mut check = Check::default();
     let script = reader::read(code, &mut check.variables);
     for fault in &script.faults {
-        let rule = if fault.too_deep {
-            &rules::UNPARSED
-        } else {
-            &rules::SYNTAX
+        let rule = match fault.too_deep {
+            true => &rules::UNPARSED,
+            false => &rules::SYNTAX,
         };
         let finding = Finding::new(rule, fault.range.clone(), fault.what.clone());
         check.report.findings.push(finding);
@@ -81,10 +80,9 @@ pub(crate) fn findings_of(command: &str) -> impl Iterator<Item = Finding> {
 
 /// Words as a shell takes them as they are.
 pub(crate) fn quoted<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
-    let quoted = words
-        .into_iter()
-        .map(|word| format!("'{}'", word.replace('\'', "'\\''")));
-    quoted.collect::<Vec<String>>().join(" ")
+    let quoted = |word: &str| format!("'{}'", word.replace('\'', "'\\''"));
+    let words: Vec<String> = words.into_iter().map(quoted).collect();
+    words.join(" ")
 }
 
 #[derive(Default)]
@@ -130,8 +128,8 @@ impl Check {
         for assignment in &command.assignments {
             let value = assignment.value.text();
             domains::of(&value, &mut self.report.hosts);
-            let mut out = self.report.at(scene, &assignment.range);
-            system::assigned(&mut out, assignment.name, &value);
+            let out = &mut self.report.at(scene, &assignment.range);
+            system::assigned(out, assignment.name, &value);
             if is_alias {
                 self.text(scene, &value, &assignment.range);
             }
@@ -164,8 +162,7 @@ impl Check {
 
     /// What is run is put together at run time.
     fn dynamic(&mut self, scene: &Scene<'_>, range: &Range<usize>, what: String) {
-        let mut out = self.report.at(scene, range);
-        out.tell(&rules::DYNAMIC_EXECUTION, what);
+        self.report.at(scene, range).tell(&rules::DYNAMIC_EXECUTION, what);
     }
 
     fn call(&mut self, scene: &Scene<'_>, index: usize, call: &Call, fetched: &Fetched) {
@@ -230,10 +227,8 @@ impl Check {
             [one] if let Some(text) = printed(scene, one) => self.text(scene, &text, range),
             _ if self.report.has(scene, range, &told) => {}
             _ => {
-                let what = format!(
-                    "what `{}` gives to a shell is made at run time",
-                    scene.said(range)
-                );
+                let written = scene.said(range);
+                let what = format!("what `{written}` gives to a shell is made at run time");
                 self.dynamic(scene, range, what);
             }
         }
@@ -295,13 +290,11 @@ fn is_computed(scene: &Scene<'_>, word: &ShellWord<'_>) -> bool {
 
 /// What a stage of a pipeline prints, if that is written out: `echo text`, `cat << END`.
 fn printed(scene: &Scene<'_>, stage: &Range<usize>) -> Option<String> {
-    let ([command], [started]) = (
-        scene.script.commands.get(stage.clone())?,
-        scene.started.get(stage.clone())?,
-    ) else {
+    let started = scene.started.get(stage.clone())?;
+    let ([command], [Started { calls, .. }]) = (scene.script.commands.get(stage.clone())?, started) else {
         return None;
     };
-    let [call] = started.calls.as_slice() else {
+    let [call] = calls.as_slice() else {
         return None;
     };
     let text = match call.name.as_str() {

@@ -6,9 +6,9 @@ use super::{
     scene::{Reporter, Scene, connects, downloads},
     syntax::{Command, Pipeline, Redirection, ShellWord},
 };
-use crate::lists::LISTS;
 use crate::{
     credentials::{self, Secret},
+    lists::LISTS,
     unknown::{UNKNOWN, shown},
 };
 use ringfence_types::Severity::{Error, Info, Warning};
@@ -35,10 +35,8 @@ impl Fetched {
                 }
             }
             for call in started.calls.iter().filter(|call| downloads(call)) {
-                let written = command
-                    .redirections
-                    .iter()
-                    .filter(|redirection| redirection.writes());
+                let redirections = command.redirections.iter();
+                let written = redirections.filter(|redirection| redirection.writes());
                 let written = written.map(|redirection| redirection.target.text());
                 let names = call.texts().map(str::to_owned).chain(written);
                 let path = |name: &String| base(name.split(['?', '#']).next().unwrap_or(name)).to_owned();
@@ -93,19 +91,15 @@ pub(super) fn piped(out: &mut Reporter<'_>, pipeline: &Pipeline) {
     }
     let scripts = starting(&reads_script);
     if before(&starting(&downloads), &scripts) {
-        out.tell(
-            &rules::DOWNLOAD_AND_RUN,
-            "what is downloaded goes straight to a shell",
-        );
+        let what = "what is downloaded goes straight to a shell";
+        out.tell(&rules::DOWNLOAD_AND_RUN, what);
     } else if before(&starting(&decodes), &scripts) {
         out.tell(&rules::ENCODED_RUN, "what is decoded goes straight to a shell");
     }
     let sends = starting(&|call| downloads(call) || connects(call) || call.name == "ssh");
     if before(&starting(&tells_secret), &sends) {
-        out.tell(
-            &rules::EXFILTRATION,
-            "secrets or the environment go to the network",
-        );
+        let what = "secrets or the environment go to the network";
+        out.tell(&rules::EXFILTRATION, what);
     }
 }
 
@@ -136,8 +130,7 @@ pub(super) fn look(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call, f
         sent(out, command, call);
     }
     if lets_in(call) {
-        let what = format!("`{}` joins a program to a connection", out.shown(call));
-        out.tell(&rules::REVERSE_SHELL, what);
+        out.tell_call(&rules::REVERSE_SHELL, call, "joins a program to a connection");
     } else if remote {
         out.tell(&rules::NETWORK, format!("`{}` uses the network", call.name));
     }
@@ -146,11 +139,8 @@ pub(super) fn look(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call, f
 /// It starts a program for the other end of the connection.
 fn lets_in(call: &Call) -> bool {
     let names_shell = |text: &str| is_shell(base(text.split_whitespace().next().unwrap_or(text)));
-    let starts = |text: &str| {
-        ["EXEC:", "SYSTEM:", "SHELL:"]
-            .iter()
-            .any(|kind| text.contains(kind))
-    };
+    let kinds = ["EXEC:", "SYSTEM:", "SHELL:"];
+    let starts = |text: &str| kinds.iter().any(|kind| text.contains(kind));
     match call.name.as_str() {
         "socat" => call.texts().any(|text| starts(&text.to_uppercase())),
         "telnet" => false,
@@ -168,8 +158,7 @@ fn sent(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call) {
         file.is_some_and(|(_, file)| credentials::kept_at(file).is_some())
     };
     if words.any(|word| out.scene.comes_from(word, tells_secret)) || call.texts().any(uploads) {
-        let what = format!("`{}` sends secrets or the environment", out.shown(call));
-        out.tell(&rules::EXFILTRATION, what);
+        out.tell_call(&rules::EXFILTRATION, call, "sends secrets or the environment");
     }
 }
 
@@ -182,20 +171,15 @@ fn fetched_and_run(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call, f
     };
     let given = command.redirections.iter().map(|redirection| &redirection.target);
     let mut words = command.words.iter().chain(given);
-    let holds = |word: &ShellWord<'_>| {
-        word.variables
-            .iter()
-            .any(|name| fetched.variables.contains(*name))
-    };
-    let fetches = |word: &ShellWord<'_>| out.scene.comes_from(word, downloads) || holds(word);
+    let holds = |name: &&str| fetched.variables.contains(*name);
+    let fetches =
+        |word: &ShellWord<'_>| out.scene.comes_from(word, downloads) || word.variables.iter().any(holds);
     let comes = runs && words.clone().any(fetches);
     if file || comes {
-        let what = format!("`{}` runs what was downloaded", out.shown(call));
-        return out.tell(&rules::DOWNLOAD_AND_RUN, what);
+        return out.tell_call(&rules::DOWNLOAD_AND_RUN, call, "runs what was downloaded");
     }
     if runs && words.any(|word| out.scene.comes_from(word, decodes)) {
-        let what = format!("`{}` runs what was decoded", out.shown(call));
-        out.tell(&rules::ENCODED_RUN, what);
+        out.tell_call(&rules::ENCODED_RUN, call, "runs what was decoded");
     }
 }
 
@@ -221,10 +205,9 @@ pub(super) fn redirected(out: &mut Reporter<'_>, command: usize, target: &str) {
     if scene.started[command].calls.is_empty() || scene.starts(&own, |call| call.name == "exec") {
         let mut commands = scene.script.commands[later.clone()].iter();
         let used = commands.any(|command| command.redirections.iter().any(reads));
-        let severity = if used && scene.starts(&later, runs) {
-            Error
-        } else {
-            Warning
+        let severity = match used && scene.starts(&later, runs) {
+            true => Error,
+            false => Warning,
         };
         return out.tell_as(&rules::REVERSE_SHELL, severity, what);
     }

@@ -1,7 +1,6 @@
 //! Where a path leads, as far as its text tells.
 
-use crate::lists::LISTS;
-use crate::unknown::UNKNOWN;
+use crate::{lists::LISTS, unknown::UNKNOWN};
 
 /// What is lost with much else: the system, a part of it, a whole home, or what is above the working directory that
 /// goes with it.
@@ -77,10 +76,8 @@ fn is_everything(name: &str) -> bool {
 
 /// A disk, or memory; not `/dev/null`, terminals and the like.
 pub(super) fn is_disk(path: &str) -> bool {
-    let Some(name) = path.strip_prefix("/dev/") else {
-        return false;
-    };
-    LISTS.disks.iter().any(|disk| name.starts_with(disk))
+    let name = path.strip_prefix("/dev/");
+    name.is_some_and(|name| LISTS.disks.iter().any(|disk| name.starts_with(disk)))
 }
 
 #[cfg(test)]

@@ -21,9 +21,8 @@ static STARTS: LazyLock<Option<Regex>> = LazyLock::new(|| {
 /// The commands, as a shell would be given them: without the signs of the language.
 pub(super) fn commands_in(code: &str) -> impl Iterator<Item = String> {
     // In JavaScript what stands in backticks are texts.
-    let is_javascript = ["console.", "require(", "const ", "=>"]
-        .iter()
-        .any(|sign| code.contains(sign));
+    let mut words = ["console.", "require(", "const ", "=>"].iter();
+    let is_javascript = words.any(|word| code.contains(word));
     let found = STARTS.iter().flat_map(move |starts| starts.captures_iter(code));
     let found = found.filter(move |found| !(is_javascript && found[0].starts_with('`')));
     let signs = |letter: char| "()[]{}'\",".contains(letter);

@@ -5,6 +5,7 @@ use super::{
     syntax::{Command, Fault, Pipeline, Script},
     variables::Variables,
 };
+use crate::lists::LISTS;
 use std::ops::Range;
 
 /// Of blocks and substitutions within each other; people stay below twenty.
@@ -14,21 +15,11 @@ const FAULTS_MAX: usize = 20;
 const RESERVED_BYTES_MAX: usize = 512;
 /// Words that close or continue what another word opened.
 const CLOSING: [&str; 10] = ["then", "elif", "else", "fi", "do", "done", "esac", "}", ")", ";;"];
-/// Commands that set the variables they name.
-const SETTERS: [&str; 8] = [
-    "read",
-    "mapfile",
-    "readarray",
-    "getopts",
-    "printf",
-    "unset",
-    "let",
-    "local",
-];
 const SIGNS: [&str; 6] = ["&&", "||", ";;&", ";;", ";&", "|&"];
 
 pub(super) type Read<T> = Result<T, Fault>;
 
+#[derive(Default)]
 pub(super) struct Reader<'a> {
     text: &'a str,
     pub(super) at: usize,
@@ -66,14 +57,9 @@ pub(super) fn read<'a>(text: &'a str, variables: &mut Variables) -> Script<'a> {
 fn read_once<'a>(text: &'a str, variables: &mut Variables) -> Script<'a> {
     let mut reader = Reader {
         text,
-        at: 0,
         end: text.len(),
-        depth: 0,
-        script: Script::default(),
         variables: std::mem::take(variables),
-        shell: 0,
-        shells: 0,
-        pending: Vec::new(),
+        ..Reader::default()
     };
     while reader.at < reader.end && reader.script.faults.len() < FAULTS_MAX {
         let before = reader.at;
@@ -92,9 +78,8 @@ fn read_once<'a>(text: &'a str, variables: &mut Variables) -> Script<'a> {
         reader.end = text.len();
         reader.skip_one(before);
     }
-    let waiting = std::mem::take(&mut reader.pending);
-    let endless = waiting.into_iter().map(|pending| pending.announced);
-    reader.script.endless.extend(endless);
+    let waiting = reader.pending.into_iter();
+    reader.script.endless.extend(waiting.map(|text| text.announced));
     *variables = reader.variables;
     reader.script
 }
@@ -145,8 +130,7 @@ impl<'a> Reader<'a> {
     /// The sign at this place, or the character.
     fn operator(&self) -> &'a str {
         let sign = SIGNS.iter().find(|sign| self.looks_at(sign));
-        let first = self.slice(self.at..self.end).chars().next();
-        let length = sign.map_or(first.map_or(0, char::len_utf8), |sign| sign.len());
+        let length = sign.map_or(self.letter().len(), |sign| sign.len());
         self.slice(self.at..self.at + length)
     }
 
@@ -226,16 +210,14 @@ impl<'a> Reader<'a> {
         }
         there
     }
-}
 
-impl<'a> Reader<'a> {
     /// Goes down one level, or refuses to.
     pub(super) fn within<T>(&mut self, read: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {
         if self.depth >= DEPTH_MAX {
+            let what = format!("commands are nested more than {DEPTH_MAX} levels deep");
             return Err(Fault {
-                range: self.at..self.end,
-                what: format!("commands are nested more than {DEPTH_MAX} levels deep"),
                 too_deep: true,
+                ..fault(self.at..self.end, what)
             });
         }
         self.depth += 1;
@@ -388,7 +370,8 @@ impl<'a> Reader<'a> {
     /// Puts a command into the list, and tells its here-documents where it is.
     pub(super) fn push(&mut self, command: Command<'a>, texts: usize) {
         let mut fields = command.words.iter().flat_map(|word| &word.fields);
-        if fields.next().is_some_and(|name| SETTERS.contains(&name.as_str())) {
+        let name = fields.next();
+        if name.is_some_and(|name| LISTS.setters.contains(name.as_str())) {
             fields.for_each(|name| self.variables.set(name, Vec::new()));
         }
         let index = self.script.commands.len();
@@ -401,11 +384,8 @@ impl<'a> Reader<'a> {
     pub(super) fn blank_command(&self, start: usize) -> Command<'a> {
         Command {
             range: start..self.at,
-            assignments: Vec::new(),
-            words: Vec::new(),
-            redirections: Vec::new(),
             shell: self.shell,
-            background: false,
+            ..Command::default()
         }
     }
 }

@@ -77,8 +77,17 @@ impl Reporter<'_> {
         Finding::new(rule, self.scene.origin.place(self.range), what)
     }
 
+    pub(super) fn tell_call(&mut self, rule: &'static Rule, call: &Call, does: &str) {
+        self.tell(rule, self.what(call, does));
+    }
+
+    /// A call, and what it does.
+    pub(super) fn what(&self, call: &Call, does: &str) -> String {
+        format!("`{}` {does}", self.shown(call))
+    }
+
     /// A call with its arguments; as the script says it, where they are not known.
-    pub(super) fn shown(&self, call: &Call) -> String {
+    fn shown(&self, call: &Call) -> String {
         match call.means == Means::Words && !call.texts().all(is_known) {
             true => self.scene.said(self.range),
             false => call.shown(),
@@ -149,16 +158,13 @@ impl<'s> Scene<'s> {
     pub(super) fn directory(&self, command: usize) -> Option<&'s str> {
         let shell = self.command(command)?.shell;
         let first = command.saturating_sub(COMMANDS_BACK_MAX);
-        for index in (first..command)
-            .rev()
-            .filter(|index| self.script.commands[*index].shell == shell)
-        {
-            for call in &self.started[index].calls {
-                match call.name.as_str() {
-                    "cd" | "pushd" => return Some(call.operands().first().copied().unwrap_or("~")),
-                    "popd" => return None,
-                    _ => {}
-                }
+        let is_in_shell = |index: &usize| self.script.commands[*index].shell == shell;
+        let before = (first..command).rev().filter(is_in_shell);
+        for call in before.flat_map(|index| &self.started[index].calls) {
+            match call.name.as_str() {
+                "cd" | "pushd" => return Some(call.operands().first().copied().unwrap_or("~")),
+                "popd" => return None,
+                _ => {}
             }
         }
         None

@@ -70,9 +70,7 @@ impl<'a> Reader<'a> {
     fn assignment(&mut self) -> Read<Option<Assignment<'a>>> {
         let start = self.at;
         let text = self.slice(start..self.end);
-        let found = ASSIGNMENT
-            .as_ref()
-            .and_then(|assignment| assignment.captures(text));
+        let found = ASSIGNMENT.as_ref().and_then(|sign| sign.captures(text));
         let Some((sign, [name])) = found.map(|found| found.extract()) else {
             return Ok(None);
         };
@@ -120,9 +118,7 @@ impl<'a> Reader<'a> {
     pub(super) fn redirection(&mut self, index: usize) -> Read<Option<Redirection<'a>>> {
         let start = self.at;
         let text = self.slice(start..self.end);
-        let found = REDIRECTION
-            .as_ref()
-            .and_then(|redirection| redirection.captures(text));
+        let found = REDIRECTION.as_ref().and_then(|sign| sign.captures(text));
         let Some((sign, [operator])) = found.map(|found| found.extract()) else {
             return Ok(None);
         };
@@ -133,9 +129,7 @@ impl<'a> Reader<'a> {
         self.at += sign.len();
         self.skip_blanks();
         let target_at = self.at;
-        let Some(target) = self.word()? else {
-            return Err(self.stray());
-        };
+        let target = self.some_word()?;
         if operator == "<<" || operator == "<<-" {
             let raw = self.slice(target_at..self.at);
             let is_quote = |letter: char| "'\"\\".contains(letter);

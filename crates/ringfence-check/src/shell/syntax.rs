@@ -23,7 +23,7 @@ pub(super) struct Script<'a> {
 }
 
 /// A simple command, or the redirections of a compound one, without words.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Command<'a> {
     pub(super) range: Range<usize>,
     pub(super) assignments: Vec<Assignment<'a>>,

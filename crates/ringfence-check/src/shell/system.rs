@@ -2,8 +2,8 @@
 //! programs to rules.
 
 use super::{call::Call, rules, scene::Reporter};
-use crate::lists::LISTS;
 use crate::{
+    lists::LISTS,
     rule::{Finding, Rule},
     unknown::{UNKNOWN, shown},
 };
@@ -53,13 +53,14 @@ impl When {
     fn holds(&self, call: &Call) -> bool {
         let operands = call.operands();
         let has = |of: &[&str]| operands.iter().any(|text| of.contains(text));
+        let begins = |words: &&str| operands.starts_with(&words.split(' ').collect::<Vec<&str>>());
         match self {
             Self::Always => true,
             Self::Alone => call.arguments.is_empty(),
             Self::Given => !call.arguments.is_empty(),
             Self::With(letters, words) => call.has(letters, words),
             Self::Without(letters, words) => !call.has(letters, words),
-            Self::First(of) => of.iter().any(|words| starts_with(&operands, words)),
+            Self::First(of) => of.iter().any(begins),
             Self::Any(of) => has(of),
             Self::NotAny(of) => !has(of),
             Self::More(count) => operands.len() > *count,
@@ -73,18 +74,12 @@ impl When {
     }
 }
 
-fn starts_with(operands: &[&str], words: &str) -> bool {
-    let words: Vec<&str> = words.split(' ').collect();
-    operands.starts_with(&words)
-}
-
 pub(super) fn look(out: &mut Reporter<'_>, call: &Call) {
     let mut rows = ROWS.iter().filter(|row| row.names.contains(&call.name.as_str()));
     let Some(row) = rows.find(|row| row.when.holds(call)) else {
         return;
     };
-    let what = format!("`{}` {}", out.shown(call), row.what);
-    let finding = out.finding(row.rule, what);
+    let finding = out.finding(row.rule, out.what(call, row.what));
     out.add(Finding {
         hint: row.hint.clone(),
         ..finding

@@ -28,10 +28,9 @@ impl Default for Variables {
             ("BASH", shell),
             ("0", "$0"),
         ];
+        let values = known.map(|(name, value)| (name.to_owned(), vec![value.to_owned()]));
         Self {
-            values: known
-                .map(|(name, value)| (name.to_owned(), vec![value.to_owned()]))
-                .into(),
+            values: values.into(),
             expanded_bytes: 0,
         }
     }

@@ -112,7 +112,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn letter(&self) -> &'a str {
+    pub(super) fn letter(&self) -> &'a str {
         let letter = self.slice(self.at..self.end).chars().next();
         self.slice(self.at..self.at + letter.map_or(0, char::len_utf8))
     }
@@ -262,21 +262,17 @@ impl<'a> Reader<'a> {
         let text = values.as_ref().map(|values| values.concat());
         // A position may be given as an argument.
         let is_position = name.starts_with(|letter: char| letter.is_ascii_digit());
-        let is_plain = match &operation {
-            Operation::Plain => true,
-            Operation::Default(word) => word.range.is_empty(),
-            Operation::Other => false,
-        };
+        let is_plain = matches!(&operation, Operation::Plain)
+            || matches!(&operation, Operation::Default(word) if word.range.is_empty());
         let is_open = |text: &String| !text.is_empty() && text.trim_matches(UNKNOWN).is_empty();
         word.is_mixed |= !is_plain || !text.as_ref().is_none_or(is_open);
         word.variables.push(name);
-        let unknown = || vec![UNKNOWN.to_string()];
         let values = match (operation, values) {
             (Operation::Default(word), _) if !is_position && text.is_none_or(|text| text.is_empty()) => {
                 vec![word.text()]
             }
             (Operation::Plain | Operation::Default(_), Some(values)) => values,
-            _ => unknown(),
+            _ => vec![UNKNOWN.to_string()],
         };
         for (nth, value) in values.iter().enumerate() {
             word.goes_on &= nth == 0;
@@ -346,7 +342,6 @@ fn unescape(text: &str) -> Cow<'_, str> {
             (number, None) => number.and_then(char::from_u32).into_iter().collect(),
         }
     };
-    ESCAPES
-        .as_ref()
-        .map_or(Cow::Borrowed(text), |escapes| escapes.replace_all(text, letter))
+    let escapes = ESCAPES.as_ref();
+    escapes.map_or(Cow::Borrowed(text), |escapes| escapes.replace_all(text, letter))
 }
