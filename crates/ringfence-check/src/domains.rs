@@ -27,9 +27,7 @@ pub(crate) fn of(text: &str, into: &mut BTreeSet<String>) {
     if let Some(joined) = joined_lines(text) {
         urls(&joined, into);
     }
-    if let Some(host) = copy_target(text) {
-        insert(host, into);
-    }
+    insert(copy_target(text).flatten(), into);
 }
 
 /// Hosts of a text that stands where a host, an address or a URL is expected: the first argument of
@@ -59,10 +57,8 @@ pub(crate) fn of_address(text: &str, into: &mut BTreeSet<String>) {
     let end = authority.find(['/', '\\', '?', '#']).unwrap_or(authority.len());
     let named = authority.get(..end).unwrap_or_default();
     if let Ok(address) = named.parse::<Ipv6Addr>() {
-        return insert(
-            Some(address.to_string()).filter(|_| !address.is_unspecified()),
-            into,
-        );
+        let named = (!address.is_unspecified()).then(|| address.to_string());
+        return insert(named, into);
     }
     let is_sure = scheme || slashes >= 2;
     let host = host_of(named).filter(|host| is_sure || !looks_like_a_file(host, named));
@@ -107,10 +103,8 @@ fn joined_lines(text: &str) -> Option<String> {
     }
     let joined = text.replace(breaks, "");
     let colon = joined.find(':')?;
-    let whole = LISTS
-        .schemes
-        .contains(joined[..colon].to_ascii_lowercase().as_str());
-    (whole && joined.matches("://").count() == 1).then_some(joined)
+    let scheme = joined[..colon].to_ascii_lowercase();
+    (LISTS.schemes.contains(scheme.as_str()) && joined.matches("://").count() == 1).then_some(joined)
 }
 
 /// `git@github.com:owner/name.git`, as the whole text. The host, if it is one.

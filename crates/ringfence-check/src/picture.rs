@@ -29,10 +29,8 @@ pub fn picture(input: &[u8]) -> Vec<u8> {
     let (head, bytes) = match redrawn {
         Ok(((mime, bytes), image)) => {
             let (width, height) = (image.width(), image.height());
-            (
-                json!({ "ok": true, "mime": mime, "width": width, "height": height }),
-                bytes,
-            )
+            let head = json!({ "ok": true, "mime": mime, "width": width, "height": height });
+            (head, bytes)
         }
         Err(error) => (json!({ "ok": false, "why": error.to_string() }), Vec::new()),
     };
@@ -63,10 +61,9 @@ fn decode(input: &[u8]) -> ImageResult<DynamicImage> {
     let orientation = decoder.orientation()?;
     let mut image = shrink(DynamicImage::from_decoder(decoder)?);
     image.apply_orientation(orientation);
-    Ok(if is_translucent(&image) {
-        image.into_rgba8().into()
-    } else {
-        image.into_rgb8().into()
+    Ok(match is_translucent(&image) {
+        true => image.into_rgba8().into(),
+        false => image.into_rgb8().into(),
     })
 }
 

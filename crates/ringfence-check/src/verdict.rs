@@ -9,20 +9,12 @@ use ringfence_types::{Complexity, ERRORS_MAX, ISSUES_MAX, Issue, Severity, Summa
 use std::cmp::Reverse;
 
 pub(crate) fn conclude(code: &str, checked: Checked) -> CodeAnswer {
-    let Checked {
-        mut findings,
-        mut analysis,
-        fix,
-    } = checked;
+    let (mut findings, mut analysis, fix) = (checked.findings, checked.analysis, checked.fix);
     let by_position = |finding: &Finding| (finding.range.start, finding.range.end, finding.rule.id);
     findings.sort_by_key(by_position);
     let issues_total = u32::try_from(findings.len()).unwrap_or(u32::MAX);
-    let of = |severity| {
-        findings
-            .iter()
-            .filter(move |finding| finding.severity == severity)
-    };
-    let (errors_total, warnings_total) = (of(Severity::Error).count(), of(Severity::Warning).count());
+    let count = |severity| findings.iter().filter(|one| one.severity == severity).count();
+    let (errors_total, warnings_total) = (count(Severity::Error), count(Severity::Warning));
     let recommendations = recommendations(&findings);
     findings.sort_by_key(|finding| Reverse(finding.severity));
     findings.truncate(ISSUES_MAX);
@@ -92,10 +84,8 @@ fn issue(finding: Finding, lines: &Lines<'_>) -> Issue {
 }
 
 fn advice(finding: &Finding) -> String {
-    cut(
-        finding.hint.as_deref().unwrap_or(finding.rule.hint),
-        TEXT_CHARS_MAX,
-    )
+    let hint = finding.hint.as_deref().unwrap_or(finding.rule.hint);
+    cut(hint, TEXT_CHARS_MAX)
 }
 
 /// A name may be as long as the code.
@@ -103,21 +93,16 @@ const TEXT_CHARS_MAX: usize = 500;
 const RECOMMENDATIONS_MAX: usize = 20;
 
 fn summary(issues: &[Issue], errors_total: usize, warnings_total: usize) -> Summary {
-    let errors: Vec<String> = issues
-        .iter()
-        .filter(|issue| issue.severity == Severity::Error)
-        .take(ERRORS_MAX)
-        .map(|issue| format!("line {}: {}", issue.line, issue.message))
-        .collect();
+    let errors = issues.iter().filter(|issue| issue.severity == Severity::Error);
+    let said = |issue: &Issue| format!("line {}: {}", issue.line, issue.message);
+    let errors: Vec<String> = errors.take(ERRORS_MAX).map(said).collect();
+    let first = errors.first().map_or("", String::as_str);
     let message = match (errors_total, warnings_total) {
         (0, 0) => "Nothing was found.".to_owned(),
         (0, 1) => "There is 1 warning.".to_owned(),
         (0, count) => format!("There are {count} warnings."),
-        (1, _) => errors.first().cloned().unwrap_or_default(),
-        (count, _) => format!(
-            "There are {count} errors; the first is in {}",
-            errors.first().cloned().unwrap_or_default()
-        ),
+        (1, _) => first.to_owned(),
+        (count, _) => format!("There are {count} errors; the first is in {first}"),
     };
     Summary {
         valid: errors_total == 0,

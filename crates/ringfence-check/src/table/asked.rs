@@ -26,10 +26,8 @@ pub(super) fn read(asked: &Map<String, Value>) -> Result<Vec<(String, Constraint
         let message = format!("there are constraints for {many} columns; {COLUMNS_MAX} are allowed.");
         return Err(Unusable::new(message, "Check the columns in parts."));
     }
-    let patterns = asked
-        .values()
-        .filter(|asked| asked.get("pattern").is_some())
-        .count();
+    let has_pattern = |asked: &&Value| asked.get("pattern").is_some();
+    let patterns = asked.values().filter(has_pattern).count();
     let reading = |(column, asked): (&String, &Value)| {
         let reading = Reading {
             column: cut(column, SHOWN_CHARS_MAX),
@@ -95,10 +93,10 @@ impl Reading {
         match asked {
             None => Ok(false),
             Some(Value::Bool(truth)) => Ok(*truth),
-            Some(_) => self.refuse(
-                &format!("`{key}` is neither true nor false"),
-                "Send true or false.",
-            ),
+            Some(_) => {
+                let what = format!("`{key}` is neither true nor false");
+                self.refuse(&what, "Send true or false.")
+            }
         }
     }
 
@@ -112,10 +110,8 @@ impl Reading {
             .build();
         built.or_else(|error| {
             let pattern = cut(pattern, SHOWN_CHARS_MAX);
-            let why = cut(
-                error.to_string().lines().last().unwrap_or_default(),
-                SHOWN_CHARS_MAX,
-            );
+            let why = error.to_string();
+            let why = cut(why.lines().last().unwrap_or_default(), SHOWN_CHARS_MAX);
             let what = format!("the pattern `{pattern}` cannot be used: {why}");
             self.refuse(&what, "Look-around and backreferences are not supported.")
         })

@@ -36,9 +36,8 @@ fn moment(text: &[u8]) -> Option<Moment> {
         _ => Offset::UTC,
     };
     let is_zone = offset.seconds().abs() < 86_400 && offset.seconds() % 60 == 0;
-    let at = pieces
-        .date()
-        .to_datetime(pieces.time().unwrap_or(Time::midnight()));
+    let time = pieces.time().unwrap_or(Time::midnight());
+    let at = pieces.date().to_datetime(time);
     is_zone.then(|| at.saturating_sub(SignedDuration::from_secs(offset.seconds().into())))
 }
 

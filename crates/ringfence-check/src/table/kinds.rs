@@ -54,10 +54,7 @@ pub(super) fn named(word: &str) -> Option<&'static ColumnType> {
 
 /// A sign, and digits: as many as there are.
 fn is_integer(field: &[u8]) -> bool {
-    let digits = field
-        .strip_prefix(b"+")
-        .or(field.strip_prefix(b"-"))
-        .unwrap_or(field);
+    let ([b'+' | b'-', digits @ ..] | digits) = field;
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }
 

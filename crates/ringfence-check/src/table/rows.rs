@@ -53,9 +53,8 @@ pub(super) fn check(
         table.check_header(&header, &record);
         row_count = table.check_rows(&header, constraints, record)?;
     } else if table.faults.total == 0 {
-        table
-            .faults
-            .add_row(0, b"", "a header", "The table is empty: it has no header.");
+        let message = "The table is empty: it has no header.";
+        table.faults.add_row(0, b"", "a header", message);
     }
     let missing_headers = missing(asked, &header);
     Ok(CsvReport {
@@ -126,8 +125,8 @@ impl Table<'_> {
             let byte = self.text.before + start + at + 1;
             let message = format!("{} is not UTF-8 at byte {byte} of the table.", faults::place(row));
             let value = bytes.get(at..bytes.len().min(at + 16)).unwrap_or_default();
-            self.faults
-                .add_row(row, value, "UTF-8, or UTF-16 with a byte-order mark", &message);
+            let expected = "UTF-8, or UTF-16 with a byte-order mark";
+            self.faults.add_row(row, value, expected, &message);
         }
         if !bytes.contains(&b'"') {
             return;
@@ -139,11 +138,8 @@ impl Table<'_> {
                 format!("has text after the closing quote of its field {}.", field + 1),
             ),
             Some(Misquoted::NeverClosed(field)) => {
-                let field = field + 1;
-                let what = format!(
-                    "has a quote in its field {field} that is never closed: the rest of the table is in it."
-                );
-                ("a closing quote", what)
+                let what = format!("has a quote in its field {} that is never closed", field + 1);
+                ("a closing quote", what + ": the rest of the table is in it.")
             }
         };
         let message = format!("{} {what}", faults::place(row));
@@ -236,11 +232,8 @@ fn wrong_field(
 ) -> CsvError {
     let expected = constraint.expected(fault);
     let value = faults::shown(value);
-    let place = format!(
-        "{}, column `{}`",
-        faults::place(row),
-        column.as_deref().unwrap_or_default()
-    );
+    let (place, name) = (faults::place(row), column.as_deref().unwrap_or_default());
+    let place = format!("{place}, column `{name}`");
     let message = match fault {
         FieldFault::Missing => format!("{place} is empty."),
         FieldFault::Repeated => format!("{place}: an earlier row has `{value}`, too."),

@@ -21,17 +21,17 @@ pub(super) fn escaped(schema: &Value) -> Option<Value> {
 /// As deep a recursion as the schema, which is bounded.
 fn in_schema(schema: &Value) -> Value {
     match schema {
-        Value::Object(members) => members
-            .iter()
-            .map(|(keyword, value)| in_keyword(keyword, value))
-            .collect(),
+        Value::Object(members) => {
+            let each = |(keyword, value): (&String, &Value)| (keyword.clone(), in_keyword(keyword, value));
+            members.iter().map(each).collect()
+        }
         Value::Array(schemas) => schemas.iter().map(in_schema).collect(),
         other => other.clone(),
     }
 }
 
-fn in_keyword(keyword: &str, value: &Value) -> (String, Value) {
-    let value = match (keyword, value) {
+fn in_keyword(keyword: &str, value: &Value) -> Value {
+    match (keyword, value) {
         ("pattern", Value::String(pattern)) => in_pattern(pattern).into(),
         ("patternProperties", Value::Object(schemas)) => {
             let each = |(name, schema): (&String, &Value)| (in_pattern(name).into_owned(), in_schema(schema));
@@ -40,8 +40,7 @@ fn in_keyword(keyword: &str, value: &Value) -> (String, Value) {
         // What stands there is data.
         ("enum" | "const" | "default" | "examples", value) => value.clone(),
         (_, value) => in_schema(value),
-    };
-    (keyword.to_owned(), value)
+    }
 }
 
 fn in_pattern(pattern: &str) -> Cow<'_, str> {

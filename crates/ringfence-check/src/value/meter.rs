@@ -107,13 +107,10 @@ pub(super) fn steps(count: u64) {
 pub(super) fn error() {
     let mut left = LEFT.get();
     let links = left.stack_bytes() / LINK_STACK_BYTES;
-    let bytes = left
-        .error_bytes
-        .saturating_add(links.saturating_mul(left.link_bytes));
-    left.errors_bytes = left
-        .errors_bytes
-        .checked_sub(bytes)
-        .unwrap_or_else(|| stop(Spent::Errors));
+    let links_bytes = links.saturating_mul(left.link_bytes);
+    let bytes = left.error_bytes.saturating_add(links_bytes);
+    let rest = left.errors_bytes.checked_sub(bytes);
+    left.errors_bytes = rest.unwrap_or_else(|| stop(Spent::Errors));
     LEFT.set(left);
 }
 

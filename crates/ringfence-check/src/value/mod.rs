@@ -15,27 +15,23 @@ mod schema;
 mod tree;
 
 use crate::{JsonQuestion, question::Unusable, verdict::Lines};
-use jsonschema::Validator;
 use meter::{Extent, Spent};
-use node::{Item, Metered};
+use node::Item;
 use ringfence_types::{JsonError, JsonReport};
 use serde_json::Value;
-use tree::Document;
 
 /// Of a text that is checked.
 const BODY_BYTES_MAX: usize = 16 << 20;
 /// Levels of arrays and objects: what serde_json follows before it refuses.
 const DEPTH_MAX: usize = 127;
-/// The schemas that are always there, by name.
-const SCHEMAS: &[(&str, &str)] = &[
-    ("config", include_str!("schemas/config.json")),
-    ("dataset", include_str!("schemas/dataset.json")),
-    ("user", include_str!("schemas/user.json")),
-];
 
 /// The schemas that are always there: name and JSON text, in alphabetical order.
 pub fn schemas() -> &'static [(&'static str, &'static str)] {
-    SCHEMAS
+    &[
+        ("config", include_str!("schemas/config.json")),
+        ("dataset", include_str!("schemas/dataset.json")),
+        ("user", include_str!("schemas/user.json")),
+    ]
 }
 
 /// Whether this schema can be used; if not, why not.
@@ -64,40 +60,29 @@ pub(crate) fn check(asked: &JsonQuestion, body: &[u8]) -> Result<JsonReport, Unu
             Ok(text) => text,
             Err(what) => return Ok(unreadable(asked, "syntax", what)),
         };
-        match tree::read(text) {
-            Ok(document) => validate(
-                asked,
-                &validator,
-                &document,
-                Extent {
-                    bytes: text.len(),
-                    path_bytes: document.longest_path,
-                    link_bytes: survey.longest_path,
-                },
-            ),
-            Err(error) => {
-                let (keyword, what) = objection(&error);
-                Ok(unreadable(asked, keyword, what))
-            }
-        }
+        let document = match tree::read(text) {
+            Ok(document) => document,
+            Err(error) => return Ok(unvalued(asked, &error)),
+        };
+        let extent = Extent {
+            bytes: text.len(),
+            path_bytes: document.longest_path,
+            link_bytes: survey.longest_path,
+        };
+        let context = report::Context {
+            document: &document,
+            schema: &asked.schema,
+        };
+        let validate = || {
+            let errors: Vec<_> = validator.iter_errors(Item(&document.tree)).collect();
+            report::report(&asked.name, &context, &errors)
+        };
+        meter::run(extent, validate).map_err(too_much)
     })
 }
 
-fn validate(
-    asked: &JsonQuestion,
-    validator: &Validator<Metered>,
-    document: &Document<'_>,
-    extent: Extent,
-) -> Result<JsonReport, Unusable> {
-    let context = report::Context {
-        document,
-        schema: &asked.schema,
-    };
-    let validate = || {
-        let errors: Vec<_> = validator.iter_errors(Item(&document.tree)).collect();
-        report::report(&asked.name, &context, &errors)
-    };
-    meter::run(extent, validate).map_err(|spent| match spent {
+fn too_much(spent: Spent) -> Unusable {
+    match spent {
         Spent::Steps => Unusable::new(
             "the schema and the JSON together need too many steps.",
             "Check the JSON in parts, or use a schema whose alternatives do not multiply.",
@@ -110,7 +95,7 @@ fn validate(
             "the schema's references and the JSON together are nested too deeply.",
             "Use a schema whose references do not form long chains.",
         ),
-    })
+    }
 }
 
 fn read_utf8(body: &[u8]) -> Result<&str, String> {
@@ -128,17 +113,18 @@ fn read_utf8(body: &[u8]) -> Result<&str, String> {
     }
 }
 
-/// The keyword and the sentence of what keeps a text from having a value.
-fn objection(error: &serde_json::Error) -> (&'static str, String) {
+/// What keeps a text from having a value.
+fn unvalued(asked: &JsonQuestion, error: &serde_json::Error) -> JsonReport {
     let told = error.to_string();
-    match told.split(' ').next() {
-        Some("number") => ("number", format!("A number is larger than any double: {told}.")),
+    let (keyword, what) = match told.split(' ').next() {
+        Some("number") => ("number", "A number is larger than any double".to_owned()),
         Some("recursion") => (
             "syntax",
-            format!("The text is nested deeper than {DEPTH_MAX} levels: {told}."),
+            format!("The text is nested deeper than {DEPTH_MAX} levels"),
         ),
-        _ => ("syntax", format!("The text is no JSON: {told}.")),
-    }
+        _ => ("syntax", "The text is no JSON".to_owned()),
+    };
+    unreadable(asked, keyword, format!("{what}: {told}."))
 }
 
 /// No value came of the text: one error, at its root.

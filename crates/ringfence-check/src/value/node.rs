@@ -105,8 +105,24 @@ impl<'a> Node<'a, Metered> for Item<'a> {
         }
     }
 
+    /// As JSON Schema sees it: 1 is 1.0.
     fn equals_value(&self, expected: &Value) -> bool {
-        equals(self.0, expected)
+        match (self.look(), expected) {
+            (Tree::Null, Value::Null) => true,
+            (Tree::Boolean(one), Value::Bool(other)) => one == other,
+            (Tree::Number(one), Value::Number(other)) => cmp::equal_numbers(one, other),
+            (tree @ (Tree::Text(_) | Tree::Name(_)), Value::String(other)) => tree.as_text() == Some(other),
+            (Tree::Array(items), Value::Array(others)) => {
+                let mut pairs = items.iter().zip(others);
+                items.len() == others.len() && pairs.all(|(one, other)| Item(one).equals_value(other))
+            }
+            (Tree::Object(members), Value::Object(others)) => {
+                let same =
+                    |name: &str, other| members.get(name).is_some_and(|one| Item(one).equals_value(other));
+                members.0.len() == others.len() && others.iter().all(|(name, other)| same(name, other))
+            }
+            _ => false,
+        }
     }
 
     /// Asked for by errors alone, of which each keeps what it is given.
@@ -162,37 +178,13 @@ impl<'a> Array<'a, Metered> for &'a [Tree<'a>] {
         self.iter().map(element)
     }
 
+    /// By keyed hashes of 128 bits, so that values that share one cannot be chosen.
     fn is_unique(&self) -> bool {
-        is_unique(self)
+        let keys = Keys::default();
+        let mut hashes: Vec<[u64; 2]> = self.iter().map(|item| keys.hash(item)).collect();
+        hashes.sort_unstable();
+        hashes.windows(2).all(|pair| pair.first() != pair.last())
     }
-}
-
-/// As JSON Schema sees it: 1 is 1.0.
-fn equals(tree: &Tree<'_>, expected: &Value) -> bool {
-    meter::step();
-    match (tree, expected) {
-        (Tree::Null, Value::Null) => true,
-        (Tree::Boolean(one), Value::Bool(other)) => one == other,
-        (Tree::Number(one), Value::Number(other)) => cmp::equal_numbers(one, other),
-        (Tree::Text(_) | Tree::Name(_), Value::String(other)) => tree.as_text() == Some(other),
-        (Tree::Array(items), Value::Array(others)) => {
-            items.len() == others.len() && items.iter().zip(others).all(|(one, other)| equals(one, other))
-        }
-        (Tree::Object(members), Value::Object(others)) => {
-            let has =
-                |(name, other): (&String, &Value)| members.get(name).is_some_and(|one| equals(one, other));
-            members.0.len() == others.len() && others.iter().all(has)
-        }
-        _ => false,
-    }
-}
-
-/// By keyed hashes of 128 bits, so that values that share one cannot be chosen.
-fn is_unique(items: &[Tree<'_>]) -> bool {
-    let keys = Keys::default();
-    let mut hashes: Vec<[u64; 2]> = items.iter().map(|item| keys.hash(item)).collect();
-    hashes.sort_unstable();
-    hashes.windows(2).all(|pair| pair.first() != pair.last())
 }
 
 /// Values that are equal for JSON Schema hash alike.
@@ -230,7 +222,7 @@ mod tests {
     fn unique(text: &str) -> bool {
         let document = read(text).expect(text);
         match &document.tree {
-            Tree::Array(items) => is_unique(items),
+            Tree::Array(items) => (&**items).is_unique(),
             _ => panic!("{text}"),
         }
     }
@@ -254,7 +246,7 @@ mod tests {
     fn a_value_is_compared_with_that_of_a_schema() {
         let check = |text: &str, expected: Value, expect: bool| {
             let document = read(text).expect(text);
-            assert_eq!(equals(&document.tree, &expected), expect, "{text}");
+            assert_eq!(Item(&document.tree).equals_value(&expected), expect, "{text}");
         };
         check("1.0", serde_json::json!(1), true);
         check(r#"{"a": [1, null]}"#, serde_json::json!({"a": [1, null]}), true);

@@ -3,28 +3,16 @@
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// A number that would become another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rounded<'a> {
-    /// How many numbers come before it.
-    pub(super) ordinal: usize,
-    pub(super) digits: &'a str,
-}
-
-/// Numbers that a double cannot hold as they are written, in their order.
-pub(super) fn rounded(text: &str) -> Vec<Rounded<'_>> {
+/// Numbers that would become other ones, in their order, each behind how many numbers come before it.
+pub(super) fn rounded(text: &str) -> Vec<(usize, &str)> {
     /// A string, which may look like a number inside, or a number. A string that does not end goes up to the end of
     /// the text, which keeps the search linear.
     static TOKENS: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r#"(?s)"(?:[^"\\]|\\.)*"?|[-0-9][-+.0-9eE]*"#).ok());
     let tokens = TOKENS.iter().flat_map(|tokens| tokens.find_iter(text));
-    let numbers = tokens
-        .map(|token| token.as_str())
-        .filter(|token| !token.starts_with('"'));
-    let numbered = numbers.enumerate().filter(|(_, digits)| !is_kept(digits));
-    numbered
-        .map(|(ordinal, digits)| Rounded { ordinal, digits })
-        .collect()
+    let texts = tokens.map(|token| token.as_str());
+    let numbers = texts.filter(|token| !token.starts_with('"')).enumerate();
+    numbers.filter(|(_, digits)| !is_kept(digits)).collect()
 }
 
 /// So many digits fit into 64 bits, whatever they are.
@@ -37,10 +25,8 @@ fn is_kept(number: &str) -> bool {
         let fits =
             number.len() <= DIGITS_SAFE || number.parse::<i64>().is_ok() || number.parse::<u64>().is_ok();
         // A double of this size is an integer, and is printed with all its digits.
-        return fits
-            || number
-                .parse::<f64>()
-                .is_ok_and(|double| format!("{double:.0}") == number);
+        let is_printed = |double: f64| format!("{double:.0}") == number;
+        return fits || number.parse().is_ok_and(is_printed);
     }
     let mantissa = number.split(['e', 'E']).next().unwrap_or_default();
     let is_zero = !mantissa.contains(|digit| matches!(digit, '1'..='9'));
@@ -54,7 +40,7 @@ mod tests {
     #[test]
     fn numbers_that_would_become_others_are_found() {
         let check = |text: &str, expect: &[&str]| {
-            let digits: Vec<&str> = rounded(text).into_iter().map(|number| number.digits).collect();
+            let digits: Vec<&str> = rounded(text).into_iter().map(|(_, digits)| digits).collect();
             assert_eq!(digits, expect, "{text}");
         };
         check("[0, -0, 1.5, 0.1, 1e3, 9223372036854775807]", &[]);
@@ -75,6 +61,6 @@ mod tests {
     #[test]
     fn an_ordinal_counts_the_numbers_before() {
         let found = rounded(r#"{"a": 1, "2": [3, 18446744073709551617]}"#);
-        assert_eq!(found[0].ordinal, 2);
+        assert_eq!(found[0].0, 2);
     }
 }

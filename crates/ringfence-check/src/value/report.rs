@@ -74,9 +74,8 @@ fn in_order(one: &str, other: &str) -> Ordering {
     let mut orderings = pairs.map(|(one, other)| segments(one, other));
     // Of two of which one begins the other, the shorter is first.
     let by_length = || one.split('/').count().cmp(&other.split('/').count());
-    orderings
-        .find(|ordering| ordering.is_ne())
-        .unwrap_or_else(by_length)
+    let first = orderings.find(|ordering| ordering.is_ne());
+    first.unwrap_or_else(by_length)
 }
 
 fn of_flaw(context: &Context<'_>, flaw: &Flaw<'_>) -> JsonError {

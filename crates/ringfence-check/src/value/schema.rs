@@ -161,10 +161,11 @@ fn refusal(error: &ValidationError<'_>) -> Unusable {
         }
         ValidationErrorKind::Format { format } if format == "regex" => {
             let pattern = excerpt::beginning(error.instance().as_ref(), excerpt::NAME_BYTES_MAX);
+            let message = format!(
+                "the schema's pattern {pattern} is no regular expression that can be matched in linear time."
+            );
             (
-                format!(
-                    "the schema's pattern {pattern} is no regular expression that can be matched in linear time."
-                ),
+                message,
                 "Look-around and backreferences are not supported, nor are patterns that become very large; write it without them.",
             )
         }
@@ -175,10 +176,8 @@ fn refusal(error: &ValidationError<'_>) -> Unusable {
                 at => format!("`{}`", name(at)),
             };
             let message = format!("the schema itself is not valid: at {at}: {what}.");
-            (
-                message,
-                "Correct the schema; without `$schema`, draft 2020-12 is assumed.",
-            )
+            let hint = "Correct the schema; without `$schema`, draft 2020-12 is assumed.";
+            (message, hint)
         }
     };
     Unusable::new(message, hint)

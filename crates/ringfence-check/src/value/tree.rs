@@ -1,10 +1,7 @@
 //! A JSON text as a tree: small for hostile texts too (an empty object takes 24 bytes), and with a note of every name
 //! that stands twice in one object and every number that was rounded.
 
-use super::{
-    excerpt,
-    numbers::{self, Rounded},
-};
+use super::{excerpt, numbers};
 use jsonschema::paths::{Location, LocationSegment};
 use ringfence_types::ISSUES_MAX;
 use serde::{
@@ -12,7 +9,7 @@ use serde::{
     de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::{Number, Value};
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, iter::Peekable, vec::IntoIter};
 
 /// A value; texts without escapes are those of the body.
 #[derive(Debug, Default)]
@@ -51,9 +48,7 @@ impl<'a> Tree<'a> {
             _ => None,
         })
     }
-}
 
-impl Tree<'_> {
     pub(super) fn as_text(&self) -> Option<&str> {
         match self {
             Tree::Text(text) => Some(text),
@@ -91,7 +86,7 @@ pub(super) struct Flaw<'a> {
     pub(super) rounded: Option<&'a str>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Document<'a> {
     pub(super) tree: Tree<'a>,
     /// The first of them.
@@ -105,13 +100,8 @@ pub(super) fn read(text: &str) -> Result<Document<'_>, serde_json::Error> {
     let mut reading = Reading {
         path: Vec::new(),
         numbers: 0,
-        rounded: numbers::rounded(text).into_iter(),
-        document: Document {
-            tree: Tree::Null,
-            flaws: Vec::new(),
-            flaws_total: 0,
-            longest_path: 0,
-        },
+        rounded: numbers::rounded(text).into_iter().peekable(),
+        document: Document::default(),
         path_bytes: 0,
         kept_bytes: 0,
     };
@@ -131,8 +121,8 @@ struct Reading<'a> {
     path: Vec<LocationSegment<'a>>,
     path_bytes: usize,
     numbers: usize,
-    /// Those that are still to come.
-    rounded: std::vec::IntoIter<Rounded<'a>>,
+    /// Those that are still to come, each behind how many numbers come before it.
+    rounded: Peekable<IntoIter<(usize, &'a str)>>,
     document: Document<'a>,
     kept_bytes: usize,
 }
@@ -153,14 +143,8 @@ impl<'a> Reading<'a> {
         if !matches!(tree, Tree::Number(_)) {
             return;
         }
-        if self
-            .rounded
-            .as_slice()
-            .first()
-            .is_some_and(|next| next.ordinal == self.numbers)
-            && let Some(next) = self.rounded.next()
-        {
-            self.note(Some(next.digits));
+        if let Some((_, digits)) = self.rounded.next_if(|(before, _)| *before == self.numbers) {
+            self.note(Some(digits));
         }
         self.numbers += 1;
     }
