@@ -1,25 +1,14 @@
 //! What bash reads otherwise than it looks, what needs the network, what depends on a variable, and what only starts
 //! itself: scripts in which the rule holds, and ordinary ones in which it does not.
 
-use super::check as look;
+use super::{check as look, tests::found};
 use crate::rule::Finding;
-use ringfence_types::Severity::{self, Error, Info, Warning};
+use ringfence_types::Severity::{Error, Info, Warning};
 
 fn findings(rule: &str, code: &str) -> Vec<Finding> {
     let mut findings = look(code).findings;
     findings.retain(|finding| finding.rule.id.trim_start_matches("shell.") == rule);
     findings
-}
-
-#[track_caller]
-fn found(rule: &str, severity: Severity, codes: &[&str]) {
-    for code in codes {
-        let found = findings(rule, code);
-        assert!(
-            found.iter().any(|finding| finding.severity == severity),
-            "{code}\n{found:?}"
-        );
-    }
 }
 
 #[track_caller]

@@ -18,7 +18,7 @@ fn told(code: &str) -> Vec<(&'static str, Severity)> {
 
 /// The rule holds with this severity, whatever else is told.
 #[track_caller]
-fn found(rule: &str, severity: Severity, codes: &[&str]) {
+pub(super) fn found(rule: &str, severity: Severity, codes: &[&str]) {
     for code in codes {
         let told = told(code);
         assert!(told.contains(&(rule, severity)), "{code}\n{told:?}");

@@ -1,6 +1,6 @@
 //! Node.js is the judge. The programs are those that come with npm.
 
-use super::{broken, has, is_required, texts, validation};
+use super::{assert_sound, broken, has, is_required, print, texts, validation};
 use ringfence_types::{Issue, Language, Severity};
 use std::{
     collections::BTreeMap,
@@ -72,40 +72,16 @@ struct Tally {
 impl Tally {
     fn add(&mut self, path: &Path, text: &str) {
         self.judged += 1;
-        let found = validation(Language::Node, text);
-        assert!(
-            broken(&found).is_none(),
-            "{}: {:?}",
-            path.display(),
-            broken(&found)
-        );
-        if let Some(issue) = found
-            .issues
-            .iter()
-            .find(|issue| issue.rule == "javascript.unparsed")
-        {
-            self.unread += 1;
-            eprintln!(
-                "not read whole: {}:{} {}",
-                path.display(),
-                issue.line,
-                issue.message
-            );
-        }
+        let (name, found) = (path.display().to_string(), validation(Language::Node, text));
+        assert_sound(&name, &found);
+        let is_unread = |issue: &Issue| issue.rule == "javascript.unparsed";
+        self.unread += usize::from(found.issues.iter().any(is_unread));
         self.warned += usize::from(found.issues.iter().any(|issue| issue.severity > Severity::Info));
         for issue in &found.issues {
-            *self
-                .rules
-                .entry((issue.severity, issue.rule.clone()))
-                .or_default() += 1;
-            if issue.severity == Severity::Error {
-                eprintln!(
-                    "{}:{} {} {}",
-                    path.display(),
-                    issue.line,
-                    issue.rule,
-                    issue.message
-                );
+            let rule = (issue.severity, issue.rule.clone());
+            *self.rules.entry(rule).or_default() += 1;
+            if issue.severity == Severity::Error || is_unread(issue) {
+                print(&name, issue);
             }
         }
     }
@@ -179,7 +155,7 @@ fn programs_that_were_broken_on_purpose_are_called_broken() {
     for (code, sound) in codes.iter().zip(accepted(&all)) {
         let found = validation(Language::Node, code);
         match sound {
-            true => assert!(broken(&found).is_none(), "{:?}\n{code}", broken(&found)),
+            true => assert_sound(code, &found),
             false => {
                 refused += 1;
                 told += u32::from(broken(&found).is_some());

@@ -17,7 +17,6 @@ mod speed;
 use ringfence_check::{Answer, CodeQuestion, Question};
 use ringfence_types::{Issue, Language, Rules, Validation};
 use std::{
-    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -25,16 +24,7 @@ use std::{
 
 /// What is found of code, as the worker is asked.
 fn validation(language: Language, code: &str) -> Validation {
-    let question = Question::Code(CodeQuestion {
-        language,
-        rules: Rules::unrestricted(),
-        auto_fix: false,
-        is_fragment: false,
-        has_workspace: false,
-        known_imports: BTreeMap::new(),
-        local_modules: BTreeSet::new(),
-        python: None,
-    });
+    let question = Question::Code(CodeQuestion::of(language, Rules::unrestricted()));
     match ringfence_check::answer(&question, code.as_bytes()) {
         Answer::Code(told) => told.validation,
         other => panic!("{other:?}"),
@@ -44,6 +34,17 @@ fn validation(language: Language, code: &str) -> Validation {
 /// Findings that say that the code is broken.
 fn broken(found: &Validation) -> Option<&Issue> {
     found.issues.iter().find(|issue| issue.rule.ends_with(".syntax"))
+}
+
+/// Fails if something that its judge accepts is called broken.
+#[track_caller]
+fn assert_sound(name: &str, found: &Validation) {
+    let broken = broken(found);
+    assert!(broken.is_none(), "{name}: {broken:?}");
+}
+
+fn print(name: &str, issue: &Issue) {
+    eprintln!("{name}:{}: {} {}", issue.line, issue.rule, issue.message);
 }
 
 /// Is the program there. If not, says so, and fails where it is asked for.

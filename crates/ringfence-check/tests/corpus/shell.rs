@@ -1,7 +1,7 @@
 //! bash is the judge.
 
-use super::{broken, has, texts, validation};
-use ringfence_types::{Language, Severity};
+use super::{assert_sound, broken, has, print, texts, validation};
+use ringfence_types::{Issue, Language, Severity};
 use std::{
     io::Write,
     path::PathBuf,
@@ -52,42 +52,17 @@ fn no_script_that_bash_accepts_is_called_broken() {
             continue;
         }
         judged += 1;
-        let found = validation(Language::Shell, text);
-        assert!(
-            broken(&found).is_none(),
-            "{}: {:?}",
-            path.display(),
-            broken(&found)
-        );
-        let has = |rule: &str| found.issues.iter().any(|issue| issue.rule == rule);
-        if has("shell.unparsed") {
-            unread += 1;
-            eprintln!(
-                "not read: {} {:?}",
-                path.display(),
-                found.issues.iter().find(|issue| issue.rule == "shell.unparsed")
-            );
+        let (name, found) = (path.display().to_string(), validation(Language::Shell, text));
+        assert_sound(&name, &found);
+        unread += usize::from(found.issues.iter().any(|issue| issue.rule == "shell.unparsed"));
+        for issue in &found.issues {
+            if issue.severity == Severity::Error || issue.rule == "shell.unparsed" {
+                print(&name, issue);
+            }
+            errors += usize::from(issue.severity == Severity::Error);
         }
-        for issue in found
-            .issues
-            .iter()
-            .filter(|issue| issue.severity == Severity::Error)
-        {
-            errors += 1;
-            eprintln!(
-                "{}:{}: {} {}",
-                path.display(),
-                issue.line,
-                issue.rule,
-                issue.message
-            );
-        }
-        warnings += usize::from(
-            found
-                .issues
-                .iter()
-                .any(|issue| issue.severity == Severity::Warning),
-        );
+        let is_warning = |issue: &Issue| issue.severity == Severity::Warning;
+        warnings += usize::from(found.issues.iter().any(is_warning));
     }
     eprintln!(
         "shell: {} scripts, {judged} accepted by bash, {unread} not read whole, {errors} errors, {warnings} with warnings",
@@ -119,21 +94,16 @@ fn scripts_that_were_broken_on_purpose_are_called_broken() {
             };
             let mut code = text.clone();
             code.replace_range(at..at + word.len(), "");
+            let name = format!("{} without {word} at {at}", path.display());
+            let found = validation(Language::Shell, &code);
             if accepted(&code) {
-                let found = validation(Language::Shell, &code);
-                assert!(
-                    broken(&found).is_none(),
-                    "{} without {word} at {at}: {:?}",
-                    path.display(),
-                    broken(&found)
-                );
+                assert_sound(&name, &found);
                 continue;
             }
             broken_ones += 1;
-            let found = validation(Language::Shell, &code);
             match broken(&found).is_some() {
                 true => told += 1,
-                false => silent.push(format!("{} without {word} at {at}", path.display())),
+                false => silent.push(name),
             }
         }
     }
