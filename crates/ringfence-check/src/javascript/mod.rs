@@ -27,18 +27,16 @@ pub(crate) enum Setting {
 }
 
 pub(crate) fn check(code: &str, language: Language, setting: Setting) -> Checked {
-    let mut checked = match nesting::is_deep(code) {
-        false => parse::read(code, language, setting),
+    let mut checked = Checked::default();
+    match nesting::is_deep(code) {
+        false => checked = parse::read(code, language, setting),
         // A parser that recurses goes down with it.
         true => {
             let what = "the program is nested too deeply to be read";
-            let findings = vec![Finding::new(&rules::UNPARSED, 0..code.len(), what)];
-            Checked {
-                findings,
-                ..Checked::default()
-            }
+            let finding = Finding::new(&rules::UNPARSED, 0..code.len(), what);
+            checked.findings.push(finding);
         }
-    };
+    }
     checked.analysis.cyclomatic_complexity += 1;
     checked.findings.extend(odd_line_end(code));
     checked

@@ -125,15 +125,11 @@ fn wanted<'a>(names: &Names<'a>) -> BTreeMap<&'a str, Wanted<'a>> {
 fn usage<'a>(read: &NameRead<'a>) -> Usage<'a> {
     let spine = spine_of(read.whole);
     let outer = spine.iter().skip(1);
-    let names = outer.clone().map_while(|part| match part {
-        Expr::Attribute(attribute) => Some(attribute.attr.as_str()),
-        _ => None,
-    });
-    let chain: Vec<&str> = names.take(ATTRIBUTES_MAX).collect();
-    match (chain.is_empty(), outer.clone().next()) {
-        (false, _) => Usage::Attributes(chain),
-        (true, Some(Expr::Call(_))) => Usage::Called,
-        (true, None) if read.at.decorates => Usage::Called,
+    let names = outer.map_while(|part| Some(part.as_attribute_expr()?.attr.as_str()));
+    match spine.get(1) {
+        Some(Expr::Attribute(_)) => Usage::Attributes(names.take(ATTRIBUTES_MAX).collect()),
+        Some(Expr::Call(_)) => Usage::Called,
+        None if read.at.decorates => Usage::Called,
         _ => Usage::Bare,
     }
 }

@@ -26,9 +26,8 @@ impl<'a> Reader<'a> {
             "time" => {
                 self.at += "time".len();
                 self.skip_blanks();
-                if self.take("-p") {
-                    self.skip_blanks();
-                }
+                self.take("-p");
+                self.skip_blanks();
                 match self.byte() {
                     None | Some(b'\n' | b';' | b'&' | b'|' | b')') => Ok(()),
                     _ => self.within(Self::command),

@@ -20,6 +20,7 @@ use ruff_python_parser::semantic_errors::SemanticSyntaxChecker;
 use ruff_text_size::{Ranged, TextRange};
 use std::{cell::RefCell, collections::HashMap};
 
+#[derive(Default)]
 pub(super) struct Binder<'a> {
     pub(super) names: Names<'a>,
     pub(super) code: &'a str,
@@ -52,15 +53,10 @@ impl<'a> Binder<'a> {
         version: Option<PythonVersion>,
     ) -> (Names<'a>, Vec<Finding>) {
         let mut binder = Self {
-            names: Names::default(),
             code,
             version: version.unwrap_or_default(),
-            at: Position::default(),
-            future_annotations: false,
-            refused: RefCell::default(),
             checker: version.map(|_| SemanticSyntaxChecker::new()),
-            nonlocals: Vec::new(),
-            may_have_ended: false,
+            ..Self::default()
         };
         binder.enter(ScopeKind::Module, &[]);
         binder.visit_body(&module.body);
