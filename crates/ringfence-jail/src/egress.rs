@@ -3,16 +3,13 @@
 //! stand for names are delivered. A sandbox that may reach nothing has the same sockets: what it tries is refused at
 //! once, and reported by host and port.
 
-use ringfence_sys::{
-    file,
-    network::{self, Packets, Route, Routing},
-};
+use crate::kept_files::KeptFiles;
+use ringfence_sys::network::{self, Packets, Route, Routing};
 use serde::{Deserialize, Serialize};
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     os::fd::{AsFd, OwnedFd},
-    path::Path,
 };
 
 /// Where names are answered; `/etc/resolv.conf` of every sandbox says so.
@@ -136,14 +133,10 @@ fn listeners(routing: &Routing, ports: &[u16]) -> io::Result<Vec<OwnedFd>> {
     ports.iter().map(listen).collect()
 }
 
-/// The most of a table of counters that is read.
-const COUNTERS_BYTES_MAX: u64 = 64 << 10;
-
 /// Packets for which the network namespace of pid 1 had no route, so far, by the kernel's counters (RFC 4293,
 /// `ipSystemStatsOutNoRoutes`): datagrams, IPv6, and by number what has a listener. The sender gets an error at once.
-pub(crate) fn unrouted(proc: &OwnedFd) -> u64 {
-    let read =
-        |name: &str| file::read_small(proc.as_fd(), Path::new(name), COUNTERS_BYTES_MAX).unwrap_or_default();
+pub(crate) fn unrouted(proc: &OwnedFd, kept: &KeptFiles) -> u64 {
+    let read = |name| kept.read(proc.as_fd(), name).unwrap_or_default();
     let old = column(&read("1/net/snmp"), "Ip:", "OutNoRoutes");
     let new = line(&read("1/net/snmp6"), "Ip6OutNoRoutes");
     old.saturating_add(new)

@@ -27,6 +27,7 @@ pub mod helper;
 pub mod host;
 mod identity_map;
 mod init;
+mod kept_files;
 mod layer;
 mod layout;
 mod pinned;

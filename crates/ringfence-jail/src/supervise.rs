@@ -18,6 +18,7 @@ use crate::{
     forked::{Forked, ToFork},
     identity_map::{map_identity, map_trees},
     init::{Init, Pipes},
+    kept_files::KeptFiles,
     plan::Identity,
     quota::{Holders, Watch, files_max},
     sample,
@@ -130,8 +131,8 @@ struct Sandbox<'a> {
     counted: Option<Counted>,
     status: Option<i32>,
     quota: Option<Watch>,
-    /// Of its sockets.
-    counts: Option<File>,
+    /// Of its `/proc`.
+    kept: KeptFiles,
     peak: sample::Sample,
     usage: wait::Usage,
     unrouted: u64,
@@ -198,7 +199,7 @@ impl<'a> Sandbox<'a> {
             counted: None,
             status: None,
             quota: None,
-            counts: None,
+            kept: KeptFiles::default(),
             peak: sample::Sample::default(),
             usage: wait::Usage::default(),
             unrouted: 0,
@@ -545,7 +546,7 @@ impl<'a> Sandbox<'a> {
         let proc = self.descriptors.get(&Handle::Proc)?;
         let limits = &claim.limits;
         if !self.samples() {
-            let seen = uncharged::look(proc, &mut self.counts, limits.memory_bytes);
+            let seen = uncharged::look(proc, &self.kept, limits.memory_bytes);
             *next_look = Instant::now() + seen.next;
             return seen.is_over.then_some(Cause::OutOfMemory);
         }

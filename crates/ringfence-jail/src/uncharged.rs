@@ -2,14 +2,12 @@
 //! for accept(2) or in an error queue of TCP, options. A sandbox's network namespace bounds what one socket holds of
 //! it, and nothing bounds the number of sockets but that of open files, so the supervisor looks.
 
+use crate::kept_files::KeptFiles;
 use ringfence_sys::file;
 use std::{
-    fs::{self, File},
+    fs,
     io::{self, ErrorKind},
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::fs::FileExt,
-    },
+    os::fd::{AsFd, OwnedFd},
     path::Path,
     sync::OnceLock,
     time::Duration,
@@ -31,6 +29,7 @@ pub(crate) const SETTINGS: [(&str, &str); 4] = [
     (OPTIONS, "10240"),
 ];
 pub(crate) const OPTIONS: &str = "core/optmem_max";
+const COUNTS: &str = "1/net/sockstat";
 const USED: &str = "sockets: used ";
 const RECEIVED_BYTES_MAX: u64 = 64 << 10;
 const OPTION_BYTES_MAX: u64 = 10 << 10;
@@ -45,10 +44,10 @@ pub(crate) struct Look {
     pub(crate) next: Duration,
 }
 
-/// By the `/proc` of a sandbox. `counts` is opened by the first look and kept, for the many that find few sockets.
-pub(crate) fn look(proc: &OwnedFd, counts: &mut Option<File>, memory_bytes: u64) -> Look {
+/// By the `/proc` of a sandbox. Most looks find few sockets, in a file that is kept open.
+pub(crate) fn look(proc: &OwnedFd, kept: &KeptFiles, memory_bytes: u64) -> Look {
     let part = memory_bytes / PART;
-    let sockets = match again(proc, counts) {
+    let sockets = match kept.read(proc.as_fd(), COUNTS) {
         Ok(text) => number(&text, USED),
         Err(error) if is_gone(&error) => 0,
         Err(_) => SOCKETS_TOO_MANY,
@@ -100,17 +99,6 @@ fn number(counts: &str, label: &str) -> u64 {
     let count = counts.lines().find_map(|line| line.strip_prefix(label));
     let count = count.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
     count.unwrap_or(0)
-}
-
-/// The counts of sockets as they are now.
-fn again(proc: &OwnedFd, counts: &mut Option<File>) -> io::Result<String> {
-    let counts = match counts {
-        Some(open) => open,
-        None => counts.insert(file::open_to_read(proc.as_fd(), Path::new("1/net/sockstat"))?),
-    };
-    let mut text = [0; 1 << 10];
-    let length = counts.read_at(&mut text, 0)?;
-    Ok(String::from_utf8_lossy(&text[..length]).into_owned())
 }
 
 enum Read {
@@ -183,21 +171,21 @@ mod tests {
             .map(|_| std::net::UdpSocket::bind("127.0.0.1:0").unwrap())
             .collect();
         assert!(sockets(&proc) >= 64);
-        let seldom = look(&proc, &mut None, u64::MAX);
+        let seldom = look(&proc, &KeptFiles::default(), u64::MAX);
         assert!(!seldom.is_over && seldom.next == INTERVAL_OF_FEW);
-        let mut counts = None;
+        let kept = KeptFiles::default();
         let bound = sockets(&proc) * (OPTION_BYTES_MAX + RECEIVED_BYTES_MAX);
-        let often = look(&proc, &mut counts, PART * bound);
+        let often = look(&proc, &kept, PART * bound);
         assert!(!often.is_over && often.next == INTERVAL, "empty queues");
         assert!(
-            look(&proc, &mut counts, PART << 10).is_over,
+            look(&proc, &kept, PART << 10).is_over,
             "options alone may be more"
         );
         let _more: Vec<_> = (0..64)
             .map(|_| std::net::UdpSocket::bind("127.0.0.1:0").unwrap())
             .collect();
         let before = bound / (OPTION_BYTES_MAX + RECEIVED_BYTES_MAX);
-        let now = number(&again(&proc, &mut counts).unwrap(), USED);
+        let now = number(&kept.read(proc.as_fd(), COUNTS).unwrap(), USED);
         assert!(
             now >= before + 32,
             "{now} where {before} were: what is kept open tells anew"

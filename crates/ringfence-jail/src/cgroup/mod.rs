@@ -4,6 +4,7 @@
 mod v1;
 mod v2;
 
+use crate::kept_files::KeptFiles;
 use ringfence_sys::file;
 use ringfence_types::Limits;
 use serde::{Deserialize, Serialize};
@@ -231,13 +232,18 @@ struct Directory {
     path: PathBuf,
     /// Its files are opened from here: the whole path is long, and walked at each call.
     open: OwnedFd,
+    kept: KeptFiles,
 }
 
 impl Directory {
     fn create(path: PathBuf) -> io::Result<Self> {
         fs::create_dir(&path)?;
         match file::open_directory(file::current_directory(), &path) {
-            Ok(open) => Ok(Self { path, open }),
+            Ok(open) => Ok(Self {
+                path,
+                open,
+                kept: KeptFiles::default(),
+            }),
             Err(error) => {
                 remove(&path);
                 Err(error)
@@ -264,16 +270,16 @@ impl Directory {
         file::open_to_write(self.open.as_fd(), Path::new(file))
     }
 
-    fn number(&self, file: &str) -> Option<u64> {
+    fn number(&self, file: &'static str) -> Option<u64> {
         self.small(file)?.trim().parse().ok()
     }
 
-    fn small(&self, file: &str) -> Option<String> {
-        file::read_small(self.open.as_fd(), Path::new(file), 4096).ok()
+    fn small(&self, file: &'static str) -> Option<String> {
+        self.kept.read(self.open.as_fd(), file).ok()
     }
 
     /// A value of a `key value` file such as `memory.events`.
-    fn keyed(&self, file: &str, key: &str) -> Option<u64> {
+    fn keyed(&self, file: &'static str, key: &str) -> Option<u64> {
         let text = self.small(file)?;
         text.lines()
             .find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())

@@ -34,7 +34,7 @@ impl Sandbox<'_> {
             .get(&Handle::Proc)
             .filter(|_| self.plan.is_bound_late())
         {
-            self.unrouted = self.unrouted.max(egress::unrouted(proc));
+            self.unrouted = self.unrouted.max(egress::unrouted(proc, &self.kept));
         }
     }
 

@@ -1,0 +1,32 @@
+//! Texts of the kernel that are read again and again.
+
+use ringfence_sys::file;
+use std::{
+    cell::RefCell,
+    collections::{HashMap, hash_map::Entry},
+    fs::File,
+    io,
+    os::{fd::BorrowedFd, unix::fs::FileExt},
+    path::Path,
+};
+
+const BYTES_MAX: usize = 8 << 10;
+
+/// Files below one directory, each opened when it is first read, and kept open.
+#[derive(Debug, Default)]
+pub(crate) struct KeptFiles(RefCell<HashMap<&'static str, File>>);
+
+impl KeptFiles {
+    /// A file of a cgroup, or of `/proc`, that is one short text: the kernel makes it anew, and gives all of it, at
+    /// each read from its beginning.
+    pub(crate) fn read(&self, directory: BorrowedFd<'_>, path: &'static str) -> io::Result<String> {
+        let mut kept = self.0.borrow_mut();
+        let file = match kept.entry(path) {
+            Entry::Occupied(open) => open.into_mut(),
+            Entry::Vacant(new) => new.insert(file::open_to_read(directory, Path::new(path))?),
+        };
+        let mut text = [0; BYTES_MAX];
+        let length = file.read_at(&mut text, 0)?;
+        Ok(String::from_utf8_lossy(&text[..length]).into_owned())
+    }
+}
