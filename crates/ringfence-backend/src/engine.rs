@@ -33,7 +33,7 @@ const FAILURE_AGE: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_secs(5);
 const AGAIN_MAX: Duration = Duration::from_secs(60);
 /// And for the one at a server's end.
-const LAST_LOOK: Duration = Duration::from_secs(5);
+const LAST_LOOK: Duration = Duration::from_secs(2);
 /// Looks in a row that have to find nothing: what was asked of an engine that hung is done when it wakes.
 const LOOKS: u32 = 3;
 /// The agent, linked with everything that it needs.
@@ -251,8 +251,10 @@ impl ContainerEngine {
     pub async fn emptied(&self) {
         drop(self.living.subscribe().wait_for(|living| *living == 0).await);
         if self.is_cleaning.load(Ordering::Acquire) {
-            let looked = timeout(LAST_LOOK, self.sweep()).await;
-            tracing::debug!(?looked, "looked for containers that are left");
+            match timeout(LAST_LOOK, self.sweep()).await {
+                Ok(Ok(Swept { held_up: 0, .. })) => {}
+                failed => tracing::warn!(?failed, "containers may be left"),
+            }
         }
     }
 

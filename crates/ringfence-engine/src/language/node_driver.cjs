@@ -49,7 +49,11 @@
       for (let turn = 0; turn < 128; turn++) randomUUID();
       for (let turn = 0; turn < 1024; turn++) randomInt(2);
     }
-    if (is_trial) return { env: { ...process.env }, script: '/dev/null', args: [], tried: TRIED };
+    if (is_trial) {
+      process.removeAllListeners('exit').removeAllListeners('beforeExit'); // they might undo what forks need
+      tried = TRIED;
+      return { env: { ...process.env }, script: '/dev/null', args: [] };
+    }
     const word = read();
     confine(word.workspace || '');
     return word;
@@ -65,6 +69,7 @@
     require('v8').setFlagsFromString('--expose-gc');
     vm.runInNewContext('gc')();
     Promise.all(done).catch(() => process.abort());
+    process.removeAllListeners('exit').removeAllListeners('beforeExit'); // they might undo what forks need
     process.on('exit', () => (end_with(REHEARSED), leave.call(process, 1)));
   };
   if (process.argv.length < 2) {
@@ -101,7 +106,6 @@
     if (word.source_maps) process.setSourceMapsEnabled(true);
     if (word.session) return serve();
     process.argv.push(word.script, ...word.args);
-    tried = word.tried || '';
   }
   const script = process.argv[1], module_file = process.env.RINGFENCE_MODULE;
   delete process.env.RINGFENCE_MODULE;

@@ -16,8 +16,8 @@ mod system;
 
 use core::{ffi::c_char, panic::PanicInfo};
 use system::{
-    O_CLOEXEC, POLLIN, PollFd, Received, Returned, SystemCall, address, call, close, ended_child, exit, kill_self,
-    number, poll, receive, send,
+    O_CLOEXEC, PollFd, Received, Returned, SIGKILL, SystemCall, address, call, close, ended_child, exit,
+    kill_self, number, poll, receive, send,
 };
 
 /// Written by Python, with ctypes, or by [`node`].
@@ -135,8 +135,7 @@ struct Forker {
 pub unsafe extern "C" fn serve(setup: &Setup) {
     pages::keep_mapped();
     let forker = unsafe { &mut *(&raw mut FORKER) };
-    forker.polled[0].descriptor = setup.control;
-    forker.polled[0].events = POLLIN;
+    forker.polled[0] = PollFd::readable(setup.control);
     loop {
         if poll(&mut forker.polled[..=forker.count], None).is_err() {
             continue; // a signal
@@ -247,11 +246,7 @@ impl Forker {
             let process = process as i32;
             self.children[self.count] = Child { pid, reply };
             self.count += 1;
-            self.polled[self.count] = PollFd {
-                descriptor: process,
-                events: POLLIN,
-                found: 0,
-            };
+            self.polled[self.count] = PollFd::readable(process);
             send(reply, &[FORKED, 0, 0, 0, 0], Some(process));
             Ok(pid)
         }
@@ -259,7 +254,6 @@ impl Forker {
 }
 
 const EAGAIN: u64 = 11;
-const SIGKILL: usize = 9;
 const TOO_MANY: Refused = Refused {
     step: Step::Fork,
     errno: EAGAIN,
@@ -439,6 +433,9 @@ unsafe fn raise_last_walls(setup: &Setup, workspace: *const c_char) -> Result<()
 fn panic(_: &PanicInfo<'_>) -> ! {
     exit(101)
 }
+
+// A library of the program may have its own.
+core::arch::global_asm!(".hidden rust_eh_personality");
 
 /// The compiler's library refers to it. A panic ends the process and unwinds nothing.
 #[unsafe(no_mangle)]

@@ -114,13 +114,6 @@ const NO_FILTER: Filter = Filter {
     code: ptr::null(),
 };
 
-const WHOLE: WholeFork = WholeFork {
-    before: nothing,
-    fork: fork_whole,
-    in_parent: nothing,
-    in_child,
-};
-
 extern "C" fn nothing() {}
 
 extern "C" fn fork_whole() -> c_int {
@@ -300,7 +293,12 @@ static mut SETUP: Setup = Setup {
     filters: ptr::null(),
     whole: &raw const WHOLE_FORK,
 };
-static mut WHOLE_FORK: WholeFork = WHOLE;
+static mut WHOLE_FORK: WholeFork = WholeFork {
+    before: nothing,
+    fork: fork_whole,
+    in_parent: nothing,
+    in_child,
+};
 
 fn setup(control: i32, count: usize) -> &'static Setup {
     unsafe {
@@ -434,6 +432,9 @@ fn fill_holes() {
             }
             Err(_) => exit(1),
         }
+    }
+    if number(null) > highest {
+        close(null);
     }
 }
 

@@ -2,9 +2,10 @@
 //! nothing, finds them; each fork is provided with them before its claim.
 
 use crate::{
-    O_CLOEXEC, REPLY_NUMBER, SIGKILL,
+    REPLY_NUMBER,
     system::{
-        POLLIN, PollFd, Returned, SystemCall, address, call, close, exit, number, open, pipe, poll,
+        O_CLOEXEC, PollFd, Returned, SIGKILL, SystemCall, address, call, close, exit, number, open, pipe,
+        poll,
     },
 };
 use core::ops::Range;
@@ -20,38 +21,36 @@ struct Span {
 
 const NO_SPAN: Span = Span { start: 0, length: 0 };
 const SPANS_MAX: usize = 2048;
+const EINTR: u64 = 4;
 
-static mut FOUND: Found = Found {
-    spans: [NO_SPAN; SPANS_MAX],
-    count: 0,
-};
-
-struct Found {
-    spans: [Span; SPANS_MAX],
-    count: usize,
-}
+/// What a trial has told; behind it there are only empty ones.
+static mut FOUND: [Span; SPANS_MAX] = [NO_SPAN; SPANS_MAX];
 
 impl Span {
     fn provide(self) -> Returned {
         const MADV_POPULATE_READ: usize = 22; // Linux 5.14
         const MADV_POPULATE_WRITE: usize = 23;
         let is_read_only = self.length & 1 != 0;
-        let advice = if is_read_only { MADV_POPULATE_READ } else { MADV_POPULATE_WRITE };
+        let advice = if is_read_only {
+            MADV_POPULATE_READ
+        } else {
+            MADV_POPULATE_WRITE
+        };
         unsafe { call(SystemCall::Madvise, [self.start, self.length & !1, advice]) }
     }
 }
 
-fn spans() -> &'static mut Found {
+fn found() -> &'static mut [Span; SPANS_MAX] {
     unsafe { &mut *(&raw mut FOUND) }
 }
 
 /// What [`try_run`] returns in the trial.
 pub const IN_TRIAL: i32 = -1;
-/// And in the template where it cannot fork one: the wait status of one that was killed.
-const NO_TRIAL: i32 = SIGKILL as i32;
+/// And in the template where there was none: no wait status is so large.
+const NO_TRIAL: i32 = 1 << 16;
 
-/// Forks a trial. Returns in it, and in the template, with its wait status, when it has ended. It is killed, with what
-/// it has started, when that takes too long. What it has [told](tell_found) is kept.
+/// Forks a trial. Returns in it, and in the template, with its wait status, when it has ended. It is killed, with its
+/// process group, when that takes too long. What it has [told](tell_found) until then is kept.
 ///
 /// # Safety
 /// That of the fork.
@@ -79,60 +78,57 @@ pub unsafe fn try_run(fork: unsafe fn() -> Returned) -> i32 {
 }
 
 unsafe fn end_of(pid: usize, out: i32) -> i32 {
-    let (group, mut status) = (pid.wrapping_neg(), 0_i32);
+    let (group, mut status) = (pid.wrapping_neg(), NO_TRIAL);
     unsafe {
         let _ = call(SystemCall::Setpgid, [pid, pid]);
         receive_spans(out);
         let _ = call(SystemCall::Kill, [group, SIGKILL]);
         let _ = call(SystemCall::Kill, [pid, SIGKILL]); // where it has left its group
-        let ended = call(SystemCall::Wait4, [pid, address(&raw mut status), 0, 0]);
-        if ended.is_ok() { status } else { NO_TRIAL }
+        let arguments = [pid, address(&raw mut status), 0, 0];
+        while call(SystemCall::Wait4, arguments) == Err(EINTR) {}
     }
+    status
 }
 
 /// Until the trial has ended, and with it the pipe.
 unsafe fn receive_spans(out: i32) {
     const TRIAL_SECONDS: usize = 5;
-    let found = spans();
-    let room = size_of_val(&found.spans);
+    let found = found();
+    let room = size_of_val(found);
     let (mut length, mut left) = (0, [TRIAL_SECONDS, 0]);
-    let mut polled = [PollFd {
-        descriptor: out,
-        events: POLLIN,
-        found: 0,
-    }];
-    while length < room && poll(&mut polled, Some(&mut left)).is_ok_and(|ready| ready > 0) {
-        let to = address(found.spans.as_mut_ptr()) + length;
+    let mut polled = [PollFd::readable(out)];
+    while length < room {
+        match poll(&mut polled, Some(&mut left)) {
+            Err(EINTR) => continue,
+            Ok(1..) => {}
+            _ => break,
+        }
+        let to = address(found.as_mut_ptr()) + length;
         match unsafe { call(SystemCall::Read, [number(out), to, room - length]) } {
             Ok(more @ 1..) => length += more,
             _ => break,
         }
     }
-    found.count = length / size_of::<Span>();
 }
 
-/// Drops what the interpreter has unmapped since the trial. From here on it unmaps nothing.
+/// Drops what the interpreter has unmapped since the trial.
 pub fn keep_mapped() {
-    let found = spans();
-    let mut kept = 0;
-    for at in 0..found.count {
-        if found.spans[at].provide().is_ok() {
-            found.spans[kept] = found.spans[at];
+    let (found, mut kept) = (found(), 0);
+    for at in 0..SPANS_MAX {
+        let span = core::mem::replace(&mut found[at], NO_SPAN);
+        if span.length > 0 && span.provide().is_ok() {
+            found[kept] = span;
             kept += 1;
         }
     }
-    found.spans[kept..found.count].fill(NO_SPAN);
-    found.count = kept;
 }
 
 /// In a fork: takes the page faults now. The list is gone then.
 pub fn provide() {
-    let found = spans();
-    for span in &mut found.spans[..found.count] {
+    for span in found().iter_mut().take_while(|span| span.length > 0) {
         let _ = span.provide(); // else the program takes them
         *span = NO_SPAN;
     }
-    found.count = 0;
 }
 
 /// In a trial: tells the template the pages that it has written to, and those of files that it has mapped
@@ -175,7 +171,11 @@ impl SpanWriter {
             };
             for entry in &entries[..length / 8] {
                 let is_of_file = entry & OF_FILE != 0;
-                let is_touched = if mapping.is_written { entry & OWN != 0 && !is_of_file } else { is_of_file };
+                let is_touched = if mapping.is_written {
+                    entry & OWN != 0 && !is_of_file
+                } else {
+                    is_of_file
+                };
                 if entry & PRESENT != 0 && is_touched {
                     self.add(at, !mapping.is_written);
                 }
@@ -211,7 +211,7 @@ impl SpanWriter {
     }
 }
 
-/// One of this process's mappings that is private.
+/// A private mapping of this process.
 pub struct Mapping {
     pub pages: Range<usize>,
     is_written: bool,
@@ -228,26 +228,27 @@ pub fn for_each_mapping(mut look: impl FnMut(&Mapping)) {
     let arguments = [number(maps), address(buffer.as_mut_ptr()), BUFFER_BYTES];
     while let Ok(count @ 1..) = unsafe { call(SystemCall::Read, arguments) } {
         for byte in &buffer[..count] {
-        match (field, *byte) {
-            (_, b'\n') => (ends, field) = ([0; 2], 0),
-            (0, b'-') | (1, b' ') => field += 1,
-            (0 | 1, digit) => {
-                let digit = (digit as char).to_digit(16).unwrap_or(0);
-                ends[field] = ends[field] << 4 | digit as usize;
-            }
-            (2..=5, right) => {
-                rights[field - 2] = right;
-                field += 1;
-                if rights[3] == b'p' && field == 6 {
-                    look(&Mapping {
-                        pages: ends[0]..ends[1],
-                        is_written: rights[1] == b'w',
-                    });
+            match (field, *byte) {
+                (_, b'\n') => (ends, field) = ([0; 2], 0),
+                (0, b'-') | (1, b' ') => field += 1,
+                (0 | 1, digit) => {
+                    let digit = (digit as char).to_digit(16).unwrap_or(0);
+                    ends[field] = ends[field] << 4 | digit as usize;
                 }
+                (2..=5, right) => {
+                    rights[field - 2] = right;
+                    field += 1;
+                    if rights[3] == b'p' && field == 6 {
+                        look(&Mapping {
+                            pages: ends[0]..ends[1],
+                            is_written: rights[1] == b'w',
+                        });
+                    }
+                }
+                _ => {}
             }
-            _ => {}
         }
-    }}
+    }
     close(maps);
 }
 
@@ -256,7 +257,11 @@ fn page_bytes() -> usize {
     const AT_PAGESZ: usize = 6;
     let mut auxiliary = [[0_usize; 2]; 64];
     if let Ok(file) = open(c"/proc/self/auxv") {
-        let arguments = [number(file), address(auxiliary.as_mut_ptr()), size_of_val(&auxiliary)];
+        let arguments = [
+            number(file),
+            address(auxiliary.as_mut_ptr()),
+            size_of_val(&auxiliary),
+        ];
         let _ = unsafe { call(SystemCall::Read, arguments) };
         close(file);
     }

@@ -144,6 +144,16 @@ pub struct PollFd {
 
 pub const POLLIN: i16 = 1;
 
+impl PollFd {
+    pub const fn readable(descriptor: i32) -> Self {
+        Self {
+            descriptor,
+            events: POLLIN,
+            found: 0,
+        }
+    }
+}
+
 /// For as long as is left, if that is given, in seconds and nanoseconds: the kernel writes there what then is left
 /// (ppoll(2)).
 pub fn poll(polled: &mut [PollFd], left: Option<&mut [usize; 2]>) -> Returned {
@@ -188,9 +198,10 @@ pub fn exit(status: usize) -> ! {
     }
 }
 
+pub const SIGKILL: usize = 9;
+
 /// Kills this process, which leads its group.
 pub fn kill_self() -> ! {
-    const SIGKILL: usize = 9;
     let _ = unsafe { call(SystemCall::Kill, [0, SIGKILL]) };
     exit(1)
 }
