@@ -27,7 +27,8 @@ const UID_FIRST: u32 = UID_BASE + (4 << 20);
 const UNMAPPED: u32 = 65_534;
 /// Containers stand ready for what was asked for within so long.
 const WANTED: Duration = Duration::from_secs(600);
-/// Containers of one kind that are made at once.
+/// Containers that are made ahead at once, of all kinds: each takes half a second of a processor, which requests wait
+/// for on a busy machine.
 const MAKING_MAX: usize = 2;
 /// After a container could not be made ahead, until it is tried again.
 const BACK_OFF: Duration = Duration::from_secs(30);
@@ -266,9 +267,13 @@ impl Containers {
         }
     }
 
-    /// Makes what is missing, in the background: when a run has ended, because until then it needs the processors more.
+    /// Makes what is missing, in the background: when a run has ended, because until then it needs the processors more,
+    /// and when one has been made.
     pub(crate) fn fill(self: &Arc<Self>) {
-        for pool in lock(&self.pools).iter_mut() {
+        let mut pools = lock(&self.pools);
+        let making: usize = pools.iter().map(|pool| pool.making).sum();
+        let mut may_make = MAKING_MAX.saturating_sub(making);
+        for pool in pools.iter_mut() {
             if pool.wanted.elapsed() > WANTED {
                 pool.ready.clear();
                 continue;
@@ -276,11 +281,10 @@ impl Containers {
             pool.ready.retain(|(sandbox, _)| sandbox.waits());
             let rests = pool.failed.is_some_and(|when| when.elapsed() < BACK_OFF);
             let missing = self.warm.ready.saturating_sub(pool.ready.len() + pool.making);
-            for _ in 0..missing.min(MAKING_MAX.saturating_sub(pool.making)) {
-                if !rests {
-                    pool.making += 1;
-                    tokio::spawn(make(self.clone(), pool.kind.clone()));
-                }
+            for _ in 0..if rests { 0 } else { missing.min(may_make) } {
+                pool.making += 1;
+                may_make -= 1;
+                tokio::spawn(make(self.clone(), pool.kind.clone()));
             }
         }
     }
@@ -390,6 +394,8 @@ async fn make(containers: Arc<Containers>, kind: ContainerKind) {
         Ok(ready) => {
             pool.ready.push(ready);
             pool.failed = None;
+            drop(pools);
+            containers.fill();
         }
         Err(error) => {
             tracing::warn!(%error, "no container could be kept ready");
