@@ -86,25 +86,54 @@ pub(super) fn in_commands(mut error: RequestError) -> RequestError {
     if let Some(rest) = error.message.strip_prefix("allowed_domains: ") {
         error.message = format!("--allow: {rest}");
     }
-    error.message = words(&error.message);
-    error.hint = words(&error.hint);
-    if let Some(found) = error.validation.take() {
-        error.validation = Some(Box::new(found_in_commands(*found)));
-    }
+    let found = error.validation.take();
+    // What was found stands in the message, too.
+    let said = if found.is_some() { of_finding } else { words };
+    error.message = said(&error.message);
+    error.hint = said(&error.hint);
+    error.validation = found.map(|found| Box::new(found_in_commands(*found)));
     error
 }
 
 pub(super) fn found_in_commands(mut found: Validation) -> Validation {
     for issue in &mut found.issues {
-        issue.message = words(&issue.message);
-        issue.hint = words(&issue.hint);
+        issue.message = of_finding(&issue.message);
+        issue.hint = of_finding(&issue.hint);
     }
     let summary = &mut found.validation;
     let others = summary.errors.iter_mut().chain([&mut summary.message]);
     for text in found.recommendations.iter_mut().chain(others) {
-        *text = words(text);
+        *text = of_finding(text);
     }
     found
+}
+
+/// Findings quote names of the program as they quote arguments of tools: these are known by the words before them.
+fn of_finding(text: &str) -> String {
+    let known = [
+        (
+            "in `packages`, or installed by `install_package`",
+            "by `--package`",
+        ),
+        ("named in `packages`", "named by `--package`"),
+        ("in `allowed_imports`", "in `--allow-import`"),
+        ("to `allowed_imports`", "to `--allow-import`"),
+    ];
+    known
+        .iter()
+        .fold(imports(text), |said, (tool, flag)| said.replace(tool, flag))
+}
+
+fn imports(text: &str) -> String {
+    let mut said = text.to_owned();
+    // Bounded: each turn takes one away.
+    while let Some((before, rest)) = said.split_once("`allowed_imports: [\"") {
+        let Some((module, after)) = rest.split_once("\"]`") else {
+            break;
+        };
+        said = format!("{before}`--allow-import {module}`{after}");
+    }
+    said
 }
 
 /// Arguments that raise a limit, their flags, and what follows the value there.
@@ -152,14 +181,7 @@ pub(super) fn words(text: &str) -> String {
     if text.starts_with("next: list_executions ") {
         return "`ringfence ps` shows those there are.".to_owned();
     }
-    let mut said = text.to_owned();
-    // Bounded: each turn takes one away.
-    while let Some((before, rest)) = said.split_once("`allowed_imports: [\"") {
-        let Some((module, after)) = rest.split_once("\"]`") else {
-            break;
-        };
-        said = format!("{before}`--allow-import {module}`{after}");
-    }
+    let mut said = imports(text);
     while let Some((before, rest)) = said.split_once("Call `request_egress {domain: \"") {
         let Some((host, after)) = rest.split_once("\"}`") else {
             break;

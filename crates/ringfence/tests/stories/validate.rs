@@ -46,6 +46,32 @@ fn what_is_missing_is_named_with_the_flag_that_gives_it() {
 }
 
 #[test]
+fn names_of_the_program_stay_as_they_are_written() {
+    let files = TempDir::new("validate-names");
+    let reads = files.file("reads.py", "print(packages)\nprint(list_files)\n");
+    let imports = files.file("imports.py", "import packages\n");
+    for (words, names) in [
+        (&["validate", &reads][..], ["`packages` is not", "`list_files`"]),
+        (
+            &["validate", &reads, "--json"],
+            ["`packages` is not", "`list_files`"],
+        ),
+        (
+            &["validate", &imports, "--profile", "basic"],
+            ["profile has `packages`", "`--allow-import packages`"],
+        ),
+        (
+            &["run", &reads, "--validate", "strict"],
+            ["it ran: line 1: `packages` is not", "`list_files`"],
+        ),
+    ] {
+        let output = said(words);
+        let text = format!("{}{}", stdout_of(&output), stderr_of(&output));
+        assert_contains(&text, names);
+    }
+}
+
+#[test]
 fn exit_codes_say_how_it_ended() {
     let files = TempDir::new("validate-codes");
     let good = files.file("good.py", "print(sum(range(3)))\n");
