@@ -246,23 +246,26 @@ impl Environment {
         let mut layer = Layer::default();
         let mut given: BTreeMap<&'static str, (String, String)> = BTreeMap::new();
         for (name, value) in &self.variables {
-            let Some((path, text)) = faults.keep(self.meaning(name, value)).flatten() else {
-                continue;
+            let (path, text) = match self.meaning(name, value) {
+                Ok(Some(meant)) => meant,
+                Ok(None) => continue,
+                Err(fault) => {
+                    let key = KEYS.iter().find(|key| key.variable() == *name);
+                    faults.own(fault, key.map(|key| key.path.to_owned()));
+                    continue;
+                }
             };
             if let Some((other, same)) = given.get(path) {
                 if *same != text {
-                    faults.add(refusal(
-                        format!("{other} and {name} both set `{path}`, to different values."),
-                        "Unset one of them.",
-                    ));
+                    let what = format!("{other} and {name} both set `{path}`, to different values.");
+                    faults.own(refusal(what, "Unset one of them."), [path.to_owned()]);
                 }
                 continue;
             }
             if let Err(reason) = layer.set(path, &text, Origin::Environment(name.clone())) {
-                faults.add(refusal(
-                    crate::sentence::sentence(&format!("{name}: {reason}")),
-                    &format!("Correct or unset it; it sets `{path}`."),
-                ));
+                let what = crate::sentence::sentence(&format!("{name}: {reason}"));
+                let fault = refusal(what, &format!("Correct or unset it; it sets `{path}`."));
+                faults.own(fault, [path.to_owned()]);
             }
             given.insert(path, (name.clone(), text));
         }
@@ -347,7 +350,7 @@ mod tests {
     fn layer(variables: &[(&str, &str)]) -> Result<Layer, RequestError> {
         let faults = Faults::default();
         let layer = environment(variables).layer(&faults);
-        faults.0.into_inner().pop().map_or(Ok(layer), Err)
+        faults.told.into_inner().pop().map_or(Ok(layer), Err)
     }
 
     #[test]

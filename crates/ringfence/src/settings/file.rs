@@ -5,7 +5,7 @@ use super::keys::{ConfigFile, Layer};
 use ringfence_types::nearest::suggestion;
 use serde::de::DeserializeOwned;
 use serde_saphyr::Error;
-use std::{fmt, path::Path, sync::Arc};
+use std::{fmt, iter, path::Path, sync::Arc};
 
 /// The longest configuration file, in bytes.
 pub const CONFIG_BYTES_MAX: usize = 1 << 20;
@@ -71,14 +71,22 @@ fn faults(text: &str) -> (Vec<ConfigError>, String) {
     (faults, lines.join("\n"))
 }
 
-/// The settings of a file's text, each with its line, and what is wrong; none: nothing can be read of it.
-pub(super) fn layer(path: &Arc<Path>, text: &str) -> (Option<Layer>, Vec<ConfigError>) {
+/// The settings of a file's text, each with its line, what is wrong, and the keys where that is; none: nothing can be
+/// read of it.
+pub(super) fn layer(path: &Arc<Path>, text: &str) -> (Option<Layer>, Vec<ConfigError>, Vec<String>) {
     let whole = |text: &str| Some(parse_config(text).ok()?.into_layer(path, read(text).ok()?));
     if let Some(layer) = whole(text) {
-        return (Some(layer), Vec::new());
+        return (Some(layer), Vec::new(), Vec::new());
     }
     let (faults, rest) = faults(text);
-    (whole(&rest), faults)
+    let lines = text.lines().zip(rest.lines().chain(iter::repeat("")));
+    let lost = lines.filter(|(line, rest)| line != rest);
+    let keys = lost.flat_map(|(line, _)| line.split(':')).map(|before| {
+        let before = before.trim_end_matches([' ', '"', '\'']);
+        let is_outside = |letter: char| letter != '_' && !letter.is_ascii_alphanumeric();
+        before.rsplit(is_outside).next().unwrap_or(before).to_owned()
+    });
+    (whole(&rest), faults, keys.collect())
 }
 
 fn read<T: Default + DeserializeOwned>(text: &str) -> Result<T, ConfigError> {

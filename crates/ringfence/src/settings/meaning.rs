@@ -56,7 +56,7 @@ pub(super) fn engine(
     let mounts = mounts
         .iter()
         .filter_map(|path| faults.keep(expand(environment, path, &mounts.origin)));
-    let (state_dir, warning) = faults.keep(state::of(environment, settings)).unzip();
+    let (state_dir, warning) = faults.keep(state::of(environment, settings, faults)).unzip();
     let record = |state_dir| faults.keep(record(environment, settings, state_dir));
     let record = state_dir.as_deref().and_then(record);
     let engine = EngineSettings {

@@ -131,11 +131,32 @@ pub(crate) fn usual() -> Result<Config, RequestError> {
 
 /// What is wrong. Reading goes on behind a fault to find the others; what is read after one is never used.
 #[derive(Default)]
-struct Faults(RefCell<Vec<RequestError>>);
+struct Faults {
+    told: RefCell<Vec<RequestError>>,
+    /// Settings with a fault of their own: their paths, or words of these.
+    settings: RefCell<Vec<String>>,
+}
 
 impl Faults {
+    /// One of these settings by themselves.
+    fn own(&self, fault: RequestError, settings: impl IntoIterator<Item = String>) {
+        self.told.borrow_mut().push(fault);
+        self.settings.borrow_mut().extend(settings);
+    }
+
+    fn has(&self, path: &str) -> bool {
+        let settings = self.settings.borrow();
+        let mut words = settings.iter().map(String::as_str);
+        words.any(|word| word == path || path.split('.').any(|part| part == word))
+    }
+
+    /// What names a setting with a fault of its own may contradict nothing but the default in its place.
     fn add(&self, fault: RequestError) {
-        self.0.borrow_mut().push(fault);
+        let names =
+            |path: &str| path.contains('.') && (fault.message.contains(path) || fault.hint.contains(path));
+        if !keys::KEYS.iter().any(|key| names(key.path) && self.has(key.path)) {
+            self.own(fault, []);
+        }
     }
 
     fn keep<T>(&self, read: Result<T, RequestError>) -> Option<T> {
@@ -156,7 +177,7 @@ pub(crate) fn first(faults: Vec<RequestError>) -> RequestError {
 pub(crate) fn check(environment: &Environment, flags: Flags) -> Result<Config, Vec<RequestError>> {
     let faults = Faults::default();
     let config = read(environment, flags, &faults);
-    let faults = faults.0.into_inner();
+    let faults = faults.told.into_inner();
     config.filter(|_| faults.is_empty()).ok_or(faults)
 }
 
@@ -310,8 +331,11 @@ fn read_file(
     let refused = match (read_text(&path), by) {
         (Ok((text, found)), _) => {
             faults.keep(trust::check(&path, &found))?;
-            let (layer, errors) = file::layer(&Arc::from(path.as_path()), &text);
-            errors.iter().for_each(|error| faults.add(of_file(&path, error)));
+            let (layer, errors, keys) = file::layer(&Arc::from(path.as_path()), &text);
+            errors
+                .iter()
+                .for_each(|error| faults.own(of_file(&path, error), []));
+            faults.settings.borrow_mut().extend(keys);
             return Some((Some(path), layer?));
         }
         (Err(error), None) if absent(&error) => return Some((None, Layer::default())),

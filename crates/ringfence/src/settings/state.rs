@@ -1,7 +1,7 @@
 //! Where state is kept if it is not set and the usual directory cannot be written: without HOME, or below a root that
 //! is read-only. A private directory takes its place, with a warning that names the setting.
 
-use super::{Environment, Origin, expand, keys::Effective};
+use super::{Environment, Faults, Origin, expand, keys::Effective};
 use ringfence_store::make_own_directory;
 use ringfence_types::RequestError;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
@@ -11,11 +11,15 @@ use std::path::{Path, PathBuf};
 type Found = (PathBuf, Option<String>);
 
 /// As it was said, or where it usually is.
-pub(super) fn of(environment: &Environment, effective: &Effective) -> Result<Found, RequestError> {
+pub(super) fn of(
+    environment: &Environment,
+    effective: &Effective,
+    faults: &Faults,
+) -> Result<Found, RequestError> {
     let said = &effective.state_dir;
     let directory = expand(environment, &said.value, &said.origin)?;
     match said.origin {
-        Origin::Default => usual_or_private(environment, directory),
+        Origin::Default if !faults.has("state_dir") => usual_or_private(environment, directory),
         _ => Ok((directory, None)),
     }
 }

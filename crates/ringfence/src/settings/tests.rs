@@ -170,6 +170,32 @@ fn all_that_is_wrong_is_told_together() {
 }
 
 #[test]
+fn a_setting_with_a_fault_contradicts_none() {
+    let state = std::env::temp_dir().join(format!("ringfence-unread-{}", std::process::id()));
+    let path = state.to_str().unwrap();
+    let refused = |text: &str, variables: &[(&str, &str)], expect: &[&str]| {
+        let file = TextFile::new("unread", text);
+        let faults = check(&environment(variables), flags(Some(&file.0))).unwrap_err();
+        let told: Vec<&str> = faults.iter().map(|fault| fault.message.as_str()).collect();
+        assert_eq!(told.len(), expect.len(), "{text}: {told:#?}");
+        for (told, part) in told.iter().zip(expect) {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+    };
+    let ram = "limits:\n  ram_mb: 100000\n";
+    refused(&format!("caps:\n  ram_mb: x\n{ram}"), &[], &["`ram_mb`"]);
+    refused(&format!("caps: {{\"ram_mb\": x}}\n{ram}"), &[], &["ram_mb"]);
+    refused(ram, &[("RINGFENCE_CAPS_RAM_MB", "x")], &["RINGFENCE_CAPS_RAM_MB"]);
+    refused("http:\n  tls_cert: x\n  tls_key: /x\n", &[], &["`tls_cert`"]);
+    refused("host: yes please\ntoolsets: [host]\n", &[], &["`host`"]);
+    let http = "caps:\n  ram_mb: x\nhttp:\n  tls_key: /x\n";
+    refused(http, &[], &["`ram_mb`", "`http.tls_cert`"]);
+    let places = [("HOME", "/dev/null"), ("XDG_RUNTIME_DIR", path)];
+    refused("state_dir: x\n", &places, &["`state_dir`"]);
+    assert!(!state.exists(), "the private directory was made");
+}
+
+#[test]
 fn a_named_file_must_exist_and_the_usual_one_need_not() {
     let missing = Path::new("/nonexistent/ringfence.yaml");
     assert!(
