@@ -2,7 +2,7 @@
 //! of it goes beyond one setting each, and is put together here.
 
 use super::{
-    CONFIG_BYTES_MAX, Environment, Faults,
+    Environment, Faults,
     check_words::{SchemaSource, Statement},
     environment::ProfileAliases,
     expand,
@@ -107,8 +107,5 @@ fn schemas(environment: &Environment, settings: &Effective, faults: &Faults) -> 
 
 fn read(path: &Path) -> Result<Value, String> {
     let (text, _) = read_text(path).map_err(|error| error.to_string())?;
-    if text.len() > CONFIG_BYTES_MAX {
-        return Err("it is longer than 1 MiB".to_owned());
-    }
     serde_json::from_str(&text).map_err(|error| format!("it is not JSON: {error}"))
 }

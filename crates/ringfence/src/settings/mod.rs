@@ -358,10 +358,15 @@ fn read_file(
 
 /// At most one byte more than is allowed is read, whatever the file is.
 fn read_text(path: &Path) -> io::Result<(String, Metadata)> {
-    let mut text = String::new();
+    let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why);
+    let mut bytes = Vec::new();
     let file = File::open(path)?;
     let found = file.metadata()?;
-    file.take(CONFIG_BYTES_MAX as u64 + 1).read_to_string(&mut text)?;
+    file.take(CONFIG_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > CONFIG_BYTES_MAX {
+        return Err(invalid("it is longer than 1 MiB"));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| invalid("it is not UTF-8"))?;
     Ok((text, found))
 }
 

@@ -323,6 +323,9 @@ fn what_is_wrong_with_a_check_is_told_with_its_place() {
         &["`x`", "/nonexistent/x.json", "No such file"],
     );
     refused("check:\n  schemas:\n    x: 5\n", &["`x`"]);
+    let half = TextFile::new("checks-long", &("x".repeat(CONFIG_BYTES_MAX) + "\u{e9}"));
+    let long = format!("check:\n  schemas:\n    x: {}\n", half.0.display());
+    refused(&long, &["`x`", "longer than 1 MiB"]);
     refused("check:\n  schemas:\n    x: rel.json\n", &["relative"]);
     refused(
         "check:\n  schemas:\n    x: {$ref: 'http://localhost/y.json'}\n",
