@@ -169,16 +169,27 @@ pub(crate) fn load(environment: &Environment, flags: Flags) -> Result<Config, Re
 }
 
 pub(crate) fn first(faults: Vec<RequestError>) -> RequestError {
-    let unknown = || refusal("the configuration cannot be read.".to_owned(), "Report this.");
-    faults.into_iter().next().unwrap_or_else(unknown)
+    faults.into_iter().next().unwrap_or_else(unread)
+}
+
+fn unread() -> RequestError {
+    refusal("the configuration cannot be read.".to_owned(), "Report this.")
 }
 
 /// The same with all that is wrong: settings by themselves, and what they mean together.
 pub(crate) fn check(environment: &Environment, flags: Flags) -> Result<Config, Vec<RequestError>> {
     let faults = Faults::default();
     let config = read(environment, flags, &faults);
-    let faults = faults.told.into_inner();
-    config.filter(|_| faults.is_empty()).ok_or(faults)
+    ended(config, faults.told.into_inner())
+}
+
+/// What was read, or at least one fault.
+fn ended<T>(read: Option<T>, faults: Vec<RequestError>) -> Result<T, Vec<RequestError>> {
+    match read {
+        Some(read) if faults.is_empty() => Ok(read),
+        None if faults.is_empty() => Err(vec![unread()]),
+        _ => Err(faults),
+    }
 }
 
 fn read(environment: &Environment, flags: Flags, faults: &Faults) -> Option<Config> {

@@ -170,6 +170,12 @@ fn all_that_is_wrong_is_told_together() {
 }
 
 #[test]
+fn what_is_not_read_has_a_fault() {
+    assert_eq!(ended::<()>(None, Vec::new()).unwrap_err().len(), 1);
+    assert!(ended(Some(()), vec![unread()]).is_err());
+}
+
+#[test]
 fn a_setting_with_a_fault_contradicts_none() {
     let state = std::env::temp_dir().join(format!("ringfence-unread-{}", std::process::id()));
     let path = state.to_str().unwrap();
