@@ -17,7 +17,7 @@ use std::{path::Path, process::ExitCode, time::Duration};
 #[derive(Debug, Args)]
 pub(super) struct DoctorArguments {
     /// Print one JSON document
-    #[arg(long, conflicts_with = "Print")]
+    #[arg(long, conflicts_with_all = ["seccomp", "apparmor", "compose", "kubernetes"])]
     json: bool,
     #[command(flatten)]
     print: Print,

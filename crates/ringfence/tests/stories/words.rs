@@ -86,7 +86,11 @@ fn a_command_line_that_makes_no_sense_is_told_apart_from_a_failure_of_ours() {
         ),
         (&["audit", "--limit", "-1"], 2, "-1 is not in 1..=10000"),
         (&["limits", "--disk-mb", "-1"], 2, "a whole number above 0"),
-        (&["doctor", "--json", "--compose"], 2, "cannot be used with"),
+        (
+            &["doctor", "--json", "--compose"],
+            2,
+            "'--json' cannot be used with '--compose'",
+        ),
         (&["verify", &script], 2, "`ringfence artifacts` lists executions"),
     ] {
         let (code, text) = told(words);
