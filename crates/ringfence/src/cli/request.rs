@@ -192,11 +192,12 @@ pub(super) fn positive(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "it is not a number above 0".to_owned())
 }
 
-pub(super) fn whole<T: FromStr<Err = ParseIntError>>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|error: ParseIntError| match error.kind() {
-        IntErrorKind::PosOverflow => "it is too large".to_owned(),
-        _ => "it is not a whole number above 0".to_owned(),
-    })
+pub(super) fn whole<T: FromStr<Err = ParseIntError> + Default + PartialEq>(text: &str) -> Result<T, String> {
+    match text.parse() {
+        Ok(number) if number != T::default() => Ok(number),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => Err("it is too large".to_owned()),
+        _ => Err("it is not a whole number above 0".to_owned()),
+    }
 }
 
 pub(super) fn milliseconds(seconds: f64) -> Result<u64, RequestError> {

@@ -86,6 +86,17 @@ fn a_command_line_that_makes_no_sense_is_told_apart_from_a_failure_of_ours() {
         ),
         (&["audit", "--limit", "-1"], 2, "-1 is not in 1..=10000"),
         (&["limits", "--disk-mb", "-1"], 2, "a whole number above 0"),
+        (&["ps", "-n", "0"], 2, "a whole number above 0"),
+        (
+            &["token", "create", "x", "--processes", "0"],
+            2,
+            "a whole number above 0",
+        ),
+        (
+            &["web", "browser", "http://x", "--timeout-ms", "0"],
+            2,
+            "a whole number above 0",
+        ),
         (
             &["doctor", "--json", "--compose"],
             2,
