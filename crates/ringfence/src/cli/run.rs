@@ -329,11 +329,14 @@ fn conclude(
             }
             explain(terminal, &result);
             if let Some(error) = &result.error {
-                let blocked = result
-                    .security_events
-                    .iter()
-                    .rfind(|event| event.rule == "blocked_import");
-                if let Some(event) = blocked.filter(|_| error.kind == "ImportError") {
+                // A refusal that the program has caught did not end it.
+                let refused = error.message.strip_prefix("ringfence: module '");
+                let refused =
+                    refused.and_then(|rest| Some(format!("import of `{}`", rest.split_once('\'')?.0)));
+                let mut events = result.security_events.iter();
+                let event =
+                    events.find(|event| refused.as_ref().is_some_and(|what| event.what.starts_with(what)));
+                if let Some(event) = event {
                     terminal.dim(&hints::words(&event.hint));
                 }
                 if error.is_missing_module() {

@@ -41,6 +41,13 @@ fn what_is_missing_is_named_with_the_flag_that_gives_it() {
     );
     let output = said(&["run", &os, "--allow-import", "math"]);
     assert_contains(stderr_of(&output), ["`--allow-import os`"]);
+    let caught = "try:\n    import os\nexcept ImportError:\n    pass\nfrom math import nope\n";
+    let output = said(&["run", &files.file("caught.py", caught), "--allow-import", "math"]);
+    let told = stderr_of(&output);
+    assert!(
+        told.contains("nope") && !told.contains("--allow-import"),
+        "{told}"
+    );
     let output = validate(&[&data, "--schema", "absent.json"]);
     assert_contains(stderr_of(&output), ["the schema absent.json", "a JSON Schema"]);
 }
