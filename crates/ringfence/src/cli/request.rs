@@ -16,6 +16,7 @@ use std::{
 };
 
 pub(super) const STDIN: &str = "-";
+pub(super) const NAME_A_FILE: &str = "Name a file that exists, or `-` for standard input.";
 const MEBIBYTE: u64 = 1 << 20;
 
 pub(super) fn read_script(script: &Path) -> Result<String, RequestError> {
@@ -52,7 +53,7 @@ fn read(file: &Path, bytes_max: usize, what: &str) -> Result<Vec<u8>, RequestErr
     read.map(|_| bytes).map_err(|error| {
         RequestError::invalid(
             format!("cannot read {what}{}: {error}.", file.display()),
-            "Name a file that exists, or `-` for standard input.",
+            NAME_A_FILE,
         )
     })
 }

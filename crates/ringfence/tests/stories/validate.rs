@@ -50,6 +50,9 @@ fn what_is_missing_is_named_with_the_flag_that_gives_it() {
     );
     let output = validate(&[&data, "--schema", "absent.json"]);
     assert_contains(stderr_of(&output), ["the schema absent.json", "a JSON Schema"]);
+    let long = files.file("long.json", &" ".repeat((1 << 20) + 1));
+    let output = validate(&[&data, "--schema", &long]);
+    assert_contains(stderr_of(&output), ["more than 1 MiB", "Give it in parts."]);
 }
 
 #[test]

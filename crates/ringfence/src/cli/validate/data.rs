@@ -79,9 +79,11 @@ fn read_text(file: &Path) -> Result<String, RequestError> {
 }
 
 fn read_json<T: DeserializeOwned>(file: &Path, what: &str, hint: &str) -> Result<T, RequestError> {
-    let bytes = request::read_input(file, SCHEMA_BYTES_MAX, what).map_err(|error| RequestError {
-        hint: hint.to_owned(),
-        ..error
+    let bytes = request::read_input(file, SCHEMA_BYTES_MAX, what).map_err(|mut error| {
+        if error.hint == request::NAME_A_FILE {
+            hint.clone_into(&mut error.hint);
+        }
+        error
     })?;
     serde_json::from_slice(&bytes)
         .map_err(|error| RequestError::invalid(format!("{what} in {}: {error}.", file.display()), hint))
