@@ -116,8 +116,8 @@ pub(super) struct LimitWords {
     #[arg(long, value_name = "CORES", alias = "cpu", value_parser = request::positive)]
     cpus: Option<f64>,
     /// Wall-clock limit in seconds
-    #[arg(long, value_name = "SECONDS", value_parser = request::positive)]
-    timeout: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = request::seconds)]
+    timeout: Option<u64>,
     /// Processes and threads
     #[arg(long, value_name = "COUNT", value_parser = request::whole::<u32>)]
     processes: Option<u32>,
@@ -148,7 +148,7 @@ impl LimitWords {
         Ok(LimitsRequest {
             max_ram_mb: self.ram_mb,
             max_cpu_cores: self.cpus,
-            timeout_ms: self.timeout.map(request::milliseconds).transpose()?,
+            timeout_ms: self.timeout,
             max_processes: self.processes,
             max_output_bytes: self.output_bytes,
             max_disk_mb: self.disk_mb,

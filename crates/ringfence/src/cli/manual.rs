@@ -32,7 +32,7 @@ const GROUPS: [(&str, &str); 5] = [
 /// Command lines that work, in the order of the help. A command that has commands shows the first of each.
 const EXAMPLES: &str = include_str!("examples.txt");
 
-/// The same command line with examples and groups in its help. `--timeout -1` is a wrong value and no flag `-1`.
+/// The same command line with examples and groups in its help. `--timeout -1` and `--ttl -5m` are wrong values and no flags.
 pub(super) fn complete(command: Command) -> Command {
     let groups = groups(&command);
     let command = command.mut_subcommands(|one| {
@@ -75,7 +75,10 @@ fn with_examples(command: Command, path: &str) -> Command {
     let command = command
         .mut_args(|arg| {
             let is_option = arg.get_action().takes_values() && !arg.is_positional();
-            arg.allow_negative_numbers(is_option)
+            let mut names = arg.get_value_names().unwrap_or_default().iter();
+            let has_unit = names.any(|name| ["LENGTH", "SIZE", "TIME"].contains(&name.as_str()));
+            let begins = has_unit || arg.is_allow_hyphen_values_set();
+            arg.allow_negative_numbers(is_option).allow_hyphen_values(begins)
         })
         .mut_subcommands(|one| {
             let path = format!("{path} {}", one.get_name());

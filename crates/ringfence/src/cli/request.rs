@@ -126,8 +126,8 @@ pub(super) fn variables(env: &[String]) -> Result<BTreeMap<EnvName, EnvValue>, R
 #[derive(Debug, Args)]
 pub(super) struct LimitFlags {
     /// Wall-clock limit of a run or a call, in seconds [default: 60]
-    #[arg(long, value_name = "SECONDS", value_parser = positive)]
-    pub(super) timeout: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(super) timeout: Option<u64>,
     /// Memory limit, as 256m or 1g [default: 512m]
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
@@ -147,7 +147,7 @@ impl LimitFlags {
         Ok(LimitsRequest {
             max_ram_mb: mebibytes("--memory", self.memory.as_deref())?,
             max_cpu_cores: self.cpus,
-            timeout_ms: self.timeout.map(milliseconds).transpose()?,
+            timeout_ms: self.timeout,
             max_processes: self.processes,
             max_output_bytes: None,
             max_disk_mb: mebibytes("--disk", self.disk.as_deref())?,
@@ -157,7 +157,10 @@ impl LimitFlags {
 
 fn mebibytes(flag: &str, text: Option<&str>) -> Result<Option<u64>, RequestError> {
     let bytes = text.map(parse_size).transpose().map_err(|reason| {
-        RequestError::invalid(format!("{flag}: {reason}."), "Write a size as 256m or 1g.")
+        RequestError::invalid(
+            format!("{flag}: {reason}."),
+            "Write a size above 0, as 256m or 1g.",
+        )
     })?;
     Ok(bytes.map(|bytes| bytes.div_ceil(MEBIBYTE)))
 }
@@ -201,13 +204,10 @@ pub(super) fn whole<T: FromStr<Err = ParseIntError> + Default + PartialEq>(text:
     }
 }
 
-pub(super) fn milliseconds(seconds: f64) -> Result<u64, RequestError> {
-    time::milliseconds(seconds, 1e9).ok_or_else(|| {
-        RequestError::invalid(
-            format!("--timeout: {seconds} is not a length of time."),
-            "Give seconds, as in --timeout 30.",
-        )
-    })
+/// In milliseconds.
+pub(super) fn seconds(text: &str) -> Result<u64, String> {
+    let milliseconds = time::milliseconds(positive(text)?, 1e9);
+    milliseconds.ok_or_else(|| "it is not within 0.001..=1000000000".to_owned())
 }
 
 /// One that is not listed is perhaps a directory, of which it was not said how it is to be seen.

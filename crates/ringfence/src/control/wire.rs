@@ -300,9 +300,9 @@ pub(crate) struct AuditQuery {
     #[arg(long = "since", value_name = "TIME", value_parser = time::read)]
     since_us: Option<i64>,
     /// Only entries before this one, by its SEQ: the next page
-    #[arg(long = "before", value_name = "SEQ")]
+    #[arg(long = "before", value_name = "SEQ", value_parser = clap::value_parser!(i64).range(1..))]
     #[serde(default)]
-    before_seq: Option<u64>,
+    before_seq: Option<i64>,
     /// Only entries with this outcome: ok, failed, denied, pending (has not ended since) or lost (its server died)
     #[arg(long, value_name = "OUTCOME")]
     outcome: Option<String>,
@@ -330,7 +330,7 @@ impl AuditQuery {
             outcome: outcome.transpose()?,
             execution_id: self.execution_id,
             since_us: self.since_us,
-            before_seq: self.before_seq,
+            before_seq: self.before_seq.map(i64::unsigned_abs),
             limit: self.limit.into(),
             newest_first: true,
             ..Query::default()

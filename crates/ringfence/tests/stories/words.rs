@@ -86,6 +86,19 @@ fn a_command_line_that_makes_no_sense_is_told_apart_from_a_failure_of_ours() {
         ),
         (&["audit", "--limit", "-1"], 2, "-1 is not in 1..=10000"),
         (&["limits", "--disk-mb", "-1"], 2, "a whole number above 0"),
+        (&["audit", "--before", "-1"], 2, "-1 is not in 1.."),
+        (&["audit", "--since", "-2h"], 2, "`-2h` is no time"),
+        (
+            &["vault", "add", "KEY", "--ttl", "-5m"],
+            2,
+            "write a length of time",
+        ),
+        (&["run", &script, "--memory", "-5m"], 2, "a size above 0"),
+        (
+            &["session", "create", "--idle", "1e12"],
+            2,
+            "'--idle <SECONDS>': it is not within",
+        ),
         (&["ps", "-n", "0"], 2, "a whole number above 0"),
         (
             &["token", "create", "x", "--processes", "0"],

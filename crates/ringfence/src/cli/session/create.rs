@@ -27,8 +27,8 @@ pub(super) struct Create {
     #[command(flatten)]
     limits: LimitFlags,
     /// The session ends when it was not used for so many seconds [default: 900]
-    #[arg(long, value_name = "SECONDS", value_parser = request::positive)]
-    idle: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = request::seconds)]
+    idle: Option<u64>,
     /// A variable for the session, whose environment is otherwise built from nothing
     #[arg(long, value_name = "NAME=VALUE")]
     env: Vec<String>,
@@ -94,7 +94,7 @@ fn request_of(create: Create) -> Result<Request, RequestError> {
         env: request::variables(&create.env)?,
         secrets: request::secrets(&create.secret)?,
         limits: create.limits.request()?,
-        idle_ms: create.idle.map(request::milliseconds).transpose()?,
+        idle_ms: create.idle,
         workspace: match &create.workspace {
             Some(workspace) => request::workspace_of(workspace)?,
             None => WorkspaceSource::Private,

@@ -50,8 +50,8 @@ pub(super) struct Exec {
     #[arg(long, value_name = "FILE")]
     stdin: Option<PathBuf>,
     /// Wall-clock limit in seconds
-    #[arg(long, value_name = "SECONDS", value_parser = request::positive)]
-    timeout: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = request::seconds)]
+    timeout: Option<u64>,
     /// Pass control characters of the output through to a terminal
     #[arg(long)]
     raw: bool,
@@ -91,7 +91,7 @@ pub(super) fn exec(context: &Context, exec: Exec) -> Result<ExitCode, RequestErr
         name,
         args: request::arguments(&exec.args)?,
         stdin: Bytes(stdin.transpose()?.unwrap_or_default()),
-        timeout_ms: exec.timeout.map(request::milliseconds).transpose()?,
+        timeout_ms: exec.timeout,
     };
     let shown = (!exec.ask.json).then_some(Raw::from(exec.raw));
     perform(context, call, exec.ask.server, shown)
