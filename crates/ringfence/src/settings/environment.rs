@@ -246,14 +246,8 @@ impl Environment {
         let mut layer = Layer::default();
         let mut given: BTreeMap<&'static str, (String, String)> = BTreeMap::new();
         for (name, value) in &self.variables {
-            let (path, text) = match self.meaning(name, value) {
-                Ok(Some(meant)) => meant,
-                Ok(None) => continue,
-                Err(fault) => {
-                    let key = KEYS.iter().find(|key| key.variable() == *name);
-                    faults.own(fault, key.map(|key| key.path.to_owned()));
-                    continue;
-                }
+            let Some((path, text)) = faults.keep(self.meaning(name, value)).flatten() else {
+                continue;
             };
             if let Some((other, same)) = given.get(path) {
                 if *same != text {

@@ -71,7 +71,7 @@ fn faults(text: &str) -> (Vec<ConfigError>, String) {
     (faults, lines.join("\n"))
 }
 
-/// The settings of a file's text, each with its line, what is wrong, and the keys where that is; none: nothing can be
+/// The settings of a file's text, each with its line, what is wrong, and the words there; none: nothing can be
 /// read of it.
 pub(super) fn layer(path: &Arc<Path>, text: &str) -> (Option<Layer>, Vec<ConfigError>, Vec<String>) {
     let whole = |text: &str| Some(parse_config(text).ok()?.into_layer(path, read(text).ok()?));
@@ -81,12 +81,11 @@ pub(super) fn layer(path: &Arc<Path>, text: &str) -> (Option<Layer>, Vec<ConfigE
     let (faults, rest) = faults(text);
     let lines = text.lines().zip(rest.lines().chain(iter::repeat("")));
     let lost = lines.filter(|(line, rest)| line != rest);
-    let keys = lost.flat_map(|(line, _)| line.split(':')).map(|before| {
-        let before = before.trim_end_matches([' ', '"', '\'']);
-        let is_outside = |letter: char| letter != '_' && !letter.is_ascii_alphanumeric();
-        before.rsplit(is_outside).next().unwrap_or(before).to_owned()
-    });
-    (whole(&rest), faults, keys.collect())
+    let is_between = |letter: char| letter != '_' && !letter.is_ascii_alphanumeric();
+    let words = lost
+        .flat_map(|(line, _)| line.split(is_between))
+        .map(str::to_owned);
+    (whole(&rest), faults, words.collect())
 }
 
 fn read<T: Default + DeserializeOwned>(text: &str) -> Result<T, ConfigError> {

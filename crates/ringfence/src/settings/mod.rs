@@ -169,11 +169,8 @@ pub(crate) fn load(environment: &Environment, flags: Flags) -> Result<Config, Re
 }
 
 pub(crate) fn first(faults: Vec<RequestError>) -> RequestError {
-    faults.into_iter().next().unwrap_or_else(unread)
-}
-
-fn unread() -> RequestError {
-    refusal("the configuration cannot be read.".to_owned(), "Report this.")
+    let unknown = || refusal("the configuration cannot be read.".to_owned(), "Report this.");
+    faults.into_iter().next().unwrap_or_else(unknown)
 }
 
 /// The same with all that is wrong: settings by themselves, and what they mean together.
@@ -187,7 +184,7 @@ pub(crate) fn check(environment: &Environment, flags: Flags) -> Result<Config, V
 fn ended<T>(read: Option<T>, faults: Vec<RequestError>) -> Result<T, Vec<RequestError>> {
     match read {
         Some(read) if faults.is_empty() => Ok(read),
-        None if faults.is_empty() => Err(vec![unread()]),
+        None if faults.is_empty() => Err(vec![first(faults)]),
         _ => Err(faults),
     }
 }
@@ -269,17 +266,10 @@ fn within_caps(settings: &mut Effective, faults: &Faults) {
             let (limit, cap) = (&mut settings.$limit, &settings.$cap);
             if limit.get() > cap.get() {
                 if limit.origin != Origin::Default {
-                    faults.add(refusal(
-                        format!(
-                            "limits.{0} = {1} ({2}) is more than caps.{0} = {3} ({4}).",
-                            $name,
-                            limit.json(),
-                            limit.origin,
-                            cap.json(),
-                            cap.origin
-                        ),
-                        "Raise the cap or lower the limit.",
-                    ));
+                    let (asked, by) = (limit.json(), &limit.origin);
+                    let most = format!("caps.{} = {} ({})", $name, cap.json(), cap.origin);
+                    let what = format!("limits.{} = {asked} ({by}) is more than {most}.", $name);
+                    faults.add(refusal(what, "Raise the cap or lower the limit."));
                 }
                 limit.value = cap.value;
             }
@@ -301,14 +291,12 @@ fn location(environment: &Environment, setting: &Setting<Location>) -> Result<Op
 }
 
 fn expand(environment: &Environment, path: &HostPath, origin: &Origin) -> Result<PathBuf, RequestError> {
-    match (path.as_str().strip_prefix("~/"), environment.home()) {
-        (None, _) => Ok(PathBuf::from(path.as_str())),
+    let path = path.as_str();
+    match (path.strip_prefix("~/"), environment.home()) {
+        (None, _) => Ok(PathBuf::from(path)),
         (Some(rest), Some(home)) => Ok(home.join(rest)),
         (Some(_), None) => Err(refusal(
-            format!(
-                "`{}` ({origin}) needs a home directory, and HOME is not set.",
-                path.as_str()
-            ),
+            format!("`{path}` ({origin}) needs a home directory, and HOME is not set."),
             "Write the path from `/`.",
         )),
     }
@@ -320,25 +308,19 @@ fn read_file(
     flag: Option<PathBuf>,
     faults: &Faults,
 ) -> Option<(Option<PathBuf>, Layer)> {
-    let by_flag = if environment.configures() {
-        "--config"
-    } else {
-        "as the program says"
+    let by_flag = match environment.configures() {
+        true => "--config",
+        false => "as the program says",
     };
-    let named = flag
-        .map(|path| (path, by_flag))
-        .or(environment.named_config().map(|path| (path, CONFIG_VARIABLE)));
-    let (path, by) = match (named, environment.usual_config()) {
-        (Some((path, by)), _) => (path, Some(by)),
-        (None, Some(path)) => (path, None),
-        (None, None) => return Some((None, Layer::default())),
+    let named = flag.map(|path| (path, Some(by_flag)));
+    let named = named.or(environment
+        .named_config()
+        .map(|path| (path, Some(CONFIG_VARIABLE))));
+    let Some((path, by)) = named.or(environment.usual_config().map(|path| (path, None))) else {
+        return Some((None, Layer::default()));
     };
-    let absent = |error: &io::Error| {
-        matches!(
-            error.kind(),
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-        )
-    };
+    let absences = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+    let absent = |error: &io::Error| absences.contains(&error.kind());
     let refused = match (read_text(&path), by) {
         (Ok((text, found)), _) => {
             faults.keep(trust::check(&path, &found))?;

@@ -8,14 +8,10 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::path::{Path, PathBuf};
 
 /// The directory, and the warning where it is not the usual one.
-type Found = (PathBuf, Option<String>);
+type Found = Result<(PathBuf, Option<String>), RequestError>;
 
 /// As it was said, or where it usually is.
-pub(super) fn of(
-    environment: &Environment,
-    effective: &Effective,
-    faults: &Faults,
-) -> Result<Found, RequestError> {
+pub(super) fn of(environment: &Environment, effective: &Effective, faults: &Faults) -> Found {
     let said = &effective.state_dir;
     let directory = expand(environment, &said.value, &said.origin)?;
     match said.origin {
@@ -24,7 +20,7 @@ pub(super) fn of(
     }
 }
 
-fn usual_or_private(environment: &Environment, usual: PathBuf) -> Result<Found, RequestError> {
+fn usual_or_private(environment: &Environment, usual: PathBuf) -> Found {
     let Err(refusal) = may_write(&usual) else {
         return Ok((usual, None));
     };

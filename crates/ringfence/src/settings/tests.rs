@@ -172,7 +172,7 @@ fn all_that_is_wrong_is_told_together() {
 #[test]
 fn what_is_not_read_has_a_fault() {
     assert_eq!(ended::<()>(None, Vec::new()).unwrap_err().len(), 1);
-    assert!(ended(Some(()), vec![unread()]).is_err());
+    assert!(ended(Some(()), vec![first(Vec::new())]).is_err());
 }
 
 #[test]
