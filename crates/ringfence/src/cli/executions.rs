@@ -53,11 +53,8 @@ pub(super) struct CancelArguments {
 
 pub(super) fn ps(context: &Context, arguments: PsArguments) -> Result<ExitCode, RequestError> {
     let (namespace, limit) = (arguments.namespace, arguments.limit);
-    live::all(
-        context,
-        &arguments.ask,
-        &Request::ExecutionsList { namespace, limit },
-    )
+    let request = Request::ExecutionsList { namespace, limit };
+    live::all(context, &arguments.ask, &request)
 }
 
 pub(super) fn cancel(context: &Context, arguments: CancelArguments) -> Result<ExitCode, RequestError> {

@@ -144,15 +144,15 @@ pub(super) struct LimitsArguments {
 }
 
 impl LimitWords {
-    pub(super) fn request(&self) -> Result<LimitsRequest, RequestError> {
-        Ok(LimitsRequest {
+    pub(super) fn request(&self) -> LimitsRequest {
+        LimitsRequest {
             max_ram_mb: self.ram_mb,
             max_cpu_cores: self.cpus,
             timeout_ms: self.timeout,
             max_processes: self.processes,
             max_output_bytes: self.output_bytes,
             max_disk_mb: self.disk_mb,
-        })
+        }
     }
 }
 
@@ -168,7 +168,7 @@ pub(super) fn limits(context: &Context, arguments: LimitsArguments) -> Result<Ex
     if arguments.restore {
         return one(context, ask, &Request::LimitsRestore { namespace });
     }
-    let limits = arguments.words.request()?;
+    let limits = arguments.words.request();
     if limits == LimitsRequest::default() {
         all(context, ask, &Request::LimitsGet { namespace })
     } else {

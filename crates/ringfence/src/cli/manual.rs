@@ -2,7 +2,7 @@
 //! `ringfence man`.
 
 use super::{Context, definition};
-use clap::{Args, Command};
+use clap::{Args, Command, builder::Str};
 use clap_complete::Shell;
 use ringfence_types::RequestError;
 use std::{
@@ -32,7 +32,7 @@ const GROUPS: [(&str, &str); 5] = [
 /// Command lines that work, in the order of the help. A command that has commands shows the first of each.
 const EXAMPLES: &str = include_str!("examples.txt");
 
-/// The same command line with examples and groups in its help. `--timeout -1` and `--ttl -5m` are wrong values and no flags.
+/// The same command line with examples and groups in its help. `--timeout -1` and `--ttl -5m` are no flags.
 pub(super) fn complete(command: Command) -> Command {
     let groups = groups(&command);
     let command = command.mut_subcommands(|one| {
@@ -75,9 +75,8 @@ fn with_examples(command: Command, path: &str) -> Command {
     let command = command
         .mut_args(|arg| {
             let is_option = arg.get_action().takes_values() && !arg.is_positional();
-            let mut names = arg.get_value_names().unwrap_or_default().iter();
-            let has_unit = names.any(|name| ["LENGTH", "SIZE", "TIME"].contains(&name.as_str()));
-            let begins = has_unit || arg.is_allow_hyphen_values_set();
+            let is_with_unit = |names: &[Str]| ["LENGTH", "SIZE", "TIME"].contains(&names[0].as_str());
+            let begins = arg.is_allow_hyphen_values_set() || arg.get_value_names().is_some_and(is_with_unit);
             arg.allow_negative_numbers(is_option).allow_hyphen_values(begins)
         })
         .mut_subcommands(|one| {

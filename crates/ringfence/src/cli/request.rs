@@ -20,12 +20,15 @@ pub(super) const NAME_A_FILE: &str = "Name a file that exists, or `-` for standa
 const MEBIBYTE: u64 = 1 << 20;
 
 pub(super) fn read_script(script: &Path) -> Result<String, RequestError> {
-    let bytes = read(script, CODE_BYTES_MAX, "the script ")?;
-    String::from_utf8(bytes).map_err(|_| {
-        RequestError::invalid(
-            format!("the script {} is not UTF-8.", script.display()),
-            "Give the program's text.",
-        )
+    text(script, read(script, CODE_BYTES_MAX, "the script ")?)
+}
+
+/// What was read of a file.
+pub(super) fn text(file: &Path, bytes: Vec<u8>) -> Result<String, RequestError> {
+    String::from_utf8(bytes).map_err(|error| {
+        let (file, from) = (file.display(), error.utf8_error().valid_up_to());
+        let what = format!("{file} is not UTF-8, from byte {from} on.");
+        RequestError::invalid(what, "Save it as UTF-8.")
     })
 }
 
@@ -132,7 +135,7 @@ pub(super) struct LimitFlags {
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
     /// Processor cores; fractions are allowed [default: 1]
-    #[arg(long, value_name = "CORES", value_parser = number)]
+    #[arg(long, value_name = "CORES", value_parser = positive)]
     cpus: Option<f64>,
     /// Processes and threads [default: 64]
     #[arg(long, value_name = "COUNT", value_parser = whole::<u32>)]
@@ -172,21 +175,11 @@ pub(super) fn modules(named: &[ModuleName]) -> Option<BTreeSet<ModuleName>> {
 
 /// Names only: a value would stand in the process list.
 pub(super) fn secrets(names: &[String]) -> Result<BTreeSet<EnvName>, RequestError> {
-    let name = |name: &String| EnvName::try_from(name.clone());
-    names
-        .iter()
-        .map(name)
-        .collect::<Result<_, _>>()
-        .map_err(|reason| {
-            RequestError::invalid(
-                format!("--secret: {reason}."),
-                "Name a secret of the vault; the value is never given here.",
-            )
-        })
-}
-
-pub(super) fn number(text: &str) -> Result<f64, String> {
-    text.parse().map_err(|_| "it is not a number".to_owned())
+    let names = names.iter().map(|name| EnvName::try_from(name.clone()));
+    names.collect::<Result<_, _>>().map_err(|reason| {
+        let hint = "Name a secret of the vault; the value is never given here.";
+        RequestError::invalid(format!("--secret: {reason}."), hint)
+    })
 }
 
 /// `nan` and `inf` are numbers, and no limit.

@@ -1,7 +1,7 @@
 //! `ringfence token`: who may call a server over HTTP. The file of tokens is changed here, whether a server runs or
 //! not; one that runs looks at it for each request.
 
-use super::{Context, live, request, vault};
+use super::{Context, live, vault};
 use crate::{
     render::Rendered,
     settings::{SettingValue as _, Toolset},
@@ -60,8 +60,8 @@ pub(super) struct CreateToken {
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     rate: u32,
     /// Seconds after which its calls are answered though their programs run on; 0: never [default: as the server says]
-    #[arg(long, value_name = "SECONDS", value_parser = request::number)]
-    detach_after: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = detach_after_ms)]
+    detach_after: Option<u64>,
     #[command(flatten)]
     limits: live::LimitWords,
     /// caller: may ask for approvals; operator: may also give them, in its client's dialogue
@@ -181,8 +181,8 @@ fn entry(create: CreateToken) -> Result<TokenEntry, RequestError> {
         sha256: String::new(),
         toolsets: create.toolsets,
         rate_per_minute: create.rate,
-        detach_after_ms: create.detach_after.map(detach_after_ms).transpose()?,
-        limits: create.limits.request()?,
+        detach_after_ms: create.detach_after,
+        limits: create.limits.request(),
         role: match create.role {
             RoleWord::Caller => PrincipalRole::Caller,
             RoleWord::Operator => PrincipalRole::Operator,
@@ -193,13 +193,10 @@ fn entry(create: CreateToken) -> Result<TokenEntry, RequestError> {
 }
 
 /// As `calls.detach_after_seconds` has it.
-fn detach_after_ms(seconds: f64) -> Result<u64, RequestError> {
-    time::milliseconds_or_none(seconds, DETACH_SECONDS_MAX).ok_or_else(|| {
-        RequestError::invalid(
-            format!("--detach-after {seconds} is neither 0 nor within 0.001..={DETACH_SECONDS_MAX}."),
-            "0 waits for the end of each program.",
-        )
-    })
+fn detach_after_ms(text: &str) -> Result<u64, String> {
+    let seconds = text.parse().ok();
+    let milliseconds = seconds.and_then(|seconds| time::milliseconds_or_none(seconds, DETACH_SECONDS_MAX));
+    milliseconds.ok_or_else(|| format!("it is neither 0 nor within 0.001..={DETACH_SECONDS_MAX}"))
 }
 
 fn listed(entries: &[TokenEntry]) -> Rendered {

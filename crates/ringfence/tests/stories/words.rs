@@ -45,6 +45,56 @@ fn command_lines_of_the_earlier_systems_work_as_they_were_written() {
     );
 }
 
+#[track_caller]
+fn refused(words: &[&str], status: i32, part: &str) {
+    let (code, text) = told(words);
+    assert!(
+        code == Some(status) && text.contains(part),
+        "{words:?}: {code:?} {text}"
+    );
+}
+
+#[test]
+fn a_number_that_cannot_be_is_refused_with_its_range() {
+    let scratch = TempDir::new("numbers");
+    let script = scratch.file("x.py", "1\n");
+    for (words, part) in [
+        (&["run", &script, "--timeout", "-1"][..], "a number above 0"),
+        (&["run", &script, "--cpus", "-1"], "a number above 0"),
+        (
+            &["run", &script, "--memory", "-1"],
+            "--memory: `-1` is not a size",
+        ),
+        (&["limits", "--timeout", "-1"], "a number above 0"),
+        (&["host", "exec", "--timeout", "-1", "ls"], "-1 is not in 1..=300"),
+        (&["audit", "--limit", "-1"], "-1 is not in 1..=10000"),
+        (&["limits", "--disk-mb", "-1"], "a whole number above 0"),
+        (&["audit", "--before", "-1"], "-1 is not in 1.."),
+        (&["audit", "--since", "-2h"], "`-2h` is no time"),
+        (&["vault", "add", "KEY", "--ttl", "-5m"], "write a length of time"),
+        (&["run", &script, "--memory", "-5m"], "a size above 0"),
+        (
+            &["session", "create", "--idle", "1e12"],
+            "'--idle <SECONDS>': it is not within",
+        ),
+        (&["ps", "-n", "0"], "a whole number above 0"),
+        (
+            &["token", "create", "x", "--processes", "0"],
+            "a whole number above 0",
+        ),
+        (
+            &["web", "browser", "http://x", "--timeout-ms", "0"],
+            "a whole number above 0",
+        ),
+        (
+            &["token", "create", "x", "--detach-after", "-1"],
+            "neither 0 nor within 0.001..=86400",
+        ),
+    ] {
+        refused(words, 2, part);
+    }
+}
+
 #[test]
 fn a_command_line_that_makes_no_sense_is_told_apart_from_a_failure_of_ours() {
     let scratch = TempDir::new("sense");
@@ -71,45 +121,6 @@ fn a_command_line_that_makes_no_sense_is_told_apart_from_a_failure_of_ours() {
             "no workspace `other`",
         ),
         (&["session", "kill", "nobody"], 2, "a UUID of 36 characters"),
-        (&["run", &script, "--timeout", "-1"], 2, "a number above 0"),
-        (&["run", &script, "--cpus", "-1"], 2, "--cpus is at least 0.01"),
-        (
-            &["run", &script, "--memory", "-1"],
-            2,
-            "--memory: `-1` is not a size",
-        ),
-        (&["limits", "--timeout", "-1"], 2, "a number above 0"),
-        (
-            &["host", "exec", "--timeout", "-1", "ls"],
-            2,
-            "-1 is not in 1..=300",
-        ),
-        (&["audit", "--limit", "-1"], 2, "-1 is not in 1..=10000"),
-        (&["limits", "--disk-mb", "-1"], 2, "a whole number above 0"),
-        (&["audit", "--before", "-1"], 2, "-1 is not in 1.."),
-        (&["audit", "--since", "-2h"], 2, "`-2h` is no time"),
-        (
-            &["vault", "add", "KEY", "--ttl", "-5m"],
-            2,
-            "write a length of time",
-        ),
-        (&["run", &script, "--memory", "-5m"], 2, "a size above 0"),
-        (
-            &["session", "create", "--idle", "1e12"],
-            2,
-            "'--idle <SECONDS>': it is not within",
-        ),
-        (&["ps", "-n", "0"], 2, "a whole number above 0"),
-        (
-            &["token", "create", "x", "--processes", "0"],
-            2,
-            "a whole number above 0",
-        ),
-        (
-            &["web", "browser", "http://x", "--timeout-ms", "0"],
-            2,
-            "a whole number above 0",
-        ),
         (
             &["doctor", "--json", "--compose"],
             2,
@@ -117,11 +128,7 @@ fn a_command_line_that_makes_no_sense_is_told_apart_from_a_failure_of_ours() {
         ),
         (&["verify", &script], 2, "`ringfence artifacts` lists executions"),
     ] {
-        let (code, text) = told(words);
-        assert!(
-            code == Some(status) && text.contains(part),
-            "{words:?}: {code:?} {text}"
-        );
+        refused(words, status, part);
     }
     let (code, text) = told(&["vault", "add", "KEY", "hunter2value"]);
     assert!(

@@ -88,7 +88,7 @@ pub(super) fn create(context: &Context, create: Create) -> Result<ExitCode, Requ
 }
 
 fn request_of(create: Create) -> Result<Request, RequestError> {
-    let options = SessionOptions {
+    let options = Box::new(SessionOptions {
         namespace: create.namespace,
         language: create.language,
         env: request::variables(&create.env)?,
@@ -101,8 +101,6 @@ fn request_of(create: Create) -> Result<Request, RequestError> {
         },
         packages: create.package,
         allow: create.allow,
-    };
-    Ok(Request::SessionCreate {
-        options: Box::new(options),
-    })
+    });
+    Ok(Request::SessionCreate { options })
 }

@@ -75,15 +75,9 @@ pub(super) fn exec(context: &Context, exec: Exec) -> Result<ExitCode, RequestErr
         Some(code) => (code, None),
         None => (request::read_script(script)?, request::script_name(script)),
     };
-    let language = if is_code {
-        None
-    } else {
-        request::language_of(script, &code)
-    };
-    let stdin = exec
-        .stdin
-        .as_deref()
-        .map(|file| request::read_input(file, STDIN_BYTES_MAX, "the code's standard input"));
+    let language = request::language_of(script, &code).filter(|_| !is_code);
+    let stdin = exec.stdin.as_deref();
+    let stdin = stdin.map(|file| request::read_input(file, STDIN_BYTES_MAX, "the code's standard input"));
     let call = SessionCall {
         session: exec.session,
         code,

@@ -30,9 +30,8 @@ pub(super) async fn json(
         Some(name) => SchemaChoice::Named(name.to_owned()),
     };
     let (caller, namespace) = (&Caller::new(CALLER), &Namespace::default_name());
-    let report = engine
-        .validate_json(caller, namespace, schema, &read_text(file)?)
-        .await?;
+    let text = request::text(file, request::read_input(file, DATA_BYTES_MAX, "the file")?)?;
+    let report = engine.validate_json(caller, namespace, schema, &text).await?;
     Ok(Report::Json(JsonReport {
         schema: name.unwrap_or(ANY).to_owned(),
         ..report
@@ -62,20 +61,6 @@ pub(super) async fn csv(
     let (caller, namespace) = (&Caller::new(CALLER), &Namespace::default_name());
     let report = engine.validate_csv(caller, namespace, question, &text).await?;
     Ok(Report::Csv(report))
-}
-
-fn read_text(file: &Path) -> Result<String, RequestError> {
-    let bytes = request::read_input(file, DATA_BYTES_MAX, "the file")?;
-    String::from_utf8(bytes).map_err(|error| {
-        RequestError::invalid(
-            format!(
-                "{} is not UTF-8, from byte {} on.",
-                file.display(),
-                error.utf8_error().valid_up_to()
-            ),
-            "Save it as UTF-8.",
-        )
-    })
 }
 
 fn read_json<T: DeserializeOwned>(file: &Path, what: &str, hint: &str) -> Result<T, RequestError> {
