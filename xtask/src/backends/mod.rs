@@ -38,8 +38,8 @@ pub enum Extent {
     Whole,
 }
 
-/// Runs the cases whose name holds `part`, and prints the matrix. One that fails is judged once more; where it holds then,
-/// that is said.
+/// Runs the cases whose name holds `part`, and prints the matrix. A case for which the engine had no time, and so ran no
+/// program, is judged once more, as [`Tries`] says; where it holds then, that is said. Any other failure is one.
 pub fn run(workspace: &Workspace, part: &str, extent: Extent) -> Result<Tally, String> {
     let mut engine = Engine::start(workspace)?;
     engine.tls = Some(Arc::new(Tls::begin(&workspace.root, &engine.directory)?));
@@ -92,7 +92,10 @@ const FAILED: &str = "FAILED";
 
 fn judge_twice(case: &Case, server: &Server, backend: &str, tries: Tries) -> (&'static str, Option<String>) {
     let (word, why) = judge(case, server, backend);
-    if word == FAILED && tries == Tries::Two && judge(case, server, backend).0 == HELD {
+    let was_not_run = why
+        .as_ref()
+        .is_some_and(|why| why.contains("runtime_unavailable"));
+    if tries == Tries::Two && word == FAILED && was_not_run && judge(case, server, backend).0 == HELD {
         return (SECOND, why);
     }
     (word, why)
