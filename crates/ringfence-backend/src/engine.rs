@@ -32,7 +32,7 @@ const FAILURE_AGE: Duration = Duration::from_secs(1);
 /// Between two looks at what is left, and between those at an engine that does not answer.
 const AGAIN: Duration = Duration::from_secs(5);
 const AGAIN_MAX: Duration = Duration::from_secs(60);
-/// And for the one at a server's end.
+/// How long the last look, at a server's end, may take.
 const LAST_LOOK: Duration = Duration::from_secs(2);
 /// Looks in a row that have to find nothing: what was asked of an engine that hung is done when it wakes.
 const LOOKS: u32 = 3;
@@ -246,8 +246,8 @@ impl ContainerEngine {
         self.living.send_modify(|living| *living -= 1);
     }
 
-    /// Until every container of this server is gone. Where a look for what is left was still to come, it is now: an
-    /// engine that was ended may have gone on with what it had begun to make.
+    /// Until every container of this server is gone. If it is still looking for what is left, it looks once more: an
+    /// engine that was killed may have come back and made what it had begun.
     pub async fn emptied(&self) {
         drop(self.living.subscribe().wait_for(|living| *living == 0).await);
         if self.is_cleaning.load(Ordering::Acquire) {

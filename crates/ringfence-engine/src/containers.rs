@@ -27,8 +27,7 @@ const UID_FIRST: u32 = UID_BASE + (4 << 20);
 const UNMAPPED: u32 = 65_534;
 /// Containers stand ready for what was asked for within so long.
 const WANTED: Duration = Duration::from_secs(600);
-/// Containers that are made ahead at once, of all kinds: each takes half a second of a processor, which requests wait
-/// for on a busy machine.
+/// Containers of all kinds that are made ahead at once: on a busy machine requests wait for them.
 const MAKING_MAX: usize = 2;
 /// After a container could not be made ahead, until it is tried again.
 const BACK_OFF: Duration = Duration::from_secs(30);
@@ -281,7 +280,8 @@ impl Containers {
             pool.ready.retain(|(sandbox, _)| sandbox.waits());
             let rests = pool.failed.is_some_and(|when| when.elapsed() < BACK_OFF);
             let missing = self.warm.ready.saturating_sub(pool.ready.len() + pool.making);
-            for _ in 0..if rests { 0 } else { missing.min(may_make) } {
+            let made_now = if rests { 0 } else { missing.min(may_make) };
+            for _ in 0..made_now {
                 pool.making += 1;
                 may_make -= 1;
                 tokio::spawn(make(self.clone(), pool.kind.clone()));

@@ -23,7 +23,7 @@ const NO_SPAN: Span = Span { start: 0, length: 0 };
 const SPANS_MAX: usize = 2048;
 const EINTR: u64 = 4;
 
-/// What a trial has told; behind it there are only empty ones.
+/// What a trial has told, and then empty ones.
 static mut FOUND: [Span; SPANS_MAX] = [NO_SPAN; SPANS_MAX];
 
 impl Span {
@@ -46,7 +46,7 @@ fn found() -> &'static mut [Span; SPANS_MAX] {
 
 /// What [`try_run`] returns in the trial.
 pub const IN_TRIAL: i32 = -1;
-/// And in the template where there was none: no wait status is so large.
+/// What it returns in the template if no trial could be forked: larger than any wait status.
 const NO_TRIAL: i32 = 1 << 16;
 
 /// Forks a trial. Returns in it, and in the template, with its wait status, when it has ended. It is killed, with its

@@ -154,8 +154,7 @@ impl PollFd {
     }
 }
 
-/// For as long as is left, if that is given, in seconds and nanoseconds: the kernel writes there what then is left
-/// (ppoll(2)).
+/// `left`: a time limit, in seconds and nanoseconds; the kernel writes back what remains of it (ppoll(2)).
 pub fn poll(polled: &mut [PollFd], left: Option<&mut [usize; 2]>) -> Returned {
     let left = left.map_or(0, |time| address(time.as_mut_ptr()));
     let arguments = [address(polled.as_mut_ptr()), polled.len(), left, 0, 0];
