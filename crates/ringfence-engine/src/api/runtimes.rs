@@ -158,7 +158,11 @@ async fn versions(engine: &Engine) -> Vec<Runtime> {
             Language::Python,
             "import sys\nprint('.'.join(map(str, sys.version_info[:3])))",
         ),
-        (Language::Node, "console.log(process.versions.node)"),
+        // A module of `warm.preload_node` may have another console.
+        (
+            Language::Node,
+            "require('fs').writeSync(1, process.versions.node)",
+        ),
         (Language::Shell, "echo \"${BASH_VERSION%%(*}\""),
     ] {
         runtimes.push(ask_version(engine, language, code).await);
