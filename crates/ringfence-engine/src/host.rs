@@ -1,8 +1,8 @@
 //! The host's commands and files, for callers that the operator lets at them: the rules in force, the walls that this
 //! host has, and how many commands run.
 
-use crate::{error::busy, log_redactor::LogRedactor, settings::EngineSettings, store::blocking};
-use ringfence_host::{Rules, Support, UndoStore};
+use crate::{error::busy, log_redactor::LogRedactor, runtimes, settings::EngineSettings, store::blocking};
+use ringfence_host::{Access, Rules, Support, UndoStore};
 use ringfence_jail::cgroup::Parent;
 use ringfence_types::RequestError;
 use std::{path::PathBuf, sync::Arc};
@@ -27,7 +27,12 @@ impl HostAccess {
         Self {
             rules: settings.host.as_ref().map(|rules| {
                 let mut rules = Rules::clone(rules);
-                rules.guard(settings.guarded.iter().chain([&settings.state_dir]).cloned());
+                rules.guard(settings.secret_files(), Access::Read);
+                rules.guard(settings.deciding_files(), Access::Write);
+                rules.guard(
+                    runtimes::parts(&settings.runtimes).map(|(_, part)| part),
+                    Access::Write,
+                );
                 Arc::new(rules)
             }),
             binary: settings.helper.clone(),

@@ -81,8 +81,8 @@ pub use ringfence_egress::{
     Limits as EgressLimits, PlaceError, Rule as HostRule, RuleError as HostRuleError, SecretPlace,
 };
 pub use ringfence_host::{
-    CHILD_WORD as HOST_CHILD_WORD, Ending as HostEnding, FileEntry as HostEntry, Rules as HostRules,
-    Writing as HostWriting, load as load_host_rules, run_child as run_host_child,
+    Access as HostFileAccess, CHILD_WORD as HOST_CHILD_WORD, Ending as HostEnding, FileEntry as HostEntry,
+    Rules as HostRules, Writing as HostWriting, load as load_host_rules, run_child as run_host_child,
 };
 pub use ringfence_jail::ExportDirectory;
 use ringfence_jail::worker::{Answering, Work};

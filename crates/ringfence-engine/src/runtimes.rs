@@ -128,19 +128,22 @@ fn version_in_name(real: &Path) -> Option<(u8, u8)> {
 /// What of an interpreter lies in this directory, or around it: programs that write there decide what the next program,
 /// of anybody's, runs as.
 pub(crate) fn within(directory: &Path, settings: &RuntimeSettings) -> Option<(Language, PathBuf)> {
-    [Language::Python, Language::Node, Language::Shell]
-        .into_iter()
-        .find_map(|language| {
-            let found = find(language, settings).ok()?;
-            let mut parts = found.trees.into_iter().chain([found.interpreter]);
-            let part = parts.find(|part| lies_in(part, directory))?;
-            Some((language, part))
-        })
+    parts(settings).find(|(_, part)| lies_in(part, directory))
+}
+
+/// Where the interpreters and what they load are.
+pub(crate) fn parts(settings: &RuntimeSettings) -> impl Iterator<Item = (Language, PathBuf)> {
+    let languages = [Language::Python, Language::Node, Language::Shell].into_iter();
+    languages.flat_map(|language| {
+        let found = find(language, settings).ok();
+        let parts = found.map(|found| found.trees.into_iter().chain([found.interpreter]));
+        parts.into_iter().flatten().map(move |part| (language, part))
+    })
 }
 
 /// Whether a path, as written or resolved, lies in a directory, or the directory in it. What is not there lies where
 /// what is there of it does.
-pub(crate) fn lies_in(part: &Path, directory: &Path) -> bool {
+fn lies_in(part: &Path, directory: &Path) -> bool {
     let real = part.ancestors().find_map(|above| {
         let rest = part.strip_prefix(above).ok()?;
         Some(above.canonicalize().ok()?.join(rest))

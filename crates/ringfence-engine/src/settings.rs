@@ -8,7 +8,7 @@ use ringfence_store::{
     audit::{Durability, Keep, Storage},
     layers::LayersKept,
     snapshots::SnapshotLimits,
-    vault::VaultSettings,
+    vault::{FileKey, VaultSettings},
 };
 use ringfence_types::{
     Backend, EnvName, ErrorCode, Language, Limits, ModuleName, Namespace, Priority, Profile, RequestError,
@@ -30,9 +30,11 @@ use zeroize::Zeroizing;
 pub struct EngineSettings {
     /// The binary that is re-executed as the helper (its `main` calls `ringfence_jail::helper::run`).
     pub helper: PathBuf,
-    /// Files that decide what is run and allowed (the configuration, this binary, what installers are told): none lies
-    /// in a directory that programs write.
+    /// Files beside those named below that decide what is run and allowed: the configuration and what it names, this
+    /// binary, what installers are told.
     pub guarded: Vec<PathBuf>,
+    /// Files beside those named below that hold secrets.
+    pub secret_files: Vec<PathBuf>,
     /// The tier to use. Never weaker than `full` unless the operator's configuration says so.
     pub tier: Tier,
     /// Where short-lived directories of the `landlock` tier live; created when needed, swept at start.
@@ -52,6 +54,37 @@ pub struct EngineSettings {
     /// What callers may do with the host; none: nothing.
     pub host: Option<Arc<ringfence_host::Rules>>,
     pub record: RecordSettings,
+}
+
+impl EngineSettings {
+    /// What decides what is run and allowed, by each way that leads there: nothing of it lies where programs or callers
+    /// write.
+    pub fn deciding_files(&self) -> Vec<PathBuf> {
+        let named = [&self.runtimes.python, &self.runtimes.node, &self.runtimes.shell];
+        let named = named.into_iter().chain([&self.web.browser, &self.egress.ca_file]);
+        let files = self.guarded.iter().chain(named.flatten());
+        files.flat_map(|path| ringfence_host::ways(path)).collect()
+    }
+
+    /// Where keys, secrets and the record lie, by each way that leads there: no program or caller sees it.
+    pub fn secret_files(&self) -> Vec<PathBuf> {
+        let record = &self.record;
+        let mut files = vec![&self.state_dir, &record.directory];
+        files.extend(&self.secret_files);
+        if let Storage::File(path) = &record.audit.place {
+            files.push(path);
+        }
+        if let VaultSettings::File { path, key } = &record.vault {
+            files.push(path);
+            if let FileKey::KeyFile(path) = key {
+                files.push(path);
+            }
+        }
+        files
+            .into_iter()
+            .flat_map(|path| ringfence_host::ways(path))
+            .collect()
+    }
 }
 
 /// Everything that outlives a request.

@@ -12,7 +12,7 @@ use ringfence_store::{
     layers::Layers,
     make_own_directory,
     snapshots::SnapshotStore,
-    vault::{FileKey, Vault, VaultSettings},
+    vault::{Vault, VaultSettings},
 };
 use ringfence_types::RequestError;
 use std::{fmt::Display, path::PathBuf, sync::Arc};
@@ -105,22 +105,4 @@ pub(crate) fn sweep_when_due(artifacts: &Arc<ArtifactStore>) {
         Ok(swept) => tracing::info!(?swept, "artifacts"),
         Err(error) => tracing::error!(%error, "artifacts that are too old or too many could not be removed"),
     });
-}
-
-/// Where keys, secrets and the record lie, by whatever path.
-pub(crate) fn private(settings: &EngineSettings) -> Vec<PathBuf> {
-    let record = &settings.record;
-    let mut paths = vec![settings.state_dir.clone(), record.directory.clone()];
-    if let Storage::File(path) = &record.audit.place {
-        paths.push(path.clone());
-    }
-    if let VaultSettings::File { path, key } = &record.vault {
-        paths.push(path.clone());
-        if let FileKey::KeyFile(path) = key {
-            paths.push(path.clone());
-        }
-    }
-    let real: Vec<PathBuf> = paths.iter().filter_map(|path| path.canonicalize().ok()).collect();
-    paths.extend(real);
-    paths
 }

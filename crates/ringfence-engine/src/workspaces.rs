@@ -314,8 +314,8 @@ impl Workspaces {
                 return Err(fault(format!("the workspace `{name}` was not looked up")));
             }
             WorkspaceSource::Host { directory, mode } => {
-                self.check_programs(directory, *mode)?;
                 let (directory, root) = open_host(&self.sandboxes.policy.private, directory)?;
+                self.check_programs(&directory, *mode)?;
                 let shared = HostWorkspace {
                     directory,
                     mode: *mode,
@@ -346,7 +346,8 @@ impl Workspaces {
     }
 
     /// Programs write nothing that decides what is run and allowed.
-    pub(crate) fn check_programs(&self, directory: &Path, mode: WorkspaceMode) -> Result<(), RequestError> {
+    fn check_programs(&self, pinned: &Pinned, mode: WorkspaceMode) -> Result<(), RequestError> {
+        let directory = &pinned.path;
         if mode != WorkspaceMode::Rw {
             return Ok(());
         }
@@ -361,8 +362,8 @@ impl Workspaces {
                 format!("Share it as `overlay` or `ro`, or set runtimes.{key} to an interpreter elsewhere.");
             return refuse(what, hint);
         }
-        let mut guarded = self.guarded.iter();
-        if let Some(file) = guarded.find(|file| runtimes::lies_in(file, directory)) {
+        let holds = |file: &&PathBuf| file.ancestors().any(|above| pinned.is_at(above));
+        if let Some(file) = self.guarded.iter().find(holds) {
             let file = file.display();
             let what = format!("{file} lies in it, which decides what programs are run or what they may do");
             let hint =

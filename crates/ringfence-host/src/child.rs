@@ -20,7 +20,7 @@ use ringfence_sys::{
     seccomp::{Answer, EAFNOSUPPORT, EPERM, Refusals, Rule, Test},
     wait::{self, Child},
 };
-use ringfence_types::Limits;
+use ringfence_types::{Limits, WorkspaceMode};
 use std::{
     fs::{self, File},
     io::{self, Read, Seek},
@@ -390,9 +390,22 @@ fn prepare_execution(handed: &Handed) -> Step<OwnedFd> {
     let program = step("program", process::duplicate_above(program, PROGRAM))?;
     step("descriptors", process::close_on_exec_from(3))?;
     step("signals", process::reset_signals())?;
-    let filter = step("seccomp filter", filter(&handed.spec, program.as_raw_fd()))?;
-    step("seccomp", ringfence_sys::seccomp::install(&filter))?;
+    for filter in step("seccomp filter", filters(&handed.spec, program.as_raw_fd()))? {
+        step("seccomp", ringfence_sys::seccomp::install(&filter))?;
+    }
+    // The last one: it allows no more.
+    let last = step("seccomp filter", seccomp::of_programs())?;
+    step("seccomp", ringfence_sys::seccomp::install(last))?;
     Ok(program)
+}
+
+/// What sandboxes have that see a directory of the host: no set-id bits, and no sockets by their path unless its rule
+/// names one. Then the command's own.
+fn filters(spec: &Spec, program: i32) -> io::Result<Vec<ringfence_sys::seccomp::Program>> {
+    let shared = (!spec.sockets).then_some(WorkspaceMode::Rw);
+    let mut filters = seccomp::of_host_directories(shared)?;
+    filters.push(filter(spec, program)?);
+    Ok(filters)
 }
 
 /// The jail's filter, and upon it: no program but this one, unless it may start some; no socket, or none but of the

@@ -8,7 +8,6 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use serde::Deserialize;
 use std::{
     ffi::OsStr,
-    io::Read,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Component, Path, PathBuf},
     sync::Arc,
@@ -104,8 +103,9 @@ impl Directory {
 #[derive(Clone, Debug, Default)]
 pub struct Directories {
     all: Vec<Directory>,
-    /// What decides about rules, and what the server keeps: opened to no caller.
-    guarded: Vec<PathBuf>,
+    /// What the server keeps, or is decided by, and from which access on it is closed to every caller: `Read` or
+    /// `Write`.
+    guarded: Vec<(PathBuf, Access)>,
 }
 
 impl Directories {
@@ -118,11 +118,35 @@ impl Directories {
         self.all.push(directory);
     }
 
-    /// Keeps these files, and everything below these directories, from every caller.
-    pub(crate) fn guard(&mut self, path: PathBuf) {
-        // Where it is, and where it is said to be.
-        self.guarded.extend(path.canonicalize());
-        self.guarded.push(path);
+    /// Closes a file, or everything below a directory, to this access of every caller, by each way that leads there.
+    pub(crate) fn guard(&mut self, path: &Path, from: Access) {
+        let ways = file::ways(path).into_iter();
+        self.guarded.extend(ways.map(|way| (way, from)));
+    }
+
+    fn guarded(&self, access: Access) -> impl Iterator<Item = &Path> {
+        let is_closed = move |from: &Access| *from != Access::Write || access == Access::Write;
+        let closed = self.guarded.iter().filter(move |(_, from)| is_closed(from));
+        closed.map(|(path, _)| path.as_path())
+    }
+
+    /// Whether a guarded file or directory is this one, by whatever name.
+    fn refuse_guarded(&self, path: &Path, stat: &Stat, access: Access) -> Result<(), RequestError> {
+        match self.guarded(access).any(|guarded| is_at(guarded, stat)) {
+            true => Err(own(path)),
+            false => Ok(()),
+        }
+    }
+
+    /// What of the guarded lies in a path of a rule's effect, or around it.
+    pub(crate) fn guarded_in(&self, path: &Path, access: Access) -> Option<&Path> {
+        let (ways, stat) = (file::ways(path), rustix::fs::stat(path).ok());
+        let mut guarded = self.guarded(access);
+        guarded.find(|guarded| {
+            let mut above = guarded.ancestors();
+            let lies = |way: &PathBuf| guarded.starts_with(way) || way.starts_with(guarded);
+            ways.iter().any(lies) || stat.is_some_and(|stat| above.any(|above| is_at(above, &stat)))
+        })
     }
 
     /// The rule that is about a path and gives this access: one of those with the longest path, whatever a wider rule
@@ -138,16 +162,31 @@ impl Directories {
         about().find(|directory| length(directory) == longest && directory.allows(namespace, access))
     }
 
-    /// What in a directory is not open to a command that sees all of it.
-    pub(crate) fn closed_below(&self, path: &Path, namespace: &str) -> Option<&Path> {
-        let guarded = self.guarded.iter().map(PathBuf::as_path);
-        let narrower = self
-            .all
-            .iter()
-            .filter(|directory| !directory.allows(namespace, Access::Read));
-        let mut closed = guarded.chain(narrower.map(|directory| directory.path.as_path()));
-        closed.find(|closed| closed.starts_with(path))
+    /// What in a directory is closed to this access of a command that has all of it.
+    pub(crate) fn closed_below(&self, open: &OpenFile, namespace: &str, access: Access) -> Option<&Path> {
+        let is_in = |path: &&Path| {
+            path.starts_with(&open.path) || path.ancestors().any(|above| is_at(above, &open.stat))
+        };
+        let narrower = self.all.iter().map(|directory| directory.path.as_path());
+        let narrower = narrower
+            .filter(|path| path.starts_with(&open.path) && self.rule_of(path, namespace, access).is_none());
+        self.guarded(access).filter(is_in).chain(narrower).next()
     }
+}
+
+fn is_at(path: &Path, stat: &Stat) -> bool {
+    let found = rustix::fs::stat(path);
+    found.is_ok_and(|found| (found.st_dev, found.st_ino) == (stat.st_dev, stat.st_ino))
+}
+
+fn own(path: &Path) -> RequestError {
+    denied(
+        format!(
+            "{} decides what is allowed here, or is the server's own",
+            escaped(&path.to_string_lossy())
+        ),
+        "No rule opens it.",
+    )
 }
 
 pub(crate) fn unopened(path: &Path, error: rustix::io::Errno) -> RequestError {
@@ -212,6 +251,7 @@ pub(crate) fn open(
     let path: PathBuf = directory.path.join(&below).components().collect();
     let stat = rustix::fs::fstat(&handle).map_err(|error| unopened(&path, error))?;
     check(&path, &stat)?;
+    directories.refuse_guarded(&path, &stat, access)?;
     refuse_foreign(&path, handle.as_fd())?;
     Ok(OpenFile { path, handle, stat })
 }
@@ -231,8 +271,12 @@ pub(crate) fn open_parent(
     };
     let opened = directory.resolve(parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
     refuse_foreign(&directory.path, opened.as_fd())?;
+    let path = directory.path.join(&below);
+    if let Some(stat) = look(opened.as_fd(), &name).map_err(|error| unopened(&path, error))? {
+        directories.refuse_guarded(&path, &stat, Access::Write)?;
+    }
     Ok(OpenParent {
-        path: directory.path.join(&below),
+        path,
         directory: opened,
         name,
     })
@@ -270,14 +314,10 @@ fn admit<'a>(
         ));
     };
     if directories
-        .guarded
-        .iter()
+        .guarded(access)
         .any(|guarded| path.starts_with(guarded))
     {
-        return Err(denied(
-            format!("{} decides what is allowed here, or is the server's own", shown()),
-            "No rule opens it.",
-        ));
+        return Err(own(&path));
     }
     if let Some(place) = secret_places::in_path(&path) {
         return Err(denied(
@@ -316,8 +356,18 @@ pub(crate) fn check(path: &Path, stat: &Stat) -> Result<(), RequestError> {
     }
 }
 
-/// File systems of the kernel may be mounted anywhere (statfs(2)).
 fn refuse_foreign(path: &Path, open: BorrowedFd<'_>) -> Result<(), RequestError> {
+    match is_of_the_kernel(open).map_err(|error| unopened(path, error))? {
+        true => Err(denied(
+            format!("{} is the kernel's, not a file", escaped(&path.to_string_lossy())),
+            "Only plain files and directories are opened.",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// File systems of the kernel may be mounted anywhere (statfs(2)).
+pub(crate) fn is_of_the_kernel(open: BorrowedFd<'_>) -> rustix::io::Result<bool> {
     const OF_THE_KERNEL: [i64; 8] = [
         0x9fa0,      // proc
         0x6265_6572, // sysfs
@@ -328,31 +378,7 @@ fn refuse_foreign(path: &Path, open: BorrowedFd<'_>) -> Result<(), RequestError>
         0x0027_e0eb,
         0x7363_6673, // securityfs
     ];
-    let found = rustix::fs::fstatfs(open).map_err(|error| unopened(path, error))?;
-    match OF_THE_KERNEL.contains(&(found.f_type as i64)) {
-        true => Err(denied(
-            format!("{} is the kernel's, not a file", escaped(&path.to_string_lossy())),
-            "Only plain files and directories are opened.",
-        )),
-        false => Ok(()),
-    }
-}
-
-/// A plain file below an opened directory, as far as it is read; none: there is no such file.
-pub(crate) fn read_below(open: &OpenFile, below: &Path) -> Option<Vec<u8>> {
-    const BYTES_MAX: u64 = 1 << 20;
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let handle = rustix::fs::openat2(&open.handle, below, flags, Mode::empty(), how).ok()?;
-    let stat = rustix::fs::fstat(&handle).ok()?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return None;
-    }
-    let mut bytes = Vec::new();
-    let read = std::fs::File::from(handle)
-        .take(BYTES_MAX)
-        .read_to_end(&mut bytes);
-    read.ok().map(|_| bytes)
+    Ok(OF_THE_KERNEL.contains(&(rustix::fs::fstatfs(open)?.f_type as i64)))
 }
 
 /// What stands directly in a directory under this name, without following a link; none: nothing does.

@@ -122,7 +122,7 @@ impl Kind {
             Self::OneOf(words) => words.iter().any(|word| word == value),
             Self::Container => begins(|c| c.is_ascii_alphanumeric()) && all("_.-/:@"),
             Self::Unit => begins(|c| c.is_ascii_alphanumeric()) && all(":_.\\-@"),
-            Self::Ref if value.split(':').nth(1).is_some_and(is_secret) => false,
+            Self::Ref if value.split(':').skip(1).any(is_secret) => false,
             Self::Ref => begins(|c| c.is_ascii_alphanumeric() || c == '@') && all("_./-^~@{}:"),
             Self::Package => begins(|c| c.is_ascii_alphanumeric() || c == '@') && all("@_./-"),
             Self::Date => begins(|c| c.is_ascii_alphanumeric()) && all(" :.,+-/TZ"),
@@ -188,7 +188,16 @@ mod tests {
         check(
             "ref",
             &["HEAD", "HEAD~3", "v1.0..v2.0", "@{1}", "a/b"],
-            &["HEAD:.env", "--output=x", "-n", "^x", "", "a b", "a\nb"],
+            &[
+                "HEAD:.env",
+                "HEAD^{/fix:}:.env",
+                "--output=x",
+                "-n",
+                "^x",
+                "",
+                "a b",
+                "a\nb",
+            ],
         );
         check("package", &["numpy", "@types/node"], &["--log", "a b", ""]);
         check("date", &["2026-01-01", "2 weeks ago"], &["-1", "", "a;b"]);

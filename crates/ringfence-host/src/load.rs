@@ -2,7 +2,7 @@
 //! are tried when the file is read, and one that comes out otherwise stops the load with its line.
 
 use crate::{
-    directories::{Directories, Directory},
+    directories::{Access, Directories, Directory},
     matching::Refused,
     rule::{Effect, Form, FormText, Program, ProgramText, RuleFile, Rules},
     words::Words,
@@ -52,7 +52,7 @@ pub fn load(file: Option<(&Path, &str)>) -> Result<Rules, LoadError> {
     let mut takes_default = true;
     if let Some((path, text)) = file {
         let name = path.display().to_string();
-        rules.guard([path.to_owned()]);
+        rules.guard([path.to_owned()], Access::Read);
         takes_default = read(&mut rules, &Source { name: &name, text })?;
     }
     let source = Source {

@@ -2,7 +2,7 @@
 //! asked for, and what such a command can do; [`crate::load`] reads it and tries its examples.
 
 use crate::{
-    directories::{Directories, DirectoryText},
+    directories::{Access, Directories, DirectoryText},
     kinds::Kind,
     never::Never,
     program::DIRECTORIES,
@@ -230,9 +230,11 @@ pub struct RuleSummary {
 }
 
 impl Rules {
-    /// Keeps these files, and everything below these directories, from every caller.
-    pub fn guard(&mut self, paths: impl IntoIterator<Item = PathBuf>) {
-        paths.into_iter().for_each(|path| self.directories.guard(path));
+    /// Closes these files, and everything below these directories, to this access of every caller: `Write`, or `Read`
+    /// and with it every other.
+    pub fn guard(&mut self, paths: impl IntoIterator<Item = PathBuf>, from: Access) {
+        let mut guard = |path: PathBuf| self.directories.guard(&path, from);
+        paths.into_iter().for_each(&mut guard);
     }
 
     /// Every rule, in the order in which they are tried.

@@ -94,6 +94,7 @@ impl Drop for Running {
 impl Command {
     /// Starts it: `binary` is re-executed as the child.
     pub fn start(&self, binary: &Path) -> Result<Running, RequestError> {
+        self.check_files()?;
         self.spawn(binary)
             .map_err(|error| fault("start the command", &error))
     }

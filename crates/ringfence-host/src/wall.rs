@@ -2,7 +2,7 @@
 //! process it is. Everything is opened here, once; what is made from it is plain data and descriptors.
 
 use crate::{
-    directories::{self, Access, OpenFile},
+    directories::{self, Access, Directories, OpenFile},
     files,
     matching::{Allowed, PathUse},
     program::{self, Identity, Resolved},
@@ -31,7 +31,7 @@ const LIBRARIES: [&str; 9] = [
     "/lib",
     "/lib64",
 ];
-const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"];
+pub(crate) const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"];
 const SETTINGS: [&str; 6] = [
     "/etc/group",
     "/etc/ld.so.cache",
@@ -80,8 +80,12 @@ pub struct Command {
     pub missing: Vec<Wall>,
     /// When it is ended.
     pub deadline: Duration,
+    /// The files that it is bound to, each with its digest.
+    pub files: Vec<String>,
+    /// The words that name them.
+    pub(crate) words: Vec<String>,
     pub(crate) spec: Spec,
-    directory: Option<OpenFile>,
+    pub(crate) directory: Option<OpenFile>,
     operands: Vec<OpenFile>,
 }
 
@@ -105,6 +109,7 @@ pub fn prepare(rules: &Rules, allowed: &Allowed, place: &CallContext<'_>) -> Res
         .transpose()?;
     let operands = operands(rules, allowed, place.namespace)?;
     let mut walls = Walls {
+        directories: &rules.directories,
         allowed,
         program: &program,
         directory: directory.as_ref(),
@@ -155,6 +160,8 @@ pub fn prepare(rules: &Rules, allowed: &Allowed, place: &CallContext<'_>) -> Res
         arguments,
         effect,
         deadline,
+        files: Vec::new(),
+        words: Vec::new(),
         spec,
         directory,
         operands: operands.into_iter().map(|(open, _)| open).collect(),
@@ -176,26 +183,6 @@ impl Command {
             inode: open.stat.st_ino,
         };
         Some((&open.path, identity))
-    }
-
-    /// The files of the directory that words of the command name, with their first mebibyte: what they hold is part of
-    /// what a person approves.
-    pub fn named_files(&self) -> Vec<(String, Vec<u8>)> {
-        let Some(open) = &self.directory else {
-            return Vec::new();
-        };
-        let read = |word: &String| {
-            let below = Path::new(word);
-            let below = below.strip_prefix(&open.path).unwrap_or(below);
-            let bytes = directories::read_below(open, below)?;
-            Some((word.clone(), bytes))
-        };
-        self.arguments
-            .iter()
-            .skip(1)
-            .filter_map(read)
-            .take(OPERANDS_MAX)
-            .collect()
     }
 
     /// In the order in which [`Source::Descriptor`] counts them.
@@ -220,7 +207,7 @@ const OPERANDS: usize = 3;
 
 fn open_directory(rules: &Rules, namespace: &str, path: &Path) -> Result<OpenFile, RequestError> {
     let found = directories::open(&rules.directories, namespace, path, Access::Read)?;
-    if let Some(closed) = rules.directories.closed_below(&found.path, namespace) {
+    if let Some(closed) = rules.directories.closed_below(&found, namespace, Access::Read) {
         return Err(RequestError::denied(
             format!(
                 "{} holds {}, which is not open here.",
@@ -240,8 +227,9 @@ fn open_directory(rules: &Rules, namespace: &str, path: &Path) -> Result<OpenFil
 }
 
 fn may_write(rules: &Rules, namespace: &str, open: &OpenFile) -> bool {
-    let rule = rules.directories.rule_of(&open.path, namespace, Access::Write);
-    rule.is_some()
+    let directories = &rules.directories;
+    let rule = directories.rule_of(&open.path, namespace, Access::Write);
+    rule.is_some() && directories.closed_below(open, namespace, Access::Write).is_none()
 }
 
 /// The files that the directory rules admit, each opened once.
@@ -375,6 +363,7 @@ fn rest_of_effect(allowed: &Allowed, deadline: Duration) -> Vec<String> {
 }
 
 struct Walls<'a> {
+    directories: &'a Directories,
     allowed: &'a Allowed,
     program: &'a Resolved,
     directory: Option<&'a OpenFile>,
@@ -401,7 +390,7 @@ impl Walls<'_> {
             self.mount(Source::Path(path.into()), path.into(), Grant::Device);
             self.grant(path.into(), Grant::Device);
         }
-        self.programs();
+        self.programs()?;
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         for word in &self.allowed.effect.reads.clone() {
             reads.push(self.path(word, Grant::View)?);
@@ -437,7 +426,7 @@ impl Walls<'_> {
     }
 
     /// The program, what runs it, its loader, and what it may start.
-    fn programs(&mut self) {
+    fn programs(&mut self) -> Result<(), RequestError> {
         let executed = [
             (Some(self.program), PROGRAM),
             (self.program.interpreter.as_deref(), RUNS),
@@ -453,8 +442,26 @@ impl Walls<'_> {
             }
         }
         for path in &self.allowed.effect.runs.clone() {
+            self.refuse_guarded(path, Access::Read)?;
             self.see(path, Grant::Run);
         }
+        Ok(())
+    }
+
+    /// No rule opens what the server keeps, or is decided by.
+    fn refuse_guarded(&self, path: &Path, access: Access) -> Result<(), RequestError> {
+        let Some(guarded) = self.directories.guarded_in(path, access) else {
+            return Ok(());
+        };
+        Err(RequestError::denied(
+            format!(
+                "the command's rule opens {} to {}, and {} is the server's own.",
+                path.display(),
+                access.as_str(),
+                guarded.display()
+            ),
+            "Have the operator name narrower paths in the rule's effect.",
+        ))
     }
 
     /// What a word of a rule means, and how a person reads it.
@@ -495,6 +502,12 @@ impl Walls<'_> {
                 Ok("/proc of its own".to_owned())
             }
             path if path.starts_with('/') => {
+                let access = if grant == Grant::Keep {
+                    Access::Write
+                } else {
+                    Access::Read
+                };
+                self.refuse_guarded(Path::new(path), access)?;
                 self.see(Path::new(path), grant);
                 Ok(path.to_owned())
             }

@@ -2,6 +2,7 @@
 
 use rustix::fs::{self, AtFlags, FileType, MemfdFlags, Mode, OFlags, ResolveFlags};
 use std::{
+    ffi::OsStr,
     fs::File,
     io::{self, Read},
     os::{
@@ -66,6 +67,29 @@ pub fn open_listing_unlinked(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let unlinked = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     Ok(fs::openat2(fs::CWD, path, flags, Mode::empty(), unlinked)?)
+}
+
+/// The ways by which a path leads to its file: as it is written, by each link on it, and without links. What is not
+/// there is where the rest of its path is.
+pub fn ways(path: &Path) -> Vec<PathBuf> {
+    const LINKS_MAX: usize = 40;
+    let parts = |path: &Path| path.iter().rev().map(OsStr::to_owned).collect::<Vec<_>>();
+    let (mut found, mut at, mut rest) = (vec![path.to_owned()], PathBuf::from("/"), parts(path));
+    while let Some(part) = rest.pop() {
+        let next = match part == ".." {
+            true => at.parent().unwrap_or(&at).to_owned(),
+            false => at.join(part),
+        };
+        match std::fs::read_link(&next) {
+            Ok(target) if found.len() < LINKS_MAX => {
+                rest.extend(parts(&target));
+                found.push(next);
+            }
+            _ => at = next,
+        }
+    }
+    found.push(at);
+    found
 }
 
 pub fn identity(open: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
@@ -201,7 +225,7 @@ pub fn list(directory: BorrowedFd<'_>, max: usize, deadline: Instant) -> io::Res
             Err(rustix::io::Errno::NOENT) => continue,
             Err(error) => return Err(error.into()),
         };
-        let name = PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes()));
+        let name = PathBuf::from(OsStr::from_bytes(name.to_bytes()));
         entries.push(entry_of(name, &stat));
     }
     Ok((entries, false))
@@ -324,7 +348,7 @@ pub fn list_names(directory: BorrowedFd<'_>, max: usize) -> io::Result<Vec<PathB
     let shown = names.filter(|entry| !matches!(entry.file_name().to_bytes(), b"." | b".."));
     Ok(shown
         .take(max)
-        .map(|entry| PathBuf::from(std::ffi::OsStr::from_bytes(entry.file_name().to_bytes())))
+        .map(|entry| PathBuf::from(OsStr::from_bytes(entry.file_name().to_bytes())))
         .collect())
 }
 
@@ -346,7 +370,7 @@ pub fn list_kinds(directory: BorrowedFd<'_>, max: usize) -> io::Result<Vec<(Path
             FileType::Symlink => Kind::Link,
             _ => Kind::Other,
         };
-        entries.push((PathBuf::from(std::ffi::OsStr::from_bytes(name)), kind));
+        entries.push((PathBuf::from(OsStr::from_bytes(name)), kind));
     }
     Ok(entries)
 }

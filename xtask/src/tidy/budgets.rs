@@ -69,6 +69,7 @@ pub const BUDGETS: [Budget; 12] = [
         "rule",
         "files load matching",
         "child wall",
+        "named_files",
         "run",
     ] },
     Budget { name: "ringfence-jail", lines: 9_700, floors: &[

@@ -47,7 +47,7 @@ const TABLE: &[Allowed] = &[
     // rule files; the walls around commands of the host
     Allowed { name: "ringfence-host",
         workspace_crates: &["ringfence-jail", "ringfence-sys", "ringfence-types"],
-        others: &["libc", "rustix", "serde", "serde-saphyr", "serde_json"],
+        others: &["libc", "rustix", "serde", "serde-saphyr", "serde_json", "sha2"],
         tests: &["proptest"] },
     // pages: HTTP over connections that it is given, codings, charsets, HTML, PDF
     Allowed { name: "ringfence-web",

@@ -6,7 +6,7 @@ use crate::{
     caller::Caller,
     error::task_died,
     events::{ApprovalFacts, EventKind},
-    record::{Note, hex},
+    record::Note,
     services::Services,
     store::blocking,
 };
@@ -17,7 +17,6 @@ use ringfence_jail::cgroup::Parent;
 use ringfence_store::audit::{Action, Outcome as Recorded};
 use ringfence_types::{ErrorCode, Namespace, RequestError};
 use serde_json::json;
-use sha2::{Digest, Sha256};
 use std::{
     path::PathBuf,
     sync::Arc,
@@ -182,6 +181,9 @@ impl Engine {
                 }
                 (asks, _) => asks,
             };
+            if asks.is_some() {
+                command.bind_files(words.arguments())?;
+            }
             Ok(Judged {
                 words,
                 rule: allowed.rule,
@@ -354,8 +356,6 @@ fn subject(services: &Services, judged: &Judged, caller: &Caller, why: &str) -> 
     let program = &judged.command.program;
     let words = judged.words.to_string();
     let directory = judged.command.directory();
-    let digest =
-        |(word, bytes): (String, Vec<u8>)| format!("{word}: SHA-256 {}", hex(&Sha256::digest(&bytes)));
     CommandSubject {
         recorded: services.host.redactor.text(&words),
         words,
@@ -363,7 +363,7 @@ fn subject(services: &Services, judged: &Judged, caller: &Caller, why: &str) -> 
         identity: (program.identity.device, program.identity.inode),
         directory: directory.map(|(path, _)| path.display().to_string()),
         directory_identity: directory.map(|(_, identity)| (identity.device, identity.inode)),
-        files: judged.command.named_files().into_iter().map(digest).collect(),
+        files: judged.command.files.clone(),
         missing_rule: why.trim_end_matches('.').to_owned(),
         effect: judged.command.effect.clone(),
         may_last: judged.may_last,

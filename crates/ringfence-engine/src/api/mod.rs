@@ -105,10 +105,7 @@ impl Engine {
         first: Option<&ExecuteRequest>,
     ) -> Result<Self, RequestError> {
         let native = Native::with(helper, settings.state_dir.clone());
-        let policy = Arc::new(PolicyStore::new(
-            settings.policy.clone(),
-            store::private(&settings),
-        ));
+        let policy = Arc::new(PolicyStore::new(settings.policy.clone(), settings.secret_files()));
         let sandboxes = Arc::new(sandboxes(&settings, native, &policy));
         if let Some(request) = first {
             warm::make_first(&sandboxes, request);
@@ -279,7 +276,7 @@ fn services(
     let bus = telemetry.bus.clone();
     let snapshots = Arc::new(opened.snapshots);
     let disk = Arc::new(Disk::new(snapshots.clone(), sandboxes.clone()));
-    let workspaces = Workspaces::new(settings.guarded.clone(), disk.clone());
+    let workspaces = Workspaces::new(settings.deciding_files(), disk.clone());
     let secrets = Arc::new(Secrets::new(opened.vault, settings.record.personal, bus.clone()));
     let redactor = LogRedactor::new(&secrets.vault);
     let host = host_access(&settings, &sandboxes, &secrets);

@@ -92,11 +92,17 @@ impl ApprovalStore {
         taken
     }
 
-    /// The decision that lets this command run now. One that was for a single run is used up.
+    /// The decision that lets this command run now. One that was for a single run is used up, and so is one for the
+    /// same command with files that held something else.
     pub(crate) fn take_command(&self, namespace: &Namespace, command: &CommandSubject) -> Option<Decision> {
         let mut all = self.valid();
         let is_it = |one: &Approved| one.namespace == *namespace && one.command() == Some(command);
-        let at = all.iter().position(is_it)?;
+        let Some(at) = all.iter().position(is_it) else {
+            let says_the_same =
+                |one: &Approved| one.command().is_some_and(|given| given.says_the_same(command));
+            all.retain(|one| one.namespace != *namespace || !says_the_same(one));
+            return None;
+        };
         match all[at].owner {
             Owner::Namespace => Some(all[at].decision.clone()),
             Owner::Next(_) | Owner::Session(_) => Some(all.remove(at).decision),

@@ -1,7 +1,7 @@
 //! Files of the host by rule.
 
 use crate::world::{SECRET, World, is_root, words};
-use ringfence_host::{Content, Rules, Undo, UndoStore, Writing, load};
+use ringfence_host::{Access, Content, Ending, Outcome, Rules, Undo, UndoStore, Writing, load};
 use ringfence_types::ErrorCode;
 use std::{
     fs,
@@ -247,7 +247,7 @@ pub fn rules_are_not_reached_around() {
     let mut rules = world.rules_with(
         "  - {path: $D/inner, access: [read], namespaces: [team-b]}\n  - {path: $D/only, access: [write]}\n",
     );
-    rules.guard([at("config.yaml")]);
+    rules.guard([at("config.yaml")], Access::Read);
     assert!(rules.read_file("default", &at("config.yaml")).is_err());
     assert!(write(&rules, &at("config.yaml"), b"x", NOW).is_err());
     assert!(rules.read_file("default", &at("inner/f")).is_err());
@@ -264,6 +264,80 @@ pub fn rules_are_not_reached_around() {
     let error = world.run(&rules, &allowed, 5).unwrap_err();
     assert!(error.contains("which is not open here"), "{error}");
     by_commands();
+}
+
+/// By the names of links on the way, beside a directory that is opened, and by a rule's effect. What is only not written
+/// is read, which is the control.
+/// claim: [HOST-5]
+pub fn what_is_the_servers_own_is_closed_by_every_way() {
+    let world = World::new("own");
+    let at = |name: &str| world.directory.join(name);
+    for directory in ["a", "b", "c", "free"] {
+        fs::create_dir(at(directory)).unwrap();
+    }
+    fs::write(at("c/vault"), SECRET).unwrap();
+    fs::write(at("free/schema"), "{}").unwrap();
+    // `vault.path` names `a/one`, which leads to `b/two`, which leads to the vault.
+    symlink("../b/two", at("a/one")).unwrap();
+    symlink(at("c/vault"), at("b/two")).unwrap();
+    let mut rules = world.rules();
+    rules.guard([at("a/one")], Access::Read);
+    rules.guard([at("free/schema")], Access::Write);
+    for path in ["c/vault", "b/two", "a/one"] {
+        assert!(rules.read_file("default", &at(path)).is_err(), "{path}");
+        assert_eq!(
+            write(&rules, &at(path), b"x", NOW),
+            Err(ErrorCode::PolicyDenied),
+            "{path}"
+        );
+    }
+    assert_eq!(
+        rules.read_file("default", &at("free/schema")).unwrap().bytes,
+        b"{}"
+    );
+    assert_eq!(
+        write(&rules, &at("free/schema"), b"x", NOW),
+        Err(ErrorCode::PolicyDenied)
+    );
+    assert!(write(&rules, &at("free/other"), b"x", NOW).is_ok());
+    let effect = |effect: &str, directory: &str| {
+        let text = world.fill(&format!(
+            "default_rules: false\ndirectories: [{{path: $D/{directory}, access: [read, write]}}]\nprograms:\n  - {{program: tee, why: a test, effect: {effect}, \
+             forms: [{{rule: tee, operands: {{kind: text, max: 1}}, match: [tee], refuse: [tee -a]}}]}}\n"
+        ));
+        let mut rules = load(Some((Path::new("/nonexistent"), &text))).unwrap();
+        rules.guard([at("a/one")], Access::Read);
+        rules.guard([at("free/schema")], Access::Write);
+        let allowed = rules.judge(&words("tee made")).unwrap();
+        let inner = World {
+            directory: at(directory),
+            base: "/nonexistent".into(),
+            marker: "".into(),
+            secret: "".into(),
+        };
+        inner.run(&rules, &allowed, 10)
+    };
+    for (wanted, directory) in [
+        ("{reads: [$D]}", "free"),
+        ("{reads: [$D/b]}", "free"),
+        ("{runs: [$D/c]}", "free"),
+        ("{writes: [$D/free]}", "free"),
+        ("{reads: [directory]}", "b"),
+    ] {
+        let refused = effect(wanted, directory).unwrap_err();
+        assert!(
+            refused.contains("server's own") || refused.contains("not open here"),
+            "{wanted}: {refused}"
+        );
+    }
+    // Where something lies in its directory that is not written, a command writes nothing there.
+    let code = |outcome: Result<Outcome, String>| outcome.unwrap().ending;
+    let wanted = "{reads: [directory], writes: [directory], user: owner}";
+    assert_eq!(code(effect(wanted, "free")), Ending::Code(1));
+    assert!(!at("free/made").exists());
+    fs::create_dir(at("control")).unwrap();
+    assert_eq!(code(effect(wanted, "control")), Ending::Code(0));
+    assert!(at("control/made").exists());
 }
 
 /// Operands pass the same policy as the tools for files.
@@ -288,6 +362,6 @@ fn by_commands() {
     refused(&rules, format!("cat {}", at("key")), "private key");
     refused(&rules, format!("ls {} {}", at("."), at("bin")), "lies in another");
     refused(&rules, format!("cat {}", at("bin/../f")), "`..`");
-    rules.guard([world.directory.join("f")]);
+    rules.guard([world.directory.join("f")], Access::Read);
     refused(&rules, format!("cat {}", at("f")), "not open here");
 }

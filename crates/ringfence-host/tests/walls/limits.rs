@@ -5,7 +5,7 @@ use ringfence_host::{Ending, Outcome};
 use std::{
     fs,
     io::{Read, Write},
-    os::unix::net::UnixListener,
+    os::unix::{fs::PermissionsExt, net::UnixListener},
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -73,6 +73,49 @@ for path in ('$D/made', '/tmp/made', '/usr/made'):
         assert!(told.contains(wanted), "{wanted}\n{told}");
     }
     assert!(!told.contains("True"), "{told}");
+}
+
+/// What it may write keeps no set-id bit, whichever call sets it; it reaches no socket by its path where its rule names
+/// none, and adds no filter of its own to those whose size all programs share.
+/// claim: [HOST-3]
+pub fn a_command_that_writes_leaves_no_set_id_program_and_reaches_no_socket() {
+    let world = World::new("set-id");
+    let outcome = python(
+        &world,
+        "{reads: [operands, directory], writes: [directory], network: host, user: root}",
+        r#"
+import ctypes, os, socket, stat
+def tried(name, call):
+    try:
+        call(); print(name, 'done')
+    except OSError as error:
+        print(name, error.errno)
+os.umask(0)
+at = '$D/left'
+tried('plain', lambda: os.close(os.open(at, os.O_CREAT | os.O_WRONLY, 0o755)))
+tried('chmod', lambda: os.chmod(at, 0o4755))
+tried('fchmod', lambda: os.fchmod(os.open(at, os.O_RDONLY), 0o2755))
+tried('plain chmod', lambda: os.chmod(at, 0o711))
+tried('open', lambda: os.open('$D/born', os.O_CREAT | os.O_WRONLY, 0o6755))
+tried('mknod', lambda: os.mknod('$D/node', 0o4755 | stat.S_IFREG))
+tried('mkdir', lambda: os.mkdir('$D/group', 0o2777))
+tried('unix', lambda: socket.socket(socket.AF_UNIX))
+tried('inet', lambda: socket.socket(socket.AF_INET))
+print('filter', ctypes.CDLL(None, use_errno=True).prctl(22, 2, 0), ctypes.get_errno())
+"#,
+    )
+    .unwrap();
+    assert_eq!(
+        text(&outcome.stdout.bytes),
+        "plain done\nchmod 1\nfchmod 1\nplain chmod done\nopen 1\nmknod 1\nmkdir 1\nunix 97\ninet done\nfilter -1 22\n",
+        "{}",
+        text(&outcome.stderr.bytes)
+    );
+    let mode = fs::metadata(world.directory.join("left"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o7777, 0o711);
 }
 
 /// With a deadline, with what it left in the background, and with a flood.
@@ -146,7 +189,7 @@ pub fn only_the_named_socket_is_there() {
     let listen = |name: &str| -> PathBuf {
         let path = world.base.join("open").join(name);
         let listener = UnixListener::bind(&path).unwrap();
-        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();

@@ -11,6 +11,7 @@
 mod files;
 mod git;
 mod limits;
+mod named;
 mod options;
 mod races;
 mod rules;
@@ -30,10 +31,13 @@ const CHECKS: &[(&str, fn())] = &[
     check!(options::nothing_of_what_options_could_do_happens),
     check!(git::git_says_behind_its_walls_what_it_says_without),
     check!(limits::a_command_has_nothing_of_the_servers),
+    check!(limits::a_command_that_writes_leaves_no_set_id_program_and_reaches_no_socket),
     check!(limits::a_command_ends_with_all_that_it_has_started),
     check!(limits::only_the_named_socket_is_there),
     check!(files::files_are_read_listed_and_written_by_rule),
     check!(files::rules_are_not_reached_around),
+    check!(files::what_is_the_servers_own_is_closed_by_every_way),
+    check!(named::an_approval_is_bound_to_what_named_files_hold),
     check!(files::a_write_keeps_owner_and_mode_and_is_taken_back),
     check!(races::no_race_of_links_leads_out),
 ];

@@ -3,7 +3,7 @@
 use super::{
     Environment, Faults, Origin, Setting, checks,
     egress_words::OnDeniedWord,
-    expand,
+    expand, http,
     keys::Effective,
     location, read_text,
     record_words::{AuditStore, PackagePattern, VaultKey, VaultStore},
@@ -14,9 +14,9 @@ use super::{
 };
 use ringfence_engine::{
     ApprovalSettings, AuditSettings, BackendPolicy, BackendSettings, DiskPolicy, EgressLimits, EgressPolicy,
-    EgressSettings, EngineSettings, HostRules, Images, ListedWorkspace, OnDenied, PackagePolicy,
-    PackageSettings, Personal, PolicySettings, QueueSettings, Rate, RecordSettings, ResultSettings,
-    RuntimeSettings, SessionSettings, WarmSettings, WebSettings, load_host_rules,
+    EgressSettings, EngineSettings, HostFileAccess, HostRules, Images, ListedWorkspace, OnDenied,
+    PackagePolicy, PackageSettings, Personal, PolicySettings, QueueSettings, Rate, RecordSettings,
+    ResultSettings, RuntimeSettings, SessionSettings, WarmSettings, WebSettings, load_host_rules,
 };
 use ringfence_store::{
     artifacts::Retention,
@@ -60,9 +60,12 @@ pub(super) fn engine(
     let record = |state_dir| faults.keep(record(environment, settings, state_dir));
     let record = state_dir.as_deref().and_then(record);
     let engine = EngineSettings {
-        host: faults.keep(host_rules(environment, settings)).flatten(),
+        host: faults.keep(host_rules(environment, settings, file)).flatten(),
         helper: PathBuf::from(crate::executable::SELF),
-        guarded: trust::guarded(environment, file),
+        guarded: trust::guarded(environment, settings, file),
+        secret_files: faults
+            .keep(http::secret_files(environment, settings))
+            .unwrap_or_default(),
         tier: settings.floor.value.native(),
         packages: PackageSettings {
             sources: environment.package_sources(),
@@ -406,6 +409,7 @@ fn may_replace(outer: &ListedWorkspace, path: &Path, directory: &Path) -> bool {
 fn host_rules(
     environment: &Environment,
     settings: &Effective,
+    configuration: Option<&Path>,
 ) -> Result<Option<Arc<HostRules>>, RequestError> {
     if !settings.host_enabled.value {
         return Ok(None);
@@ -413,12 +417,13 @@ fn host_rules(
     let file = location(environment, &settings.host_rules)?;
     let text = file.as_deref().map(trusted).transpose()?;
     let source = file.as_deref().zip(text.as_deref());
-    let rules = load_host_rules(source).map_err(|error| {
+    let mut rules = load_host_rules(source).map_err(|error| {
         refusal(
             format!("{error}."),
             "`ringfence host check` tries a command; docs/host.md says what a rule file may say.",
         )
     })?;
+    rules.guard(trust::private(environment, configuration), HostFileAccess::Read);
     Ok(Some(Arc::new(rules)))
 }
 

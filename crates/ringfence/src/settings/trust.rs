@@ -1,7 +1,14 @@
 //! A configuration decides what programs may do, so only the user who runs Ringfence, or root, may be able to change
 //! it; and neither it nor what else decides about runs lies where programs write.
 
-use super::{environment::Environment, refusal};
+use super::{
+    check_words::SchemaSource,
+    environment::Environment,
+    expand,
+    keys::{Effective, Origin},
+    refusal,
+    words::HostPath,
+};
 use ringfence_types::RequestError;
 use rustix::fs::{Mode, OFlags};
 use std::{
@@ -99,15 +106,34 @@ pub(crate) fn token_line(path: &Path, forbidden: u32, why: &str) -> io::Result<Z
     ))
 }
 
-/// Files that decide what is run and allowed, whether or not they exist yet: no program gets a directory to write that
-/// holds one of them.
-pub(super) fn guarded(environment: &Environment, file: Option<&Path>) -> Vec<PathBuf> {
-    let binary = std::env::current_exe().ok();
+/// Files that decide what is run and allowed, whether or not they exist yet: nothing writes there but their owner.
+pub(super) fn guarded(environment: &Environment, settings: &Effective, file: Option<&Path>) -> Vec<PathBuf> {
+    let expanded = |path: &HostPath, origin: &Origin| expand(environment, path, origin).ok();
+    let schemas = &settings.check_schemas;
+    let schemas = schemas.items().values().filter_map(|source| match source {
+        SchemaSource::File(path) => expanded(path, &schemas.origin),
+        SchemaSource::Here(_) => None,
+    });
+    let (rules, certificate) = (&settings.host_rules, &settings.http_tls_cert);
+    let rules = rules.0.as_ref().and_then(|path| expanded(path, &rules.origin));
+    let certificate = certificate
+        .0
+        .as_ref()
+        .and_then(|path| expanded(path, &certificate.origin));
+    let files = schemas.chain(rules).chain(certificate);
+    files
+        .chain(private(environment, file))
+        .chain(std::env::current_exe())
+        .collect()
+}
+
+/// The configurations, of ours and of installers, which may hold what is nobody else's to read.
+pub(super) fn private(environment: &Environment, file: Option<&Path>) -> Vec<PathBuf> {
     let files = file
         .map(Path::to_owned)
         .into_iter()
         .chain(environment.usual_config());
-    let files = files.chain(binary).chain(environment.package_files());
+    let files = files.chain(environment.package_files());
     files
         .map(|path| std::path::absolute(&path).unwrap_or(path))
         .collect()

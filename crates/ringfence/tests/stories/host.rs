@@ -151,6 +151,34 @@ fn an_approval_is_for_exactly_what_was_shown() {
     server.refuses("host_exec", json!({"command": "id; id"}), "invalid_argument");
 }
 
+/// A try with other content uses the approval up; the control is the run of what was approved.
+/// claim: [HOST-4]
+#[test]
+fn an_approval_is_used_up_by_a_try_with_another_file() {
+    let directory = directory("host-content");
+    let mut server = served(&directory);
+    let file = directory.0.join("work/script");
+    fs::write(&file, "one\n").unwrap();
+    let approved = |server: &mut Server| {
+        let asked = json!({"pattern": "sort --key=1 script", "directory": directory.0.join("work")});
+        let id = server.send_call("request_host_access", asked);
+        let question = approve(&[]);
+        assert_contains(&question["lines"].to_string(), ["script: SHA-256"]);
+        assert_eq!(server.result(id)["approved"], true);
+    };
+    let wanted = in_directory(&directory, "sort --key=1 script");
+    approved(&mut server);
+    assert_facts(
+        &server.succeeds("host_exec", wanted.clone()),
+        json!({"stdout": "one\n"}),
+    );
+    approved(&mut server);
+    fs::write(&file, "two\n").unwrap();
+    server.refuses("host_exec", wanted.clone(), "policy_denied");
+    fs::write(&file, "one\n").unwrap();
+    server.refuses("host_exec", wanted, "policy_denied");
+}
+
 /// claim: [HOST-7]
 #[test]
 fn the_host_is_off_until_the_operator_turns_it_on() {

@@ -108,6 +108,67 @@ fn a_directory_that_holds_what_decides_about_runs_is_not_written_to() {
     assert_eq!(run("home/project")["stdout"], "ran\n");
 }
 
+/// What a setting puts elsewhere, also behind a link: what decides is not written, and what is secret not even seen.
+/// claim: [WS-7]
+#[test]
+fn files_of_the_servers_own_are_guarded_wherever_settings_put_them() {
+    let dir = TempDir::new("own-files");
+    let script = dir.file("script.sh", "echo ran");
+    for place in [
+        "rules/host.yaml",
+        "certificate/c.pem",
+        "key/k.pem",
+        "token/t",
+        "free/f",
+    ] {
+        dir.file(place, if place == "rules/host.yaml" { "{}" } else { "x" });
+    }
+    dir.file("schema/s.json", "{}");
+    fs::create_dir_all(dir.0.join("way")).unwrap();
+    std::os::unix::fs::symlink(dir.0.join("token/t"), dir.0.join("way/t")).unwrap();
+    let at = |name: &str| dir.0.join(name).display().to_string();
+    let config = dir.file(
+        "conf/ringfence.yaml",
+        &format!(
+            "host: {{enabled: true, rules: {}}}\ncheck: {{schemas: {{s: {}}}}}\nhttp: {{tls_cert: {}, tls_key: {}, token_file: {}}}\n",
+            at("rules/host.yaml"), at("schema/s.json"), at("certificate/c.pem"), at("key/k.pem"), at("way/t")
+        ),
+    );
+    let run = |shared: &str, mode: &str| {
+        let workspace = format!("{}:{mode}", at(shared));
+        let words = [
+            "run",
+            "--json",
+            "--config",
+            &config,
+            "--workspace",
+            &workspace,
+            &script,
+        ];
+        json_of(&ringfence(&words).output().unwrap())
+    };
+    for (shared, is_secret) in [
+        ("rules", false),
+        ("schema", false),
+        ("certificate", false),
+        ("key", true),
+        ("token", true),
+        ("way", true),
+    ] {
+        for mode in ["rw", "ro", "overlay"] {
+            let found = run(shared, mode);
+            match is_secret || mode == "rw" {
+                true => assert_eq!(
+                    found["error"]["code"], "policy_denied",
+                    "{shared}:{mode}: {found}"
+                ),
+                false => assert_eq!(found["stdout"], "ran\n", "{shared}:{mode}: {found}"),
+            }
+        }
+    }
+    assert_eq!(run("free", "rw")["stdout"], "ran\n");
+}
+
 /// claim: [WS-7]
 #[test]
 fn a_configuration_that_others_can_change_is_refused_with_what_ends_that() {
