@@ -28,7 +28,7 @@ mod words;
 pub use child::{CHILD_WORD, run as run_child};
 pub use directories::{Access, Directories, Directory, OpenFile};
 pub use files::{Content, FileEntry, FileRead, FileWritten, Writing};
-pub use load::{DEFAULT_RULES, LoadError, RULES_BYTES_MAX, load};
+pub use load::{DEFAULT_RULES, LoadError, load};
 pub use matching::{Allowed, Refused, Why};
 pub use program::{Identity, Resolved};
 pub use ringfence_sys::file::ways;

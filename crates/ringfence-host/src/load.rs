@@ -7,11 +7,10 @@ use crate::{
     rule::{Effect, Form, FormText, Program, ProgramText, RuleFile, Rules},
     words::Words,
 };
-use serde_saphyr::Spanned;
+use ringfence_types::yaml::{self, Fault, Lined};
+use serde::Deserialize;
 use std::{collections::BTreeSet, fmt, path::Path, time::Duration};
 
-/// The longest rule file, in bytes.
-pub const RULES_BYTES_MAX: usize = 1 << 20;
 /// The rules that hold where the operator says nothing else.
 pub const DEFAULT_RULES: &str = include_str!("default_rules.yaml");
 const DEADLINE_SECONDS_MAX: u64 = 600;
@@ -39,86 +38,55 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// A text and what it is called.
-struct Source<'a> {
-    name: &'a str,
-    text: &'a str,
-}
-
 /// The rules of an operator's file, and those of [`DEFAULT_RULES`] unless it says otherwise. Rules of the file come
 /// first: a program that it names is judged by them alone.
 pub fn load(file: Option<(&Path, &str)>) -> Result<Rules, LoadError> {
+    let in_file = |name: String| {
+        |fault: Fault| LoadError {
+            file: name,
+            line: fault.line,
+            message: fault.to_string(),
+        }
+    };
     let mut rules = Rules::default();
     let mut takes_default = true;
     if let Some((path, text)) = file {
-        let name = path.display().to_string();
         rules.guard([path.to_owned()], Access::Read);
-        takes_default = read(&mut rules, &Source { name: &name, text })?;
+        takes_default = read(&mut rules, text).map_err(in_file(path.display().to_string()))?;
     }
-    let source = Source {
-        name: "default rules",
-        text: DEFAULT_RULES,
-    };
-    if takes_default {
-        read(&mut rules, &source)?;
-    } else {
+    let default = match takes_default {
+        true => read(&mut rules, DEFAULT_RULES).map(drop),
         // What is never done holds whatever is let through.
-        let file = parse(&source)?;
-        rules.never.extend(file.never);
-    }
+        false => parse(DEFAULT_RULES).map(|file| rules.never.extend(file.never)),
+    };
+    default.map_err(in_file("default rules".to_owned()))?;
     Ok(rules)
 }
 
-fn parse(source: &Source<'_>) -> Result<RuleFile, LoadError> {
-    let error = |line, message: String| LoadError {
-        file: source.name.to_owned(),
-        line,
-        message,
-    };
-    if source.text.len() > RULES_BYTES_MAX {
-        return Err(error(None, "the file is longer than 1 MiB".to_owned()));
-    }
-    let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! {
-            max_events: 50_000,
-            max_aliases: 100,
-            max_anchors: 100,
-            max_depth: 32,
-            max_documents: 1,
-        },
-        emit_comments: false,
-        with_snippet: false,
-    };
-    serde_saphyr::from_str_with_options(source.text, options).map_err(|failed| {
-        let failed = failed.without_snippet();
-        let line = failed.location().map(|location| location.line());
-        error(line, failed.to_string())
-    })
+fn parse(text: &str) -> Result<RuleFile, Fault> {
+    RuleFile::deserialize(&yaml::read(text)?)
 }
 
 /// Adds a file's rules; whether the default ones are wanted, too.
-fn read(rules: &mut Rules, source: &Source<'_>) -> Result<bool, LoadError> {
-    let file = parse(source)?;
+fn read(rules: &mut Rules, text: &str) -> Result<bool, Fault> {
+    let file = parse(text)?;
     rules.never.extend(file.never);
-    let whole = |message: String| LoadError {
-        file: source.name.to_owned(),
-        line: None,
-        message,
-    };
     for directory in file.directories {
-        rules.directories.push(Directory::open(directory).map_err(whole)?);
+        rules
+            .directories
+            .push(Directory::open(directory).map_err(Fault::says)?);
     }
     let mut read = Vec::new();
     for program in file.programs {
         // One that an earlier file has is that file's alone.
         if rules.program(&program.value.program).is_none() {
-            read.push(one(program, source)?);
+            read.push(one(program.value).map_err(|fault| fault.at(program.line))?);
         }
     }
     let mut names: BTreeSet<String> = BTreeSet::new();
     for (program, examples) in &read {
         if let Some(twice) = program.forms.iter().find(|form| !names.insert(form.rule.clone())) {
-            return Err(whole(format!("the rule `{}` is here twice", twice.rule)));
+            return Err(Fault::says(format!("the rule `{}` is here twice", twice.rule)));
         }
         let only = Rules {
             programs: vec![program.clone()],
@@ -126,7 +94,8 @@ fn read(rules: &mut Rules, source: &Source<'_>) -> Result<bool, LoadError> {
             directories: Directories::default(),
         };
         for example in examples {
-            example.check(&only, source)?;
+            let checked = example.check(&only);
+            checked.map_err(|what| Fault::says(what).at(example.command.line))?;
         }
     }
     rules
@@ -137,100 +106,73 @@ fn read(rules: &mut Rules, source: &Source<'_>) -> Result<bool, LoadError> {
 
 /// A command that must come out in this way.
 struct Example {
-    command: String,
-    line: u64,
+    command: Lined<String>,
     rule: String,
     passes: bool,
 }
 
 impl Example {
-    fn check(&self, rules: &Rules, source: &Source<'_>) -> Result<(), LoadError> {
-        let error = |message: String| LoadError {
-            file: source.name.to_owned(),
-            line: Some(self.line),
-            message,
-        };
-        let words = match Words::read(&self.command) {
+    fn check(&self, rules: &Rules) -> Result<(), String> {
+        let (command, rule) = (&self.command.value, &self.rule);
+        let words = match Words::read(command) {
             Ok(words) => words,
             Err(_) if !self.passes => return Ok(()),
-            Err(refused) => return Err(error(refused.message.trim_end_matches('.').to_owned())),
+            Err(refused) => return Err(refused.message.trim_end_matches('.').to_owned()),
         };
         match (rules.judge(&words), self.passes) {
-            (Ok(allowed), true) if allowed.rule.as_ref() == Some(&self.rule) => Ok(()),
-            (Ok(allowed), true) => Err(error(format!(
-                "`{}` is let through by the rule `{}`, not by `{}`",
-                self.command,
-                allowed.rule.unwrap_or_default(),
-                self.rule
-            ))),
-            (Ok(allowed), false) => Err(error(format!(
-                "`{}` must be refused, and the rule `{}` lets it through",
-                self.command,
-                allowed.rule.unwrap_or_default()
-            ))),
-            (Err(Refused { what, .. }), true) => Err(error(format!(
-                "`{}` must be let through, and {what}",
-                self.command
-            ))),
+            (Ok(allowed), true) if allowed.rule.as_ref() == Some(rule) => Ok(()),
+            (Ok(allowed), true) => {
+                let other = allowed.rule.unwrap_or_default();
+                Err(format!(
+                    "`{command}` is let through by the rule `{other}`, not by `{rule}`"
+                ))
+            }
+            (Ok(allowed), false) => {
+                let other = allowed.rule.unwrap_or_default();
+                Err(format!(
+                    "`{command}` must be refused, and the rule `{other}` lets it through"
+                ))
+            }
+            (Err(Refused { what, .. }), true) => Err(format!("`{command}` must be let through, and {what}")),
             (Err(_), false) => Ok(()),
         }
     }
 }
 
-fn one(text: Spanned<ProgramText>, source: &Source<'_>) -> Result<(Program, Vec<Example>), LoadError> {
-    let line = text.referenced.line();
-    let text = text.value;
-    let error = |line, message: String| LoadError {
-        file: source.name.to_owned(),
-        line: Some(line),
-        message,
-    };
+fn one(text: ProgramText) -> Result<(Program, Vec<Example>), Fault> {
+    let refused = |what: String| Err(Fault::says(what));
     if text.program.is_empty() || (text.program.contains('/') && !text.program.starts_with('/')) {
-        return Err(error(
-            line,
-            format!("`{}` is neither a name nor an absolute path", text.program),
+        return refused(format!(
+            "`{}` is neither a name nor an absolute path",
+            text.program
         ));
     }
     if !(1..=DEADLINE_SECONDS_MAX).contains(&text.deadline_seconds) {
-        return Err(error(
-            line,
-            format!("a deadline is 1 to {DEADLINE_SECONDS_MAX} s"),
-        ));
+        return refused(format!("a deadline is 1 to {DEADLINE_SECONDS_MAX} s"));
     }
     if text.why.is_empty() || text.why.chars().count() > WHY_CHARS_MAX {
-        return Err(error(line, format!("`why` has 1 to {WHY_CHARS_MAX} characters")));
+        return refused(format!("`why` has 1 to {WHY_CHARS_MAX} characters"));
     }
-    for effect in [Some(&text.effect), text.approved_effect.as_ref()]
-        .into_iter()
-        .flatten()
-    {
-        check_effect(effect).map_err(|what| error(line, what))?;
+    for effect in [&text.effect].into_iter().chain(&text.approved_effect) {
+        check_effect(effect).map_err(Fault::says)?;
     }
     let (mut forms, mut examples) = (Vec::new(), Vec::new());
-    for form in text.forms {
-        let line = form.referenced.line();
-        let FormText { matches, refuse, .. } = &form.value;
-        if matches.is_empty() || refuse.is_empty() {
-            return Err(error(
-                line,
-                format!(
-                    "the rule `{}` needs examples to match and to refuse",
-                    form.value.rule
-                ),
-            ));
+    for Lined { line, value: form } in text.forms {
+        if form.matches.is_empty() || form.refuse.is_empty() {
+            let what = format!("the rule `{}` needs examples to match and to refuse", form.rule);
+            return Err(Fault::says(what).at(line));
         }
         let example = |passes: bool| {
-            let rule = form.value.rule.clone();
-            move |command: &Spanned<String>| Example {
-                command: command.value.clone(),
-                line: command.referenced.line(),
+            let rule = form.rule.clone();
+            move |command: &Lined<String>| Example {
+                command: command.clone(),
                 rule: rule.clone(),
                 passes,
             }
         };
-        examples.extend(matches.iter().map(example(true)));
-        examples.extend(refuse.iter().map(example(false)));
-        forms.push(form_of(form.value).map_err(|what| error(line, what))?);
+        examples.extend(form.matches.iter().map(example(true)));
+        examples.extend(form.refuse.iter().map(example(false)));
+        forms.push(form_of(form).map_err(|what| Fault::says(what).at(line))?);
     }
     let program = Program {
         name: text.program,

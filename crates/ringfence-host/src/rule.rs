@@ -7,8 +7,8 @@ use crate::{
     never::Never,
     program::DIRECTORIES,
 };
+use ringfence_types::yaml::Lined;
 use serde::Deserialize;
-use serde_saphyr::Spanned;
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 /// A rule file.
@@ -21,7 +21,7 @@ pub(crate) struct RuleFile {
     #[serde(default)]
     pub(crate) directories: Vec<DirectoryText>,
     #[serde(default)]
-    pub(crate) programs: Vec<Spanned<ProgramText>>,
+    pub(crate) programs: Vec<Lined<ProgramText>>,
     #[serde(default)]
     pub(crate) never: Vec<Never>,
 }
@@ -57,7 +57,7 @@ pub(crate) struct ProgramText {
     pub(crate) approvals: Approvals,
     /// What a command can do that a person approved; as the forms where it is not said.
     pub(crate) approved_effect: Option<Effect>,
-    pub(crate) forms: Vec<Spanned<FormText>>,
+    pub(crate) forms: Vec<Lined<FormText>>,
 }
 
 fn ten_seconds() -> u64 {
@@ -103,8 +103,8 @@ pub(crate) struct FormText {
     #[serde(default = "yes")]
     pub(crate) separator: bool,
     #[serde(rename = "match")]
-    pub(crate) matches: Vec<Spanned<String>>,
-    pub(crate) refuse: Vec<Spanned<String>>,
+    pub(crate) matches: Vec<Lined<String>>,
+    pub(crate) refuse: Vec<Lined<String>>,
 }
 
 /// Words that are not options.

@@ -18,6 +18,7 @@ mod result;
 mod session;
 mod words;
 mod workspace;
+pub mod yaml;
 
 pub use address::Reach;
 pub use backend::Backend;

@@ -109,4 +109,4 @@ pub use cli::main;
 #[doc(hidden)]
 pub use http::serve_fixtures;
 #[doc(hidden)]
-pub use settings::{CONFIG_BYTES_MAX, ConfigError, ConfigFile, parse_config};
+pub use settings::parse_config;

@@ -2,6 +2,7 @@
 
 use crate::world::{SECRET, World, is_root, lacks, text, words};
 use ringfence_host::{Allowed, Effect, Ending, Outcome, Words};
+use ringfence_types::yaml;
 use serde::Deserialize;
 use std::{path::PathBuf, process::Output, thread};
 
@@ -78,7 +79,8 @@ const ENDLESS: u64 = 2;
 
 /// claim: [HOST-1]
 pub fn nothing_of_what_options_could_do_happens() {
-    let rows: Vec<Row> = serde_saphyr::from_str(include_str!("options.yaml")).unwrap();
+    let table = yaml::read(include_str!("options.yaml")).unwrap();
+    let rows = Vec::<Row>::deserialize(&table).unwrap();
     let count = rows.len();
     assert!(count >= 100, "{count} rows");
     // Several at once: most of the time is spent waiting for what does not end.

@@ -30,6 +30,7 @@ impl SettingValue for ModuleName {
 pub(crate) type KnownImports = Named<Statement>;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
 pub(crate) struct Statement(pub(crate) String);
 
 impl From<&str> for Statement {

@@ -252,14 +252,14 @@ impl Environment {
             if let Some((other, same)) = given.get(path) {
                 if *same != text {
                     let what = format!("{other} and {name} both set `{path}`, to different values.");
-                    faults.own(refusal(what, "Unset one of them."), [path.to_owned()]);
+                    faults.own(refusal(what, "Unset one of them."), path);
                 }
                 continue;
             }
             if let Err(reason) = layer.set(path, &text, Origin::Environment(name.clone())) {
                 let what = crate::sentence::sentence(&format!("{name}: {reason}"));
                 let fault = refusal(what, &format!("Correct or unset it; it sets `{path}`."));
-                faults.own(fault, [path.to_owned()]);
+                faults.own(fault, path);
             }
             given.insert(path, (name.clone(), text));
         }

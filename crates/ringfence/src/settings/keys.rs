@@ -9,16 +9,17 @@ use super::{
     shares::Shares,
     words::{
         Cores, HostPath, ImageName, List, Location, LogLevel, ModuleName, OnHangUp, Seconds, SecondsOrNever,
-        SettingValue, Toolset, Typed, WholeNumber,
+        SettingValue, Toolset, WholeNumber,
     },
 };
 use ringfence_engine::{EgressRule, IndexHost, OnFailure, SearchProvider, SecretBinding, SecretRule};
 use ringfence_store::audit::Durability;
-use ringfence_types::{Backend, ModuleName as PythonModule, Profile, Tier};
-use serde::{Deserialize, de::IgnoredAny};
+use ringfence_types::{
+    Backend, ModuleName as PythonModule, Profile, Tier,
+    yaml::{self, Fault, Node},
+};
 use serde_json::Value;
-use serde_saphyr::Spanned;
-use std::{collections::BTreeMap, fmt, ops::Deref, path::Path, sync::Arc};
+use std::{fmt, ops::Deref, path::Path, sync::Arc};
 
 /// MiB of memory: 16 MiB to 1 TiB.
 pub(crate) type Memory = WholeNumber<16, 1_048_576>;
@@ -86,6 +87,12 @@ impl Key {
     pub(crate) fn variable(&self) -> String {
         format!("RINGFENCE_{}", self.path.replace('.', "_").to_ascii_uppercase())
     }
+
+    /// `limits`, if it is in a section, and `ram_mb`.
+    pub(crate) fn parts(&self) -> (Option<&'static str>, &'static str) {
+        let parts = self.path.split_once('.');
+        parts.map_or((None, self.path), |(section, name)| (Some(section), name))
+    }
 }
 
 /// One line of `config show`.
@@ -102,88 +109,21 @@ fn set_default<T: SettingValue>(
     text: Option<&str>,
 ) -> Result<(), String> {
     if let Some(text) = text {
-        let value = serde_json::from_str(text).map_or_else(|_| T::read(text), |Typed(value)| Ok(value));
+        let value = match text.starts_with(['[', '{']) {
+            true => yaml::read(text)
+                .and_then(|node| T::of(&node))
+                .map_err(|fault| fault.to_string()),
+            // What every start does is spared the parser.
+            false => T::read(text),
+        };
         let value = value.map_err(|reason| format!("the default of `{path}`: {reason}"))?;
         *setting = Some(Setting::default_of(value));
     }
-    match setting {
-        Some(_) => Ok(()),
-        None => Err(format!("`{path}` has no default")),
-    }
-}
-
-/// The lines of one section, by the names of its settings.
-type Lines = BTreeMap<String, Spanned<IgnoredAny>>;
-
-fn at<T>(
-    path: &Arc<Path>,
-    typed: Option<Typed<T>>,
-    line: Option<&Spanned<IgnoredAny>>,
-) -> Option<Setting<T>> {
-    typed.map(|Typed(value)| Setting {
-        origin: Origin::File {
-            path: path.clone(),
-            line: line.map_or(0, |line| line.referenced.line()),
-        },
-        value,
-    })
+    Ok(())
 }
 
 macro_rules! keys {
-    (
-        { $($first:ident: $first_type:ty, $first_default:expr, $first_about:literal;)+ }
-        $($section:ident { $($field:ident $key:ident: $type:ty, $default:expr, $about:literal;)+ })+
-        { $($last:ident: $last_type:ty, $last_default:expr, $last_about:literal;)+ }
-    ) => {
-        keys! { @layers
-            $($first: $first_type, stringify!($first), $first_default, $first_about;)+
-            $($($field: $type, concat!(stringify!($section), ".", stringify!($key)), $default, $about;)+)+
-            $($last: $last_type, stringify!($last), $last_default, $last_about;)+
-        }
-
-        /// A configuration file as it was typed.
-        #[derive(Debug, Default, Deserialize)]
-        #[serde(deny_unknown_fields)]
-        pub struct ConfigFile {
-            $($first: Option<Typed<$first_type>>,)+
-            $($section: Option<sections::$section::Section>,)+
-            $($last: Option<Typed<$last_type>>,)+
-        }
-
-        /// Where each setting of a configuration file stands: read apart from the values, whose types would each bring
-        /// the parser's code for places along.
-        #[derive(Debug, Default, Deserialize)]
-        pub(super) struct FileLines {
-            $($first: Option<Spanned<IgnoredAny>>,)+
-            $($section: Option<Lines>,)+
-            $($last: Option<Spanned<IgnoredAny>>,)+
-        }
-
-        mod sections {
-            $(pub(super) mod $section {
-                use super::super::*;
-
-                #[derive(Debug, Default, Deserialize)]
-                #[serde(deny_unknown_fields)]
-                pub(in super::super) struct Section {
-                    $(pub(in super::super) $key: Option<Typed<$type>>,)+
-                }
-            })+
-        }
-
-        impl ConfigFile {
-            /// The same as a layer whose values know their lines.
-            pub(super) fn into_layer(self, path: &Arc<Path>, lines: FileLines) -> Layer {
-                $(let $section = (self.$section.unwrap_or_default(), lines.$section.unwrap_or_default());)+
-                Layer {
-                    $($first: at(path, self.$first, lines.$first.as_ref()),)+
-                    $($($field: at(path, $section.0.$key, $section.1.get(stringify!($key))),)+)+
-                    $($last: at(path, self.$last, lines.$last.as_ref()),)+
-                }
-            }
-        }
-    };
-    (@layers $($field:ident: $type:ty, $path:expr, $default:expr, $about:literal;)+) => {
+    ($($field:ident $path:literal: $type:ty, $default:expr, $about:literal;)+) => {
         /// Every setting, in the order of the reference.
         pub(crate) const KEYS: &[Key] =
             &[$(Key { path: $path, default: $default, about: $about, schema: <$type as SettingValue>::schema }),+];
@@ -202,6 +142,15 @@ macro_rules! keys {
                     return Ok(());
                 })+
                 Err(format!("`{path}` is not a setting"))
+            }
+
+            /// The same of a file's value.
+            pub(crate) fn take(&mut self, path: &str, node: &Node, origin: Origin) -> Result<(), Fault> {
+                $(if path == $path {
+                    self.$field = Some(Setting { value: <$type as SettingValue>::of(node)?, origin });
+                    return Ok(());
+                })+
+                Err(node.is_not("a setting"))
             }
         }
 
@@ -237,280 +186,226 @@ macro_rules! keys {
 }
 
 keys! {
-    {
-        backend: Backend, Some("native"),
-            "What makes the sandbox of a run that names none: `native`, a container engine (`docker`), or the engine with gVisor (`gvisor`).";
-        floor: Tier, Some("full"),
-            "Minimum isolation of every run; without it nothing runs. From strong to weak: `full`; `gvisor` and `container` let those backends be used; `landlock` gives up namespaces, the private root and the empty network, also where this host has them.";
-    }
-    containers {
-        containers_enabled enabled: bool, Some("false"),
-            "May a caller name a `backend`, or set `use_container`; each still has to meet the floor.";
-        containers_socket socket: HostPath, Some("/var/run/docker.sock"),
-            "The socket of the container engine, Docker's or Podman's, on this host.";
-        containers_image_python image_python: ImageName, Some("python:3.11-slim"),
-            "Image in which Python runs; it has `python3`.";
-        containers_image_node image_node: ImageName, Some("node:20-slim"),
-            "Image in which JavaScript and TypeScript run; it has `node`.";
-        containers_image_shell image_shell: ImageName, Some("ubuntu:22.04"),
-            "Image in which shell scripts run; it has `bash`.";
-        containers_pull pull: bool, Some("true"), "Fetch an image that the engine does not have.";
-        containers_require_digest require_digest: bool, Some("false"),
-            "Refuse images that are not pinned, as NAME@sha256:DIGEST or as sha256:ID.";
-        containers_gvisor_runtime gvisor_runtime: ModuleName, Some("runsc"),
-            "The engine's name for gVisor, as its daemon.json has it.";
-    }
-    limits {
-        limits_ram_mb ram_mb: Memory, Some("512"), "Default memory of a run, in MiB.";
-        limits_cpu_cores cpu_cores: Cores, Some("1"), "Default processor cores of a run.";
-        limits_timeout_seconds timeout_seconds: Seconds, Some("60"), "Default wall-clock time of a run.";
-        limits_processes processes: WholeNumber<1, 32_768>, Some("64"), "Default processes and threads of a run.";
-        limits_output_bytes output_bytes: WholeNumber<1, 268_435_456>, Some("1000000"), "Kept bytes of each of stdout and stderr.";
-        limits_disk_mb disk_mb: WholeNumber<1, 1_048_576>, Some("512"), "Default private disk of a run, in MiB.";
-    }
-    caps {
-        caps_ram_mb ram_mb: Memory, Some("8192"), "Maximum memory of a run, in MiB.";
-        caps_cpu_cores cpu_cores: Cores, None, "Maximum processor cores of a run; default: the machine's.";
-        caps_timeout_seconds timeout_seconds: Seconds, Some("3600"), "Maximum wall-clock time of a run.";
-        caps_processes processes: WholeNumber<1, 32_768>, Some("1024"), "Maximum processes and threads of a run.";
-        caps_output_bytes output_bytes: WholeNumber<1, 268_435_456>, Some("67108864"),
-            "Maximum kept bytes of each of stdout and stderr.";
-        caps_disk_mb disk_mb: WholeNumber<1, 1_048_576>, Some("16384"), "Maximum private disk of a run, in MiB.";
-    }
-    queue {
-        queue_concurrency concurrency: Concurrency, None,
-            "Maximum running programs; default: 16 for each core. From four on, one namespace cannot take all of them.";
-        queue_memory_mb memory_mb: Memory, None,
-            "Memory of all running programs together, by their limits, in MiB; default: twice the machine's.";
-        queue_waiting waiting: WholeNumber<0, 65_536>, Some("256"), "Maximum queued requests; more are rejected with `busy`.";
-        queue_wait_seconds wait_seconds: Seconds, Some("60"), "Maximum time that a request waits.";
-        queue_priorities priorities: List<NamespacePriority>, Some("[]"),
-            "Namespaces that are served more or less often than others when requests wait, as `team-a=high`, `batch=low`.";
-        queue_rate_per_minute rate_per_minute: WholeNumber<0, 1_000_000>, Some("0"),
-            "Requests that one namespace may send in a minute; 0: as many as it likes.";
-        queue_rate_burst rate_burst: WholeNumber<1, 1_000_000>, Some("10"), "Requests that it may send at once, where there is a rate.";
-    }
-    runtimes {
-        runtimes_python python: Location, Some("auto"),
-            "Python interpreter or virtual environment; `auto`: the first python3 on PATH.";
-        runtimes_node node: Location, Some("auto"), "Node.js; `auto`: the first node on PATH.";
-        runtimes_shell shell: Location, Some("auto"), "bash; `auto`: the first on PATH.";
-        runtimes_mounts mounts: List<HostPath>, Some("[]"),
-            "More directories of the host that interpreters need, mounted read-only at the same place.";
-    }
-    packages {
-        packages_enabled enabled: bool, Some("true"),
-            "May programs bring packages, which are installed from the index of pip's and npm's own configuration.";
-        packages_allow allow: List<PackagePattern>, Some(r#"["*"]"#),
-            "Packages that may be asked for; a name may end with `*`. What they need themselves comes with them.";
-        packages_hosts hosts: List<IndexHost>, Some(r#"["auto"]"#),
-            "Hosts that pip and npm may reach while they install. `auto`: those of the index in their own configuration; others as HOST or HOST:PORT, where its files lie elsewhere.";
-        packages_timeout_seconds timeout_seconds: Seconds, Some("300"),
-            "The longest that installing one set may take.";
-        packages_max_mb max_mb: WholeNumber<1, 1_048_576>, Some("1024"), "The most that one set may have, installed, in MiB.";
-        packages_keep_days keep_days: Days, Some("30"), "How long installed packages are kept after their last use.";
-        packages_keep_mb keep_mb: WholeNumber<1, 1_048_576>, Some("8192"),
-            "The most that all of them take of the disk, in MiB; those that were not used for longest go first.";
-    }
-    egress {
-        egress_allow allow: List<EgressRule>, Some("[]"),
-            "Hosts that programs may reach: HOST, *.HOST, HOST:PORT, METHODS HOST/PATH, or a network; for some namespaces alone as NAMESPACE=RULE, which may end with `*`. In the variable separated by semicolons. docs/egress.md says what matches.";
-        egress_on_denied on_denied: OnDeniedWord, Some("deny"),
-            "When a program connects to a host that no rule allows: `deny` it, or `ask` a person (`ringfence approvals`, the client's dialogue) while the connection waits.";
-        egress_ask_seconds ask_seconds: WholeNumber<1, 120>, Some("10"),
-            "How long such a connection waits for the answer; then it is denied. No longer than `approvals.timeout_seconds`.";
-        egress_private private: List<PrivateHost>, Some("[]"),
-            "Hosts that may have private addresses, as HOST or HOST:PORT; any other name with a private address is refused. In the variable separated by semicolons.";
-        egress_secrets secrets: List<SecretBinding>, Some("[]"),
-            "Secrets of which programs see only a placeholder; Ringfence replaces it with the value in requests to that host. NAMESPACE/KEY=HOST, and where in a request: `header NAME` (authorization, where nothing stands), `header NAME: TEXT {}`, `query NAME` or `query NAME=`. In the variable separated by semicolons.";
-        egress_ca_file ca_file: Location, Some("auto"),
-            "Certificates (PEM) that are trusted beside this host's own when TLS is inspected; `auto`: only those of the host.";
-        egress_resolvers resolvers: List<Resolver>, Some("[]"),
-            "DNS resolvers, as ADDRESS or ADDRESS:PORT; default: the host's own, with its hosts file first.";
-        egress_connections connections: WholeNumber<1, 100_000>, Some("64"), "Maximum open connections of one sandbox.";
-        egress_connections_per_namespace connections_per_namespace: WholeNumber<1, 100_000>, Some("256"),
-            "Maximum open connections of all sandboxes of a namespace.";
-        egress_sent_mb sent_mb: WholeNumber<1, 1_048_576>, Some("1024"), "Maximum that one sandbox sends in total, in MiB.";
-        egress_received_mb received_mb: WholeNumber<1, 1_048_576>, Some("4096"),
-            "Maximum that one sandbox receives in total, in MiB.";
-        egress_connection_seconds connection_seconds: Seconds, Some("3600"), "Maximum lifetime of a connection.";
-        egress_idle_seconds idle_seconds: Seconds, Some("300"),
-            "A connection without traffic for so long is closed.";
-    }
-    web {
-        web_allow allow: List<EgressRule>, Some(r#"["*"]"#),
-            "Hosts that the web tools may reach, in the words of `egress.allow`; `*`: every public one. What a person approves comes in addition.";
-        web_robots robots: bool, Some("true"), "Is robots.txt obeyed by `fetch_webpage`.";
-        web_timeout_seconds timeout_seconds: Seconds, Some("30"),
-            "The longest that fetching one page takes, with its redirects.";
-        web_max_mb max_mb: WholeNumber<1, 256>, Some("10"), "The most that is read of one page, as it is sent, in MiB.";
-        web_search search: List<SearchProvider>, Some(r#"["duckduckgo"]"#),
-            "Search providers, in the order in which they are asked: `searxng=URL`, `brave key NAME`, `tavily key NAME`, `mojeek key NAME`, `duckduckgo`; NAME is a secret in the vault, which `vault.allow` gives. In the variable separated by semicolons.";
-        web_browser browser: Location, Some("auto"),
-            "Chromium; `auto`: the first of chromium-headless-shell and chromium on PATH.";
-    }
-    warm {
-        warm_ready ready: WholeNumber<0, 256>, Some("2"),
-            "Sandboxes that `serve` keeps ready for each language; 0: none, every run starts cold.";
-        warm_ready_max ready_max: WholeNumber<0, 256>, Some("8"), "The most that are kept ready for a language under load.";
-        warm_memory_mb memory_mb: Memory, Some("1024"),
-            "Memory that sandboxes which wait may take with their templates, in MiB; then no more are made.";
-        warm_preload_python preload_python: List<ModuleName>, Some(r#"["numpy", "pandas", "matplotlib.pyplot"]"#),
-            "Modules that a second Python template imports, where the interpreter has them, for programs that name them.";
-        warm_preload_node preload_node: List<ModuleName>, Some("[]"),
-            "Modules that Node.js loads before it gets a program.";
-        warm_template_forks template_forks: WholeNumber<1, 1_000_000>, Some("10000"), "A template is replaced after so many forks.";
-        warm_template_minutes template_minutes: WholeNumber<1, 10_080>, Some("60"), "A template is replaced when it is so old.";
-    }
-    sessions {
-        sessions_max max: WholeNumber<0, 10_000>, Some("1000"), "Maximum live sessions; more are refused.";
-        sessions_per_namespace per_namespace: WholeNumber<0, 10_000>, Some("100"), "Maximum live sessions of one namespace.";
-        sessions_idle_seconds idle_seconds: Seconds, Some("900"),
-            "A session ends when it was not used for so long, unless its creator has named another time.";
-        sessions_idle_seconds_max idle_seconds_max: Seconds, Some("14400"),
-            "The longest such time that a creator may name.";
-        sessions_age_seconds age_seconds: Seconds, Some("86400"), "A session ends when it is so old.";
-    }
-    calls {
-        calls_detach_after_seconds detach_after_seconds: SecondsOrNever, Some("50"),
-            "A call whose program still runs after so long is detached: its answer is the execution_id and the output so far, and `get_execution` reads the rest. Many clients give up after 60 seconds. 0: never.";
-        calls_on_cancel on_cancel: OnHangUp, Some("cancel"),
-            "When a client cancels a call that was not answered yet: `cancel` stops its program, `detach` lets it run on. A client that gives up and a person who stops it send the same message.";
-        calls_on_disconnect on_disconnect: OnHangUp, Some("cancel"),
-            "When a client is gone before a call was answered: `cancel` stops its program, `detach` lets it run on. A server on stdio then ends after the last program, and its results with it; files that programs left stay.";
-    }
-    results {
-        results_keep_minutes keep_minutes: WholeNumber<1, 10_080>, Some("60"),
-            "How long a result can be read again after its program has ended.";
-        results_memory_mb memory_mb: WholeNumber<0, 1_048_576>, Some("64"),
-            "MiB of results of all namespaces, of which each takes 1 KiB or more, and each stream an eighth at most; beyond it the oldest of the namespace with most goes first; 0: none is kept, and no call is detached.";
-    }
-    approvals {
-        approvals_timeout_seconds timeout_seconds: WholeNumber<1, 86_400>, Some("120"),
-            "How long a request for approval waits for an answer; then it is denied.";
-        approvals_max_namespace_minutes max_namespace_minutes: WholeNumber<1, 10_080>, Some("60"),
-            "The longest that an approval for a whole namespace lasts.";
-    }
-    check {
-        check_profile profile: Profile, Some("unrestricted"),
-            "What Python programs may import that name no profile. `unrestricted`: everything; the kernel is the wall.";
-        check_profiles profiles: List<Profile>, Some("all"),
-            "Profiles that callers may choose. Default if `check.profile` restricts: that one and `strict`.";
-        check_allowed_imports allowed_imports: List<PythonModule>, Some("[]"),
-            "Modules that every profile which restricts allows besides its own, each with what lies below it.";
-        check_known_imports known_imports: KnownImports, Some("{}"),
-            "Names whose import may be added where it is missing, beside the well-known ones: NAME: STATEMENT; in the variable NAME=STATEMENT, separated by semicolons.";
-        check_schemas schemas: Schemas, Some("{}"),
-            "JSON Schemas that callers may name, beside `config`, `user` and `dataset`: NAME: the path of a file, or the schema itself; in the variable NAME=FILE, separated by commas.";
-    }
-    audit {
-        audit_store store: AuditStore, Some("sqlite"),
-            "Where the audit record is: in a file, or in memory until the server stops.";
-        audit_path path: Location, Some("auto"), "The record's file; `auto`: record/audit.db in the state directory.";
-        audit_durability durability: Durability, Some("process"),
-            "What a record survives: that the server is killed, or that the power fails, which costs a disk's time for each run.";
-        audit_on_failure on_failure: OnFailure, Some("deny"),
-            "When the record cannot be written: `deny`, nothing runs; `warn`, it runs and its result says that it is not on record.";
-        audit_segment_mb segment_mb: WholeNumber<1, 1_048_576>, Some("16"),
-            "Size of the record's database, in MiB, at which its oldest records are moved into a compressed segment beside it.";
-        audit_keep_days keep_days: Days, Some("365"),
-            "How long closed segments are kept; the record says which were removed.";
-        audit_max_mb max_mb: WholeNumber<1, 1_048_576>, Some("1024"),
-            "The most that the record takes of the disk, in MiB; the oldest closed segments go first, and the record says which.";
-    }
-    vault {
-        vault_store store: VaultStore, Some("memory"),
-            "Where secrets come from: `ringfence vault add` until the server stops, variables RINGFENCE_SECRET_{NAMESPACE}_{KEY}, or an encrypted file.";
-        vault_path path: Location, Some("auto"), "The vault's file; `auto`: record/vault in the state directory.";
-        vault_key key: VaultKey, Some("file"),
-            "What opens it: a key in a file, or a passphrase (variable RINGFENCE_VAULT_PASSPHRASE).";
-        vault_key_file key_file: Location, Some("auto"),
-            "The key's file, mode 0600; `auto`: record/vault.key in the state directory, made with the vault.";
-        vault_allow allow: List<SecretRule>, Some(r#"["*/*"]"#),
-            "Which namespace may have which of its secrets, as NAMESPACE/KEY; either may end with `*`.";
-    }
-    artifacts {
-        artifacts_keep_days keep_days: Days, Some("7"), "How long files that programs left are kept.";
-        artifacts_max_mb max_mb: WholeNumber<1, 1_048_576>, Some("1024"),
-            "The most that they take of the disk, in MiB; the oldest go first.";
-    }
-    snapshots {
-        snapshots_max max: WholeNumber<1, 100_000>, Some("100"),
-            "Snapshots that a namespace may have; none is deleted to make room.";
-        snapshots_max_mb max_mb: WholeNumber<1, 1_048_576>, Some("4096"),
-            "What they may take of the disk, in MiB, compressed and each content once.";
-        snapshots_total_mb total_mb: WholeNumber<1, 1_048_576>, Some("65536"),
-            "What those of all namespaces together may take of the disk, in MiB.";
-    }
-    disk {
-        disk_total_mb total_mb: WholeNumber<1, 1_073_741_824>, Some("102400"),
-            "What the server keeps on the disk of its state directory, in MiB: workspaces, snapshots, artifacts, packages, record.";
-        disk_namespace_mb namespace_mb: WholeNumber<1, 1_073_741_824>, Some("32768"),
-            "Of which workspace and snapshots of one namespace may have so much.";
-        disk_free_mb free_mb: WholeNumber<0, 1_048_576>, Some("1024"),
-            "What stays free on that file system, in MiB: then nothing more is kept, and below half of it nothing runs.";
-    }
-    redact {
-        redact_personal personal: bool, Some("false"),
-            "Take e-mail addresses, telephone, card and social security numbers out of everything that leaves, too.";
-    }
-    metrics {
-        metrics_listen listen: Listen, Some("off"),
-            "Address and port at which `serve` answers /metrics (OpenMetrics), as 127.0.0.1:9464.";
-    }
-    telemetry {
-        telemetry_otlp_endpoint otlp_endpoint: Endpoint, Some("off"),
-            "Collector that `serve` and `run` send traces and metrics to (OTLP over HTTP), as http://127.0.0.1:4318; neither waits for it, but for a second at its end.";
-    }
-    http {
-        http_listen listen: HttpListen, Some("127.0.0.1:8000"),
-            "Where `serve --transport http` listens: ADDRESS:PORT or unix:PATH.";
-        http_authentication authentication: HttpAuthentication, Some("auto"),
-            "Who needs a token: with `auto` everyone as soon as there is one (`ringfence token create`, SANDBOX_API_TOKEN), and before that only this host is listened to; with `required` everyone.";
-        http_token_file token_file: PathOrOff, Some("off"),
-            "File with a token that may use everything, as SANDBOX_API_TOKEN has it: a secret of a container.";
-        http_allowed_hosts allowed_hosts: List<HostName>, Some("[]"),
-            "Names, as HOST or HOST:PORT, by which clients may call this server beside localhost, 127.0.0.1 and [::1]: what stands in their Host header, and in a browser's Origin.";
-        http_tls_cert tls_cert: PathOrOff, Some("off"),
-            "Certificate chain (PEM) with which the server speaks TLS; read again with SIGHUP.";
-        http_tls_key tls_key: PathOrOff, Some("off"), "Its key (PEM), which not everyone may read.";
-        http_public_url public_url: HttpUrl, Some("off"),
-            "Origin by which OAuth clients call the server, as https://mcp.example.com; tokens are for this and /mcp.";
-        http_oauth_issuer oauth_issuer: HttpUrl, Some("off"), "Issuer of OAuth access tokens, as their `iss` says.";
-        http_oauth_jwks_url oauth_jwks_url: HttpUrl, Some("off"), "Where the issuer's keys are (JWKS).";
-        http_oauth_principals oauth_principals: List<ClaimRule>, Some("[]"),
-            "Principals of access tokens, the first that matches: CLAIM=VALUE: NAME NAMESPACE,... [TOOLSET,...] [LIMIT=NUMBER ...]. VALUE may be `*`, `{}` stands for the claim's value, and LIMIT is rate, detach_after, ram_mb, cpus, timeout, processes, output_bytes or disk_mb. In the variable separated by semicolons.";
-        http_body_mb body_mb: WholeNumber<1, 256>, Some("32"), "Maximum body of a request, in MiB.";
-        http_connections connections: WholeNumber<1, 100_000>, Some("1024"), "Maximum open connections.";
-        http_idle_seconds idle_seconds: WholeNumber<1, 86_400>, Some("120"),
-            "A connection without a request for so long is closed.";
-        http_sessions sessions: WholeNumber<1, 10_000>, Some("64"),
-            "Protocol sessions (handshake revisions) that one principal may have; the one unused for longest makes room.";
-        http_session_idle_seconds session_idle_seconds: WholeNumber<1, 86_400>, Some("1800"),
-            "A protocol session without a request or an open stream for so long ends.";
-        http_drain_seconds drain_seconds: WholeNumber<0, 3600>, Some("20"),
-            "After SIGTERM running calls have so long to end; new ones are refused with `busy`.";
-    }
-    host {
-        host_enabled enabled: bool, Some("false"),
-            "May callers run commands and use files of this host, by rules (toolset `host`).";
-        host_rules rules: Location, Some("auto"),
-            "File with rules, beside those that Ringfence brings along (docs/host.md); `auto`: those alone.";
-    }
-    namespaces {
-        namespaces_caller_chooses caller_chooses: bool, Some("true"),
-            "May an MCP caller name its namespace; if not, the tools have no such argument.";
-    }
-    {
-        workspaces: Shares, Some("{}"),
-            "Directories of the host that callers may name as their workspace: NAME: {path, mode: ro, rw or overlay, namespaces}; in the variable NAME=DIR:MODE, separated by commas.";
-        state_dir: HostPath, None,
-            "Where the record, the vault, artifacts and the control socket are; default: ringfence below $XDG_STATE_HOME, for root below /var/lib.";
-        toolsets: List<Toolset>, Some("all"), "Tools that `serve` offers.";
-        text_max: WholeNumber<1024, 1_048_576>, Some("8192"),
-            "Bytes of a result's text, which a model reads, and of each stream in its structured content; `get_execution` reads the rest.";
-        log: LogLevel, None, "Least level of the log on stderr; default: info for `serve`, error otherwise.";
-    }
+    backend "backend": Backend, Some("native"),
+        "What makes the sandbox of a run that names none: `native`, a container engine (`docker`), or the engine with gVisor (`gvisor`).";
+    floor "floor": Tier, Some("full"),
+        "Minimum isolation of every run; without it nothing runs. From strong to weak: `full`; `gvisor` and `container` let those backends be used; `landlock` gives up namespaces, the private root and the empty network, also where this host has them.";
+    containers_enabled "containers.enabled": bool, Some("false"),
+        "May a caller name a `backend`, or set `use_container`; each still has to meet the floor.";
+    containers_socket "containers.socket": HostPath, Some("/var/run/docker.sock"),
+        "The socket of the container engine, Docker's or Podman's, on this host.";
+    containers_image_python "containers.image_python": ImageName, Some("python:3.11-slim"),
+        "Image in which Python runs; it has `python3`.";
+    containers_image_node "containers.image_node": ImageName, Some("node:20-slim"),
+        "Image in which JavaScript and TypeScript run; it has `node`.";
+    containers_image_shell "containers.image_shell": ImageName, Some("ubuntu:22.04"),
+        "Image in which shell scripts run; it has `bash`.";
+    containers_pull "containers.pull": bool, Some("true"), "Fetch an image that the engine does not have.";
+    containers_require_digest "containers.require_digest": bool, Some("false"),
+        "Refuse images that are not pinned, as NAME@sha256:DIGEST or as sha256:ID.";
+    containers_gvisor_runtime "containers.gvisor_runtime": ModuleName, Some("runsc"),
+        "The engine's name for gVisor, as its daemon.json has it.";
+    limits_ram_mb "limits.ram_mb": Memory, Some("512"), "Default memory of a run, in MiB.";
+    limits_cpu_cores "limits.cpu_cores": Cores, Some("1"), "Default processor cores of a run.";
+    limits_timeout_seconds "limits.timeout_seconds": Seconds, Some("60"), "Default wall-clock time of a run.";
+    limits_processes "limits.processes": WholeNumber<1, 32_768>, Some("64"), "Default processes and threads of a run.";
+    limits_output_bytes "limits.output_bytes": WholeNumber<1, 268_435_456>, Some("1000000"), "Kept bytes of each of stdout and stderr.";
+    limits_disk_mb "limits.disk_mb": WholeNumber<1, 1_048_576>, Some("512"), "Default private disk of a run, in MiB.";
+    caps_ram_mb "caps.ram_mb": Memory, Some("8192"), "Maximum memory of a run, in MiB.";
+    caps_cpu_cores "caps.cpu_cores": Cores, None, "Maximum processor cores of a run; default: the machine's.";
+    caps_timeout_seconds "caps.timeout_seconds": Seconds, Some("3600"), "Maximum wall-clock time of a run.";
+    caps_processes "caps.processes": WholeNumber<1, 32_768>, Some("1024"), "Maximum processes and threads of a run.";
+    caps_output_bytes "caps.output_bytes": WholeNumber<1, 268_435_456>, Some("67108864"),
+        "Maximum kept bytes of each of stdout and stderr.";
+    caps_disk_mb "caps.disk_mb": WholeNumber<1, 1_048_576>, Some("16384"), "Maximum private disk of a run, in MiB.";
+    queue_concurrency "queue.concurrency": Concurrency, None,
+        "Maximum running programs; default: 16 for each core. From four on, one namespace cannot take all of them.";
+    queue_memory_mb "queue.memory_mb": Memory, None,
+        "Memory of all running programs together, by their limits, in MiB; default: twice the machine's.";
+    queue_waiting "queue.waiting": WholeNumber<0, 65_536>, Some("256"), "Maximum queued requests; more are rejected with `busy`.";
+    queue_wait_seconds "queue.wait_seconds": Seconds, Some("60"), "Maximum time that a request waits.";
+    queue_priorities "queue.priorities": List<NamespacePriority>, Some("[]"),
+        "Namespaces that are served more or less often than others when requests wait, as `team-a=high`, `batch=low`.";
+    queue_rate_per_minute "queue.rate_per_minute": WholeNumber<0, 1_000_000>, Some("0"),
+        "Requests that one namespace may send in a minute; 0: as many as it likes.";
+    queue_rate_burst "queue.rate_burst": WholeNumber<1, 1_000_000>, Some("10"), "Requests that it may send at once, where there is a rate.";
+    runtimes_python "runtimes.python": Location, Some("auto"),
+        "Python interpreter or virtual environment; `auto`: the first python3 on PATH.";
+    runtimes_node "runtimes.node": Location, Some("auto"), "Node.js; `auto`: the first node on PATH.";
+    runtimes_shell "runtimes.shell": Location, Some("auto"), "bash; `auto`: the first on PATH.";
+    runtimes_mounts "runtimes.mounts": List<HostPath>, Some("[]"),
+        "More directories of the host that interpreters need, mounted read-only at the same place.";
+    packages_enabled "packages.enabled": bool, Some("true"),
+        "May programs bring packages, which are installed from the index of pip's and npm's own configuration.";
+    packages_allow "packages.allow": List<PackagePattern>, Some(r#"["*"]"#),
+        "Packages that may be asked for; a name may end with `*`. What they need themselves comes with them.";
+    packages_hosts "packages.hosts": List<IndexHost>, Some(r#"["auto"]"#),
+        "Hosts that pip and npm may reach while they install. `auto`: those of the index in their own configuration; others as HOST or HOST:PORT, where its files lie elsewhere.";
+    packages_timeout_seconds "packages.timeout_seconds": Seconds, Some("300"),
+        "The longest that installing one set may take.";
+    packages_max_mb "packages.max_mb": WholeNumber<1, 1_048_576>, Some("1024"), "The most that one set may have, installed, in MiB.";
+    packages_keep_days "packages.keep_days": Days, Some("30"), "How long installed packages are kept after their last use.";
+    packages_keep_mb "packages.keep_mb": WholeNumber<1, 1_048_576>, Some("8192"),
+        "The most that all of them take of the disk, in MiB; those that were not used for longest go first.";
+    egress_allow "egress.allow": List<EgressRule>, Some("[]"),
+        "Hosts that programs may reach: HOST, *.HOST, HOST:PORT, METHODS HOST/PATH, or a network; for some namespaces alone as NAMESPACE=RULE, which may end with `*`. In the variable separated by semicolons. docs/egress.md says what matches.";
+    egress_on_denied "egress.on_denied": OnDeniedWord, Some("deny"),
+        "When a program connects to a host that no rule allows: `deny` it, or `ask` a person (`ringfence approvals`, the client's dialogue) while the connection waits.";
+    egress_ask_seconds "egress.ask_seconds": WholeNumber<1, 120>, Some("10"),
+        "How long such a connection waits for the answer; then it is denied. No longer than `approvals.timeout_seconds`.";
+    egress_private "egress.private": List<PrivateHost>, Some("[]"),
+        "Hosts that may have private addresses, as HOST or HOST:PORT; any other name with a private address is refused. In the variable separated by semicolons.";
+    egress_secrets "egress.secrets": List<SecretBinding>, Some("[]"),
+        "Secrets of which programs see only a placeholder; Ringfence replaces it with the value in requests to that host. NAMESPACE/KEY=HOST, and where in a request: `header NAME` (authorization, where nothing stands), `header NAME: TEXT {}`, `query NAME` or `query NAME=`. In the variable separated by semicolons.";
+    egress_ca_file "egress.ca_file": Location, Some("auto"),
+        "Certificates (PEM) that are trusted beside this host's own when TLS is inspected; `auto`: only those of the host.";
+    egress_resolvers "egress.resolvers": List<Resolver>, Some("[]"),
+        "DNS resolvers, as ADDRESS or ADDRESS:PORT; default: the host's own, with its hosts file first.";
+    egress_connections "egress.connections": WholeNumber<1, 100_000>, Some("64"), "Maximum open connections of one sandbox.";
+    egress_connections_per_namespace "egress.connections_per_namespace": WholeNumber<1, 100_000>, Some("256"),
+        "Maximum open connections of all sandboxes of a namespace.";
+    egress_sent_mb "egress.sent_mb": WholeNumber<1, 1_048_576>, Some("1024"), "Maximum that one sandbox sends in total, in MiB.";
+    egress_received_mb "egress.received_mb": WholeNumber<1, 1_048_576>, Some("4096"),
+        "Maximum that one sandbox receives in total, in MiB.";
+    egress_connection_seconds "egress.connection_seconds": Seconds, Some("3600"), "Maximum lifetime of a connection.";
+    egress_idle_seconds "egress.idle_seconds": Seconds, Some("300"),
+        "A connection without traffic for so long is closed.";
+    web_allow "web.allow": List<EgressRule>, Some(r#"["*"]"#),
+        "Hosts that the web tools may reach, in the words of `egress.allow`; `*`: every public one. What a person approves comes in addition.";
+    web_robots "web.robots": bool, Some("true"), "Is robots.txt obeyed by `fetch_webpage`.";
+    web_timeout_seconds "web.timeout_seconds": Seconds, Some("30"),
+        "The longest that fetching one page takes, with its redirects.";
+    web_max_mb "web.max_mb": WholeNumber<1, 256>, Some("10"), "The most that is read of one page, as it is sent, in MiB.";
+    web_search "web.search": List<SearchProvider>, Some(r#"["duckduckgo"]"#),
+        "Search providers, in the order in which they are asked: `searxng=URL`, `brave key NAME`, `tavily key NAME`, `mojeek key NAME`, `duckduckgo`; NAME is a secret in the vault, which `vault.allow` gives. In the variable separated by semicolons.";
+    web_browser "web.browser": Location, Some("auto"),
+        "Chromium; `auto`: the first of chromium-headless-shell and chromium on PATH.";
+    warm_ready "warm.ready": WholeNumber<0, 256>, Some("2"),
+        "Sandboxes that `serve` keeps ready for each language; 0: none, every run starts cold.";
+    warm_ready_max "warm.ready_max": WholeNumber<0, 256>, Some("8"), "The most that are kept ready for a language under load.";
+    warm_memory_mb "warm.memory_mb": Memory, Some("1024"),
+        "Memory that sandboxes which wait may take with their templates, in MiB; then no more are made.";
+    warm_preload_python "warm.preload_python": List<ModuleName>, Some(r#"["numpy", "pandas", "matplotlib.pyplot"]"#),
+        "Modules that a second Python template imports, where the interpreter has them, for programs that name them.";
+    warm_preload_node "warm.preload_node": List<ModuleName>, Some("[]"),
+        "Modules that Node.js loads before it gets a program.";
+    warm_template_forks "warm.template_forks": WholeNumber<1, 1_000_000>, Some("10000"), "A template is replaced after so many forks.";
+    warm_template_minutes "warm.template_minutes": WholeNumber<1, 10_080>, Some("60"), "A template is replaced when it is so old.";
+    sessions_max "sessions.max": WholeNumber<0, 10_000>, Some("1000"), "Maximum live sessions; more are refused.";
+    sessions_per_namespace "sessions.per_namespace": WholeNumber<0, 10_000>, Some("100"), "Maximum live sessions of one namespace.";
+    sessions_idle_seconds "sessions.idle_seconds": Seconds, Some("900"),
+        "A session ends when it was not used for so long, unless its creator has named another time.";
+    sessions_idle_seconds_max "sessions.idle_seconds_max": Seconds, Some("14400"),
+        "The longest such time that a creator may name.";
+    sessions_age_seconds "sessions.age_seconds": Seconds, Some("86400"), "A session ends when it is so old.";
+    calls_detach_after_seconds "calls.detach_after_seconds": SecondsOrNever, Some("50"),
+        "A call whose program still runs after so long is detached: its answer is the execution_id and the output so far, and `get_execution` reads the rest. Many clients give up after 60 seconds. 0: never.";
+    calls_on_cancel "calls.on_cancel": OnHangUp, Some("cancel"),
+        "When a client cancels a call that was not answered yet: `cancel` stops its program, `detach` lets it run on. A client that gives up and a person who stops it send the same message.";
+    calls_on_disconnect "calls.on_disconnect": OnHangUp, Some("cancel"),
+        "When a client is gone before a call was answered: `cancel` stops its program, `detach` lets it run on. A server on stdio then ends after the last program, and its results with it; files that programs left stay.";
+    results_keep_minutes "results.keep_minutes": WholeNumber<1, 10_080>, Some("60"),
+        "How long a result can be read again after its program has ended.";
+    results_memory_mb "results.memory_mb": WholeNumber<0, 1_048_576>, Some("64"),
+        "MiB of results of all namespaces, of which each takes 1 KiB or more, and each stream an eighth at most; beyond it the oldest of the namespace with most goes first; 0: none is kept, and no call is detached.";
+    approvals_timeout_seconds "approvals.timeout_seconds": WholeNumber<1, 86_400>, Some("120"),
+        "How long a request for approval waits for an answer; then it is denied.";
+    approvals_max_namespace_minutes "approvals.max_namespace_minutes": WholeNumber<1, 10_080>, Some("60"),
+        "The longest that an approval for a whole namespace lasts.";
+    check_profile "check.profile": Profile, Some("unrestricted"),
+        "What Python programs may import that name no profile. `unrestricted`: everything; the kernel is the wall.";
+    check_profiles "check.profiles": List<Profile>, Some("all"),
+        "Profiles that callers may choose. Default if `check.profile` restricts: that one and `strict`.";
+    check_allowed_imports "check.allowed_imports": List<PythonModule>, Some("[]"),
+        "Modules that every profile which restricts allows besides its own, each with what lies below it.";
+    check_known_imports "check.known_imports": KnownImports, Some("{}"),
+        "Names whose import may be added where it is missing, beside the well-known ones: NAME: STATEMENT; in the variable NAME=STATEMENT, separated by semicolons.";
+    check_schemas "check.schemas": Schemas, Some("{}"),
+        "JSON Schemas that callers may name, beside `config`, `user` and `dataset`: NAME: the path of a file, or the schema itself; in the variable NAME=FILE, separated by commas.";
+    audit_store "audit.store": AuditStore, Some("sqlite"),
+        "Where the audit record is: in a file, or in memory until the server stops.";
+    audit_path "audit.path": Location, Some("auto"), "The record's file; `auto`: record/audit.db in the state directory.";
+    audit_durability "audit.durability": Durability, Some("process"),
+        "What a record survives: that the server is killed, or that the power fails, which costs a disk's time for each run.";
+    audit_on_failure "audit.on_failure": OnFailure, Some("deny"),
+        "When the record cannot be written: `deny`, nothing runs; `warn`, it runs and its result says that it is not on record.";
+    audit_segment_mb "audit.segment_mb": WholeNumber<1, 1_048_576>, Some("16"),
+        "Size of the record's database, in MiB, at which its oldest records are moved into a compressed segment beside it.";
+    audit_keep_days "audit.keep_days": Days, Some("365"),
+        "How long closed segments are kept; the record says which were removed.";
+    audit_max_mb "audit.max_mb": WholeNumber<1, 1_048_576>, Some("1024"),
+        "The most that the record takes of the disk, in MiB; the oldest closed segments go first, and the record says which.";
+    vault_store "vault.store": VaultStore, Some("memory"),
+        "Where secrets come from: `ringfence vault add` until the server stops, variables RINGFENCE_SECRET_{NAMESPACE}_{KEY}, or an encrypted file.";
+    vault_path "vault.path": Location, Some("auto"), "The vault's file; `auto`: record/vault in the state directory.";
+    vault_key "vault.key": VaultKey, Some("file"),
+        "What opens it: a key in a file, or a passphrase (variable RINGFENCE_VAULT_PASSPHRASE).";
+    vault_key_file "vault.key_file": Location, Some("auto"),
+        "The key's file, mode 0600; `auto`: record/vault.key in the state directory, made with the vault.";
+    vault_allow "vault.allow": List<SecretRule>, Some(r#"["*/*"]"#),
+        "Which namespace may have which of its secrets, as NAMESPACE/KEY; either may end with `*`.";
+    artifacts_keep_days "artifacts.keep_days": Days, Some("7"), "How long files that programs left are kept.";
+    artifacts_max_mb "artifacts.max_mb": WholeNumber<1, 1_048_576>, Some("1024"),
+        "The most that they take of the disk, in MiB; the oldest go first.";
+    snapshots_max "snapshots.max": WholeNumber<1, 100_000>, Some("100"),
+        "Snapshots that a namespace may have; none is deleted to make room.";
+    snapshots_max_mb "snapshots.max_mb": WholeNumber<1, 1_048_576>, Some("4096"),
+        "What they may take of the disk, in MiB, compressed and each content once.";
+    snapshots_total_mb "snapshots.total_mb": WholeNumber<1, 1_048_576>, Some("65536"),
+        "What those of all namespaces together may take of the disk, in MiB.";
+    disk_total_mb "disk.total_mb": WholeNumber<1, 1_073_741_824>, Some("102400"),
+        "What the server keeps on the disk of its state directory, in MiB: workspaces, snapshots, artifacts, packages, record.";
+    disk_namespace_mb "disk.namespace_mb": WholeNumber<1, 1_073_741_824>, Some("32768"),
+        "Of which workspace and snapshots of one namespace may have so much.";
+    disk_free_mb "disk.free_mb": WholeNumber<0, 1_048_576>, Some("1024"),
+        "What stays free on that file system, in MiB: then nothing more is kept, and below half of it nothing runs.";
+    redact_personal "redact.personal": bool, Some("false"),
+        "Take e-mail addresses, telephone, card and social security numbers out of everything that leaves, too.";
+    metrics_listen "metrics.listen": Listen, Some("off"),
+        "Address and port at which `serve` answers /metrics (OpenMetrics), as 127.0.0.1:9464.";
+    telemetry_otlp_endpoint "telemetry.otlp_endpoint": Endpoint, Some("off"),
+        "Collector that `serve` and `run` send traces and metrics to (OTLP over HTTP), as http://127.0.0.1:4318; neither waits for it, but for a second at its end.";
+    http_listen "http.listen": HttpListen, Some("127.0.0.1:8000"),
+        "Where `serve --transport http` listens: ADDRESS:PORT or unix:PATH.";
+    http_authentication "http.authentication": HttpAuthentication, Some("auto"),
+        "Who needs a token: with `auto` everyone as soon as there is one (`ringfence token create`, SANDBOX_API_TOKEN), and before that only this host is listened to; with `required` everyone.";
+    http_token_file "http.token_file": PathOrOff, Some("off"),
+        "File with a token that may use everything, as SANDBOX_API_TOKEN has it: a secret of a container.";
+    http_allowed_hosts "http.allowed_hosts": List<HostName>, Some("[]"),
+        "Names, as HOST or HOST:PORT, by which clients may call this server beside localhost, 127.0.0.1 and [::1]: what stands in their Host header, and in a browser's Origin.";
+    http_tls_cert "http.tls_cert": PathOrOff, Some("off"),
+        "Certificate chain (PEM) with which the server speaks TLS; read again with SIGHUP.";
+    http_tls_key "http.tls_key": PathOrOff, Some("off"), "Its key (PEM), which not everyone may read.";
+    http_public_url "http.public_url": HttpUrl, Some("off"),
+        "Origin by which OAuth clients call the server, as https://mcp.example.com; tokens are for this and /mcp.";
+    http_oauth_issuer "http.oauth_issuer": HttpUrl, Some("off"), "Issuer of OAuth access tokens, as their `iss` says.";
+    http_oauth_jwks_url "http.oauth_jwks_url": HttpUrl, Some("off"), "Where the issuer's keys are (JWKS).";
+    http_oauth_principals "http.oauth_principals": List<ClaimRule>, Some("[]"),
+        "Principals of access tokens, the first that matches: CLAIM=VALUE: NAME NAMESPACE,... [TOOLSET,...] [LIMIT=NUMBER ...]. VALUE may be `*`, `{}` stands for the claim's value, and LIMIT is rate, detach_after, ram_mb, cpus, timeout, processes, output_bytes or disk_mb. In the variable separated by semicolons.";
+    http_body_mb "http.body_mb": WholeNumber<1, 256>, Some("32"), "Maximum body of a request, in MiB.";
+    http_connections "http.connections": WholeNumber<1, 100_000>, Some("1024"), "Maximum open connections.";
+    http_idle_seconds "http.idle_seconds": WholeNumber<1, 86_400>, Some("120"),
+        "A connection without a request for so long is closed.";
+    http_sessions "http.sessions": WholeNumber<1, 10_000>, Some("64"),
+        "Protocol sessions (handshake revisions) that one principal may have; the one unused for longest makes room.";
+    http_session_idle_seconds "http.session_idle_seconds": WholeNumber<1, 86_400>, Some("1800"),
+        "A protocol session without a request or an open stream for so long ends.";
+    http_drain_seconds "http.drain_seconds": WholeNumber<0, 3600>, Some("20"),
+        "After SIGTERM running calls have so long to end; new ones are refused with `busy`.";
+    host_enabled "host.enabled": bool, Some("false"),
+        "May callers run commands and use files of this host, by rules (toolset `host`).";
+    host_rules "host.rules": Location, Some("auto"),
+        "File with rules, beside those that Ringfence brings along (docs/host.md); `auto`: those alone.";
+    namespaces_caller_chooses "namespaces.caller_chooses": bool, Some("true"),
+        "May an MCP caller name its namespace; if not, the tools have no such argument.";
+    workspaces "workspaces": Shares, Some("{}"),
+        "Directories of the host that callers may name as their workspace: NAME: {path, mode: ro, rw or overlay, namespaces}; in the variable NAME=DIR:MODE, separated by commas.";
+    state_dir "state_dir": HostPath, None,
+        "Where the record, the vault, artifacts and the control socket are; default: ringfence below $XDG_STATE_HOME, for root below /var/lib.";
+    toolsets "toolsets": List<Toolset>, Some("all"), "Tools that `serve` offers.";
+    text_max "text_max": WholeNumber<1024, 1_048_576>, Some("8192"),
+        "Bytes of a result's text, which a model reads, and of each stream in its structured content; `get_execution` reads the rest.";
+    log "log": LogLevel, None, "Least level of the log on stderr; default: info for `serve`, error otherwise.";
 }
 
 #[cfg(test)]

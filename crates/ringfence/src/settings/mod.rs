@@ -21,10 +21,9 @@ mod trust;
 mod words;
 
 pub use environment::Environment;
-pub use file::{CONFIG_BYTES_MAX, ConfigError, parse_config};
+pub use file::parse_config;
 pub(crate) use http::{HttpSettings, OAuthSettings, TlsFiles};
 pub(crate) use http_words::{CLAIMED, ClaimRule, HttpAuthentication, HttpListen, HttpUrl};
-pub use keys::ConfigFile;
 pub(crate) use keys::{Layer, Origin, Setting};
 pub(crate) use meaning::{Calls, span};
 pub(crate) use render::{example, schema, table};
@@ -32,10 +31,14 @@ pub(crate) use trust::token_line;
 pub(crate) use words::{LogLevel, OnHangUp, SettingValue, Toolset};
 
 use environment::CONFIG_VARIABLE;
+use file::FileLayer;
 use hyper::Uri;
 use keys::{Concurrency, Effective, Memory};
 use ringfence_engine::EngineSettings;
-use ringfence_types::{ErrorCode, Namespace, RequestError, Tier};
+use ringfence_types::{
+    ErrorCode, Namespace, RequestError, Tier,
+    yaml::{BYTES_MAX, Fault},
+};
 use std::{
     cell::RefCell,
     fs::{File, Metadata},
@@ -133,21 +136,21 @@ pub(crate) fn usual() -> Result<Config, RequestError> {
 #[derive(Default)]
 struct Faults {
     told: RefCell<Vec<RequestError>>,
-    /// Settings with a fault of their own: their paths, or words of these.
+    /// Settings and sections with a fault of their own.
     settings: RefCell<Vec<String>>,
 }
 
 impl Faults {
-    /// One of these settings by themselves.
-    fn own(&self, fault: RequestError, settings: impl IntoIterator<Item = String>) {
+    /// One of a setting, or of a whole section, by itself.
+    fn own(&self, fault: RequestError, path: impl Into<String>) {
         self.told.borrow_mut().push(fault);
-        self.settings.borrow_mut().extend(settings);
+        self.settings.borrow_mut().push(path.into());
     }
 
     fn has(&self, path: &str) -> bool {
+        let is_in = |section: &str| path.split_once('.').is_some_and(|(own, _)| own == section);
         let settings = self.settings.borrow();
-        let mut words = settings.iter().map(String::as_str);
-        words.any(|word| word == path || path.split('.').any(|part| part == word))
+        settings.iter().any(|own| own == path || is_in(own))
     }
 
     /// What names a setting with a fault of its own may contradict nothing but the default in its place.
@@ -155,7 +158,7 @@ impl Faults {
         let names =
             |path: &str| path.contains('.') && (fault.message.contains(path) || fault.hint.contains(path));
         if !keys::KEYS.iter().any(|key| names(key.path) && self.has(key.path)) {
-            self.own(fault, []);
+            self.told.borrow_mut().push(fault);
         }
     }
 
@@ -324,12 +327,12 @@ fn read_file(
     let refused = match (read_text(&path), by) {
         (Ok((text, found)), _) => {
             faults.keep(trust::check(&path, &found))?;
-            let (layer, errors, keys) = file::layer(&Arc::from(path.as_path()), &text);
-            errors
-                .iter()
-                .for_each(|error| faults.own(of_file(&path, error), []));
-            faults.settings.borrow_mut().extend(keys);
-            return Some((Some(path), layer?));
+            let read = FileLayer::read(&Arc::from(path.as_path()), &text);
+            let file = faults.keep(read.map_err(|fault| of_file(&path, &fault)))?;
+            for (setting, fault) in file.faults {
+                faults.own(of_file(&path, &fault), setting);
+            }
+            return Some((Some(path), file.layer));
         }
         (Err(error), None) if absent(&error) => return Some((None, Layer::default())),
         (Err(error), Some(by)) => refusal(
@@ -355,18 +358,18 @@ fn read_text(path: &Path) -> io::Result<(String, Metadata)> {
     let mut bytes = Vec::new();
     let file = File::open(path)?;
     let found = file.metadata()?;
-    file.take(CONFIG_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
-    if bytes.len() > CONFIG_BYTES_MAX {
+    file.take(BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > BYTES_MAX {
         return Err(invalid("it is longer than 1 MiB"));
     }
     let text = String::from_utf8(bytes).map_err(|_| invalid("it is not UTF-8"))?;
     Ok((text, found))
 }
 
-fn of_file(path: &Path, error: &ConfigError) -> RequestError {
-    let place = error.line.map_or_else(String::new, |line| format!(":{line}"));
+fn of_file(path: &Path, fault: &Fault) -> RequestError {
+    let place = fault.line.map_or_else(String::new, |line| format!(":{line}"));
     refusal(
-        format!("{}{place}: {}", path.display(), error.message),
+        crate::sentence::sentence(&format!("{}{place}: {fault}", path.display())),
         "`ringfence config schema` prints what a file may say.",
     )
 }

@@ -2,10 +2,8 @@
 //! variable.
 
 use super::words::SettingValue;
-use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{DeserializeOwned, Error},
-};
+use ringfence_types::yaml::{Fault, Node};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -80,8 +78,8 @@ impl<V: NamedValue> SettingValue for Named<V> {
         Self::checked(values)
     }
 
-    fn typed<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Self::checked(BTreeMap::deserialize(from)?).map_err(D::Error::custom)
+    fn of(node: &Node) -> Result<Self, Fault> {
+        Self::checked(BTreeMap::deserialize(node)?).map_err(|reason| node.fault(reason))
     }
 
     fn json(&self) -> Value {

@@ -1,9 +1,6 @@
 //! The table of settings as text: `config show`, `config schema`, `config example`.
 
-use super::{
-    Config,
-    keys::{KEYS, Key},
-};
+use super::{Config, keys::KEYS};
 use serde_json::{Map, Value, json};
 
 /// Every effective value with its origin, aligned; or as JSON.
@@ -32,13 +29,6 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// `limits.ram_mb` is in the section `limits`.
-fn section(key: &Key) -> (Option<&'static str>, &'static str) {
-    key.path
-        .split_once('.')
-        .map_or((None, key.path), |(section, name)| (Some(section), name))
-}
-
 pub(crate) fn schema() -> String {
     let mut top = Map::new();
     for key in KEYS {
@@ -53,7 +43,7 @@ pub(crate) fn schema() -> String {
                 fields.insert("default".to_owned(), default);
             }
         }
-        match section(key) {
+        match key.parts() {
             (None, name) => drop(top.insert(name.to_owned(), schema)),
             (Some(section), name) => {
                 let section = top.entry(section).or_insert_with(
@@ -81,7 +71,7 @@ pub(crate) fn example() -> String {
     );
     let mut open = None;
     for key in KEYS {
-        let (section, name) = section(key);
+        let (section, name) = key.parts();
         let indent = if section.is_some() { "  " } else { "" };
         if section != open {
             if let Some(section) = section {

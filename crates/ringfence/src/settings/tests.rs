@@ -235,7 +235,7 @@ fn a_broken_file_is_refused_with_its_place() {
         "{error}"
     );
     assert!(error.message.contains("Did you mean `limits`?"), "{error}");
-    let long = TextFile::new("long", &"#".repeat(CONFIG_BYTES_MAX + 10));
+    let long = TextFile::new("long", &"#".repeat(BYTES_MAX + 10));
     assert!(
         load(&environment(&[]), flags(Some(&long.0)))
             .unwrap_err()
@@ -329,7 +329,7 @@ fn what_is_wrong_with_a_check_is_told_with_its_place() {
         &["`x`", "/nonexistent/x.json", "No such file"],
     );
     refused("check:\n  schemas:\n    x: 5\n", &["`x`"]);
-    let half = TextFile::new("checks-long", &("x".repeat(CONFIG_BYTES_MAX) + "\u{e9}"));
+    let half = TextFile::new("checks-long", &("x".repeat(BYTES_MAX) + "\u{e9}"));
     let long = format!("check:\n  schemas:\n    x: {}\n", half.0.display());
     refused(&long, &["`x`", "longer than 1 MiB"]);
     refused("check:\n  schemas:\n    x: rel.json\n", &["relative"]);

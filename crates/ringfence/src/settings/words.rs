@@ -3,12 +3,14 @@
 
 use ringfence_engine::OnFailure;
 use ringfence_store::audit::Durability;
-use ringfence_types::{Backend, Profile, Tier, WorkspaceMode, nearest::suggestion};
-use serde::{Deserialize, Deserializer, Serialize, de};
+use ringfence_types::{
+    Backend, Profile, Tier, WorkspaceMode,
+    nearest::suggestion,
+    yaml::{Fault, Node},
+};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::{
-    fmt,
-    marker::PhantomData,
     ops::{Deref, RangeInclusive},
     time::Duration,
 };
@@ -24,24 +26,14 @@ pub(crate) trait SettingValue: Sized + Clone + 'static {
     /// From a flag or a variable.
     fn read(text: &str) -> Result<Self, String>;
     /// From a file: the same text, unless the value has a form of its own there.
-    fn typed<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Self::read(&String::deserialize(from)?).map_err(de::Error::custom)
+    fn of(node: &Node) -> Result<Self, Fault> {
+        Self::read(node.text()?).map_err(|reason| node.fault(reason))
     }
     /// As it is shown, and as a file would say it.
     fn json(&self) -> Value;
     /// What a file may say. A rule of any kind is a text of bounded length.
     fn schema() -> Value {
         json!({"type": "string", "minLength": 1, "maxLength": 1024})
-    }
-}
-
-/// A value as a file says it.
-#[derive(Debug)]
-pub(crate) struct Typed<T>(pub(crate) T);
-
-impl<'de, T: SettingValue> Deserialize<'de> for Typed<T> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        T::typed(from).map(Self)
     }
 }
 
@@ -85,8 +77,8 @@ impl<const MIN: u64, const MAX: u64> SettingValue for WholeNumber<MIN, MAX> {
         let number = text.parse();
         Self::checked(number.map_err(|_| format!("`{text}` is not a whole number in {MIN}..={MAX}"))?)
     }
-    fn typed<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Self::checked(u64::deserialize(from)?).map_err(de::Error::custom)
+    fn of(node: &Node) -> Result<Self, Fault> {
+        Self::checked(node.whole_number()?).map_err(|reason| node.fault(reason))
     }
     fn json(&self) -> Value {
         json!(self.0)
@@ -148,8 +140,8 @@ impl<const MIN: u32, const MAX: u32> SettingValue for Fraction<MIN, MAX> {
         let number = text.parse();
         Self::checked(number.map_err(|_| format!("`{text}` is not a number"))?)
     }
-    fn typed<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Self::checked(f64::deserialize(from)?).map_err(de::Error::custom)
+    fn of(node: &Node) -> Result<Self, Fault> {
+        Self::checked(node.number()?).map_err(|reason| node.fault(reason))
     }
     fn json(&self) -> Value {
         match self.0.fract() == 0.0 {
@@ -171,8 +163,8 @@ impl SettingValue for bool {
             _ => Err(format!("`{text}` is neither true nor false")),
         }
     }
-    fn typed<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Self::deserialize(from)
+    fn of(node: &Node) -> Result<Self, Fault> {
+        node.truth()
     }
     fn json(&self) -> Value {
         json!(self)
@@ -417,32 +409,42 @@ impl<T: SettingValue> List<T> {
         Self(items)
     }
 
-    fn from_words<'a>(words: impl Iterator<Item = &'a str>) -> Result<Self, String> {
-        let words: Vec<&str> = words.collect();
+    fn check(items: usize) -> Result<(), String> {
         let (least, most) = T::ITEMS.into_inner();
-        if words.len() > most {
-            return Err(format!("more than {most} items"));
+        match items {
+            _ if items > most => Err(format!("more than {most} items")),
+            _ if items < least => Err("an empty list".to_owned()),
+            _ => Ok(()),
         }
-        if words.len() < least {
-            return Err("an empty list".to_owned());
-        }
-        if !T::ALL_MEANS.is_empty() && words == [ALL] {
-            return Ok(Self(T::ALL_MEANS.to_vec()));
-        }
-        words.into_iter().map(T::read).collect::<Result<_, _>>().map(Self)
+    }
+
+    fn is_all(text: &str) -> bool {
+        !T::ALL_MEANS.is_empty() && text == ALL
     }
 }
 
 impl<T: SettingValue> SettingValue for List<T> {
     fn read(text: &str) -> Result<Self, String> {
-        let words = text
-            .split(T::SEPARATOR)
-            .map(str::trim)
-            .filter(|word| !word.is_empty());
-        Self::from_words(words)
+        let words = text.split(T::SEPARATOR).map(str::trim);
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        if matches!(words[..], [word] if Self::is_all(word)) {
+            return Ok(Self(T::ALL_MEANS.to_vec()));
+        }
+        Self::check(words.len())?;
+        words.into_iter().map(T::read).collect::<Result<_, _>>().map(Self)
     }
-    fn typed<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(ListVisitor(PhantomData))
+    fn of(node: &Node) -> Result<Self, Fault> {
+        let is_all = |node: &Node| node.text().is_ok_and(Self::is_all);
+        match node.items() {
+            Ok([item]) if is_all(item) => Ok(Self(T::ALL_MEANS.to_vec())),
+            Ok(items) => {
+                Self::check(items.len()).map_err(|reason| node.fault(reason))?;
+                items.iter().map(T::of).collect::<Result<_, _>>().map(Self)
+            }
+            Err(_) if is_all(node) => Ok(Self(T::ALL_MEANS.to_vec())),
+            Err(fault) if T::ALL_MEANS.is_empty() => Err(fault),
+            Err(_) => Err(node.is_not(&format!("a list or `{ALL}`"))),
+        }
     }
     fn json(&self) -> Value {
         Value::Array(self.0.iter().map(SettingValue::json).collect())
@@ -454,37 +456,6 @@ impl<T: SettingValue> SettingValue for List<T> {
             [] => list,
             _ => json!({"anyOf": [{"const": ALL}, list]}),
         }
-    }
-}
-
-struct ListVisitor<T>(PhantomData<T>);
-
-impl<'de, T: SettingValue> de::Visitor<'de> for ListVisitor<T> {
-    type Value = List<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match T::ALL_MEANS {
-            [] => f.write_str("a list"),
-            _ => write!(f, "a list or `{ALL}`"),
-        }
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-        match T::ALL_MEANS {
-            [_, ..] if text == ALL => Ok(List(T::ALL_MEANS.to_vec())),
-            _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
-        }
-    }
-
-    fn visit_seq<A: de::SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-        let mut words: Vec<String> = Vec::new();
-        while let Some(word) = items.next_element()? {
-            words.push(word);
-            if words.len() > *T::ITEMS.end() {
-                break; // refused below
-            }
-        }
-        List::from_words(words.iter().map(String::as_str)).map_err(de::Error::custom)
     }
 }
 
