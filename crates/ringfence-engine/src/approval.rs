@@ -57,14 +57,6 @@ pub(crate) struct CommandSubject {
     pub(crate) principal: String,
 }
 
-impl CommandSubject {
-    /// Whether it is the same command, whatever its files hold.
-    fn says_the_same(&self, other: &Self) -> bool {
-        let said = |one: &Self| (one.words.clone(), one.directory.clone(), one.principal.clone());
-        said(self) == said(other)
-    }
-}
-
 impl Subject {
     /// What is asked for, as it stands on record and is told in events.
     pub(crate) fn recorded(&self) -> String {

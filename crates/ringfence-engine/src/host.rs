@@ -29,10 +29,8 @@ impl HostAccess {
                 let mut rules = Rules::clone(rules);
                 rules.guard(settings.secret_files(), Access::Read);
                 rules.guard(settings.deciding_files(), Access::Write);
-                rules.guard(
-                    runtimes::parts(&settings.runtimes).map(|(_, part)| part),
-                    Access::Write,
-                );
+                let interpreters = runtimes::parts(&settings.runtimes);
+                rules.guard(interpreters.map(|(_, part)| part), Access::Write);
                 Arc::new(rules)
             }),
             binary: settings.helper.clone(),

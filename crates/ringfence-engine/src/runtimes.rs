@@ -141,15 +141,11 @@ pub(crate) fn parts(settings: &RuntimeSettings) -> impl Iterator<Item = (Languag
     })
 }
 
-/// Whether a path, as written or resolved, lies in a directory, or the directory in it. What is not there lies where
-/// what is there of it does.
+/// Whether a path leads through a directory, or the directory lies in it.
 fn lies_in(part: &Path, directory: &Path) -> bool {
-    let real = part.ancestors().find_map(|above| {
-        let rest = part.strip_prefix(above).ok()?;
-        Some(above.canonicalize().ok()?.join(rest))
-    });
-    let mut ways = [Some(part.to_owned()), real].into_iter().flatten();
-    ways.any(|way| way.starts_with(directory) || directory.starts_with(&way))
+    let ways = ringfence_host::ways(part);
+    ways.iter()
+        .any(|way| way.starts_with(directory) || directory.starts_with(way))
 }
 
 /// When an interpreter or its packages were changed last: what has been imported before that is not what it is now.

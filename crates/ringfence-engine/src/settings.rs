@@ -62,8 +62,7 @@ impl EngineSettings {
     pub fn deciding_files(&self) -> Vec<PathBuf> {
         let named = [&self.runtimes.python, &self.runtimes.node, &self.runtimes.shell];
         let named = named.into_iter().chain([&self.web.browser, &self.egress.ca_file]);
-        let files = self.guarded.iter().chain(named.flatten());
-        files.flat_map(|path| ringfence_host::ways(path)).collect()
+        by_each_way(self.guarded.iter().chain(named.flatten()))
     }
 
     /// Where keys, secrets and the record lie, by each way that leads there: no program or caller sees it.
@@ -80,11 +79,15 @@ impl EngineSettings {
                 files.push(path);
             }
         }
-        files
-            .into_iter()
-            .flat_map(|path| ringfence_host::ways(path))
-            .collect()
+        by_each_way(files)
     }
+}
+
+fn by_each_way<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> Vec<PathBuf> {
+    files
+        .into_iter()
+        .flat_map(|path| ringfence_host::ways(path))
+        .collect()
 }
 
 /// Everything that outlives a request.

@@ -98,9 +98,10 @@ impl ApprovalStore {
         let mut all = self.valid();
         let is_it = |one: &Approved| one.namespace == *namespace && one.command() == Some(command);
         let Some(at) = all.iter().position(is_it) else {
-            let says_the_same =
-                |one: &Approved| one.command().is_some_and(|given| given.says_the_same(command));
-            all.retain(|one| one.namespace != *namespace || !says_the_same(one));
+            let says =
+                |one: &CommandSubject| (one.words.clone(), one.directory.clone(), one.principal.clone());
+            let differs = |given: &CommandSubject| says(given) != says(command);
+            all.retain(|one| one.namespace != *namespace || one.command().is_none_or(differs));
             return None;
         };
         match all[at].owner {

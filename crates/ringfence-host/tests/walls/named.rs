@@ -82,9 +82,9 @@ pub fn an_approval_is_bound_to_what_named_files_hold() {
     let refused = bound(&world, "cat large").unwrap_err();
     assert!(refused.message.contains("more than 64 MiB"), "{refused}");
 
-    let command = bound(&world, "cat n0").unwrap();
+    let command = bound(&world, "sort n0").unwrap();
     let outcome = command.start(&binary()).unwrap().wait().unwrap();
-    assert_eq!(text(&outcome.stdout.bytes), "x");
+    assert_eq!(text(&outcome.stdout.bytes), "x\n");
     fs::write(at("n0"), "y").unwrap();
     let refused = command.start(&binary()).unwrap_err();
     assert!(refused.message.contains("has changed"), "{refused}");

@@ -67,18 +67,6 @@ pub(super) fn meaning(environment: &Environment, settings: &Effective) -> Result
     })
 }
 
-/// Files with a token, and with the key of TLS.
-pub(super) fn secret_files(
-    environment: &Environment,
-    settings: &Effective,
-) -> Result<Vec<PathBuf>, RequestError> {
-    let files = [&settings.http_token_file, &settings.http_tls_key];
-    let files = files
-        .into_iter()
-        .filter_map(|setting| path(environment, setting).transpose());
-    files.collect()
-}
-
 /// PEM files.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsFiles {

@@ -3,7 +3,7 @@
 use super::{
     Environment, Faults, Origin, Setting, checks,
     egress_words::OnDeniedWord,
-    expand, http,
+    expand,
     keys::Effective,
     location, read_text,
     record_words::{AuditStore, PackagePattern, VaultKey, VaultStore},
@@ -63,9 +63,7 @@ pub(super) fn engine(
         host: faults.keep(host_rules(environment, settings, file)).flatten(),
         helper: PathBuf::from(crate::executable::SELF),
         guarded: trust::guarded(environment, settings, file),
-        secret_files: faults
-            .keep(http::secret_files(environment, settings))
-            .unwrap_or_default(),
+        secret_files: trust::secret(environment, settings),
         tier: settings.floor.value.native(),
         packages: PackageSettings {
             sources: environment.package_sources(),

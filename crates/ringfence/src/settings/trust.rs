@@ -108,26 +108,32 @@ pub(crate) fn token_line(path: &Path, forbidden: u32, why: &str) -> io::Result<Z
 
 /// Files that decide what is run and allowed, whether or not they exist yet: nothing writes there but their owner.
 pub(super) fn guarded(environment: &Environment, settings: &Effective, file: Option<&Path>) -> Vec<PathBuf> {
-    let expanded = |path: &HostPath, origin: &Origin| expand(environment, path, origin).ok();
-    let schemas = &settings.check_schemas;
-    let schemas = schemas.items().values().filter_map(|source| match source {
-        SchemaSource::File(path) => expanded(path, &schemas.origin),
+    let schemas = settings.check_schemas.items().values();
+    let schemas = schemas.filter_map(|source| match source {
+        SchemaSource::File(path) => Some(path),
         SchemaSource::Here(_) => None,
     });
-    let (rules, certificate) = (&settings.host_rules, &settings.http_tls_cert);
-    let rules = rules.0.as_ref().and_then(|path| expanded(path, &rules.origin));
-    let certificate = certificate
-        .0
-        .as_ref()
-        .and_then(|path| expanded(path, &certificate.origin));
-    let files = schemas.chain(rules).chain(certificate);
-    files
-        .chain(private(environment, file))
-        .chain(std::env::current_exe())
-        .collect()
+    let named = schemas
+        .chain(&settings.host_rules.0)
+        .chain(&settings.http_tls_cert.0);
+    let files = expanded(environment, named).chain(private(environment, file));
+    files.chain(std::env::current_exe()).collect()
 }
 
-/// The configurations, of ours and of installers, which may hold what is nobody else's to read.
+/// The file with the server's token, and the one with its key.
+pub(super) fn secret(environment: &Environment, settings: &Effective) -> Vec<PathBuf> {
+    let files = settings.http_token_file.0.iter().chain(&settings.http_tls_key.0);
+    expanded(environment, files).collect()
+}
+
+fn expanded<'a>(
+    environment: &Environment,
+    paths: impl Iterator<Item = &'a HostPath>,
+) -> impl Iterator<Item = PathBuf> {
+    paths.filter_map(|path| expand(environment, path, &Origin::Default).ok())
+}
+
+/// The configurations, of ours and of installers, which may hold credentials.
 pub(super) fn private(environment: &Environment, file: Option<&Path>) -> Vec<PathBuf> {
     let files = file
         .map(Path::to_owned)
