@@ -4,7 +4,7 @@
 use crate::record::hex;
 use ringfence_redact::Redactor;
 use ringfence_store::tree::{
-    Bounds, CHANGED_MEANWHILE, Change, ChangeKind, CompareBounds, DEPTH_MAX, EntryKind, Node, Risk,
+    Bounds, CHANGED_MEANWHILE, Change, ChangeKind, CompareBounds, DEPTH_MAX, EntryKind, Node, Risk, as_it_is,
 };
 use serde::Serialize;
 
@@ -14,10 +14,11 @@ pub(crate) const WALK: Bounds = Bounds {
     depth: DEPTH_MAX,
 };
 /// How much is read, and how much of it is shown.
-pub(crate) const COMPARE: CompareBounds = CompareBounds {
+pub(crate) const COMPARE: CompareBounds<'static> = CompareBounds {
     read_bytes: 4 << 30,
     text_bytes: 1 << 20,
     diff_bytes: 512 << 10,
+    shown: &as_it_is,
 };
 /// Paths that are told of those with a risk, and of those without: the second never crowd out the first.
 const TOLD_MAX: usize = 2_000;

@@ -14,7 +14,7 @@ use crate::{
 use ringfence_redact::Redactor;
 use ringfence_store::{
     audit::Action,
-    tree::{Changes, LowerState, TreeError, overlay},
+    tree::{Changes, CompareBounds, LowerState, TreeError, overlay},
 };
 use ringfence_types::{
     Denial, ErrorCode, ExecuteRequest, ExecutionResult, Namespace, RequestError, SessionId, WorkspaceMode,
@@ -141,7 +141,11 @@ impl HeldChanges {
     ) -> Result<Self, RequestError> {
         let OverlayLayers { lower, upper } = layers;
         let read = move || {
-            let mut changes = overlay::read(upper.as_fd(), lower.opened.as_fd(), WALK, COMPARE)?;
+            let bounds = CompareBounds {
+                shown: &|text| redactor.text(text),
+                ..COMPARE
+            };
+            let mut changes = overlay::read(upper.as_fd(), lower.opened.as_fd(), WALK, bounds)?;
             lock(&lower.seen).flag(&mut changes);
             let difference = Difference::of(Base::Directory, &changes.list, &redactor);
             Ok((lower, upper, changes, difference))

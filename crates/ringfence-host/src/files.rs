@@ -15,6 +15,7 @@ use rustix::{
     io::Errno,
 };
 use std::{
+    borrow::Cow,
     ffi::OsStr,
     fs::File,
     io::{Read, Write},
@@ -62,10 +63,25 @@ pub struct FileEntry {
 pub struct FileWritten {
     /// Where it is.
     pub path: PathBuf,
-    /// What changes, as a unified diff: not redacted.
-    pub diff: String,
     /// What it was before.
     pub undo: Undo,
+    /// A rule lets its content be read.
+    is_readable: bool,
+}
+
+impl FileWritten {
+    /// What changes, as a unified diff of what may be shown of either text; of no text, and of a file that cannot be
+    /// read, the sizes.
+    pub fn diff(&self, shown: impl Fn(&str) -> Cow<'_, str>) -> String {
+        let (before, after) = (self.undo.before.as_deref().unwrap_or_default(), &self.undo.after);
+        let (true, Ok(old), Ok(new)) = (self.is_readable, str::from_utf8(before), str::from_utf8(after))
+        else {
+            return format!("{} bytes become {}\n", before.len(), after.len());
+        };
+        let name = self.path.display().to_string();
+        let until = Instant::now() + DIFF_TIME;
+        unified_diff([&name, &name], [&shown(old), &shown(new)], until, DIFF_BYTES_MAX).0
+    }
 }
 
 /// What a file is to hold.
@@ -143,10 +159,10 @@ impl Rules {
         let place = directories::open_parent(&self.directories, namespace, path)?;
         let (before, stat) = present(&place)?;
         let written = FileWritten {
-            diff: match self.directories.rule_of(&place.path, namespace, Access::Read) {
-                Some(_) => diff(before.as_deref().unwrap_or_default(), content.bytes, &place.path),
-                None => counted(before.as_deref().unwrap_or_default(), content.bytes),
-            },
+            is_readable: self
+                .directories
+                .rule_of(&place.path, namespace, Access::Read)
+                .is_some(),
             undo: Undo {
                 path: place.path.clone(),
                 before,
@@ -415,22 +431,4 @@ fn fill(
     }
     rustix::fs::fchmod(handle, Mode::from_raw_mode(mode)).map_err(failed)?;
     rustix::fs::fsync(handle).map_err(failed)
-}
-
-fn counted(before: &[u8], after: &[u8]) -> String {
-    format!("{} bytes become {}\n", before.len(), after.len())
-}
-
-fn diff(before: &[u8], after: &[u8], path: &Path) -> String {
-    let (Ok(old), Ok(new)) = (std::str::from_utf8(before), std::str::from_utf8(after)) else {
-        return counted(before, after);
-    };
-    let name = path.display().to_string();
-    unified_diff(
-        [&name, &name],
-        [old, new],
-        Instant::now() + DIFF_TIME,
-        DIFF_BYTES_MAX,
-    )
-    .0
 }

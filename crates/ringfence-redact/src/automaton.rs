@@ -7,7 +7,7 @@
 //! Before the automaton stands a filter: a bitmap of hashes of the first four bytes of every needle, in which ordinary
 //! text is looked up much faster than the automaton could follow it.
 
-use crate::forms::Needles;
+use crate::{forms::Needles, ignored::Ignored};
 use std::collections::HashMap;
 use zeroize::Zeroize;
 
@@ -35,6 +35,7 @@ const FILTER_BITS: u32 = 20;
 
 /// Needles, ready to be found.
 pub(crate) struct Automaton {
+    pub(crate) ignored: Ignored,
     /// The byte that leads to each state; one more at the end.
     labels: Vec<u8>,
     links: Vec<Link>,
@@ -81,7 +82,8 @@ struct Chain {
 impl Automaton {
     /// None without needles.
     pub(crate) fn new(needles: &mut Needles) -> Option<Self> {
-        let (mut automaton, mut chains) = plant(needles.sorted())?;
+        let ignored = needles.ignored;
+        let (mut automaton, mut chains) = plant(needles.sorted(), ignored)?;
         for byte in 0..=u8::MAX {
             automaton.roots[usize::from(byte)] = automaton.child(ROOT, byte).unwrap_or(ROOT);
         }
@@ -93,7 +95,7 @@ impl Automaton {
         self.links.len()
     }
 
-    /// The longest suffix of what was read that begins a needle, after one byte more; neither CR nor LF.
+    /// The longest suffix of what was read that begins a needle, after one byte more, which is not ignored.
     #[inline]
     pub(crate) fn advance(&self, mut state: u32, byte: u8) -> u32 {
         while state != ROOT {
@@ -207,7 +209,10 @@ impl Drop for Automaton {
 }
 
 /// The trie of sorted needles, without fail links.
-fn plant<'a>(needles: impl Iterator<Item = &'a [u8]> + Clone) -> Option<(Automaton, Vec<Chain>)> {
+fn plant<'a>(
+    needles: impl Iterator<Item = &'a [u8]> + Clone,
+    ignored: Ignored,
+) -> Option<(Automaton, Vec<Chain>)> {
     let mut filter = Box::new([0; 1 << (FILTER_BITS - 6)]);
     let (mut states, mut longest) = (1, 0);
     for (needle, shared) in with_shared(needles.clone()) {
@@ -249,6 +254,7 @@ fn plant<'a>(needles: impl Iterator<Item = &'a [u8]> + Clone) -> Option<(Automat
     }
     labels.push(CHAIN_START);
     let automaton = Automaton {
+        ignored,
         labels,
         links,
         edges: Edges::new(&chains),

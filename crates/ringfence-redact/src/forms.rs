@@ -1,6 +1,6 @@
 //! The forms in which a secret may be written. Each becomes a needle: a byte string to look for.
 
-use crate::{Forms, wiped::Wiped};
+use crate::{Forms, ignored::Ignored, wiped::Wiped};
 use zeroize::Zeroizing;
 
 /// Derived forms shorter than this would be found in ordinary base64 and hex.
@@ -16,9 +16,13 @@ const CASES: [&[u8; 16]; 2] = [LOWER, UPPER];
 /// `encodeURIComponent`.
 const PERCENT_KEEPS: [&[u8]; 3] = [b"-._~", b"-._~/", b"-._~!*'()"];
 
-/// Needles, one after the other, without CR and LF.
-#[derive(Default)]
+/// Shorter secrets are not looked for in laid-out text, nor in base64 that may have been wrapped.
+const SHORTEST_RELAID: usize = 16;
+const SHORTEST_WRAPPED: usize = 45;
+
+/// Needles, one after the other, without the bytes that are ignored, of which CR and LF always are two.
 pub(crate) struct Needles {
+    pub(crate) ignored: Ignored,
     bytes: Wiped,
     spans: Vec<Span>,
     /// Where those of the secret at hand begin.
@@ -39,6 +43,33 @@ impl Span {
 }
 
 impl Needles {
+    pub(crate) fn new(ignored: Ignored) -> Self {
+        Self {
+            ignored,
+            bytes: Wiped::default(),
+            spans: Vec::new(),
+            first: 0,
+        }
+    }
+
+    /// Adds what a secret of several lines may look like where each line stands in a layout, and what base64 of several
+    /// lines does.
+    pub(crate) fn add_relaid(&mut self, secret: &str, forms: Forms) {
+        let secret = secret.trim_matches(['\r', '\n']);
+        self.first = self.spans.len();
+        if secret.contains(['\r', '\n']) {
+            self.add(SHORTEST_RELAID, |out| out.extend(secret.as_bytes()));
+            if forms == Forms::All {
+                self.add_html(secret);
+            }
+        }
+        if forms == Forms::All && secret.len() >= SHORTEST_WRAPPED {
+            for alphabet in [BASE64, BASE64_URL] {
+                (0..3).for_each(|offset| self.add_base64(secret.as_bytes(), alphabet, offset));
+            }
+        }
+    }
+
     /// Adds what a secret may look like.
     pub(crate) fn add_secret(&mut self, secret: &str, forms: Forms) {
         // a line break at an end is not part of what is secret; encoded, it would be
@@ -84,8 +115,12 @@ impl Needles {
     fn add(&mut self, shortest: usize, write: impl FnOnce(&mut Wiped)) {
         let start = self.bytes.len();
         write(&mut self.bytes);
-        self.strip_breaks(start);
+        self.strip_ignored(start);
         let end = self.bytes.len();
+        let shortest = match self.ignored {
+            Ignored::LineBreaks => shortest,
+            Ignored::Layout => SHORTEST_RELAID,
+        };
         let span = u32::try_from(start).ok().zip(u32::try_from(end).ok());
         let span = span.map(|(start, end)| Span { start, end });
         let bytes = self.bytes.as_slice();
@@ -98,12 +133,12 @@ impl Needles {
         }
     }
 
-    fn strip_breaks(&mut self, start: usize) {
-        let mut kept = start;
+    fn strip_ignored(&mut self, start: usize) {
+        let (mut kept, ignored) = (start, self.ignored);
         let bytes = self.bytes.as_mut_slice();
         for at in start..bytes.len() {
             bytes[kept] = bytes[at];
-            kept += usize::from(!matches!(bytes[at], b'\r' | b'\n'));
+            kept += usize::from(!ignored.has(bytes[at]));
         }
         self.bytes.truncate(kept);
     }

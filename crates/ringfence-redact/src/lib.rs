@@ -29,6 +29,11 @@
 //! of many lines are found in any wrapping. Line breaks inside a find go with it. Line breaks at the ends of a secret
 //! are not part of it.
 //!
+//! Of a secret of several lines, and of the base64 of a long one, white space and what stands around the lines of a
+//! diff, a quotation, a list, a table, a comment or a literal (``+ - > | * # , " ' \ ` ``) are ignored, too, up to
+//! [`LAYOUT_MAX`] in a row: it is found where its lines are indented, prefixed or joined, as it is and in HTML, where
+//! that leaves at least 16 bytes of it.
+//!
 //! With [`Personal::Remove`] also, in what is left: e-mail addresses; phone numbers, `+NN…` or in the US style;
 //! payment cards that pass Luhn; US social security numbers. These are told by their shape alone, so some are missed
 //! and some are found that are none.
@@ -47,15 +52,16 @@
 //! # Cost
 //!
 //! Time is linear in the text, whatever text and secrets are; memory is that of the tables and, for each stream, at
-//! most [`LINE_BREAKS_MAX`] + 1 times the longest form. Tables take 128 KiB and nine bytes for each byte that forms do
-//! not share: 150 to 300 bytes for a byte of secret. They are made for up to 256 KiB of secrets in all, which take less
-//! than 100 MB and a second; a caller that lets strangers choose secrets limits them. They are wiped when the last
-//! clone and the last stream are dropped.
+//! most [`LINE_BREAKS_MAX`] + 1 times the longest form, or [`LAYOUT_MAX`] + 1 times that of several lines. Tables take
+//! 128 KiB and nine bytes for each byte that forms do not share: 150 to 300 bytes for a byte of secret. They are made
+//! for up to 256 KiB of secrets in all, which take less than 100 MB and a second; a caller that lets strangers choose
+//! secrets limits them. They are wiped when the last clone and the last stream are dropped.
 #![forbid(unsafe_code)]
 
 mod automaton;
 mod contact;
 mod forms;
+mod ignored;
 mod json;
 mod marks;
 mod number;
@@ -63,9 +69,9 @@ mod personal;
 mod seek;
 mod wiped;
 
-pub use seek::LINE_BREAKS_MAX;
-
-use crate::{automaton::Automaton, forms::Needles, marks::Mask, personal::PersonalWords, seek::Seek};
+use crate::{
+    automaton::Automaton, forms::Needles, ignored::Ignored, marks::Mask, personal::PersonalWords, seek::Seek,
+};
 use std::{borrow::Cow, fmt, sync::Arc};
 use zeroize::Zeroizing;
 
@@ -77,6 +83,12 @@ pub const SHORTEST_SECRET: usize = 4;
 
 /// Bytes of the longest secret.
 pub const LONGEST_SECRET: usize = 64 * 1024;
+
+/// So many CR and LF in a row may stand inside a find.
+pub const LINE_BREAKS_MAX: u32 = 16;
+
+/// So many bytes of layout in a row may stand inside a find of a secret of several lines.
+pub const LAYOUT_MAX: u32 = 64;
 
 /// In which forms to look for secrets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,30 +120,40 @@ pub struct Found {
 /// What to take out. Clones share the tables.
 #[derive(Clone)]
 pub struct Redactor {
-    automaton: Option<Arc<Automaton>>,
+    /// For secrets as they are written, then for those that may be laid out in lines.
+    automata: Vec<Arc<Automaton>>,
     personal: Personal,
     mask: Mask,
 }
 
 /// A text on its way through a [`Redactor`], piece by piece.
 pub struct Stream {
-    secrets: Option<Seek>,
-    personal: Option<PersonalWords>,
-    /// What the first stage hands to the second.
-    between: Zeroizing<Vec<u8>>,
+    /// Each takes what the one before it leaves.
+    stages: Vec<Stage>,
+}
+
+enum Stage {
+    Secrets(Seek),
+    Personal(PersonalWords),
 }
 
 impl Redactor {
     /// Prepares the tables. Secrets that are not redactable are skipped: ask [`Redactor::is_redactable`] before.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>, forms: Forms, personal: Personal) -> Self {
-        let mut needles = Needles::default();
+        let mut needles = [Ignored::LineBreaks, Ignored::Layout].map(Needles::new);
+        let [written, relaid] = &mut needles;
         for secret in secrets {
             if Self::is_redactable(secret).is_ok() {
-                needles.add_secret(secret, forms);
+                written.add_secret(secret, forms);
+                relaid.add_relaid(secret, forms);
             }
         }
         Self {
-            automaton: Automaton::new(&mut needles).map(Arc::new),
+            automata: needles
+                .iter_mut()
+                .filter_map(Automaton::new)
+                .map(Arc::new)
+                .collect(),
             personal,
             mask: Mask::Mark,
         }
@@ -155,7 +177,7 @@ impl Redactor {
     /// Whether there is nothing to look for.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.automaton.is_none() && self.personal == Personal::Keep
+        self.automata.is_empty() && self.personal == Personal::Keep
     }
 
     /// Why a secret cannot be taken out, if so.
@@ -185,11 +207,11 @@ impl Redactor {
     /// A new text.
     #[must_use]
     pub fn stream(&self) -> Stream {
-        let secrets = self.automaton.as_ref();
+        let secrets = self.automata.iter();
+        let secrets = secrets.map(|automaton| Stage::Secrets(Seek::new(Arc::clone(automaton), self.mask)));
+        let personal = (self.personal == Personal::Remove).then(|| PersonalWords::new(self.mask));
         Stream {
-            secrets: secrets.map(|automaton| Seek::new(Arc::clone(automaton), self.mask)),
-            personal: (self.personal == Personal::Remove).then(|| PersonalWords::new(self.mask)),
-            between: Zeroizing::default(),
+            stages: secrets.chain(personal.map(Stage::Personal)).collect(),
         }
     }
 
@@ -236,7 +258,7 @@ impl Redactor {
     /// States of the tables: about nine bytes each.
     #[must_use]
     pub fn states(&self) -> usize {
-        self.automaton.as_ref().map_or(0, |automaton| automaton.states())
+        self.automata.iter().map(|automaton| automaton.states()).sum()
     }
 }
 
@@ -252,39 +274,57 @@ impl fmt::Debug for Redactor {
 impl Stream {
     /// The next piece. What is sure by now is appended to `out`.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
-        match (&mut self.secrets, &mut self.personal) {
-            (None, None) => out.extend_from_slice(bytes),
-            (Some(secrets), None) => secrets.push(bytes, out),
-            (None, Some(personal)) => personal.push(bytes, out),
-            (Some(secrets), Some(personal)) => {
-                secrets.push(bytes, &mut self.between);
-                personal.push(&self.between, out);
-                self.between.clear();
-            }
-        }
+        push(&mut self.stages, bytes, out);
     }
 
     /// The end of the text. What is pushed after it is another text.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
-        match (&mut self.secrets, &mut self.personal) {
-            (None, None) => {}
-            (Some(secrets), None) => secrets.finish(out),
-            (None, Some(personal)) => personal.finish(out),
-            (Some(secrets), Some(personal)) => {
-                secrets.finish(&mut self.between);
-                personal.push(&self.between, out);
-                self.between.clear();
-                personal.finish(out);
-            }
+        for at in 0..self.stages.len() {
+            let mut rest = Zeroizing::<Vec<u8>>::default();
+            self.stages[at].finish(&mut rest);
+            push(&mut self.stages[at + 1..], &rest, out);
         }
     }
 
     /// The marks so far, in all texts.
     #[must_use]
     pub fn found(&self) -> Found {
-        Found {
-            secrets: self.secrets.as_ref().map_or(0, Seek::found),
-            personal: self.personal.as_ref().map_or(0, PersonalWords::found),
+        let mut found = Found::default();
+        for stage in &self.stages {
+            match stage {
+                Stage::Secrets(secrets) => found.secrets += secrets.found(),
+                Stage::Personal(personal) => found.personal += personal.found(),
+            }
+        }
+        found
+    }
+}
+
+impl Stage {
+    fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        match self {
+            Self::Secrets(secrets) => secrets.push(bytes, out),
+            Self::Personal(personal) => personal.push(bytes, out),
+        }
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        match self {
+            Self::Secrets(secrets) => secrets.finish(out),
+            Self::Personal(personal) => personal.finish(out),
+        }
+    }
+}
+
+/// Through one stage after the other.
+fn push(stages: &mut [Stage], bytes: &[u8], out: &mut Vec<u8>) {
+    match stages {
+        [] => out.extend_from_slice(bytes),
+        [last] => last.push(bytes, out),
+        [first, rest @ ..] => {
+            let mut between = Zeroizing::<Vec<u8>>::default();
+            first.push(bytes, &mut between);
+            push(rest, &between, out);
         }
     }
 }

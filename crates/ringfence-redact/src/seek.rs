@@ -2,18 +2,16 @@
 //!
 //! The stage is in one of two modes. While it skips, no needle can have begun more than three bytes ago, and a window
 //! of four bytes slides over the text. Once a needle has begun, the automaton follows it, until it is back at a depth
-//! of three or less. CR and LF are read as if they were not there.
+//! of three or less. What the automaton ignores, at least CR and LF, is read as if it were not there.
 
 use crate::{
     automaton::{Automaton, NOWHERE, ROOT, WINDOW},
+    ignored::Ignored,
     marks::{Marks, Mask, View},
     wiped::Wiped,
 };
 use std::{collections::VecDeque, sync::Arc};
 use zeroize::Zeroize;
-
-/// So many CR and LF in a row may stand inside a find. Without a limit, a program could make us hold back gigabytes.
-pub const LINE_BREAKS_MAX: u32 = 16;
 
 /// A window without text.
 const NO_WINDOW: u32 = u32::from_le_bytes([NOWHERE; 4]);
@@ -24,14 +22,15 @@ const FINDS_MANY: usize = 64;
 /// Finds needles in a stream.
 pub(crate) struct Seek {
     automaton: Arc<Automaton>,
+    ignored: Ignored,
     marks: Marks,
     /// The end of the stream so far, from where a needle may have begun.
     held: Wiped,
     /// Where in the stream `held` begins.
     origin: u64,
-    /// The last four bytes that are not line breaks, the oldest the lowest.
+    /// The last four bytes that are not ignored, the oldest the lowest.
     window: u32,
-    /// Line breaks since.
+    /// Ignored bytes since; they are called breaks here.
     breaks: u32,
     follow: Follow,
     /// Not skipping.
@@ -57,6 +56,7 @@ struct Follow {
 impl Seek {
     pub(crate) fn new(automaton: Arc<Automaton>, mask: Mask) -> Self {
         Self {
+            ignored: automaton.ignored,
             automaton,
             marks: Marks::new(mask),
             held: Wiped::default(),
@@ -123,7 +123,7 @@ impl Seek {
             return view.index(live);
         }
         let depth = self.automaton.depth(self.begun(3));
-        let live = back(bytes, bytes.len(), depth);
+        let live = back(self.ignored, bytes, depth);
         self.marks.keep(view, self.origin + live as u64, out);
         live
     }
@@ -161,7 +161,7 @@ impl Seek {
     /// Slides over eight bytes, if there is nothing among them to look at.
     #[inline]
     fn skip_block(&mut self, block: u64) -> bool {
-        if has_break(block) {
+        if self.ignored.is_among(block) {
             return false;
         }
         let both = u128::from(self.window) | u128::from(block) << 32;
@@ -184,9 +184,9 @@ impl Seek {
     /// Slides over one byte; true: a needle may begin with the window.
     #[inline]
     fn slide(&mut self, byte: u8) -> bool {
-        if is_break(byte) {
-            self.breaks += u32::from(self.breaks <= LINE_BREAKS_MAX);
-            if self.breaks > LINE_BREAKS_MAX {
+        if self.ignored.has(byte) {
+            self.breaks += u32::from(self.breaks <= self.ignored.run_max());
+            if self.breaks > self.ignored.run_max() {
                 self.window = NO_WINDOW;
             }
             return false;
@@ -201,7 +201,7 @@ impl Seek {
         if self.automaton.depth(self.begun(4)) < WINDOW {
             return false;
         }
-        let first = back(view.bytes, at, WINDOW);
+        let first = back(self.ignored, &view.bytes[..at], WINDOW);
         self.follow.begin(view.origin + first as u64);
         for &byte in &view.bytes[first..at] {
             self.follow.read(&self.automaton, byte);
@@ -218,9 +218,9 @@ impl Seek {
                 return at;
             };
             at += 1;
-            if is_break(byte) {
+            if self.ignored.has(byte) {
                 self.breaks += 1;
-                if self.breaks > LINE_BREAKS_MAX {
+                if self.breaks > self.ignored.run_max() {
                     self.window = NO_WINDOW;
                     follow.state = ROOT;
                     break;
@@ -256,7 +256,7 @@ impl Follow {
 
     #[inline]
     fn read(&mut self, automaton: &Automaton, byte: u8) {
-        if is_break(byte) {
+        if automaton.ignored.has(byte) {
             let total = 1 + self.breaks.back().map_or(self.breaks_before, |last| last.1);
             match self.breaks.back_mut() {
                 Some(last) if last.0 == self.read => last.1 = total,
@@ -313,24 +313,12 @@ impl Follow {
     }
 }
 
-/// The index of the `count`th byte before an index, line breaks not counted.
-fn back(bytes: &[u8], mut at: usize, mut count: u32) -> usize {
+/// The index of the last but `count` of the bytes, without those that are ignored.
+fn back(ignored: Ignored, bytes: &[u8], mut count: u32) -> usize {
+    let mut at = bytes.len();
     while count > 0 && at > 0 {
         at -= 1;
-        count -= u32::from(!is_break(bytes[at]));
+        count -= u32::from(!ignored.has(bytes[at]));
     }
     at
-}
-
-#[inline]
-fn is_break(byte: u8) -> bool {
-    matches!(byte, b'\r' | b'\n')
-}
-
-/// Whether one of eight bytes is CR or LF; it may be wrong when it says yes.
-#[inline]
-fn has_break(block: u64) -> bool {
-    const ONES: u64 = u64::from_le_bytes([1; 8]);
-    let (lf, cr) = (block ^ (ONES * 10), block ^ (ONES * 13));
-    (lf.wrapping_sub(ONES) & !lf | cr.wrapping_sub(ONES) & !cr) & (ONES << 7) != 0
 }

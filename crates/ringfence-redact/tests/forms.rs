@@ -309,3 +309,59 @@ fn secrets_that_cannot_be_taken_out_are_named_and_skipped() {
     assert!(Redactor::is_redactable(&"x".repeat(64 * 1024 + 1)).is_err());
     assert!(Redactor::is_redactable("abcd").is_ok());
 }
+
+/// claim: [SEC-2]
+#[test]
+fn a_secret_of_several_lines_is_found_in_a_layout() {
+    let redactor = redactor(Forms::All);
+    let key = SECRETS[3].trim_end();
+    let found = |text: &str| {
+        let clean = redactor.text(text);
+        let left = ["MIIEvQIBADANBgkqh", "kiG9w0BAQEFAASC"]
+            .iter()
+            .any(|line| clean.contains(line));
+        clean.contains(REDACTED) && !left
+    };
+    let all_layout = "\n".to_owned() + &" >".repeat(28) + "+";
+    for between in [
+        "\n+",
+        "\n-",
+        "\n ",
+        "\n    ",
+        "\n\t",
+        "\n> ",
+        "  \n> > ",
+        " ",
+        " |\r\n| ",
+        "\n* ",
+        "\n# ",
+        "', '",
+        "\\\n",
+        &all_layout,
+    ] {
+        assert!(
+            found(&format!("a\n+{}\nb", key.replace('\n', between))),
+            "{between:?}"
+        );
+    }
+    // A difference in which lines of another text stand between is none of it; nor are numbers.
+    for between in ["\n+x\n ", "\n2 ", &(all_layout + "  ")] {
+        assert!(!found(&key.replace('\n', between)), "the control: {between:?}");
+    }
+    let wrapped = |secret: &str| {
+        let text = BASE64_STANDARD.encode(format!("ab{secret}"));
+        let lines: Vec<String> = text
+            .as_bytes()
+            .chunks(20)
+            .map(|line| String::from_utf8_lossy(line).into())
+            .collect();
+        lines.join("\n    ")
+    };
+    let clean = redactor.text(&wrapped(key)).into_owned();
+    assert!(clean.contains(REDACTED) && clean.len() < 60, "{clean}");
+    let one_line = Redactor::new(["hunter22secret of one line"], Forms::All, Personal::Keep);
+    assert_eq!(
+        one_line.text("hunter22secret\n> of one line"),
+        "hunter22secret\n> of one line"
+    );
+}

@@ -41,25 +41,34 @@ impl Fence {
 
 /// What Markdown and HTML in it would fetch is shown as it is written: a client that draws it would tell its host so.
 fn without_pictures(text: &str) -> String {
-    const FETCHED: [&str; 16] = [
-        "audio", "embed", "frame", "iframe", "image", "img", "input", "link", "object", "picture", "script",
-        "source", "style", "svg", "track", "video",
+    const ELEMENTS: [&str; 21] = [
+        "applet", "audio", "base", "bgsound", "embed", "frame", "iframe", "image", "img", "input", "link",
+        "meta", "object", "picture", "portal", "script", "source", "style", "svg", "track", "video",
     ];
-    let mut shown = String::with_capacity(text.len());
-    for piece in text.replace("![", "!\\[").split_inclusive('<') {
-        let is_fetched = FETCHED.iter().any(|tag| {
-            let name = piece.get(..tag.len());
-            name.is_some_and(|name| name.eq_ignore_ascii_case(tag))
-        });
-        if let (true, Some(before)) = (is_fetched, shown.strip_suffix('<')) {
-            let escapes = before.len() - before.trim_end_matches('\\').len();
-            if escapes.is_multiple_of(2) {
-                shown.insert(before.len(), '\\');
+    const ATTRIBUTES: [&str; 2] = ["style", "background"];
+    let text = text.replace("![", "!\\[");
+    let lower = text.to_ascii_lowercase();
+    // The next end of an element, and the next of each attribute: looked for once, however many elements are begun.
+    let mut next = [0; 1 + ATTRIBUTES.len()];
+    let (mut shown, mut from) = (String::with_capacity(text.len()), 0);
+    for (at, _) in lower.match_indices('<') {
+        for (known, word) in next.iter_mut().zip([">"].iter().chain(&ATTRIBUTES)) {
+            if *known <= at {
+                *known = lower[at..].find(word).map_or(lower.len(), |found| at + found);
             }
         }
-        shown.push_str(piece);
+        let name = &lower[at + 1..];
+        let is_element = name.starts_with(|c: char| c.is_ascii_alphabetic());
+        let is_fetched = ELEMENTS.iter().any(|element| name.starts_with(element))
+            || (is_element && next[1..].iter().any(|attribute| *attribute < next[0]));
+        shown.push_str(&text[from..at]);
+        from = at;
+        let escapes = shown.len() - shown.trim_end_matches('\\').len();
+        if is_fetched && escapes.is_multiple_of(2) {
+            shown.push('\\');
+        }
     }
-    shown
+    shown + &text[from..]
 }
 
 /// The text without invisible characters, and how many there were. Control characters other than line ends and tabs go
@@ -138,7 +147,15 @@ mod tests {
             ("![x](//t.test)", "!\\[x](//t.test)"),
             ("a<IMG src=x><<iframe>", "a\\<IMG src=x><\\<iframe>"),
             (r"\<svg> \\<svg> \<<svg>", r"\<svg> \\\<svg> \<\<svg>"),
-            ("<p>Vec<String> é<é", "<p>Vec<String> é<é"),
+            ("<p>Vec<String> é<é style", "<p>Vec<String> é<é style"),
+            (
+                "<P Style=background:url(//t)>a<b",
+                "\\<P Style=background:url(//t)>a<b",
+            ),
+            (
+                "<td a='<' background=//t><meta x>",
+                "\\<td a='<' background=//t>\\<meta x>",
+            ),
         ] {
             assert_eq!(without_pictures(text), shown, "{text}");
         }

@@ -27,8 +27,8 @@ const ROBOTS_REDIRECTS_MAX: usize = 5;
 const ROBOTS_AGE_MAX: Duration = Duration::from_secs(3600);
 /// After a failure on the side of the site.
 const FAILURE_AGE_MAX: Duration = Duration::from_secs(60);
-/// Sites whose rules are kept.
-const SITES_MAX: usize = 256;
+/// Sites whose rules are kept, of one owner and of all.
+const SITES_MAX: [usize; 2] = [64, 512];
 /// Of a header that goes on to the worker.
 const HEADER_CHARS_MAX: usize = 256;
 
@@ -53,7 +53,7 @@ pub struct Fetch<'a> {
     pub limits: FetchLimits,
     pub robots: Robots,
     pub dial: &'a dyn Dial,
-    /// Who asks: each has a pace of its own.
+    /// Who asks: each has a pace and a memory of robots.txt of its own.
     pub owner: &'a str,
 }
 
@@ -96,8 +96,11 @@ pub enum FetchError {
 pub struct Fetcher {
     tls: Arc<ClientConfig>,
     pace: Pace,
-    robots: Mutex<HashMap<String, (Instant, Arc<RobotRules>)>>,
+    robots: Mutex<KnownRobots>,
 }
+
+/// By owner and site: what one of them was told is neither used nor seen by another. Until when, and the rules.
+type KnownRobots = HashMap<(String, String), (Instant, Arc<RobotRules>)>;
 
 impl fmt::Debug for Fetcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -183,7 +186,10 @@ impl Fetcher {
         wanted: &Fetch<'_>,
         until: Instant,
     ) -> Result<Arc<RobotRules>, FetchError> {
-        let site = url.as_url().origin().ascii_serialization();
+        let site = (
+            wanted.owner.to_owned(),
+            url.as_url().origin().ascii_serialization(),
+        );
         let now = Instant::now();
         let known = self.known().get(&site).cloned();
         if let Some((_, rules)) = known.filter(|(until, _)| now < *until) {
@@ -191,18 +197,21 @@ impl Fetcher {
         }
         let rules = Arc::new(self.ask_robots(url, wanted, until).await?);
         let mut robots = self.known();
-        if robots.len() >= SITES_MAX {
-            robots.clear();
+        robots.retain(|_, (until, _)| now < *until);
+        if robots.keys().filter(|(owner, _)| *owner == site.0).count() >= SITES_MAX[0] {
+            robots.retain(|(owner, _), _| *owner != site.0);
         }
         let age = match *rules == RobotRules::deny_all() {
             true => FAILURE_AGE_MAX,
             false => ROBOTS_AGE_MAX,
         };
-        robots.insert(site, (now + age, rules.clone()));
+        if robots.len() < SITES_MAX[1] {
+            robots.insert(site, (now + age, rules.clone()));
+        }
         Ok(rules)
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<String, (Instant, Arc<RobotRules>)>> {
+    fn known(&self) -> std::sync::MutexGuard<'_, KnownRobots> {
         self.robots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -83,7 +83,7 @@ pub const BUDGETS: [Budget; 12] = [
         "attach birth client doctor forked helper identity_map init supervise",
     ] },
     Budget { name: "ringfence-redact", lines: 2_000, floors: &[
-        "contact json marks number wiped",
+        "contact ignored json marks number wiped",
         "forms personal",
         "automaton",
         "seek",

@@ -15,7 +15,7 @@ use ringfence_store::{
         ListedSnapshot, Snapshot, SnapshotEntry, SnapshotError, SnapshotId, SnapshotKind, SnapshotStore,
         Source,
     },
-    tree::{self, EntryKind, Node, Side, TreeError},
+    tree::{self, CompareBounds, EntryKind, Node, Side, TreeError},
 };
 use ringfence_types::{Namespace, RequestError};
 use std::{io::Cursor, path::Path};
@@ -78,7 +78,11 @@ fn compare(
 ) -> Result<Difference, TreeError> {
     let old = base.map_or_else(Side::empty, |base| saved(store, base));
     let new = Side::live(opened.root(), WALK)?;
-    let changes = tree::compare(&old, &new, COMPARE)?;
+    let bounds = CompareBounds {
+        shown: &|text| opened.redactor.text(text),
+        ..COMPARE
+    };
+    let changes = tree::compare(&old, &new, bounds)?;
     let base = base.map_or(Base::Nothing, |base| Base::Snapshot(base.id.to_string()));
     Ok(Difference::of(base, &changes.list, &opened.redactor))
 }

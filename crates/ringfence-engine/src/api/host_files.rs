@@ -143,8 +143,8 @@ impl Engine {
                     }
                 };
                 Ok(HostWritten {
+                    diff: written.diff(|text| redactor.text(text)),
                     path: written.path,
-                    diff: redactor.text(&written.diff).into_owned(),
                     undo_id,
                     sha256,
                 })

@@ -121,9 +121,11 @@ impl Engine {
         caller: &Caller,
         namespace: &Namespace,
         value: BridgedValue,
-        to: BridgeTarget<'_>,
+        mut to: BridgeTarget<'_>,
     ) -> Result<Bridged, RequestError> {
         let services = self.services();
+        let (_, caps) = self.limits_of(namespace);
+        to.timeout_ms = Some(to.timeout_ms.unwrap_or(u64::MAX).min(caps.timeout_ms));
         let note = async |outcome, details| {
             let note = Note::of(caller, namespace, Action::SessionBridged, details);
             self.note(note.ended(outcome)).await

@@ -6,6 +6,7 @@ mod given;
 mod shell;
 
 pub(crate) use given::encode_given;
+pub(crate) use shell::is_read_by_bash;
 
 use super::{Checks, Launch, ProgramReport, by_name, literal, python_program, read_report, report::record};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -156,6 +157,10 @@ pub(crate) fn encode_set(
         return Err(Unsendable::Name);
     }
     if language == Language::Shell {
+        // Tags and escapes make it longer; what is much longer is not read.
+        if bridge.len() > 16 * shell::VARIABLE_BYTES_MAX {
+            return Err(Unsendable::TooLong);
+        }
         let value = serde_json::from_str(bridge).map_err(|_| Unsendable::Value)?;
         return shell::set(number, name, &value);
     }

@@ -10,7 +10,7 @@ use crate::{
     language::session::{self, DriverAnswer},
     streams::Stdio,
 };
-use ringfence_types::{EnvName, ErrorCode, Namespace, ProgramError, RequestError, SessionId};
+use ringfence_types::{EnvName, ErrorCode, Language, Namespace, ProgramError, RequestError, SessionId};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use std::{
@@ -20,6 +20,9 @@ use std::{
 
 /// The largest JSON of a value, in bytes.
 pub const BRIDGE_BYTES_MAX: usize = 16 << 20;
+
+/// Values of one that is read whole on its way: in memory each takes much more than its text.
+const VALUES_MAX: usize = 1 << 20;
 
 const NO_SUCH_NAME: &str = "`name` is a variable at the top of `from_session`; a call there makes it.";
 
@@ -34,6 +37,8 @@ pub struct BridgeTarget<'a> {
     pub session: &'a SessionId,
     /// The variable's name there; none: the name that it had.
     pub name: Option<EnvName>,
+    /// The most that either session may take, in milliseconds; none: as each was made.
+    pub timeout_ms: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -51,7 +56,7 @@ pub(crate) async fn carry(
 ) -> Result<Bridged, RequestError> {
     // Both exist before either is asked.
     let target = sessions.find(namespace, to.session)?;
-    let name = to.name;
+    let (name, timeout_ms) = (to.name, to.timeout_ms);
     let (value, name) = match value {
         BridgedValue::Value(value) => {
             let name = name.ok_or_else(|| {
@@ -63,19 +68,26 @@ pub(crate) async fn carry(
         }
         BridgedValue::Variable { session, name: own } => {
             let source = sessions.find(namespace, session)?;
-            (get(&source, own).await?, name.unwrap_or_else(|| own.clone()))
+            (
+                get(&source, own, timeout_ms).await?,
+                name.unwrap_or_else(|| own.clone()),
+            )
         }
     };
     let bytes = value.len();
     if bytes > BRIDGE_BYTES_MAX {
         return Err(too_large());
     }
-    set(&target, &name, &value).await?;
+    set(&target, &name, &value, timeout_ms).await?;
     Ok(Bridged { name, bytes })
 }
 
 /// Its JSON, which is whatever the session says.
-async fn get(session: &Arc<Session>, name: &EnvName) -> Result<String, RequestError> {
+async fn get(
+    session: &Arc<Session>,
+    name: &EnvName,
+    timeout_ms: Option<u64>,
+) -> Result<String, RequestError> {
     let message = |number| session::encode_get(session.language, number, name.as_str());
     let absent = || {
         RequestError::invalid(
@@ -83,7 +95,7 @@ async fn get(session: &Arc<Session>, name: &EnvName) -> Result<String, RequestEr
             NO_SUCH_NAME,
         )
     };
-    let answer = ask(session, name, message, absent).await?;
+    let answer = ask(session, name, timeout_ms, message, absent).await?;
     let text = answer.bridge.ok_or_else(absent)?;
     if text.len() > BRIDGE_BYTES_MAX {
         return Err(too_large());
@@ -101,13 +113,30 @@ async fn get(session: &Arc<Session>, name: &EnvName) -> Result<String, RequestEr
             Err(_) => Err(no_json()),
         };
     }
+    if values(&text) > VALUES_MAX {
+        return Err(RequestError::invalid(
+            format!("the value has more than {VALUES_MAX} parts, among which secrets are looked for."),
+            "Move large data as a file: `get_file` and `put_file`.",
+        ));
+    }
     // The session that gets it may not know that there are secrets in it, and would let them out.
     let mut value: Value = serde_json::from_str(&text).map_err(|_| no_json())?;
     session.lease.redactor.json(&mut value);
     Ok(value.to_string())
 }
 
-async fn set(session: &Arc<Session>, name: &EnvName, value: &str) -> Result<(), RequestError> {
+async fn set(
+    session: &Arc<Session>,
+    name: &EnvName,
+    value: &str,
+    timeout_ms: Option<u64>,
+) -> Result<(), RequestError> {
+    if session.language == Language::Shell && session::is_read_by_bash(name.as_str()) {
+        return Err(RequestError::invalid(
+            format!("bash itself reads `{}`: data there could run.", name.as_str()),
+            "Give it another name with `as`; a call of the session can set this one.",
+        ));
+    }
     let message = |number| session::encode_set(session.language, number, name.as_str(), value);
     let refused = || {
         RequestError::invalid(
@@ -119,16 +148,19 @@ async fn set(session: &Arc<Session>, name: &EnvName, value: &str) -> Result<(), 
             "Give it another name with `as`.",
         )
     };
-    ask(session, name, message, refused).await.map(drop)
+    ask(session, name, timeout_ms, message, refused).await.map(drop)
 }
 
 /// One question to the driver of a session, in its turn. `refused`: what it means that it says no and no more.
 async fn ask(
     session: &Arc<Session>,
     name: &EnvName,
+    timeout_ms: Option<u64>,
     message: impl FnOnce(u64) -> Result<Vec<u8>, session::Unsendable>,
     refused: impl FnOnce() -> RequestError,
 ) -> Result<DriverAnswer, RequestError> {
+    let timeout_ms = timeout_ms.unwrap_or(u64::MAX).min(session.limits.timeout_ms);
+    let timeout = Duration::from_millis(timeout_ms);
     let turn = session.turn_soon().await?;
     let number = session.activity.calls.fetch_add(1, Ordering::Relaxed) + 1;
     let message = message(number).map_err(|why| {
@@ -139,7 +171,7 @@ async fn ask(
         message,
         stdio: Stdio::captured(session.lease.redactor.clone()),
         keep: 0,
-        timeout: Duration::from_millis(session.limits.timeout_ms),
+        timeout,
         cancelled: Client::absent().cancelled,
         interrupts: turn.open_to_interrupts(),
         is_question: true,
@@ -154,7 +186,7 @@ async fn ask(
             format!(
                 "the session {} needs more than {} s for `{}`, and was interrupted.",
                 session.id,
-                Duration::from_millis(session.limits.timeout_ms).as_secs_f64(),
+                timeout.as_secs_f64(),
                 name.as_str()
             ),
             "Move less of it, or make the session with a longer `timeout_seconds`.",
@@ -183,9 +215,34 @@ fn objection(session: &Session, error: &ProgramError) -> RequestError {
     RequestError::invalid(session.lease.redactor.text(&message).into_owned(), hint)
 }
 
+/// How many values a JSON has in its lists and objects, at least.
+fn values(json: &str) -> usize {
+    let (mut count, mut is_text, mut is_escaped) = (1, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = is_text,
+            b'"' => is_text = !is_text,
+            b',' if !is_text => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
 fn too_large() -> RequestError {
     RequestError::invalid(
         format!("the value has more than {} MiB as JSON.", BRIDGE_BYTES_MAX >> 20),
         "Move large data as a file: `get_file` and `put_file`.",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_counted_outside_of_texts() {
+        assert_eq!(values(r#"[1,",,\",",{"a":2,"b":[3]}]"#), 4);
+    }
 }

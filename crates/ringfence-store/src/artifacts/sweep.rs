@@ -1,6 +1,6 @@
-//! Retention: executions that are older or beyond go, oldest first, then the contents that no manifest names any
-//! more. Where the clock has jumped (`clock`), nothing is too old; and what is dated after the present is not old
-//! either.
+//! Retention: executions that are older go, and where there is too much the oldest of the namespace that has most;
+//! then the contents that no manifest names any more. Where the clock has jumped (`clock`), nothing is too old; and
+//! what is dated after the present is not old either.
 //!
 //! Signatures are not checked here: who can write into the directory can delete in it. A manifest that cannot be
 //! parsed names nothing; it goes by the time of its file. One that cannot be *read* stops the sweep before it removes
@@ -19,7 +19,8 @@ use rustix::fs::Stat;
 use serde::Deserialize;
 use std::{
     borrow::Cow,
-    collections::{HashMap, HashSet},
+    cmp::Reverse,
+    collections::{HashMap, HashSet, VecDeque},
     time::{Duration, SystemTime},
 };
 
@@ -50,6 +51,27 @@ struct Execution {
     disk_bytes: u64,
 }
 
+/// What the executions of one namespace take, and they, oldest first.
+#[derive(Default)]
+struct NamespaceUse {
+    bytes: u64,
+    executions: VecDeque<(u64, Execution)>,
+}
+
+impl NamespaceUse {
+    /// The highest loses next: the one that has most, of equals the one with the oldest.
+    fn rank(&self) -> (u64, Option<Reverse<SystemTime>>) {
+        let oldest = self.executions.front().map(|(_, execution)| execution.created);
+        (self.bytes, oldest.map(Reverse))
+    }
+
+    fn pop(&mut self) -> Option<Execution> {
+        let (bytes, execution) = self.executions.pop_front()?;
+        self.bytes -= bytes;
+        Some(execution)
+    }
+}
+
 type Blobs = HashMap<[u8; 32], Blob>;
 
 pub(super) fn sweep(
@@ -69,17 +91,26 @@ pub(super) fn sweep(
     };
     let pins = list_pins(layout, age)?;
     let mut blobs = list_blobs(layout, &pins)?;
-    let executions = list_executions(layout, &mut blobs)?;
+    let mut executions = list_executions(layout, &mut blobs)?;
 
     // Pinned contents that no manifest names are not counted: no removal of executions would free them.
     let named = blobs.values().filter(|blob| blob.named > 0);
     let mut held: u64 = named.map(|blob| blob.disk_bytes).sum();
     held += executions.iter().map(|one| one.disk_bytes).sum::<u64>();
     let mut swept = Swept::default();
-    for execution in executions {
-        if age(execution.created) <= retention.age && held <= retention.bytes {
+    let old = executions.partition_point(|execution| age(execution.created) > retention.age);
+    let rest = executions.split_off(old);
+    let mut namespaces = match held > retention.bytes {
+        true => by_namespace(layout, rest, &mut blobs)?,
+        false => Vec::new(),
+    };
+    let mut old = executions.into_iter();
+    loop {
+        let most = || namespaces.iter_mut().max_by_key(|of| of.rank())?.pop();
+        let beyond = || (held > retention.bytes).then(most).flatten();
+        let Some(execution) = old.next().or_else(beyond) else {
             break;
-        }
+        };
         held = held.saturating_sub(remove_execution(layout, &execution, &mut blobs)?);
         swept.executions += 1;
         swept.bytes += execution.disk_bytes;
@@ -124,7 +155,8 @@ fn list_executions(layout: &ArtifactsDir, blobs: &mut Blobs) -> Result<Vec<Execu
         if !file_name.ends_with(".json") {
             continue;
         }
-        let created = visit(layout, &file_name, blobs, |blob| blob.named += 1)?;
+        let made = visit(layout, &file_name, blobs, |blob| blob.named += 1)?;
+        let created = made.and_then(|(_, created)| created);
         executions.push(Execution {
             created: created.unwrap_or_else(|| modified(&stat)),
             disk_bytes: disk_bytes(size_of(&stat)),
@@ -135,9 +167,32 @@ fn list_executions(layout: &ArtifactsDir, blobs: &mut Blobs) -> Result<Vec<Execu
     Ok(executions)
 }
 
+/// Of a content that several executions name, each has its part.
+fn by_namespace(
+    layout: &ArtifactsDir,
+    executions: Vec<Execution>,
+    blobs: &mut Blobs,
+) -> Result<Vec<NamespaceUse>, ArtifactError> {
+    let mut namespaces = HashMap::<_, NamespaceUse>::new();
+    for execution in executions {
+        let mut bytes = execution.disk_bytes;
+        let made = visit(layout, &execution.file_name, blobs, |blob| {
+            bytes += blob.disk_bytes / blob.named.max(1);
+        })?;
+        // Damaged manifests are of no namespace.
+        let namespace = made.map(|(namespace, _)| namespace).unwrap_or_default();
+        let of = namespaces.entry(namespace).or_default();
+        of.bytes += bytes;
+        of.executions.push_back((bytes, execution));
+    }
+    Ok(namespaces.into_values().collect())
+}
+
 /// As much of a manifest as a sweep must know, of any version.
 #[derive(Deserialize)]
 struct Outline<'a> {
+    #[serde(borrow, default)]
+    namespace: Cow<'a, str>,
     created_unix_ms: u64,
     #[serde(borrow)]
     artifacts: Vec<OutlineItem<'a>>,
@@ -149,14 +204,14 @@ struct OutlineItem<'a> {
     sha256: Cow<'a, str>,
 }
 
-/// Calls `each` for every content that the manifest names, and tells when it was made. Read again for each use: kept in
-/// memory, the names of 10,000 executions could be a gigabyte.
+/// Calls `each` for every content that the manifest names, and tells whose it is and when it was made. Read again for
+/// each use: kept in memory, the names of 10,000 executions could be a gigabyte.
 fn visit(
     layout: &ArtifactsDir,
     file_name: &str,
     blobs: &mut Blobs,
     mut each: impl FnMut(&mut Blob),
-) -> Result<Option<SystemTime>, ArtifactError> {
+) -> Result<Option<(String, Option<SystemTime>)>, ArtifactError> {
     let text = layout.read_manifest(file_name)?.unwrap_or_default();
     if text.len() > MANIFEST_BYTES_MAX {
         return Ok(None);
@@ -170,7 +225,8 @@ fn visit(
             each(blob);
         }
     }
-    Ok(SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(outline.created_unix_ms)))
+    let created = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(outline.created_unix_ms));
+    Ok(Some((outline.namespace.into_owned(), created)))
 }
 
 /// The manifest goes before its contents, so that a crash leaves no manifest without them. Returns how much less is

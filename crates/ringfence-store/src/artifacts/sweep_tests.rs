@@ -183,6 +183,40 @@ fn older_and_beyond_go_oldest_first() {
     assert_eq!(read(&store, "shared").unwrap().unwrap(), b"b");
 }
 
+/// claim: [ART-4]
+#[test]
+fn who_has_most_loses_its_oldest_and_nobody_else_does() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    let now = SystemTime::now();
+    publish_at(&store, "ours", b"ours", now - 2 * DAY);
+    for number in 0..4_u32 {
+        let flood = Published {
+            namespace: namespace("theirs"),
+            ..published(&format!("theirs-{number}"), now - DAY + number * HOUR)
+        };
+        let content = item(&store, "out.txt", &number.to_le_bytes());
+        store.publish(flood, vec![content]).unwrap();
+    }
+    let of = |whose: &str| store.executions(&namespace(whose), 10).unwrap().len();
+    for (files, expect) in [(6, (1, 2)), (4, (1, 1)), (2, (0, 1))] {
+        store.set_retention(Retention {
+            bytes: files * 4096,
+            ..LARGE
+        });
+        store.sweep().unwrap();
+        assert_eq!(
+            (of("ours"), of("theirs")),
+            expect,
+            "{files}: of equals the oldest goes"
+        );
+    }
+    assert_eq!(
+        store.executions(&namespace("theirs"), 10).unwrap()[0].execution_id,
+        "theirs-3"
+    );
+}
+
 #[test]
 fn what_is_dated_in_the_future_goes_by_size_alone_and_no_date_panics() {
     let scratch = Scratch::new();

@@ -9,6 +9,7 @@ use crate::digest::{self, to_hex};
 use ringfence_types::unified_diff;
 use sha2::{Digest, Sha256};
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     io::Read,
     os::{fd::BorrowedFd, unix::ffi::OsStrExt},
@@ -25,6 +26,7 @@ const HEAD_BYTES: usize = 64;
 /// Instead of a difference.
 const BINARY: &str = "binary content differs\n";
 const TOO_LARGE: &str = "content differs; it is too long to be shown\n";
+const REDACTED: &str = "content differs only in what is not shown\n";
 /// When others have taken all the room.
 const NOT_SHOWN: &str = "content differs; there is too much in all to be shown\n";
 
@@ -66,8 +68,8 @@ pub struct Changes {
     pub list: Vec<Change>,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub struct CompareBounds {
+#[derive(Clone, Copy)]
+pub struct CompareBounds<'a> {
     /// Read of all files together; more is an error.
     pub read_bytes: u64,
     /// Of a file whose text is compared.
@@ -75,6 +77,15 @@ pub struct CompareBounds {
     /// Of all differences shown together, of what will be there with a risk and of everything else, so that no number
     /// of plain files leaves no room for one that the host may run; the rest is named but not shown.
     pub diff_bytes: usize,
+    /// What may be shown of a text, whole: in the lines of a difference no secret of several lines would be found.
+    pub shown: &'a Redact<'a>,
+}
+
+pub type Redact<'a> = dyn Fn(&str) -> Cow<'_, str> + 'a;
+
+/// All of it.
+pub fn as_it_is(text: &str) -> Cow<'_, str> {
+    text.into()
 }
 
 impl Changes {
@@ -171,7 +182,7 @@ impl<'a> Side<'a> {
 }
 
 /// What is different on the new side. Errors: `TooLarge` past `read_bytes`, `TooSlow`, and what the sides say.
-pub fn compare(old: &Side<'_>, new: &Side<'_>, bounds: CompareBounds) -> Result<Changes, TreeError> {
+pub fn compare(old: &Side<'_>, new: &Side<'_>, bounds: CompareBounds<'_>) -> Result<Changes, TreeError> {
     let bare = risks::bare_repositories(&new.nodes);
     let mut comparison = Comparison {
         old,
@@ -195,7 +206,7 @@ pub fn compare(old: &Side<'_>, new: &Side<'_>, bounds: CompareBounds) -> Result<
 struct Comparison<'a, 's> {
     old: &'a Side<'s>,
     new: &'a Side<'s>,
-    bounds: CompareBounds,
+    bounds: CompareBounds<'a>,
     bare: BTreeSet<PathBuf>,
     read_left: u64,
     plain_left: usize,
@@ -264,7 +275,8 @@ impl Comparison<'_, '_> {
                 true => &mut self.risky_left,
                 false => &mut self.plain_left,
             };
-            let (diff, cut) = diff(path, &old_content, &new_content, self.text_deadline, left);
+            let contents = [&old_content, &new_content];
+            let (diff, cut) = diff(path, contents, self.bounds.shown, self.text_deadline, left);
             (Some(diff), cut)
         };
         Ok(Some(Change {
@@ -287,7 +299,13 @@ impl Comparison<'_, '_> {
 }
 
 /// And whether it is cut, for want of room.
-fn diff(path: &Path, old: &Content, new: &Content, deadline: Instant, left: &mut usize) -> (String, bool) {
+fn diff(
+    path: &Path,
+    [old, new]: [&Content; 2],
+    shown: &Redact<'_>,
+    deadline: Instant,
+    left: &mut usize,
+) -> (String, bool) {
     let sides = match (old.text(), new.text()) {
         (Ok(old), Ok(new)) => (old, new),
         (Err(why), _) | (_, Err(why)) => return (why.to_owned(), false),
@@ -301,8 +319,12 @@ fn diff(path: &Path, old: &Content, new: &Content, deadline: Instant, left: &mut
         None => "/dev/null".to_owned(),
     };
     let names = [name("a", sides.0), name("b", sides.1)];
-    let [old, new] = [sides.0, sides.1].map(Option::unwrap_or_default);
-    let (diff, cut) = unified_diff(names.each_ref().map(String::as_str), [old, new], deadline, *left);
+    let texts = [sides.0, sides.1].map(|text| shown(text.unwrap_or_default()));
+    if texts[0] == texts[1] && sides.0.is_some() && sides.1.is_some() {
+        return (REDACTED.to_owned(), false);
+    }
+    let names = names.each_ref().map(String::as_str);
+    let (diff, cut) = unified_diff(names, texts.each_ref().map(AsRef::as_ref), deadline, *left);
     *left = left.saturating_sub(diff.len());
     (diff, cut)
 }
@@ -360,10 +382,11 @@ mod tests {
         entries: 1000,
         depth: 16,
     };
-    const BOUNDS: CompareBounds = CompareBounds {
+    const BOUNDS: CompareBounds<'static> = CompareBounds {
         read_bytes: 1 << 20,
         text_bytes: 100,
         diff_bytes: 1000,
+        shown: &as_it_is,
     };
 
     fn between(old: &Scratch, new: &Scratch) -> Vec<Change> {
@@ -388,12 +411,35 @@ mod tests {
         };
         let deadline = Instant::now() + TEXT_TIME;
         let path = Path::new("d/f\n.txt");
-        let shown = |old: Content| diff(path, &old, &content("a\n"), deadline, &mut 1000).0;
+        let shown = |old: Content| diff(path, [&old, &content("a\n")], &as_it_is, deadline, &mut 1000).0;
         assert_eq!(
             shown(content("b\n")),
             "--- a/d/f\\n.txt\n+++ b/d/f\\n.txt\n@@ -1 +1 @@\n-b\n+a\n"
         );
         assert!(shown(Content::default()).starts_with("--- /dev/null\n+++ b/"));
+    }
+
+    #[test]
+    fn what_is_not_shown_of_a_text_is_in_no_line_of_a_difference() {
+        const KEY: &str = "key0\nkey1\nkey2\nkey3\nkey4\nkey5\nkey6\nkey7\nkey8\n";
+        fn without_key(text: &str) -> Cow<'_, str> {
+            text.replace(KEY, "*\n").into()
+        }
+        let content = |text: String| Content {
+            bytes: text.into(),
+            state: State::Whole,
+            sha256: None,
+        };
+        let between = |old: &str, new: &str| {
+            let sides = [format!("{KEY}{old}"), format!("{KEY}{new}")].map(content);
+            let deadline = Instant::now() + TEXT_TIME;
+            [without_key, as_it_is]
+                .map(|shown| diff(Path::new("f"), sides.each_ref(), &shown, deadline, &mut 1000).0)
+        };
+        let [shown, all] = between("one\n", "two\n");
+        assert!(all.contains("key8"), "the control: {all}");
+        assert_eq!(shown, "--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n *\n-one\n+two\n");
+        assert_eq!(between("x", "x")[0], REDACTED);
     }
 
     #[test]

@@ -86,10 +86,11 @@ mod tests {
         entries: 100,
         depth: 8,
     };
-    const COMPARE: CompareBounds = CompareBounds {
+    const COMPARE: CompareBounds<'static> = CompareBounds {
         read_bytes: 1 << 20,
         text_bytes: 1 << 10,
         diff_bytes: 1 << 10,
+        shown: &crate::tree::as_it_is,
     };
 
     fn conflicts(seen: &LowerState, upper: &Scratch, lower: &Scratch) -> Vec<String> {

@@ -23,7 +23,7 @@ mod walk;
 pub use archive::{PackLimits, Packed, pack};
 pub use beneath::{NO_FILE, open_file};
 pub(crate) use beneath::{here, open_handle, open_listing, open_parent, open_regular};
-pub use changes::{Change, ChangeKind, Changes, CompareBounds, OpenContent, Side, compare};
+pub use changes::{Change, ChangeKind, Changes, CompareBounds, OpenContent, Side, as_it_is, compare};
 pub use error::TreeError;
 pub use files::{Got, ListBounds, ListedFile, MODES, get, list, put};
 pub use lower_state::{CHANGED_MEANWHILE, LowerState};

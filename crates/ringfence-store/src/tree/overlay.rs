@@ -41,7 +41,7 @@ pub fn read(
     upper: BorrowedFd<'_>,
     lower: BorrowedFd<'_>,
     bounds: Bounds,
-    compared: CompareBounds,
+    compared: CompareBounds<'_>,
 ) -> Result<Changes, TreeError> {
     let below = Side::host(lower, bounds)?;
     let merged = merge(upper, lower, &below, bounds)?;

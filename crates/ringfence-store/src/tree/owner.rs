@@ -134,10 +134,11 @@ mod tests {
         entries: 99,
         depth: 9,
     };
-    const COMPARED: CompareBounds = CompareBounds {
+    const COMPARED: CompareBounds<'static> = CompareBounds {
         read_bytes: 1 << 20,
         text_bytes: 1 << 10,
         diff_bytes: 1 << 10,
+        shown: &crate::tree::as_it_is,
     };
 
     /// Who is not root has nobody else's rights to give up.

@@ -287,20 +287,41 @@ where
     ))
 }
 
+/// Names of nodes, in one line each. Each line of a secret may be the name of another: together they are searched.
+fn names(nodes: &[&Value], redactor: &Redactor) -> Vec<String> {
+    let own = |node: &&Value| {
+        redactor
+            .text(node["name"]["value"].as_str().unwrap_or_default())
+            .into_owned()
+    };
+    let own: Vec<String> = nodes.iter().map(own).collect();
+    // A find keeps its length, so each name stays where it is.
+    let filled = redactor.filled().text(&own.join("\n")).into_owned();
+    let mut end = 0;
+    let name = |name: &String| {
+        let start = end;
+        end += name.len() + 1;
+        line(filled.get(start..end - 1).unwrap_or_default(), NAME_CHARS_MAX)
+    };
+    own.iter().map(name).collect()
+}
+
 fn outline(nodes: &[Value], redactor: &Redactor) -> String {
     let mut depths = std::collections::HashMap::new();
     let mut text = String::new();
-    for node in nodes.iter().take(NODES_MAX) {
+    let told = nodes
+        .iter()
+        .filter(|node| node["role"]["value"] != "InlineTextBox");
+    let told: Vec<&Value> = told.take(NODES_MAX).collect();
+    for (node, name) in told.iter().zip(names(&told, redactor)) {
         let above = node["parentId"]
             .as_str()
             .and_then(|parent| depths.get(parent))
             .copied()
             .unwrap_or(0_usize);
         let role = node["role"]["value"].as_str().unwrap_or_default();
-        let name = redactor.text(node["name"]["value"].as_str().unwrap_or_default());
-        let name = line(&name, NAME_CHARS_MAX);
         let is_told = node["ignored"] != true
-            && !matches!(role, "none" | "generic" | "InlineTextBox" | "")
+            && !matches!(role, "none" | "generic" | "")
             && !(role == "StaticText" && name.is_empty());
         depths.insert(
             node["nodeId"].as_str().unwrap_or_default(),
@@ -319,4 +340,27 @@ fn outline(nodes: &[Value], redactor: &Redactor) -> String {
         text.push_str(&format!("... {} more nodes\n", nodes.len() - NODES_MAX));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringfence_redact::{Forms, Personal};
+
+    #[test]
+    fn a_secret_is_in_no_names_that_follow_each_other() {
+        let redactor = Redactor::new(
+            ["first line é\nsecond line", "a word"],
+            Forms::All,
+            Personal::Keep,
+        );
+        let node =
+            |name: &str| json!({"nodeId": name, "role": {"value": "StaticText"}, "name": {"value": name}});
+        let nodes = ["the first line é", "second line!", "a word", "other"].map(node);
+        assert_eq!(
+            outline(&nodes, &redactor),
+            "- StaticText \"the *************\"\n- StaticText \"***********!\"\n- StaticText \"***REDACTED***\"\n\
+             - StaticText \"other\"\n"
+        );
+    }
 }

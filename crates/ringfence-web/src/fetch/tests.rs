@@ -136,6 +136,32 @@ async fn every_hop_is_judged_anew() {
     assert_eq!(around, FetchError::TooManyRedirects);
 }
 
+/// claim: [WEB-11]
+#[tokio::test]
+async fn robots_are_asked_once_by_each_owner() {
+    let (dial, seen) = serve(|_| ok("")).await;
+    let (fetcher, url) = (fetcher(), Target::read("http://one.test/a").unwrap());
+    for (owner, asked) in [("one", 1), ("one", 1), ("two", 2)] {
+        let limits = FetchLimits {
+            wire_bytes: 1000,
+            time: Duration::from_secs(5),
+        };
+        let wanted = Fetch {
+            url: &url,
+            limits,
+            robots: Robots::Obeyed,
+            dial: &dial,
+            owner,
+        };
+        fetcher.fetch(&wanted).await.unwrap();
+        let seen = seen.lock().unwrap();
+        let robots = seen
+            .iter()
+            .filter(|request| request.starts_with("GET /robots.txt"));
+        assert_eq!(robots.count(), asked, "{owner}");
+    }
+}
+
 #[tokio::test]
 async fn robots_are_asked_first_and_a_server_that_fails_forbids() {
     let (dial, seen) = serve(|request| match request {

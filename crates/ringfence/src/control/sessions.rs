@@ -120,6 +120,7 @@ pub(super) async fn perform(
             let to = BridgeTarget {
                 session: &session,
                 name,
+                timeout_ms: None,
             };
             let bridged = engine.bridge(caller, &namespace, given, to).await?;
             Ok(render::bridged(&session, &bridged))

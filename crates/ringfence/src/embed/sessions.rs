@@ -110,7 +110,11 @@ impl Sessions<'_> {
         name: Option<EnvName>,
     ) -> Result<Bridged, RequestError> {
         let (engine, caller) = self.sandbox.parts();
-        let to = BridgeTarget { session: to, name };
+        let to = BridgeTarget {
+            session: to,
+            name,
+            timeout_ms: None,
+        };
         engine.bridge(caller, self.namespace, gift, to).await
     }
 }

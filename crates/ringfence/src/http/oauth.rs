@@ -7,7 +7,7 @@ use super::{
     principal::{Denied, Identity, OAUTH, PartialScope, Principal},
     signature,
 };
-use crate::settings::{ClaimRule, OAuthSettings, SettingValue as _, Toolset};
+use crate::settings::{CLAIMED, ClaimRule, OAuthSettings, SettingValue as _, Toolset};
 use jsonwebtoken::{Algorithm, Validation, decode, decode_header, errors::ErrorKind};
 use ringfence_store::tokens::PrincipalRole;
 use ringfence_types::{ErrorCode, Namespace, RequestError};
@@ -73,7 +73,7 @@ impl OAuth {
             (false, false) => (PrincipalRole::Caller, true),
         };
         let found = self.rules.iter().find_map(|rule| of_rule(rule, &claims, role));
-        let principal = found.ok_or(Denied::Unknown)?;
+        let principal = found.unwrap_or(Err(Denied::Unknown))?;
         let expires = claims.get("exp").and_then(Value::as_f64).unwrap_or_default();
         let expires = Duration::try_from_secs_f64(expires).unwrap_or_default();
         let until = expires + Duration::from_secs(LEEWAY_SECONDS);
@@ -194,13 +194,43 @@ fn scopes(claims: &Map<String, Value>) -> Vec<String> {
     }
 }
 
-/// A claim's value that cannot be a name makes no principal.
-fn of_rule(rule: &ClaimRule, claims: &Map<String, Value>, role: PrincipalRole) -> Option<Principal> {
-    let claimed = claims.get(&rule.claim)?.as_str()?;
-    if rule.value.as_ref().is_some_and(|value| value != claimed) {
-        return None;
+/// A claim's values as text; None: there is one without a text of its own, such as an object.
+fn texts(claim: &Value) -> Option<Vec<String>> {
+    match claim {
+        Value::Null => Some(Vec::new()),
+        Value::String(text) => Some(vec![text.clone()]),
+        Value::Number(_) | Value::Bool(_) => Some(vec![claim.to_string()]),
+        Value::Array(items) if items.iter().any(Value::is_array) => None,
+        Value::Array(items) => items
+            .iter()
+            .map(texts)
+            .collect::<Option<_>>()
+            .map(|all: Vec<_>| all.concat()),
+        Value::Object(_) => None,
     }
-    let named = |text: &String| Namespace::try_from(text.replace(crate::settings::CLAIMED, claimed)).ok();
+}
+
+/// None: another rule may match. An error: this rule is about the bearer, but what it claims is no name; a later
+/// rule, which may give more, is not asked.
+fn of_rule(
+    rule: &ClaimRule,
+    claims: &Map<String, Value>,
+    role: PrincipalRole,
+) -> Option<Result<Principal, Denied>> {
+    let Some(values) = texts(claims.get(&rule.claim)?) else {
+        return Some(Err(Denied::Unknown));
+    };
+    let value = match &rule.value {
+        Some(value) => values.contains(value).then_some(value)?,
+        None if values.len() > 1 && rule.is_about_value() => return Some(Err(Denied::Unknown)),
+        None => values.first()?,
+    };
+    Some(principal(rule, value, role).ok_or(Denied::Unknown))
+}
+
+/// None: a name that the rule makes of the claim's value is not good.
+fn principal(rule: &ClaimRule, claimed: &str, role: PrincipalRole) -> Option<Principal> {
+    let named = |text: &String| Namespace::try_from(text.replace(CLAIMED, claimed)).ok();
     let namespaces: Option<Vec<Namespace>> = match &rule.namespaces {
         Some(names) => Some(names.iter().map(named).collect::<Option<_>>()?),
         None => None,

@@ -144,9 +144,53 @@ async fn a_good_token_makes_the_principal_that_the_rules_say() {
     assert_eq!((&*made.name, made.role), ("oauth:ci", PrincipalRole::Operator));
     assert!(made.namespaces.is_none() && made.toolsets.as_ref().unwrap().len() == 1);
     assert_eq!(issuer.asked.load(Ordering::Relaxed), 1);
-    for tenant in [json!("../x"), json!("a b"), json!(5), json!("")] {
+    for tenant in [json!("../x"), json!("a b"), json!("")] {
         let token = key.token(|_, claims| claims["tenant"] = tenant.clone());
         assert_eq!(oauth.identify(&token).await, Err(Denied::Unknown), "{tenant}");
+    }
+}
+
+/// claim: [HTTP-9]
+#[tokio::test]
+async fn a_claim_of_any_form_is_matched_by_its_text_or_makes_nobody() {
+    let key = Signer::new("k1");
+    let issuer = Issuer::of(&[&key]).await;
+    let rules = [
+        "groups=guests: guest g execute",
+        "level=*: level-{} l",
+        "tenant=*: {} {}",
+        "sub=*: all *",
+    ];
+    let oauth = issuer.oauth(&rules);
+    for (claim, value, expect) in [
+        ("groups", json!(["staff", "guests"]), Some("oauth:guest")),
+        ("groups", json!("guests"), Some("oauth:guest")),
+        ("groups", json!(["staff", 7]), Some("oauth:team-a")),
+        ("groups", json!([]), Some("oauth:team-a")),
+        ("groups", Value::Null, Some("oauth:team-a")),
+        ("groups", json!({"guests": true}), None),
+        ("groups", json!(["guests", {"x": 1}]), None),
+        ("groups", json!([["guests"]]), None),
+        ("level", json!(5), Some("oauth:level-5")),
+        ("level", json!(true), Some("oauth:level-true")),
+        ("level", json!(["5"]), Some("oauth:level-5")),
+        ("level", json!(["5", "6"]), None),
+        ("level", json!(-1.5), Some("oauth:level--1.5")),
+        ("tenant", Value::Null, Some("oauth:all")),
+        ("tenant", json!("../x"), None),
+        ("tenant", json!(""), None),
+        ("tenant", json!(["team-a", "team-b"]), None),
+    ] {
+        let token = key.token(|_, claims| claims[claim] = value.clone());
+        let made = oauth
+            .identify(&token)
+            .await
+            .map(|made| made.principal.name.to_string());
+        assert_eq!(
+            made,
+            expect.map(str::to_owned).ok_or(Denied::Unknown),
+            "{claim}: {value}"
+        );
     }
 }
 

@@ -111,8 +111,8 @@ impl Principal {
         }
         if let Some(toolsets) = &self.toolsets {
             offer.toolsets.retain(|toolset| toolsets.contains(toolset));
-        } else if self.token.is_some() || self.role != PrincipalRole::Operator {
-            // The host is for principals whose token names it.
+        } else if *self.name != *SOCKET {
+            // The host is for principals whose token or rule names it, whatever their role.
             offer.toolsets.retain(|toolset| *toolset != Toolset::Host);
         }
         if let Some(namespaces) = &self.namespaces {

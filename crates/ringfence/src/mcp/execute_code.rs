@@ -256,28 +256,36 @@ impl Call<'_> {
         self.execute(request, detach_after, |_| {}).await
     }
 
-    /// Of a call in a session only the time is its own; the rest is what the session was made with, perhaps by another.
     fn lower_limits(&self, request: &mut ExecuteRequest) -> Result<(), RequestError> {
         let wanted = std::mem::take(&mut request.limits);
-        let Some(session) = &request.session else {
-            request.limits = self.within_limits(&request.namespace, wanted)?;
-            return Ok(());
+        request.limits = match &request.session {
+            Some(session) => self.within_session(&request.namespace, session, wanted)?,
+            None => self.within_limits(&request.namespace, wanted)?,
         };
-        let made_with = self.unrecorded().limits_of_session(&request.namespace, session)?;
+        Ok(())
+    }
+
+    /// Of a call in a session only the time is its own; the rest is what the session was made with, perhaps by another.
+    pub(super) fn within_session(
+        &self,
+        namespace: &Namespace,
+        session: &SessionId,
+        wanted: LimitsRequest,
+    ) -> Result<LimitsRequest, RequestError> {
+        let made_with = self.unrecorded().limits_of_session(namespace, session)?;
         let timeout_ms = wanted.timeout_ms;
         let lowered = principal_limits::within(&self.offer().limits, wanted.clone(), &made_with)?;
-        if (LimitsRequest {
+        let of_session = LimitsRequest {
             timeout_ms,
             ..lowered.clone()
-        }) != wanted
-        {
+        };
+        if of_session != wanted {
             return Err(RequestError::denied(
                 "the session was made with larger limits than this principal may have.",
                 "Make a session of your own with create_session.",
             ));
         }
-        request.limits = lowered;
-        Ok(())
+        Ok(lowered)
     }
 
     /// What is asked for, as far as this client may have it.

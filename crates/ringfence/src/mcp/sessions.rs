@@ -7,8 +7,8 @@ use crate::{
 };
 use ringfence_engine::{BridgeTarget, BridgedValue};
 use ringfence_types::{
-    AllowedDomains, EnvName, ErrorCode, Language, Namespace, RequestError, SessionId, SessionRequest,
-    requirements,
+    AllowedDomains, EnvName, ErrorCode, Language, LimitsRequest, Namespace, RequestError, SessionId,
+    SessionRequest, requirements,
 };
 use serde_json::{Value, json};
 
@@ -75,8 +75,17 @@ impl Call<'_> {
         let (to, from) = (given.to_session, given.from_session);
         // Here null is a value, but beside another source it is what a client leaves out.
         let data = given.data.filter(|data| from.is_none() || !data.is_null());
+        let mut timeout_ms = None;
+        for session in from.iter().chain([&to]) {
+            let lowered = self.within_session(&namespace, session, LimitsRequest::default())?;
+            timeout_ms = lowered.timeout_ms.or(timeout_ms);
+        }
         let (gift, name) = gift(data, from, given.name, given.r#as)?;
-        let target = BridgeTarget { session: &to, name };
+        let target = BridgeTarget {
+            session: &to,
+            name,
+            timeout_ms,
+        };
         let bridged = self
             .engine()
             .bridge(self.caller(), &namespace, gift, target)

@@ -117,6 +117,12 @@ const LIMITS: [&str; 8] = [
 ];
 
 impl ClaimRule {
+    /// Whether it makes a name of the claim's value, which then has to be a single one.
+    pub(crate) fn is_about_value(&self) -> bool {
+        let names = self.namespaces.iter().flatten().chain([&self.name]);
+        names.into_iter().any(|name| name.contains(CLAIMED))
+    }
+
     /// False: it is no limit, or no number.
     fn limit(&mut self, name: &str, text: &str) -> bool {
         let whole = text.parse::<u64>().ok();

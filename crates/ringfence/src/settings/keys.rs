@@ -346,7 +346,7 @@ keys! {
         "Which namespace may have which of its secrets, as NAMESPACE/KEY; either may end with `*`.";
     artifacts_keep_days "artifacts.keep_days": Days, Some("7"), "How long files that programs left are kept.";
     artifacts_max_mb "artifacts.max_mb": WholeNumber<1, 1_048_576>, Some("1024"),
-        "The most that they take of the disk, in MiB; the oldest go first.";
+        "The most that they take of the disk, in MiB; the namespace with most loses its oldest.";
     snapshots_max "snapshots.max": WholeNumber<1, 100_000>, Some("100"),
         "Snapshots that a namespace may have; none is deleted to make room.";
     snapshots_max_mb "snapshots.max_mb": WholeNumber<1, 1_048_576>, Some("4096"),
@@ -404,7 +404,7 @@ keys! {
         "Where the record, the vault, artifacts and the control socket are; default: ringfence below $XDG_STATE_HOME, for root below /var/lib.";
     toolsets "toolsets": List<Toolset>, Some("all"), "Tools that `serve` offers.";
     text_max "text_max": WholeNumber<1024, 1_048_576>, Some("8192"),
-        "Bytes of a result's text, which a model reads, and of each stream in its structured content; `get_execution` reads the rest.";
+        "Bytes of a result's text, which a model reads, and of each stream in its structured content, where what stands beside them has twice as many; `get_execution` reads the rest.";
     log "log": LogLevel, None, "Least level of the log on stderr; default: info for `serve`, error otherwise.";
 }
 

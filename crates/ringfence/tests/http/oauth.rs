@@ -15,6 +15,7 @@ use std::{
 
 const RESOURCE: &str = "https://mcp.example.com/mcp";
 const ISSUER: &str = "https://idp.example.com";
+const EVERYBODY: &str = "tenant=*: {} {}";
 
 /// It has one key, and its set of keys is at a port of this host.
 struct Issuer {
@@ -57,9 +58,9 @@ impl Issuer {
         format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref()))
     }
 
-    fn server(&self) -> HttpServer {
+    fn server(&self, rule: &str) -> HttpServer {
         let yaml = format!(
-            "http:\n  public_url: https://mcp.example.com\n  oauth_issuer: {ISSUER}\n  oauth_jwks_url: {}\n  oauth_principals: ['tenant=*: {{}} {{}}']\n",
+            "http:\n  public_url: https://mcp.example.com\n  oauth_issuer: {ISSUER}\n  oauth_jwks_url: {}\n  oauth_principals: ['{rule}']\n",
             self.jwks_url
         );
         let scratch = TempDir::new("oauth");
@@ -73,7 +74,9 @@ impl Issuer {
             "--config",
             &config,
         ];
-        HttpServer::of(ringfence(&words))
+        let mut command = ringfence(&words);
+        command.env("SANDBOXMCP_HOST_ACCESS", "on");
+        HttpServer::of(command)
     }
 }
 
@@ -93,7 +96,7 @@ fn listen(client: &HttpClient, token: &str) -> TcpStream {
 #[test]
 fn a_stream_of_an_access_token_ends_with_the_token_and_a_new_one_goes_on() {
     let issuer = Issuer::start();
-    let server = issuer.server();
+    let server = issuer.server(EVERYBODY);
     let long = issuer.token("ringfence:call", 300);
     let mut client = server.client_of(&long);
     // Ten seconds are granted to clocks that differ.
@@ -129,7 +132,7 @@ fn a_stream_of_an_access_token_ends_with_the_token_and_a_new_one_goes_on() {
 #[test]
 fn a_scope_for_a_toolset_is_good_for_no_other_and_the_challenge_names_both() {
     let issuer = Issuer::start();
-    let server = issuer.server();
+    let server = issuer.server(EVERYBODY);
     let mut client = server.client_of(&issuer.token("openid ringfence:execute", 300));
     let code = json!({"code": "print(1)"});
     assert_eq!(client.facts("execute_code", code)["stdout"], "1\n");
@@ -171,4 +174,19 @@ fn a_scope_for_a_toolset_is_good_for_no_other_and_the_challenge_names_both() {
         200,
         "the step up"
     );
+}
+
+/// claim: [HOST-7]
+#[test]
+fn a_bearer_has_the_host_only_if_the_rule_names_the_toolset() {
+    let issuer = Issuer::start();
+    for (rule, has) in [(EVERYBODY, false), ("tenant=*: {} {} host", true)] {
+        let server = issuer.server(rule);
+        for scope in ["ringfence:operate", "ringfence:host"] {
+            let mut client = server.client_of(&issuer.token(scope, 300));
+            let wanted = json!({"name": "host_exec", "arguments": {"command": "uname"}});
+            let called = client.ask("tools/call", wanted).to_string();
+            assert_eq!(called.contains("Linux"), has, "{rule} {scope}: {called}");
+        }
+    }
 }

@@ -335,8 +335,38 @@ fn a_session_of_another_principal_gives_no_larger_limits() {
     let inside = json!({"namespace": "small", "session_id": session["session_id"], "code": "1"});
     let done = client.facts("execute_code", inside.clone());
     assert_eq!(done["success"], true, "the control: {done}");
-    let refused = server.client_of(&small).facts("execute_code", inside);
+    let mut narrow = server.client_of(&small);
+    let refused = narrow.facts("execute_code", inside);
     assert_eq!(refused["code"], "policy_denied", "{refused}");
+    let given = json!({"namespace": "small", "to_session": session["session_id"], "name": "v", "data": 1});
+    let refused = narrow.facts("bridge_data", given.clone());
+    assert_eq!(refused["code"], "policy_denied", "{refused}");
+    assert_eq!(client.facts("bridge_data", given)["success"], true, "the control");
+}
+
+#[test]
+fn a_bridge_takes_no_longer_than_a_call_of_its_principal() {
+    let hasty = token(&["hasty", "--timeout", "1"]);
+    let server = HttpServer::start(&[]);
+    let mut usual = server.client_of(&token(&["usual", "--namespace", "hasty"]));
+    let node = usual.facts(
+        "create_session",
+        json!({"namespace": "hasty", "language": "node"}),
+    );
+    let code = "Object.defineProperty(globalThis, 'v', { get() { for (;;); } }); var w = 1";
+    let slow = json!({"namespace": "hasty", "session_id": node["session_id"], "code": code});
+    assert_eq!(usual.facts("execute_code", slow)["success"], true);
+    let mut client = server.client_of(&hasty);
+    let mut carried = |name: &str| {
+        let id = &node["session_id"];
+        client.facts(
+            "bridge_data",
+            json!({"from_session": id, "to_session": id, "name": name, "as": "x"}),
+        )
+    };
+    assert_eq!(carried("w")["success"], true, "the control");
+    let refused = carried("v").to_string();
+    assert!(refused.contains("needs more than 1 s"), "{refused}");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Files of a workspace, and its snapshots, through the tools.
 
 use crate::client::{
-    Server, TempDir, assert_facts, assert_facts_of, assert_says, eventually, list_of, ringfence, state_dir,
-    text_of, texts_of,
+    Server, TempDir, assert_facts, assert_facts_of, assert_says, eventually, list_of, ringfence, serve_with,
+    state_dir, text_of, texts_of,
 };
 use serde_json::{Value, json};
 use std::{
@@ -153,6 +153,31 @@ fn a_workspace_and_its_snapshots_keep_to_a_limit_that_was_lowered() {
     let restore = json!({"snapshot_id": made["snapshot_id"]});
     server.refuses("restore_state_snapshot", restore, "policy_denied");
     assert!(!workspace().join("a").exists());
+}
+
+/// claim: [SEC-2]
+#[test]
+fn a_secret_of_several_lines_is_in_no_line_of_a_difference() {
+    let pem = "-----BEGIN KEY-----\nK3yIIEvQIBADANBgk\nK3yiG9w0BAQEFAASC\n-----END KEY-----";
+    let mut command = serve_with("vault: {store: env}\n");
+    command.env("RINGFENCE_SECRET_DEFAULT_PEM", pem);
+    let mut server = Server::of(command);
+    // In a namespace without the secret it is there: the control.
+    for (namespace, is_there) in [("default", false), ("team-b", true)] {
+        for port in [1, 2] {
+            let text = format!("{pem}\nport = {port}\n");
+            server.succeeds(
+                "put_file",
+                json!({"path": "conf", "text": text, "namespace": namespace}),
+            );
+            let told = server
+                .succeeds("diff_workspace", json!({"namespace": namespace}))
+                .to_string();
+            assert!(told.contains(&format!("+port = {port}")), "{told}");
+            assert_eq!(told.contains("K3y"), is_there, "{told}");
+            server.succeeds("create_state_snapshot", json!({"namespace": namespace}));
+        }
+    }
 }
 
 /// claim: [SNAP-1]

@@ -9,6 +9,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 /// Of the namespace `default`, in the vault of every server here.
 const SECRET: &str = "K3y_of-the-st0ry";
+const PEM: &str = "-----BEGIN KEY-----\nK3yIIEvQIBADANBgk\nK3yiG9w0BAQEFAASC\n-----END KEY-----";
 
 /// A server with host access, a directory that it opens, and rules for `env` and `touch` none.
 fn served(directory: &TempDir) -> Server {
@@ -29,6 +30,7 @@ fn served(directory: &TempDir) -> Server {
         rules.display()
     ));
     command.env("RINGFENCE_SECRET_DEFAULT_TOKEN", SECRET);
+    command.env("RINGFENCE_SECRET_DEFAULT_PEM", PEM);
     Server::of(command)
 }
 
@@ -292,6 +294,15 @@ fn a_secret_that_a_file_or_a_command_of_the_host_repeats_is_redacted() {
         let wanted = json!({"command": format!("cat {}", path.display()), "namespace": namespace});
         let ran = server.succeeds("host_exec", wanted);
         assert_facts(&ran, json!({"stdout": expect}));
+    }
+    // A difference shows some of the lines around a change, each behind a mark.
+    fs::write(&path, format!("{PEM}\nport = 1\n")).unwrap();
+    for namespace in ["team-b", "default"] {
+        let content = format!("{PEM}\nport = 2\n");
+        let wanted = json!({"path": path, "content": content, "preview": true, "namespace": namespace});
+        let shown = server.succeeds("host_file_write", wanted).to_string();
+        assert!(shown.contains("+port = 2"), "{shown}");
+        assert_eq!(shown.contains("K3y"), namespace == "team-b", "{shown}");
     }
 }
 

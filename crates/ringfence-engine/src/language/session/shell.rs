@@ -82,7 +82,7 @@ fn end(number: u64) -> String {
     // The status is read before the first of these commands has one of its own.
     format!(
         "\\builtin eval \"\\builtin trap '' INT; \\builtin printf 'C{head}{told}' $? >&250; \
-         PS1= PS2= PROMPT_COMMAND=\" 2>/dev/null"
+         PS0= PS1= PS2=; \\builtin unset -v PROMPT_COMMAND\" 2>/dev/null"
     )
 }
 
@@ -100,7 +100,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// The most that a variable may hold, which is the most that a program may get in its environment.
-const VARIABLE_BYTES_MAX: usize = 128 << 10;
+pub(super) const VARIABLE_BYTES_MAX: usize = 128 << 10;
 
 /// Tells a variable word by word, after a word for its kind. In a shell of its own, which leaves no trace.
 pub(super) fn get(number: u64, name: &str) -> Vec<u8> {
@@ -154,10 +154,10 @@ pub(super) fn set(number: u64, name: &str, value: &Value) -> Result<Vec<u8>, Uns
     };
     let kind = if value.is_array() { "a" } else { "A" };
     let line = match (several, single(value)) {
-        (Some(words), _) => format!("unset -v {name}; declare -g{kind} {name}=({})", words.join(" ")),
+        (Some(words), _) => format!("declare -g{kind} {name}=({})", words.join(" ")),
         (None, one) => {
             let word = quoted(&one.unwrap_or_else(|| value.to_string()));
-            format!("unset -v {name}; \\builtin export {name}={word}")
+            format!("\\builtin export {name}={word}")
         }
     };
     if line.contains('\0') {
@@ -167,8 +167,30 @@ pub(super) fn set(number: u64, name: &str, value: &Value) -> Result<Vec<u8>, Uns
         return Err(Unsendable::TooLong);
     }
     let end = end(number);
-    // What bash says of a variable that is read-only is nothing for the next call to print.
+    // A name that refers to another is no way to that one. What bash says of a variable that is read-only is nothing
+    // for the next call to print.
+    let line = format!("\\builtin unset -n {name}; \\builtin unset -v {name}; {line}");
     Ok(format!("{{ {line}; }} 2>/dev/null; {end}\n{end}\n").into_bytes())
+}
+
+/// "Shell Variables" of bash(1) as of 5.3 that bash reads, or that it does not let be set; the others begin with one
+/// of [`READ_PREFIXES`].
+const READ_NAMES: &str = "\
+    _ CDPATH CHILD_MAX COLUMNS DIRSTACK EMACS ENV EPOCHREALTIME EPOCHSECONDS EUID EXECIGNORE FCEDIT FIGNORE \
+    FUNCNAME FUNCNEST GLOBIGNORE GLOBSORT GROUPS HISTCMD HISTCONTROL HISTFILE HISTFILESIZE HISTIGNORE HISTSIZE \
+    HISTTIMEFORMAT HOME HOSTFILE IFS IGNOREEOF INPUTRC INSIDE_EMACS LANG LINENO LINES MAIL MAILCHECK MAILPATH \
+    OLDPWD OPTERR OPTIND PATH PIPESTATUS POSIXLY_CORRECT PPID PROMPT_COMMAND PROMPT_DIRTRIM PS0 PS1 PS2 PS3 PS4 \
+    PWD RANDOM SECONDS SHELL SHELLOPTS SHLVL SRANDOM TERM TERMCAP TERMINFO TEXTDOMAIN TEXTDOMAINDIR TIMEFORMAT \
+    TMOUT TMPDIR TZ UID auto_resume histchars";
+
+/// `BASH_ALIASES`, `BASH_CMDS` and `BASH_ENV` say what runs; `LD_` is the dynamic loader's.
+const READ_PREFIXES: [&str; 5] = ["BASH", "COMP_", "LC_", "LD_", "READLINE_"];
+
+/// Whether bash does something by the value of a variable of this name: data put there could run, outside of any
+/// call.
+pub(crate) fn is_read_by_bash(name: &str) -> bool {
+    READ_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        || READ_NAMES.split_whitespace().any(|read| read == name)
 }
 
 fn pairs(parts: &Map<String, Value>) -> Option<Vec<String>> {

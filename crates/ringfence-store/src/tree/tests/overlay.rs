@@ -20,10 +20,11 @@ const WALK: Bounds = Bounds {
     entries: 10_000,
     depth: 32,
 };
-const COMPARE: CompareBounds = CompareBounds {
+const COMPARE: CompareBounds<'static> = CompareBounds {
     read_bytes: 1 << 20,
     text_bytes: 1 << 16,
     diff_bytes: 1 << 16,
+    shown: &crate::tree::as_it_is,
 };
 
 /// A process in a user and mount namespace of its own that has mounted an overlay over the place; it ends with this.

@@ -178,6 +178,7 @@ fn what_is_shown_of_a_file_is_what_its_digest_says_whatever_a_program_writes_mea
         read_bytes: 1000,
         text_bytes: 100,
         diff_bytes: 1000,
+        shown: &crate::tree::as_it_is,
     };
     let stop = AtomicBool::new(false);
     let mut seen = [0; 2];

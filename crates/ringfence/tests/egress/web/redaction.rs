@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 /// Markdown escapes three of its characters.
 const SECRET: &str = "K3y_of*the-st0ry[1]";
 const BEGINNING: &str = "K3y";
+/// Of several lines.
+const PEM: &str = "-----BEGIN KEY-----\nK3yIIEvQIBADANBgk\nK3yiG9w0BAQEFAASC\n-----END KEY-----";
 const MARK: &str = "***REDACTED***";
 
 fn serve(world: &World) -> Server {
@@ -20,6 +22,7 @@ fn serve(world: &World) -> Server {
         .env("RINGFENCE_WEB_SEARCH", "searxng=http://searx.pages.test/")
         .env("RINGFENCE_VAULT_STORE", "env")
         .env("RINGFENCE_SECRET_DEFAULT_TOKEN", SECRET)
+        .env("RINGFENCE_SECRET_DEFAULT_PEM", PEM)
         .stderr(std::process::Stdio::null());
     Server::of(command)
 }
@@ -55,11 +58,17 @@ fn a_secret_that_a_page_or_a_result_repeats_is_redacted() {
         "<title>{}{SECRET}</title><p>{SECRET} {words}</p>",
         "T".repeat(294)
     );
+    let lines = PEM.replace('\n', "<br>");
+    let laid = format!(
+        "<title>{PEM}</title><article><p>{words}</p><blockquote>{lines}</blockquote><ul><li><p>{PEM}</p></li></ul>\
+         <ol><li>a<pre>{PEM}</pre></li></ol></article>"
+    );
     let hit = |snippet: String| json!({"url": "https://a.test/", "title": format!("About {SECRET}"), "content": snippet});
     let found = json!({"results": [hit(format!("{}{SECRET}", "s".repeat(494)))]});
     for (path, body) in [
         ("page", answer("text/html", page)),
         ("cut", answer("text/html", cut)),
+        ("laid", answer("text/html", laid)),
         ("text", answer("text/plain", format!("it is {SECRET} there"))),
         (
             "data",
@@ -79,7 +88,7 @@ fn a_secret_that_a_page_or_a_result_repeats_is_redacted() {
         answer("application/json", found.to_string()),
     );
     let mut server = serve(&world);
-    for path in ["page", "cut", "text", "data", "led"] {
+    for path in ["page", "cut", "laid", "text", "data", "led"] {
         let wanted = json!({"url": format!("http://good.test/{path}")});
         let facts = redacted(&mut server, "fetch_webpage", wanted);
         assert_contains(text_of(&facts["text"]), [MARK]);
@@ -115,10 +124,11 @@ fn a_secret_that_a_page_in_the_browser_repeats_is_redacted() {
         return;
     }
     let world = World::new("web-redaction-browser");
+    let lines = PEM.replace('\n', "<br>");
     // Errors are cut at 300 characters and names of the tree at 120, here within the secret.
     let page = format!(
         "<html><head><title>start</title></head><body><main id=app></main><script>const secret = '{SECRET}';\
-         document.title = 'Of ' + secret; document.getElementById('app').innerHTML = '<p>It is ' + secret + ' there.</p>' +\
+         document.title = 'Of ' + secret; document.getElementById('app').innerHTML = '<p>It is ' + secret + ' there.</p><p>{lines}</p>' +\
          '<button aria-label=\"' + 'b'.repeat(115) + secret + '\">x</button><h2>Head ' + secret + '</h2>';\
          history.replaceState(null, '', '/app?token=' + secret);\
          console.error('Said ' + secret); console.error('e'.repeat(295) + secret); throw new Error(secret);</script></body></html>"

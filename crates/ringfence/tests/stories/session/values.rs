@@ -70,6 +70,23 @@ fn a_thousand_doubles_stay_what_they_are_on_every_way() {
     assert_eq!(told, expect, "in a shell");
 }
 
+/// claim: [SES-9]
+#[test]
+fn data_does_not_become_what_a_shell_runs() {
+    let mut server = Server::with("");
+    let (python, shell) = (
+        server.create(json!({})),
+        server.create(json!({"language": "shell"})),
+    );
+    server.eval(&python, "PS0 = '$(echo ran >> ran)'");
+    let refused = pass(&mut server, &python, &shell, "PS0");
+    assert_eq!(refused["code"], "invalid_argument", "{refused}");
+    let moved = json!({"from_session": python, "to_session": shell, "name": "PS0", "as": "text"});
+    assert_eq!(server.facts("bridge_data", moved)["success"], true, "the control");
+    let said = server.eval(&shell, "echo \"$text\"; ls");
+    assert_eq!(said["stdout"], "$(echo ran >> ran)\n");
+}
+
 #[test]
 fn what_a_caller_gives_is_typed() {
     let mut server = Server::with("");

@@ -237,3 +237,21 @@ fn a_shell_gives_and_takes_texts_lists_and_objects() {
         Err(Unsendable::TooLong)
     );
 }
+
+#[test]
+fn a_shell_is_given_no_name_that_bash_itself_reads() {
+    let variables = "PS0 PS4 PROMPT_COMMAND BASH_ENV BASHOPTS BASH_ALIASES BASH_CMDS ENV IFS PATH LD_PRELOAD SHELLOPTS \
+        TMOUT CDPATH HISTFILE GLOBIGNORE LC_ALL histchars";
+    assert!(variables.split_whitespace().all(is_read_by_bash));
+    assert!(
+        !["PS5", "paths", "BAS", "REPLY", "ps0", "HOSTNAME"]
+            .into_iter()
+            .any(is_read_by_bash)
+    );
+    let mut live = Driver::begin(Language::Shell);
+    // The control: bash does run it, when it is asked for between calls.
+    assert_eq!(live.call("PS0='$(echo hi >&2)'; declare -n other=PS4").stderr, "");
+    assert!(live.set("other", "\"x\"").ok);
+    let said = live.call("echo \"$other${PS4}$PS0\"");
+    assert_eq!((said.stdout.as_str(), said.stderr.as_str()), ("x+ \n", ""));
+}
