@@ -178,18 +178,18 @@ fn refusal(by: Bound, policy: &DiskPolicy) -> RequestError {
         Bound::Namespace => (
             ErrorCode::PolicyDenied,
             format!(
-                "the workspace and the snapshots of this namespace have {own} MB, all that they may have."
+                "the workspace and the snapshots of this namespace have {own} MiB, all that they may have."
             ),
             "Remove files (a run may), delete snapshots, or have the operator raise `disk.namespace_mb`.",
         ),
         Bound::Total => (
             ErrorCode::StoreFault,
-            format!("the server keeps {total} MB on its disk, all that it may."),
+            format!("the server keeps {total} MiB on its disk, all that it may."),
             "The operator removes workspaces and snapshots, or raises `disk.total_mb`.",
         ),
         Bound::Free => (
             ErrorCode::StoreFault,
-            format!("the disk of the server is full: less than {free} MB are free."),
+            format!("the disk of the server is full: less than {free} MiB are free."),
             "The operator makes room on the file system of the state directory, or lowers `disk.free_mb`.",
         ),
     };

@@ -124,12 +124,12 @@ fn memory(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
     };
     let files = seen.usage.disk_bytes / MEBIBYTE;
     let of_files = if bounds.in_memory && files > 0 {
-        format!(", of which files of its private disk took {files} MB")
+        format!(", of which files of its private disk took {files} MiB")
     } else {
         String::new()
     };
     let what = format!(
-        "the program was stopped: it needed more than its {now} MB of memory (`max_ram_mb`){of_files}"
+        "the program was stopped: it needed more than its {now} MiB of memory (`max_ram_mb`){of_files}"
     );
     Some(denial("limit.memory", "memory", what, hint))
 }
@@ -166,11 +166,11 @@ fn disk(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
     };
     let what = match (bounds.in_memory, limits.disk_bytes > size) {
         (true, true) => {
-            format!("its private disk was full at {now} MB, half of its memory; `max_disk_mb` raises both")
+            format!("its private disk was full at {now} MiB, half of its memory; `max_disk_mb` raises both")
         }
-        (true, false) => format!("its private disk was full at {now} MB (`max_disk_mb`)"),
+        (true, false) => format!("its private disk was full at {now} MiB (`max_disk_mb`)"),
         (false, _) => format!(
-            "the workspace has {} MB, and may have {now} (`max_disk_mb`); remove something",
+            "the workspace has {} MiB, and may have {now} (`max_disk_mb`); remove something",
             seen.usage.disk_bytes / MEBIBYTE
         ),
     };

@@ -82,6 +82,8 @@ pub(crate) fn build(
     let denials = redaction.denials([staged.denials, about.refused].concat());
     let said = program.error.as_ref().map_or(&stderr, |error| &error.message);
     let mut denials = [limits_met(raw, about.bounds, &exit, said), denials].concat();
+    // Output that is not wanted was not cut by a limit.
+    denials.retain(|denial| request.capture_output || denial.rule != "limit.output");
     denials.extend(limits_met::refused_by_kernel(said));
     let mut security_events = filtered(&exit);
     security_events.extend(staged.security_events);

@@ -268,8 +268,8 @@ pub(crate) fn refusal(namespace: &Namespace, kind: &str, error: &VaultError) -> 
             ),
             match kind {
                 IN_MEMORY => {
-                    "The vault is in the memory of one server, whose own calls have what `ringfence vault add` puts there; \
-                     for `ringfence run` the operator sets `vault.store: file` (RINGFENCE_VAULT_STORE=file)."
+                    "The operator adds one with `ringfence vault add` to the memory of a running server, for its calls alone; \
+                     for `ringfence run` there is `vault.store: file` (RINGFENCE_VAULT_STORE=file)."
                 }
                 _ => "`vault_list` names those it has; the operator adds one with `ringfence vault add`.",
             },

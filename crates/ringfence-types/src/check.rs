@@ -282,7 +282,7 @@ pub struct CsvReport {
     pub column_count: u64,
     /// As they stand there.
     pub headers: Vec<String>,
-    /// Those that are required and not there.
+    /// Those that are required and not there; each is an error of row 0, too.
     pub missing_headers: Vec<String>,
     /// At most [`ISSUES_MAX`], in the order of the rows.
     pub errors: Vec<CsvError>,

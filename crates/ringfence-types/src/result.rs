@@ -40,7 +40,8 @@ pub struct ExecutionResult {
     pub truncated: Truncated,
     /// Whether output was not UTF-8; the text then holds U+FFFD in its place.
     pub lossy: Lossy,
-    /// Value of the last expression, else of `result`, `_` or `output`; JSON where it can be.
+    /// Value of the last expression, else of `result`, `_` or `output`; JSON where it can be. An integer that 64 bits
+    /// do not hold is told as its digits, in a string.
     pub result: Option<serde_json::Value>,
     /// Its repr, at most 64 KiB.
     pub result_repr: Option<String>,

@@ -7,7 +7,7 @@
 //! - **Quotes.** A field in quotes may have delimiters, line ends and doubled quotes. A quote inside of an unquoted
 //!   field is a character, as for most readers; text after a closing quote and a quote that is never closed are errors.
 //! - **Header.** The first row. Names are compared without spaces around them, and must differ. Those that are missing
-//!   are listed by themselves, and not among the errors.
+//!   are errors of row 0, and listed by themselves, too.
 //! - **Rows** are counted from 1, without the header. A row with too few or too many fields is one error; of its fields
 //!   only those of `unique` columns are looked at, so that no repetition is missed.
 //! - **Fields.** See [`constraint`].

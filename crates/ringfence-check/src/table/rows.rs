@@ -46,19 +46,27 @@ pub(super) fn check(
         faults: Faults::default(),
     };
     let mut record = ByteRecord::new();
-    let mut header = Header::default();
-    let mut row_count = 0;
-    if let Next::Row = table.next(0, &mut record) {
-        header = Header::of(&record)?;
-        table.check_header(&header, &record);
-        row_count = table.check_rows(&header, constraints, record)?;
-    } else if table.faults.total == 0 {
+    let header = match table.next(0, &mut record) {
+        Next::Row => Some(Header::of(&record)?),
+        Next::End | Next::TooLong => None,
+    };
+    if header.is_none() && table.faults.total == 0 {
         let message = "The table is empty: it has no header.";
         table.faults.add_row(0, b"", "a header", message);
     }
-    let missing_headers = missing(asked, &header);
+    // Before the rows: errors are in their order, also where not all are listed.
+    let missing_headers = missing(asked, header.as_ref());
+    table.add_missing(&missing_headers);
+    let row_count = match &header {
+        Some(header) => {
+            table.check_header(header, &record);
+            table.check_rows(header, constraints, record)?
+        }
+        None => 0,
+    };
+    let header = header.unwrap_or_default();
     Ok(CsvReport {
-        valid: table.faults.total == 0 && missing_headers.is_empty(),
+        valid: table.faults.total == 0,
         row_count,
         column_count: header.names.len() as u64,
         missing_headers,
@@ -144,6 +152,21 @@ impl Table<'_> {
         };
         let message = format!("{} {what}", faults::place(row));
         self.faults.add_row(row, bytes.trim_ascii(), expected, &message);
+    }
+
+    fn add_missing(&mut self, names: &[String]) {
+        for name in names {
+            self.faults.add(|| {
+                let name = faults::shown(name.as_bytes());
+                CsvError {
+                    row: 0,
+                    message: format!("The column `{name}` is missing."),
+                    column: Some(name),
+                    value: String::new(),
+                    expected: "a column of this name".to_owned(),
+                }
+            });
+        }
     }
 
     fn check_header(&mut self, header: &Header, record: &ByteRecord) {
@@ -249,9 +272,11 @@ fn wrong_field(
 }
 
 /// Columns that are asked for and not there: the required ones, and those with constraints.
-fn missing(asked: &CsvQuestion, header: &Header) -> Vec<String> {
+fn missing(asked: &CsvQuestion, header: Option<&Header>) -> Vec<String> {
     let mut known = HashSet::new();
     let wanted = asked.required_headers.iter().chain(asked.type_constraints.keys());
-    let missing = wanted.filter(|name| header.position(name).is_none() && known.insert(name.as_str()));
+    let missing = wanted.filter(|name| {
+        header.is_none_or(|header| header.position(name).is_none()) && known.insert(name.as_str())
+    });
     missing.cloned().collect()
 }

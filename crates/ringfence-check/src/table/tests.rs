@@ -23,10 +23,9 @@ fn report_of(asked: &CsvQuestion, body: &[u8]) -> CsvReport {
         Answer::Csv(report) => {
             let is_counted = report.errors.len() as u64 == report.errors_total.min(ISSUES_MAX as u64);
             assert!(is_counted, "{report:?}");
-            assert_eq!(
-                report.valid,
-                report.errors_total == 0 && report.missing_headers.is_empty()
-            );
+            assert_eq!(report.valid, report.errors_total == 0);
+            assert!(report.errors.is_sorted_by_key(|error| error.row));
+            assert!(report.errors.iter().all(|error| error.row <= report.row_count));
             report
         }
         other => panic!("{other:?}"),
@@ -112,7 +111,8 @@ fn a_row_that_is_not_utf_8_is_told_with_its_byte() {
 fn a_table_without_a_header_is_empty() {
     for body in ["", "\n", "\r\n\r\n", "\u{feff}"] {
         let report = report_of(&question(&["a"], json!({"b": "integer"})), body.as_bytes());
-        assert_eq!(places(&report), [(0, "-", "")], "{body:?}");
+        let expect = [(0, "-", ""), (0, "a", ""), (0, "b", "")];
+        assert_eq!(places(&report), expect, "{body:?}");
         assert_eq!(report.missing_headers, ["a", "b"]);
     }
 }
@@ -124,18 +124,27 @@ fn headers_that_are_missing_or_repeated_are_told() {
         b"a,b,a, b\n1,2,3,4\n",
     );
     assert_eq!(report.missing_headers, ["c", "d"]);
-    assert_eq!(places(&report), [(0, "a", "a"), (0, "b", "b")]);
-    assert_eq!((report.row_count, report.errors_total), (1, 2));
+    assert_eq!(
+        places(&report),
+        [(0, "c", ""), (0, "d", ""), (0, "a", "a"), (0, "b", "b")]
+    );
+    assert_eq!((report.row_count, report.errors_total), (1, 4));
 }
 
 #[test]
 fn a_column_that_is_missing_is_told_once() {
     let report = report_of(&question(&["c"], json!({})), b"a,b\n1,2\n");
-    assert!(!report.valid && report.errors.is_empty(), "{report:?}");
+    assert_eq!(places(&report), [(0, "c", "")]);
+    assert_eq!(report.errors[0].message, "The column `c` is missing.");
     assert_eq!(
         (report.missing_headers, report.errors_total),
-        (vec!["c".to_owned()], 0)
+        (vec!["c".to_owned()], 1)
     );
+    // Also where more rows are wrong than are listed.
+    let body = "a\nx\n".to_owned() + &"1,2\n".repeat(ISSUES_MAX);
+    let report = report_of(&question(&["c"], json!({"a": "integer"})), body.as_bytes());
+    assert_eq!(places(&report)[..2], [(0, "c", ""), (1, "a", "x")]);
+    assert_eq!(report.errors_total, ISSUES_MAX as u64 + 2);
 }
 
 #[test]

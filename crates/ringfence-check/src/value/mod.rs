@@ -122,7 +122,7 @@ fn unvalued(asked: &JsonQuestion, error: &serde_json::Error) -> JsonReport {
             "syntax",
             format!("The text is nested deeper than {DEPTH_MAX} levels"),
         ),
-        _ => ("syntax", "The text is no JSON".to_owned()),
+        _ => ("syntax", "The text is not JSON".to_owned()),
     };
     unreadable(asked, keyword, format!("{what}: {told}."))
 }

@@ -162,6 +162,10 @@ fn refusal(error: ArchiveError) -> RequestError {
                 "Name a directory further down, or single files.",
             );
         }
+        ArchiveError::Tree(TreeError::NotFound(path)) => {
+            let hint = "`list_files` names what is there; of a file leave `archive` out.";
+            return RequestError::not_found(format!("there is no directory {path:?}."), hint);
+        }
         ArchiveError::Tree(error) => return workspace_error::of_tree(error),
         ArchiveError::Malformed(_) => "Send a whole tar archive, plain or in gzip.",
         ArchiveError::Entry { .. } => {

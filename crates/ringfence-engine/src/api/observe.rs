@@ -299,7 +299,8 @@ impl Engine {
             json!({"secret": key.as_str(), "put": true, "ttl_seconds": ttl.map(|ttl| ttl.as_secs())});
         let (of, name) = (namespace.clone(), key.clone());
         let put = move |vault: &Vault| vault.put(&of, &name, value, ttl).map(|put| put.replaced);
-        self.change_vault(caller, namespace, details, put).await
+        let note = Note::of(caller, namespace, Action::VaultChanged, details);
+        self.change_vault(namespace, note, put, |_, _| ()).await
     }
 
     /// Forgets a secret; false: there was none.
@@ -309,19 +310,21 @@ impl Engine {
         namespace: &Namespace,
         key: &EnvName,
     ) -> Result<bool, RequestError> {
-        let details = json!({"secret": key.as_str(), "deleted": true});
+        let details = json!({"secret": key.as_str(), "delete": true});
         let (of, name) = (namespace.clone(), key.clone());
         let delete = move |vault: &Vault| vault.delete(&of, &name);
-        self.change_vault(caller, namespace, details, delete).await
+        let note = Note::of(caller, namespace, Action::VaultChanged, details);
+        let noted = |existed: &bool, details: &mut Value| details["deleted"] = json!(existed);
+        self.change_vault(namespace, note, delete, noted).await
     }
 
-    /// On record before it is done, and after, with its outcome.
+    /// On record before it is done, and after, with its outcome and what `noted` adds.
     async fn change_vault<T: Send + 'static>(
         &self,
-        caller: &Caller,
         namespace: &Namespace,
-        details: Value,
+        note: Note<'_>,
         change: impl FnOnce(&Vault) -> Result<T, VaultError> + Send + 'static,
+        noted: impl FnOnce(&T, &mut Value),
     ) -> Result<T, RequestError> {
         let services = self.services();
         let change = async {
@@ -329,8 +332,7 @@ impl Engine {
             services.secrets.forget_old();
             changed.map_err(|error| self.of_vault(namespace, &error))
         };
-        let note = Note::of(caller, namespace, Action::VaultChanged, details);
-        services.record.around(note, change, |_, _| ()).await
+        services.record.around(note, change, noted).await
     }
 
     fn of_vault(&self, namespace: &Namespace, error: &VaultError) -> RequestError {

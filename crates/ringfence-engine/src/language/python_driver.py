@@ -73,6 +73,9 @@ def _ringfence(sys, forked, session, guard):
         if type(thing).__module__ != 'numpy' or thing.size > 1 << 16:
             raise TypeError
         return thing.tolist()
+    def exact(digits):
+        """An integer, or its digits where 64 bits do not hold it: readers of JSON would round it."""
+        return int(digits) if -1 << 63 <= int(digits) < 1 << 64 else digits
     def describe(value):
         try:
             text = repr(value)
@@ -83,10 +86,12 @@ def _ringfence(sys, forked, session, guard):
             if type(value).__module__ == 'numpy':
                 value = plain(value)
             if type(value) in (bool, int, float, str, list, dict, tuple):
-                import json
+                import json, re
                 text = json.dumps(value, allow_nan=False, default=plain)
                 # Keys that JSON turns into text would come back as something else.
                 if len(text) <= 1 << 20 and json.loads(text) == (list(value) if type(value) is tuple else value):
+                    if re.search('[0-9]{19}', text):
+                        text = json.dumps(json.loads(text, parse_int=exact))
                     tell(b'R', text, 1 << 20)
         except Exception:
             pass

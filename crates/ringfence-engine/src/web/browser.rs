@@ -100,7 +100,7 @@ impl Web {
         if self.sandboxes.tier != Tier::Full {
             return Err(RequestError::unsupported(
                 "there is no browser in the tier `landlock`.",
-                "It needs a network namespace of its own: use `fetch_webpage`, or the tier `full`.",
+                "It needs a network namespace of its own: the tier `full`.",
             ));
         }
         let program = self.chromium()?;
@@ -265,7 +265,7 @@ impl Web {
         found.ok_or_else(|| {
             RequestError::runtime_unavailable(
                 "there is no Chromium on this host.",
-                "Install `chromium-headless-shell` or `chromium`, or name one in `web.browser`; or use `fetch_webpage`.",
+                "Install `chromium-headless-shell` or `chromium`, or name one in `web.browser`.",
             )
         })
     }
@@ -341,10 +341,8 @@ fn failed(error: &BrowserError, url: &Target, report: &EgressReport) -> RequestE
         (BrowserError::Certificate(_), _) => {
             "Where an authority of your own has signed it, have the operator name that in `egress.ca_file`."
         }
-        (BrowserError::NotReached(_) | BrowserError::TimedOut, _) => "Check the URL, or try `fetch_webpage`.",
-        (BrowserError::Gone(_), _) => {
-            "Try `fetch_webpage`; `ringfence web browser` on the host shows the same error."
-        }
+        (BrowserError::NotReached(_) | BrowserError::TimedOut, _) => "Check the URL, or try again later.",
+        (BrowserError::Gone(_), _) => "`ringfence web browser` on the host shows the same error.",
     };
     RequestError::new(ErrorCode::PageUnavailable, format!("{error}."), hint)
 }

@@ -16,7 +16,7 @@ operation! {
     /// Run a complete program (Python, Node.js, TypeScript or bash) in a fresh sandbox. Variables stay only in a
     /// session (session_id), files also with workspace "namespace". No network but hosts the operator allows. Files
     /// left in the working directory come back as artifacts, Python's last expression as result.
-    "execute_code" "Run code in a sandbox" Execute Adds
+    "execute_code" "Run code in a sandbox" Execute Runs
     ExecuteCode {
         /// The complete program.
         code: String,

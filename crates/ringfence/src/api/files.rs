@@ -19,7 +19,7 @@ operation! {
 
 operation! {
     /// Replace a text that is once in a file of the namespace's workspace, or a session's.
-    "edit_file" "Edit a file" Sessions Runs
+    "edit_file" "Edit a file" Sessions Edits
     EditFile {
         path: String,
         old: String,

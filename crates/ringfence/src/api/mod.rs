@@ -60,9 +60,13 @@ pub(crate) enum Effect {
     Sets,
     /// Something, with each call anew.
     Adds,
+    /// The same, and packages come from beyond the sandbox.
+    Starts,
     /// It deletes or overwrites; the same call again changes nothing more.
     Replaces,
     /// It may delete or overwrite, with each call anew.
+    Edits,
+    /// The same, and it may reach beyond the sandbox.
     Runs,
     /// It reaches beyond the sandbox; the same call again changes nothing more.
     Reaches,

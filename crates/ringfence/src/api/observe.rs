@@ -16,7 +16,12 @@ operation! {
         /// The execution_id of a result.
         #[serde(alias = "execution_id")]
         request_id: String,
-    } -> Artifacts { execution_id: String, artifacts: Vec<Object>, manifest: Object }
+        /// The number of the first, from 0.
+        #[schemars(extend("x-unlisted" = true))]
+        from: Option<Whole>,
+    } -> Artifacts {
+        execution_id: String, artifacts: Vec<Object>, artifacts_total: u64, next_from: Option<u64>, manifest: Object,
+    }
 }
 
 /// Set the default limits of this namespace's programs, within the operator's caps.

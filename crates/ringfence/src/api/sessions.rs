@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 operation! {
     /// Start an interpreter that keeps variables, imports and files between calls of execute_code with its session_id.
     /// A call that times out does not end it; being idle for too long does.
-    "create_session" "Keep an interpreter alive" Sessions Adds
+    "create_session" "Keep an interpreter alive" Sessions Starts
     CreateSession {
         language: Option<OneOf<Language>>,
         #[serde(alias = "timeout", alias = "timeout_sec")]
@@ -58,7 +58,7 @@ operation! {
 
 operation! {
     /// Interrupt the call that runs in a session, as Ctrl-C does; the session and its state stay.
-    "interrupt_session" "Interrupt a session's call" Sessions Adds
+    "interrupt_session" "Interrupt a session's call" Sessions Edits
     InterruptSession {
         session_id: SessionId,
     } -> Interrupted { interrupted: bool }
@@ -66,7 +66,7 @@ operation! {
 
 operation! {
     /// Set a variable in a session, across languages: to data, or to the variable name of from_session.
-    "bridge_data" "Give a session a value" Sessions Adds
+    "bridge_data" "Give a session a value" Sessions Replaces
     BridgeData {
         #[serde(default, deserialize_with = "present")]
         #[schemars(extend("anyOf" = any()))]

@@ -196,7 +196,7 @@ fn list(context: &Context, arguments: ListArguments) -> Result<ExitCode, Request
         );
     }
     let page = audit::query(file(&config.engine.record)?, &query).map_err(|error| unread(&error))?;
-    let shown = render::records(&page);
+    let shown = render::records_in_commands(&page);
     if ask.json {
         tell_damaged(context, &page.damaged);
     }

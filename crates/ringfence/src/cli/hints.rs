@@ -1,9 +1,9 @@
 //! Refusals are written for the callers of tools. At the command line their hints name commands and flags instead, and
 //! this is the only place that knows both.
 
-use ringfence_types::{RequestError, Validation};
+use ringfence_types::{ExecutionResult, RequestError, Validation};
 
-const COMMANDS: [(&str, &str); 33] = [
+const COMMANDS: [(&str, &str); 34] = [
     (
         "`list_host_access` has the forms; ask a person with `request_host_access`, naming exactly this command.",
         "`ringfence host access` has the forms; on a terminal `ringfence host exec` asks you.",
@@ -22,6 +22,7 @@ const COMMANDS: [(&str, &str); 33] = [
     (" (`max_ram_mb`)", ""),
     (" (`max_disk_mb`)", ""),
     (" (`max_processes`)", ""),
+    (" (`max_output_bytes`)", ""),
     ("`packages`, or have them with `install_package`", "`--package`"),
     ("`packages`", "`--package`"),
     ("`create_session`", "`ringfence session create`"),
@@ -93,6 +94,15 @@ pub(super) fn in_commands(mut error: RequestError) -> RequestError {
     error.hint = said(&error.hint);
     error.validation = found.map(|found| Box::new(found_in_commands(*found)));
     error
+}
+
+/// A result that is printed as a document.
+pub(super) fn result_in_commands(result: &mut ExecutionResult) {
+    for denial in result.denials.iter_mut().chain(&mut result.security_events) {
+        denial.what = words(&denial.what);
+        denial.hint = words(&denial.hint);
+    }
+    result.validation = result.validation.take().map(found_in_commands);
 }
 
 pub(super) fn found_in_commands(mut found: Validation) -> Validation {
@@ -169,7 +179,10 @@ fn flags(call: &str) -> String {
 
 pub(super) fn words(text: &str) -> String {
     if let Some(call) = text.strip_prefix("next: execute_code ") {
-        return format!("Use {}.", flags(call));
+        return match flags(call) {
+            flags if flags.is_empty() => "Write a file, or raise `limits.output_bytes`.".to_owned(),
+            flags => format!("Use {flags}."),
+        };
     }
     if let Some(call) = text.strip_prefix("next: create_session ") {
         return format!("Use `ringfence session create {}`.", flags(call));

@@ -317,6 +317,7 @@ fn conclude(
             if matches!(shown, Format::Document) {
                 result.isolation.layers.clear();
             }
+            hints::result_in_commands(&mut result);
             let mut document = json!(result);
             if let Some(decided) = decided {
                 document["changes"] = decided;

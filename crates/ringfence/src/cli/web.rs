@@ -151,7 +151,7 @@ pub(super) fn web(context: &Context, action: WebAction) -> Result<ExitCode, Requ
 
 /// The page, whose picture goes into a file.
 fn shown(page: WebPage, file: Option<&Path>) -> Result<Rendered, RequestError> {
-    let mut shown = web::page(&page);
+    let mut shown = web::page(&page, Some("`ringfence web browser`"));
     if let (Some(file), Some(picture)) = (file, &page.picture) {
         fs::write(file, &picture.bytes)
             .map_err(|error| super::fault(&format!("write {}", file.display()), &error))?;

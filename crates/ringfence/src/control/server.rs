@@ -294,7 +294,7 @@ pub(crate) async fn perform(
         }
         Request::Audit { query } => {
             let page = engine.audit(caller, query.query()?).await?;
-            Ok(render::records(&page))
+            Ok(render::records_in_commands(&page))
         }
         Request::ApprovalsList => Ok(render::approvals(&engine.approvals(caller).await?)),
         Request::ApprovalsDecide { id, digest, answer } => {

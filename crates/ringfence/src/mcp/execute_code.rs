@@ -1,11 +1,11 @@
 //! `execute_code` and `run_sandbox_code`: from their arguments to a request, and from a result to an answer.
 
 use super::{
-    Answer, Offer, Refused,
+    Answer, Offer, Refused, bounded,
     call::{Call, HangUp},
     call_order::Arrival,
     elicitation::Dialogues,
-    executions,
+    executions, hints,
     logging::{self, EventFilter},
     principal_limits,
     progress::{self, Reporter},
@@ -154,8 +154,13 @@ pub(super) fn content(
     match (text, base64) {
         (Some(text), None) => Ok(text.into_bytes()),
         (None, Some(base64)) => STANDARD.decode(base64).map_err(|reason| {
+            let reason = reason.to_string();
             invalid(
-                format!("`base64` of {:?}: {reason}.", path.as_str()),
+                format!(
+                    "`base64` of {:?}: {}.",
+                    path.as_str(),
+                    reason.trim_end_matches('.')
+                ),
                 "Send standard base64 with padding.",
             )
         }),
@@ -229,7 +234,7 @@ pub(super) fn milliseconds(seconds: f64, cap_ms: u64) -> Result<u64, RequestErro
     time::milliseconds(seconds, cap).ok_or_else(|| {
         invalid(
             format!("timeout_seconds = {seconds} is outside 0.1..={cap}."),
-            format!("Ask for at most {cap} seconds, or have the operator raise caps.timeout_seconds."),
+            format!("Ask for 0.1 to {cap} seconds, or have the operator raise caps.timeout_seconds."),
         )
     })
 }
@@ -412,7 +417,7 @@ impl Call<'_> {
         result: &ExecutionResult,
         from: [usize; 2],
     ) -> Result<Answer, RequestError> {
-        let mut answer = answer(result, from, self.offer().text_max)?;
+        let mut answer = answer(result, from, self.offer())?;
         let enough = async {
             tokio::select! {
                 () = tokio::time::sleep(PICTURES_PATIENCE) => {}
@@ -584,8 +589,11 @@ fn shorten(result: &mut Value) {
 }
 
 /// `from`: where its streams begin.
-fn answer(result: &ExecutionResult, from: [usize; 2], text_max: usize) -> Result<Answer, RequestError> {
+fn answer(result: &ExecutionResult, from: [usize; 2], offer: &Offer) -> Result<Answer, RequestError> {
+    let text_max = offer.text_max;
     let mut told = result.clone();
+    hints::of_result(&mut told, offer);
+    let text = result_text::render(&told, from, offer);
     // get_sandbox_info tells them once.
     told.isolation.layers.clear();
     told.artifacts.truncate(ARTIFACTS_LISTED);
@@ -598,6 +606,7 @@ fn answer(result: &ExecutionResult, from: [usize; 2], text_max: usize) -> Result
         structured["artifacts_total"] = result.artifacts.len().into();
     }
     shorten(&mut structured);
+    bounded::fit(&mut structured, &["stdout", "stderr"], 2 * text_max);
     Ok(Answer {
         links: result
             .artifacts
@@ -605,7 +614,7 @@ fn answer(result: &ExecutionResult, from: [usize; 2], text_max: usize) -> Result
             .filter_map(resources::link)
             .take(ARTIFACTS_LISTED)
             .collect(),
-        ..Answer::plain(result_text::render(result, from, text_max), structured)
+        ..Answer::plain(text, structured)
     })
 }
 

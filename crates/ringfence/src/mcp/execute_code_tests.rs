@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 const TEXT_MAX: usize = 8192;
 
 fn answer(result: &ExecutionResult) -> Result<Answer, RequestError> {
-    super::answer(result, [0; 2], TEXT_MAX)
+    super::answer(result, [0; 2], &offer())
 }
 
 pub(in crate::mcp) const USUAL: Limits = Limits {
@@ -453,7 +453,8 @@ fn the_text_says_what_a_person_wants_to_know() {
     longest.result_repr = Some("x".repeat(TEXT_MAX));
     longest.error.as_mut().unwrap().message = "m".repeat(TEXT_MAX);
     for text_max in [2048, TEXT_MAX] {
-        let text = super::answer(&longest, [0; 2], text_max).unwrap().text;
+        let offer = Offer { text_max, ..offer() };
+        let text = super::answer(&longest, [0; 2], &offer).unwrap().text;
         assert!(text.len() <= text_max && text.ends_with("3 bytes)"), "{text}");
     }
     let (first, rest) = text.split_once("\n[... ").unwrap();

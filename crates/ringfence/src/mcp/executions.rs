@@ -1,7 +1,7 @@
 //! `get_execution`, `list_executions` and `cancel_execution`: executions by their id, also those whose call was
 //! detached, cut off or did not wait.
 
-use super::{Answer, Answered, call::Call, result_text::shares};
+use super::{Answer, Answered, bounded::shares, call::Call, result_text};
 use crate::{
     api::{CancelExecution, GetExecution, ListExecutions, invalid},
     render::Rendered,
@@ -52,10 +52,14 @@ impl Call<'_> {
         let pages = pages(streams, from, self.offer().text_max);
         if pages.iter().flatten().any(|page| page.goes_on) {
             let id = &result.execution_id;
-            let (mut text, mut facts) = (format!("execution_id: {id}"), Map::new());
+            let head = format!("{}\nexecution_id: {id}", result_text::ending(&result));
+            let (mut text, mut facts) = (head, Map::new());
             tell(&pages, &mut text, &mut facts);
             facts.insert("running".to_owned(), json!(false));
-            return Ok(told(id, text, facts));
+            facts.insert("exit_code".to_owned(), json!(result.exit_code));
+            facts.insert("success".to_owned(), json!(result.success));
+            facts.insert("execution_id".to_owned(), json!(id));
+            return Ok(Answer::plain(text, Value::Object(facts)));
         }
         let begins = [0, 1].map(|at| pages[at].as_ref().map_or(streams[at].len(), |page| page.begin));
         result.stdout.drain(..begins[0]);
@@ -75,7 +79,7 @@ impl Call<'_> {
         if !(1..=EXECUTIONS_MAX).contains(&limit) {
             return Err(invalid(
                 format!("limit = {limit} is outside 1..={EXECUTIONS_MAX}."),
-                "Ask for fewer.",
+                "Ask for a number within; the newest come first.",
             ));
         }
         let more = EXECUTIONS_MAX.min(4 * limit);
@@ -171,9 +175,11 @@ pub(super) fn so_far(progress: &Progress, from: [Option<u64>; 2], text_max: usiz
     }
     let wait = (!has_more).then_some(WAIT_SECONDS_MAX);
     text += &format!("\n{}", next(&line.execution_id, ends, wait));
+    facts.insert("success".to_owned(), json!(true));
+    facts.insert("execution_id".to_owned(), json!(line.execution_id));
     facts.insert("running".to_owned(), json!(true));
     facts.insert("duration_ms".to_owned(), json!(line.duration_ms));
-    told(&line.execution_id, text, facts)
+    Answer::plain(text, Value::Object(facts))
 }
 
 fn tell(pages: &[Option<Page<'_>>; 2], text: &mut String, facts: &mut Map<String, Value>) {
@@ -182,12 +188,6 @@ fn tell(pages: &[Option<Page<'_>>; 2], text: &mut String, facts: &mut Map<String
             page.tell(name, text, facts);
         }
     }
-}
-
-fn told(id: &str, text: String, mut facts: Map<String, Value>) -> Answer {
-    facts.insert("success".to_owned(), json!(true));
-    facts.insert("execution_id".to_owned(), json!(id));
-    Answer::plain(text, Value::Object(facts))
 }
 
 /// A page of each stream that is asked for; of both, where no offset is given. Together they fit into `text_max`.

@@ -8,6 +8,7 @@ use crate::{
         ListStateSnapshots, PutFile, RestoreStateSnapshot, invalid,
     },
     render::{self, Rendered},
+    sentence::counted,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_engine::{Edit, FileFacts, WorkspaceAccess};
@@ -39,7 +40,11 @@ impl Call<'_> {
         };
         let workspace = self.workspace(&namespace, given.session_id);
         let facts = workspace.put_file(&path, bytes).await?;
-        let text = format!("{} has {} bytes now\n{where_it_is}", facts.path, facts.size_bytes);
+        let text = format!(
+            "{} has {} now\n{where_it_is}",
+            facts.path,
+            counted(facts.size_bytes, "byte")
+        );
         let sha256 = facts.sha256;
         let structured = json!({"success": true, "path": facts.path, "files": 1, "size_bytes": facts.size_bytes, "sha256": sha256});
         Ok(Answer::plain(text, structured))
@@ -64,7 +69,7 @@ impl Call<'_> {
         let put = workspace.put_directory(below, archive).await?;
         let text = format!(
             "{} with {} bytes, now in {}\n",
-            crate::sentence::counted(put.files, "file"),
+            counted(put.files, "file"),
             put.size_bytes,
             put.path
         );
@@ -83,10 +88,7 @@ impl Call<'_> {
         };
         let workspace = self.workspace(&namespace, given.session_id);
         let edited = workspace.edit_file(&path, edit).await?;
-        let text = format!(
-            "replaced {}\n",
-            crate::sentence::counted(edited.replaced, "place")
-        );
+        let text = format!("replaced {}\n", counted(edited.replaced, "place"));
         let structured = json!({"success": true, "replaced": edited.replaced, "sha256": edited.sha256});
         Ok(Answer::plain(text, structured))
     }
@@ -109,11 +111,12 @@ impl Call<'_> {
                     text
                 } else {
                     line(&facts)
+                        + "too long to be shown; its text is in the structured content, and a program reads parts of it\n"
                 }
             }
             Err(binary) => {
                 structured["base64"] = json!(STANDARD.encode(binary.as_bytes()));
-                line(&facts)
+                line(&facts) + "not text; its base64 is in the structured content\n"
             }
         };
         Ok(Answer::plain(text, structured))
@@ -124,9 +127,9 @@ impl Call<'_> {
         let workspace = self.workspace(&namespace, given.session_id);
         let got = workspace.get_directory(below, GET_BYTES_MAX).await?;
         let mut text = format!(
-            "{}: {} files and directories in a tar archive of {} bytes\n",
+            "{}: {} in a tar archive of {} bytes\n",
             got.path,
-            got.entries,
+            counted(got.entries, "file or directory").replace("directorys", "directories"),
             got.tar.len()
         );
         for name in &got.left_out {

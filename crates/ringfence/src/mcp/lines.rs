@@ -12,6 +12,7 @@ use rmcp::{
     transport::{Transport, async_rw::AsyncRwTransport},
 };
 use serde::{Deserialize, de::IgnoredAny};
+use serde_json::Value;
 use std::{
     collections::HashSet,
     io,
@@ -47,6 +48,20 @@ pub(super) struct Lines<R, W: AsyncWrite> {
 struct Envelope {
     id: Option<RequestId>,
     method: Option<IgnoredAny>,
+}
+
+/// Of a message that is JSON and no request: its parameters, which any method has as an object.
+#[derive(Deserialize)]
+struct Parameters {
+    jsonrpc: String,
+    params: Value,
+}
+
+impl Parameters {
+    fn are_wrong(&self) -> bool {
+        let meta = self.params.get("_meta");
+        self.jsonrpc == "2.0" && !(self.params.is_object() && meta.is_none_or(Value::is_object))
+    }
 }
 
 impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<R, W> {
@@ -149,7 +164,11 @@ fn read(line: &[u8]) -> Result<RxJsonRpcMessage<RoleServer>, Option<(ErrorData, 
             Ok((None, None)) if error.is_data() => None,
             _ => return None,
         };
+        let parameters = || serde_json::from_slice::<Parameters>(line);
         let error = match error.is_data() {
+            true if id.is_some() && parameters().is_ok_and(|given| given.are_wrong()) => {
+                ErrorData::invalid_params("`params` is not an object, or its `_meta` is not one", None)
+            }
             true => ErrorData::invalid_request(format!("not a request: {error}"), None),
             false => ErrorData::parse_error(format!("not readable as JSON: {error}"), None),
         };
@@ -261,7 +280,7 @@ mod tests {
         let expect = [
             (json!("two"), json!(-32700)),
             (json!(1), json!(-32700)),
-            (json!(3), json!(-32600)),
+            (json!(3), json!(-32602)),
             (Value::Null, json!(-32600)),
             (Value::Null, json!(-32700)),
             (Value::Null, json!(-32700)),

@@ -5,6 +5,7 @@
 //! Standard output carries the protocol and nothing else. A client that is gone (end of file on our input, or a closed
 //! output) takes its runs with it.
 
+mod bounded;
 mod call;
 mod call_order;
 mod changes;
@@ -12,11 +13,13 @@ mod elicitation;
 mod execute_code;
 mod executions;
 mod files;
+mod hints;
 mod host;
 mod install_package;
 pub(crate) mod lines;
 mod listings;
 mod logging;
+mod malformed;
 mod observe;
 mod principal_limits;
 mod progress;
@@ -54,11 +57,11 @@ use rmcp::{
     ErrorData, RoleServer, ServerHandler, ServiceExt,
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, ContentBlock,
-        CreateTaskResult, GetPromptRequestParams, GetPromptResponse, GetTaskParams, GetTaskResult,
-        Implementation, InitializeRequestParams, InitializeResult, ListPromptsResult,
-        ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-        ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities,
-        ServerConfig, SubscriptionFilter, TASKS_EXTENSION_ID, UpdateTaskParams,
+        CreateTaskResult, CustomRequest, CustomResult, GetPromptRequestParams, GetPromptResponse,
+        GetTaskParams, GetTaskResult, Implementation, InitializeRequestParams, InitializeResult,
+        ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+        PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
+        ServerCapabilities, ServerConfig, SubscriptionFilter, TASKS_EXTENSION_ID, UpdateTaskParams,
     },
     service::{NotificationContext, RequestContext, ServerInitializeError, SubscriptionContext},
     transport::io::stdio_pipes,
@@ -185,7 +188,9 @@ type Answered = Result<Answer, RequestError>;
 
 impl From<Rendered> for Answer {
     fn from(Rendered { text, mut facts }: Rendered) -> Self {
-        facts["success"] = json!(true);
+        if facts.get("success").is_none() {
+            facts["success"] = json!(true);
+        }
         Self::plain(text, facts)
     }
 }
@@ -232,10 +237,25 @@ impl Server {
         match handled {
             Ok(reply) => Ok(reply),
             Err(Refused { error, below }) => Err(Refused {
-                error: call.refused(error).await,
+                error: hints::of_error(call.refused(error).await, &self.offer),
                 below,
             }),
         }
+    }
+}
+
+impl Server {
+    /// Notes a call whose tool is unknown: its name is a stranger's, and the record has none of it.
+    async fn note_nameless(
+        &self,
+        context: &RequestContext<RoleServer>,
+        code: ErrorCode,
+    ) -> Result<(), ErrorData> {
+        let Ok(engine) = self.engine().await else {
+            return Ok(());
+        };
+        let noted = engine.note_refusal(&self.caller(context), "", code).await;
+        noted.map_err(|error| ErrorData::internal_error(error.to_string(), None))
     }
 }
 
@@ -370,10 +390,11 @@ impl ServerHandler for Server {
         match read.await {
             Ok(contents) => Ok(ReadResourceResult::new(vec![contents]).into()),
             Err(error) if error.code == ErrorCode::NotFound => {
+                let error = hints::of_error(error, &self.offer);
                 let facts = serde_json::to_value(&error).ok();
                 Err(ErrorData::resource_not_found(error.to_string(), facts))
             }
-            Err(error) => Err(wrong_parameters(&error)),
+            Err(error) => Err(wrong_parameters(error, &self.offer)),
         }
     }
 
@@ -399,7 +420,7 @@ impl ServerHandler for Server {
         };
         got.await
             .map(Into::into)
-            .map_err(|error| wrong_parameters(&error))
+            .map_err(|error| wrong_parameters(error, &self.offer))
     }
 
     async fn get_task(
@@ -430,6 +451,19 @@ impl ServerHandler for Server {
         stopped.await.map(drop).map_err(|error| tasks::internal(&error))
     }
 
+    /// What the library cannot read as a request of one of its methods.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let (error, known) = malformed::error(&request);
+        if known == malformed::Known::Yes {
+            self.note_nameless(&context, ErrorCode::InvalidArgument).await?;
+        }
+        Err(error)
+    }
+
     async fn list_tools(
         &self,
         _request: Option<PaginatedRequestParams>,
@@ -448,14 +482,14 @@ impl ServerHandler for Server {
             Err(names) => {
                 let near = ringfence_types::nearest::suggestion(&request.name, names);
                 let name: String = request.name.chars().take(64).collect();
-                if let Ok(engine) = self.engine().await {
-                    // The name is a stranger's; the record has none of it.
-                    let caller = self.caller(&context);
-                    if let Err(error) = engine.note_refusal(&caller, "", ErrorCode::NotFound).await {
-                        return Err(ErrorData::internal_error(error.to_string(), None));
-                    }
-                }
-                let message = format!("there is no tool `{name}`.{near}");
+                self.note_nameless(&context, ErrorCode::NotFound).await?;
+                let message = match tools::toolset_of(&request.name) {
+                    Some(toolset) => format!(
+                        "the tool `{name}` is not offered to you: it is in the toolset `{}`, which the operator decides on.",
+                        toolset.as_str()
+                    ),
+                    None => format!("there is no tool `{name}`.{near}"),
+                };
                 return Err(ErrorData::invalid_params(message, None));
             }
         };
@@ -483,8 +517,9 @@ struct Refused {
     below: String,
 }
 
-fn wrong_parameters(error: &RequestError) -> ErrorData {
-    ErrorData::invalid_params(error.to_string(), serde_json::to_value(error).ok())
+fn wrong_parameters(error: RequestError, offer: &Offer) -> ErrorData {
+    let error = hints::of_error(error, offer);
+    ErrorData::invalid_params(error.to_string(), serde_json::to_value(&error).ok())
 }
 
 /// Where a refusal's facts are for programs.

@@ -12,7 +12,7 @@ use crate::{
 };
 use ringfence_store::audit::Query;
 use ringfence_types::{ErrorCode, Limits, LimitsRequest, Namespace, RequestError};
-use serde_json::{Value, json};
+use serde_json::json;
 
 const RECORDS: u64 = 50;
 const RECORDS_MAX: u64 = 1000;
@@ -66,7 +66,10 @@ impl Call<'_> {
     pub(super) async fn set_limits(&self, given: SetResourceLimits, namespace: Namespace) -> Answered {
         let SetResourceLimits(given) = given;
         let wish = LimitsRequest {
-            timeout_ms: given.timeout_seconds.map(milliseconds).transpose()?,
+            timeout_ms: given
+                .timeout_seconds
+                .map(|seconds| milliseconds("timeout_seconds", seconds))
+                .transpose()?,
             ..plain_limits(&given)
         };
         if wish == LimitsRequest::default() {
@@ -91,27 +94,51 @@ impl Call<'_> {
                 let facts = json!({"execution_id": id, "artifacts": []});
                 return Ok(Rendered::new("the execution has left no files\n", facts).into());
             }
+            Err(error) if error.code == ErrorCode::NotFound => {
+                return Err(RequestError {
+                    hint: "next: list_executions {} has the ids of those that are kept".to_owned(),
+                    ..error
+                });
+            }
             manifest => manifest?,
         };
-        let mut text = String::new();
-        let artifacts: Vec<Value> = manifest
-            .artifacts
-            .iter()
-            .map(|item| {
-                let uri = ringfence_engine::artifact_uri(&namespace, &manifest.execution_id, &item.name);
-                text += &format!(
-                    "{uri} ({}, {} bytes, sha256 {}, signature {})\n",
-                    item.mime, item.size_bytes, item.sha256, item.signature
-                );
-                let mut facts = json!(item);
-                facts["uri"] = json!(uri);
-                facts
-            })
-            .collect();
+        let total = manifest.artifacts.len();
+        let from = given
+            .from
+            .map_or(0, |from| usize::try_from(from.0).unwrap_or(total));
+        let (mut text, mut artifacts) = (String::new(), Vec::new());
+        for item in manifest.artifacts.iter().skip(from) {
+            let uri = ringfence_engine::artifact_uri(&namespace, &manifest.execution_id, &item.name);
+            let line = format!(
+                "{uri} ({}, {} bytes, sha256 {}, signature {})\n",
+                item.mime, item.size_bytes, item.sha256, item.signature
+            );
+            // One is told in any case.
+            if !text.is_empty() && text.len() + line.len() > self.offer().text_max {
+                break;
+            }
+            text += &line;
+            let mut facts = json!(item);
+            facts["uri"] = json!(uri);
+            artifacts.push(facts);
+        }
+        if artifacts.is_empty() {
+            text += &format!("there are {total}, from 0 on\n");
+        }
+        let next = from.saturating_add(artifacts.len());
+        let next = (next < total).then_some(next);
+        if let Some(next) = next {
+            text += &format!(
+                "{total} in all; next: get_artifacts {{\"request_id\": \"{}\", \"from\": {next}}}\n",
+                manifest.execution_id
+            );
+        }
         let structured = json!({
             "success": true,
             "execution_id": manifest.execution_id,
             "artifacts": artifacts,
+            "artifacts_total": total,
+            "next_from": next,
             "manifest": {
                 "namespace": manifest.namespace,
                 "created_unix_ms": manifest.created_unix_ms,
@@ -127,7 +154,7 @@ impl Call<'_> {
         if !(1..=RECORDS_MAX).contains(&limit) {
             return Err(invalid(
                 format!("limit = {limit} is outside 1..={RECORDS_MAX}."),
-                "Read on with `before`.",
+                "Ask for a number within, and read on with `before`.",
             ));
         }
         let word = |reason: String| invalid(format!("{reason}."), "See the tool's input schema.");
@@ -147,10 +174,14 @@ impl Call<'_> {
             ..Query::default()
         };
         let page = self.engine().audit(self.caller(), query).await?;
-        Ok(Answer::from(match given.detail {
+        let mut shown = match given.detail {
             Some(true) => render::records(&page),
             _ => render::records_in_short(&page),
-        }))
+        };
+        if let Some(next) = shown.facts["next_before"].as_u64() {
+            shown.text += &format!("next: audit_execution {{\"before\": {next}}} for older ones\n");
+        }
+        Ok(Answer::from(shown))
     }
 
     pub(super) async fn vault_list(&self, _: VaultList, namespace: Namespace) -> Answered {
@@ -180,12 +211,12 @@ impl Call<'_> {
     }
 }
 
-pub(super) fn milliseconds(seconds: f64) -> Result<u64, RequestError> {
+pub(super) fn milliseconds(name: &str, seconds: f64) -> Result<u64, RequestError> {
     const YEAR: f64 = 366.0 * 24.0 * 60.0 * 60.0;
     let said = || {
         invalid(
-            format!("{seconds} seconds is not a length of time."),
-            "Give seconds.",
+            format!("{name} = {seconds} is not a length of time."),
+            "Give seconds above 0.",
         )
     };
     time::milliseconds(seconds, YEAR).ok_or_else(said)

@@ -4,7 +4,7 @@
 
 use super::{
     Offer, listings, principal_limits,
-    validate::{self, JsonText, about_code, about_csv, about_json, offered, schema_of},
+    validate::{self, about_code, about_csv, about_json, offered, schema_of},
 };
 use crate::{
     api::{self, LIMIT_NAMES, OneOf, invalid},
@@ -266,10 +266,7 @@ impl Case {
             Kind::Json => {
                 // Without a schema it is asked whether it is JSON at all.
                 let schema = self.schema.clone().unwrap_or(SchemaChoice::Inline(json!({})));
-                let text = match JsonText::of(Value::String(data.to_owned())) {
-                    JsonText::Sure(text) | JsonText::Broken { text, .. } => text,
-                };
-                let report = engine.validate_json(caller, namespace, schema, &text).await?;
+                let report = engine.validate_json(caller, namespace, schema, data).await?;
                 Ok((about_json("data", &report), !report.valid))
             }
             Kind::Csv => {

@@ -1,7 +1,13 @@
 //! A result as a model reads it: within `text_max` bytes, and each thing once. The structured result has more, but its
 //! streams are bounded, too, because some clients give a model that; `get_execution` reads the rest.
 
-use super::{traceback, validate::name_of};
+use super::{
+    Offer,
+    bounded::{beginning, cut, ends, shares},
+    traceback,
+    validate::name_of,
+};
+use crate::settings::Toolset;
 use ringfence_types::{ExecutionResult, ExitKind, ProgramError, Severity};
 
 /// Artifacts that an answer lists; `get_artifacts` has all.
@@ -15,11 +21,12 @@ const NOTES_BYTES: usize = 800;
 /// A longer repr is cut where it is made.
 const REPR_BYTES_MAX: usize = 64 << 10;
 
-/// `from`: where its streams begin, if their beginning was told before; `text_max`: bytes of all of it.
-pub(super) fn render(result: &ExecutionResult, from: [usize; 2], text_max: usize) -> String {
+/// `from`: where its streams begin, if their beginning was told before.
+pub(super) fn render(result: &ExecutionResult, from: [usize; 2], offer: &Offer) -> String {
+    let text_max = offer.text_max;
     let head = head(result);
     let error = error(result);
-    let tail = tail(result);
+    let tail = tail(result, offer);
     let stderr = stderr(result);
     let value = result.result_repr.as_deref().unwrap_or_default();
     let room = text_max
@@ -50,6 +57,10 @@ pub(super) fn render(result: &ExecutionResult, from: [usize; 2], text_max: usize
         total: result.truncated.stderr.then_some(result.stderr_bytes),
     };
     text += &stderr.within(err_room);
+    if from == [0; 2] && is_uncaptured(result) {
+        let (stdout, stderr) = (result.stdout_bytes, result.stderr_bytes);
+        text += &format!("\n[stdout has {stdout} bytes and stderr {stderr}, and neither is kept]");
+    }
     if result.result_repr.is_some() {
         text += &format!("\n\nresult: {}{}", cut(value, value_room), value_note(result));
     }
@@ -60,25 +71,17 @@ pub(super) fn render(result: &ExecutionResult, from: [usize; 2], text_max: usize
     beginning(&text, text_max.max(OUTPUT_BYTES_MIN)).to_owned()
 }
 
-/// What each of them gets of the room: those that want little leave their share to the others.
-pub(super) fn shares<const N: usize>(wants: [usize; N], room: usize) -> [usize; N] {
-    let mut shares = [0; N];
-    let mut order: Vec<usize> = (0..N).collect();
-    order.sort_by_key(|at| wants[*at]);
-    let mut left = room;
-    for (done, at) in order.into_iter().enumerate() {
-        shares[at] = wants[at].min(left / (N - done));
-        left -= shares[at];
-    }
-    shares
+/// As `capture_output: false` has it.
+fn is_uncaptured(result: &ExecutionResult) -> bool {
+    let is_kept = !result.stdout.is_empty() || !result.stderr.is_empty();
+    let is_cut = result.truncated.stdout || result.truncated.stderr;
+    !is_kept && !is_cut && result.stdout_bytes + result.stderr_bytes > 0
 }
 
 fn head(result: &ExecutionResult) -> String {
     let mut text = format!(
-        "{} {} after {:.0} ms, isolation {}\nexecution_id: {}",
-        result.language,
-        end(result),
-        result.duration_ms,
+        "{}, isolation {}\nexecution_id: {}",
+        ending(result),
         result.isolation.tier,
         result.execution_id
     );
@@ -100,6 +103,16 @@ fn head(result: &ExecutionResult) -> String {
         None => {}
     }
     text
+}
+
+/// How it ended, and after how long.
+pub(super) fn ending(result: &ExecutionResult) -> String {
+    format!(
+        "{} {} after {:.0} ms",
+        result.language,
+        end(result),
+        result.duration_ms
+    )
 }
 
 fn end(result: &ExecutionResult) -> String {
@@ -182,34 +195,6 @@ pub(super) fn bound(result: &mut ExecutionResult, from: [usize; 2], text_max: us
     }
 }
 
-/// Half of the room each, at the ends of lines where there are some near; none: all of it has room.
-fn ends(text: &str, room: usize) -> Option<(&str, &str)> {
-    if text.len() <= room {
-        return None;
-    }
-    let first = beginning(text, room / 2);
-    let first = match first.rfind('\n') {
-        Some(at) if at >= first.len() / 2 => &first[..=at],
-        _ => first,
-    };
-    let last = &text[text.ceil_char_boundary(text.len() - room / 2)..];
-    let last = match last.find('\n') {
-        Some(at) if at < last.len() / 2 => &last[at + 1..],
-        _ => last,
-    };
-    Some((first, last))
-}
-
-fn cut(text: &str, room: usize) -> String {
-    match ends(text, room) {
-        None => text.to_owned(),
-        Some((first, last)) => {
-            let between = text.len() - first.len() - last.len();
-            format!("{first}\n[... {between} bytes ...]\n{last}")
-        }
-    }
-}
-
 /// Without the traceback at its end, which is told as the error.
 fn stderr(result: &ExecutionResult) -> String {
     match traceback_in(result) {
@@ -257,7 +242,7 @@ fn value_note(result: &ExecutionResult) -> &'static str {
 }
 
 /// What stands below the output: refusals, files, advice.
-fn tail(result: &ExecutionResult) -> String {
+fn tail(result: &ExecutionResult, offer: &Offer) -> String {
     let mut text = String::new();
     if result.error.as_ref().is_some_and(ProgramError::is_missing_module) {
         text += "\nnext: name the package that has it in `packages`";
@@ -275,10 +260,10 @@ fn tail(result: &ExecutionResult) -> String {
         }
     }
     // Below the refusals: long names push nothing out but themselves.
-    text + &artifacts(result) + &advice(result)
+    text + &artifacts(result, offer) + &advice(result)
 }
 
-fn artifacts(result: &ExecutionResult) -> String {
+fn artifacts(result: &ExecutionResult, offer: &Offer) -> String {
     let mut text = String::new();
     for artifact in result.artifacts.iter().take(ARTIFACTS_LISTED) {
         text += &format!(
@@ -290,11 +275,13 @@ fn artifacts(result: &ExecutionResult) -> String {
     }
     let more = result.artifacts.len().saturating_sub(ARTIFACTS_LISTED);
     if more > 0 {
-        text += &format!(
-            "\nand {more} more artifacts, {} in all; next: get_artifacts {{\"request_id\": \"{}\"}} lists all",
-            result.artifacts.len(),
-            result.execution_id
-        );
+        text += &format!("\nand {more} more artifacts, {} in all", result.artifacts.len());
+        if offer.has(Toolset::Observe) {
+            text += &format!(
+                "; next: get_artifacts {{\"request_id\": \"{}\"}} lists all",
+                result.execution_id
+            );
+        }
     }
     text
 }
@@ -331,11 +318,6 @@ fn advice(result: &ExecutionResult) -> String {
         );
     }
     text
-}
-
-/// At most so many bytes, cut between characters.
-fn beginning(text: &str, bytes: usize) -> &str {
-    &text[..text.floor_char_boundary(bytes)]
 }
 
 #[cfg(test)]

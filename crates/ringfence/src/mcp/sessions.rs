@@ -27,7 +27,9 @@ impl Call<'_> {
         wish.packages = requirements(language, &given.packages.unwrap_or_default().0)?;
         wish.allowed_domains = AllowedDomains::asked(given.allowed_domains.map(|domains| domains.0));
         let idle = given.idle_timeout_seconds;
-        wish.idle_ms = idle.map(super::observe::milliseconds).transpose()?;
+        wish.idle_ms = idle
+            .map(|seconds| super::observe::milliseconds("idle_timeout_seconds", seconds))
+            .transpose()?;
         if let Some(name) = given.workspace {
             wish.workspace = execute_code::workspace(&name)?;
         }

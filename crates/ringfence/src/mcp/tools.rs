@@ -95,6 +95,15 @@ pub(super) fn find(name: &str, offer: &Offer) -> Result<&'static ToolEntry, Vec<
     found.ok_or_else(|| offered().map(|row| row.name).collect())
 }
 
+/// The first tool that a text names and this caller does not have.
+pub(super) fn missing_in(text: &str, offer: &Offer) -> Option<&'static str> {
+    let mut words = text.split(|letter: char| !letter.is_ascii_lowercase() && letter != '_');
+    words.find_map(|word| {
+        let row = ROWS.iter().find(|row| row.name == word)?;
+        (!is_offered(row, offer)).then_some(row.name)
+    })
+}
+
 /// What the reference says of a tool, and the list does not.
 #[cfg(test)]
 pub(crate) fn reference_of(name: &str) -> api::Reference {
@@ -140,12 +149,16 @@ fn tool<T: Operation>() -> Tool {
 fn hints(effect: Effect) -> ToolAnnotations {
     let hints = ToolAnnotations::new()
         .read_only(effect == Effect::Reads)
-        .open_world(effect == Effect::Reaches);
+        .open_world(matches!(effect, Effect::Reaches | Effect::Starts | Effect::Runs));
+    let is_each_anew = matches!(
+        effect,
+        Effect::Adds | Effect::Starts | Effect::Edits | Effect::Runs
+    );
     match effect {
         Effect::Reads => hints,
         _ => hints
-            .destructive(matches!(effect, Effect::Replaces | Effect::Runs))
-            .idempotent(!matches!(effect, Effect::Adds | Effect::Runs)),
+            .destructive(matches!(effect, Effect::Replaces | Effect::Edits | Effect::Runs))
+            .idempotent(!is_each_anew),
     }
 }
 
@@ -163,7 +176,7 @@ fn fit(input: &mut Map<String, Value>, offer: &Offer) {
     }
     if let Some(limits) = properties.get_mut("resource_limits") {
         let (ram, processes) = (&usual["max_ram_mb"], &usual["max_processes"]);
-        limits["description"] = json!(format!("Default: {ram} MB, {processes} processes."));
+        limits["description"] = json!(format!("Default: {ram} MiB, {processes} processes."));
     }
     if let Some(profile) = properties.get_mut("profile") {
         let offered = policy.check.offered().map(|profile| profile.as_str());
@@ -347,6 +360,10 @@ mod tests {
             );
             let hints = tool.annotations.as_ref().unwrap();
             let reaches = [
+                "execute_code",
+                "run_sandbox_code",
+                "create_session",
+                "host_exec",
                 "install_package",
                 "request_egress",
                 "request_host_access",
@@ -356,6 +373,24 @@ mod tests {
             ];
             let reaches = reaches.contains(&tool.name.as_ref());
             assert_eq!(hints.open_world_hint, Some(reaches), "{}", tool.name);
+            let destroys = [
+                "execute_code",
+                "run_sandbox_code",
+                "host_exec",
+                "host_file_write",
+                "host_file_copy",
+                "put_file",
+                "edit_file",
+                "bridge_data",
+                "cancel_execution",
+                "interrupt_session",
+                "terminate_session",
+                "restore_state_snapshot",
+                "delete_state_snapshot",
+                "vault_delete",
+            ];
+            let destroys = destroys.contains(&tool.name.as_ref());
+            assert_eq!(hints.destructive_hint == Some(true), destroys, "{}", tool.name);
         }
     }
 

@@ -1,13 +1,12 @@
 //! The tools that look at code and data without running anything.
 
-use super::{Answer, Answered, Offer, call::Call};
+use super::{Answer, Answered, Offer, bounded, call::Call};
 use crate::{
     api::{Object, ValidateCode, ValidateCsv, ValidateJson, invalid},
     render::diagnostics::{self, Bounds, Style},
 };
 use ringfence_engine::{CodeRequest, CsvQuestion, Fixing, SchemaChoice};
 use ringfence_types::{CsvReport, JsonReport, Language, Namespace, Profile, RequestError, Validation};
-use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 const HEADERS_MAX: usize = 1000;
@@ -60,32 +59,18 @@ impl Call<'_> {
         };
         let found = self.engine().validate_code(self.caller(), wish).await?;
         let text = about_code(name_of(language), &given.code, &found);
-        Ok(Answer::plain(text, json!(found)))
+        Ok(self.told(text, json!(found)))
     }
 
     pub(super) async fn validate_json(&self, given: ValidateJson, namespace: Namespace) -> Answered {
         let schema = schema_of(given.schema_name_or_dict)?;
-        let data = given.data.unwrap_or_default();
-        let check = async |schema: SchemaChoice, text: &str| {
-            let engine = self.engine();
-            engine
-                .validate_json(self.caller(), &namespace, schema, text)
-                .await
-        };
-        let report = match JsonText::of(data) {
-            JsonText::Sure(text) => check(schema, &text).await?,
-            JsonText::Broken { value, text } => {
-                // Valid as a string, if the schema wants one; otherwise the error in it as JSON helps.
-                let as_value = check(schema.clone(), &value).await?;
-                if as_value.valid {
-                    as_value
-                } else {
-                    check(schema, &text).await?
-                }
-            }
-        };
+        let text = json_text(given.data.unwrap_or_default());
+        let engine = self.engine();
+        let report = engine
+            .validate_json(self.caller(), &namespace, schema, &text)
+            .await?;
         let text = about_json(JSON_NAME, &report);
-        Ok(Answer::plain(text, json!(report)))
+        Ok(self.told(text, json!(report)))
     }
 
     pub(super) async fn validate_csv(&self, given: ValidateCsv, namespace: Namespace) -> Answered {
@@ -107,7 +92,15 @@ impl Call<'_> {
             .validate_csv(self.caller(), &namespace, question, content.as_bytes())
             .await?;
         let text = about_csv(CSV_NAME, &report);
-        Ok(Answer::plain(text, json!(report)))
+        Ok(self.told(text, json!(report)))
+    }
+}
+
+impl Call<'_> {
+    /// Findings are counted beyond those that are listed.
+    fn told(&self, text: String, mut found: Value) -> Answer {
+        bounded::fit(&mut found, &["fixed_code"], 2 * self.offer().text_max);
+        Answer::plain(text, found)
     }
 }
 
@@ -116,6 +109,12 @@ pub(super) fn schema_of(given: Value) -> Result<SchemaChoice, RequestError> {
     match given {
         Value::String(text) => Ok(match serde_json::from_str::<Object>(&text) {
             Ok(schema) => SchemaChoice::Inline(Value::Object(schema)),
+            Err(error) if text.trim_start().starts_with('{') => {
+                return Err(invalid(
+                    format!("`schema_name_or_dict` is not JSON: {error}."),
+                    "Send a JSON Schema, or the name of one.",
+                ));
+            }
             Err(_) => SchemaChoice::Named(text),
         }),
         schema @ (Value::Object(_) | Value::Bool(_)) => Ok(SchemaChoice::Inline(schema)),
@@ -126,32 +125,11 @@ pub(super) fn schema_of(given: Value) -> Result<SchemaChoice, RequestError> {
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum JsonText {
-    Sure(String),
-    /// A string that begins as an object or a list and is not valid JSON.
-    Broken {
-        value: String,
-        text: String,
-    },
-}
-
-impl JsonText {
-    /// A string with a JSON object or array in it is that, as it was written.
-    pub(super) fn of(data: Value) -> Self {
-        let Value::String(text) = data else {
-            return Self::Sure(data.to_string());
-        };
-        if !text.trim_start().starts_with(['{', '[']) {
-            return Self::Sure(Value::String(text).to_string());
-        }
-        match serde_json::from_str::<IgnoredAny>(&text) {
-            Ok(IgnoredAny) => Self::Sure(text),
-            Err(_) => Self::Broken {
-                value: Value::String(text.clone()).to_string(),
-                text,
-            },
-        }
+/// A string is JSON as it was written; some clients send the value in its place.
+pub(super) fn json_text(data: Value) -> String {
+    match data {
+        Value::String(text) => text,
+        value => value.to_string(),
     }
 }
 
@@ -210,21 +188,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_that_is_json_is_json_and_other_text_is_a_string() {
-        let sure = |value: Value, expect: &str| {
-            assert_eq!(
-                JsonText::of(value.clone()),
-                JsonText::Sure(expect.to_owned()),
-                "{value}"
-            );
-        };
-        sure(json!({"a": 1}), r#"{"a":1}"#);
-        sure(json!(null), "null");
-        sure(json!(" {\"a\": 1e400, \"a\": 2}"), " {\"a\": 1e400, \"a\": 2}");
-        sure(json!("[1]"), "[1]");
-        sure(json!("plain"), "\"plain\"");
-        sure(json!("5"), "\"5\"");
-        assert!(matches!(JsonText::of(json!("{\"a\": ")), JsonText::Broken { .. }));
+    fn a_string_is_json_as_it_was_written() {
+        let check = |value: Value, expect: &str| assert_eq!(json_text(value), expect);
+        check(json!({"a": 1}), r#"{"a":1}"#);
+        check(json!(null), "null");
+        check(json!(5), "5");
+        for text in [
+            " {\"a\": 1e400, \"a\": 2}",
+            "[1]",
+            "\"plain\"",
+            "5",
+            "{\"a\": ",
+            "plain",
+        ] {
+            check(json!(text), text);
+        }
     }
 
     #[test]
@@ -232,6 +210,8 @@ mod tests {
         let named = |value: Value| matches!(schema_of(value), Ok(SchemaChoice::Named(_)));
         let inline = |value: Value| matches!(schema_of(value), Ok(SchemaChoice::Inline(_)));
         assert!(named(json!("user")) && inline(json!({})) && inline(json!("{\"type\": \"object\"}")));
+        let broken = schema_of(json!("{\"type\": }")).unwrap_err();
+        assert!(broken.message.contains("line 1 column 10"), "{broken}");
         assert!(schema_of(json!(5)).is_err() && schema_of(json!([])).is_err());
     }
 

@@ -1,8 +1,8 @@
 //! The tools that read the web.
 
-use super::{Answer, Answered, call::Call};
+use super::{Answer, Answered, Offer, call::Call, tools};
 use crate::{
-    api::{BrowserFetch, FetchWebpage, WebSearch, invalid},
+    api::{BrowserFetch, FetchWebpage, Operation as _, WebSearch, invalid},
     render::web,
 };
 use ringfence_engine::{
@@ -39,7 +39,7 @@ impl Call<'_> {
         let page = self
             .until_left(self.engine().fetch_page(self.caller(), wanted), LEFT)
             .await?;
-        Ok(answer(page))
+        Ok(answer(page, self.offer()))
     }
 
     pub(super) async fn browser_fetch(&self, given: BrowserFetch, namespace: Namespace) -> Answered {
@@ -62,15 +62,17 @@ impl Call<'_> {
         let page = self
             .until_left(self.engine().browse_page(self.caller(), wanted), LEFT)
             .await?;
-        Ok(answer(page))
+        Ok(answer(page, self.offer()))
     }
 }
 
 /// A caller who leaves takes the page along: what is dropped is closed.
 const LEFT: [&str; 2] = ["the call was cancelled.", "Call again."];
 
-fn answer(page: WebPage) -> Answer {
-    let mut answer: Answer = web::page(&page).into();
+fn answer(page: WebPage, offer: &Offer) -> Answer {
+    let browser = BrowserFetch::NAME;
+    let browser = tools::find(browser, offer).is_ok().then_some(browser);
+    let mut answer: Answer = web::page(&page, browser).into();
     answer.pictures.extend(page.picture);
     answer
 }

@@ -46,6 +46,7 @@ pub(crate) fn host_run(run: &HostRun, text_max: usize) -> Rendered {
         }
     }
     let facts = json!({
+        "success": run.ending == HostEnding::Code(0),
         "exit_code": match run.ending { HostEnding::Code(code) => json!(code), _ => Value::Null },
         "signal": match run.ending { HostEnding::Signal(signal) => json!(signal), _ => Value::Null },
         "timed_out": run.ending == HostEnding::Timeout,

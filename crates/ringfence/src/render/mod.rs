@@ -345,7 +345,12 @@ fn secret(entry: &SecretEntry) -> Value {
 
 pub(crate) fn records(page: &Page) -> Rendered {
     let records: Vec<Value> = page.records.iter().map(record).collect();
-    let mut rendered = page_of(page, record_table(&page.records), records);
+    page_of(page, record_table(&page.records), records)
+}
+
+/// The same, for the command line.
+pub(crate) fn records_in_commands(page: &Page) -> Rendered {
+    let mut rendered = records(page);
     if let Some(next) = rendered.facts["next_before"].as_u64() {
         rendered.text += &format!("older: --before {next}\n");
     }

@@ -64,8 +64,8 @@ fn said(name: &str, value: &Value) -> Option<String> {
     }
 }
 
-/// A page: what is known of it, then its text.
-pub(crate) fn page(page: &WebPage) -> Rendered {
+/// A page: what is known of it, then its text. `browser`: by what the reader has one.
+pub(crate) fn page(page: &WebPage, browser: Option<&str>) -> Rendered {
     let facts = &page.facts;
     let mut head = Vec::new();
     head.extend(said("url", &facts["url"]));
@@ -82,7 +82,8 @@ pub(crate) fn page(page: &WebPage) -> Rendered {
     }
     head.extend(said("pages left out", &facts["pages_left_out"]));
     if facts["needs_script"] == true {
-        head.push("its text is made by scripts, which did not run: use browser_fetch".to_owned());
+        let next = browser.map_or_else(String::new, |browser| format!(": use {browser}"));
+        head.push(format!("its text is made by scripts, which did not run{next}"));
     }
     if facts["timed_out"] == true {
         head.push("what was waited for did not happen in time".to_owned());

@@ -238,7 +238,7 @@ fn a_principal_is_offered_what_its_token_says_at_its_rate() {
         refused["error"]["message"]
             .as_str()
             .unwrap()
-            .contains("there is no tool"),
+            .contains("not offered to you"),
         "{refused}"
     );
     let limited = (0..10)

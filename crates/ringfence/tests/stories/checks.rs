@@ -210,8 +210,17 @@ fn json_is_held_against_a_schema_and_a_table_is_checked_by_row_and_column() {
         json!({"path": "/id", "keyword": "type", "expected": "integer", "actual": "x"}),
     );
     assert_contains(text(&bad), [" --> data: /id\n"]);
-    let broken = check(json!("{\"id\": "));
-    assert_facts(&broken, json!({"structuredContent.errors.0.keyword": "syntax"}));
+    // Whatever the schema: what is broken is no string.
+    for schema in [json!({}), json!(true), json!({"type": "string"})] {
+        let asked = json!({"data": "{\"id\":\n 1,}", "schema_name_or_dict": schema});
+        let broken = server.call("validate_json_data", asked);
+        let expect = json!({"valid": false, "errors_total": 1, "errors.0.keyword": "syntax"});
+        assert_facts(&broken["structuredContent"], expect);
+        assert_contains(text(&broken), ["line 2 column 4"]);
+        let asked = json!({"data": "\"{id\"", "schema_name_or_dict": schema});
+        let whole = server.facts("validate_json_data", asked);
+        assert_eq!(whole["valid"], true, "{whole}");
+    }
     let schemas = server.ask("resources/read", json!({"uri": "sandbox://schemas"}));
     let listed: Value = serde_json::from_str(text_of(&schemas["result"]["contents"][0]["text"])).unwrap();
     let names = texts_of(&listed["schemas"], "name");
@@ -232,7 +241,10 @@ fn json_is_held_against_a_schema_and_a_table_is_checked_by_row_and_column() {
     let report = &answer["structuredContent"];
     assert_facts(
         report,
-        json!({"valid": false, "row_count": 2, "missing_headers": ["id"]}),
+        json!({
+            "valid": false, "row_count": 2, "missing_headers": ["id"], "errors_total": 2, "errors.0.row": 0,
+            "errors.0.column": "id",
+        }),
     );
     let of_age = list_of(&report["errors"])
         .iter()

@@ -1,8 +1,8 @@
 //! What was run is there for whoever has its id: while it runs, after it, and for its own namespace alone.
 
 use crate::client::{
-    PATIENCE, Server, assert_facts, eventually, json_of, list_of, ringfence, said, start, stderr_of, text_of,
-    within,
+    PATIENCE, Server, assert_contains, assert_facts, assert_says, eventually, json_of, list_of, ringfence,
+    run_json, said, start, stderr_of, text_of, within,
 };
 use serde_json::{Value, json};
 use std::process::Stdio;
@@ -277,4 +277,160 @@ fn a_long_stream_is_followed_to_its_end_beside_another_server() {
         "{} bytes",
         followed.stdout.len()
     );
+}
+
+#[test]
+fn what_became_of_a_program_is_said_with_each_page_of_its_output() {
+    let mut server = Server::start();
+    for (status, success) in [(0, true), (3, false)] {
+        let result = server.execute("shell", &format!("seq 20000; exit {status}"));
+        for from in [0, 100_000, u64::MAX] {
+            let asked = json!({"execution_id": result["execution_id"], "stdout_from": from});
+            let page = server.facts("get_execution", asked);
+            let expect = json!({"success": success, "exit_code": status, "running": false});
+            assert_facts(&page, expect);
+        }
+    }
+}
+
+#[test]
+fn an_integer_beyond_64_bits_is_told_as_its_digits() {
+    let code = "[2**64 + 1, -2**63 - 1, 2**64 - 1, -2**63, 0.5, {'a': 10**30}]";
+    let expect = json!([
+        "18446744073709551617",
+        "-9223372036854775809",
+        u64::MAX,
+        i64::MIN,
+        0.5,
+        {"a": "1000000000000000000000000000000"}
+    ]);
+    let mut server = Server::start();
+    assert_eq!(server.execute("python", code)["result"], expect);
+    let session = server.create(json!({}));
+    let told = server.facts("execute_code", json!({"code": code, "session_id": session}));
+    assert_eq!(told["result"], expect, "{told}");
+}
+
+#[test]
+fn what_a_structured_answer_repeats_has_a_bound_and_is_said_to_be_cut() {
+    let mut server = Server::start();
+    let size = |facts: &Value| facts.to_string().len();
+    let small = server.execute("python", "list(range(100))");
+    assert_eq!(list_of(&small["result"]).len(), 100);
+    assert_eq!(small["truncated"], Value::Null, "{small}");
+    let large = server.execute("python", "list(range(100000))");
+    assert_facts(&large, json!({"result": null, "truncated.result": true}));
+    let code =
+        "import os\nfor i in range(40): open(f'{i}', 'wb').write(os.urandom(20000))\n{'a': 'x' * 50000}";
+    let files = server.execute("python", code);
+    assert_facts(
+        &files,
+        json!({"truncated.artifacts": true, "artifacts_total": 40}),
+    );
+    let id = files["execution_id"].clone();
+    let wrong = json!(vec!["x".repeat(300); 2000]).to_string();
+    let asked = json!({"data": wrong, "schema_name_or_dict": {"items": {"type": "integer"}}});
+    let report = server.facts("validate_json_data", asked);
+    assert_facts(&report, json!({"errors_total": 2000, "truncated.errors": true}));
+    for facts in [&large, &files, &report] {
+        assert!(size(facts) < 4 * 8192, "{} bytes", size(facts));
+    }
+    // The rest of the files is told in pages.
+    let (mut names, mut from) = (Vec::new(), json!(0));
+    while !from.is_null() {
+        let page = server.facts("get_artifacts", json!({"request_id": id, "from": from}));
+        assert!(size(&page) < 2 * 8192, "{page}");
+        names.extend(
+            list_of(&page["artifacts"])
+                .iter()
+                .map(|one| one["name"].to_string()),
+        );
+        from = page["next_from"].clone();
+    }
+    names.dedup();
+    assert_eq!(names.len(), 40);
+}
+
+#[test]
+fn output_that_is_not_wanted_is_counted_and_no_limit_is_blamed() {
+    let mut server = Server::start();
+    let asked = |captured: bool| json!({"code": "print('x' * 2000000)", "capture_output": captured});
+    let answer = server.call("execute_code", asked(false));
+    let facts = &answer["structuredContent"];
+    assert_facts(
+        facts,
+        json!({"stdout": "", "stdout_bytes": 2_000_001, "denials": []}),
+    );
+    assert_contains(
+        text_of(&answer["content"][0]["text"]),
+        ["[stdout has 2000001 bytes and stderr 0, and neither is kept]"],
+    );
+    let kept = server.facts("execute_code", asked(true));
+    assert_eq!(kept["denials"][0]["rule"], "limit.output", "{kept}");
+}
+
+#[test]
+fn a_request_of_a_wrong_form_is_told_what_is_wrong_with_it() {
+    let mut server = Server::start();
+    let mut check = |method: &str, params: Value, code: i32, part: &str| {
+        let error = server.ask(method, params)["error"].clone();
+        assert_eq!(error["code"], code, "{method}: {error}");
+        assert_says(&error, "message", [part]);
+        assert!(!error.to_string().contains("s3cret"), "{error}");
+    };
+    let call = "tools/call";
+    check(
+        call,
+        json!({"name": "execute_code", "arguments": ["s3cret"]}),
+        -32602,
+        "`arguments` is a list",
+    );
+    check(
+        call,
+        json!({"name": "execute_code", "arguments": "s3cret"}),
+        -32602,
+        "`arguments` is a text",
+    );
+    check(call, json!({"arguments": {}}), -32602, "`params` has no `name`");
+    check(call, json!({"name": 5}), -32602, "`name` is a number");
+    check(call, json!(["s3cret"]), -32602, "`params` is not an object");
+    check("tools/list", json!({"_meta": "s3cret"}), -32602, "`_meta`");
+    check("resources/read", json!({}), -32602, "`uri`");
+    check(
+        "logging/setLevel",
+        json!({"level": "s3cret"}),
+        -32602,
+        "`level` is not one of debug",
+    );
+    check("no/such", json!({}), -32601, "there is no method `no/such`");
+    // Of no namespace, as every call whose tool is not known.
+    let record = json_of(&said(&["audit", "list", "--action", "tool.called", "--json"]));
+    let refused = list_of(&record["records"]).iter();
+    let refused = refused.filter(|record| record["details"]["code"] == "invalid_argument");
+    assert!(refused.count() >= 6, "the calls are on record");
+}
+
+#[test]
+fn a_hint_names_what_its_reader_has() {
+    let code = "import urllib.request\nurllib.request.urlopen('http://example.com')";
+    let hint = |facts: &Value| text_of(&facts["denials"][0]["hint"]).to_owned();
+    let told = hint(&Server::start().execute("python", code));
+    assert_contains(told, ["`request_egress {domain: \"example.com\"}`"]);
+    let mut few = Server::start_with(&["--toolsets", "execute"]);
+    let told = hint(&few.execute("python", code));
+    assert_eq!(
+        told,
+        "`request_egress` is for this, and not offered to you; ask the operator."
+    );
+    let asked = json!({"name": "create_session", "arguments": {}});
+    let absent = few.ask("tools/call", asked);
+    assert_says(&absent, "error.message", ["not offered to you", "`sessions`"]);
+    let told = run_json("python", code, &[]);
+    assert_contains(hint(&told), ["`run --allow example.com`"]);
+    let told = run_json(
+        "python",
+        "import time\nwhile True: time.sleep(1)",
+        &["--timeout", "1"],
+    );
+    assert_eq!(hint(&told), "Use --timeout 2.");
 }

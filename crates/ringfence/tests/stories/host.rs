@@ -130,8 +130,8 @@ fn an_approval_is_for_exactly_what_was_shown() {
     // This one may run as often as it likes, for the time: `id` knows no such user.
     for _ in 0..2 {
         assert_facts(
-            &server.succeeds("host_exec", json!({"command": "id -u 'a b'"})),
-            json!({"exit_code": 1}),
+            &server.facts("host_exec", json!({"command": "id -u 'a b'"})),
+            json!({"exit_code": 1, "success": false}),
         );
     }
     // What is never run is not asked about, and what a rule lets run needs no question.
@@ -209,7 +209,7 @@ fn the_host_is_off_until_the_operator_turns_it_on() {
     let mut server = Server::of(command);
     assert_facts(
         &server.succeeds("host_exec", json!({"command": "uname"})),
-        json!({"exit_code": 0, "stdout": "Linux\n", "rule": "uname"}),
+        json!({"exit_code": 0, "success": true, "stdout": "Linux\n", "rule": "uname"}),
     );
 }
 

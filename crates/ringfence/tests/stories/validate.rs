@@ -277,6 +277,7 @@ fn data_are_held_against_schemas_and_constraints() {
     assert_eq!(validate(&[&table, "--require", "id"]).status.code(), Some(0));
     let report = json_of(&validate(&[&table, "--require", "zip", "--json"]));
     assert_eq!(report["missing_headers"], json!(["zip"]), "{report}");
+    assert_eq!(report["errors"][0]["column"], "zip", "{report}");
 }
 
 #[test]

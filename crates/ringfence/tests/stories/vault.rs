@@ -45,6 +45,10 @@ fn a_secret_goes_from_standard_input_to_a_run_and_nowhere_else() {
     let changes = list_of(&changes["records"]);
     assert_eq!(changes.len(), 8, "two for each of two values and two deletions");
     assert!(changes.iter().all(|change| change["caller"] == "cli"));
+    // Newest first: the second deletion found nothing.
+    let deleted = changes.iter().map(|change| &change["details"]["deleted"]);
+    let deleted: Vec<_> = deleted.filter(|deleted| !deleted.is_null()).collect();
+    assert_eq!(deleted, [&json!(false), &json!(true)]);
     drop(server);
     assert!(!contains(&state_dir().join("record/audit.db"), SECRET));
 }

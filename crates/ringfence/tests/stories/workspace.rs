@@ -554,7 +554,7 @@ fn a_workspace_that_is_full_can_be_tidied_up_and_one_that_is_twice_too_full_cann
     let taken = refused["resource_usage"]["disk_bytes"].as_u64();
     assert!(taken.unwrap() >= 9_000_000, "{refused}");
     let what = text_of(&refused["denials"][0]["what"]);
-    assert!(what.starts_with("the workspace has 8 MB"), "{what}");
+    assert!(what.starts_with("the workspace has 8 MiB"), "{what}");
     let counted = run_json("shell", "true", &wide);
     assert!(
         counted["resource_usage"]["disk_bytes"].as_u64().unwrap() >= 9_000_000,

@@ -3,7 +3,7 @@
 use super::INTERRUPTED;
 use crate::{
     cli::{
-        Context, FAILED, interrupts,
+        Context, FAILED, hints, interrupts,
         live::{self, Ask},
         outcome::{OutputReader, ProgramOutput, READER_LEFT, explain, some_of},
         printed,
@@ -16,7 +16,7 @@ use crate::{
 };
 use clap::Args;
 use ringfence_types::{ExecutionResult, ExitKind, Language, RequestError, STDIN_BYTES_MAX, SessionId};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     cell::Cell,
     io::{IsTerminal, stdin},
@@ -136,10 +136,12 @@ fn perform(
         }
         Followed::Ended(by, facts) => (by, facts?),
     };
-    let result: ExecutionResult =
-        serde_json::from_value(facts.clone()).map_err(|_| live::not_understood())?;
+    let mut result: ExecutionResult = serde_json::from_value(facts).map_err(|_| live::not_understood())?;
     match shown {
-        None => drop(printed(terminal.print_json(&facts))?),
+        None => {
+            hints::result_in_commands(&mut result);
+            printed(terminal.print_json(&json!(result)))?;
+        }
         Some(_) => conclude(terminal, &result, by)?,
     }
     Ok(ExitCode::from(if by == EndedBy::CtrlC {

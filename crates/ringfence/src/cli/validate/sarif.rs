@@ -150,17 +150,13 @@ fn of_json(place: &Value, error: &JsonError) -> Value {
 }
 
 fn of_csv(place: &Value, report: &CsvReport) -> Vec<Value> {
-    let missing = report.missing_headers.iter().map(|header| {
-        let message = format!("The column `{header}` is missing.");
-        result("csv.header", Severity::Error, &message, place)
-    });
     let errors = report.errors.iter().map(|error| {
         let rule = if error.row == 0 { "csv.header" } else { "csv.value" };
         let mut result = result(rule, Severity::Error, &error.message, place);
         result["properties"] = json!({"row": error.row, "column": error.column});
         result
     });
-    missing.chain(errors).collect()
+    errors.collect()
 }
 
 /// What of one text has to be replaced to have the other: whole lines, and positions from 1 in characters.

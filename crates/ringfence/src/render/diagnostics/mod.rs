@@ -220,12 +220,6 @@ fn place(painting: &mut StyledText, name: &str, place: &str) {
 
 /// Of a table: each error with its row and its column.
 pub(crate) fn of_csv(name: &str, report: &CsvReport, bounds: Bounds) -> StyledText {
-    let missing = report.missing_headers.iter().take(bounds.findings).map(|header| {
-        let mut painting = StyledText::default();
-        let what = format!("the column `{}` is missing", beginning(header, VALUE_CHARS_MAX));
-        head(&mut painting, Style::Error, "error[csv.header]", &what);
-        painting
-    });
     let errors = report.errors.iter().take(bounds.findings).map(|error| {
         let mut painting = StyledText::default();
         let (rule, row) = match error.row {
@@ -247,11 +241,7 @@ pub(crate) fn of_csv(name: &str, report: &CsvReport, bounds: Bounds) -> StyledTe
         );
         painting
     });
-    bounded(missing.chain(errors), total(report), bounds)
-}
-
-fn total(report: &CsvReport) -> u64 {
-    report.errors_total + report.missing_headers.len() as u64
+    bounded(errors, report.errors_total, bounds)
 }
 
 /// In one line: what became of code, and how much was found.
@@ -301,7 +291,10 @@ pub(crate) fn json_summary(name: &str, report: &JsonReport) -> StyledText {
 }
 
 pub(crate) fn csv_summary(name: &str, report: &CsvReport) -> StyledText {
-    let (errors, rows) = (counted(total(report), "error"), counted(report.row_count, "row"));
+    let (errors, rows) = (
+        counted(report.errors_total, "error"),
+        counted(report.row_count, "row"),
+    );
     let columns = counted(report.column_count, "column");
     data_verdict(name, report.valid, &format!("{errors}, {rows}, {columns}"))
 }

@@ -116,18 +116,27 @@ fn json_and_tables_name_their_places() {
         column_count: 1,
         headers: vec!["a".to_owned()],
         missing_headers: vec!["b".to_owned()],
-        errors: vec![CsvError {
-            row: 2,
-            column: Some("a".to_owned()),
-            value: "x\x1b".to_owned(),
-            expected: "integer".to_owned(),
-            message: "not an integer".to_owned(),
-        }],
-        errors_total: 1,
+        errors: vec![
+            CsvError {
+                row: 0,
+                column: Some("b".to_owned()),
+                value: String::new(),
+                expected: "it".to_owned(),
+                message: "no `b`".to_owned(),
+            },
+            CsvError {
+                row: 2,
+                column: Some("a".to_owned()),
+                value: "x\x1b".to_owned(),
+                expected: "integer".to_owned(),
+                message: "not an integer".to_owned(),
+            },
+        ],
+        errors_total: 2,
     };
     assert_eq!(
         of_csv("t.csv", &report, Bounds::TERMINAL).plain(),
-        "error[csv.header]: the column `b` is missing\nerror[csv.value]: not an integer\n --> t.csv: row 2, column \
+        "error[csv.header]: no `b`\n --> t.csv: the header, column `b`\n  = expected: it\nerror[csv.value]: not an integer\n --> t.csv: row 2, column \
          `a`\n  = expected: integer\n  = value: x␛\n"
     );
 }

@@ -1,0 +1,95 @@
+//! Hints are written for callers who have every tool. What names one that this caller does not have is taken out.
+
+use super::{Offer, tools};
+use ringfence_types::{ExecutionResult, RequestError};
+
+pub(super) fn of_error(mut error: RequestError, offer: &Offer) -> RequestError {
+    fit(&mut error.hint, offer);
+    if let Some(found) = &mut error.validation {
+        found
+            .issues
+            .iter_mut()
+            .for_each(|issue| fit(&mut issue.hint, offer));
+    }
+    error
+}
+
+pub(super) fn of_result(result: &mut ExecutionResult, offer: &Offer) {
+    let denials = result.denials.iter_mut().chain(&mut result.security_events);
+    denials.for_each(|denial| fit(&mut denial.hint, offer));
+    if let Some(found) = &mut result.validation {
+        found
+            .issues
+            .iter_mut()
+            .for_each(|issue| fit(&mut issue.hint, offer));
+    }
+}
+
+/// Leaves the clauses that this caller can follow.
+fn fit(hint: &mut String, offer: &Offer) {
+    let Some(tool) = tools::missing_in(hint, offer) else {
+        return;
+    };
+    let mut kept: Vec<&str> = clauses(hint);
+    kept.retain(|clause| tools::missing_in(clause, offer).is_none());
+    let left = kept.join("; ");
+    let left = left.strip_prefix("or ").unwrap_or(&left).trim_end_matches('.');
+    *hint = match left.char_indices().next() {
+        None => format!("`{tool}` is for this, and not offered to you; ask the operator."),
+        Some((_, first)) => {
+            let rest = &left[first.len_utf8()..];
+            format!("{}{rest}.", first.to_uppercase())
+        }
+    };
+}
+
+/// What stands between these marks, outside quoted code.
+fn clauses(hint: &str) -> Vec<&str> {
+    const MARKS: [&str; 3] = ["; ", ". ", ", or "];
+    let (mut clauses, mut begin, mut is_code) = (Vec::new(), 0, false);
+    for (at, letter) in hint.char_indices() {
+        is_code ^= letter == '`';
+        let mark = MARKS.iter().find(|mark| hint[at..].starts_with(**mark));
+        if let (false, Some(mark)) = (is_code || at < begin, mark) {
+            clauses.push(&hint[begin..at]);
+            begin = at + mark.len();
+        }
+    }
+    clauses.push(&hint[begin..]);
+    clauses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{mcp::execute_code::tests::offer, settings::Toolset};
+
+    #[test]
+    fn a_hint_names_no_tool_that_the_caller_does_not_have() {
+        let check = |hint: &str, expect: &str| {
+            let execute = Offer {
+                toolsets: vec![Toolset::Execute],
+                ..offer()
+            };
+            let (mut fitted, mut whole) = (hint.to_owned(), hint.to_owned());
+            fit(&mut fitted, &execute);
+            assert_eq!(fitted, expect);
+            fit(&mut whole, &offer());
+            assert_eq!(whole, hint);
+        };
+        let next = "next: execute_code {timeout_seconds: 120}, if the program ends by itself";
+        check(next, next);
+        check(
+            "Call `request_egress {domain: \"a.test:81\"}`; or have the operator add `a.test:81` to `web.allow`.",
+            "Have the operator add `a.test:81` to `web.allow`.",
+        );
+        check(
+            "Call `request_egress {domain: \"a.test\"}`, then add it to `allowed_domains`.",
+            "`request_egress` is for this, and not offered to you; ask the operator.",
+        );
+        check(
+            "Give max_cpu_cores to `create_session`, or run the server where it has a cgroup.",
+            "Run the server where it has a cgroup.",
+        );
+    }
+}
