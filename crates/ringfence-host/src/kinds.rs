@@ -185,20 +185,10 @@ mod tests {
             &["ssh.service", "a@b.service"],
             &["--host=x", "a/b", "", "a*"],
         );
-        check(
-            "ref",
-            &["HEAD", "HEAD~3", "v1.0..v2.0", "@{1}", "a/b"],
-            &[
-                "HEAD:.env",
-                "HEAD^{/fix:}:.env",
-                "--output=x",
-                "-n",
-                "^x",
-                "",
-                "a b",
-                "a\nb",
-            ],
-        );
+        let plain = ["HEAD", "HEAD~3", "v1.0..v2.0", "@{1}", "a/b"];
+        let secret = ["HEAD:.env", "HEAD^{/fix:}:.env"];
+        check("ref", &plain, &secret);
+        check("ref", &[], &["--output=x", "-n", "^x", "", "a b", "a\nb"]);
         check("package", &["numpy", "@types/node"], &["--log", "a b", ""]);
         check("date", &["2026-01-01", "2 weeks ago"], &["-1", "", "a;b"]);
         check(

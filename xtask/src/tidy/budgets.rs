@@ -63,7 +63,7 @@ pub const BUDGETS: [Budget; 12] = [
         "execution",
         "api",
     ] },
-    Budget { name: "ringfence-host", lines: 4_400, floors: &[
+    Budget { name: "ringfence-host", lines: 4_450, floors: &[
         "kinds program secret_places spec words",
         "directories mounts never undo",
         "rule",
@@ -88,7 +88,7 @@ pub const BUDGETS: [Budget; 12] = [
         "automaton",
         "seek",
     ] },
-    Budget { name: "ringfence-store", lines: 13_400, floors: &[
+    Budget { name: "ringfence-store", lines: 13_450, floors: &[
         "blobs clock digest directory signer tokens tree vault whole_file",
         "artifacts audit layers",
         "snapshots",

@@ -165,7 +165,7 @@ fn an_approval_is_used_up_by_a_try_with_another_file() {
         let asked = json!({"pattern": "sort --key=1 script", "directory": directory.0.join("work")});
         let id = server.send_call("request_host_access", asked);
         let question = approve(&[]);
-        assert_contains(&question["lines"].to_string(), ["script: SHA-256"]);
+        assert_contains(question["lines"].to_string(), ["script: SHA-256"]);
         assert_eq!(server.result(id)["approved"], true);
     };
     let wanted = in_directory(&directory, "sort --key=1 script");
