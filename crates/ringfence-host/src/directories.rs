@@ -162,10 +162,12 @@ impl Directories {
         about().find(|directory| length(directory) == longest && directory.allows(namespace, access))
     }
 
-    /// What in a directory is closed to this access of a command that has all of it.
+    /// What in a directory, or around it, is closed to this access of a command that has all of it.
     pub(crate) fn closed_below(&self, open: &OpenFile, namespace: &str, access: Access) -> Option<&Path> {
         let is_in = |path: &&Path| {
-            path.starts_with(&open.path) || path.ancestors().any(|above| is_at(above, &open.stat))
+            path.starts_with(&open.path)
+                || open.path.starts_with(path)
+                || path.ancestors().any(|above| is_at(above, &open.stat))
         };
         let narrower = self.all.iter().map(|directory| directory.path.as_path());
         let narrower = narrower

@@ -3,7 +3,7 @@
 
 use crate::{
     directories::{is_of_the_kernel, unopened},
-    spec::Source,
+    spec::Mount,
     wall::{Command, SYSTEM},
     words::escaped,
 };
@@ -24,7 +24,10 @@ use std::{
 const FILES_MAX: usize = 16;
 /// Of all of them.
 const BYTES_MAX: u64 = 64 << 20;
-const SEPARATORS: [char; 5] = ['=', ':', ',', '@', ' '];
+/// What may stand before or behind a name in a word, also in a line for a shell.
+const SEPARATORS: &[char] = &[
+    '=', ':', ',', '@', ' ', '\n', ';', '|', '&', '<', '>', '(', ')', '"', '\'',
+];
 
 impl Command {
     /// Binds the command to what the files hold now that these words name. When it starts they must hold the same.
@@ -104,11 +107,10 @@ impl Command {
     }
 
     /// Whether a path outside of the directory may mean something to the command: in a root of its own only what its
-    /// rule names does.
+    /// rule names does, also where a link of the rule leads, and its operands.
     fn may_see(&self, path: &Path) -> bool {
-        let spec = &self.spec;
-        let shows = |source: &Source| matches!(source, Source::Path(shown) if path.starts_with(shown));
-        !spec.namespaces || spec.host_view || spec.grants.iter().any(|(source, _)| shows(source))
+        let (spec, shows) = (&self.spec, |mount: &Mount| path.starts_with(&mount.target));
+        !spec.namespaces || spec.host_view || spec.mounts.iter().any(shows)
     }
 }
 

@@ -140,23 +140,38 @@ enum Stage {
 impl Redactor {
     /// Prepares the tables. Secrets that are not redactable are skipped: ask [`Redactor::is_redactable`] before.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>, forms: Forms, personal: Personal) -> Self {
-        let mut needles = [Ignored::LineBreaks, Ignored::Layout].map(Needles::new);
-        let [written, relaid] = &mut needles;
-        for secret in secrets {
-            if Self::is_redactable(secret).is_ok() {
-                written.add_secret(secret, forms);
-                relaid.add_relaid(secret, forms);
+        let secrets = secrets
+            .into_iter()
+            .filter(|secret| Self::is_redactable(secret).is_ok());
+        let secrets: Vec<&str> = secrets.collect();
+        let [mut written, mut relaid] = [Ignored::LineBreaks, Ignored::Layout].map(Needles::new);
+        for secret in &secrets {
+            written.add_secret(secret, forms);
+            relaid.add_relaid(secret, forms);
+        }
+        let mut redactor = Self {
+            automata: Automaton::new(&mut written).map(Arc::new).into_iter().collect(),
+            personal: Personal::Keep,
+            mask: Mask::Mark,
+        };
+        for secret in secrets.iter().filter(|secret| secret.contains(['\r', '\n'])) {
+            for first in [&redactor, &redactor.filled()] {
+                let left = first.lines(secret);
+                if *left != **secret {
+                    relaid.add_relaid(&left, forms);
+                }
             }
         }
-        Self {
-            automata: needles
-                .iter_mut()
-                .filter_map(Automaton::new)
-                .map(Arc::new)
-                .collect(),
-            personal,
-            mask: Mask::Mark,
-        }
+        redactor
+            .automata
+            .extend(Automaton::new(&mut relaid).map(Arc::new));
+        Self { personal, ..redactor }
+    }
+
+    /// What is left of a secret in a layout, where its lines have other secrets in them.
+    fn lines(&self, secret: &str) -> Zeroizing<String> {
+        let lines = secret.split_inclusive(['\r', '\n']);
+        Zeroizing::new(lines.map(|line| self.text(line).into_owned()).collect())
     }
 
     /// Takes nothing out.

@@ -359,6 +359,18 @@ fn a_secret_of_several_lines_is_found_in_a_layout() {
     };
     let clean = redactor.text(&wrapped(key)).into_owned();
     assert!(clean.contains(REDACTED) && clean.len() < 60, "{clean}");
+    // Also where one of its lines has a secret of its own.
+    let pair = [
+        "hunter2hunter2",
+        "user: bob\npassword: hunter2hunter2\nhost: db.internal",
+    ];
+    let pair = Redactor::new(pair, Forms::All, Personal::Keep);
+    for redactor in [&pair, &pair.filled()] {
+        let clean = redactor
+            .text("  user: bob\n  password: hunter2hunter2\n  host: db.internal")
+            .into_owned();
+        assert!(!clean.contains("bob") && !clean.contains("internal"), "{clean}");
+    }
     let one_line = Redactor::new(["hunter22secret of one line"], Forms::All, Personal::Keep);
     assert_eq!(
         one_line.text("hunter22secret\n> of one line"),

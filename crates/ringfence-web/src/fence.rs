@@ -45,27 +45,38 @@ fn without_pictures(text: &str) -> String {
         "applet", "audio", "base", "bgsound", "embed", "frame", "iframe", "image", "img", "input", "link",
         "meta", "object", "picture", "portal", "script", "source", "style", "svg", "track", "video",
     ];
-    const ATTRIBUTES: [&str; 2] = ["style", "background"];
+    /// The end of an element, what may hide one, and attributes of any element that are fetched.
+    const WORDS: [&str; 5] = [">", "\"", "'", "style", "background"];
     let text = text.replace("![", "!\\[");
     let lower = text.to_ascii_lowercase();
-    // The next end of an element, and the next of each attribute: looked for once, however many elements are begun.
-    let mut next = [0; 1 + ATTRIBUTES.len()];
+    // Where each word is next: looked for once, however many elements are begun.
+    let mut next = [0; WORDS.len()];
     let (mut shown, mut from) = (String::with_capacity(text.len()), 0);
     for (at, _) in lower.match_indices('<') {
-        for (known, word) in next.iter_mut().zip([">"].iter().chain(&ATTRIBUTES)) {
+        for (known, word) in next.iter_mut().zip(WORDS) {
             if *known <= at {
                 *known = lower[at..].find(word).map_or(lower.len(), |found| at + found);
             }
         }
+        let [end, double, single, ..] = next;
+        // In quotes it would end nothing.
+        let end = if double.min(single) < end {
+            lower.len()
+        } else {
+            end
+        };
         let name = &lower[at + 1..];
         let is_element = name.starts_with(|c: char| c.is_ascii_alphabetic());
         let is_fetched = ELEMENTS.iter().any(|element| name.starts_with(element))
-            || (is_element && next[1..].iter().any(|attribute| *attribute < next[0]));
+            || (is_element && next[3..].iter().any(|attribute| *attribute < end));
         shown.push_str(&text[from..at]);
         from = at;
-        let escapes = shown.len() - shown.trim_end_matches('\\').len();
-        if is_fetched && escapes.is_multiple_of(2) {
-            shown.push('\\');
+        if is_fetched {
+            // No backslash: within a block of HTML it escapes nothing (CommonMark 4.6).
+            let escapes = shown.len() - shown.trim_end_matches('\\').len();
+            shown.truncate(shown.len() - escapes % 2);
+            shown.push_str("&lt;");
+            from = at + 1;
         }
     }
     shown + &text[from..]
@@ -145,16 +156,20 @@ mod tests {
     fn what_a_client_would_fetch_is_shown_as_it_is_written() {
         for (text, shown) in [
             ("![x](//t.test)", "!\\[x](//t.test)"),
-            ("a<IMG src=x><<iframe>", "a\\<IMG src=x><\\<iframe>"),
-            (r"\<svg> \\<svg> \<<svg>", r"\<svg> \\\<svg> \<\<svg>"),
+            ("a<IMG src=x><<iframe>", "a&lt;IMG src=x><&lt;iframe>"),
+            (r"\<svg> \\<svg> \<<svg>", r"&lt;svg> \\&lt;svg> \<&lt;svg>"),
             ("<p>Vec<String> é<é style", "<p>Vec<String> é<é style"),
             (
                 "<P Style=background:url(//t)>a<b",
-                "\\<P Style=background:url(//t)>a<b",
+                "&lt;P Style=background:url(//t)>a<b",
             ),
             (
                 "<td a='<' background=//t><meta x>",
-                "\\<td a='<' background=//t>\\<meta x>",
+                "&lt;td a='<' background=//t>&lt;meta x>",
+            ),
+            (
+                "<p title='>' style=\"background:url(//t)\">",
+                "&lt;p title='>' style=\"background:url(//t)\">",
             ),
         ] {
             assert_eq!(without_pictures(text), shown, "{text}");

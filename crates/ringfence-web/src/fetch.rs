@@ -205,9 +205,16 @@ impl Fetcher {
             true => FAILURE_AGE_MAX,
             false => ROBOTS_AGE_MAX,
         };
-        if robots.len() < SITES_MAX[1] {
-            robots.insert(site, (now + age, rules.clone()));
+        if robots.len() >= SITES_MAX[1] {
+            let of = |owner: &str| robots.keys().filter(|(other, _)| other == owner).count();
+            let most = robots
+                .keys()
+                .map(|(owner, _)| owner)
+                .max_by_key(|owner| of(owner));
+            let most = most.cloned();
+            robots.retain(|(owner, _), _| most.as_ref() != Some(owner));
         }
+        robots.insert(site, (now + age, rules.clone()));
         Ok(rules)
     }
 

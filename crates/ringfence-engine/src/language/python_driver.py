@@ -91,7 +91,8 @@ def _ringfence(sys, forked, session, guard):
                 # Keys that JSON turns into text would come back as something else.
                 if len(text) <= 1 << 20 and json.loads(text) == (list(value) if type(value) is tuple else value):
                     if re.search('[0-9]{19}', text):
-                        text = json.dumps(json.loads(text, parse_int=exact))
+                        exactly = json.dumps(json.loads(text, parse_int=exact))
+                        text = exactly if len(exactly) <= 1 << 20 else text
                     tell(b'R', text, 1 << 20)
         except Exception:
             pass

@@ -309,7 +309,7 @@ pub fn what_is_the_servers_own_is_closed_by_every_way() {
         ));
         let mut rules = load(Some((Path::new("/nonexistent"), &text))).unwrap();
         rules.guard([at("a/one")], Access::Read);
-        rules.guard([at("free/schema")], Access::Write);
+        rules.guard([at("free/schema"), at("tree")], Access::Write);
         let allowed = rules.judge(&words("tee made")).unwrap();
         let inner = World {
             directory: at(directory),
@@ -337,6 +337,9 @@ pub fn what_is_the_servers_own_is_closed_by_every_way() {
     let wanted = "{reads: [directory], writes: [directory], user: owner}";
     assert_eq!(code(effect(wanted, "free")), Ending::Code(1));
     assert!(!at("free/made").exists());
+    fs::create_dir_all(at("tree/inner")).unwrap();
+    assert_eq!(code(effect(wanted, "tree/inner")), Ending::Code(1));
+    assert!(!at("tree/inner/made").exists());
     fs::create_dir(at("control")).unwrap();
     assert_eq!(code(effect(wanted, "control")), Ending::Code(0));
     assert!(at("control/made").exists());

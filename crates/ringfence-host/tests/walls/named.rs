@@ -1,13 +1,17 @@
 //! What files hold that an approved command names.
 
 use crate::world::{World, binary, cgroups, support, text, words};
-use ringfence_host::{CallContext, Command, prepare};
+use ringfence_host::{CallContext, Command, Rules, prepare};
 use ringfence_types::RequestError;
 use std::{fs, os::unix::fs::symlink, time::Duration};
 
 /// As it would run if a person approved it, bound to its files.
 fn bound(world: &World, command: &str) -> Result<Command, RequestError> {
-    let (rules, words) = (world.rules(), words(&world.fill(command)));
+    bound_by(&world.rules(), world, command)
+}
+
+fn bound_by(rules: &Rules, world: &World, command: &str) -> Result<Command, RequestError> {
+    let words = words(&world.fill(command));
     let place = CallContext {
         namespace: "default",
         directory: Some(&world.directory),
@@ -15,7 +19,7 @@ fn bound(world: &World, command: &str) -> Result<Command, RequestError> {
         support: support(),
         cgroups: cgroups(),
     };
-    let mut command = prepare(&rules, &rules.approved(&words).unwrap(), &place)?;
+    let mut command = prepare(rules, &rules.approved(&words).unwrap(), &place)?;
     command.bind_files(words.arguments())?;
     Ok(command)
 }
@@ -45,6 +49,8 @@ pub fn an_approval_is_bound_to_what_named_files_hold() {
         "a=b:d/f,x",
         "@d/f",
         "'-x d/f'",
+        "'x;./d/f'",
+        "'@include \"d/f\"'",
     ] {
         let found = names(digest(&format!("cat {word}")));
         assert!(found.into_iter().any(|name| name.ends_with("/f")), "{word}");
@@ -81,6 +87,19 @@ pub fn an_approval_is_bound_to_what_named_files_hold() {
         .unwrap();
     let refused = bound(&world, "cat large").unwrap_err();
     assert!(refused.message.contains("more than 64 MiB"), "{refused}");
+
+    // Also what the command sees outside of its directory, by the path of its rule and by where that leads.
+    let (linked, shown) = (world.base.join("linked"), world.base.join("open/run"));
+    symlink("open", &linked).unwrap();
+    fs::write(&shown, "x").unwrap();
+    let effect = format!(
+        "programs:\n  - {{program: tee, why: a test, effect: {{reads: [directory, {}]}}, forms: [{{rule: tee, \
+         operands: {{kind: text, max: 1}}, match: [tee], refuse: [tee -a]}}]}}\n",
+        linked.display()
+    );
+    let seen = |rules: &Rules| bound_by(rules, &world, &format!("tee {}", shown.display()));
+    assert_eq!(seen(&world.rules_with(&effect)).unwrap().files.len(), 1);
+    assert!(seen(&world.rules()).unwrap().files.is_empty(), "the control");
 
     let command = bound(&world, "sort n0").unwrap();
     let outcome = command.start(&binary()).unwrap().wait().unwrap();

@@ -310,7 +310,8 @@ fn diff(
         (Ok(old), Ok(new)) => (old, new),
         (Err(why), _) | (_, Err(why)) => return (why.to_owned(), false),
     };
-    if *left == 0 {
+    // What may be shown is looked for in all of both.
+    if *left == 0 || Instant::now() >= deadline {
         return (NOT_SHOWN.to_owned(), true);
     }
     let name = |side: &str, text: Option<&str>| match text {
