@@ -102,7 +102,7 @@ fn pip_and_npm_give_up_at_once_and_the_denial_says_how_packages_are_had() {
         let done = run_json("shell", command, &[]);
         let (denied, hints) = denied(&done);
         assert_eq!(denied, [what], "{command}: {done}");
-        assert!(hints[0].starts_with("Name packages in `packages`"), "{done}");
+        assert!(hints[0].starts_with("Name packages in `--package`"), "{done}");
         assert_eq!(done["success"], false, "{done}");
     }
 }

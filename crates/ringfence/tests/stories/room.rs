@@ -97,7 +97,7 @@ fn a_workspace_that_another_fills_ends_no_session_and_the_one_that_fills_it_is_e
     assert_eq!(past["success"], true, "{past}");
     let told = past["denials"][0].clone();
     assert_eq!(told["rule"], "limit.disk", "{past}");
-    assert_says(&told, "what", ["may have 8 (`max_disk_mb`)"]);
+    assert_says(&told, "what", ["may have 8; remove something"]);
     lives(&mut server, &id);
     let fills = "i=0; while :; do head -c 1000000 /dev/zero > b$i; i=$((i+1)); done";
     let filled = run_json("shell", fills, &words);
