@@ -162,9 +162,8 @@ impl Redactor {
                 }
             }
         }
-        redactor
-            .automata
-            .extend(Automaton::new(&mut relaid).map(Arc::new));
+        let relaid = Automaton::new(&mut relaid).map(Arc::new);
+        redactor.automata.extend(relaid);
         Self { personal, ..redactor }
     }
 

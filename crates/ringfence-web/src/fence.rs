@@ -59,16 +59,12 @@ fn without_pictures(text: &str) -> String {
             }
         }
         let [end, double, single, ..] = next;
-        // In quotes it would end nothing.
-        let end = if double.min(single) < end {
-            lower.len()
-        } else {
-            end
-        };
+        let may_hide = double.min(single) < end; // in quotes it ends nothing
+        let is_in = |at: &usize| *at < end || (may_hide && *at < lower.len());
         let name = &lower[at + 1..];
         let is_element = name.starts_with(|c: char| c.is_ascii_alphabetic());
         let is_fetched = ELEMENTS.iter().any(|element| name.starts_with(element))
-            || (is_element && next[3..].iter().any(|attribute| *attribute < end));
+            || (is_element && next[3..].iter().any(is_in));
         shown.push_str(&text[from..at]);
         from = at;
         if is_fetched {

@@ -206,13 +206,7 @@ impl Fetcher {
             false => ROBOTS_AGE_MAX,
         };
         if robots.len() >= SITES_MAX[1] {
-            let of = |owner: &str| robots.keys().filter(|(other, _)| other == owner).count();
-            let most = robots
-                .keys()
-                .map(|(owner, _)| owner)
-                .max_by_key(|owner| of(owner));
-            let most = most.cloned();
-            robots.retain(|(owner, _), _| most.as_ref() != Some(owner));
+            robots.clear();
         }
         robots.insert(site, (now + age, rules.clone()));
         Ok(rules)
