@@ -88,7 +88,17 @@ pub fn an_approval_is_bound_to_what_named_files_hold() {
     let refused = bound(&world, "cat large").unwrap_err();
     assert!(refused.message.contains("more than 64 MiB"), "{refused}");
 
-    // Also what the command sees outside of its directory, by the path of its rule and by where that leads.
+    what_a_rule_shows_is_bound(&world);
+    let command = bound(&world, "sort n0").unwrap();
+    let outcome = command.start(&binary()).unwrap().wait().unwrap();
+    assert_eq!(text(&outcome.stdout.bytes), "x\n");
+    fs::write(at("n0"), "y").unwrap();
+    let refused = command.start(&binary()).unwrap_err();
+    assert!(refused.message.contains("has changed"), "{refused}");
+}
+
+/// Outside of its directory, by the path of its rule and by where that leads.
+fn what_a_rule_shows_is_bound(world: &World) {
     let (linked, shown) = (world.base.join("linked"), world.base.join("open/run"));
     symlink("open", &linked).unwrap();
     fs::write(&shown, "x").unwrap();
@@ -97,14 +107,7 @@ pub fn an_approval_is_bound_to_what_named_files_hold() {
          operands: {{kind: text, max: 1}}, match: [tee], refuse: [tee -a]}}]}}\n",
         linked.display()
     );
-    let seen = |rules: &Rules| bound_by(rules, &world, &format!("tee {}", shown.display()));
+    let seen = |rules: &Rules| bound_by(rules, world, &format!("tee {}", shown.display()));
     assert_eq!(seen(&world.rules_with(&effect)).unwrap().files.len(), 1);
     assert!(seen(&world.rules()).unwrap().files.is_empty(), "the control");
-
-    let command = bound(&world, "sort n0").unwrap();
-    let outcome = command.start(&binary()).unwrap().wait().unwrap();
-    assert_eq!(text(&outcome.stdout.bytes), "x\n");
-    fs::write(at("n0"), "y").unwrap();
-    let refused = command.start(&binary()).unwrap_err();
-    assert!(refused.message.contains("has changed"), "{refused}");
 }
