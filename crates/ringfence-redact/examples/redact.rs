@@ -43,6 +43,12 @@ impl Dice {
             .collect()
     }
 
+    /// Secrets of four lines, of 259 bytes.
+    fn keys(&mut self, count: usize) -> Vec<String> {
+        let mut key = || [(); 4].map(|()| self.word(64)).join("\n");
+        (0..count).map(|_| key()).collect()
+    }
+
     fn log(&mut self) -> Vec<u8> {
         const WORDS: [&str; 12] = [
             "request",
@@ -115,7 +121,7 @@ fn constructions(dice: &mut Dice) -> io::Result<()> {
         .map(|text| text.bytes().map(|byte| char::from(byte & 31)).collect())
         .collect();
     construction("256 KiB of control characters", &controls)?;
-    Ok(())
+    construction("256 KiB in 1,024 of four lines", &dice.keys(1024))
 }
 
 fn throughputs(dice: &mut Dice) -> io::Result<()> {
@@ -180,6 +186,8 @@ fn throughputs(dice: &mut Dice) -> io::Result<()> {
 fn worst_cases(dice: &mut Dice, log: &[u8]) -> io::Result<()> {
     let many = new(&dice.secrets(1000, 40..41), Personal::Keep);
     throughput("1,000 secrets, log lines", &many, log)?;
+    let keys = new(&dice.keys(100), Personal::Keep);
+    throughput("100 secrets of four lines, log lines", &keys, log)?;
     let alike = ["a".repeat(64 * 1024), "aaaa".to_owned(), "a".repeat(5000) + "b"];
     throughput(
         "64 KiB of a, text of a",

@@ -10,12 +10,23 @@ pub(crate) enum Ignored {
     Layout,
 }
 
+const LAYOUT: [bool; 256] = {
+    let listed = b"\r\n \t+->|*#,\"'`\\";
+    let mut table = [false; 256];
+    let mut at = 0;
+    while at < listed.len() {
+        table[listed[at] as usize] = true;
+        at += 1;
+    }
+    table
+};
+
 impl Ignored {
     #[inline]
     pub(crate) fn has(self, byte: u8) -> bool {
         match self {
             Self::LineBreaks => matches!(byte, b'\r' | b'\n'),
-            Self::Layout => b"\r\n \t+->|*#,\"'`\\".contains(&byte),
+            Self::Layout => LAYOUT[usize::from(byte)],
         }
     }
 
@@ -26,20 +37,4 @@ impl Ignored {
             Self::Layout => crate::LAYOUT_MAX,
         }
     }
-
-    /// Whether one of eight bytes is ignored; it may be wrong when it says yes.
-    #[inline]
-    pub(crate) fn is_among(self, block: u64) -> bool {
-        match self {
-            Self::LineBreaks => has_break(block),
-            Self::Layout => block.to_le_bytes().into_iter().any(|byte| self.has(byte)),
-        }
-    }
-}
-
-#[inline]
-fn has_break(block: u64) -> bool {
-    const ONES: u64 = u64::from_le_bytes([1; 8]);
-    let (lf, cr) = (block ^ (ONES * 10), block ^ (ONES * 13));
-    (lf.wrapping_sub(ONES) & !lf | cr.wrapping_sub(ONES) & !cr) & (ONES << 7) != 0
 }

@@ -53,9 +53,10 @@
 //!
 //! Time is linear in the text, whatever text and secrets are; memory is that of the tables and, for each stream, at
 //! most [`LINE_BREAKS_MAX`] + 1 times the longest form, or [`LAYOUT_MAX`] + 1 times that of several lines. Tables take
-//! 128 KiB and nine bytes for each byte that forms do not share: 150 to 300 bytes for a byte of secret. They are made
-//! for up to 256 KiB of secrets in all, which take less than 100 MB and a second; a caller that lets strangers choose
-//! secrets limits them. They are wiped when the last clone and the last stream are dropped.
+//! 128 KiB and nine bytes for each byte that forms do not share: 300 to 800 bytes for a byte of secret. They are made
+//! for up to 256 KiB of secrets in all, which take up to 250 MB and three seconds; a caller that lets strangers choose
+//! secrets limits them. They are wiped when the last clone and the last stream are dropped. Secrets of several lines
+//! make the search four times as slow.
 #![forbid(unsafe_code)]
 
 mod automaton;
@@ -156,7 +157,7 @@ impl Redactor {
         };
         for secret in secrets.iter().filter(|secret| secret.contains(['\r', '\n'])) {
             for first in [&redactor, &redactor.filled()] {
-                let left = first.lines(secret);
+                let left = first.line_by_line(secret);
                 if *left != **secret {
                     relaid.add_relaid(&left, forms);
                 }
@@ -168,7 +169,7 @@ impl Redactor {
     }
 
     /// What is left of a secret in a layout, where its lines have other secrets in them.
-    fn lines(&self, secret: &str) -> Zeroizing<String> {
+    fn line_by_line(&self, secret: &str) -> Zeroizing<String> {
         let lines = secret.split_inclusive(['\r', '\n']);
         Zeroizing::new(lines.map(|line| self.text(line).into_owned()).collect())
     }

@@ -138,7 +138,11 @@ impl Seek {
     /// Slides the window until a needle begins, or to the end of the bytes.
     fn skip(&mut self, view: View<'_>, mut at: usize) -> usize {
         while let Some(block) = view.bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-            if self.skip_block(u64::from_le_bytes(*block)) {
+            let nothing = match self.ignored {
+                Ignored::LineBreaks => self.skip_block(u64::from_le_bytes(*block)),
+                Ignored::Layout => self.skip_layout(*block),
+            };
+            if nothing {
                 at += 8;
                 continue;
             }
@@ -161,7 +165,7 @@ impl Seek {
     /// Slides over eight bytes, if there is nothing among them to look at.
     #[inline]
     fn skip_block(&mut self, block: u64) -> bool {
-        if self.ignored.is_among(block) {
+        if has_break(block) {
             return false;
         }
         let both = u128::from(self.window) | u128::from(block) << 32;
@@ -177,6 +181,26 @@ impl Seek {
         if !hit {
             self.window = (block >> 32) as u32;
             self.breaks = 0;
+        }
+        !hit
+    }
+
+    /// The same, where many bytes are ignored: without branches, which could not be predicted.
+    #[inline]
+    fn skip_layout(&mut self, block: [u8; 8]) -> bool {
+        if self.breaks + 8 > self.ignored.run_max() {
+            return false;
+        }
+        let (mut window, mut breaks, mut hit) = (self.window, self.breaks, false);
+        for byte in block {
+            let ignored = self.ignored.has(byte);
+            let slid = window >> 8 | u32::from(byte) << 24;
+            window = if ignored { window } else { slid };
+            breaks = if ignored { breaks + 1 } else { 0 };
+            hit |= !ignored & self.automaton.may_begin(window);
+        }
+        if !hit {
+            (self.window, self.breaks) = (window, breaks);
         }
         !hit
     }
@@ -321,4 +345,12 @@ fn back(ignored: Ignored, bytes: &[u8], mut count: u32) -> usize {
         count -= u32::from(!ignored.has(bytes[at]));
     }
     at
+}
+
+/// Whether one of eight bytes is CR or LF; it may be wrong when it says yes.
+#[inline]
+fn has_break(block: u64) -> bool {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    let (lf, cr) = (block ^ (ONES * 10), block ^ (ONES * 13));
+    (lf.wrapping_sub(ONES) & !lf | cr.wrapping_sub(ONES) & !cr) & (ONES << 7) != 0
 }

@@ -91,9 +91,9 @@ def _ringfence(sys, forked, session, guard):
                 # Keys that JSON turns into text would come back as something else.
                 if len(text) <= 1 << 20 and json.loads(text) == (list(value) if type(value) is tuple else value):
                     if re.search('[0-9]{19}', text):
-                        exactly = json.dumps(json.loads(text, parse_int=exact))
-                        text = exactly if len(exactly) <= 1 << 20 else text
-                    tell(b'R', text, 1 << 20)
+                        text = json.dumps(json.loads(text, parse_int=exact))
+                    if len(text) <= 1 << 20:
+                        tell(b'R', text, 1 << 20)
         except Exception:
             pass
     def restrict(checks, script):

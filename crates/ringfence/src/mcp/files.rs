@@ -127,9 +127,9 @@ impl Call<'_> {
         let workspace = self.workspace(&namespace, given.session_id);
         let got = workspace.get_directory(below, GET_BYTES_MAX).await?;
         let mut text = format!(
-            "{}: {} in a tar archive of {} bytes\n",
+            "{}: {} files and directories in a tar archive of {} bytes\n",
             got.path,
-            counted(got.entries, "file or directory").replace("directorys", "directories"),
+            got.entries,
             got.tar.len()
         );
         for name in &got.left_out {

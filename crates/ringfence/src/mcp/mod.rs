@@ -242,9 +242,7 @@ impl Server {
             }),
         }
     }
-}
 
-impl Server {
     /// Notes a call whose tool is unknown: its name is a stranger's, and the record has none of it.
     async fn note_nameless(
         &self,
@@ -457,8 +455,8 @@ impl ServerHandler for Server {
         request: CustomRequest,
         context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        let (error, known) = malformed::error(&request);
-        if known == malformed::Known::Yes {
+        let error = malformed::error(&request);
+        if error.code == rmcp::model::ErrorCode::INVALID_PARAMS {
             self.note_nameless(&context, ErrorCode::InvalidArgument).await?;
         }
         Err(error)

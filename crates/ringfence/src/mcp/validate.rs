@@ -94,9 +94,7 @@ impl Call<'_> {
         let text = about_csv(CSV_NAME, &report);
         Ok(self.told(text, json!(report)))
     }
-}
 
-impl Call<'_> {
     /// Findings are counted beyond those that are listed.
     fn told(&self, text: String, mut found: Value) -> Answer {
         bounded::fit(&mut found, &["fixed_code"], 2 * self.offer().text_max);

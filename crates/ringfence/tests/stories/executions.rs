@@ -309,6 +309,9 @@ fn an_integer_beyond_64_bits_is_told_as_its_digits() {
     let session = server.create(json!({}));
     let told = server.facts("execute_code", json!({"code": code, "session_id": session}));
     assert_eq!(told["result"], expect, "{told}");
+    // Digits are longer than a rounded number would be: what no longer fits is left out, never rounded.
+    let long = run_json("python", "[10**20] * 45000", &[]);
+    assert_facts(&long, json!({"success": true, "result": null}));
 }
 
 #[test]
