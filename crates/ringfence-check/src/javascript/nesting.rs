@@ -78,6 +78,9 @@ pub(super) fn is_deep(code: &str) -> bool {
 fn comments(text: &str) -> Option<usize> {
     static COMMENTS: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"^(?:(?://[^\n]*|(?s:/\*.*?(?:\*/|$)))[ \t\r\n\x0c]*)+").ok());
+    if !text.starts_with("//") && !text.starts_with("/*") {
+        return None;
+    }
     let found = COMMENTS.as_ref().and_then(|comments| comments.find(text));
     found.map(|found| found.len())
 }

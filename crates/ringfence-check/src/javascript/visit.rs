@@ -332,6 +332,9 @@ fn count(kind: AstKind<'_>, analysis: &mut Analysis) {
 fn hidden_letters(literal: &str) -> usize {
     static ESCAPES: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"\\(?:x|u00)(?:2[1-9A-Fa-f]|[3-6][0-9A-Fa-f]|7[0-9A-Ea-e])").ok());
+    if !literal.contains('\\') {
+        return 0;
+    }
     let found = ESCAPES.iter().flat_map(|sign| sign.find_iter(literal));
     found.count()
 }

@@ -79,6 +79,10 @@ fn format_attribute(text: &str) -> Option<&str> {
         Regex::new(r"\{[^{}!: \n.\[]*(?:[.\[\]][^{}!: \n.\[\]]*)*?[.\[\]]((?:__|f_|gi_|tb_)[^{}!: \n.\[\]]*)")
             .ok()
     });
+    // An expression takes longer to make than most programs to check.
+    if !text.contains('{') || !text.contains('_') {
+        return None;
+    }
     let found = FIELD.as_ref()?.captures(text)?;
     found.get(1).map(|name| name.as_str())
 }
@@ -118,6 +122,9 @@ pub(crate) fn check_encoding(code: &str, rules: &Rules) -> Option<Finding> {
         let comment = r"#[^\r\n]*?coding[:=][ \t]*([-_.A-Za-z0-9]+)[^\r\n]*";
         Regex::new(&format!("^{before}{blank}({comment})")).ok()
     });
+    if !code.contains("coding") {
+        return None;
+    }
     let found = CODING.as_ref()?.captures(code)?;
     let (line, name) = (found.get(1)?, &found[2]);
     let normal = name.to_ascii_lowercase().replace('_', "-");
