@@ -15,7 +15,7 @@ pub(crate) use queue::Approvals;
 pub use queue::{ApprovalWatch, Waiting};
 pub use words::{Answer, ApprovalRequest, Decision, DeniedBy, Scope, ScopeChoice, Verdict};
 
-use crate::{caller::Caller, settings::ApprovalSettings};
+use crate::{caller::Caller, error::Result, settings::ApprovalSettings};
 use ringfence_egress::Rule;
 use ringfence_types::{Namespace, RequestError, SessionId};
 use std::{fmt, time::Duration};
@@ -99,7 +99,7 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    fn check(&self) -> Result<(), RequestError> {
+    fn check(&self) -> Result<()> {
         if self.reason.chars().count() <= REASON_CHARS_MAX {
             return Ok(());
         }

@@ -7,6 +7,7 @@ pub(crate) use failed::ClaimError;
 
 use crate::{
     caller::{OutputStream, Stdin},
+    error::Result,
     streams::{
         Attached, CapturedStream, OutputSink, REPORT_BYTES_MAX, Stdio, StreamReader, collect, drain, feed,
     },
@@ -59,19 +60,19 @@ pub struct EarlyStart {
 }
 
 impl EarlyStart {
-    pub fn begin(binary: PathBuf) -> Result<Self, RequestError> {
+    pub fn begin(binary: PathBuf) -> Result<Self> {
         Self::with(binary, Helper::start)
     }
 
     /// Forks this process, which is `binary` and has read its arguments at most. With threads it executes `binary`.
-    pub fn fork(binary: PathBuf) -> Result<Self, RequestError> {
+    pub fn fork(binary: PathBuf) -> Result<Self> {
         Self::with(binary, |binary| {
             helper::fork(crate::workers()).or_else(|_| Helper::start(binary))
         })
     }
 
     /// Prepares the cgroup, which comes before the first process of ours, and starts the helper.
-    fn with(binary: PathBuf, start: fn(&Path) -> io::Result<Helper>) -> Result<Self, RequestError> {
+    fn with(binary: PathBuf, start: fn(&Path) -> io::Result<Helper>) -> Result<Self> {
         let cgroups = Parent::find();
         cgroup::prepare(&cgroups).map_err(|error| fault("prepare the cgroup", &error))?;
         match start(&binary) {
@@ -108,7 +109,7 @@ impl Native {
         }
     }
 
-    pub(crate) fn plan(&self, spec: JailSpec) -> Result<Plan, RequestError> {
+    pub(crate) fn plan(&self, spec: JailSpec) -> Result<Plan> {
         plan::build(spec, &self.host).map_err(|error| match &error {
             PlanError::MissingLayer { layer } => {
                 let refusal = self.host.landlock_version().err();
@@ -127,18 +128,14 @@ impl Native {
     }
 
     /// Asks for a sandbox, of its own or made from a template. Its walls go up meanwhile.
-    pub(crate) fn spawn(
-        &self,
-        plan: Arc<Plan>,
-        template: Option<Arc<Template>>,
-    ) -> Result<Sandbox, RequestError> {
+    pub(crate) fn spawn(&self, plan: Arc<Plan>, template: Option<Arc<Template>>) -> Result<Sandbox> {
         let ends = self.ask(&plan, template.as_ref().map(|template| &template.ends))?;
         let sandbox = Sandbox::new(plan, ends, None, self.stuck.clone())?;
         Ok(Sandbox { template, ..sandbox })
     }
 
     /// Makes a template, from which sandboxes are then made.
-    pub(crate) async fn template(&self, plan: Arc<Plan>) -> Result<Template, RequestError> {
+    pub(crate) async fn template(&self, plan: Arc<Plan>) -> Result<Template> {
         let sandbox = self.spawn(plan, None)?;
         let (imported, descriptors) = sandbox.parked().await?;
         let ends = client::Template::from_descriptors(descriptors).ok_or_else(gone)?;
@@ -149,11 +146,7 @@ impl Native {
         })
     }
 
-    fn ask(
-        &self,
-        plan: &Plan,
-        template: Option<&client::Template>,
-    ) -> Result<client::SandboxEnds, RequestError> {
+    fn ask(&self, plan: &Plan, template: Option<&client::Template>) -> Result<client::SandboxEnds> {
         let mut helper = lock(&self.helper);
         let living = helper.as_ref().ok_or_else(closed)?;
         match living.place(plan, template) {
@@ -284,7 +277,7 @@ impl Sandbox {
         ends: client::SandboxEnds,
         container: Option<ContainerSide>,
         stuck: Counter,
-    ) -> Result<Self, RequestError> {
+    ) -> Result<Self> {
         let connect = |error: io::Error| fault("connect the program's streams", &error);
         Ok(Self {
             plan,
@@ -300,7 +293,7 @@ impl Sandbox {
     }
 
     /// Waits until its walls are up; a template has also done its imports.
-    pub(crate) async fn parked(&self) -> Result<(Imported, Vec<OwnedFd>), RequestError> {
+    pub(crate) async fn parked(&self) -> Result<(Imported, Vec<OwnedFd>)> {
         match self.events.handed().await? {
             (Event::Parked(imported), descriptors) => Ok((imported, descriptors)),
             _ => Err(gone()),
@@ -308,7 +301,7 @@ impl Sandbox {
     }
 
     /// What it takes of the host's memory alone, while it waits.
-    pub(crate) async fn measure(&self) -> Result<u64, RequestError> {
+    pub(crate) async fn measure(&self) -> Result<u64> {
         wire::send(self.events.socket.as_fd(), &Order::Measure, &[])
             .map_err(|error| fault("measure a sandbox", &error))?;
         match self.events.handed().await? {
@@ -452,7 +445,7 @@ impl SandboxDirs {
 }
 
 impl Running {
-    pub(crate) fn attach(started: Claimed, stdio: Stdio, keep: u64) -> Result<Self, RequestError> {
+    pub(crate) fn attach(started: Claimed, stdio: Stdio, keep: u64) -> Result<Self> {
         let Claimed {
             sandbox,
             patience,
@@ -489,7 +482,7 @@ impl Running {
         mut self,
         mut cancelled: watch::Receiver<bool>,
         isolation: Isolation,
-    ) -> Result<RawOutcome, RequestError> {
+    ) -> Result<RawOutcome> {
         let ending = match self.early {
             Some(ending) => ending,
             None => loop {
@@ -580,7 +573,7 @@ impl Events {
     }
 
     /// Waits until the tree has ended; other events are dropped.
-    pub(crate) async fn ended(&self) -> Result<Ending, RequestError> {
+    pub(crate) async fn ended(&self) -> Result<Ending> {
         loop {
             if let Event::Ended(ending) = self.said().await? {
                 return Ok(ending);
@@ -589,12 +582,12 @@ impl Events {
     }
 
     /// The next event of a tree that runs.
-    pub(crate) async fn said(&self) -> Result<Event, RequestError> {
+    pub(crate) async fn said(&self) -> Result<Event> {
         self.handed().await.map(|(event, _)| event)
     }
 
     /// The next event, with the descriptors that are handed over.
-    pub(crate) async fn handed(&self) -> Result<(Event, Vec<OwnedFd>), RequestError> {
+    pub(crate) async fn handed(&self) -> Result<(Event, Vec<OwnedFd>)> {
         let heard = self.next().await;
         match heard.map_err(|error| fault("hear from the supervisor", &error))? {
             Some((Event::Failed(failure), _)) => Err(refused(&failure)),
@@ -640,7 +633,7 @@ impl Events {
         &mut self,
         patience: Duration,
         cancelled: &mut watch::Receiver<bool>,
-    ) -> Result<Heard, RequestError> {
+    ) -> Result<Heard> {
         let heard = timeout(patience, self.listen(cancelled)).await;
         heard.unwrap_or_else(|_late| Err(self.is_stuck()))
     }
@@ -669,7 +662,7 @@ impl Events {
     }
 
     /// What matters next; a cancellation is passed on meanwhile.
-    async fn listen(&mut self, cancelled: &mut watch::Receiver<bool>) -> Result<Heard, RequestError> {
+    async fn listen(&mut self, cancelled: &mut watch::Receiver<bool>) -> Result<Heard> {
         loop {
             let wanted_no_more = async {
                 if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {

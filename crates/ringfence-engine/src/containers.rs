@@ -3,6 +3,7 @@
 
 use crate::{
     backend::{ContainerSide, Native, Sandbox, fault},
+    error::Result,
     language,
     pool::is_shadowed as shadows,
     runtimes::{Toolchain, environment},
@@ -119,7 +120,7 @@ impl Containers {
         }
     }
 
-    fn engine(&self) -> Result<&Arc<ContainerEngine>, RequestError> {
+    fn engine(&self) -> Result<&Arc<ContainerEngine>> {
         if let Some(engine) = self.engine.get() {
             return Ok(engine);
         }
@@ -144,7 +145,7 @@ impl Containers {
         backend: Backend,
         language: Language,
         limits: &Limits,
-    ) -> Result<ContainerKind, RequestError> {
+    ) -> Result<ContainerKind> {
         let engine = self.engine()?;
         let runner = runner(backend);
         let facts = engine.ready(runner).await.map_err(|error| error.refusal())?;
@@ -247,7 +248,7 @@ impl Containers {
     }
 
     /// Asks for a container. It is made meanwhile.
-    pub(crate) fn spawn(&self, kind: &ContainerKind) -> Result<Sandbox, RequestError> {
+    pub(crate) fn spawn(&self, kind: &ContainerKind) -> Result<Sandbox> {
         let engine = self.engine()?;
         let placed = engine.place(kind.spec.clone());
         let (ends, arrivals) = placed.map_err(|error| fault("start a container", &error))?;

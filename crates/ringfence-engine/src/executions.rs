@@ -3,6 +3,7 @@
 
 use crate::{
     caller::{Caller, OutputChunk, Submission},
+    error::Result,
     events::now_ms,
     metrics::outcome,
     settings::ResultSettings,
@@ -139,7 +140,7 @@ pub(crate) struct Entry {
 pub(crate) struct StoredResult {
     pub(crate) at: Instant,
     /// As JSON, which is smaller than the value.
-    pub(crate) result: Result<Arc<Vec<u8>>, RequestError>,
+    pub(crate) result: Result<Arc<Vec<u8>>>,
     pub(crate) verdict: &'static str,
     pub(crate) duration_ms: u64,
     pub(crate) artifacts: usize,
@@ -212,7 +213,7 @@ impl Executions {
         state.forget(&self.settings);
     }
 
-    pub(crate) fn times(&self, namespace: &Namespace, id: &str) -> Result<ExecutionTimes, RequestError> {
+    pub(crate) fn times(&self, namespace: &Namespace, id: &str) -> Result<ExecutionTimes> {
         let state = self.state();
         let entry = state.find(namespace, id)?;
         let kept = entry.kept.as_ref();
@@ -271,7 +272,7 @@ impl RegistryState {
         all.map(|entry| entry.namespace.clone()).collect()
     }
 
-    pub(crate) fn find(&self, namespace: &Namespace, id: &str) -> Result<&Entry, RequestError> {
+    pub(crate) fn find(&self, namespace: &Namespace, id: &str) -> Result<&Entry> {
         let entry = self.entries.get(id);
         let own = entry.filter(|entry| entry.namespace == *namespace);
         own.ok_or_else(not_there)
@@ -308,7 +309,7 @@ impl Entry {
 }
 
 /// As it is kept: of a long stream its beginning.
-fn written(result: &ExecutionResult, stream_bytes_max: usize) -> Result<Arc<Vec<u8>>, RequestError> {
+fn written(result: &ExecutionResult, stream_bytes_max: usize) -> Result<Arc<Vec<u8>>> {
     let mut kept = Cow::Borrowed(result);
     if result.stdout.len().max(result.stderr.len()) > stream_bytes_max {
         let kept = kept.to_mut();

@@ -13,6 +13,7 @@ pub(crate) use workspace::workspace;
 use limits::{MEBIBYTE, bring_memory, limits};
 
 use crate::{
+    error::Result,
     imports,
     settings::{BackendPolicy, CheckSettings, EgressPolicy, PolicySettings},
 };
@@ -89,7 +90,7 @@ pub(crate) fn decide(
     state: &NamespaceState,
     private: &[PathBuf],
     mut request: ExecuteRequest,
-) -> Result<Grant, RequestError> {
+) -> Result<Grant> {
     request.check()?;
     let backend = backend(&policy.backends, &request)?;
     check_secrets(policy, &request)?;
@@ -131,7 +132,7 @@ pub(crate) fn decide(
 }
 
 /// What makes the sandbox of a request: never another backend than the one asked for.
-fn backend(policy: &BackendPolicy, request: &ExecuteRequest) -> Result<Backend, RequestError> {
+fn backend(policy: &BackendPolicy, request: &ExecuteRequest) -> Result<Backend> {
     let backend = request.backend.unwrap_or(policy.default);
     policy.allows(backend)?;
     if backend != Backend::Native {
@@ -141,7 +142,7 @@ fn backend(policy: &BackendPolicy, request: &ExecuteRequest) -> Result<Backend, 
 }
 
 /// Refuses what no container has.
-fn check_container(backend: Backend, request: &ExecuteRequest) -> Result<(), RequestError> {
+fn check_container(backend: Backend, request: &ExecuteRequest) -> Result<()> {
     let what = match request {
         request if request.workspace != WorkspaceSource::Private => "workspace",
         request if !request.packages.is_empty() => "packages",
@@ -166,11 +167,7 @@ fn egress_of(policy: &PolicySettings, backend: Backend) -> Cow<'_, EgressPolicy>
     }
 }
 
-fn reaches(
-    policy: &EgressPolicy,
-    state: &NamespaceState,
-    request: &ExecuteRequest,
-) -> Result<Reaches, RequestError> {
+fn reaches(policy: &EgressPolicy, state: &NamespaceState, request: &ExecuteRequest) -> Result<Reaches> {
     let (namespace, asked) = (&request.namespace, &request.allowed_domains);
     let reaches = domains::decide(policy, &state.approved, namespace, asked)?;
     reach::check(&reaches)?;
@@ -184,7 +181,7 @@ pub(crate) fn decide_session(
     private: &[PathBuf],
     request: ExecuteRequest,
     age: Duration,
-) -> Result<(Grant, Limits), RequestError> {
+) -> Result<(Grant, Limits)> {
     let mut grant = decide(policy, state, private, request)?;
     let limits = grant.limits.clone();
     grant.0.limits.timeout_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
@@ -204,7 +201,7 @@ pub(crate) fn decide_call(
     state: &NamespaceState,
     session: SessionGrant<'_>,
     mut request: ExecuteRequest,
-) -> Result<Grant, RequestError> {
+) -> Result<Grant> {
     request.check()?;
     let SessionGrant {
         limits: session,
@@ -248,7 +245,7 @@ pub(crate) fn decide_call(
     }))
 }
 
-fn rules(check: &CheckSettings, request: &ExecuteRequest) -> Result<Rules, RequestError> {
+fn rules(check: &CheckSettings, request: &ExecuteRequest) -> Result<Rules> {
     let (profile, named) = (request.profile, request.allowed_imports.as_ref());
     let mut rules = imports::rules(check, request.language, profile, named)?;
     if let Some(modules) = &mut rules.imports {
@@ -257,7 +254,7 @@ fn rules(check: &CheckSettings, request: &ExecuteRequest) -> Result<Rules, Reque
     Ok(rules)
 }
 
-fn check_secrets(policy: &PolicySettings, request: &ExecuteRequest) -> Result<(), RequestError> {
+fn check_secrets(policy: &PolicySettings, request: &ExecuteRequest) -> Result<()> {
     let namespace = &request.namespace;
     let given = |key| policy.secrets.iter().any(|rule| rule.allows(namespace, key));
     match request.secrets.iter().find(|key| !given(key)) {
@@ -564,7 +561,7 @@ mod tests {
         }
     }
 
-    fn memory_with(own: &OwnLimits, limits: LimitsRequest) -> Result<u64, RequestError> {
+    fn memory_with(own: &OwnLimits, limits: LimitsRequest) -> Result<u64> {
         let standing = NamespaceState {
             limits: own.clone(),
             ..NamespaceState::default()

@@ -8,7 +8,13 @@ mod refusals;
 
 pub(crate) use ringfence_store::to_hex as hex;
 
-use crate::{caller::Caller, error::busy, policy::Grant, settings::OnFailure, sync::lock};
+use crate::{
+    caller::Caller,
+    error::{Result, busy},
+    policy::Grant,
+    settings::OnFailure,
+    sync::lock,
+};
 use refusals::Refusals;
 use ringfence_store::audit::{Action, Audit, AuditError, Entry, Outcome, Receipt, Room};
 use ringfence_types::{
@@ -143,7 +149,7 @@ impl Record {
         self.lost.load(Ordering::Relaxed)
     }
 
-    pub(crate) async fn note(&self, note: Note<'_>) -> Result<Written, RequestError> {
+    pub(crate) async fn note(&self, note: Note<'_>) -> Result<Written> {
         let (done, told) = oneshot::channel();
         self.audit
             .append(note.entry(), move |written| drop(done.send(written)));
@@ -155,9 +161,9 @@ impl Record {
     pub(crate) async fn around<T>(
         &self,
         note: Note<'_>,
-        act: impl Future<Output = Result<T, RequestError>>,
+        act: impl Future<Output = Result<T>>,
         done: impl FnOnce(&T, &mut Value),
-    ) -> Result<T, RequestError> {
+    ) -> Result<T> {
         self.note(note.clone()).await?;
         let result = act.await;
         let mut note = note.ended(outcome_of(&result));
@@ -169,17 +175,14 @@ impl Record {
     }
 
     /// Puts a refusal on record, or counts it where there are too many.
-    pub(crate) async fn note_refusal(&self, note: Note<'_>) -> Result<Written, RequestError> {
+    pub(crate) async fn note_refusal(&self, note: Note<'_>) -> Result<Written> {
         if self.refusals.counts(self, &note) {
             return Ok(Written::Yes);
         }
         self.note(note).await
     }
 
-    async fn written(
-        &self,
-        told: oneshot::Receiver<Result<Receipt, AuditError>>,
-    ) -> Result<Written, RequestError> {
+    async fn written(&self, told: oneshot::Receiver<Result<Receipt, AuditError>>) -> Result<Written> {
         match told.await {
             Ok(Ok(_)) => Ok(Written::Yes),
             Ok(Err(error)) => self.judge(error),
@@ -200,7 +203,7 @@ impl Record {
     }
 
     /// Puts an action on record and blocks meanwhile: the start and the end of a server.
-    pub(crate) fn note_now(&self, note: Note<'_>) -> Result<Written, RequestError> {
+    pub(crate) fn note_now(&self, note: Note<'_>) -> Result<Written> {
         match self.audit.append_and_wait(note.entry()) {
             Ok(_) => Ok(Written::Yes),
             Err(error) => self.judge(error),
@@ -208,7 +211,7 @@ impl Record {
     }
 
     /// Closes the audit entries that dead servers left open, and blocks meanwhile.
-    pub(crate) fn close_lost(&self) -> Result<(), RequestError> {
+    pub(crate) fn close_lost(&self) -> Result<()> {
         let Some(lost) = self.audit.lost().map_err(unavailable)? else {
             return Ok(());
         };
@@ -239,7 +242,7 @@ impl Record {
         self.refusals.flush(self);
     }
 
-    fn judge(&self, error: AuditError) -> Result<Written, RequestError> {
+    fn judge(&self, error: AuditError) -> Result<Written> {
         self.audit.leaves_open();
         if error == AuditError::Overloaded {
             return Err(overloaded());
@@ -255,12 +258,7 @@ impl Record {
     }
 
     /// Reserves the records of an execution. Errors: `busy`.
-    pub(crate) fn open(
-        &self,
-        id: &str,
-        caller: &Caller,
-        request: &ExecuteRequest,
-    ) -> Result<AuditScope, RequestError> {
+    pub(crate) fn open(&self, id: &str, caller: &Caller, request: &ExecuteRequest) -> Result<AuditScope> {
         self.scope(Subject {
             id: id.to_owned(),
             begun: Action::ExecutionStarted,
@@ -277,7 +275,7 @@ impl Record {
         id: &SessionId,
         caller: &Caller,
         session: &SessionRequest,
-    ) -> Result<AuditScope, RequestError> {
+    ) -> Result<AuditScope> {
         let mut details = json!({"session": id.as_str(), "language": session.language});
         add_belongings(
             &mut details,
@@ -296,7 +294,7 @@ impl Record {
         })
     }
 
-    fn scope(&self, subject: Subject) -> Result<AuditScope, RequestError> {
+    fn scope(&self, subject: Subject) -> Result<AuditScope> {
         let room = self.audit.reserve(subject.namespace.as_str(), RESERVED);
         Ok(AuditScope {
             room: Mutex::new(room.map_err(|_| overloaded())?),
@@ -319,7 +317,7 @@ impl AuditScope {
     }
 
     /// Its beginning. No record, no run.
-    pub(crate) async fn begin(&self) -> Result<(), RequestError> {
+    pub(crate) async fn begin(&self) -> Result<()> {
         if self.is_begun.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
@@ -329,7 +327,7 @@ impl AuditScope {
     }
 
     /// A record in the room that is reserved for it.
-    async fn reserved(&self, note: Note<'_>) -> Result<Written, RequestError> {
+    async fn reserved(&self, note: Note<'_>) -> Result<Written> {
         let (done, told) = oneshot::channel();
         self.append(note.entry(), move |written| drop(done.send(written)));
         let written = self.record.written(told).await?;
@@ -343,12 +341,7 @@ impl AuditScope {
         self.record.audit.append_reserved(&mut room, entry, done);
     }
 
-    pub(crate) async fn step(
-        &self,
-        action: Action,
-        outcome: Outcome,
-        details: Value,
-    ) -> Result<Written, RequestError> {
+    pub(crate) async fn step(&self, action: Action, outcome: Outcome, details: Value) -> Result<Written> {
         let written = self.record.note(self.note(action, outcome, details)).await?;
         self.is_missing
             .fetch_or(written == Written::No, Ordering::Relaxed);
@@ -356,10 +349,7 @@ impl AuditScope {
     }
 
     /// No record, no result.
-    pub(crate) async fn close(
-        mut self,
-        ended: Result<Closing, &RequestError>,
-    ) -> Result<Written, RequestError> {
+    pub(crate) async fn close(mut self, ended: Result<Closing, &RequestError>) -> Result<Written> {
         let (action, outcome, details) = match ended {
             Ok(closing) => (closing.action, closing.outcome, closing.details),
             // The message may repeat what the caller sent; the code says which rule it was.
@@ -378,10 +368,7 @@ impl AuditScope {
     }
 
     /// No record, no session: one that was made and is not on record is ended by its maker.
-    pub(crate) async fn close_session(
-        mut self,
-        made: Result<&Limits, &RequestError>,
-    ) -> Result<(), RequestError> {
+    pub(crate) async fn close_session(mut self, made: Result<&Limits, &RequestError>) -> Result<()> {
         let (outcome, details) = match made {
             Ok(limits) => (Outcome::Ok, json!({"session": self.id(), "limits": limits})),
             Err(error) => (refusal(error), self.refused(error, json!({"session": self.id()}))),
@@ -403,7 +390,7 @@ impl AuditScope {
         details
     }
 
-    async fn end(&self, note: Note<'_>) -> Result<Written, RequestError> {
+    async fn end(&self, note: Note<'_>) -> Result<Written> {
         if self.is_begun.load(Ordering::Relaxed) {
             self.reserved(note).await
         } else {

@@ -1,7 +1,7 @@
 //! Finds an interpreter wherever it lives, and what has to be shown to a program so that it works there: the
 //! directory it was installed in, the environment it belongs to, and the links on the way. Nothing is executed.
 
-use crate::settings::RuntimeSettings;
+use crate::{error::Result, settings::RuntimeSettings};
 use ringfence_jail::Layout;
 use ringfence_types::{Language, RequestError};
 use std::{
@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Finds the interpreter of a language, or says why it is missing.
-pub(crate) fn find(language: Language, settings: &RuntimeSettings) -> Result<Toolchain, RequestError> {
+pub(crate) fn find(language: Language, settings: &RuntimeSettings) -> Result<Toolchain> {
     let (names, configured): (&[&str], _) = match language {
         Language::Python => (&["python3", "python"], &settings.python),
         Language::Node | Language::Typescript => (&["node", "nodejs"], &settings.node),
@@ -307,7 +307,7 @@ pub(crate) struct Toolchain {
     pub(crate) on_path: Vec<PathBuf>,
 }
 
-pub(crate) fn toolchain(language: Language, settings: &RuntimeSettings) -> Result<Toolchain, RequestError> {
+pub(crate) fn toolchain(language: Language, settings: &RuntimeSettings) -> Result<Toolchain> {
     let mut toolchain = find(language, settings)?;
     if language == Language::Shell {
         // A script calls the other interpreters by name.

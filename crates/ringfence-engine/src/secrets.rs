@@ -1,6 +1,7 @@
 //! The secrets that one request has been lent, and what keeps them out of what leaves.
 
 use crate::{
+    error::Result,
     events::{Bus, EventKind},
     policy::Grant,
     record::{self, AuditScope},
@@ -82,11 +83,7 @@ impl Secrets {
     }
 
     /// Lends a request what its grant says. That it was lent is on record before it is.
-    pub(crate) async fn lease(
-        &self,
-        opened: &AuditScope,
-        grant: &Grant,
-    ) -> Result<SecretLease, RequestError> {
+    pub(crate) async fn lease(&self, opened: &AuditScope, grant: &Grant) -> Result<SecretLease> {
         let request = &grant.request;
         if request.secrets.is_empty() {
             return Ok(SecretLease {
@@ -134,7 +131,7 @@ impl Secrets {
         &self,
         namespace: &Namespace,
         lent: &[(EnvName, Arc<SecretValue>)],
-    ) -> Result<Redactor, RequestError> {
+    ) -> Result<Redactor> {
         let of = namespace.clone();
         let (leased, generation) = self
             .with_vault(move |vault| {
@@ -171,7 +168,7 @@ impl Secrets {
         &self,
         source: Option<Source>,
         secrets: &[(EnvName, Arc<SecretValue>)],
-    ) -> Result<Redactor, RequestError> {
+    ) -> Result<Redactor> {
         if let Some(known) = source.as_ref().and_then(|source| self.redactors.get(source)) {
             return Ok(known);
         }
@@ -194,7 +191,7 @@ impl Secrets {
     pub(crate) async fn with_vault<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&Vault) -> T + Send + 'static,
-    ) -> Result<T, RequestError> {
+    ) -> Result<T> {
         if self.vault.kind() != IN_A_FILE {
             return Ok(ask(&self.vault));
         }

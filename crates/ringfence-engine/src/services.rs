@@ -8,6 +8,7 @@ use crate::{
     check::Checkers,
     disk::Disk,
     egress::Egress,
+    error::Result,
     executions::Executions,
     host::HostAccess,
     packages::Packages,
@@ -27,7 +28,7 @@ use ringfence_store::{
     audit::{Action, Outcome},
     snapshots::SnapshotStore,
 };
-use ringfence_types::{Language, Namespace, RequestError, SessionId};
+use ringfence_types::{Language, Namespace, SessionId};
 use serde_json::{Value, json};
 use std::{
     collections::HashMap,
@@ -75,7 +76,7 @@ pub(crate) struct Run {
 
 impl Services {
     /// Lets the record say who serves here, and what was left open by servers that died.
-    pub(crate) fn begin_record(&self) -> Result<(), RequestError> {
+    pub(crate) fn begin_record(&self) -> Result<()> {
         let facts = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),

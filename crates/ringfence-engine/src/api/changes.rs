@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     changes::{Base, COMPARE, Difference, WALK},
+    error::Result,
     workspace_error::{self, snapshot_id},
     workspaces::WorkspaceRef,
 };
@@ -23,7 +24,7 @@ use std::{io::Cursor, path::Path};
 impl WorkspaceAccess<'_> {
     /// What a workspace has that a snapshot has not, and the other way round: without an id, the latest snapshot of it.
     /// An overlay is compared with the directory below it.
-    pub async fn diff(self, base: Option<&str>) -> Result<Difference, RequestError> {
+    pub async fn diff(self, base: Option<&str>) -> Result<Difference> {
         let (engine, namespace) = (self.engine, &self.namespace);
         engine.note_call(self.caller, namespace, "diff_workspace").await?;
         let base = base.map(snapshot_id).transpose()?;

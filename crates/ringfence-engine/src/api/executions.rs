@@ -3,12 +3,13 @@
 use super::Engine;
 use crate::{
     caller::Caller,
+    error::Result,
     executions::{
         Cancelled, Entry, ExecutionLine, ExecutionState, ExecutionTimes, Following, Progress, not_there,
     },
     store,
 };
-use ringfence_types::{Namespace, RequestError, SessionId};
+use ringfence_types::{Namespace, SessionId};
 use std::{cmp::Reverse, collections::HashMap, time::Duration};
 
 impl Engine {
@@ -19,7 +20,7 @@ impl Engine {
         namespace: &Namespace,
         id: &str,
         wait: Duration,
-    ) -> Result<ExecutionState, RequestError> {
+    ) -> Result<ExecutionState> {
         self.note_call(caller, namespace, "get_execution").await?;
         let executions = &self.services().executions;
         let mut ended = executions.state().find(namespace, id)?.has_ended.subscribe();
@@ -29,11 +30,7 @@ impl Engine {
     }
 
     /// The same at once and not on record, for the call that began it.
-    pub async fn execution_now(
-        &self,
-        namespace: &Namespace,
-        id: &str,
-    ) -> Result<ExecutionState, RequestError> {
+    pub async fn execution_now(&self, namespace: &Namespace, id: &str) -> Result<ExecutionState> {
         let executions = &self.services().executions;
         let redactor = self.services().secrets.redactor_of_all(namespace, &[]).await?;
         let state = executions.state();
@@ -50,7 +47,7 @@ impl Engine {
     }
 
     /// The times of an execution of this namespace; not on record.
-    pub fn execution_times(&self, namespace: &Namespace, id: &str) -> Result<ExecutionTimes, RequestError> {
+    pub fn execution_times(&self, namespace: &Namespace, id: &str) -> Result<ExecutionTimes> {
         self.services().executions.times(namespace, id)
     }
 
@@ -61,7 +58,7 @@ impl Engine {
         namespace: &Namespace,
         session: Option<&SessionId>,
         limit: usize,
-    ) -> Result<Vec<ExecutionLine>, RequestError> {
+    ) -> Result<Vec<ExecutionLine>> {
         self.note_call(caller, namespace, "list_executions").await?;
         let is_meant = |entry: &Entry| {
             entry.namespace == *namespace
@@ -71,11 +68,7 @@ impl Engine {
     }
 
     /// Lists the executions of all namespaces. For the operator alone.
-    pub async fn all_executions(
-        &self,
-        caller: &Caller,
-        limit: usize,
-    ) -> Result<Vec<ExecutionLine>, RequestError> {
+    pub async fn all_executions(&self, caller: &Caller, limit: usize) -> Result<Vec<ExecutionLine>> {
         self.note_call(caller, "", "list_executions").await?;
         let namespaces = self.services().executions.state().namespaces();
         self.lines(namespaces, limit, |_| true).await
@@ -87,7 +80,7 @@ impl Engine {
         namespaces: impl IntoIterator<Item = Namespace>,
         limit: usize,
         is_meant: impl Fn(&Entry) -> bool,
-    ) -> Result<Vec<ExecutionLine>, RequestError> {
+    ) -> Result<Vec<ExecutionLine>> {
         let mut redactors = HashMap::new();
         for namespace in namespaces {
             let redactor = self.services().secrets.redactor_of_all(&namespace, &[]).await?;
@@ -106,13 +99,13 @@ impl Engine {
     }
 
     /// Whose execution it is. For the operator alone.
-    pub fn owner_of(&self, id: &str) -> Result<Namespace, RequestError> {
+    pub fn owner_of(&self, id: &str) -> Result<Namespace> {
         self.follow_execution(id).map(|(owner, _)| owner)
     }
 
     /// Whose execution it is, and its output as it comes. For the operator alone, and not on record:
     /// [`Engine::execution`] is.
-    pub fn follow_execution(&self, id: &str) -> Result<(Namespace, Following), RequestError> {
+    pub fn follow_execution(&self, id: &str) -> Result<(Namespace, Following)> {
         let state = self.services().executions.state();
         let entry = state.entries.get(id).ok_or_else(not_there)?;
         let following = Following {
@@ -128,7 +121,7 @@ impl Engine {
         caller: &Caller,
         namespace: &Namespace,
         id: &str,
-    ) -> Result<Cancelled, RequestError> {
+    ) -> Result<Cancelled> {
         self.note_call(caller, namespace, "cancel_execution").await?;
         let state = self.services().executions.state();
         let entry = state.find(namespace, id).ok();

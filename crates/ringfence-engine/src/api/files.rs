@@ -6,6 +6,7 @@ use crate::{
     caller::Caller,
     changes::kind_of,
     disk_quota::{DiskUse, Room},
+    error::Result,
     events::now_ms,
     policy,
     record::{Note, hex, outcome_of},
@@ -99,7 +100,7 @@ impl OpenWorkspace {
         self.held.lease.turn().map(WorkspaceTurn::one_by_one).transpose()
     }
 
-    fn put(&self, path: &WorkspacePath, bytes: &[u8]) -> Result<(), RequestError> {
+    fn put(&self, path: &WorkspacePath, bytes: &[u8]) -> Result<()> {
         let _alone = self.one_by_one().map_err(fault)?;
         self.room.check(self.root(), &[(path, bytes.len() as u64)])?;
         let put = tree::put(self.root(), path, bytes, None, FILE_BYTES_MAX);
@@ -124,7 +125,7 @@ pub(super) async fn open(
     namespace: &Namespace,
     whose: &WorkspaceRef,
     wish: Use,
-) -> Result<OpenWorkspace, RequestError> {
+) -> Result<OpenWorkspace> {
     let wanted = match wish {
         Use::Replace => Wanted::Alone,
         Use::Read | Use::Write => Wanted::Shared,
@@ -174,7 +175,7 @@ pub(super) async fn open(
     })
 }
 
-fn check_shared(mode: WorkspaceMode, wish: Use) -> Result<(), RequestError> {
+fn check_shared(mode: WorkspaceMode, wish: Use) -> Result<()> {
     let refuse = |what: &str, hint: &str| Err(RequestError::denied(what, hint));
     match (mode, wish) {
         (WorkspaceMode::Rw, Use::Read | Use::Write) | (WorkspaceMode::Ro, Use::Read) => Ok(()),
@@ -194,7 +195,7 @@ fn check_shared(mode: WorkspaceMode, wish: Use) -> Result<(), RequestError> {
 }
 
 /// A workspace that is ours, with every directory in it open to us again.
-async fn reopened(root: OwnedFd) -> Result<OwnedFd, RequestError> {
+async fn reopened(root: OwnedFd) -> Result<OwnedFd> {
     let reopen = move || {
         let acting = AsOwner::of(root.as_fd()).map_err(workspace_error::of_tree)?;
         harvest::open_closed_directories(root.as_fd(), REOPENED);
@@ -231,7 +232,7 @@ impl Engine {
 
 impl WorkspaceAccess<'_> {
     /// Writes a file, whole or not at all; the directories above it are made.
-    pub async fn put_file(self, path: &WorkspacePath, bytes: Vec<u8>) -> Result<FileFacts, RequestError> {
+    pub async fn put_file(self, path: &WorkspacePath, bytes: Vec<u8>) -> Result<FileFacts> {
         let digest: [u8; 32] = Sha256::digest(&bytes).into();
         let details = json!({"path": path, "bytes": bytes.len(), "sha256": hex(&digest)});
         let path = path.clone();
@@ -250,11 +251,7 @@ impl WorkspaceAccess<'_> {
     }
 
     /// Reads a file: without the secrets that its workspace's programs could have.
-    pub async fn get_file(
-        self,
-        path: &WorkspacePath,
-        bytes_max: u64,
-    ) -> Result<(FileFacts, Vec<u8>), RequestError> {
+    pub async fn get_file(self, path: &WorkspacePath, bytes_max: u64) -> Result<(FileFacts, Vec<u8>)> {
         let details = json!({"path": path});
         let path = path.clone();
         let read = self.with(Use::Read, move |opened| {
@@ -270,7 +267,7 @@ impl WorkspaceAccess<'_> {
     }
 
     /// What is below a directory of the workspace, or in all of it.
-    pub async fn list_files(self, below: Option<&WorkspacePath>) -> Result<Vec<FileFacts>, RequestError> {
+    pub async fn list_files(self, below: Option<&WorkspacePath>) -> Result<Vec<FileFacts>> {
         self.engine
             .note_call(self.caller, &self.namespace, "list_files")
             .await?;
@@ -290,8 +287,8 @@ impl WorkspaceAccess<'_> {
     pub(super) async fn with<T: Send + 'static>(
         &self,
         wish: Use,
-        act: impl FnOnce(&OpenWorkspace) -> Result<T, RequestError> + Send + 'static,
-    ) -> Result<T, RequestError> {
+        act: impl FnOnce(&OpenWorkspace) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let opened = open(self.engine.services(), &self.namespace, &self.whose, wish).await?;
         let act = move || act(&opened).map_err(|error| clean(error, &opened.redactor));
         blocking(act).await?
@@ -302,19 +299,15 @@ impl WorkspaceAccess<'_> {
         &self,
         action: Action,
         details: Value,
-        act: impl Future<Output = Result<T, RequestError>>,
+        act: impl Future<Output = Result<T>>,
         done: impl FnOnce(&T, &mut Value),
-    ) -> Result<T, RequestError> {
+    ) -> Result<T> {
         let note = self.note(action, details);
         self.engine.services().record.around(note, act, done).await
     }
 
     /// Reads something: it is on record before it is answered.
-    pub(super) async fn read<T>(
-        &self,
-        details: Value,
-        act: impl Future<Output = Result<T, RequestError>>,
-    ) -> Result<T, RequestError> {
+    pub(super) async fn read<T>(&self, details: Value, act: impl Future<Output = Result<T>>) -> Result<T> {
         let read = act.await;
         let note = self.note(Action::FileRead, details);
         self.engine.note(note.ended(outcome_of(&read))).await?;

@@ -4,7 +4,7 @@ use super::Engine;
 use crate::{
     approval::{Ask, CommandSubject, Scope, Subject, Waiting},
     caller::Caller,
-    error::task_died,
+    error::{Result, task_died},
     events::{ApprovalFacts, EventKind},
     record::Note,
     services::Services,
@@ -116,7 +116,7 @@ fn refused(refused: &Refused) -> RequestError {
 
 impl Engine {
     /// What the rules say of a command. Nothing is run.
-    pub async fn host_check(&self, caller: &Caller, asked: HostCommand) -> Result<HostVerdict, RequestError> {
+    pub async fn host_check(&self, caller: &Caller, asked: HostCommand) -> Result<HostVerdict> {
         self.note_call(caller, &asked.namespace, "host_check").await?;
         let words = Words::read(&asked.command)?;
         let judged = match self.judge(&asked).await {
@@ -144,7 +144,7 @@ impl Engine {
     }
 
     /// Judges a command and opens what it needs: by a rule, or as it would run if a person approved it.
-    async fn judge(&self, asked: &HostCommand) -> Result<Judged, RequestError> {
+    async fn judge(&self, asked: &HostCommand) -> Result<Judged> {
         let host = &self.services().host;
         let rules = host.rules()?.clone();
         let support = host.support().await?.clone();
@@ -197,7 +197,7 @@ impl Engine {
     }
 
     /// Runs a command that a rule lets through, or that a person has approved for this caller.
-    pub async fn host_exec(&self, caller: &Caller, asked: HostCommand) -> Result<HostRun, RequestError> {
+    pub async fn host_exec(&self, caller: &Caller, asked: HostCommand) -> Result<HostRun> {
         if asked.timeout.is_zero() || asked.timeout > TIMEOUT_MAX {
             return Err(RequestError::invalid(
                 format!("`timeout` is 1 to {} seconds.", TIMEOUT_MAX.as_secs()),
@@ -248,11 +248,7 @@ impl Engine {
     }
 
     /// Whether it may run now, and by whom.
-    async fn decide(
-        &self,
-        caller: &Caller,
-        asked: &HostCommand,
-    ) -> Result<(Judged, Option<String>), RequestError> {
+    async fn decide(&self, caller: &Caller, asked: &HostCommand) -> Result<(Judged, Option<String>)> {
         let mut judged = self.judge(asked).await?;
         let Some(why) = judged.asks.clone() else {
             return Ok((judged, None));
@@ -277,7 +273,7 @@ impl Engine {
         caller: &Caller,
         asked: HostCommand,
         reason: String,
-    ) -> Result<Waiting, RequestError> {
+    ) -> Result<Waiting> {
         let judged = self.judge(&asked).await?;
         let Some(why) = judged.asks.clone() else {
             let rule = judged.rule.unwrap_or_default();
@@ -298,11 +294,7 @@ impl Engine {
         self.services().approvals.ask(ask).await
     }
 
-    pub async fn host_access(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-    ) -> Result<HostAccessList, RequestError> {
+    pub async fn host_access(&self, caller: &Caller, namespace: &Namespace) -> Result<HostAccessList> {
         self.note_call(caller, namespace, "list_host_access").await?;
         let services = self.services();
         let rules = services.host.rules()?;
@@ -331,7 +323,7 @@ impl Engine {
     }
 
     /// Which walls commands of the host lack here; none: host access is off, or nothing lacks.
-    pub async fn host_walls_missing(&self) -> Result<Vec<String>, RequestError> {
+    pub async fn host_walls_missing(&self) -> Result<Vec<String>> {
         let host = &self.services().host;
         if host.rules().is_err() {
             return Ok(Vec::new());
@@ -381,7 +373,7 @@ struct Launch {
 }
 
 /// Runs a command on record, to its end.
-async fn run(services: &Arc<Services>, launch: Launch) -> Result<HostRun, RequestError> {
+async fn run(services: &Arc<Services>, launch: Launch) -> Result<HostRun> {
     let (asked, judged, approved_by) = (launch.asked, launch.judged, launch.approved_by);
     let redactor = services.secrets.redactor_of_all(&asked.namespace, &[]).await?;
     let (rule, program) = (judged.rule.clone(), judged.command.program.path.clone());

@@ -3,6 +3,7 @@
 use super::{Engine, FileFacts};
 use crate::{
     caller::Caller,
+    error::Result,
     record::{Note, hex, outcome_of},
     services::Services,
     store::blocking,
@@ -10,7 +11,7 @@ use crate::{
 use ringfence_host::{Content, FileEntry, Writing};
 use ringfence_redact::Redactor;
 use ringfence_store::audit::Action;
-use ringfence_types::{Namespace, RequestError, WorkspacePath};
+use ringfence_types::{Namespace, WorkspacePath};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::{
@@ -57,7 +58,7 @@ impl Engine {
         caller: &Caller,
         namespace: &Namespace,
         path: &Path,
-    ) -> Result<HostFile, RequestError> {
+    ) -> Result<HostFile> {
         let services = self.services();
         let redactor = services.secrets.redactor_of_all(namespace, &[]).await?;
         let rules = services.host.rules()?.clone();
@@ -88,7 +89,7 @@ impl Engine {
         caller: &Caller,
         namespace: &Namespace,
         path: &Path,
-    ) -> Result<HostListing, RequestError> {
+    ) -> Result<HostListing> {
         let services = self.services();
         let redactor = services.secrets.redactor_of_all(namespace, &[]).await?;
         let rules = services.host.rules()?.clone();
@@ -111,7 +112,7 @@ impl Engine {
         caller: &Caller,
         namespace: &Namespace,
         file: HostFileWrite,
-    ) -> Result<HostWritten, RequestError> {
+    ) -> Result<HostWritten> {
         let services = self.services().clone();
         let rules = services.host.rules()?.clone();
         let redactor = services.secrets.redactor_of_all(namespace, &[]).await?;
@@ -156,12 +157,7 @@ impl Engine {
         self.services().record.around(note, act, done).await
     }
 
-    pub async fn host_undo(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        id: &str,
-    ) -> Result<PathBuf, RequestError> {
+    pub async fn host_undo(&self, caller: &Caller, namespace: &Namespace, id: &str) -> Result<PathBuf> {
         let services = self.services().clone();
         let rules = services.host.rules()?.clone();
         let undo = services.host.undo.find(namespace.as_str(), id)?;
@@ -190,7 +186,7 @@ impl Engine {
         namespace: &Namespace,
         source: &Path,
         destination: &WorkspacePath,
-    ) -> Result<FileFacts, RequestError> {
+    ) -> Result<FileFacts> {
         let file = self.host_file_read(caller, namespace, source).await?;
         let workspace = self.workspace(caller, namespace, None);
         workspace.put_file(destination, file.bytes).await
@@ -203,7 +199,7 @@ fn keep(
     namespace: &str,
     undo: &ringfence_host::Undo,
     redactor: &Redactor,
-) -> Result<Option<String>, RequestError> {
+) -> Result<Option<String>> {
     let is_clean = |bytes: &[u8]| *redactor.bytes(bytes) == *bytes;
     if !is_clean(undo.before.as_deref().unwrap_or_default()) || !is_clean(&undo.after) {
         return Ok(None);

@@ -40,6 +40,7 @@ use crate::{
     containers::Containers,
     disk::Disk,
     egress::Egress,
+    error::Result,
     events::{Bus, Event, Hears, Subscriber},
     executions::Executions,
     host::HostAccess,
@@ -61,7 +62,7 @@ use crate::{
     worker,
     workspaces::Workspaces,
 };
-use ringfence_types::{ExecuteRequest, RequestError, Tier};
+use ringfence_types::{ExecuteRequest, Tier};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, atomic::AtomicBool},
@@ -85,7 +86,7 @@ const CONTAINERS_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Engine {
     /// Makes one sandbox with every wall of the tier. `BelowFloor` when the host lacks a layer.
-    pub async fn prove(&self) -> Result<(), RequestError> {
+    pub async fn prove(&self) -> Result<()> {
         // How the worker ends is its own affair: it has begun, behind all walls.
         let proved = worker::run(&self.services.sandboxes, crate::ECHO, None, Vec::new());
         proved.await.map(drop)
@@ -93,7 +94,7 @@ impl Engine {
 
     /// Opens the record, starts the helper and sweeps what an earlier server left. Whether the host gives the tier is
     /// told by the first run, or by [`Engine::prove`].
-    pub fn open(settings: EngineSettings) -> Result<Self, RequestError> {
+    pub fn open(settings: EngineSettings) -> Result<Self> {
         Self::open_with(EarlyStart::begin(settings.helper.clone())?, settings, None)
     }
 
@@ -103,7 +104,7 @@ impl Engine {
         helper: EarlyStart,
         settings: EngineSettings,
         first: Option<&ExecuteRequest>,
-    ) -> Result<Self, RequestError> {
+    ) -> Result<Self> {
         let native = Native::with(helper, settings.state_dir.clone());
         let policy = Arc::new(PolicyStore::new(settings.policy.clone(), settings.secret_files()));
         let sandboxes = Arc::new(sandboxes(&settings, native, &policy));

@@ -6,6 +6,7 @@ use crate::{
     admission::QueueState,
     caller::Caller,
     egress::RuleSource,
+    error::Result,
     events::Event,
     metrics::{CallEnd, Counts},
     policy::{self, OwnLimits},
@@ -150,7 +151,7 @@ impl Engine {
         metrics.text(&present, ready)
     }
 
-    pub fn inspect(&self, namespace: &Namespace) -> Result<Inspection, RequestError> {
+    pub fn inspect(&self, namespace: &Namespace) -> Result<Inspection> {
         let services = self.services();
         let running: Vec<RunningNow> = services
             .running()
@@ -210,7 +211,7 @@ impl Engine {
         caller: &Caller,
         namespace: &Namespace,
         wish: &LimitsRequest,
-    ) -> Result<(), RequestError> {
+    ) -> Result<()> {
         self.change_limits(caller, namespace, |policy, own| {
             policy::set_defaults(policy, own, wish)
         })
@@ -223,7 +224,7 @@ impl Engine {
         caller: &Caller,
         namespace: &Namespace,
         wish: &LimitsRequest,
-    ) -> Result<(), RequestError> {
+    ) -> Result<()> {
         self.change_limits(caller, namespace, |policy, own| policy::narrow(policy, own, wish))
             .await
     }
@@ -232,8 +233,8 @@ impl Engine {
         &self,
         caller: &Caller,
         namespace: &Namespace,
-        change: impl Fn(&PolicySettings, &OwnLimits) -> Result<OwnLimits, RequestError>,
-    ) -> Result<(), RequestError> {
+        change: impl Fn(&PolicySettings, &OwnLimits) -> Result<OwnLimits>,
+    ) -> Result<()> {
         let services = self.services();
         let _turn = services.policy.changing_limits.lock().await;
         let changed = || {
@@ -262,7 +263,7 @@ impl Engine {
     }
 
     /// Gives a namespace back what the operator's limits allow. For the operator alone.
-    pub async fn restore_limits(&self, caller: &Caller, namespace: &Namespace) -> Result<(), RequestError> {
+    pub async fn restore_limits(&self, caller: &Caller, namespace: &Namespace) -> Result<()> {
         let details = json!({"restored": true});
         let note = Note::of(caller, namespace, Action::LimitsChanged, details);
         self.note(note.ended(Outcome::Ok)).await?;
@@ -270,11 +271,7 @@ impl Engine {
         Ok(())
     }
 
-    pub async fn secrets(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-    ) -> Result<Vec<SecretEntry>, RequestError> {
+    pub async fn secrets(&self, caller: &Caller, namespace: &Namespace) -> Result<Vec<SecretEntry>> {
         let details = json!({"listed": true});
         let note = Note::of(caller, namespace, Action::VaultAccessed, details);
         self.note(note.ended(Outcome::Ok)).await?;
@@ -291,7 +288,7 @@ impl Engine {
         namespace: &Namespace,
         key: &EnvName,
         secret: NewSecret,
-    ) -> Result<bool, RequestError> {
+    ) -> Result<bool> {
         let NewSecret { value, ttl } = secret;
         ringfence_jail::hide_memory()
             .map_err(|error| store::fault(format!("the vault's memory cannot be hidden: {error}")))?;
@@ -304,12 +301,7 @@ impl Engine {
     }
 
     /// Forgets a secret; false: there was none.
-    pub async fn delete_secret(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        key: &EnvName,
-    ) -> Result<bool, RequestError> {
+    pub async fn delete_secret(&self, caller: &Caller, namespace: &Namespace, key: &EnvName) -> Result<bool> {
         let details = json!({"secret": key.as_str(), "delete": true});
         let (of, name) = (namespace.clone(), key.clone());
         let delete = move |vault: &Vault| vault.delete(&of, &name);
@@ -325,7 +317,7 @@ impl Engine {
         note: Note<'_>,
         change: impl FnOnce(&Vault) -> Result<T, VaultError> + Send + 'static,
         noted: impl FnOnce(&T, &mut Value),
-    ) -> Result<T, RequestError> {
+    ) -> Result<T> {
         let services = self.services();
         let change = async {
             let changed = services.secrets.with_vault(change).await?;
@@ -340,7 +332,7 @@ impl Engine {
     }
 
     /// Records, filtered; the question is one, too.
-    pub async fn audit(&self, caller: &Caller, query: Query) -> Result<Page, RequestError> {
+    pub async fn audit(&self, caller: &Caller, query: Query) -> Result<Page> {
         let namespace = query.namespace.as_deref().unwrap_or_default();
         self.note_call(caller, namespace, "audit_execution").await?;
         let services = self.services().clone();
@@ -354,7 +346,7 @@ impl Engine {
         caller: &Caller,
         namespace: &Namespace,
         execution_id: &str,
-    ) -> Result<Manifest, RequestError> {
+    ) -> Result<Manifest> {
         let (services, of) = (self.services().clone(), namespace.clone());
         let id = execution_id.to_owned();
         let found = store::blocking(move || services.artifacts.manifest(&id, &of)).await?;
@@ -369,7 +361,7 @@ impl Engine {
         namespace: &Namespace,
         execution_id: &str,
         name: &str,
-    ) -> Result<(String, Vec<u8>), RequestError> {
+    ) -> Result<(String, Vec<u8>)> {
         let found = self.artifact_content(namespace, execution_id, name).await?;
         self.note_reading(caller, namespace, execution_id, &found).await?;
         found.map_err(of_artifacts)?.ok_or_else(no_artifacts)
@@ -381,7 +373,7 @@ impl Engine {
         namespace: &Namespace,
         execution_id: &str,
         found: &Result<Option<T>, ArtifactError>,
-    ) -> Result<(), RequestError> {
+    ) -> Result<()> {
         let outcome = match found {
             Ok(Some(_)) => Outcome::Ok,
             Ok(None) | Err(ArtifactError::Refused(_)) => Outcome::Denied,
@@ -410,7 +402,7 @@ impl Engine {
         namespace: &Namespace,
         execution_id: &str,
         name: &str,
-    ) -> Result<Result<Option<(String, Vec<u8>)>, ArtifactError>, RequestError> {
+    ) -> Result<Result<Option<(String, Vec<u8>)>, ArtifactError>> {
         let (services, namespace) = (self.services().clone(), namespace.clone());
         let (id, name) = (execution_id.to_owned(), name.to_owned());
         let read = move || {
@@ -422,7 +414,7 @@ impl Engine {
     }
 
     /// Puts another configuration in force, in so far as it can change while a server runs.
-    pub async fn reload(&self, caller: &Caller, reload: Reload) -> Result<(), RequestError> {
+    pub async fn reload(&self, caller: &Caller, reload: Reload) -> Result<()> {
         let services = self.services();
         let details = json!({"changed": reload.changed});
         let note = Note::of(caller, "", Action::ConfigChanged, details);
@@ -435,7 +427,7 @@ impl Engine {
     }
 
     /// Puts on record that another configuration was to be put in force and could not be read.
-    pub async fn reload_failed(&self, caller: &Caller, error: &RequestError) -> Result<(), RequestError> {
+    pub async fn reload_failed(&self, caller: &Caller, error: &RequestError) -> Result<()> {
         let why: String = error.message.chars().take(WHY_CHARS_MAX).collect();
         let why = self.log_redactor().text(&why);
         let details = json!({"code": error.code.as_str(), "why": why});
@@ -444,18 +436,13 @@ impl Engine {
     }
 
     /// A call that changes nothing, on record before it is answered.
-    pub async fn note_call(&self, caller: &Caller, namespace: &str, tool: &str) -> Result<(), RequestError> {
+    pub async fn note_call(&self, caller: &Caller, namespace: &str, tool: &str) -> Result<()> {
         let note = Note::of(caller, namespace, Action::ToolCalled, json!({"tool": tool}));
         self.note(note.ended(Outcome::Ok)).await
     }
 
     /// A call that was refused before it asked for anything: its arguments are not understood, or not for this caller.
-    pub async fn note_refusal(
-        &self,
-        caller: &Caller,
-        tool: &str,
-        code: ErrorCode,
-    ) -> Result<(), RequestError> {
+    pub async fn note_refusal(&self, caller: &Caller, tool: &str, code: ErrorCode) -> Result<()> {
         let details = json!({"tool": tool, "code": code.as_str()});
         let note = Note::of(caller, "", Action::ToolCalled, details).ended(Outcome::Denied);
         self.services().record.note_refusal(note).await.map(drop)
@@ -468,14 +455,14 @@ impl Engine {
         caller: &Caller,
         action: Action,
         details: Value,
-        act: impl FnOnce() -> Result<T, RequestError>,
-    ) -> Result<T, RequestError> {
+        act: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
         let note = Note::of(caller, "", action, details);
         let record = &self.services().record;
         record.around(note, async { act() }, |_, _| ()).await
     }
 
-    pub(crate) async fn note(&self, note: Note<'_>) -> Result<(), RequestError> {
+    pub(crate) async fn note(&self, note: Note<'_>) -> Result<()> {
         self.services().record.note(note).await.map(drop)
     }
 }

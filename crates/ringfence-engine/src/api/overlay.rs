@@ -3,6 +3,7 @@
 use super::Engine;
 use crate::{
     caller::Caller,
+    error::Result,
     overlay::{ChangeOrigin, HeldChanges, OverlayLayers},
     services::Services,
     store::fault,
@@ -19,7 +20,7 @@ impl Engine {
         caller: &Caller,
         namespace: &Namespace,
         id: &SessionId,
-    ) -> Result<HeldChanges, RequestError> {
+    ) -> Result<HeldChanges> {
         self.note_call(caller, namespace, "diff_workspace").await?;
         let held = of_session(self.services(), namespace, id).await?;
         held.ok_or_else(|| {
@@ -36,7 +37,7 @@ pub(crate) async fn of_session(
     services: &Services,
     namespace: &Namespace,
     id: &SessionId,
-) -> Result<Option<HeldChanges>, RequestError> {
+) -> Result<Option<HeldChanges>> {
     let session = services.sessions.find(namespace, id)?;
     let Some(lower) = session.lower.clone() else {
         return Ok(None);

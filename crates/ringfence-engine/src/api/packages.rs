@@ -4,6 +4,7 @@ use super::{Canceller, Engine, EngineTask};
 use crate::{
     admission::Demand,
     caller::{Caller, Client, Requester},
+    error::Result,
     packages::{LayerRequest, Provided},
     services::Services,
     session::{self, Installed},
@@ -78,11 +79,7 @@ impl Engine {
 
 /// As often as its namespace may ask for a program. The permit itself is for those that run one: it is given back at
 /// once.
-async fn take_turn(
-    services: &Services,
-    wanted: &PackageRequest,
-    client: &Client,
-) -> Result<(), RequestError> {
+async fn take_turn(services: &Services, wanted: &PackageRequest, client: &Client) -> Result<()> {
     let queue = &services.queue;
     let permit = queue.admit_unless_cancelled(&wanted.namespace, Demand::default(), client);
     permit.await.map(drop)
@@ -94,7 +91,7 @@ async fn in_session(
     wanted: &PackageRequest,
     id: &SessionId,
     by: Requester,
-) -> Result<Installed, RequestError> {
+) -> Result<Installed> {
     let session = services.sessions.find(&wanted.namespace, id)?;
     if session.language.runs_as() != wanted.language.runs_as() {
         let what = format!(

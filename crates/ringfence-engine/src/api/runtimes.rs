@@ -4,11 +4,12 @@ use super::Engine;
 use crate::{
     caller::{Caller, Submission},
     containers::ContainerRuntime,
+    error::Result,
     policy::{NamespaceState, decide},
     pool::Warmth,
     runtimes, warm,
 };
-use ringfence_types::{Backend, ExecuteRequest, ExitKind, Isolation, Language, Limits, RequestError};
+use ringfence_types::{Backend, ExecuteRequest, ExitKind, Isolation, Language, Limits};
 use serde::Serialize;
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -106,7 +107,7 @@ impl Engine {
         runtimes
     }
 
-    pub fn info(&self) -> Result<SandboxInfo, RequestError> {
+    pub fn info(&self) -> Result<SandboxInfo> {
         let policy = self.services().policy.current();
         let grant = decide(
             &policy,

@@ -3,6 +3,7 @@
 use super::Engine;
 use crate::{
     caller::Caller,
+    error::Result,
     execution::create_session,
     record::{Note, outcome_of},
     session::{BridgeTarget, Bridged, BridgedValue, END_PATIENCE, carry},
@@ -15,33 +16,29 @@ use ringfence_types::{
 use serde_json::{Value, json};
 
 impl Engine {
-    pub async fn sessions(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-    ) -> Result<Vec<SessionFacts>, RequestError> {
+    pub async fn sessions(&self, caller: &Caller, namespace: &Namespace) -> Result<Vec<SessionFacts>> {
         self.note_call(caller, namespace, "list_sessions").await?;
         Ok(self.services().sessions.list(Some(namespace)))
     }
 
     /// The language of a session, for a call that names none.
-    pub fn language_of(&self, namespace: &Namespace, id: &SessionId) -> Result<Language, RequestError> {
+    pub fn language_of(&self, namespace: &Namespace, id: &SessionId) -> Result<Language> {
         Ok(self.services().sessions.find(namespace, id)?.language)
     }
 
     /// The limits that a session was made with.
-    pub fn limits_of_session(&self, namespace: &Namespace, id: &SessionId) -> Result<Limits, RequestError> {
+    pub fn limits_of_session(&self, namespace: &Namespace, id: &SessionId) -> Result<Limits> {
         Ok(self.services().sessions.find(namespace, id)?.limits.clone())
     }
 
     /// The sessions of all namespaces. For the operator alone.
-    pub async fn all_sessions(&self, caller: &Caller) -> Result<Vec<SessionFacts>, RequestError> {
+    pub async fn all_sessions(&self, caller: &Caller) -> Result<Vec<SessionFacts>> {
         self.note_call(caller, "", "list_sessions").await?;
         Ok(self.services().sessions.list(None))
     }
 
     /// Whose session it is, and what it speaks. For the operator alone.
-    pub fn whose(&self, id: &SessionId) -> Result<(Namespace, Language), RequestError> {
+    pub fn whose(&self, id: &SessionId) -> Result<(Namespace, Language)> {
         self.services().sessions.whose(id)
     }
 
@@ -51,7 +48,7 @@ impl Engine {
         caller: &Caller,
         namespace: &Namespace,
         id: &SessionId,
-    ) -> Result<bool, RequestError> {
+    ) -> Result<bool> {
         let session = self.services().sessions.find(namespace, id);
         let interrupted = session.map(|session| session.interrupt());
         let details = json!({"tool": "interrupt_session", "session": id.as_str()});
@@ -66,14 +63,14 @@ impl Engine {
         caller: &Caller,
         namespace: &Namespace,
         id: &SessionId,
-    ) -> Result<bool, RequestError> {
+    ) -> Result<bool> {
         let ended = self.end_session(namespace, id).await;
         let details = json!({"tool": "terminate_session", "session": id.as_str()});
         self.note_session(caller, namespace, details, &ended).await?;
         ended
     }
 
-    async fn end_session(&self, namespace: &Namespace, id: &SessionId) -> Result<bool, RequestError> {
+    async fn end_session(&self, namespace: &Namespace, id: &SessionId) -> Result<bool> {
         let session = match self.services().sessions.find(namespace, id) {
             Ok(session) => session,
             Err(error) if error.code == ErrorCode::SessionEnded => return Ok(false),
@@ -96,8 +93,8 @@ impl Engine {
         caller: &Caller,
         namespace: &Namespace,
         mut details: Value,
-        done: &Result<bool, RequestError>,
-    ) -> Result<(), RequestError> {
+        done: &Result<bool>,
+    ) -> Result<()> {
         match done {
             Ok(done) => details["done"] = json!(done),
             Err(error) => details["code"] = json!(error.code.as_str()),
@@ -108,11 +105,7 @@ impl Engine {
 
     /// Makes a session. It is on record before it is made, and with what became of it. Who hangs up meanwhile leaves
     /// none behind.
-    pub async fn create_session(
-        &self,
-        caller: &Caller,
-        asked: SessionRequest,
-    ) -> Result<SessionFacts, RequestError> {
+    pub async fn create_session(&self, caller: &Caller, asked: SessionRequest) -> Result<SessionFacts> {
         create_session(self.services(), caller, asked).await
     }
 
@@ -122,7 +115,7 @@ impl Engine {
         namespace: &Namespace,
         value: BridgedValue,
         mut to: BridgeTarget<'_>,
-    ) -> Result<Bridged, RequestError> {
+    ) -> Result<Bridged> {
         let services = self.services();
         let (_, caps) = self.limits_of(namespace);
         to.timeout_ms = Some(to.timeout_ms.unwrap_or(u64::MAX).min(caps.timeout_ms));

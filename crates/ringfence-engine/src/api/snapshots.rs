@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     caller::Caller,
+    error::Result,
     events::{EventKind, now_ms},
     record::Note,
     store::{blocking, fault},
@@ -20,7 +21,7 @@ use ringfence_store::{
         Source,
     },
 };
-use ringfence_types::{ErrorCode, Namespace, RequestError, SessionId};
+use ringfence_types::{ErrorCode, Namespace, SessionId};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -60,7 +61,7 @@ pub struct SnapshotMade {
 
 impl WorkspaceAccess<'_> {
     /// Saves the workspace. A session's is saved between two of its calls.
-    pub async fn create_snapshot(self, description: String) -> Result<SnapshotMade, RequestError> {
+    pub async fn create_snapshot(self, description: String) -> Result<SnapshotMade> {
         let (services, namespace) = (self.engine.services(), &self.namespace);
         let saved = async {
             services.disk.check(namespace).await?;
@@ -89,7 +90,7 @@ fn save(
     namespace: Namespace,
     description: String,
     opened: &OpenWorkspace,
-) -> Result<SnapshotMade, RequestError> {
+) -> Result<SnapshotMade> {
     let created_unix_ms = now_ms();
     let about = About {
         namespace,
@@ -127,7 +128,7 @@ impl Engine {
         namespace: &Namespace,
         id: &str,
         into: Option<SessionId>,
-    ) -> Result<Restored, RequestError> {
+    ) -> Result<Restored> {
         let id = snapshot_id(id)?;
         let details = json!({"snapshot": id.to_string(), "into": into.as_ref().map(SessionId::as_str)});
         let note = Note::of(caller, namespace, Action::SnapshotRestored, details);
@@ -145,7 +146,7 @@ impl Engine {
         namespace: &Namespace,
         id: SnapshotId,
         into: Option<SessionId>,
-    ) -> Result<Restored, RequestError> {
+    ) -> Result<Restored> {
         let of = namespace.clone();
         let manifest = self.with_snapshots(move |store| store.manifest(id, &of)).await?;
         let is_own = into.is_none() && manifest.source != Source::Namespace;
@@ -181,11 +182,7 @@ impl Engine {
     }
 
     /// The snapshots of a namespace, oldest first.
-    pub async fn snapshots(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-    ) -> Result<Vec<SnapshotFacts>, RequestError> {
+    pub async fn snapshots(&self, caller: &Caller, namespace: &Namespace) -> Result<Vec<SnapshotFacts>> {
         self.note_call(caller, namespace, "list_state_snapshots").await?;
         let of = namespace.clone();
         let listed = self.with_snapshots(move |store| store.list(&of)).await?;
@@ -193,12 +190,7 @@ impl Engine {
     }
 
     /// Forgets a snapshot; its room is given back.
-    pub async fn delete_snapshot(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        id: &str,
-    ) -> Result<(), RequestError> {
+    pub async fn delete_snapshot(&self, caller: &Caller, namespace: &Namespace, id: &str) -> Result<()> {
         let id = snapshot_id(id)?;
         let details = json!({"snapshot": id.to_string()});
         let note = Note::of(caller, namespace, Action::SnapshotDeleted, details);
@@ -208,7 +200,7 @@ impl Engine {
 
     /// One that an interrupted restore of the namespace's workspace needs is deleted once that has been completed, or
     /// given up because it cannot be.
-    async fn delete(&self, namespace: &Namespace, id: SnapshotId) -> Result<(), RequestError> {
+    async fn delete(&self, namespace: &Namespace, id: SnapshotId) -> Result<()> {
         let of = namespace.clone();
         let deleted = self.with_snapshots(move |store| match store.delete(id, &of) {
             Err(SnapshotError::InUse(_)) => Ok(false),
@@ -227,12 +219,7 @@ impl Engine {
     }
 
     /// A snapshot with the contents of its files, as JSON text, without the namespace's secrets.
-    pub async fn export_snapshot(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        id: &str,
-    ) -> Result<String, RequestError> {
+    pub async fn export_snapshot(&self, caller: &Caller, namespace: &Namespace, id: &str) -> Result<String> {
         let id = snapshot_id(id)?;
         self.note_call(caller, namespace, "resource sandbox://snapshots")
             .await?;
@@ -247,7 +234,7 @@ impl Engine {
     pub(crate) async fn with_snapshots<T: Send + 'static>(
         &self,
         act: impl FnOnce(&SnapshotStore) -> Result<T, SnapshotError> + Send + 'static,
-    ) -> Result<T, RequestError> {
+    ) -> Result<T> {
         let store: Arc<SnapshotStore> = self.services().snapshots.clone();
         let done = blocking(move || act(&store)).await?;
         done.map_err(workspace_error::of_snapshot)

@@ -4,7 +4,9 @@
 use super::Engine;
 use crate::{
     caller::Caller,
-    check, imports,
+    check,
+    error::Result,
+    imports,
     record::{Note, hex, outcome_of},
 };
 use ringfence_check::{Answer, CodeQuestion, CsvQuestion, JsonQuestion, Question, Rule};
@@ -50,18 +52,14 @@ pub enum SchemaChoice {
 
 impl Engine {
     /// What is found of code, without running it.
-    pub async fn validate_code(
-        &self,
-        caller: &Caller,
-        wish: CodeRequest,
-    ) -> Result<Validation, RequestError> {
+    pub async fn validate_code(&self, caller: &Caller, wish: CodeRequest) -> Result<Validation> {
         let mut details = json!({"language": wish.language});
         let found = self.look_at(&wish, &mut details).await;
         let note = Note::of(caller, &wish.namespace, Action::CodeValidated, details);
         self.note_check(note, wish.code.as_bytes(), found).await
     }
 
-    async fn look_at(&self, wish: &CodeRequest, details: &mut Value) -> Result<Validation, RequestError> {
+    async fn look_at(&self, wish: &CodeRequest, details: &mut Value) -> Result<Validation> {
         if wish.code.len() > CODE_BYTES_MAX {
             return Err(RequestError::invalid(
                 "the code is longer than 1 MiB.",
@@ -99,7 +97,7 @@ impl Engine {
         namespace: &Namespace,
         schema: SchemaChoice,
         data: &str,
-    ) -> Result<JsonReport, RequestError> {
+    ) -> Result<JsonReport> {
         let (name, schema) = match schema {
             SchemaChoice::Inline(schema) => ("inline".to_owned(), Ok(schema)),
             SchemaChoice::Named(name) => {
@@ -132,7 +130,7 @@ impl Engine {
         namespace: &Namespace,
         question: CsvQuestion,
         content: &[u8],
-    ) -> Result<CsvReport, RequestError> {
+    ) -> Result<CsvReport> {
         let found = match self.ask(namespace, &Question::Csv(question), content).await {
             Ok(Answer::Csv(report)) => Ok(report),
             Ok(_) => Err(check::nonsense()),
@@ -147,12 +145,7 @@ impl Engine {
         self.note_check(note, content, found).await
     }
 
-    async fn ask(
-        &self,
-        namespace: &Namespace,
-        question: &Question,
-        text: &[u8],
-    ) -> Result<Answer, RequestError> {
+    async fn ask(&self, namespace: &Namespace, question: &Question, text: &[u8]) -> Result<Answer> {
         if text.len() > DATA_BYTES_MAX {
             return Err(RequestError::invalid(
                 "the data are larger than 16 MiB.",
@@ -163,12 +156,7 @@ impl Engine {
     }
 
     /// No record, no answer; and what was refused is on record, too.
-    async fn note_check<T>(
-        &self,
-        mut note: Note<'_>,
-        text: &[u8],
-        found: Result<T, RequestError>,
-    ) -> Result<T, RequestError> {
+    async fn note_check<T>(&self, mut note: Note<'_>, text: &[u8], found: Result<T>) -> Result<T> {
         note.details["sha256"] = json!(hex(&Sha256::digest(text)));
         note.details["bytes"] = json!(text.len());
         if let Err(error) = &found {
@@ -192,7 +180,7 @@ impl Engine {
         all
     }
 
-    fn schema(&self, name: &str) -> Result<Value, RequestError> {
+    fn schema(&self, name: &str) -> Result<Value> {
         let all = self.schemas();
         let names: Vec<String> = all.iter().map(|(name, _)| name.clone()).collect();
         let found = all.into_iter().find(|(known, _)| known == name);

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     caller::Caller,
+    error::Result,
     events::{ApprovalFacts, Bus, EventKind, now_ms},
     log_redactor::LogRedactor,
     policy::Approved,
@@ -87,7 +88,7 @@ impl Approvals {
 
     /// Asks those who may answer. What is approved already, or was denied a moment ago, is not asked
     /// again; too many questions are refused.
-    pub(crate) async fn ask(self: &Arc<Self>, ask: Ask) -> Result<Waiting, RequestError> {
+    pub(crate) async fn ask(self: &Arc<Self>, ask: Ask) -> Result<Waiting> {
         ask.check()?;
         match self.enter(&ask) {
             Entered::New(waiting, question) => {
@@ -113,7 +114,7 @@ impl Approvals {
     }
 
     /// Records a request that is decided already, so that no person is asked.
-    pub(crate) async fn given(&self, ask: &Ask, decision: Decision) -> Result<Waiting, RequestError> {
+    pub(crate) async fn given(&self, ask: &Ask, decision: Decision) -> Result<Waiting> {
         let mut details = json!({"kind": ask.subject.kind(), "what": ask.subject.recorded()});
         let outcome = match decision.verdict {
             Verdict::Approved(scope) => {
@@ -136,7 +137,7 @@ impl Approvals {
         digest: &str,
         answer: Answer,
         by: &Caller,
-    ) -> Result<Decision, RequestError> {
+    ) -> Result<Decision> {
         let (question, decision) = self.take(id, digest, answer, by)?;
         // The answer counts even if its client goes away.
         let (approvals, by) = (self.clone(), by.clone());
@@ -296,13 +297,7 @@ impl Approvals {
     }
 
     /// The first answer takes the request; one that does not fit it takes nothing.
-    fn take(
-        &self,
-        id: &str,
-        digest: &str,
-        answer: Answer,
-        by: &Caller,
-    ) -> Result<(Arc<Question>, Decision), RequestError> {
+    fn take(&self, id: &str, digest: &str, answer: Answer, by: &Caller) -> Result<(Arc<Question>, Decision)> {
         let mut state = lock(&self.state);
         let pending = state.pending.get(id).filter(|one| one.stage == Stage::Open);
         let Some(pending) = pending else {
@@ -319,7 +314,7 @@ impl Approvals {
         Ok((question, decision))
     }
 
-    fn decision_of(&self, answer: Answer, ask: &Ask, by: &Caller) -> Result<Decision, RequestError> {
+    fn decision_of(&self, answer: Answer, ask: &Ask, by: &Caller) -> Result<Decision> {
         let Answer::Approve(wish) = answer else {
             return Ok(Decision::new(Verdict::Denied(DeniedBy::Human), by.as_str()));
         };
@@ -357,12 +352,7 @@ impl Approvals {
     }
 
     /// Puts it on record, gives it its effect, and answers those that wait.
-    async fn conclude(
-        &self,
-        question: &Question,
-        decision: Decision,
-        by: &Caller,
-    ) -> Result<Decision, RequestError> {
+    async fn conclude(&self, question: &Question, decision: Decision, by: &Caller) -> Result<Decision> {
         let recorded = self.record.note(decided_note(question, &decision, by)).await;
         let (decision, answer) = match recorded {
             Ok(_) if self.store.apply(&question.ask, &decision) => (decision.clone(), Ok(decision)),
@@ -441,7 +431,7 @@ impl Approvals {
         details
     }
 
-    async fn note_asked(&self, ask: &Ask, outcome: Outcome, details: Value) -> Result<(), RequestError> {
+    async fn note_asked(&self, ask: &Ask, outcome: Outcome, details: Value) -> Result<()> {
         let note = Note::of(&ask.caller, &ask.namespace, Action::ApprovalRequested, details);
         let note = note.ended(outcome).of_execution(ask.execution.as_deref());
         self.record.note(note).await.map(drop)

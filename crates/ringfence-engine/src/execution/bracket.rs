@@ -8,12 +8,12 @@ use super::{
 };
 use crate::{
     caller::{Caller, Client, Submission},
-    error::denial,
+    error::{Result, denial},
     events::{Ended, EventKind},
     record::{AuditScope, Written},
     services::Services,
 };
-use ringfence_types::{Denial, ExitKind, Language, Namespace, Phases, RequestError, ResourceUsage};
+use ringfence_types::{Denial, ExitKind, Language, Namespace, Phases, ResourceUsage};
 use std::sync::Arc;
 
 /// One execution. `source`: for a call, its turn in the queue of its session.
@@ -21,9 +21,9 @@ pub(crate) async fn execute(
     services: &Arc<Services>,
     id: &str,
     submission: Submission,
-    source: Result<Source, RequestError>,
+    source: Result<Source>,
     client: Client,
-) -> Result<ExecutionOutcome, RequestError> {
+) -> Result<ExecutionOutcome> {
     let announced = Announced {
         services,
         id,
@@ -57,8 +57,8 @@ pub(crate) async fn execute(
 async fn close(
     services: &Arc<Services>,
     scope: AuditScope,
-    mut done: Result<ExecutionOutcome, RequestError>,
-) -> Result<ExecutionOutcome, RequestError> {
+    mut done: Result<ExecutionOutcome>,
+) -> Result<ExecutionOutcome> {
     let id = scope.id().to_owned();
     let closed = scope.close(done.as_ref().map(ExecutionOutcome::closing)).await;
     if let (Ok(executed), Ok(Written::No)) = (&mut done, &closed) {
@@ -109,7 +109,7 @@ impl Announced<'_> {
         }
     }
 
-    fn end(&self, done: &Result<ExecutionOutcome, RequestError>) {
+    fn end(&self, done: &Result<ExecutionOutcome>) {
         if self.is_ours {
             return;
         }

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     artifacts::Baseline,
     caller::{Caller, Client},
-    error::{stopping, task_died},
+    error::{Result, stopping, task_died},
     events::{EventKind, now_ms},
     language::{self, Prepared},
     overlay,
@@ -61,7 +61,7 @@ async fn create(
     caller: &Caller,
     request: SessionRequest,
     client: Client,
-) -> Result<NewSession, RequestError> {
+) -> Result<NewSession> {
     let id = SessionId::try_from(uuid::Uuid::now_v7().to_string())
         .map_err(|reason| RequestError::fault(reason, "Report this."))?;
     let scope = services.record.open_session(&id, caller, &request)?;
@@ -87,17 +87,13 @@ async fn create(
 }
 
 /// The grant of its sandbox, and the limits of its calls.
-fn decide(services: &Services, request: ExecuteRequest) -> Result<(Grant, Limits), RequestError> {
+fn decide(services: &Services, request: ExecuteRequest) -> Result<(Grant, Limits)> {
     let state = services.namespace_state(&request.namespace, None);
     let (policy, private) = (services.policy.current(), &services.policy.private);
     policy::decide_session(&policy, &state, private, request, services.sessions.settings.age)
 }
 
-async fn make(
-    context: &ExecutionContext<'_>,
-    id: &SessionId,
-    request: SessionRequest,
-) -> Result<NewSession, RequestError> {
+async fn make(context: &ExecutionContext<'_>, id: &SessionId, request: SessionRequest) -> Result<NewSession> {
     let services = context.services;
     let reserved = services.sessions.reserve(&request.namespace)?;
     let idle = idle(&services.sessions.settings, request.idle_ms)?;
@@ -183,7 +179,7 @@ fn settle(
     session: Arc<Session>,
     interpreter: Interpreter,
     jobs: mpsc::Receiver<Job>,
-) -> Result<(), RequestError> {
+) -> Result<()> {
     if !services.sessions.add(session.clone()) {
         return Err(stopping());
     }
@@ -199,7 +195,7 @@ fn settle(
     Ok(())
 }
 
-fn idle(settings: &SessionSettings, idle_ms: Option<u64>) -> Result<Duration, RequestError> {
+fn idle(settings: &SessionSettings, idle_ms: Option<u64>) -> Result<Duration> {
     let Some(idle) = idle_ms.map(Duration::from_millis) else {
         return Ok(settings.idle);
     };
@@ -247,7 +243,7 @@ pub(crate) async fn create_session(
     services: &Arc<Services>,
     caller: &Caller,
     request: SessionRequest,
-) -> Result<SessionFacts, RequestError> {
+) -> Result<SessionFacts> {
     let (services, caller) = (services.clone(), caller.clone());
     let (cancel, cancelled) = watch::channel(false);
     let cancel = CancelOnDrop(cancel);

@@ -12,7 +12,7 @@ use crate::{
     caller::{Client, OutputChunk, Requester},
     disk::Disk,
     egress::{self, Egress},
-    error,
+    error::{self, Result},
     events::{Bus, EventKind},
     policy::reach,
     record::{Note, Record},
@@ -125,7 +125,7 @@ impl Packages {
     }
 
     /// The layer of a set, installed if it is not there yet. Other requests for the same set wait for it.
-    pub(crate) async fn layer(self: &Arc<Self>, wish: &LayerRequest<'_>) -> Result<Provided, RequestError> {
+    pub(crate) async fn layer(self: &Arc<Self>, wish: &LayerRequest<'_>) -> Result<Provided> {
         let policy = self.services.sandboxes.policy.current().packages.clone();
         self.check(&policy, wish.set)?;
         let set = self.name_of(wish.language, wish.set)?;
@@ -165,7 +165,7 @@ impl Packages {
         }
     }
 
-    fn check(&self, policy: &PackagePolicy, set: &BTreeSet<Requirement>) -> Result<(), RequestError> {
+    fn check(&self, policy: &PackagePolicy, set: &BTreeSet<Requirement>) -> Result<()> {
         if self.services.sandboxes.tier != Tier::Full {
             return Err(RequestError::unsupported(
                 "there are no packages in the tier `landlock`.",
@@ -176,7 +176,7 @@ impl Packages {
     }
 
     /// Off the runtime's threads: every file is read. A changed layer is refused, and made anew by the next request.
-    async fn find(self: &Arc<Self>, set: &SetName) -> Result<Option<Layer>, RequestError> {
+    async fn find(self: &Arc<Self>, set: &SetName) -> Result<Option<Layer>> {
         let (own, wanted) = (self.clone(), set.clone());
         match store::blocking(move || own.services.layers.find(&wanted)).await? {
             Err(error @ LayerError::Damaged { .. }) => {
@@ -192,7 +192,7 @@ impl Packages {
     }
 
     /// A set of this interpreter's: another version or build of it needs other files.
-    fn name_of(&self, language: Language, set: &BTreeSet<Requirement>) -> Result<SetName, RequestError> {
+    fn name_of(&self, language: Language, set: &BTreeSet<Requirement>) -> Result<SetName> {
         let interpreter =
             runtimes::toolchain(language.runs_as(), &self.services.sandboxes.runtimes)?.interpreter;
         let real = interpreter.canonicalize().unwrap_or_else(|_| interpreter.clone());
@@ -212,7 +212,7 @@ impl Packages {
         wish: &LayerRequest<'_>,
         policy: &PackagePolicy,
         making: SetLock,
-    ) -> Result<Provided, RequestError> {
+    ) -> Result<Provided> {
         let set = making.set().clone();
         let names: Vec<&str> = wish.set.iter().map(Requirement::as_str).collect();
         self.note(
@@ -264,12 +264,7 @@ impl Packages {
         }
     }
 
-    async fn note(
-        &self,
-        wish: &LayerRequest<'_>,
-        outcome: Outcome,
-        details: Value,
-    ) -> Result<(), RequestError> {
+    async fn note(&self, wish: &LayerRequest<'_>, outcome: Outcome, details: Value) -> Result<()> {
         let note = Note::of(&wish.by.caller, wish.namespace, Action::PackageInstalled, details);
         let note = note.ended(outcome).of_execution(wish.by.execution_id.as_deref());
         self.services.record.note(note).await.map(drop)
@@ -281,7 +276,7 @@ impl Packages {
         wish: &LayerRequest<'_>,
         policy: &PackagePolicy,
         making: SetLock,
-    ) -> Result<(Layer, String), RequestError> {
+    ) -> Result<(Layer, String)> {
         let _permit = self.installer(wish, policy).await?;
         let Ended {
             mut raw,
@@ -308,11 +303,7 @@ impl Packages {
         Ok((taken.await??, said))
     }
 
-    async fn installer(
-        &self,
-        wish: &LayerRequest<'_>,
-        policy: &PackagePolicy,
-    ) -> Result<Permit, RequestError> {
+    async fn installer(&self, wish: &LayerRequest<'_>, policy: &PackagePolicy) -> Result<Permit> {
         let permit = self
             .installers
             .permit(wish.namespace, Demand::default(), policy.timeout);
@@ -323,7 +314,7 @@ impl Packages {
     }
 
     /// The installer, to its end, and what it said.
-    async fn run(&self, wish: &LayerRequest<'_>, policy: &PackagePolicy) -> Result<Ended, RequestError> {
+    async fn run(&self, wish: &LayerRequest<'_>, policy: &PackagePolicy) -> Result<Ended> {
         let (sources, sandboxes) = (&self.services.settings.sources, &self.services.sandboxes);
         let toolchain = runtimes::toolchain(wish.language.runs_as(), &sandboxes.runtimes)?;
         let limits = limits(policy);
@@ -400,7 +391,7 @@ impl Packages {
     }
 }
 
-fn provided(layer: Layer, output: String) -> Result<Provided, RequestError> {
+fn provided(layer: Layer, output: String) -> Result<Provided> {
     let name = LayerName::try_from(layer.name().to_owned()).map_err(store::fault)?;
     Ok(Provided { layer, name, output })
 }
@@ -464,12 +455,7 @@ fn limits(policy: &PackagePolicy) -> Limits {
     }
 }
 
-fn judge(
-    wish: &LayerRequest<'_>,
-    policy: &PackagePolicy,
-    ending: &Ending,
-    said: &str,
-) -> Result<(), RequestError> {
+fn judge(wish: &LayerRequest<'_>, policy: &PackagePolicy, ending: &Ending, said: &str) -> Result<()> {
     let unavailable =
         |message: String, hint: &str| Err(RequestError::new(ErrorCode::PackageUnavailable, message, hint));
     match (ending.cause, ending.status) {

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     caller::Client,
+    error::Result,
     language::session::{self, DriverAnswer},
     streams::Stdio,
 };
@@ -53,7 +54,7 @@ pub(crate) async fn carry(
     namespace: &Namespace,
     value: &BridgedValue,
     to: BridgeTarget<'_>,
-) -> Result<Bridged, RequestError> {
+) -> Result<Bridged> {
     // Both exist before either is asked.
     let target = sessions.find(namespace, to.session)?;
     let (name, timeout_ms) = (to.name, to.timeout_ms);
@@ -83,11 +84,7 @@ pub(crate) async fn carry(
 }
 
 /// Its JSON, which is whatever the session says.
-async fn get(
-    session: &Arc<Session>,
-    name: &EnvName,
-    timeout_ms: Option<u64>,
-) -> Result<String, RequestError> {
+async fn get(session: &Arc<Session>, name: &EnvName, timeout_ms: Option<u64>) -> Result<String> {
     let message = |number| session::encode_get(session.language, number, name.as_str());
     let absent = || {
         RequestError::invalid(
@@ -125,12 +122,7 @@ async fn get(
     Ok(value.to_string())
 }
 
-async fn set(
-    session: &Arc<Session>,
-    name: &EnvName,
-    value: &str,
-    timeout_ms: Option<u64>,
-) -> Result<(), RequestError> {
+async fn set(session: &Arc<Session>, name: &EnvName, value: &str, timeout_ms: Option<u64>) -> Result<()> {
     if session.language == Language::Shell && session::is_read_by_bash(name.as_str()) {
         return Err(RequestError::invalid(
             format!("bash itself reads `{}`: data there could run.", name.as_str()),
@@ -158,7 +150,7 @@ async fn ask(
     timeout_ms: Option<u64>,
     message: impl FnOnce(u64) -> Result<Vec<u8>, session::Unsendable>,
     refused: impl FnOnce() -> RequestError,
-) -> Result<DriverAnswer, RequestError> {
+) -> Result<DriverAnswer> {
     let timeout_ms = timeout_ms.unwrap_or(u64::MAX).min(session.limits.timeout_ms);
     let timeout = Duration::from_millis(timeout_ms);
     let turn = session.turn_soon().await?;

@@ -5,11 +5,12 @@ use super::{
     Session, Sessions,
     interpreter::{CallOutcome, CallResult, DriverRequest, Interpreter, stopped},
 };
+use crate::error::Result;
 use ringfence_jail::{
     EgressSpec, LayerName,
     wire::{Cause, Ending},
 };
-use ringfence_types::{RequestError, SessionEnd};
+use ringfence_types::SessionEnd;
 use std::{
     os::{fd::OwnedFd, unix::process::ExitStatusExt},
     process::ExitStatus,
@@ -28,9 +29,9 @@ const DEATH_PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) enum Job {
     Call(Box<DriverRequest>, oneshot::Sender<CallResult>),
     /// A layer of packages that the session is to be shown.
-    Layer(LayerName, oneshot::Sender<Result<(), RequestError>>),
+    Layer(LayerName, oneshot::Sender<Result<()>>),
     /// More of its egress that is to be opened.
-    Egress(EgressSpec, oneshot::Sender<Result<Vec<OwnedFd>, RequestError>>),
+    Egress(EgressSpec, oneshot::Sender<Result<Vec<OwnedFd>>>),
 }
 
 pub(crate) struct SessionTask {
