@@ -6,7 +6,7 @@ mod failed;
 pub(crate) use failed::ClaimError;
 
 use crate::{
-    caller::{OutputStream, Stdin},
+    caller::{OutputStream, Stdin, until_cancelled},
     error::Result,
     streams::{
         Attached, CapturedStream, OutputSink, REPORT_BYTES_MAX, Stdio, StreamReader, collect, drain, feed,
@@ -98,7 +98,6 @@ pub(crate) struct Native {
 }
 
 impl Native {
-    /// Looks around while the helper comes up.
     pub(crate) fn with(started: EarlyStart, state_dir: PathBuf) -> Self {
         Self {
             host: Host::inspect(started.cgroups, Refused::ask(&started.binary)),
@@ -271,7 +270,6 @@ pub(crate) struct Template {
 }
 
 impl Sandbox {
-    /// One that is being made.
     pub(crate) fn new(
         plan: Arc<Plan>,
         ends: client::SandboxEnds,
@@ -586,16 +584,6 @@ impl Events {
         self.handed().await.map(|(event, _)| event)
     }
 
-    /// The next event, with the descriptors that are handed over.
-    pub(crate) async fn handed(&self) -> Result<(Event, Vec<OwnedFd>)> {
-        let heard = self.next().await;
-        match heard.map_err(|error| fault("hear from the supervisor", &error))? {
-            Some((Event::Failed(failure), _)) => Err(refused(&failure)),
-            Some(heard) => Ok(heard),
-            None => Err(gone()),
-        }
-    }
-
     /// Sends one order. That a supervisor is gone shows in its events.
     pub(crate) fn order(&self, order: &Order) {
         if let Err(error) = wire::send(self.socket.as_fd(), order, &[]) {
@@ -603,26 +591,27 @@ impl Events {
         }
     }
 
-    async fn next(&self) -> io::Result<Option<(Event, Vec<OwnedFd>)>> {
+    /// The next event, with the descriptors that are handed over.
+    pub(crate) async fn handed(&self) -> Result<(Event, Vec<OwnedFd>)> {
+        let socket = &self.socket;
+        let unheard = |error| fault("hear from the supervisor", &error);
         let mut reset = false;
         loop {
-            self.socket.readable().await?;
-            match self
-                .socket
-                .try_io(Interest::READABLE, || wire::receive::<Event>(self.socket.as_fd()))
-            {
+            socket.readable().await.map_err(unheard)?;
+            match socket.try_io(Interest::READABLE, || wire::receive::<Event>(socket.as_fd())) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // A supervisor that ended before it read our claim resets the connection; what it said stands behind
                 // that.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset && !reset => reset = true,
-                received => {
-                    if let Ok(Some((Event::Ended(ending), _))) = &received
-                        && ending.is_stuck
-                    {
+                Err(error) => return Err(unheard(error)),
+                Ok(None) => return Err(gone()),
+                Ok(Some((Event::Failed(failure), _))) => return Err(refused(&failure)),
+                Ok(Some(heard)) => {
+                    if matches!(&heard.0, Event::Ended(ending) if ending.is_stuck) {
                         tracing::error!("a sandbox has not ended, though all of its processes were killed");
                         self.stuck.inc();
                     }
-                    return received;
+                    return Ok(heard);
                 }
             }
         }
@@ -664,27 +653,20 @@ impl Events {
     /// What matters next; a cancellation is passed on meanwhile.
     async fn listen(&mut self, cancelled: &mut watch::Receiver<bool>) -> Result<Heard> {
         loop {
-            let wanted_no_more = async {
-                if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
-                    std::future::pending::<()>().await; // no client is left that could cancel
-                }
-            };
-            let received = tokio::select! {
-                received = self.next() => received,
-                () = wanted_no_more, if !self.cancelled => {
+            let handed = tokio::select! {
+                handed = self.handed() => handed?,
+                () = until_cancelled(cancelled), if !self.cancelled => {
                     self.cancelled = true;
                     self.order(&Order::Cancel);
                     continue;
                 }
             };
-            return match received.map_err(|error| fault("hear from the supervisor", &error))? {
-                Some((Event::Running, dirs)) => Ok(Heard::Running(dirs)),
-                Some((Event::Ended(ending), _)) => Ok(Heard::Ended(ending)),
-                Some((Event::Failed(failure), _)) => Err(refused(&failure)),
+            match handed {
+                (Event::Running, dirs) => return Ok(Heard::Running(dirs)),
+                (Event::Ended(ending), _) => return Ok(Heard::Ended(ending)),
                 // Answers to what only sessions ask.
-                Some(_) => continue,
-                None => Err(gone()),
-            };
+                _ => {}
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ mod refusals;
 pub(crate) use ringfence_store::to_hex as hex;
 
 use crate::{
-    caller::Caller,
+    caller::{Caller, OURS},
     error::{Result, busy},
     policy::Grant,
     settings::OnFailure,
@@ -18,17 +18,13 @@ use crate::{
 use refusals::Refusals;
 use ringfence_store::audit::{Action, Audit, AuditError, Entry, Outcome, Receipt, Room};
 use ringfence_types::{
-    EnvName, EnvValue, ErrorCode, ExecuteRequest, Limits, Namespace, RequestError, Requirement, SessionId,
-    SessionRequest, WorkspaceSource,
+    EnvName, ErrorCode, ExecuteRequest, Namespace, RequestError, Requirement, WorkspaceSource,
 };
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use tokio::sync::oneshot;
 
@@ -104,7 +100,7 @@ impl<'a> Note<'a> {
     }
 }
 
-/// How an execution ended, as it stands on record.
+/// How an execution, or the making of a session, ended, as it stands on record.
 pub(crate) struct Closing {
     pub(crate) action: Action,
     pub(crate) outcome: Outcome,
@@ -115,23 +111,17 @@ pub(crate) struct Closing {
 /// without an end (a panic, a task that is taken down), it leaves one.
 pub(crate) struct AuditScope {
     record: Record,
-    subject: Subject,
+    id: String,
+    begun: Action,
+    namespace: Namespace,
+    caller: Caller,
+    /// What was asked for. It stands in the first record.
+    asked: Value,
     room: Mutex<Room>,
     is_begun: AtomicBool,
     is_closed: bool,
     /// A step of it is not on record.
     is_missing: AtomicBool,
-}
-
-struct Subject {
-    id: String,
-    begun: Action,
-    /// Its last record, if it is never closed.
-    abandoned: Action,
-    namespace: Namespace,
-    caller: Caller,
-    /// What was asked for. It stands in the first record.
-    asked: Value,
 }
 
 impl Record {
@@ -226,8 +216,7 @@ impl Record {
             };
             let details =
                 json!({"why": "its server died", "begun_by": begun.server_id, "begun_seq": begun.seq});
-            let ours = Caller::ours();
-            let note = Note::of(&ours, &begun.namespace, action, details).ended(Outcome::Lost);
+            let note = Note::of(&OURS, &begun.namespace, action, details).ended(Outcome::Lost);
             let note = note.of_execution(begun.execution_id.as_deref());
             are_closed &= self.note_now(note)? == Written::Yes;
         }
@@ -257,49 +246,26 @@ impl Record {
         }
     }
 
-    /// Reserves the records of an execution. Errors: `busy`.
-    pub(crate) fn open(&self, id: &str, caller: &Caller, request: &ExecuteRequest) -> Result<AuditScope> {
-        self.scope(Subject {
-            id: id.to_owned(),
-            begun: Action::ExecutionStarted,
-            abandoned: Action::ExecutionFailed,
-            namespace: request.namespace.clone(),
-            caller: caller.clone(),
-            asked: asked(request),
-        })
-    }
-
-    /// Reserves the records of a session that is being made. Errors: `busy`.
-    pub(crate) fn open_session(
+    /// Reserves the records of an execution, or of a session that is being made. Errors: `busy`.
+    pub(crate) fn open(
         &self,
-        id: &SessionId,
+        begun: Action,
+        id: &str,
         caller: &Caller,
-        session: &SessionRequest,
+        request: &ExecuteRequest,
     ) -> Result<AuditScope> {
-        let mut details = json!({"session": id.as_str(), "language": session.language});
-        add_belongings(
-            &mut details,
-            &session.env,
-            &session.packages,
-            &session.secrets,
-            &session.workspace,
-        );
-        self.scope(Subject {
-            id: id.as_str().to_owned(),
-            begun: Action::SessionCreated,
-            abandoned: Action::SessionCreated,
-            namespace: session.namespace.clone(),
-            caller: caller.clone(),
-            asked: details,
-        })
-    }
-
-    fn scope(&self, subject: Subject) -> Result<AuditScope> {
-        let room = self.audit.reserve(subject.namespace.as_str(), RESERVED);
+        let room = self.audit.reserve(request.namespace.as_str(), RESERVED);
         Ok(AuditScope {
             room: Mutex::new(room.map_err(|_| overloaded())?),
             record: self.clone(),
-            subject,
+            id: id.to_owned(),
+            begun,
+            namespace: request.namespace.clone(),
+            caller: caller.clone(),
+            asked: match begun {
+                Action::SessionCreated => asked_of_session(id, request),
+                _ => asked(request),
+            },
             is_begun: AtomicBool::new(false),
             is_closed: false,
             is_missing: AtomicBool::new(false),
@@ -309,11 +275,11 @@ impl Record {
 
 impl AuditScope {
     pub(crate) fn id(&self) -> &str {
-        &self.subject.id
+        &self.id
     }
 
     pub(crate) fn caller(&self) -> &Caller {
-        &self.subject.caller
+        &self.caller
     }
 
     /// Its beginning. No record, no run.
@@ -321,8 +287,7 @@ impl AuditScope {
         if self.is_begun.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        let Subject { begun, asked, .. } = &self.subject;
-        let note = self.note(*begun, Outcome::Pending, asked.clone());
+        let note = self.note(self.begun, Outcome::Pending, self.asked.clone());
         self.reserved(note).await.map(drop)
     }
 
@@ -348,17 +313,13 @@ impl AuditScope {
         Ok(written)
     }
 
-    /// No record, no result.
+    /// No record, no result: a session that was made and is not on record is ended by its maker.
     pub(crate) async fn close(mut self, ended: Result<Closing, &RequestError>) -> Result<Written> {
-        let (action, outcome, details) = match ended {
-            Ok(closing) => (closing.action, closing.outcome, closing.details),
-            // The message may repeat what the caller sent; the code says which rule it was.
-            Err(error) => (
-                Action::ExecutionRefused,
-                refusal(error),
-                self.refused(error, json!({})),
-            ),
-        };
+        let Closing {
+            action,
+            outcome,
+            details,
+        } = ended.unwrap_or_else(|error| self.refused(error));
         let written = self.end(self.note(action, outcome, details)).await?;
         self.is_closed = true;
         match self.is_missing.load(Ordering::Relaxed) {
@@ -367,27 +328,22 @@ impl AuditScope {
         }
     }
 
-    /// No record, no session: one that was made and is not on record is ended by its maker.
-    pub(crate) async fn close_session(mut self, made: Result<&Limits, &RequestError>) -> Result<()> {
-        let (outcome, details) = match made {
-            Ok(limits) => (Outcome::Ok, json!({"session": self.id(), "limits": limits})),
-            Err(error) => (refusal(error), self.refused(error, json!({"session": self.id()}))),
+    /// A refusal, with what was asked for where no record before it has that. The message may repeat what the caller
+    /// sent; the code says which rule it was.
+    fn refused(&self, error: &RequestError) -> Closing {
+        let (action, mut details) = match self.begun {
+            Action::SessionCreated => (Action::SessionCreated, json!({"session": self.id})),
+            _ => (Action::ExecutionRefused, json!({})),
         };
-        self.end(self.note(Action::SessionCreated, outcome, details))
-            .await?;
-        self.is_closed = true;
-        Ok(())
-    }
-
-    /// The details of a refusal, with what was asked for where no record before it has that.
-    fn refused(&self, error: &RequestError, details: Value) -> Value {
-        let mut details = if self.is_begun.load(Ordering::Relaxed) {
-            details
-        } else {
-            self.subject.asked.clone()
-        };
+        if !self.is_begun.load(Ordering::Relaxed) {
+            details.clone_from(&self.asked);
+        }
         details["code"] = json!(error.code.as_str());
-        details
+        Closing {
+            action,
+            outcome: refusal(error),
+            details,
+        }
     }
 
     async fn end(&self, note: Note<'_>) -> Result<Written> {
@@ -399,7 +355,7 @@ impl AuditScope {
     }
 
     fn note(&self, action: Action, outcome: Outcome, details: Value) -> Note<'_> {
-        let note = Note::of(self.caller(), &self.subject.namespace, action, details);
+        let note = Note::of(self.caller(), &self.namespace, action, details);
         note.ended(outcome).of_execution(Some(self.id()))
     }
 }
@@ -408,7 +364,11 @@ impl Drop for AuditScope {
     fn drop(&mut self) {
         if !self.is_closed && self.is_begun.load(Ordering::Relaxed) {
             let details = json!({"why": "its task ended, or its end could not be written"});
-            let note = self.note(self.subject.abandoned, Outcome::Failed, details);
+            let action = match self.begun {
+                Action::SessionCreated => Action::SessionCreated,
+                _ => Action::ExecutionFailed,
+            };
+            let note = self.note(action, Outcome::Failed, details);
             let audit = Arc::downgrade(&self.record.audit);
             self.append(note.entry(), move |written| {
                 if let Err(error) = written {
@@ -484,34 +444,28 @@ fn asked(request: &ExecuteRequest) -> Value {
         !request.stdin.is_empty(),
         json!(request.stdin.len()),
     );
-    add_belongings(
-        &mut details,
-        &request.env,
-        &request.packages,
-        &request.secrets,
-        &request.workspace,
-    );
+    add_belongings(&mut details, request);
+    details
+}
+
+fn asked_of_session(id: &str, request: &ExecuteRequest) -> Value {
+    let mut details = json!({"session": id, "language": request.language});
+    add_belongings(&mut details, request);
     details
 }
 
 /// What a program is given, and what it may touch: names and numbers.
-fn add_belongings(
-    details: &mut Value,
-    env: &BTreeMap<EnvName, EnvValue>,
-    packages: &BTreeSet<Requirement>,
-    secrets: &BTreeSet<EnvName>,
-    workspace: &WorkspaceSource,
-) {
-    if !env.is_empty() {
-        details["variables"] = json!(env.len());
+fn add_belongings(details: &mut Value, request: &ExecuteRequest) {
+    if !request.env.is_empty() {
+        details["variables"] = json!(request.env.len());
     }
-    if !packages.is_empty() {
-        details["packages"] = packages.iter().map(Requirement::as_str).collect();
+    if !request.packages.is_empty() {
+        details["packages"] = request.packages.iter().map(Requirement::as_str).collect();
     }
-    if !secrets.is_empty() {
-        details["secrets"] = secret_names(secrets.iter().map(EnvName::as_str));
+    if !request.secrets.is_empty() {
+        details["secrets"] = secret_names(request.secrets.iter().map(EnvName::as_str));
     }
-    match workspace {
+    match &request.workspace {
         WorkspaceSource::Private => {}
         WorkspaceSource::Namespace => details["workspace"] = json!("namespace"),
         WorkspaceSource::Listed(name) => details["workspace"] = json!(name),

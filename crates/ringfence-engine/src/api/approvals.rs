@@ -40,7 +40,7 @@ impl Engine {
     /// Asks a person whether programs may reach a host, where the operator's configuration does not say yes already. It
     /// is put on record before anybody is asked.
     pub async fn request_egress(&self, caller: &Caller, wish: HostRequest) -> Result<Waiting> {
-        let services = self.services();
+        let services = &self.services;
         let rule = egress_rule(&wish.domain)?;
         if let Some(session) = &wish.session {
             services.sessions.find(&wish.namespace, session)?;
@@ -71,7 +71,7 @@ impl Engine {
     /// Requests that wait for an answer, the oldest first. For the operator alone.
     pub async fn approvals(&self, caller: &Caller) -> Result<Vec<ApprovalRequest>> {
         self.note_call(caller, "", "approvals").await?;
-        Ok(self.services().approvals.pending())
+        Ok(self.services.approvals.pending())
     }
 
     /// Answers a request: `digest` is that of the request which was seen. The first answer counts. For the operator
@@ -83,16 +83,16 @@ impl Engine {
         digest: &str,
         answer: Answer,
     ) -> Result<Decision> {
-        self.services().approvals.decide(id, digest, answer, by).await
+        self.services.approvals.decide(id, digest, answer, by).await
     }
 
     /// Hears of requests as they come and go. For the operator alone.
     pub fn watch_approvals(&self) -> ApprovalWatch {
-        self.services().approvals.watch()
+        self.services.approvals.watch()
     }
 
     /// The longest that an approval for a namespace lasts.
     pub fn approval_lasts_max(&self) -> Duration {
-        self.services().approvals.settings.namespace_max
+        self.services.approvals.settings.namespace_max
     }
 }

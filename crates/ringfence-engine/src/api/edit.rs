@@ -32,7 +32,7 @@ pub struct Edited {
 
 impl WorkspaceAccess<'_> {
     /// Replaces a text in a file; the file is written whole or not at all.
-    pub async fn edit_file(self, path: &WorkspacePath, edit: Edit) -> Result<Edited> {
+    pub async fn edit_file(&self, path: &WorkspacePath, edit: Edit) -> Result<Edited> {
         let details = json!({"path": path, "edit": true});
         let path = path.clone();
         let edited = self.with(Use::Write, move |opened| opened.edit(&path, &edit));

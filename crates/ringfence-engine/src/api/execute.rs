@@ -7,14 +7,11 @@ use crate::{
     error::{Result, task_died},
     execution::{ExecutionOutcome, Source, execute},
     overlay::HeldChanges,
-    services::{Run, Services},
+    services::Services,
     store, warm,
 };
 use ringfence_types::ExecutionResult;
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// A submitted request. The engine owns the task: dropping this loses nothing and stops nothing.
@@ -79,22 +76,14 @@ impl Engine {
             output: sender,
             cancelled,
         };
-        let run = Run {
-            namespace: submission.request.namespace.clone(),
-            language: submission.request.language,
-            since: Instant::now(),
-            cancel: cancel.clone(),
-        };
-        self.services().running().insert(id.clone(), run);
-        self.services().executions.begin(&id, &submission, &cancel);
-        let (services, task_id) = (self.services().clone(), id.clone());
+        self.services.executions.begin(&id, &submission, &cancel);
+        let (services, task_id) = (self.services.clone(), id.clone());
         let source = source(&services, &mut submission);
         tokio::spawn(async move {
             let executed = execute(&services, &task_id, submission, source, client).await;
             services
                 .executions
                 .end(&task_id, executed.as_ref().map(|done| &done.result));
-            services.running().remove(&task_id);
             services.one_ended.notify_waiters();
             conclude(&services, &task_id, executed, answer).await;
         });

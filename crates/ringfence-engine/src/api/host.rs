@@ -1,6 +1,6 @@
 //! Commands and files of the host: asked for, judged, recorded, run behind their walls, redacted.
 
-use super::Engine;
+use super::{Engine, NamespaceAccess};
 use crate::{
     approval::{Ask, CommandSubject, Scope, Subject, Waiting},
     caller::Caller,
@@ -122,7 +122,7 @@ impl Engine {
         let judged = match self.judge(&asked).await {
             Ok(judged) => judged,
             Err(error) if error.code == ErrorCode::PolicyDenied || error.code == ErrorCode::NotFound => {
-                self.services().host.rules()?;
+                self.services.host.rules()?;
                 return Ok(HostVerdict {
                     words: words.to_string(),
                     why: error.message,
@@ -145,11 +145,11 @@ impl Engine {
 
     /// Judges a command and opens what it needs: by a rule, or as it would run if a person approved it.
     async fn judge(&self, asked: &HostCommand) -> Result<Judged> {
-        let host = &self.services().host;
+        let host = &self.services.host;
         let rules = host.rules()?.clone();
         let support = host.support().await?.clone();
         let words = Words::read(&asked.command)?;
-        let services = self.services().clone();
+        let services = self.services.clone();
         let asked = asked.clone();
         blocking(move || {
             let prepare = |allowed: &Allowed, timeout: Duration| {
@@ -204,7 +204,7 @@ impl Engine {
                 "Leave it out, or name fewer.",
             ));
         }
-        let services = self.services().clone();
+        let services = self.services.clone();
         let shown = Words::read(&asked.command).map(|words| services.host.redactor.text(&words.to_string()));
         let shown = shown.unwrap_or_else(|_| {
             let beginning: String = asked.command.chars().take(SHOWN_CHARS_MAX).collect();
@@ -253,8 +253,8 @@ impl Engine {
         let Some(why) = judged.asks.clone() else {
             return Ok((judged, None));
         };
-        let subject = subject(self.services(), &judged, caller, &why);
-        let store = &self.services().approvals.store;
+        let subject = subject(&self.services, &judged, caller, &why);
+        let store = &self.services.approvals.store;
         match store.take_command(&asked.namespace, &subject) {
             Some(decision) => {
                 judged.command.shorten(asked.timeout);
@@ -283,7 +283,7 @@ impl Engine {
             ));
         };
         let ask = Ask {
-            subject: Subject::Command(Box::new(subject(self.services(), &judged, caller, &why))),
+            subject: Subject::Command(Box::new(subject(&self.services, &judged, caller, &why))),
             namespace: asked.namespace,
             session: None,
             execution: None,
@@ -291,40 +291,12 @@ impl Engine {
             reason,
             patience: None,
         };
-        self.services().approvals.ask(ask).await
-    }
-
-    pub async fn host_access(&self, caller: &Caller, namespace: &Namespace) -> Result<HostAccessList> {
-        self.note_call(caller, namespace, "list_host_access").await?;
-        let services = self.services();
-        let rules = services.host.rules()?;
-        let support = services.host.support().await?;
-        let summaries = rules.summaries().into_iter();
-        let directories = rules.directories.iter().filter_map(|directory| {
-            let all = [Access::Read, Access::List, Access::Write];
-            let allowed = all
-                .into_iter()
-                .filter(|access| directory.allows(namespace.as_str(), *access));
-            let allowed: Vec<&str> = allowed.map(Access::as_str).collect();
-            (!allowed.is_empty()).then(|| (directory.path.clone(), allowed))
-        });
-        let approved = services.approvals.store.commands_of(namespace, caller.as_str());
-        let approved = approved
-            .into_iter()
-            .map(|(command, scope, left)| (command.words, scope, left));
-        let landlock = (!support.landlock).then_some("Landlock");
-        let namespaces = support.namespaces.is_err().then_some("namespaces");
-        Ok(HostAccessList {
-            rules: summaries.map(|one| (one.rule, one.form, one.why)).collect(),
-            directories: directories.collect(),
-            approved: approved.collect(),
-            missing: landlock.into_iter().chain(namespaces).collect(),
-        })
+        self.services.approvals.ask(ask).await
     }
 
     /// Which walls commands of the host lack here; none: host access is off, or nothing lacks.
     pub async fn host_walls_missing(&self) -> Result<Vec<String>> {
-        let host = &self.services().host;
+        let host = &self.services.host;
         if host.rules().is_err() {
             return Ok(Vec::new());
         }
@@ -340,6 +312,39 @@ impl Engine {
                 .to_owned()
         });
         Ok(landlock.into_iter().chain(namespaces).chain(limits).collect())
+    }
+}
+
+impl NamespaceAccess<'_> {
+    pub async fn host_access(self) -> Result<HostAccessList> {
+        self.called("list_host_access").await?;
+        let services = self.services;
+        let rules = services.host.rules()?;
+        let support = services.host.support().await?;
+        let summaries = rules.summaries().into_iter();
+        let directories = rules.directories.iter().filter_map(|directory| {
+            let all = [Access::Read, Access::List, Access::Write];
+            let allowed = all
+                .into_iter()
+                .filter(|access| directory.allows(self.namespace.as_str(), *access));
+            let allowed: Vec<&str> = allowed.map(Access::as_str).collect();
+            (!allowed.is_empty()).then(|| (directory.path.clone(), allowed))
+        });
+        let approved = services
+            .approvals
+            .store
+            .commands_of(self.namespace, self.caller.as_str());
+        let approved = approved
+            .into_iter()
+            .map(|(command, scope, left)| (command.words, scope, left));
+        let landlock = (!support.landlock).then_some("Landlock");
+        let namespaces = support.namespaces.is_err().then_some("namespaces");
+        Ok(HostAccessList {
+            rules: summaries.map(|one| (one.rule, one.form, one.why)).collect(),
+            directories: directories.collect(),
+            approved: approved.collect(),
+            missing: landlock.into_iter().chain(namespaces).collect(),
+        })
     }
 }
 

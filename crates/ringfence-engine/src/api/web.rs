@@ -49,21 +49,21 @@ impl Engine {
     /// Asks the operator's search providers, in their order.
     pub async fn web_search(&self, caller: &Caller, wanted: SearchRequest) -> Result<Searched> {
         let call = WebCall::new(caller, &wanted.namespace, Action::WebSearched, &wanted.query.text);
-        let web = self.services().web.clone();
+        let web = self.services.web.clone();
         self.web_call(call, async move { web.search(&wanted).await })
             .await
     }
 
     pub async fn fetch_page(&self, caller: &Caller, wanted: PageRequest) -> Result<WebPage> {
         let call = WebCall::new(caller, &wanted.namespace, Action::WebFetched, &wanted.url);
-        let (web, by) = (self.services().web.clone(), caller.clone());
+        let (web, by) = (self.services.web.clone(), caller.clone());
         self.web_call(call, async move { web.page(&wanted, &by).await })
             .await
     }
 
     pub async fn browse_page(&self, caller: &Caller, wanted: BrowseRequest) -> Result<WebPage> {
         let call = WebCall::new(caller, &wanted.namespace, Action::WebBrowsed, &wanted.url);
-        let (web, by) = (self.services().web.clone(), caller.clone());
+        let (web, by) = (self.services.web.clone(), caller.clone());
         self.web_call(call, async move { web.browse(&wanted, &by).await })
             .await
     }
@@ -75,7 +75,7 @@ impl Engine {
         mut call: WebCall,
         work: impl Future<Output = Done<T>> + Send + 'static,
     ) -> Result<T> {
-        let secrets = &self.services().secrets;
+        let secrets = &self.services.secrets;
         let redactor = secrets.redactor_of_all(&call.namespace, &[]).await?;
         let asked = redactor.text(&call.asked);
         call.asked = asked.chars().take(RECORDED_CHARS_MAX).collect();

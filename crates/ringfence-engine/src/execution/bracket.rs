@@ -7,12 +7,13 @@ use super::{
     states::{ExecutionContext, Source},
 };
 use crate::{
-    caller::{Caller, Client, Submission},
+    caller::{Client, OURS, Submission},
     error::{Result, denial},
     events::{Ended, EventKind},
     record::{AuditScope, Written},
     services::Services,
 };
+use ringfence_store::audit::Action;
 use ringfence_types::{Denial, ExitKind, Language, Namespace, Phases, ResourceUsage};
 use std::sync::Arc;
 
@@ -29,10 +30,19 @@ pub(crate) async fn execute(
         id,
         namespace: submission.request.namespace.clone(),
         language: submission.request.language,
-        is_ours: submission.caller == Caller::ours(),
+        is_ours: submission.caller == OURS,
         timer: PhaseTimer::start(),
     };
-    let done = match services.record.open(id, &submission.caller, &submission.request) {
+    let Submission {
+        request,
+        stdin,
+        caller,
+        ..
+    } = submission;
+    let done = match services
+        .record
+        .open(Action::ExecutionStarted, id, &caller, &request)
+    {
         Ok(scope) => {
             announced.begin();
             let context = ExecutionContext {
@@ -40,7 +50,6 @@ pub(crate) async fn execute(
                 scope: &scope,
                 client,
             };
-            let Submission { request, stdin, .. } = submission;
             let done = match source {
                 Ok(source) => pipeline::run(context, source, request, stdin, announced.timer).await,
                 Err(error) => Err(error),

@@ -229,8 +229,9 @@ impl Interpreter {
             CallOutcome::GivenUp(..) => {}
         }
         if !is_question {
-            rest(&self.stdout, &mut out).await;
-            rest(&self.stderr, &mut err).await;
+            // All that was written before the answer.
+            out.take(&taken(&self.stdout)).await;
+            err.take(&taken(&self.stderr)).await;
         }
         let usage = if lives { self.usage(number).await } else { None };
         // A shell answers when its child was killed for memory, before its supervisor ends the tree.
@@ -418,11 +419,7 @@ async fn pump(from: &mut pipe::Receiver, to: &mut OutputSink) {
     }
 }
 
-/// What stands in a pipe now: all that was written before the answer.
-async fn rest(from: &pipe::Receiver, to: &mut OutputSink) {
-    to.take(&taken(from)).await;
-}
-
+/// What stands in a pipe now.
 fn taken(from: &pipe::Receiver) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Err(error) = standing(from, &mut bytes) {

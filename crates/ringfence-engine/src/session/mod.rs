@@ -7,8 +7,8 @@ mod interpreter;
 mod packages;
 mod task;
 
-pub(crate) use bridge::carry;
-pub use bridge::{BridgeTarget, Bridged, BridgedValue};
+pub(crate) use bridge::{BridgeTarget, carry};
+pub use bridge::{Bridged, BridgedValue};
 pub(crate) use egress::{CallEgress, SessionEgress};
 pub(crate) use interpreter::{CallOutcome, CallResult, DriverRequest, Interpreter};
 pub use packages::Installed;
@@ -19,7 +19,7 @@ use crate::{
     approval::Approvals,
     artifacts::Baseline,
     backend::{Events, SandboxDirs},
-    caller::{Caller, Client},
+    caller::{Client, OURS},
     disk_quota::{DiskUse, Room},
     error::{Result, busy, stopping},
     events::{Bus, EventKind},
@@ -71,7 +71,6 @@ pub(crate) struct Sessions {
 #[derive(Default)]
 struct State {
     sessions: HashMap<SessionId, Arc<Session>>,
-    /// Sessions that are just being made.
     making: HashMap<Namespace, usize>,
     /// The latest last.
     ended: VecDeque<(SessionId, Namespace, SessionEnd)>,
@@ -84,7 +83,6 @@ pub(crate) struct Session {
     pub(crate) language: Language,
     pub(crate) workspace: WorkspaceSource,
     pub(crate) backend: Backend,
-    /// Which hosts its creator named.
     pub(crate) allowed_domains: AllowedDomains,
     /// What is below its overlay, if that is its workspace.
     pub(crate) lower: Option<Arc<Lower>>,
@@ -436,7 +434,6 @@ impl Sessions {
         self.find_of(id, |of| of == namespace)
     }
 
-    /// Whose it is, and what it speaks.
     pub(crate) fn whose(&self, id: &SessionId) -> Result<(Namespace, Language)> {
         let session = self.find_of(id, |_| true)?;
         Ok((session.namespace.clone(), session.language))
@@ -517,13 +514,7 @@ impl Sessions {
     /// Its end is on record before it cannot be found any more.
     async fn bury(&self, session: &Session, end: SessionEnd) {
         let details = json!({"session": session.id.as_str(), "why": end.as_str(), "calls": session.activity.calls.load(Ordering::Relaxed)});
-        let caller = Caller::ours();
-        let note = Note::of(
-            &caller,
-            session.namespace.as_str(),
-            Action::SessionKilled,
-            details,
-        );
+        let note = Note::of(&OURS, session.namespace.as_str(), Action::SessionKilled, details);
         if let Err(error) = self.record.note(note.ended(Outcome::Ok)).await {
             tracing::error!(%error, session = %session.id, "the end of a session is not on record");
         }

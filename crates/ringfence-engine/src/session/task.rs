@@ -75,9 +75,15 @@ impl SessionTask {
                     None => return SessionEnd::Server,
                     Some(Job::Layer(layer, told)) => drop(told.send(self.interpreter.show(&layer).await)),
                     Some(Job::Egress(spec, told)) => drop(told.send(self.interpreter.open(spec).await)),
-                    Some(Job::Call(sent, answer)) => if let Some(end) = self.call(*sent, answer).await {
-                        return end;
-                    },
+                    Some(Job::Call(sent, answer)) => {
+                        let called = self.interpreter.call(*sent, &mut self.stop).await;
+                        let end = called.outcome.end();
+                        // The client may be gone; the call is complete all the same.
+                        drop(answer.send(called));
+                        if let Some(end) = end {
+                            return end;
+                        }
+                    }
                 },
                 end = stopped(&mut self.stop) => return end,
                 ended = self.interpreter.idle() => return match ended {
@@ -91,15 +97,6 @@ impl SessionTask {
                 },
             }
         }
-    }
-
-    /// One call; the end of the session, if it was that too.
-    async fn call(&mut self, sent: DriverRequest, answer: oneshot::Sender<CallResult>) -> Option<SessionEnd> {
-        let called = self.interpreter.call(sent, &mut self.stop).await;
-        let end = called.outcome.end();
-        // The client may be gone; the call is complete all the same.
-        drop(answer.send(called));
-        end
     }
 }
 
