@@ -434,7 +434,6 @@ fn event(happened: EgressEvent, redactor: &EgressRedactor) -> EventKind {
             address,
             bytes_out,
             bytes_in,
-            ..
         } => EventKind::EgressClosed(EgressFacts {
             address: Some(address),
             bytes_out: Some(bytes_out),

@@ -39,7 +39,6 @@ impl Egress {
         config.map(Arc::new).map_err(unread)
     }
 
-    /// Connections of our own for a namespace.
     pub(crate) fn open_web(self: &Arc<Self>, namespace: &Namespace, by: Requester) -> Result<WebLease> {
         let (terms, options, asking) = self.web_options(namespace, by);
         let connections = ClientLease::new(&self.shared_dialer()?, options);
