@@ -5,7 +5,7 @@ use crate::{
     backend::{ContainerSide, Native, Sandbox, fault},
     error::Result,
     language,
-    pool::is_shadowed as shadows,
+    pool::is_shadowed,
     runtimes::{Toolchain, environment},
     settings::{BackendSettings, Images, WarmSettings},
     sync::lock,
@@ -13,7 +13,7 @@ use crate::{
 use prometheus_client::metrics::counter::Counter;
 use ringfence_backend::{ContainerEngine, ContainerSettings, ContainerSpec, EngineFacts, Runner, User};
 use ringfence_jail::{Layout, Plan, Program, host::UID_BASE, wire::Imported};
-use ringfence_types::{Backend, ExecuteRequest, InputFile, Isolation, Language, Limits, RequestError, Tier};
+use ringfence_types::{Backend, ExecuteRequest, Isolation, Language, Limits, RequestError, Tier};
 use serde::Serialize;
 use std::{
     collections::{BTreeMap, HashSet},
@@ -60,7 +60,6 @@ pub struct ContainerRuntime {
     pub images_missing: Vec<String>,
 }
 
-/// Containers of one kind that stand ready.
 struct ContainerPool {
     language: Language,
     kind: ContainerKind,
@@ -237,13 +236,10 @@ impl Containers {
         if pool.kind.spec.image != kind.spec.image || pool.kind.spec.program != kind.spec.program {
             (pool.kind, pool.ready, pool.making) = (kind.clone(), Vec::new(), 0);
         }
-        let is_shadowed =
-            |imported: &Imported, files: &[InputFile]| shadows(&imported.loaded, files, &HashSet::new());
+        let beside = HashSet::new();
         pool.ready.retain(|(sandbox, _)| sandbox.waits());
-        let fits = pool
-            .ready
-            .iter()
-            .position(|(_, imported)| !is_shadowed(imported, &request.files))?;
+        let mut ready = pool.ready.iter();
+        let fits = ready.position(|(_, known)| !is_shadowed(&known.loaded, &request.files, &beside))?;
         Some(pool.ready.swap_remove(fits).0)
     }
 
@@ -379,7 +375,6 @@ fn runner(backend: Backend) -> Runner {
     }
 }
 
-/// Makes one container ahead.
 async fn make(containers: Arc<Containers>, kind: ContainerKind) {
     let made = async {
         let sandbox = containers.spawn(&kind)?;

@@ -6,7 +6,7 @@ use crate::{
     backend::{Sandbox, Template},
     error::Result,
     language::{Imports, PREPARE, TemplateOf},
-    pool::{Made, MadeFrom, Pool, Purpose},
+    pool::{Made, MadeFrom, Pool, Purpose, is_shadowed},
     runtimes::{self, Toolchain},
     sandbox::{ReadySandbox, Sandboxes, Start},
     sync::lock,
@@ -94,7 +94,9 @@ pub(crate) fn take(
     let pool = pools.iter_mut().rev().find(|pool| fits(pool))?;
     let toolchain = pool.toolchain.clone();
     let sandbox = match beside {
-        Some(beside) if !pool.is_shadowed_by(&request.files, &beside) => take_from(sandboxes, pool)?,
+        Some(beside) if !is_shadowed(&pool.imported().loaded, &request.files, &beside) => {
+            take_from(sandboxes, pool)?
+        }
         // It has every interpreter, for scripts to call.
         _ => take_from(sandboxes, of(&mut pools, Purpose::Program(Language::Shell))?)?,
     };
@@ -355,9 +357,9 @@ fn pool(sandboxes: &Sandboxes, purpose: Purpose) -> Option<Pool> {
         }
     };
     let plan = Arc::new(plan_for(purpose, sandboxes, &toolchain, NO_ID).ok()?);
-    let pool = Pool::new(purpose, plan, toolchain, template, warm.ready);
-    Some(match purpose {
-        Purpose::Data => pool.only_with(warm.preload_python.clone()),
-        _ => pool,
-    })
+    let mut pool = Pool::new(purpose, plan, toolchain, template, warm.ready);
+    if purpose == Purpose::Data {
+        pool.special.clone_from(&warm.preload_python);
+    }
+    Some(pool)
 }
