@@ -15,7 +15,7 @@ use crate::{
     sync::lock,
 };
 use ringfence_check::{Answer, CodeAnswer, CodeQuestion, Question};
-use ringfence_jail::worker;
+use ringfence_jail::worker::{self, is_unread};
 use ringfence_types::{
     Denial, ErrorCode, Namespace, RequestError, Rules, Severity, Validate, Validation, WorkspaceSource,
 };
@@ -79,7 +79,6 @@ struct Advised {
 
 /// One worker. Dropped, it is ended.
 struct Checker {
-    /// Whom it advises, if it does.
     advises: Option<Advised>,
     _events: Events,
     questions: pipe::Sender,
@@ -236,7 +235,8 @@ impl Checkers {
             };
             match asked {
                 Ok(answer) => break (checker, answer),
-                Err(_) if is_new || !checker.has_taken_nothing(&frame) => {
+                // One that has ended takes no question, or leaves it in the pipe.
+                Err(_) if is_new || checker.is_asked && !is_unread(checker.questions.as_fd(), &frame) => {
                     return Err(failed(ENDED));
                 }
                 Err(error) => tracing::debug!(%error, "a worker that checks code has ended"),
@@ -374,12 +374,6 @@ impl Checker {
         self.answered += 1;
         self.is_asked = false;
         Ok(answer)
-    }
-
-    /// After an error: had it ended before it read a byte. One that has ended takes no question, or leaves it in the
-    /// pipe.
-    fn has_taken_nothing(&self, question: &[u8]) -> bool {
-        !self.is_asked || worker::is_unread(self.questions.as_fd(), question)
     }
 }
 

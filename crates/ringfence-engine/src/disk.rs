@@ -25,7 +25,6 @@ use std::{
 const KNOWN_MAX: Duration = Duration::from_secs(600);
 const COUNT_AGAIN: Duration = Duration::from_secs(60);
 
-/// What lies below the state directory.
 pub(crate) struct Disk {
     counted: Mutex<Counted>,
     /// What lay in the workspaces of namespaces when the last run ended.

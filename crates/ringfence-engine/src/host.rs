@@ -14,7 +14,6 @@ use ringfence_types::RequestError;
 use std::{path::PathBuf, sync::Arc};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
-/// Commands at once.
 const COMMANDS_MAX: usize = 8;
 const RETRY_MS: u64 = 1000;
 

@@ -36,7 +36,6 @@ pub(crate) struct Granted {
     pub(crate) caps: Limits,
     /// What its code may import, and by which rules it is read.
     pub(crate) rules: Rules,
-    /// The hosts that it may reach.
     pub(crate) reaches: Reaches,
     /// Those that were approved for it alone.
     pub(crate) once: Vec<Rule>,
@@ -59,7 +58,6 @@ impl Deref for Grant {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NamespaceState {
     pub(crate) limits: OwnLimits,
-    /// What a human has let it reach.
     pub(crate) approved: Approved,
 }
 
@@ -116,8 +114,10 @@ pub(crate) fn decide(
     }
     let rules = rules(&policy.check, &request)?;
     let egress = egress_of(policy, backend);
-    let reaches = reaches(&egress, state, &request)?;
-    let asks = asks(&egress, &request.allowed_domains);
+    let (namespace, asked) = (&request.namespace, &request.allowed_domains);
+    let reaches = domains::decide(&egress, &state.approved, namespace, asked)?;
+    reach::check(&reaches)?;
+    let asks = asks(&egress, asked);
     Ok(Grant(Granted {
         backend,
         request,
@@ -141,7 +141,6 @@ fn backend(policy: &BackendPolicy, request: &ExecuteRequest) -> Result<Backend> 
     Ok(backend)
 }
 
-/// Refuses what no container has.
 fn check_container(backend: Backend, request: &ExecuteRequest) -> Result<()> {
     let what = match request {
         request if request.workspace != WorkspaceSource::Private => "workspace",
@@ -165,13 +164,6 @@ fn egress_of(policy: &PolicySettings, backend: Backend) -> Cow<'_, EgressPolicy>
             ..policy.egress.clone()
         }),
     }
-}
-
-fn reaches(policy: &EgressPolicy, state: &NamespaceState, request: &ExecuteRequest) -> Result<Reaches> {
-    let (namespace, asked) = (&request.namespace, &request.allowed_domains);
-    let reaches = domains::decide(policy, &state.approved, namespace, asked)?;
-    reach::check(&reaches)?;
-    Ok(reaches)
 }
 
 /// A session: its sandbox may live for `age`. Beside the grant the limits of its calls.

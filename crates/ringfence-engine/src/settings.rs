@@ -218,7 +218,6 @@ pub struct Images {
 }
 
 impl Images {
-    /// That of a language.
     pub(crate) fn of(&self, language: Language) -> &str {
         match language {
             Language::Python => &self.python,

@@ -110,7 +110,6 @@ struct RunningRequest {
     time: Duration,
 }
 
-/// What several running requests have together.
 #[derive(Clone, Copy, Default)]
 struct Taken {
     places: usize,

@@ -226,13 +226,12 @@ pub(super) async fn report(
         workspace,
         ..
     } = finished;
-    let (session_id, bounds) = match &target {
-        Target::Fresh(_) => (None, Bounds::of(&grant)),
-        Target::InSession(Turn { session, .. }) => (
-            Some(session.id.to_string()),
-            Bounds::of_call(&grant, &session.workspace),
-        ),
+    let session = match &target {
+        Target::Fresh(_) => None,
+        Target::InSession(Turn { session, .. }) => Some(session),
     };
+    let session_id = session.map(|session| session.id.to_string());
+    let bounds = Bounds::of(&grant, session.map(|session| &session.workspace));
     drop((workspace, permit, target));
     let (validation, unchecked) = check.findings(&program.patched).await;
     timer.phases.finish_ms = timer.lap();

@@ -215,12 +215,8 @@ impl Packages {
     ) -> Result<Provided> {
         let set = making.set().clone();
         let names: Vec<&str> = wish.set.iter().map(Requirement::as_str).collect();
-        self.note(
-            wish,
-            Outcome::Pending,
-            json!({"wanted": names, "language": wish.language}),
-        )
-        .await?;
+        let mut details = json!({"wanted": names, "language": wish.language});
+        self.note(wish, Outcome::Pending, details.clone()).await?;
         notify(&wish.by.client, &format!("installing {}\n", names.join(", "))).await;
         let begun = Instant::now();
         let made = match self.services.disk.check(wish.namespace).await {
@@ -229,12 +225,8 @@ impl Packages {
         };
         match made {
             Ok((layer, output)) => {
-                let details = json!({
-                    "wanted": names,
-                    "language": wish.language,
-                    "layer": layer.name(),
-                    "packages": noted(layer.packages()),
-                });
+                details["layer"] = json!(layer.name());
+                details["packages"] = noted(layer.packages());
                 self.note(wish, Outcome::Ok, details).await?;
                 let packages: Vec<String> = layer.packages().iter().map(shown).collect();
                 let line = format!(
@@ -253,8 +245,7 @@ impl Packages {
                 provided(layer, output)
             }
             Err(error) => {
-                let details =
-                    json!({"wanted": names, "language": wish.language, "code": error.code.as_str()});
+                details["code"] = json!(error.code.as_str());
                 self.note(wish, Outcome::Failed, details).await?;
                 if error.code == ErrorCode::PackageUnavailable {
                     self.remember(&set, &error);

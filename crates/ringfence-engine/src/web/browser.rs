@@ -51,7 +51,6 @@ const QUEUE_TIME: Duration = Duration::from_secs(10);
 /// How long it has to be gone.
 const END_TIME: Duration = Duration::from_secs(5);
 const RETRY_AFTER_MS: u64 = 3000;
-/// Denials of one page that are told.
 const DENIALS_MAX: usize = 20;
 const STDERR_BYTES_MAX: usize = 4096;
 const SELECTOR_CHARS_MAX: usize = 500;
