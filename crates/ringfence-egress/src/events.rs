@@ -1,7 +1,7 @@
 //! Events of a sandbox's connections, published to the engine as they happen.
 
 use crate::RefusalRule;
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc};
 
 pub type EventSink = Arc<dyn Fn(EgressEvent) + Send + Sync>;
 
@@ -39,11 +39,8 @@ pub enum EgressEvent {
         name: String,
         port: u16,
         address: IpAddr,
-        /// Requests that went over it, where it was one that is read.
-        requests: u64,
         bytes_out: u64,
         bytes_in: u64,
-        duration: Duration,
     },
     /// Events before the next that were left out: there were too many at once.
     Untold { count: u64 },

@@ -13,7 +13,6 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Instant,
 };
 use tokio::net::TcpStream;
 
@@ -60,8 +59,6 @@ pub(crate) struct UpstreamMeter {
     sandbox: Arc<SandboxEgress>,
     end: End,
     line: Arc<Line>,
-    began: Instant,
-    requests: AtomicU64,
     out: AtomicU64,
     back: AtomicU64,
 }
@@ -76,8 +73,6 @@ impl UpstreamMeter {
             sandbox,
             end,
             line,
-            began: Instant::now(),
-            requests: AtomicU64::new(0),
             out: AtomicU64::new(0),
             back: AtomicU64::new(0),
         })
@@ -99,7 +94,6 @@ impl UpstreamMeter {
     }
 
     pub(crate) fn request(&self) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
         self.line.requests.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -111,10 +105,8 @@ impl Drop for UpstreamMeter {
             name,
             port,
             address,
-            requests: self.requests.load(Ordering::Relaxed),
             bytes_out: self.out.load(Ordering::Relaxed),
             bytes_in: self.back.load(Ordering::Relaxed),
-            duration: self.began.elapsed(),
         });
     }
 }

@@ -15,7 +15,7 @@ pub(crate) use queue::Approvals;
 pub use queue::{ApprovalWatch, Waiting};
 pub use words::{Answer, ApprovalRequest, Decision, DeniedBy, Scope, ScopeChoice, Verdict};
 
-use crate::{caller::Caller, settings::ApprovalSettings};
+use crate::{caller::Caller, error::Result, settings::ApprovalSettings};
 use ringfence_egress::Rule;
 use ringfence_types::{Namespace, RequestError, SessionId};
 use std::{fmt, time::Duration};
@@ -23,17 +23,14 @@ use std::{fmt, time::Duration};
 /// The longest reason, in characters. One that is longer is refused: what is shown is complete.
 pub const REASON_CHARS_MAX: usize = 500;
 
-/// What is asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
-    /// A host to reach.
     Egress(Rule),
-    /// A command of the host to run.
     Command(Box<CommandSubject>),
 }
 
 /// A command exactly: another word, program, directory or principal is another command.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommandSubject {
     /// Each word, escaped for a person.
     pub(crate) words: String,
@@ -53,7 +50,6 @@ pub(crate) struct CommandSubject {
     pub(crate) effect: Vec<String>,
     /// Whether it may be approved for a time.
     pub(crate) may_last: bool,
-    /// Who asks.
     pub(crate) principal: String,
 }
 
@@ -99,7 +95,7 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    fn check(&self) -> Result<(), RequestError> {
+    fn check(&self) -> Result<()> {
         if self.reason.chars().count() <= REASON_CHARS_MAX {
             return Ok(());
         }
@@ -109,41 +105,32 @@ impl Ask {
         ))
     }
 
-    /// How long it waits for an answer.
     fn timeout(&self, settings: &ApprovalSettings) -> Duration {
         self.patience
             .map_or(settings.timeout, |patience| patience.min(settings.timeout))
     }
 
-    /// Asks that have the same key are one: the second waits for the answer to the first.
-    fn key(&self) -> Key {
-        Key {
-            subject: self.subject.clone(),
-            namespace: self.namespace.clone(),
-            session: self.session.clone(),
-            execution: self.execution.clone(),
-        }
+    /// Whether the second waits for the answer to the first. The reason does not count: other words do not make
+    /// another question.
+    fn is_same_as(&self, other: &Self) -> bool {
+        self.subject == other.subject
+            && self.namespace == other.namespace
+            && self.session == other.session
+            && self.execution == other.execution
     }
 
-    /// What it may be approved for.
     fn scopes(&self) -> Vec<Scope> {
-        if let Subject::Command(command) = &self.subject {
-            let lasting = command.may_last.then_some(Scope::Namespace);
-            return [Some(Scope::Once), lasting].into_iter().flatten().collect();
-        }
-        let session = self.session.is_some().then_some(Scope::Session);
-        [Some(Scope::Once), session, Some(Scope::Namespace)]
+        let (session, namespace) = match &self.subject {
+            Subject::Command(command) => (false, command.may_last),
+            Subject::Egress(_) => (self.session.is_some(), true),
+        };
+        let lasting = [
+            session.then_some(Scope::Session),
+            namespace.then_some(Scope::Namespace),
+        ];
+        [Scope::Once]
             .into_iter()
-            .flatten()
+            .chain(lasting.into_iter().flatten())
             .collect()
     }
-}
-
-/// What makes two asks the same. The reason does not count: other words do not make another question.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
-    subject: Subject,
-    namespace: Namespace,
-    session: Option<SessionId>,
-    execution: Option<String>,
 }

@@ -156,7 +156,6 @@ pub(crate) struct StageOptions {
     pub(crate) execution_id: String,
     pub(crate) redactor: Redactor,
     pub(crate) total_max: u64,
-    /// The operator wants copies here.
     pub(crate) copy_to: Option<ExportDirectory>,
     pub(crate) workspace: FilesKept,
 }

@@ -6,7 +6,8 @@ mod failed;
 pub(crate) use failed::ClaimError;
 
 use crate::{
-    caller::{OutputStream, Stdin},
+    caller::{OutputStream, Stdin, until_cancelled},
+    error::Result,
     streams::{
         Attached, CapturedStream, OutputSink, REPORT_BYTES_MAX, Stdio, StreamReader, collect, drain, feed,
     },
@@ -59,19 +60,19 @@ pub struct EarlyStart {
 }
 
 impl EarlyStart {
-    pub fn begin(binary: PathBuf) -> Result<Self, RequestError> {
+    pub fn begin(binary: PathBuf) -> Result<Self> {
         Self::with(binary, Helper::start)
     }
 
     /// Forks this process, which is `binary` and has read its arguments at most. With threads it executes `binary`.
-    pub fn fork(binary: PathBuf) -> Result<Self, RequestError> {
+    pub fn fork(binary: PathBuf) -> Result<Self> {
         Self::with(binary, |binary| {
             helper::fork(crate::workers()).or_else(|_| Helper::start(binary))
         })
     }
 
     /// Prepares the cgroup, which comes before the first process of ours, and starts the helper.
-    fn with(binary: PathBuf, start: fn(&Path) -> io::Result<Helper>) -> Result<Self, RequestError> {
+    fn with(binary: PathBuf, start: fn(&Path) -> io::Result<Helper>) -> Result<Self> {
         let cgroups = Parent::find();
         cgroup::prepare(&cgroups).map_err(|error| fault("prepare the cgroup", &error))?;
         match start(&binary) {
@@ -97,7 +98,6 @@ pub(crate) struct Native {
 }
 
 impl Native {
-    /// Looks around while the helper comes up.
     pub(crate) fn with(started: EarlyStart, state_dir: PathBuf) -> Self {
         Self {
             host: Host::inspect(started.cgroups, Refused::ask(&started.binary)),
@@ -108,7 +108,7 @@ impl Native {
         }
     }
 
-    pub(crate) fn plan(&self, spec: JailSpec) -> Result<Plan, RequestError> {
+    pub(crate) fn plan(&self, spec: JailSpec) -> Result<Plan> {
         plan::build(spec, &self.host).map_err(|error| match &error {
             PlanError::MissingLayer { layer } => {
                 let refusal = self.host.landlock_version().err();
@@ -127,18 +127,14 @@ impl Native {
     }
 
     /// Asks for a sandbox, of its own or made from a template. Its walls go up meanwhile.
-    pub(crate) fn spawn(
-        &self,
-        plan: Arc<Plan>,
-        template: Option<Arc<Template>>,
-    ) -> Result<Sandbox, RequestError> {
+    pub(crate) fn spawn(&self, plan: Arc<Plan>, template: Option<Arc<Template>>) -> Result<Sandbox> {
         let ends = self.ask(&plan, template.as_ref().map(|template| &template.ends))?;
         let sandbox = Sandbox::new(plan, ends, None, self.stuck.clone())?;
         Ok(Sandbox { template, ..sandbox })
     }
 
     /// Makes a template, from which sandboxes are then made.
-    pub(crate) async fn template(&self, plan: Arc<Plan>) -> Result<Template, RequestError> {
+    pub(crate) async fn template(&self, plan: Arc<Plan>) -> Result<Template> {
         let sandbox = self.spawn(plan, None)?;
         let (imported, descriptors) = sandbox.parked().await?;
         let ends = client::Template::from_descriptors(descriptors).ok_or_else(gone)?;
@@ -149,11 +145,7 @@ impl Native {
         })
     }
 
-    fn ask(
-        &self,
-        plan: &Plan,
-        template: Option<&client::Template>,
-    ) -> Result<client::SandboxEnds, RequestError> {
+    fn ask(&self, plan: &Plan, template: Option<&client::Template>) -> Result<client::SandboxEnds> {
         let mut helper = lock(&self.helper);
         let living = helper.as_ref().ok_or_else(closed)?;
         match living.place(plan, template) {
@@ -278,13 +270,12 @@ pub(crate) struct Template {
 }
 
 impl Sandbox {
-    /// One that is being made.
     pub(crate) fn new(
         plan: Arc<Plan>,
         ends: client::SandboxEnds,
         container: Option<ContainerSide>,
         stuck: Counter,
-    ) -> Result<Self, RequestError> {
+    ) -> Result<Self> {
         let connect = |error: io::Error| fault("connect the program's streams", &error);
         Ok(Self {
             plan,
@@ -300,7 +291,7 @@ impl Sandbox {
     }
 
     /// Waits until its walls are up; a template has also done its imports.
-    pub(crate) async fn parked(&self) -> Result<(Imported, Vec<OwnedFd>), RequestError> {
+    pub(crate) async fn parked(&self) -> Result<(Imported, Vec<OwnedFd>)> {
         match self.events.handed().await? {
             (Event::Parked(imported), descriptors) => Ok((imported, descriptors)),
             _ => Err(gone()),
@@ -308,7 +299,7 @@ impl Sandbox {
     }
 
     /// What it takes of the host's memory alone, while it waits.
-    pub(crate) async fn measure(&self) -> Result<u64, RequestError> {
+    pub(crate) async fn measure(&self) -> Result<u64> {
         wire::send(self.events.socket.as_fd(), &Order::Measure, &[])
             .map_err(|error| fault("measure a sandbox", &error))?;
         match self.events.handed().await? {
@@ -452,7 +443,7 @@ impl SandboxDirs {
 }
 
 impl Running {
-    pub(crate) fn attach(started: Claimed, stdio: Stdio, keep: u64) -> Result<Self, RequestError> {
+    pub(crate) fn attach(started: Claimed, stdio: Stdio, keep: u64) -> Result<Self> {
         let Claimed {
             sandbox,
             patience,
@@ -489,7 +480,7 @@ impl Running {
         mut self,
         mut cancelled: watch::Receiver<bool>,
         isolation: Isolation,
-    ) -> Result<RawOutcome, RequestError> {
+    ) -> Result<RawOutcome> {
         let ending = match self.early {
             Some(ending) => ending,
             None => loop {
@@ -580,7 +571,7 @@ impl Events {
     }
 
     /// Waits until the tree has ended; other events are dropped.
-    pub(crate) async fn ended(&self) -> Result<Ending, RequestError> {
+    pub(crate) async fn ended(&self) -> Result<Ending> {
         loop {
             if let Event::Ended(ending) = self.said().await? {
                 return Ok(ending);
@@ -589,18 +580,8 @@ impl Events {
     }
 
     /// The next event of a tree that runs.
-    pub(crate) async fn said(&self) -> Result<Event, RequestError> {
+    pub(crate) async fn said(&self) -> Result<Event> {
         self.handed().await.map(|(event, _)| event)
-    }
-
-    /// The next event, with the descriptors that are handed over.
-    pub(crate) async fn handed(&self) -> Result<(Event, Vec<OwnedFd>), RequestError> {
-        let heard = self.next().await;
-        match heard.map_err(|error| fault("hear from the supervisor", &error))? {
-            Some((Event::Failed(failure), _)) => Err(refused(&failure)),
-            Some(heard) => Ok(heard),
-            None => Err(gone()),
-        }
     }
 
     /// Sends one order. That a supervisor is gone shows in its events.
@@ -610,26 +591,27 @@ impl Events {
         }
     }
 
-    async fn next(&self) -> io::Result<Option<(Event, Vec<OwnedFd>)>> {
+    /// The next event, with the descriptors that are handed over.
+    pub(crate) async fn handed(&self) -> Result<(Event, Vec<OwnedFd>)> {
+        let socket = &self.socket;
+        let unheard = |error| fault("hear from the supervisor", &error);
         let mut reset = false;
         loop {
-            self.socket.readable().await?;
-            match self
-                .socket
-                .try_io(Interest::READABLE, || wire::receive::<Event>(self.socket.as_fd()))
-            {
+            socket.readable().await.map_err(unheard)?;
+            match socket.try_io(Interest::READABLE, || wire::receive::<Event>(socket.as_fd())) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // A supervisor that ended before it read our claim resets the connection; what it said stands behind
                 // that.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset && !reset => reset = true,
-                received => {
-                    if let Ok(Some((Event::Ended(ending), _))) = &received
-                        && ending.is_stuck
-                    {
+                Err(error) => return Err(unheard(error)),
+                Ok(None) => return Err(gone()),
+                Ok(Some((Event::Failed(failure), _))) => return Err(refused(&failure)),
+                Ok(Some(heard)) => {
+                    if matches!(&heard.0, Event::Ended(ending) if ending.is_stuck) {
                         tracing::error!("a sandbox has not ended, though all of its processes were killed");
                         self.stuck.inc();
                     }
-                    return received;
+                    return Ok(heard);
                 }
             }
         }
@@ -640,7 +622,7 @@ impl Events {
         &mut self,
         patience: Duration,
         cancelled: &mut watch::Receiver<bool>,
-    ) -> Result<Heard, RequestError> {
+    ) -> Result<Heard> {
         let heard = timeout(patience, self.listen(cancelled)).await;
         heard.unwrap_or_else(|_late| Err(self.is_stuck()))
     }
@@ -669,29 +651,22 @@ impl Events {
     }
 
     /// What matters next; a cancellation is passed on meanwhile.
-    async fn listen(&mut self, cancelled: &mut watch::Receiver<bool>) -> Result<Heard, RequestError> {
+    async fn listen(&mut self, cancelled: &mut watch::Receiver<bool>) -> Result<Heard> {
         loop {
-            let wanted_no_more = async {
-                if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
-                    std::future::pending::<()>().await; // no client is left that could cancel
-                }
-            };
-            let received = tokio::select! {
-                received = self.next() => received,
-                () = wanted_no_more, if !self.cancelled => {
+            let handed = tokio::select! {
+                handed = self.handed() => handed?,
+                () = until_cancelled(cancelled), if !self.cancelled => {
                     self.cancelled = true;
                     self.order(&Order::Cancel);
                     continue;
                 }
             };
-            return match received.map_err(|error| fault("hear from the supervisor", &error))? {
-                Some((Event::Running, dirs)) => Ok(Heard::Running(dirs)),
-                Some((Event::Ended(ending), _)) => Ok(Heard::Ended(ending)),
-                Some((Event::Failed(failure), _)) => Err(refused(&failure)),
+            match handed {
+                (Event::Running, dirs) => return Ok(Heard::Running(dirs)),
+                (Event::Ended(ending), _) => return Ok(Heard::Ended(ending)),
                 // Answers to what only sessions ask.
-                Some(_) => continue,
-                None => Err(gone()),
-            };
+                _ => {}
+            }
         }
     }
 }

@@ -18,6 +18,9 @@ enum Origin {
     FrontEnd(String),
 }
 
+/// The engine itself.
+pub(crate) static OURS: Caller = Caller(Origin::Engine);
+
 impl Caller {
     const CHARS_MAX: usize = 128;
 
@@ -27,10 +30,6 @@ impl Caller {
         Self(Origin::FrontEnd(
             text.chars().take(Self::CHARS_MAX).map(printable).collect(),
         ))
-    }
-
-    pub(crate) fn ours() -> Self {
-        Self(Origin::Engine)
     }
 
     pub fn as_str(&self) -> &str {
@@ -107,10 +106,14 @@ impl Client {
 
     /// Waits until the request is cancelled; forever, if its client is gone.
     pub(crate) async fn cancelled(&self) {
-        let mut cancelled = self.cancelled.clone();
-        if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
-            std::future::pending::<()>().await;
-        }
+        until_cancelled(&mut self.cancelled.clone()).await;
+    }
+}
+
+/// Waits until it is true; forever, if no client is left that could cancel.
+pub(crate) async fn until_cancelled(cancelled: &mut watch::Receiver<bool>) {
+    if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 
@@ -143,8 +146,8 @@ mod tests {
 
     #[test]
     fn a_front_end_that_calls_itself_the_engine_is_not_the_engine() {
-        let named = Caller::new(Caller::ours().as_str());
-        assert_eq!(named.as_str(), Caller::ours().as_str());
-        assert_ne!(named, Caller::ours());
+        let named = Caller::new(OURS.as_str());
+        assert_eq!(named.as_str(), OURS.as_str());
+        assert_ne!(named, OURS);
     }
 }

@@ -6,7 +6,7 @@
 use crate::{
     admission::{Demand, Queue},
     backend::Events,
-    error::{busy, denial},
+    error::{Result, busy, denial},
     language::Checks,
     policy::Grant,
     runtimes,
@@ -15,7 +15,7 @@ use crate::{
     sync::lock,
 };
 use ringfence_check::{Answer, CodeAnswer, CodeQuestion, Question};
-use ringfence_jail::worker;
+use ringfence_jail::worker::{self, is_unread};
 use ringfence_types::{
     Denial, ErrorCode, Namespace, RequestError, Rules, Severity, Validate, Validation, WorkspaceSource,
 };
@@ -79,7 +79,6 @@ struct Advised {
 
 /// One worker. Dropped, it is ended.
 struct Checker {
-    /// Whom it advises, if it does.
     advises: Option<Advised>,
     _events: Events,
     questions: pipe::Sender,
@@ -107,7 +106,7 @@ impl Checkers {
     }
 
     /// One that waits: an adviser of this namespace, or one whose answers decide.
-    fn take(&self, advises: Option<&Namespace>) -> Result<Option<Checker>, RequestError> {
+    fn take(&self, advises: Option<&Namespace>) -> Result<Option<Checker>> {
         let mut idle = lock(&self.idle);
         let idle = idle
             .as_mut()
@@ -136,7 +135,7 @@ impl Checkers {
     }
 
     /// The adviser of a namespace, if one waits; else one is started for the questions to come.
-    fn take_adviser(self: &Arc<Self>, namespace: &Namespace) -> Result<Option<Checker>, RequestError> {
+    fn take_adviser(self: &Arc<Self>, namespace: &Namespace) -> Result<Option<Checker>> {
         let adviser = self.take(Some(namespace))?;
         if adviser.is_none()
             && let Some(advised) = self.wants_adviser(namespace)
@@ -198,18 +197,18 @@ impl Checkers {
         namespace: &Namespace,
         question: &Question,
         body: &[u8],
-    ) -> Result<Answer, RequestError> {
+    ) -> Result<Answer> {
         self.ask_first(|| Ok(None), namespace, question, body).await
     }
 
     /// Asks the worker that `first` gives, and otherwise one whose answers decide.
     async fn ask_first(
         &self,
-        first: impl FnOnce() -> Result<Option<Checker>, RequestError>,
+        first: impl FnOnce() -> Result<Option<Checker>>,
         namespace: &Namespace,
         question: &Question,
         body: &[u8],
-    ) -> Result<Answer, RequestError> {
+    ) -> Result<Answer> {
         let head = serde_json::to_vec(question).map_err(|error| failed(&error.to_string()))?;
         let frame = worker::question(&head, body).map_err(|error| failed(&error.to_string()))?;
         let permit = async |queue: &Queue, patience| {
@@ -236,7 +235,8 @@ impl Checkers {
             };
             match asked {
                 Ok(answer) => break (checker, answer),
-                Err(_) if is_new || !checker.has_taken_nothing(&frame) => {
+                // One that has ended takes no question, or leaves it in the pipe.
+                Err(_) if is_new || checker.is_asked && !is_unread(checker.questions.as_fd(), &frame) => {
                     return Err(failed(ENDED));
                 }
                 Err(error) => tracing::debug!(%error, "a worker that checks code has ended"),
@@ -256,7 +256,7 @@ impl Checkers {
         namespace: &Namespace,
         question: CodeQuestion,
         code: &[u8],
-    ) -> Result<CodeAnswer, RequestError> {
+    ) -> Result<CodeAnswer> {
         let first = || match code.len() {
             ..=ADVICE_BYTES_MAX => self.take_adviser(namespace),
             _ => Ok(None),
@@ -270,16 +270,12 @@ impl Checkers {
         namespace: &Namespace,
         question: CodeQuestion,
         code: &[u8],
-    ) -> Result<CodeAnswer, RequestError> {
+    ) -> Result<CodeAnswer> {
         of_code(self.ask(namespace, &Question::Code(question), code).await?)
     }
 
     /// Checks the code of a request where that is asked for, and waits for the answer where it decides about the run.
-    pub(crate) async fn check(
-        self: &Arc<Self>,
-        grant: &Grant,
-        text: Text,
-    ) -> Result<PendingCheck, RequestError> {
+    pub(crate) async fn check(self: &Arc<Self>, grant: &Grant, text: Text) -> Result<PendingCheck> {
         let (request, rules) = (&grant.request, &grant.rules);
         if request.validate == Validate::Off {
             return Ok(PendingCheck {
@@ -323,7 +319,7 @@ impl Checkers {
 
 impl Checker {
     /// Waits until it is ready for questions.
-    async fn start(sandboxes: &Sandboxes, advises: Option<Advised>) -> Result<Self, RequestError> {
+    async fn start(sandboxes: &Sandboxes, advises: Option<Advised>) -> Result<Self> {
         let started = timeout(START_PATIENCE, Self::begin(sandboxes, advises)).await;
         started.unwrap_or_else(|_| {
             let seconds = START_PATIENCE.as_secs();
@@ -335,7 +331,7 @@ impl Checker {
         })
     }
 
-    async fn begin(sandboxes: &Sandboxes, advises: Option<Advised>) -> Result<Self, RequestError> {
+    async fn begin(sandboxes: &Sandboxes, advises: Option<Advised>) -> Result<Self> {
         let id = uuid::Uuid::now_v7().to_string();
         let name = if advises.is_some() { ADVISE } else { CHECK };
         let plan = sandboxes.plan_of_worker(&id, name)?;
@@ -379,12 +375,6 @@ impl Checker {
         self.is_asked = false;
         Ok(answer)
     }
-
-    /// After an error: had it ended before it read a byte. One that has ended takes no question, or leaves it in the
-    /// pipe.
-    fn has_taken_nothing(&self, question: &[u8]) -> bool {
-        !self.is_asked || worker::is_unread(self.questions.as_fd(), question)
-    }
 }
 
 const ENDED: &str = "it ended its parser";
@@ -409,7 +399,7 @@ pub(crate) fn nonsense() -> RequestError {
     failed("its parser answered another question")
 }
 
-fn of_code(answer: Answer) -> Result<CodeAnswer, RequestError> {
+fn of_code(answer: Answer) -> Result<CodeAnswer> {
     match answer {
         Answer::Code(answer) => Ok(*answer),
         _ => Err(nonsense()),
@@ -432,7 +422,7 @@ pub(crate) struct PendingCheck {
 enum Findings {
     Unasked,
     /// They are told, and decide nothing: the program need not wait for them.
-    Coming(Attached<Result<CodeAnswer, RequestError>>),
+    Coming(Attached<Result<CodeAnswer>>),
     Here(Box<Validation>),
 }
 
@@ -446,7 +436,7 @@ fn checks(rules: &Rules, patches: Vec<(String, String)>) -> Option<Checks> {
     })
 }
 
-fn judge(found: &Validation, validate: Validate, rules: &Rules) -> Result<(), RequestError> {
+fn judge(found: &Validation, validate: Validate, rules: &Rules) -> Result<()> {
     let bar = match validate {
         Validate::Strict => Severity::Warning,
         // What does not parse is the interpreter's to judge, unless there is something that it may not import.

@@ -3,8 +3,9 @@
 
 use crate::{
     backend::{ContainerSide, Native, Sandbox, fault},
+    error::Result,
     language,
-    pool::is_shadowed as shadows,
+    pool::is_shadowed,
     runtimes::{Toolchain, environment},
     settings::{BackendSettings, Images, WarmSettings},
     sync::lock,
@@ -12,7 +13,7 @@ use crate::{
 use prometheus_client::metrics::counter::Counter;
 use ringfence_backend::{ContainerEngine, ContainerSettings, ContainerSpec, EngineFacts, Runner, User};
 use ringfence_jail::{Layout, Plan, Program, host::UID_BASE, wire::Imported};
-use ringfence_types::{Backend, ExecuteRequest, InputFile, Isolation, Language, Limits, RequestError, Tier};
+use ringfence_types::{Backend, ExecuteRequest, Isolation, Language, Limits, RequestError, Tier};
 use serde::Serialize;
 use std::{
     collections::{BTreeMap, HashSet},
@@ -59,7 +60,6 @@ pub struct ContainerRuntime {
     pub images_missing: Vec<String>,
 }
 
-/// Containers of one kind that stand ready.
 struct ContainerPool {
     language: Language,
     kind: ContainerKind,
@@ -119,7 +119,7 @@ impl Containers {
         }
     }
 
-    fn engine(&self) -> Result<&Arc<ContainerEngine>, RequestError> {
+    fn engine(&self) -> Result<&Arc<ContainerEngine>> {
         if let Some(engine) = self.engine.get() {
             return Ok(engine);
         }
@@ -144,7 +144,7 @@ impl Containers {
         backend: Backend,
         language: Language,
         limits: &Limits,
-    ) -> Result<ContainerKind, RequestError> {
+    ) -> Result<ContainerKind> {
         let engine = self.engine()?;
         let runner = runner(backend);
         let facts = engine.ready(runner).await.map_err(|error| error.refusal())?;
@@ -236,18 +236,15 @@ impl Containers {
         if pool.kind.spec.image != kind.spec.image || pool.kind.spec.program != kind.spec.program {
             (pool.kind, pool.ready, pool.making) = (kind.clone(), Vec::new(), 0);
         }
-        let is_shadowed =
-            |imported: &Imported, files: &[InputFile]| shadows(&imported.loaded, files, &HashSet::new());
+        let beside = HashSet::new();
         pool.ready.retain(|(sandbox, _)| sandbox.waits());
-        let fits = pool
-            .ready
-            .iter()
-            .position(|(_, imported)| !is_shadowed(imported, &request.files))?;
+        let mut ready = pool.ready.iter();
+        let fits = ready.position(|(_, known)| !is_shadowed(&known.loaded, &request.files, &beside))?;
         Some(pool.ready.swap_remove(fits).0)
     }
 
     /// Asks for a container. It is made meanwhile.
-    pub(crate) fn spawn(&self, kind: &ContainerKind) -> Result<Sandbox, RequestError> {
+    pub(crate) fn spawn(&self, kind: &ContainerKind) -> Result<Sandbox> {
         let engine = self.engine()?;
         let placed = engine.place(kind.spec.clone());
         let (ends, arrivals) = placed.map_err(|error| fault("start a container", &error))?;
@@ -378,7 +375,6 @@ fn runner(backend: Backend) -> Runner {
     }
 }
 
-/// Makes one container ahead.
 async fn make(containers: Arc<Containers>, kind: ContainerKind) {
     let made = async {
         let sandbox = containers.spawn(&kind)?;

@@ -3,6 +3,7 @@
 //! system tells how much can have come.
 
 use crate::{
+    error::Result,
     sandbox::Sandboxes,
     settings::DiskPolicy,
     store::{blocking, fault},
@@ -24,7 +25,6 @@ use std::{
 const KNOWN_MAX: Duration = Duration::from_secs(600);
 const COUNT_AGAIN: Duration = Duration::from_secs(60);
 
-/// What lies below the state directory.
 pub(crate) struct Disk {
     counted: Mutex<Counted>,
     /// What lay in the workspaces of namespaces when the last run ended.
@@ -108,7 +108,7 @@ impl Disk {
 
     /// What is known of a namespace's workspace when a run begins there. Where a sum is used up, nothing more may come:
     /// a run is there to remove something.
-    pub(crate) async fn known(self: &Arc<Self>, namespace: &Namespace) -> Result<Known, RequestError> {
+    pub(crate) async fn known(self: &Arc<Self>, namespace: &Namespace) -> Result<Known> {
         let (space, left) = self.left(namespace).await?;
         let room = match left.bytes {
             0 => 0,
@@ -124,7 +124,7 @@ impl Disk {
 
     /// Refuses a run when less than half of what is to stay free is free: it leaves files, output and records there.
     /// The rest is for the audit record.
-    pub(crate) fn check_floor(&self) -> Result<(), RequestError> {
+    pub(crate) fn check_floor(&self) -> Result<()> {
         let policy = self.sandboxes.policy.current().disk;
         // Where the directory is gone, the record says so.
         if self.space().is_ok_and(|space| space.free < policy.free / 2) {
@@ -138,7 +138,7 @@ impl Disk {
     }
 
     /// Refuses to put anything there from outside when there is no room.
-    pub(crate) async fn check(self: &Arc<Self>, namespace: &Namespace) -> Result<(), RequestError> {
+    pub(crate) async fn check(self: &Arc<Self>, namespace: &Namespace) -> Result<()> {
         let (_, left) = self.left(namespace).await?;
         if left.bytes > 0 {
             return Ok(());
@@ -146,7 +146,7 @@ impl Disk {
         Err(refusal(left.by, &self.sandboxes.policy.current().disk))
     }
 
-    async fn left(self: &Arc<Self>, namespace: &Namespace) -> Result<(Space, Left), RequestError> {
+    async fn left(self: &Arc<Self>, namespace: &Namespace) -> Result<(Space, Left)> {
         let (own, of) = (self.clone(), namespace.clone());
         let looked = blocking(move || {
             let snapshots = own.snapshots.stored_bytes(&of).unwrap_or_default();

@@ -2,6 +2,7 @@
 //! is charged to the server, and what it writes beside a program counts as the program's: so it is refused before, in
 //! words, rather than found out by a limit that ends a session.
 
+use crate::error::Result;
 use ringfence_jail::files_max;
 use ringfence_store::tree::{self, Bounds, TreeEntry, TreeError};
 use ringfence_types::{Limits, RequestError, WorkspacePath, WorkspaceSource};
@@ -73,11 +74,7 @@ impl Room {
 
     /// Refuses files that do not fit in. What they replace makes room, and smaller ones instead of larger ones are
     /// welcome however full it is.
-    pub(crate) fn check(
-        self,
-        root: BorrowedFd<'_>,
-        files: &[(&WorkspacePath, u64)],
-    ) -> Result<(), RequestError> {
+    pub(crate) fn check(self, root: BorrowedFd<'_>, files: &[(&WorkspacePath, u64)]) -> Result<()> {
         let entries = tree::walk(root, COUNT_BOUNDS).map_err(crate::workspace_error::of_tree)?;
         let taken = DiskUse::by(&entries);
         let coming: HashSet<&Path> = files.iter().map(|(path, _)| Path::new(path.as_str())).collect();
@@ -110,7 +107,7 @@ impl Room {
     }
 
     /// Refuses what does not fit in even when nothing else is there.
-    pub(crate) fn check_alone(self, bytes: u64) -> Result<(), RequestError> {
+    pub(crate) fn check_alone(self, bytes: u64) -> Result<()> {
         if bytes <= self.bytes_max {
             return Ok(());
         }

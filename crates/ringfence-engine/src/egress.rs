@@ -8,7 +8,7 @@ use crate::{
     approval::Approvals,
     backend::{EgressEnds, RawOutcome},
     caller::Requester,
-    error::denial,
+    error::{Result, denial},
     events::{EgressFacts, EventKind},
     policy::{self, Approved, Grant},
     policy_store::PolicyStore,
@@ -137,7 +137,7 @@ impl Egress {
         })
     }
 
-    fn shared_dialer(&self) -> Result<Arc<Dialer>, RequestError> {
+    fn shared_dialer(&self) -> Result<Arc<Dialer>> {
         if let Some(dialer) = self.dialer.get() {
             return Ok(dialer.clone());
         }
@@ -203,11 +203,7 @@ impl Egress {
 
     /// Adds to a lease what the TLS of a sandbox is read with, where it has to be: for secrets that programs do not
     /// get, and for rules that depend on the request.
-    pub(crate) async fn inspect(
-        &self,
-        grant: &Grant,
-        lease: SecretLease,
-    ) -> Result<SecretLease, RequestError> {
+    pub(crate) async fn inspect(&self, grant: &Grant, lease: SecretLease) -> Result<SecretLease> {
         let policy = self.policy.current();
         let mut bound = Vec::new();
         for (name, value) in &lease.secrets {
@@ -236,10 +232,7 @@ impl Egress {
 
     /// What a browser's TLS is read with, where it has to be: for rules that depend on the request, and where the
     /// operator adds authorities, which no browser knows.
-    pub(crate) async fn inspect_browser(
-        &self,
-        rules: &Rules,
-    ) -> Result<Option<Arc<Inspection>>, RequestError> {
+    pub(crate) async fn inspect_browser(&self, rules: &Rules) -> Result<Option<Arc<Inspection>>> {
         let hosts = match &self.settings.ca_file {
             Some(_) => InspectedHosts::All,
             None if rules.iter().any(is_read) => InspectedHosts::OfSecrets,
@@ -250,7 +243,7 @@ impl Egress {
     }
 
     /// The authorities that TLS to the outside trusts, read once.
-    async fn trust(&self) -> Result<Arc<Trust>, RequestError> {
+    async fn trust(&self) -> Result<Arc<Trust>> {
         if let Some(trust) = self.trust.get() {
             return Ok(trust.clone());
         }
@@ -268,7 +261,7 @@ impl Egress {
         namespace: &Namespace,
         rules: &Rules,
         sockets: EgressSockets,
-    ) -> Result<Lease, RequestError> {
+    ) -> Result<Lease> {
         let private = rules.iter().filter(|rule| !rule.is_network()).cloned().collect();
         let dialer = dialer(&self.settings, private)?;
         let (_, now) = watch::channel(Arc::new(rules.clone()));
@@ -283,7 +276,7 @@ impl Egress {
         lease: &SecretLease,
         owner: LeaseOwner<'_>,
         ends: Option<EgressEnds>,
-    ) -> Result<Option<EgressLease>, RequestError> {
+    ) -> Result<Option<EgressLease>> {
         let Some(ends) = ends else { return Ok(None) };
         let request = &grant.request;
         let (id, session) = match &owner {
@@ -350,7 +343,7 @@ fn unread(why: impl Display) -> RequestError {
     )
 }
 
-fn dialer(settings: &EgressSettings, private: Vec<Rule>) -> Result<Arc<Dialer>, RequestError> {
+fn dialer(settings: &EgressSettings, private: Vec<Rule>) -> Result<Arc<Dialer>> {
     let made = Dialer::new(DialerSettings {
         resolvers: settings.resolvers.clone(),
         private,
@@ -441,7 +434,6 @@ fn event(happened: EgressEvent, redactor: &EgressRedactor) -> EventKind {
             address,
             bytes_out,
             bytes_in,
-            ..
         } => EventKind::EgressClosed(EgressFacts {
             address: Some(address),
             bytes_out: Some(bytes_out),
@@ -512,7 +504,7 @@ impl EgressLease {
         egress.refresh();
     }
 
-    pub(crate) fn add_ports(&self, ports: Vec<(u16, OwnedFd)>) -> Result<(), RequestError> {
+    pub(crate) fn add_ports(&self, ports: Vec<(u16, OwnedFd)>) -> Result<()> {
         self.lease.add_ports(ports).map_err(fault)
     }
 

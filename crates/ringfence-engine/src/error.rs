@@ -2,6 +2,8 @@
 
 use ringfence_types::{Denial, ErrorCode, RequestError};
 
+pub(crate) type Result<T, E = RequestError> = std::result::Result<T, E>;
+
 /// Too much goes on; the same request may succeed later.
 pub(crate) fn busy(message: impl Into<String>, hint: impl Into<String>, retry_after_ms: u64) -> RequestError {
     let mut busy = RequestError::new(ErrorCode::Busy, message, hint);

@@ -2,7 +2,8 @@
 //! long as they are kept. Each is its namespace's alone; to any other it is not there.
 
 use crate::{
-    caller::{Caller, OutputChunk, Submission},
+    caller::{OURS, OutputChunk, Submission},
+    error::Result,
     events::now_ms,
     metrics::outcome,
     settings::ResultSettings,
@@ -124,6 +125,8 @@ pub(crate) struct RegistryState {
 }
 
 pub(crate) struct Entry {
+    /// The engine's own is not found, listed or kept.
+    pub(crate) is_ours: bool,
     pub(crate) namespace: Namespace,
     pub(crate) session: Option<SessionId>,
     pub(crate) language: Language,
@@ -139,7 +142,7 @@ pub(crate) struct Entry {
 pub(crate) struct StoredResult {
     pub(crate) at: Instant,
     /// As JSON, which is smaller than the value.
-    pub(crate) result: Result<Arc<Vec<u8>>, RequestError>,
+    pub(crate) result: Result<Arc<Vec<u8>>>,
     pub(crate) verdict: &'static str,
     pub(crate) duration_ms: u64,
     pub(crate) artifacts: usize,
@@ -154,14 +157,12 @@ impl Executions {
         }
     }
 
-    /// A request of a caller has been accepted.
+    /// A request has been accepted.
     pub(crate) fn begin(&self, id: &str, submission: &Submission, cancel: &watch::Sender<bool>) {
-        if submission.caller == Caller::ours() {
-            return;
-        }
         let request = &submission.request;
         let line = telling_line(&request.code);
         let entry = Entry {
+            is_ours: submission.caller == OURS,
             namespace: request.namespace.clone(),
             session: request.session.clone(),
             language: request.language,
@@ -179,10 +180,10 @@ impl Executions {
     /// Where its output goes, beside those who watch.
     pub(crate) fn so_far(&self, id: &str) -> Option<Arc<SoFar>> {
         let state = lock(&self.state);
-        state.entries.get(id).map(|entry| entry.so_far.clone())
+        state.get(id).map(|entry| entry.so_far.clone())
     }
 
-    /// What became of it. The engine's own runs are not kept.
+    /// What became of it.
     pub(crate) fn end(&self, id: &str, result: Result<&ExecutionResult, &RequestError>) {
         let (verdict, artifacts) = match result {
             Ok(result) => (verdict(result), result.artifacts.len()),
@@ -192,6 +193,9 @@ impl Executions {
             .map_err(|error| error.clone().for_execution(id))
             .and_then(|result| written(result, self.settings.bytes_max / STREAM_SHARE));
         let mut state = lock(&self.state);
+        if state.entries.get(id).is_some_and(|entry| entry.is_ours) {
+            state.entries.remove(id);
+        }
         let Some(entry) = state.entries.get_mut(id) else {
             return;
         };
@@ -212,7 +216,7 @@ impl Executions {
         state.forget(&self.settings);
     }
 
-    pub(crate) fn times(&self, namespace: &Namespace, id: &str) -> Result<ExecutionTimes, RequestError> {
+    pub(crate) fn times(&self, namespace: &Namespace, id: &str) -> Result<ExecutionTimes> {
         let state = self.state();
         let entry = state.find(namespace, id)?;
         let kept = entry.kept.as_ref();
@@ -271,9 +275,18 @@ impl RegistryState {
         all.map(|entry| entry.namespace.clone()).collect()
     }
 
-    pub(crate) fn find(&self, namespace: &Namespace, id: &str) -> Result<&Entry, RequestError> {
-        let entry = self.entries.get(id);
-        let own = entry.filter(|entry| entry.namespace == *namespace);
+    /// One of a caller's, of whatever namespace.
+    pub(crate) fn get(&self, id: &str) -> Option<&Entry> {
+        self.entries.get(id).filter(|entry| !entry.is_ours)
+    }
+
+    /// Those that have not ended, with the engine's own.
+    pub(crate) fn running(&self) -> impl Iterator<Item = (&String, &Entry)> {
+        self.entries.iter().filter(|(_, entry)| entry.kept.is_none())
+    }
+
+    pub(crate) fn find(&self, namespace: &Namespace, id: &str) -> Result<&Entry> {
+        let own = self.get(id).filter(|entry| entry.namespace == *namespace);
         own.ok_or_else(not_there)
     }
 }
@@ -308,7 +321,7 @@ impl Entry {
 }
 
 /// As it is kept: of a long stream its beginning.
-fn written(result: &ExecutionResult, stream_bytes_max: usize) -> Result<Arc<Vec<u8>>, RequestError> {
+fn written(result: &ExecutionResult, stream_bytes_max: usize) -> Result<Arc<Vec<u8>>> {
     let mut kept = Cow::Borrowed(result);
     if result.stdout.len().max(result.stderr.len()) > stream_bytes_max {
         let kept = kept.to_mut();
@@ -326,7 +339,7 @@ fn written(result: &ExecutionResult, stream_bytes_max: usize) -> Result<Arc<Vec<
     Ok(Arc::new(json))
 }
 
-fn milliseconds(since: Instant) -> u64 {
+pub(crate) fn milliseconds(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -353,7 +366,10 @@ fn telling_line(code: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{caller::OutputStream, streams::SO_FAR_BYTES_MAX};
+    use crate::{
+        caller::{Caller, OutputStream},
+        streams::SO_FAR_BYTES_MAX,
+    };
     use ringfence_redact::{Forms, Personal};
     use ringfence_types::ExecuteRequest;
 

@@ -1,14 +1,19 @@
 //! The host's commands and files, for callers that the operator lets at them: the rules in force, the walls that this
 //! host has, and how many commands run.
 
-use crate::{error::busy, log_redactor::LogRedactor, runtimes, settings::EngineSettings, store::blocking};
+use crate::{
+    error::{Result, busy},
+    log_redactor::LogRedactor,
+    runtimes,
+    settings::EngineSettings,
+    store::blocking,
+};
 use ringfence_host::{Access, Rules, Support, UndoStore};
 use ringfence_jail::cgroup::Parent;
 use ringfence_types::RequestError;
 use std::{path::PathBuf, sync::Arc};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
-/// Commands at once.
 const COMMANDS_MAX: usize = 8;
 const RETRY_MS: u64 = 1000;
 
@@ -42,7 +47,7 @@ impl HostAccess {
         }
     }
 
-    pub(crate) fn rules(&self) -> Result<&Arc<Rules>, RequestError> {
+    pub(crate) fn rules(&self) -> Result<&Arc<Rules>> {
         self.rules.as_ref().ok_or_else(|| {
             RequestError::denied(
                 "this server has no access to the host.",
@@ -52,13 +57,13 @@ impl HostAccess {
     }
 
     /// Which walls commands have here. Tried once.
-    pub(crate) async fn support(&self) -> Result<&Support, RequestError> {
+    pub(crate) async fn support(&self) -> Result<&Support> {
         let (binary, cgroups) = (self.binary.clone(), self.cgroups.clone());
         let probe = || blocking(move || ringfence_host::probe(&binary, &cgroups));
         self.support.get_or_try_init(probe).await
     }
 
-    pub(crate) fn permit(&self) -> Result<OwnedSemaphorePermit, RequestError> {
+    pub(crate) fn permit(&self) -> Result<OwnedSemaphorePermit> {
         self.commands.clone().try_acquire_owned().map_err(|_| {
             busy(
                 format!("{COMMANDS_MAX} commands of the host run already."),

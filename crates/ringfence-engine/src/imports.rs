@@ -1,7 +1,7 @@
 //! Which modules a Python program may import: what the caller asks for, within what the operator offers. Part of the
 //! policy, and as pure.
 
-use crate::settings::CheckSettings;
+use crate::{error::Result, settings::CheckSettings};
 use ringfence_check::profile;
 use ringfence_types::{InputFile, Language, ModuleName, Profile, RequestError, Rules};
 use std::{collections::BTreeSet, str::FromStr};
@@ -12,7 +12,7 @@ pub(crate) fn rules(
     language: Language,
     profile: Option<Profile>,
     named: Option<&BTreeSet<ModuleName>>,
-) -> Result<Rules, RequestError> {
+) -> Result<Rules> {
     if language != Language::Python {
         return match (profile, named) {
             (None | Some(Profile::Unrestricted), None) => Ok(Rules::unrestricted()),
@@ -60,7 +60,7 @@ impl CheckSettings {
     }
 
     /// The profile of a request that names this one, or none.
-    pub fn choose(&self, named: Option<Profile>) -> Result<Profile, RequestError> {
+    pub fn choose(&self, named: Option<Profile>) -> Result<Profile> {
         let chosen = named.unwrap_or(self.profile);
         if self.offered().any(|profile| profile == chosen) {
             return Ok(chosen);

@@ -55,10 +55,10 @@ mod workspaces;
 pub use admission::{LineState, QueueState};
 pub use api::{
     Canceller, CodeRequest, DATA_BYTES_MAX, DirectoryGot, DirectoryPut, EXPORT_BYTES_MAX, Edit, Edited,
-    Engine, EngineTask, Execution, FileFacts, Fixing, HostAccessList, HostCommand, HostFile, HostFileWrite,
-    HostListing, HostRequest, HostRun, HostVerdict, HostWritten, Inspection, NewSecret, PackageRequest,
-    Reload, RunningNow, Runtime, SandboxInfo, SchemaChoice, SnapshotFacts, SnapshotMade, Stats, Warm,
-    WorkspaceAccess, check_rules, egress_rule, ending_words,
+    Engine, EngineTask, Execution, FileFacts, Fixing, HostAccessList, HostCommand, HostFile, HostListing,
+    HostRequest, HostRun, HostVerdict, HostWritten, Inspection, NamespaceAccess, Reload, RunningNow, Runtime,
+    SandboxInfo, SchemaChoice, SnapshotFacts, SnapshotMade, Stats, Warm, WorkspaceAccess, check_rules,
+    egress_rule, ending_words,
 };
 pub use approval::{
     Answer, ApprovalRequest, ApprovalWatch, Decision, DeniedBy, REASON_CHARS_MAX, Scope, ScopeChoice,
@@ -92,7 +92,7 @@ pub use ringfence_web::{
     AccessibilityTree, Fence, Provider as SearchProvider, ProviderKind, Recency, Screenshot, SearchQuery,
     Searched, Target as WebUrl, WaitUntil,
 };
-pub use session::{BridgeTarget, Bridged, BridgedValue, Installed};
+pub use session::{Bridged, BridgedValue, Installed};
 pub use settings::{
     ApprovalSettings, AuditSettings, BackendPolicy, BackendSettings, CheckSettings, DiskPolicy, EgressPolicy,
     EgressRule, EgressSettings, EngineSettings, Images, IndexHost, ListedWorkspace, OnDenied, OnFailure,

@@ -24,23 +24,15 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    pub(crate) fn of(grant: &Grant) -> Self {
+    /// `session`: the workspace of the session whose call it is.
+    pub(crate) fn of(grant: &Grant, session: Option<&WorkspaceSource>) -> Self {
         let request = &grant.request;
         Self {
             limits: grant.limits.clone(),
             caps: grant.caps.clone(),
             names_memory: request.limits.max_ram_mb.is_some(),
-            in_memory: request.workspace.lies_in_memory(),
-            in_session: false,
-        }
-    }
-
-    /// The bounds of a call in a session with this workspace.
-    pub(crate) fn of_call(grant: &Grant, workspace: &WorkspaceSource) -> Self {
-        Self {
-            in_session: true,
-            in_memory: workspace.lies_in_memory(),
-            ..Self::of(grant)
+            in_memory: session.unwrap_or(&request.workspace).lies_in_memory(),
+            in_session: session.is_some(),
         }
     }
 
@@ -215,7 +207,6 @@ fn output(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
     Some(denial("limit.output", "output", what, hint))
 }
 
-/// The end of a text, by lines.
 fn last_lines(text: &str) -> impl Iterator<Item = &str> {
     let from = text.len().saturating_sub(SAID_BYTES_MAX);
     let from = (from..=text.len()).find(|at| text.is_char_boundary(*at));

@@ -24,7 +24,6 @@ const BUCKETS: [f64; 13] = [
     0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 120.0, 600.0,
 ];
 
-/// A label and its value.
 type Label<Value = &'static str> = (&'static str, Value);
 type Counters<const LABELS: usize> = Family<[Label; LABELS], Counter>;
 type Histograms<Value> = Family<[Label<Value>; 1], Histogram, fn() -> Histogram>;
@@ -145,7 +144,6 @@ const OUTCOMES: [&str; 7] = [
     "cancelled",
 ];
 
-/// How an execution ended, in a word.
 pub(crate) fn outcome(result: &ExecutionResult) -> &'static str {
     match result.exit.kind {
         ExitKind::Code if result.success => OUTCOMES[0],
@@ -160,11 +158,6 @@ pub(crate) fn outcome(result: &ExecutionResult) -> &'static str {
 
 /// Limits that a run may pass.
 const LIMITS: [&str; 6] = ["timeout", "memory", "disk", "cpu", "file_size", "other"];
-
-fn limit_name(limit: &str) -> &'static str {
-    let known = LIMITS.into_iter().find(|known| *known == limit);
-    known.unwrap_or("other")
-}
 
 fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
     let metric = M::default();
@@ -266,7 +259,9 @@ impl Metrics {
         ];
         self.executions.get_or_create(&execution).inc();
         if let Some(limit) = &result.exit.limit {
-            self.limits.get_or_create(&[("limit", limit_name(limit))]).inc();
+            let known = LIMITS.into_iter().find(|known| *known == limit.as_str());
+            let of = [("limit", known.unwrap_or("other"))];
+            self.limits.get_or_create(&of).inc();
         }
         for (stream, bytes) in [("stdout", result.stdout_bytes), ("stderr", result.stderr_bytes)] {
             self.output.get_or_create(&[("stream", stream)]).inc_by(bytes);

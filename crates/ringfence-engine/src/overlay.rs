@@ -4,7 +4,7 @@
 use crate::{
     caller::Caller,
     changes::{Base, COMPARE, Difference, WALK},
-    error::denial,
+    error::{Result, denial},
     record::{Note, Record},
     store::blocking,
     sync::lock,
@@ -44,7 +44,7 @@ pub(crate) struct Lower {
 
 impl Lower {
     /// Looks at all of it, which is also what tells whether changes to it can be told.
-    fn look(directory: PathBuf, opened: OwnedFd) -> Result<Self, RequestError> {
+    fn look(directory: PathBuf, opened: OwnedFd) -> Result<Self> {
         let seen = LowerState::of(opened.as_fd(), WALK).map_err(|error| {
             RequestError::invalid(
                 format!(
@@ -138,7 +138,7 @@ impl HeldChanges {
         of: ChangeOrigin,
         layers: OverlayLayers,
         redactor: Redactor,
-    ) -> Result<Self, RequestError> {
+    ) -> Result<Self> {
         let OverlayLayers { lower, upper } = layers;
         let read = move || {
             let bounds = CompareBounds {
@@ -179,7 +179,7 @@ impl HeldChanges {
     }
 
     /// What the host may run is not accepted as a line that says there was no room for it.
-    fn check_whole(&self) -> Result<(), RequestError> {
+    fn check_whole(&self) -> Result<()> {
         let flagged = self.changes.list.iter().filter(|change| !change.risks.is_empty());
         let count = flagged
             .filter(|change| change.cut && change.new.is_some())
@@ -197,7 +197,7 @@ impl HeldChanges {
     }
 
     /// Refuses changes of which not all were shown.
-    pub fn check_shown(&self) -> Result<(), RequestError> {
+    pub fn check_shown(&self) -> Result<()> {
         if !self.difference.truncated {
             return self.check_whole();
         }
@@ -211,7 +211,7 @@ impl HeldChanges {
         ))
     }
 
-    fn check_conflicts(&self) -> Result<(), RequestError> {
+    fn check_conflicts(&self) -> Result<()> {
         let conflicts = &self.difference.conflicts;
         if conflicts.is_empty() {
             return Ok(());
@@ -241,7 +241,7 @@ impl HeldChanges {
         caller: &Caller,
         token: &str,
         conflicts: Conflicts,
-    ) -> Result<CommittedChanges, RequestError> {
+    ) -> Result<CommittedChanges> {
         if token != self.token() {
             return Err(RequestError::denied(
                 "the token names other changes than these.",
@@ -294,7 +294,7 @@ impl HeldChanges {
 
 /// The directory to which changes may be written later; none: there is no overlay. One whose changes could not be told
 /// afterwards is refused before anything starts.
-pub(crate) async fn lower_of(workspace: &WorkspaceLease) -> Result<Option<Arc<Lower>>, RequestError> {
+pub(crate) async fn lower_of(workspace: &WorkspaceLease) -> Result<Option<Arc<Lower>>> {
     let shared = workspace.shared.as_ref();
     let Some(shared) = shared.filter(|shared| shared.mode == WorkspaceMode::Overlay) else {
         return Ok(None);

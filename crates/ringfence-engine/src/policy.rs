@@ -13,6 +13,7 @@ pub(crate) use workspace::workspace;
 use limits::{MEBIBYTE, bring_memory, limits};
 
 use crate::{
+    error::Result,
     imports,
     settings::{BackendPolicy, CheckSettings, EgressPolicy, PolicySettings},
 };
@@ -35,7 +36,6 @@ pub(crate) struct Granted {
     pub(crate) caps: Limits,
     /// What its code may import, and by which rules it is read.
     pub(crate) rules: Rules,
-    /// The hosts that it may reach.
     pub(crate) reaches: Reaches,
     /// Those that were approved for it alone.
     pub(crate) once: Vec<Rule>,
@@ -58,7 +58,6 @@ impl Deref for Grant {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NamespaceState {
     pub(crate) limits: OwnLimits,
-    /// What a human has let it reach.
     pub(crate) approved: Approved,
 }
 
@@ -89,7 +88,7 @@ pub(crate) fn decide(
     state: &NamespaceState,
     private: &[PathBuf],
     mut request: ExecuteRequest,
-) -> Result<Grant, RequestError> {
+) -> Result<Grant> {
     request.check()?;
     let backend = backend(&policy.backends, &request)?;
     check_secrets(policy, &request)?;
@@ -115,8 +114,10 @@ pub(crate) fn decide(
     }
     let rules = rules(&policy.check, &request)?;
     let egress = egress_of(policy, backend);
-    let reaches = reaches(&egress, state, &request)?;
-    let asks = asks(&egress, &request.allowed_domains);
+    let (namespace, asked) = (&request.namespace, &request.allowed_domains);
+    let reaches = domains::decide(&egress, &state.approved, namespace, asked)?;
+    reach::check(&reaches)?;
+    let asks = asks(&egress, asked);
     Ok(Grant(Granted {
         backend,
         request,
@@ -131,7 +132,7 @@ pub(crate) fn decide(
 }
 
 /// What makes the sandbox of a request: never another backend than the one asked for.
-fn backend(policy: &BackendPolicy, request: &ExecuteRequest) -> Result<Backend, RequestError> {
+fn backend(policy: &BackendPolicy, request: &ExecuteRequest) -> Result<Backend> {
     let backend = request.backend.unwrap_or(policy.default);
     policy.allows(backend)?;
     if backend != Backend::Native {
@@ -140,8 +141,7 @@ fn backend(policy: &BackendPolicy, request: &ExecuteRequest) -> Result<Backend, 
     Ok(backend)
 }
 
-/// Refuses what no container has.
-fn check_container(backend: Backend, request: &ExecuteRequest) -> Result<(), RequestError> {
+fn check_container(backend: Backend, request: &ExecuteRequest) -> Result<()> {
     let what = match request {
         request if request.workspace != WorkspaceSource::Private => "workspace",
         request if !request.packages.is_empty() => "packages",
@@ -166,17 +166,6 @@ fn egress_of(policy: &PolicySettings, backend: Backend) -> Cow<'_, EgressPolicy>
     }
 }
 
-fn reaches(
-    policy: &EgressPolicy,
-    state: &NamespaceState,
-    request: &ExecuteRequest,
-) -> Result<Reaches, RequestError> {
-    let (namespace, asked) = (&request.namespace, &request.allowed_domains);
-    let reaches = domains::decide(policy, &state.approved, namespace, asked)?;
-    reach::check(&reaches)?;
-    Ok(reaches)
-}
-
 /// A session: its sandbox may live for `age`. Beside the grant the limits of its calls.
 pub(crate) fn decide_session(
     policy: &PolicySettings,
@@ -184,7 +173,7 @@ pub(crate) fn decide_session(
     private: &[PathBuf],
     request: ExecuteRequest,
     age: Duration,
-) -> Result<(Grant, Limits), RequestError> {
+) -> Result<(Grant, Limits)> {
     let mut grant = decide(policy, state, private, request)?;
     let limits = grant.limits.clone();
     grant.0.limits.timeout_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
@@ -204,7 +193,7 @@ pub(crate) fn decide_call(
     state: &NamespaceState,
     session: SessionGrant<'_>,
     mut request: ExecuteRequest,
-) -> Result<Grant, RequestError> {
+) -> Result<Grant> {
     request.check()?;
     let SessionGrant {
         limits: session,
@@ -248,7 +237,7 @@ pub(crate) fn decide_call(
     }))
 }
 
-fn rules(check: &CheckSettings, request: &ExecuteRequest) -> Result<Rules, RequestError> {
+fn rules(check: &CheckSettings, request: &ExecuteRequest) -> Result<Rules> {
     let (profile, named) = (request.profile, request.allowed_imports.as_ref());
     let mut rules = imports::rules(check, request.language, profile, named)?;
     if let Some(modules) = &mut rules.imports {
@@ -257,7 +246,7 @@ fn rules(check: &CheckSettings, request: &ExecuteRequest) -> Result<Rules, Reque
     Ok(rules)
 }
 
-fn check_secrets(policy: &PolicySettings, request: &ExecuteRequest) -> Result<(), RequestError> {
+fn check_secrets(policy: &PolicySettings, request: &ExecuteRequest) -> Result<()> {
     let namespace = &request.namespace;
     let given = |key| policy.secrets.iter().any(|rule| rule.allows(namespace, key));
     match request.secrets.iter().find(|key| !given(key)) {
@@ -564,7 +553,7 @@ mod tests {
         }
     }
 
-    fn memory_with(own: &OwnLimits, limits: LimitsRequest) -> Result<u64, RequestError> {
+    fn memory_with(own: &OwnLimits, limits: LimitsRequest) -> Result<u64> {
         let standing = NamespaceState {
             limits: own.clone(),
             ..NamespaceState::default()

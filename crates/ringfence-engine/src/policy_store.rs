@@ -1,7 +1,11 @@
 //! What is in force now: the operator's policy, and the limits that namespaces have set for themselves.
 
-use crate::{policy::OwnLimits, settings::PolicySettings, sync::lock};
-use ringfence_types::Namespace;
+use crate::{
+    policy::{self, OwnLimits},
+    settings::PolicySettings,
+    sync::lock,
+};
+use ringfence_types::{Limits, Namespace};
 use std::{
     collections::HashMap,
     path::PathBuf,
@@ -42,5 +46,10 @@ impl PolicyStore {
 
     pub(crate) fn own_limits(&self, namespace: &Namespace) -> OwnLimits {
         self.all_own_limits().get(namespace).cloned().unwrap_or_default()
+    }
+
+    /// Default and greatest limits of a namespace.
+    pub(crate) fn limits_of(&self, namespace: &Namespace) -> (Limits, Limits) {
+        policy::limits_of(&self.current(), &self.own_limits(namespace))
     }
 }

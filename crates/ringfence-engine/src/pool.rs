@@ -52,7 +52,6 @@ impl Purpose {
     }
 }
 
-/// Sandboxes of one plan.
 pub(crate) struct Pool {
     pub(crate) purpose: Purpose,
     pub(crate) plan: Arc<Plan>,
@@ -62,7 +61,7 @@ pub(crate) struct Pool {
     /// How the template is made from which its sandboxes are forked; `None`: they are forked from none.
     template_plan: Option<Arc<Plan>>,
     /// Modules of which the template has to have one to make the pool worth having; empty: it is in any case.
-    special: Vec<String>,
+    pub(crate) special: Vec<String>,
     /// The template that there is now.
     living: Option<Living>,
     /// What an interpreter that is not a fork of a template has imported.
@@ -86,7 +85,6 @@ pub(crate) struct Pool {
 
 pub(crate) enum MadeFrom {
     Nothing,
-    /// A fork of this.
     Template(Arc<Template>),
     /// A fork of what has this plan and is still to be made.
     TemplateToBe(Arc<Plan>),
@@ -127,11 +125,6 @@ impl Pool {
             has_builder: false,
             template_needs: 0,
         }
-    }
-
-    /// Makes the pool worth having only with one of these modules.
-    pub(crate) fn only_with(self, special: Vec<String>) -> Self {
-        Self { special, ..self }
     }
 
     /// Whether this one would make the same sandboxes.
@@ -282,28 +275,21 @@ impl Pool {
         Some(template)
     }
 
-    /// The modules that its template, or its interpreters, have imported.
-    pub(crate) fn imported(&self) -> &[String] {
-        &self.knows().wanted
-    }
-
-    fn knows(&self) -> &Imported {
+    /// What its template, or its interpreters, have imported.
+    pub(crate) fn imported(&self) -> &Imported {
         let living = self.living.as_ref();
         living.map_or(&self.told, |living| &living.template.imported)
     }
 
-    /// Processes and threads of a sandbox that waits: supervisor, pid 1 and the interpreter's.
-    fn tasks(&self) -> u64 {
-        match self.purpose {
+    /// Processes and threads of its sandboxes that are still to be made: of each the supervisor's, pid 1's and the
+    /// interpreter's.
+    pub(crate) fn tasks_to_come(&self) -> u64 {
+        let tasks = match self.purpose {
             Purpose::Program(Language::Node) if self.template_plan.is_none() => 10,
             Purpose::Program(Language::Node | Language::Python) | Purpose::Data => 3,
             Purpose::Program(_) | Purpose::Parser => 2,
-        }
-    }
-
-    /// Processes and threads of its sandboxes that are still to be made.
-    pub(crate) fn tasks_to_come(&self) -> u64 {
-        self.tasks() * self.target.saturating_sub(self.ready.len()) as u64
+        };
+        tasks * self.target.saturating_sub(self.ready.len()) as u64
     }
 
     /// Whether its interpreter has none of the modules for which the pool is there.
@@ -313,23 +299,16 @@ impl Pool {
 
     /// Whether the code names a module that this pool has and others lack.
     pub(crate) fn is_named_in(&self, code: &str) -> bool {
-        let special = self
-            .imported()
-            .iter()
-            .filter(|module| !profile::BASIC.contains(&module.as_str()));
-        special
+        let modules = self.imported().wanted.iter();
+        modules
+            .filter(|module| !profile::BASIC.contains(&module.as_str()))
             .filter_map(|module| module.split('.').next())
             .any(|package| code.contains(package))
     }
-
-    /// Whether the request has a file, or its workspace one of these names, that a program would import instead of a
-    /// module that is there already.
-    pub(crate) fn is_shadowed_by(&self, files: &[InputFile], beside: &HashSet<String>) -> bool {
-        is_shadowed(&self.knows().loaded, files, beside)
-    }
 }
 
-/// Whether one of these names would be imported instead of a module that is loaded.
+/// Whether the request has a file, or its workspace one of these names, that a program would import instead of a
+/// module that is loaded.
 pub(crate) fn is_shadowed(loaded: &str, files: &[InputFile], beside: &HashSet<String>) -> bool {
     let first = |path: &str| path.split(['/', '.']).next().unwrap_or_default().to_owned();
     let files = files.iter().map(|file| file.path.as_str());
@@ -379,7 +358,7 @@ impl Pools {
                 pool.drop_the_dead();
                 warmth.ready += pool.ready.len();
                 warmth.memory_bytes += pool.memory_bytes();
-                warmth.preloaded.extend_from_slice(pool.imported());
+                warmth.preloaded.extend_from_slice(&pool.imported().wanted);
                 warmth.trouble = warmth.trouble.take().or(pool.trouble.clone());
             }
         }
@@ -410,7 +389,6 @@ impl Pools {
     }
 }
 
-/// A sandbox with all walls up.
 pub(crate) struct Made {
     pub(crate) sandbox: Sandbox,
     pub(crate) imported: Imported,

@@ -2,6 +2,7 @@
 //! pass through the parser, which runs in a jail of its own because it reads a stranger's text.
 
 use crate::{
+    error::Result,
     language::{self, PREPARE, Prepared},
     sandbox::Sandboxes,
     warm, worker,
@@ -15,7 +16,7 @@ pub(crate) async fn prepare(
     sandboxes: &Sandboxes,
     request: &ExecuteRequest,
     layout: &Layout,
-) -> Result<Prepared, RequestError> {
+) -> Result<Prepared> {
     let name = request
         .name
         .as_ref()
@@ -72,7 +73,7 @@ fn syntax_error(name: &str, objection: &Objection) -> ProgramError {
     }
 }
 
-async fn ask(sandboxes: &Sandboxes, question: &ModuleQuestion) -> Result<ModuleAnswer, RequestError> {
+async fn ask(sandboxes: &Sandboxes, question: &ModuleQuestion) -> Result<ModuleAnswer> {
     let broken = |what: String| {
         RequestError::invalid(
             format!("the code could not be parsed: {what}."),
@@ -90,7 +91,7 @@ pub(crate) async fn call(
     sandboxes: &Sandboxes,
     request: &ExecuteRequest,
     number: u64,
-) -> Result<PreparedCall, RequestError> {
+) -> Result<PreparedCall> {
     let name = match &request.name {
         Some(name) => name.to_string(),
         None => default_name(request.language).replace("main", &format!("call-{number}")),

@@ -8,21 +8,23 @@ mod refusals;
 
 pub(crate) use ringfence_store::to_hex as hex;
 
-use crate::{caller::Caller, error::busy, policy::Grant, settings::OnFailure, sync::lock};
+use crate::{
+    caller::{Caller, OURS},
+    error::{Result, busy},
+    policy::Grant,
+    settings::OnFailure,
+    sync::lock,
+};
 use refusals::Refusals;
 use ringfence_store::audit::{Action, Audit, AuditError, Entry, Outcome, Receipt, Room};
 use ringfence_types::{
-    EnvName, EnvValue, ErrorCode, ExecuteRequest, Limits, Namespace, RequestError, Requirement, SessionId,
-    SessionRequest, WorkspaceSource,
+    EnvName, ErrorCode, ExecuteRequest, Namespace, RequestError, Requirement, WorkspaceSource,
 };
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use tokio::sync::oneshot;
 
@@ -98,7 +100,7 @@ impl<'a> Note<'a> {
     }
 }
 
-/// How an execution ended, as it stands on record.
+/// How an execution, or the making of a session, ended, as it stands on record.
 pub(crate) struct Closing {
     pub(crate) action: Action,
     pub(crate) outcome: Outcome,
@@ -109,23 +111,17 @@ pub(crate) struct Closing {
 /// without an end (a panic, a task that is taken down), it leaves one.
 pub(crate) struct AuditScope {
     record: Record,
-    subject: Subject,
+    id: String,
+    begun: Action,
+    namespace: Namespace,
+    caller: Caller,
+    /// What was asked for. It stands in the first record.
+    asked: Value,
     room: Mutex<Room>,
     is_begun: AtomicBool,
     is_closed: bool,
     /// A step of it is not on record.
     is_missing: AtomicBool,
-}
-
-struct Subject {
-    id: String,
-    begun: Action,
-    /// Its last record, if it is never closed.
-    abandoned: Action,
-    namespace: Namespace,
-    caller: Caller,
-    /// What was asked for. It stands in the first record.
-    asked: Value,
 }
 
 impl Record {
@@ -143,7 +139,7 @@ impl Record {
         self.lost.load(Ordering::Relaxed)
     }
 
-    pub(crate) async fn note(&self, note: Note<'_>) -> Result<Written, RequestError> {
+    pub(crate) async fn note(&self, note: Note<'_>) -> Result<Written> {
         let (done, told) = oneshot::channel();
         self.audit
             .append(note.entry(), move |written| drop(done.send(written)));
@@ -155,9 +151,9 @@ impl Record {
     pub(crate) async fn around<T>(
         &self,
         note: Note<'_>,
-        act: impl Future<Output = Result<T, RequestError>>,
+        act: impl Future<Output = Result<T>>,
         done: impl FnOnce(&T, &mut Value),
-    ) -> Result<T, RequestError> {
+    ) -> Result<T> {
         self.note(note.clone()).await?;
         let result = act.await;
         let mut note = note.ended(outcome_of(&result));
@@ -169,17 +165,14 @@ impl Record {
     }
 
     /// Puts a refusal on record, or counts it where there are too many.
-    pub(crate) async fn note_refusal(&self, note: Note<'_>) -> Result<Written, RequestError> {
+    pub(crate) async fn note_refusal(&self, note: Note<'_>) -> Result<Written> {
         if self.refusals.counts(self, &note) {
             return Ok(Written::Yes);
         }
         self.note(note).await
     }
 
-    async fn written(
-        &self,
-        told: oneshot::Receiver<Result<Receipt, AuditError>>,
-    ) -> Result<Written, RequestError> {
+    async fn written(&self, told: oneshot::Receiver<Result<Receipt, AuditError>>) -> Result<Written> {
         match told.await {
             Ok(Ok(_)) => Ok(Written::Yes),
             Ok(Err(error)) => self.judge(error),
@@ -200,7 +193,7 @@ impl Record {
     }
 
     /// Puts an action on record and blocks meanwhile: the start and the end of a server.
-    pub(crate) fn note_now(&self, note: Note<'_>) -> Result<Written, RequestError> {
+    pub(crate) fn note_now(&self, note: Note<'_>) -> Result<Written> {
         match self.audit.append_and_wait(note.entry()) {
             Ok(_) => Ok(Written::Yes),
             Err(error) => self.judge(error),
@@ -208,7 +201,7 @@ impl Record {
     }
 
     /// Closes the audit entries that dead servers left open, and blocks meanwhile.
-    pub(crate) fn close_lost(&self) -> Result<(), RequestError> {
+    pub(crate) fn close_lost(&self) -> Result<()> {
         let Some(lost) = self.audit.lost().map_err(unavailable)? else {
             return Ok(());
         };
@@ -223,8 +216,7 @@ impl Record {
             };
             let details =
                 json!({"why": "its server died", "begun_by": begun.server_id, "begun_seq": begun.seq});
-            let ours = Caller::ours();
-            let note = Note::of(&ours, &begun.namespace, action, details).ended(Outcome::Lost);
+            let note = Note::of(&OURS, &begun.namespace, action, details).ended(Outcome::Lost);
             let note = note.of_execution(begun.execution_id.as_deref());
             are_closed &= self.note_now(note)? == Written::Yes;
         }
@@ -239,7 +231,7 @@ impl Record {
         self.refusals.flush(self);
     }
 
-    fn judge(&self, error: AuditError) -> Result<Written, RequestError> {
+    fn judge(&self, error: AuditError) -> Result<Written> {
         self.audit.leaves_open();
         if error == AuditError::Overloaded {
             return Err(overloaded());
@@ -254,54 +246,26 @@ impl Record {
         }
     }
 
-    /// Reserves the records of an execution. Errors: `busy`.
+    /// Reserves the records of an execution, or of a session that is being made. Errors: `busy`.
     pub(crate) fn open(
         &self,
+        begun: Action,
         id: &str,
         caller: &Caller,
         request: &ExecuteRequest,
-    ) -> Result<AuditScope, RequestError> {
-        self.scope(Subject {
-            id: id.to_owned(),
-            begun: Action::ExecutionStarted,
-            abandoned: Action::ExecutionFailed,
-            namespace: request.namespace.clone(),
-            caller: caller.clone(),
-            asked: asked(request),
-        })
-    }
-
-    /// Reserves the records of a session that is being made. Errors: `busy`.
-    pub(crate) fn open_session(
-        &self,
-        id: &SessionId,
-        caller: &Caller,
-        session: &SessionRequest,
-    ) -> Result<AuditScope, RequestError> {
-        let mut details = json!({"session": id.as_str(), "language": session.language});
-        add_belongings(
-            &mut details,
-            &session.env,
-            &session.packages,
-            &session.secrets,
-            &session.workspace,
-        );
-        self.scope(Subject {
-            id: id.as_str().to_owned(),
-            begun: Action::SessionCreated,
-            abandoned: Action::SessionCreated,
-            namespace: session.namespace.clone(),
-            caller: caller.clone(),
-            asked: details,
-        })
-    }
-
-    fn scope(&self, subject: Subject) -> Result<AuditScope, RequestError> {
-        let room = self.audit.reserve(subject.namespace.as_str(), RESERVED);
+    ) -> Result<AuditScope> {
+        let room = self.audit.reserve(request.namespace.as_str(), RESERVED);
         Ok(AuditScope {
             room: Mutex::new(room.map_err(|_| overloaded())?),
             record: self.clone(),
-            subject,
+            id: id.to_owned(),
+            begun,
+            namespace: request.namespace.clone(),
+            caller: caller.clone(),
+            asked: match begun {
+                Action::SessionCreated => asked_of_session(id, request),
+                _ => asked(request),
+            },
             is_begun: AtomicBool::new(false),
             is_closed: false,
             is_missing: AtomicBool::new(false),
@@ -311,25 +275,24 @@ impl Record {
 
 impl AuditScope {
     pub(crate) fn id(&self) -> &str {
-        &self.subject.id
+        &self.id
     }
 
     pub(crate) fn caller(&self) -> &Caller {
-        &self.subject.caller
+        &self.caller
     }
 
     /// Its beginning. No record, no run.
-    pub(crate) async fn begin(&self) -> Result<(), RequestError> {
+    pub(crate) async fn begin(&self) -> Result<()> {
         if self.is_begun.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        let Subject { begun, asked, .. } = &self.subject;
-        let note = self.note(*begun, Outcome::Pending, asked.clone());
+        let note = self.note(self.begun, Outcome::Pending, self.asked.clone());
         self.reserved(note).await.map(drop)
     }
 
     /// A record in the room that is reserved for it.
-    async fn reserved(&self, note: Note<'_>) -> Result<Written, RequestError> {
+    async fn reserved(&self, note: Note<'_>) -> Result<Written> {
         let (done, told) = oneshot::channel();
         self.append(note.entry(), move |written| drop(done.send(written)));
         let written = self.record.written(told).await?;
@@ -343,32 +306,20 @@ impl AuditScope {
         self.record.audit.append_reserved(&mut room, entry, done);
     }
 
-    pub(crate) async fn step(
-        &self,
-        action: Action,
-        outcome: Outcome,
-        details: Value,
-    ) -> Result<Written, RequestError> {
+    pub(crate) async fn step(&self, action: Action, outcome: Outcome, details: Value) -> Result<Written> {
         let written = self.record.note(self.note(action, outcome, details)).await?;
         self.is_missing
             .fetch_or(written == Written::No, Ordering::Relaxed);
         Ok(written)
     }
 
-    /// No record, no result.
-    pub(crate) async fn close(
-        mut self,
-        ended: Result<Closing, &RequestError>,
-    ) -> Result<Written, RequestError> {
-        let (action, outcome, details) = match ended {
-            Ok(closing) => (closing.action, closing.outcome, closing.details),
-            // The message may repeat what the caller sent; the code says which rule it was.
-            Err(error) => (
-                Action::ExecutionRefused,
-                refusal(error),
-                self.refused(error, json!({})),
-            ),
-        };
+    /// No record, no result: a session that was made and is not on record is ended by its maker.
+    pub(crate) async fn close(mut self, ended: Result<Closing, &RequestError>) -> Result<Written> {
+        let Closing {
+            action,
+            outcome,
+            details,
+        } = ended.unwrap_or_else(|error| self.refused(error));
         let written = self.end(self.note(action, outcome, details)).await?;
         self.is_closed = true;
         match self.is_missing.load(Ordering::Relaxed) {
@@ -377,33 +328,25 @@ impl AuditScope {
         }
     }
 
-    /// No record, no session: one that was made and is not on record is ended by its maker.
-    pub(crate) async fn close_session(
-        mut self,
-        made: Result<&Limits, &RequestError>,
-    ) -> Result<(), RequestError> {
-        let (outcome, details) = match made {
-            Ok(limits) => (Outcome::Ok, json!({"session": self.id(), "limits": limits})),
-            Err(error) => (refusal(error), self.refused(error, json!({"session": self.id()}))),
+    /// A refusal, with what was asked for where no record before it has that. The message may repeat what the caller
+    /// sent; the code says which rule it was.
+    fn refused(&self, error: &RequestError) -> Closing {
+        let (action, mut details) = match self.begun {
+            Action::SessionCreated => (Action::SessionCreated, json!({"session": self.id})),
+            _ => (Action::ExecutionRefused, json!({})),
         };
-        self.end(self.note(Action::SessionCreated, outcome, details))
-            .await?;
-        self.is_closed = true;
-        Ok(())
-    }
-
-    /// The details of a refusal, with what was asked for where no record before it has that.
-    fn refused(&self, error: &RequestError, details: Value) -> Value {
-        let mut details = if self.is_begun.load(Ordering::Relaxed) {
-            details
-        } else {
-            self.subject.asked.clone()
-        };
+        if !self.is_begun.load(Ordering::Relaxed) {
+            details.clone_from(&self.asked);
+        }
         details["code"] = json!(error.code.as_str());
-        details
+        Closing {
+            action,
+            outcome: refusal(error),
+            details,
+        }
     }
 
-    async fn end(&self, note: Note<'_>) -> Result<Written, RequestError> {
+    async fn end(&self, note: Note<'_>) -> Result<Written> {
         if self.is_begun.load(Ordering::Relaxed) {
             self.reserved(note).await
         } else {
@@ -412,7 +355,7 @@ impl AuditScope {
     }
 
     fn note(&self, action: Action, outcome: Outcome, details: Value) -> Note<'_> {
-        let note = Note::of(self.caller(), &self.subject.namespace, action, details);
+        let note = Note::of(self.caller(), &self.namespace, action, details);
         note.ended(outcome).of_execution(Some(self.id()))
     }
 }
@@ -421,7 +364,11 @@ impl Drop for AuditScope {
     fn drop(&mut self) {
         if !self.is_closed && self.is_begun.load(Ordering::Relaxed) {
             let details = json!({"why": "its task ended, or its end could not be written"});
-            let note = self.note(self.subject.abandoned, Outcome::Failed, details);
+            let action = match self.begun {
+                Action::SessionCreated => Action::SessionCreated,
+                _ => Action::ExecutionFailed,
+            };
+            let note = self.note(action, Outcome::Failed, details);
             let audit = Arc::downgrade(&self.record.audit);
             self.append(note.entry(), move |written| {
                 if let Err(error) = written {
@@ -497,34 +444,28 @@ fn asked(request: &ExecuteRequest) -> Value {
         !request.stdin.is_empty(),
         json!(request.stdin.len()),
     );
-    add_belongings(
-        &mut details,
-        &request.env,
-        &request.packages,
-        &request.secrets,
-        &request.workspace,
-    );
+    add_belongings(&mut details, request);
+    details
+}
+
+fn asked_of_session(id: &str, request: &ExecuteRequest) -> Value {
+    let mut details = json!({"session": id, "language": request.language});
+    add_belongings(&mut details, request);
     details
 }
 
 /// What a program is given, and what it may touch: names and numbers.
-fn add_belongings(
-    details: &mut Value,
-    env: &BTreeMap<EnvName, EnvValue>,
-    packages: &BTreeSet<Requirement>,
-    secrets: &BTreeSet<EnvName>,
-    workspace: &WorkspaceSource,
-) {
-    if !env.is_empty() {
-        details["variables"] = json!(env.len());
+fn add_belongings(details: &mut Value, request: &ExecuteRequest) {
+    if !request.env.is_empty() {
+        details["variables"] = json!(request.env.len());
     }
-    if !packages.is_empty() {
-        details["packages"] = packages.iter().map(Requirement::as_str).collect();
+    if !request.packages.is_empty() {
+        details["packages"] = request.packages.iter().map(Requirement::as_str).collect();
     }
-    if !secrets.is_empty() {
-        details["secrets"] = secret_names(secrets.iter().map(EnvName::as_str));
+    if !request.secrets.is_empty() {
+        details["secrets"] = secret_names(request.secrets.iter().map(EnvName::as_str));
     }
-    match workspace {
+    match &request.workspace {
         WorkspaceSource::Private => {}
         WorkspaceSource::Namespace => details["workspace"] = json!("namespace"),
         WorkspaceSource::Listed(name) => details["workspace"] = json!(name),

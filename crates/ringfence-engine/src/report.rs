@@ -26,13 +26,9 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn into_result(self) -> ExecutionResult {
-        self.result
-    }
-
-    /// Secrets that were taken out of it, of its streams and of its files.
-    pub(crate) fn redactions(&self) -> u64 {
-        self.redactions
+    /// The result, and how many secrets were taken out of it, of its streams and of its files.
+    pub(crate) fn into_parts(self) -> (ExecutionResult, u64) {
+        (self.result, self.redactions)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Finds an interpreter wherever it lives, and what has to be shown to a program so that it works there: the
 //! directory it was installed in, the environment it belongs to, and the links on the way. Nothing is executed.
 
-use crate::settings::RuntimeSettings;
+use crate::{error::Result, settings::RuntimeSettings};
 use ringfence_jail::Layout;
 use ringfence_types::{Language, RequestError};
 use std::{
@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Finds the interpreter of a language, or says why it is missing.
-pub(crate) fn find(language: Language, settings: &RuntimeSettings) -> Result<Toolchain, RequestError> {
+pub(crate) fn find(language: Language, settings: &RuntimeSettings) -> Result<Toolchain> {
     let (names, configured): (&[&str], _) = match language {
         Language::Python => (&["python3", "python"], &settings.python),
         Language::Node | Language::Typescript => (&["node", "nodejs"], &settings.node),
@@ -128,7 +128,8 @@ fn version_in_name(real: &Path) -> Option<(u8, u8)> {
 /// What of an interpreter lies in this directory, or around it: programs that write there decide what the next program,
 /// of anybody's, runs as.
 pub(crate) fn within(directory: &Path, settings: &RuntimeSettings) -> Option<(Language, PathBuf)> {
-    parts(settings).find(|(_, part)| lies_in(part, directory))
+    let overlaps = |way: &PathBuf| way.starts_with(directory) || directory.starts_with(way);
+    parts(settings).find(|(_, part)| ringfence_host::ways(part).iter().any(overlaps))
 }
 
 /// Where the interpreters and what they load are.
@@ -139,13 +140,6 @@ pub(crate) fn parts(settings: &RuntimeSettings) -> impl Iterator<Item = (Languag
         let parts = found.map(|found| found.trees.into_iter().chain([found.interpreter]));
         parts.into_iter().flatten().map(move |part| (language, part))
     })
-}
-
-/// Whether a path leads through a directory, or the directory lies in it.
-fn lies_in(part: &Path, directory: &Path) -> bool {
-    let ways = ringfence_host::ways(part);
-    ways.iter()
-        .any(|way| way.starts_with(directory) || directory.starts_with(way))
 }
 
 /// When an interpreter or its packages were changed last: what has been imported before that is not what it is now.
@@ -307,7 +301,7 @@ pub(crate) struct Toolchain {
     pub(crate) on_path: Vec<PathBuf>,
 }
 
-pub(crate) fn toolchain(language: Language, settings: &RuntimeSettings) -> Result<Toolchain, RequestError> {
+pub(crate) fn toolchain(language: Language, settings: &RuntimeSettings) -> Result<Toolchain> {
     let mut toolchain = find(language, settings)?;
     if language == Language::Shell {
         // A script calls the other interpreters by name.

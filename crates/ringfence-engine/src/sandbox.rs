@@ -4,6 +4,7 @@
 use crate::{
     backend::{Native, Sandbox},
     containers::Containers,
+    error::Result,
     language::{self, Launch, Prepared, TemplateOf},
     policy::{Grant, reach},
     policy_store::PolicyStore,
@@ -16,9 +17,7 @@ use ringfence_jail::{
     Claim, ClaimSpec, EgressSpec, Forker, HostWorkspace, JailSpec, LayerName, Layout, PACKAGES, Part, Plan,
     Program, Run, Written, client,
 };
-use ringfence_types::{
-    ExecuteRequest, Isolation, Language, Limits, RequestError, Tier, WorkspaceMode, WorkspaceSource,
-};
+use ringfence_types::{ExecuteRequest, Isolation, Language, Limits, Tier, WorkspaceMode, WorkspaceSource};
 use std::{
     borrow::Cow,
     collections::HashMap,
@@ -225,7 +224,7 @@ impl Sandboxes {
         toolchain: &Toolchain,
         host_workspace: Option<HostWorkspace>,
         start: Start,
-    ) -> Result<Plan, RequestError> {
+    ) -> Result<Plan> {
         let mut limits = self.policy.current().defaults.clone();
         if matches!(start, Start::Template(_)) {
             // It may not die of the number of its forks: all of them die with it.
@@ -366,7 +365,7 @@ impl Sandboxes {
     }
 
     /// The sandbox of a worker of our own: no interpreter, no files, nothing but its pipes.
-    pub(crate) fn plan_of_worker(&self, id: &str, name: &str) -> Result<Plan, RequestError> {
+    pub(crate) fn plan_of_worker(&self, id: &str, name: &str) -> Result<Plan> {
         let program = Program::Worker {
             name: name.to_owned(),
         };
@@ -380,7 +379,7 @@ impl Sandboxes {
         toolchain: &Toolchain,
         wheels: &[PathBuf],
         limits: Limits,
-    ) -> Result<Plan, RequestError> {
+    ) -> Result<Plan> {
         let trees = toolchain.trees.iter().chain(wheels).cloned();
         self.native.plan(JailSpec {
             trees: trees.collect(),
@@ -391,7 +390,7 @@ impl Sandboxes {
     }
 
     /// The sandbox of a browser, which executes nothing that was written there.
-    pub(crate) fn plan_of_browser(&self, program: &Path, limits: Limits) -> Result<Plan, RequestError> {
+    pub(crate) fn plan_of_browser(&self, program: &Path, limits: Limits) -> Result<Plan> {
         // Beside the program lie its resources; where that is a directory of the system, it is shown already.
         let tree = program
             .canonicalize()
@@ -432,7 +431,7 @@ impl Sandboxes {
     }
 
     /// Tier and layers of a run with these limits.
-    pub(crate) fn isolation(&self, limits: &Limits) -> Result<Isolation, RequestError> {
+    pub(crate) fn isolation(&self, limits: &Limits) -> Result<Isolation> {
         let plan = self.plan_of_worker("none", "none")?;
         let mut claim = self.claim_of_worker();
         claim.limits = limits.clone();

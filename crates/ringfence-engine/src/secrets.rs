@@ -1,6 +1,7 @@
 //! The secrets that one request has been lent, and what keeps them out of what leaves.
 
 use crate::{
+    error::Result,
     events::{Bus, EventKind},
     policy::Grant,
     record::{self, AuditScope},
@@ -10,7 +11,7 @@ use crate::{
 use ringfence_egress::{BoundSecret, Inspection};
 use ringfence_redact::{Forms, Personal, Redactor};
 use ringfence_store::{
-    audit::{Action, Outcome},
+    audit::Action,
     vault::{SecretValue, Vault, VaultError},
 };
 use ringfence_types::{EnvName, ErrorCode, Namespace, RequestError};
@@ -41,7 +42,8 @@ pub(crate) struct SecretLease {
 pub(crate) struct Secrets {
     /// Shared with whatever writes the log.
     pub(crate) vault: Arc<Vault>,
-    redactors: Redactors,
+    /// The redactors that were made last.
+    kept: Mutex<VecDeque<(Source, Redactor)>>,
     /// For requests without secrets.
     personal: Redactor,
     takes_personal: Personal,
@@ -56,16 +58,11 @@ struct Source {
     generation: u64,
 }
 
-#[derive(Default)]
-struct Redactors {
-    kept: Mutex<VecDeque<(Source, Redactor)>>,
-}
-
 impl Secrets {
     pub(crate) fn new(vault: Vault, takes_personal: Personal, bus: Bus) -> Self {
         Self {
             vault: Arc::new(vault),
-            redactors: Redactors::default(),
+            kept: Mutex::default(),
             personal: Redactor::new([], Forms::All, takes_personal),
             takes_personal,
             bus,
@@ -74,7 +71,7 @@ impl Secrets {
 
     /// What the vault no longer has is not kept here either.
     pub(crate) fn forget_old(&self) {
-        let mut kept = lock(&self.redactors.kept);
+        let mut kept = lock(&self.kept);
         if !kept.is_empty() {
             let now = self.vault.generation();
             kept.retain(|(known, _)| known.generation == now);
@@ -82,11 +79,7 @@ impl Secrets {
     }
 
     /// Lends a request what its grant says. That it was lent is on record before it is.
-    pub(crate) async fn lease(
-        &self,
-        opened: &AuditScope,
-        grant: &Grant,
-    ) -> Result<SecretLease, RequestError> {
+    pub(crate) async fn lease(&self, opened: &AuditScope, grant: &Grant) -> Result<SecretLease> {
         let request = &grant.request;
         if request.secrets.is_empty() {
             return Ok(SecretLease {
@@ -101,16 +94,13 @@ impl Secrets {
         let (leased, generation) = self
             .with_vault(move |vault| of_generation(vault, || vault.lease(&namespace, &wanted)))
             .await?;
-        let named = record::secret_names(shown.iter().copied());
-        let (outcome, details) = match &leased {
-            Ok(_) => (Outcome::Ok, json!({"secrets": named})),
-            Err(error) => (
-                Outcome::Failed,
-                json!({"secrets": named, "why": error.to_string()}),
-            ),
-        };
+        let mut details = json!({"secrets": record::secret_names(shown.iter().copied())});
+        if let Err(error) = &leased {
+            details["why"] = json!(error.to_string());
+        }
+        let outcome = record::outcome_of(&leased);
         opened.step(Action::VaultAccessed, outcome, details).await?;
-        let secrets = leased.map_err(|error| refusal(&request.namespace, self.vault.kind(), &error))?;
+        let secrets = leased.map_err(|error| self.refusal(&request.namespace, &error))?;
         let event = EventKind::VaultAccessed {
             secrets: shown.iter().map(|name| (*name).to_owned()).collect(),
         };
@@ -134,7 +124,7 @@ impl Secrets {
         &self,
         namespace: &Namespace,
         lent: &[(EnvName, Arc<SecretValue>)],
-    ) -> Result<Redactor, RequestError> {
+    ) -> Result<Redactor> {
         let of = namespace.clone();
         let (leased, generation) = self
             .with_vault(move |vault| {
@@ -145,7 +135,7 @@ impl Secrets {
                 })
             })
             .await?;
-        let mut secrets = leased.map_err(|error| refusal(namespace, self.vault.kind(), &error))?;
+        let mut secrets = leased.map_err(|error| self.refusal(namespace, &error))?;
         let is_known = |(name, value): &&(EnvName, Arc<SecretValue>)| {
             let same =
                 |(own, now): &(EnvName, Arc<SecretValue>)| own == name && now.expose() == value.expose();
@@ -171,8 +161,8 @@ impl Secrets {
         &self,
         source: Option<Source>,
         secrets: &[(EnvName, Arc<SecretValue>)],
-    ) -> Result<Redactor, RequestError> {
-        if let Some(known) = source.as_ref().and_then(|source| self.redactors.get(source)) {
+    ) -> Result<Redactor> {
+        if let Some(known) = source.as_ref().and_then(|source| self.known(source)) {
             return Ok(known);
         }
         let personal = self.takes_personal;
@@ -185,21 +175,75 @@ impl Secrets {
             store::blocking(make).await?
         };
         if let Some(source) = source {
-            self.redactors.keep(source, made.clone());
+            self.keep(source, made.clone());
         }
         Ok(made)
+    }
+
+    /// Asks the vault something of a namespace.
+    pub(crate) async fn ask<T: Send + 'static>(
+        &self,
+        namespace: &Namespace,
+        ask: impl FnOnce(&Vault, &Namespace) -> Result<T, VaultError> + Send + 'static,
+    ) -> Result<T> {
+        let of = namespace.clone();
+        let asked = self.with_vault(move |vault| ask(vault, &of)).await?;
+        asked.map_err(|error| self.refusal(namespace, &error))
+    }
+
+    /// What a caller may know of a vault's refusal.
+    pub(crate) fn refusal(&self, namespace: &Namespace, error: &VaultError) -> RequestError {
+        match error {
+            VaultError::NotFound { key } => RequestError::new(
+                ErrorCode::SecretUnavailable,
+                format!(
+                    "there is no secret {} in the namespace `{namespace}`.",
+                    key.as_str()
+                ),
+                match self.vault.kind() {
+                    IN_MEMORY => {
+                        "The operator adds one with `ringfence vault add` to the memory of a running server, for its calls alone; \
+                         for `ringfence run` there is `vault.store: file` (RINGFENCE_VAULT_STORE=file)."
+                    }
+                    _ => "`vault_list` names those it has; the operator adds one with `ringfence vault add`.",
+                },
+            ),
+            _ => RequestError::store_fault(
+                format!("the vault cannot do that: {error}."),
+                "`ringfence vault list` on the host says more.",
+            ),
+        }
     }
 
     /// Asks the vault. One that lies in a file is read, written and waited for off the runtime's threads.
     pub(crate) async fn with_vault<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&Vault) -> T + Send + 'static,
-    ) -> Result<T, RequestError> {
+    ) -> Result<T> {
         if self.vault.kind() != IN_A_FILE {
             return Ok(ask(&self.vault));
         }
         let vault = self.vault.clone();
         store::blocking(move || ask(&vault)).await
+    }
+
+    fn known(&self, source: &Source) -> Option<Redactor> {
+        let mut kept = lock(&self.kept);
+        let at = kept.iter().position(|(known, _)| known == source)?;
+        let (source, redactor) = kept.remove(at)?;
+        kept.push_back((source, redactor.clone()));
+        Some(redactor)
+    }
+
+    fn keep(&self, source: Source, redactor: Redactor) {
+        let mut kept = lock(&self.kept);
+        kept.retain(|(known, _)| known.generation == source.generation);
+        kept.push_back((source, redactor));
+        let states =
+            |kept: &VecDeque<(Source, Redactor)>| kept.iter().map(|(_, one)| one.states()).sum::<usize>();
+        while kept.len() > KEPT_MAX || (kept.len() > 1 && states(&kept) > STATES_MAX) {
+            kept.pop_front();
+        }
     }
 }
 
@@ -226,27 +270,6 @@ impl SecretLease {
     }
 }
 
-impl Redactors {
-    fn get(&self, source: &Source) -> Option<Redactor> {
-        let mut kept = lock(&self.kept);
-        let at = kept.iter().position(|(known, _)| known == source)?;
-        let (source, redactor) = kept.remove(at)?;
-        kept.push_back((source, redactor.clone()));
-        Some(redactor)
-    }
-
-    fn keep(&self, source: Source, redactor: Redactor) {
-        let mut kept = lock(&self.kept);
-        kept.retain(|(known, _)| known.generation == source.generation);
-        kept.push_back((source, redactor));
-        let states =
-            |kept: &VecDeque<(Source, Redactor)>| kept.iter().map(|(_, one)| one.states()).sum::<usize>();
-        while kept.len() > KEPT_MAX || (kept.len() > 1 && states(&kept) > STATES_MAX) {
-            kept.pop_front();
-        }
-    }
-}
-
 /// What the vault says, and of which generation that is; none: a value was changed in between.
 fn of_generation<T>(vault: &Vault, ask: impl FnOnce() -> T) -> (T, Option<u64>) {
     let before = vault.generation();
@@ -255,28 +278,4 @@ fn of_generation<T>(vault: &Vault, ask: impl FnOnce() -> T) -> (T, Option<u64>) 
         answer,
         Some(before).filter(|before| *before == vault.generation()),
     )
-}
-
-/// What a caller may know of a vault's refusal.
-pub(crate) fn refusal(namespace: &Namespace, kind: &str, error: &VaultError) -> RequestError {
-    match error {
-        VaultError::NotFound { key } => RequestError::new(
-            ErrorCode::SecretUnavailable,
-            format!(
-                "there is no secret {} in the namespace `{namespace}`.",
-                key.as_str()
-            ),
-            match kind {
-                IN_MEMORY => {
-                    "The operator adds one with `ringfence vault add` to the memory of a running server, for its calls alone; \
-                     for `ringfence run` there is `vault.store: file` (RINGFENCE_VAULT_STORE=file)."
-                }
-                _ => "`vault_list` names those it has; the operator adds one with `ringfence vault add`.",
-            },
-        ),
-        _ => RequestError::store_fault(
-            format!("the vault cannot do that: {error}."),
-            "`ringfence vault list` on the host says more.",
-        ),
-    }
 }

@@ -4,10 +4,11 @@
 use crate::{
     admission::Queue,
     approval::Approvals,
-    caller::Caller,
+    caller::OURS,
     check::Checkers,
     disk::Disk,
     egress::Egress,
+    error::Result,
     executions::Executions,
     host::HostAccess,
     packages::Packages,
@@ -17,7 +18,6 @@ use crate::{
     sandbox::Sandboxes,
     secrets::Secrets,
     session::Sessions,
-    sync::lock,
     telemetry::Telemetry,
     web::Web,
     workspaces::Workspaces,
@@ -27,17 +27,13 @@ use ringfence_store::{
     audit::{Action, Outcome},
     snapshots::SnapshotStore,
 };
-use ringfence_types::{Language, Namespace, RequestError, SessionId};
+use ringfence_types::{Namespace, SessionId};
 use serde_json::{Value, json};
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, LazyLock, Mutex, MutexGuard,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Instant,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 pub(crate) struct Services {
     pub(crate) sandboxes: Arc<Sandboxes>,
@@ -60,22 +56,13 @@ pub(crate) struct Services {
     pub(crate) policy: Arc<PolicyStore>,
     pub(crate) id: String,
     pub(crate) has_said_goodbye: AtomicBool,
-    pub(crate) running: Mutex<HashMap<String, Run>>,
-    /// Rings when one of them has ended.
+    /// Rings when an execution has ended.
     pub(crate) one_ended: Notify,
-}
-
-#[derive(Clone)]
-pub(crate) struct Run {
-    pub(crate) namespace: Namespace,
-    pub(crate) language: Language,
-    pub(crate) since: Instant,
-    pub(crate) cancel: watch::Sender<bool>,
 }
 
 impl Services {
     /// Lets the record say who serves here, and what was left open by servers that died.
-    pub(crate) fn begin_record(&self) -> Result<(), RequestError> {
+    pub(crate) fn begin_record(&self) -> Result<()> {
         let facts = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
@@ -85,10 +72,6 @@ impl Services {
         let started = Self::note(Action::ServerStarted, Outcome::Ok, facts);
         self.record.note_now(started)?;
         self.record.close_lost()
-    }
-
-    pub(crate) fn running(&self) -> MutexGuard<'_, HashMap<String, Run>> {
-        lock(&self.running)
     }
 
     /// What is so of a namespace when one of its requests, or one of the session's, is decided.
@@ -112,7 +95,6 @@ impl Services {
 
     /// A note of what the engine itself does.
     pub(crate) fn note(action: Action, outcome: Outcome, details: Value) -> Note<'static> {
-        static OURS: LazyLock<Caller> = LazyLock::new(Caller::ours);
         Note::of(&OURS, "", action, details).ended(outcome)
     }
 

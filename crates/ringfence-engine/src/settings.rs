@@ -1,6 +1,7 @@
 //! What the engine has to be told. The front end reads files, flags and environment and hands over these; nothing
 //! here has a default, because a forgotten security setting must not compile.
 
+use crate::error::Result;
 use ringfence_egress::{Limits as EgressLimits, Rule, SecretPlace};
 use ringfence_redact::{Forms, Personal, Redactor};
 use ringfence_store::{
@@ -168,7 +169,7 @@ pub struct BackendPolicy {
 
 impl BackendPolicy {
     /// Refuses a backend that the operator does not allow, or that is weaker than the floor.
-    pub(crate) fn allows(&self, backend: Backend) -> Result<(), RequestError> {
+    pub(crate) fn allows(&self, backend: Backend) -> Result<()> {
         if !self.allowed.contains(&backend) {
             let hint = match backend {
                 Backend::Native => format!("Leave `backend` out: it is {} here.", self.default),
@@ -217,7 +218,6 @@ pub struct Images {
 }
 
 impl Images {
-    /// That of a language.
     pub(crate) fn of(&self, language: Language) -> &str {
         match language {
             Language::Python => &self.python,
@@ -381,7 +381,7 @@ pub enum IndexHost {
 }
 
 impl PackagePolicy {
-    pub(crate) fn check(&self, set: &BTreeSet<Requirement>) -> Result<(), RequestError> {
+    pub(crate) fn check(&self, set: &BTreeSet<Requirement>) -> Result<()> {
         if !self.enabled {
             return Err(RequestError::denied(
                 "the operator allows no packages here.",

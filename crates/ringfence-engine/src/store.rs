@@ -2,6 +2,7 @@
 //! directory that belongs to this user alone.
 
 use crate::{
+    error::Result,
     record::{self, Record},
     settings::{EngineSettings, OnFailure, RecordSettings},
 };
@@ -32,7 +33,7 @@ pub(crate) fn layers(engine: &EngineSettings) -> PathBuf {
     Layers::below(&engine.state_dir.join(PACKAGES))
 }
 
-pub(crate) fn open(engine: &EngineSettings, server_id: &str) -> Result<Stores, RequestError> {
+pub(crate) fn open(engine: &EngineSettings, server_id: &str) -> Result<Stores> {
     let settings = &engine.record;
     make_own_directory(&settings.directory).map_err(|error| {
         let directory = settings.directory.display();
@@ -61,7 +62,7 @@ pub(crate) fn open(engine: &EngineSettings, server_id: &str) -> Result<Stores, R
 
 /// A record that cannot be opened stops the server, unless the operator has said otherwise: then it is kept in memory,
 /// and the log says so aloud.
-fn open_record(settings: &RecordSettings, signer: &Signer, server_id: &str) -> Result<Record, RequestError> {
+fn open_record(settings: &RecordSettings, signer: &Signer, server_id: &str) -> Result<Record> {
     let audit = &settings.audit;
     let open =
         |storage: Storage| Audit::open(storage, audit.durability, signer.clone(), server_id.to_owned());
@@ -88,9 +89,7 @@ pub(crate) fn fault(why: impl Display) -> RequestError {
 }
 
 /// Runs what blocks off the runtime's threads.
-pub(crate) async fn blocking<T: Send + 'static>(
-    act: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, RequestError> {
+pub(crate) async fn blocking<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     let done = tokio::task::spawn_blocking(act).await;
     done.map_err(fault)
 }

@@ -98,7 +98,6 @@ pub(crate) async fn feed(mut to: pipe::Sender, from: Stdin, bytes: Vec<u8>) {
     }
 }
 
-/// Where one stream of a program goes.
 pub(crate) struct OutputSink {
     stream: OutputStream,
     keep: u64,
@@ -228,19 +227,28 @@ impl StreamReader {
     }
 
     /// What comes next; nothing: it has ended.
-    async fn next(&mut self) -> io::Result<&[u8]> {
+    async fn next(&mut self) -> &[u8] {
         self.chunk.clear();
-        if !self.is_over {
-            tokio::select! {
-                biased; // what is stuck may write without end
-                _ = self.sandbox_ended.wait_for(|ended| *ended) => self.is_over = true,
-                read = self.pipe.read_buf(&mut self.chunk) => drop(read?),
-            }
-            if self.is_over {
-                standing(&self.pipe, &mut self.chunk)?;
-            }
+        if !self.is_over
+            && let Err(error) = self.fill().await
+        {
+            tracing::warn!(%error, "reading a program's output");
+            self.is_over = true;
+            self.chunk.clear();
         }
-        Ok(&self.chunk)
+        &self.chunk
+    }
+
+    async fn fill(&mut self) -> io::Result<()> {
+        tokio::select! {
+            biased; // what is stuck may write without end
+            _ = self.sandbox_ended.wait_for(|ended| *ended) => self.is_over = true,
+            read = self.pipe.read_buf(&mut self.chunk) => drop(read?),
+        }
+        match self.is_over {
+            true => standing(&self.pipe, &mut self.chunk),
+            false => Ok(()),
+        }
     }
 }
 
@@ -259,15 +267,10 @@ pub(crate) fn standing(from: &pipe::Receiver, to: &mut Vec<u8>) -> io::Result<()
 pub(crate) async fn collect(mut from: StreamReader, mut outlet: OutputSink) -> CapturedStream {
     loop {
         match from.next().await {
-            Ok([]) => break,
-            Ok(bytes) => outlet.take(bytes).await,
-            Err(error) => {
-                tracing::warn!(%error, "reading a program's output");
-                break;
-            }
+            [] => return outlet.finish().await,
+            bytes => outlet.take(bytes).await,
         }
     }
-    outlet.finish().await
 }
 
 /// Reads what a driver reports, as much of it as is taken.
@@ -275,14 +278,10 @@ pub(crate) async fn drain(mut from: StreamReader, keep: usize) -> Vec<u8> {
     let mut kept = Vec::new();
     loop {
         match from.next().await {
-            Ok([]) => return kept,
-            Ok(bytes) => {
+            [] => return kept,
+            bytes => {
                 let room = keep.saturating_sub(kept.len()).min(bytes.len());
                 kept.extend_from_slice(&bytes[..room]);
-            }
-            Err(error) => {
-                tracing::warn!(%error, "reading a driver's report");
-                return kept;
             }
         }
     }

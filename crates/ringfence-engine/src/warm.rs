@@ -4,16 +4,15 @@
 
 use crate::{
     backend::{Sandbox, Template},
+    error::Result,
     language::{Imports, PREPARE, TemplateOf},
-    pool::{Made, MadeFrom, Pool, Purpose},
+    pool::{Made, MadeFrom, Pool, Purpose, is_shadowed},
     runtimes::{self, Toolchain},
     sandbox::{ReadySandbox, Sandboxes, Start},
     sync::lock,
 };
 use ringfence_jail::Plan;
-use ringfence_types::{
-    Backend, ExecuteRequest, Language, RequestError, Tier, WorkspaceMode, WorkspaceSource,
-};
+use ringfence_types::{Backend, ExecuteRequest, Language, Tier, WorkspaceMode, WorkspaceSource};
 use std::{
     collections::HashSet,
     sync::{Arc, Weak, atomic::Ordering},
@@ -95,7 +94,9 @@ pub(crate) fn take(
     let pool = pools.iter_mut().rev().find(|pool| fits(pool))?;
     let toolchain = pool.toolchain.clone();
     let sandbox = match beside {
-        Some(beside) if !pool.is_shadowed_by(&request.files, &beside) => take_from(sandboxes, pool)?,
+        Some(beside) if !is_shadowed(&pool.imported().loaded, &request.files, &beside) => {
+            take_from(sandboxes, pool)?
+        }
         // It has every interpreter, for scripts to call.
         _ => take_from(sandboxes, of(&mut pools, Purpose::Program(Language::Shell))?)?,
     };
@@ -188,7 +189,7 @@ async fn make(sandboxes: Arc<Sandboxes>, plan: Arc<Plan>, failures: u32) {
     sandboxes.pools.tried.notify_waiters();
 }
 
-fn keep(sandboxes: &Sandboxes, plan: &Arc<Plan>, made: Result<Option<Made>, RequestError>) {
+fn keep(sandboxes: &Sandboxes, plan: &Arc<Plan>, made: Result<Option<Made>>) {
     let mut pools = sandboxes.pools.lock();
     let Some(pool) = pool_of(&mut pools, plan) else {
         return;
@@ -213,7 +214,7 @@ fn pool_of<'a>(pools: &'a mut [Pool], plan: &Arc<Plan>) -> Option<&'a mut Pool> 
 }
 
 /// Makes one. `None`: its template is just being made, or turns out to be good for nothing, or for too much memory.
-async fn make_one(sandboxes: &Sandboxes, plan: &Arc<Plan>) -> Result<Option<Made>, RequestError> {
+async fn make_one(sandboxes: &Sandboxes, plan: &Arc<Plan>) -> Result<Option<Made>> {
     let origin = pool_of(&mut sandboxes.pools.lock(), plan).and_then(|pool| pool.origin(&sandboxes.warm));
     let template = match origin {
         None => return Ok(None),
@@ -245,7 +246,7 @@ async fn make_one(sandboxes: &Sandboxes, plan: &Arc<Plan>) -> Result<Option<Made
 }
 
 /// The plan of a pool; for each sandbox another directory, where it has no root of its own.
-fn own_plan(sandboxes: &Sandboxes, plan: &Arc<Plan>) -> Result<Arc<Plan>, RequestError> {
+fn own_plan(sandboxes: &Sandboxes, plan: &Arc<Plan>) -> Result<Arc<Plan>> {
     let shown = match plan.layout.host_directory {
         None => None,
         Some(_) => {
@@ -264,7 +265,7 @@ async fn template(
     sandboxes: &Sandboxes,
     plan: &Arc<Plan>,
     wanted: Arc<Plan>,
-) -> Result<Option<Arc<Template>>, RequestError> {
+) -> Result<Option<Arc<Template>>> {
     let template = match sandboxes.native.template(wanted).await {
         Ok(template) => template,
         Err(error) => {
@@ -304,12 +305,7 @@ fn start_node_ahead(sandboxes: &Sandboxes, why: &str) {
 }
 
 /// How one of its sandboxes is made. `id` names its directory, where it has no root of its own.
-fn plan_for(
-    purpose: Purpose,
-    sandboxes: &Sandboxes,
-    toolchain: &Toolchain,
-    id: &str,
-) -> Result<Plan, RequestError> {
+fn plan_for(purpose: Purpose, sandboxes: &Sandboxes, toolchain: &Toolchain, id: &str) -> Result<Plan> {
     let start = match purpose {
         Purpose::Parser => return sandboxes.plan_of_worker(id, PREPARE),
         Purpose::Program(Language::Shell) => Start::Claimed,
@@ -361,9 +357,9 @@ fn pool(sandboxes: &Sandboxes, purpose: Purpose) -> Option<Pool> {
         }
     };
     let plan = Arc::new(plan_for(purpose, sandboxes, &toolchain, NO_ID).ok()?);
-    let pool = Pool::new(purpose, plan, toolchain, template, warm.ready);
-    Some(match purpose {
-        Purpose::Data => pool.only_with(warm.preload_python.clone()),
-        _ => pool,
-    })
+    let mut pool = Pool::new(purpose, plan, toolchain, template, warm.ready);
+    if purpose == Purpose::Data {
+        pool.special.clone_from(&warm.preload_python);
+    }
+    Some(pool)
 }

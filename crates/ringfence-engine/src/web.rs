@@ -11,7 +11,7 @@ use crate::{
     admission::{Demand, Permit, Queue},
     caller::{Caller, Client, Requester},
     egress::Egress,
-    error::busy,
+    error::{Result, busy},
     sandbox::Sandboxes,
     secrets::Secrets,
     settings::WebSettings,
@@ -68,7 +68,7 @@ pub struct SearchRequest {
 
 /// What a web tool has done, for the record.
 pub(crate) struct Done<T> {
-    pub(crate) result: Result<T, RequestError>,
+    pub(crate) result: Result<T>,
     pub(crate) details: Value,
 }
 
@@ -93,7 +93,7 @@ impl Web {
         }
     }
 
-    async fn clients(&self) -> Result<&(Fetcher, Searcher), RequestError> {
+    async fn clients(&self) -> Result<&(Fetcher, Searcher)> {
         let make = async || {
             let tls = self.egress.client_config().await?;
             Ok((Fetcher::new(tls.clone()), Searcher::new(tls)))
@@ -109,7 +109,7 @@ impl Web {
         Done { result, details }
     }
 
-    async fn ask_providers(&self, wanted: &SearchRequest) -> Result<Searched, RequestError> {
+    async fn ask_providers(&self, wanted: &SearchRequest) -> Result<Searched> {
         let text = &wanted.query.text;
         if text.trim().is_empty()
             || text.chars().count() > QUERY_CHARS_MAX
@@ -152,7 +152,7 @@ impl Web {
     }
 
     /// A place among the pages that are fetched at once.
-    async fn place(&self, namespace: &Namespace) -> Result<Permit, RequestError> {
+    async fn place(&self, namespace: &Namespace) -> Result<Permit> {
         let permit = self.fetching.permit(namespace, Demand::default(), QUEUE_TIME);
         permit.await.map_err(|_| {
             busy(
@@ -181,7 +181,7 @@ impl Web {
 }
 
 /// That no provider has answered is no result without hits.
-fn answered(found: Searched) -> Result<Searched, RequestError> {
+fn answered(found: Searched) -> Result<Searched> {
     if found.is_answered() {
         return Ok(found);
     }
@@ -316,7 +316,7 @@ fn denied(error: DialError) -> RequestError {
     RequestError::new(code, format!("{} ({}).", error.what, error.rule), hint)
 }
 
-fn target(url: &str) -> Result<Target, RequestError> {
+fn target(url: &str) -> Result<Target> {
     Target::read(url).map_err(|error| {
         RequestError::invalid(
             format!("`url` {error}."),

@@ -2,12 +2,12 @@
 
 use crate::{
     backend::{Running, Sandbox},
+    error::Result,
     sandbox::{NO_BLOBS, Sandboxes},
     streams::Stdio,
 };
 use ringfence_jail::wire::Cause;
 use ringfence_redact::Redactor;
-use ringfence_types::RequestError;
 use std::sync::Arc;
 
 /// What the worker of this name says to the input; it is as hostile as the input. `Ok(Err(..))`: it did not get to the
@@ -17,7 +17,7 @@ pub(crate) async fn run(
     name: &str,
     ready: Option<Sandbox>,
     input: Vec<u8>,
-) -> Result<Result<Vec<u8>, Cause>, RequestError> {
+) -> Result<Result<Vec<u8>, Cause>> {
     let sandbox = match ready {
         Some(sandbox) => sandbox,
         None => {

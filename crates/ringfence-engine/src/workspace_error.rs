@@ -1,6 +1,6 @@
 //! What a caller may know of an error in a workspace, its files or its snapshots.
 
-use crate::store::fault;
+use crate::{error::Result, store::fault};
 use ringfence_store::{
     FileError,
     snapshots::{SnapshotError, SnapshotId},
@@ -115,7 +115,7 @@ fn no_snapshot() -> RequestError {
 }
 
 /// Anything that cannot be the name of one is the name of none.
-pub(crate) fn snapshot_id(id: &str) -> Result<SnapshotId, RequestError> {
+pub(crate) fn snapshot_id(id: &str) -> Result<SnapshotId> {
     id.parse().map_err(|_| no_snapshot())
 }
 

@@ -6,7 +6,7 @@ use crate::{
     backend::SandboxDirs,
     disk::Disk,
     disk_quota::DiskUse,
-    error,
+    error::{self, Result},
     policy::Grant,
     runtimes,
     sandbox::Sandboxes,
@@ -131,7 +131,7 @@ impl WorkspaceLease {
 
     /// The descriptor by which the server reads and writes the workspace, whichever it is; `private` is the sandbox's
     /// own.
-    pub(crate) fn open(&self, private: Option<&SandboxDirs>) -> Result<OwnedFd, RequestError> {
+    pub(crate) fn open(&self, private: Option<&SandboxDirs>) -> Result<OwnedFd> {
         let root = self.root().or(private.map(|dirs| dirs.changes.as_fd()));
         let root = root.ok_or_else(|| fault("there is no workspace"))?;
         root.try_clone_to_owned()
@@ -159,7 +159,7 @@ impl WorkspaceLease {
     }
 
     /// What lies in a directory of the host's that may be written, by which is known what comes to it.
-    pub(crate) async fn found(&self) -> Result<DiskUse, RequestError> {
+    pub(crate) async fn found(&self) -> Result<DiskUse> {
         let (Some(root), true) = (&self.root, self.stays()) else {
             return Ok(DiskUse::default());
         };
@@ -178,7 +178,7 @@ impl WorkspaceLease {
 
 /// Opens a directory of the host's. Its path had no link in it when the operator named it; one that is there now was
 /// laid by a program that may write above.
-fn open_host(private: &[PathBuf], directory: &Path) -> Result<(Pinned, OwnedFd), RequestError> {
+fn open_host(private: &[PathBuf], directory: &Path) -> Result<(Pinned, OwnedFd)> {
     let refuse = |what: &str| {
         Err(RequestError::denied(
             format!("{} cannot be a workspace: {what}.", directory.display()),
@@ -217,11 +217,7 @@ impl Workspaces {
     }
 
     /// Waits for it, at most [`PATIENCE`]. The workspace is made when it is first used.
-    pub(crate) async fn turn(
-        &self,
-        namespace: &Namespace,
-        wanted: Wanted,
-    ) -> Result<WorkspaceTurn, RequestError> {
+    pub(crate) async fn turn(&self, namespace: &Namespace, wanted: Wanted) -> Result<WorkspaceTurn> {
         let by = Instant::now() + PATIENCE;
         let own = self.own_turn(namespace);
         let own = async {
@@ -289,7 +285,7 @@ impl Workspaces {
     }
 
     /// The directory behind a granted request's workspace, for as long as the run lasts.
-    pub(crate) async fn acquire(&self, grant: &Grant) -> Result<WorkspaceLease, RequestError> {
+    pub(crate) async fn acquire(&self, grant: &Grant) -> Result<WorkspaceLease> {
         let request = &grant.request;
         let mut lent = self
             .acquire_for(&request.namespace, &request.workspace, Wanted::Shared)
@@ -306,7 +302,7 @@ impl Workspaces {
         namespace: &Namespace,
         source: &WorkspaceSource,
         wanted: Wanted,
-    ) -> Result<WorkspaceLease, RequestError> {
+    ) -> Result<WorkspaceLease> {
         let (shared, root, turn) = match source {
             WorkspaceSource::Private => return Ok(WorkspaceLease::default()),
             WorkspaceSource::Listed(name) => {
@@ -346,7 +342,7 @@ impl Workspaces {
     }
 
     /// Programs write nothing that decides what is run and allowed.
-    fn check_programs(&self, pinned: &Pinned, mode: WorkspaceMode) -> Result<(), RequestError> {
+    fn check_programs(&self, pinned: &Pinned, mode: WorkspaceMode) -> Result<()> {
         let directory = &pinned.path;
         if mode != WorkspaceMode::Rw {
             return Ok(());
@@ -374,7 +370,7 @@ impl Workspaces {
     }
 
     /// Without a root of its own a program meets the directory as it is, without an overlay and with its real owner.
-    fn check_tier(&self, shared: &HostWorkspace) -> Result<(), RequestError> {
+    fn check_tier(&self, shared: &HostWorkspace) -> Result<()> {
         let refuse = |what: &str, hint: &str| Err(RequestError::unsupported(what, hint));
         match (self.sandboxes.tier, shared.mode) {
             (Tier::Full | Tier::Gvisor | Tier::Container, _) => Ok(()),
@@ -401,7 +397,7 @@ fn open_lock(path: &Path) -> std::io::Result<File> {
 }
 
 /// Completes a restore that was interrupted, before the workspace is seen.
-async fn resume(snapshots: &Arc<SnapshotStore>, root: OwnedFd) -> Result<OwnedFd, RequestError> {
+async fn resume(snapshots: &Arc<SnapshotStore>, root: OwnedFd) -> Result<OwnedFd> {
     let store = snapshots.clone();
     let resumed = blocking(move || {
         let resumed = store.resume(root.as_fd())?;

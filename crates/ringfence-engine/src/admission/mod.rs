@@ -5,7 +5,7 @@
 
 use crate::{
     caller::Client,
-    error,
+    error::{self, Result},
     events::{Bus, EventKind},
     settings::{QueueSettings, Rate},
     sync::lock,
@@ -110,7 +110,6 @@ struct RunningRequest {
     time: Duration,
 }
 
-/// What several running requests have together.
 #[derive(Clone, Copy, Default)]
 struct Taken {
     places: usize,
@@ -265,7 +264,7 @@ impl Queue {
         namespace: &Namespace,
         demand: Demand,
         client: &Client,
-    ) -> Result<Permit, RequestError> {
+    ) -> Result<Permit> {
         tokio::select! {
             admitted = self.admit(namespace, demand) => admitted,
             () = client.cancelled() => Err(error::cancelled("it waited")),
@@ -273,7 +272,7 @@ impl Queue {
     }
 
     /// Waits for the right to run. A full queue is refused at once, with the time after which a place is likely.
-    pub(crate) async fn admit(&self, namespace: &Namespace, demand: Demand) -> Result<Permit, RequestError> {
+    pub(crate) async fn admit(&self, namespace: &Namespace, demand: Demand) -> Result<Permit> {
         let patience = lock(&self.shared).settings.patience;
         let admitted = self.permit(namespace, demand, patience).await;
         admitted.map_err(|why| match why {

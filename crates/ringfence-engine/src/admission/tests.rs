@@ -1,6 +1,7 @@
 //! Turns, weights and what is refused.
 
 use super::*;
+use crate::error::Result;
 use ringfence_types::ErrorCode;
 use std::{
     collections::BTreeMap,
@@ -32,11 +33,11 @@ fn name(text: &str) -> Namespace {
     Namespace::try_from(text.to_owned()).unwrap()
 }
 
-async fn admit(queue: &Queue, who: &str) -> Result<Permit, RequestError> {
+async fn admit(queue: &Queue, who: &str) -> Result<Permit> {
     admit_with(queue, who, 0).await
 }
 
-async fn admit_with(queue: &Queue, who: &str, memory_mb: u64) -> Result<Permit, RequestError> {
+async fn admit_with(queue: &Queue, who: &str, memory_mb: u64) -> Result<Permit> {
     let demand = Demand {
         memory_bytes: memory_mb << 20,
         time: Duration::from_secs(10),

@@ -4,7 +4,7 @@ use super::Engine;
 use crate::{
     approval::{Answer, ApprovalRequest, ApprovalWatch, Ask, Decision, Subject, Waiting},
     caller::Caller,
-    error::sentence,
+    error::{Result, sentence},
     policy,
 };
 use ringfence_egress::{Pattern, Rule};
@@ -23,7 +23,7 @@ pub struct HostRequest {
 }
 
 /// The rule that a host, or a host and a port, means. What is wider is for the operator's configuration.
-pub fn egress_rule(domain: &str) -> Result<Rule, RequestError> {
+pub fn egress_rule(domain: &str) -> Result<Rule> {
     let rule: Rule = domain.parse().map_err(|error: ringfence_egress::RuleError| {
         RequestError::invalid(format!("`domain`: {error}."), sentence(&error.hint()))
     })?;
@@ -39,8 +39,8 @@ pub fn egress_rule(domain: &str) -> Result<Rule, RequestError> {
 impl Engine {
     /// Asks a person whether programs may reach a host, where the operator's configuration does not say yes already. It
     /// is put on record before anybody is asked.
-    pub async fn request_egress(&self, caller: &Caller, wish: HostRequest) -> Result<Waiting, RequestError> {
-        let services = self.services();
+    pub async fn request_egress(&self, caller: &Caller, wish: HostRequest) -> Result<Waiting> {
+        let services = &self.services;
         let rule = egress_rule(&wish.domain)?;
         if let Some(session) = &wish.session {
             services.sessions.find(&wish.namespace, session)?;
@@ -69,9 +69,9 @@ impl Engine {
     }
 
     /// Requests that wait for an answer, the oldest first. For the operator alone.
-    pub async fn approvals(&self, caller: &Caller) -> Result<Vec<ApprovalRequest>, RequestError> {
+    pub async fn approvals(&self, caller: &Caller) -> Result<Vec<ApprovalRequest>> {
         self.note_call(caller, "", "approvals").await?;
-        Ok(self.services().approvals.pending())
+        Ok(self.services.approvals.pending())
     }
 
     /// Answers a request: `digest` is that of the request which was seen. The first answer counts. For the operator
@@ -82,17 +82,17 @@ impl Engine {
         id: &str,
         digest: &str,
         answer: Answer,
-    ) -> Result<Decision, RequestError> {
-        self.services().approvals.decide(id, digest, answer, by).await
+    ) -> Result<Decision> {
+        self.services.approvals.decide(id, digest, answer, by).await
     }
 
     /// Hears of requests as they come and go. For the operator alone.
     pub fn watch_approvals(&self) -> ApprovalWatch {
-        self.services().approvals.watch()
+        self.services.approvals.watch()
     }
 
     /// The longest that an approval for a namespace lasts.
     pub fn approval_lasts_max(&self) -> Duration {
-        self.services().approvals.settings.namespace_max
+        self.services.approvals.settings.namespace_max
     }
 }

@@ -1,11 +1,13 @@
 //! What has become of a workspace: against a snapshot of it, or the directory below its overlay.
 
 use super::{
+    NamespaceAccess,
     files::{OpenWorkspace, Use, WorkspaceAccess},
     overlay::of_session,
 };
 use crate::{
     changes::{Base, COMPARE, Difference, WALK},
+    error::Result,
     workspace_error::{self, snapshot_id},
     workspaces::WorkspaceRef,
 };
@@ -23,12 +25,14 @@ use std::{io::Cursor, path::Path};
 impl WorkspaceAccess<'_> {
     /// What a workspace has that a snapshot has not, and the other way round: without an id, the latest snapshot of it.
     /// An overlay is compared with the directory below it.
-    pub async fn diff(self, base: Option<&str>) -> Result<Difference, RequestError> {
-        let (engine, namespace) = (self.engine, &self.namespace);
-        engine.note_call(self.caller, namespace, "diff_workspace").await?;
+    pub async fn diff(&self, base: Option<&str>) -> Result<Difference> {
+        self.of.called("diff_workspace").await?;
+        let NamespaceAccess {
+            services, namespace, ..
+        } = self.of;
         let base = base.map(snapshot_id).transpose()?;
         if let WorkspaceRef::Session(id) = &self.whose
-            && let Some(held) = of_session(engine.services(), namespace, id).await?
+            && let Some(held) = of_session(services, namespace, id).await?
         {
             return match base {
                 None => Ok(held.difference().clone()),
@@ -38,7 +42,7 @@ impl WorkspaceAccess<'_> {
                 )),
             };
         }
-        let (store, of) = (engine.services().snapshots.clone(), namespace.clone());
+        let (store, of) = (services.snapshots.clone(), namespace.clone());
         self.with(Use::Read, move |opened| {
             let base = saved_base(&store, base, &of, &opened.source);
             let base = base.map_err(workspace_error::of_snapshot)?;
@@ -87,7 +91,6 @@ fn compare(
     Ok(Difference::of(base, &changes.list, &opened.redactor))
 }
 
-/// A snapshot, as one of two sides.
 fn saved<'a>(store: &'a SnapshotStore, base: &'a Snapshot) -> Side<'a> {
     let node = |entry: &SnapshotEntry| {
         let (kind, size, sha256) = match &entry.kind {

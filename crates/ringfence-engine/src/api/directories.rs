@@ -2,7 +2,7 @@
 //! the redactor file by file, so that the archive around it is whole.
 
 use super::files::{Use, WorkspaceAccess};
-use crate::{record::hex, store::fault, workspace_error};
+use crate::{error::Result, record::hex, store::fault, workspace_error};
 use ringfence_store::{
     FileError,
     audit::Action,
@@ -53,10 +53,10 @@ pub struct DirectoryGot {
 impl WorkspaceAccess<'_> {
     /// Unpacks a tar archive, plain or in gzip, below a directory of a workspace: all of it, or nothing.
     pub async fn put_directory(
-        self,
+        &self,
         below: Option<WorkspacePath>,
         archive: Vec<u8>,
-    ) -> Result<DirectoryPut, RequestError> {
+    ) -> Result<DirectoryPut> {
         let digest = hex(&Sha256::digest(&archive));
         let path = shown(below.as_ref());
         let details = json!({"path": path, "archive": true, "bytes": archive.len(), "sha256": digest});
@@ -77,12 +77,9 @@ impl WorkspaceAccess<'_> {
     }
 
     /// Packs a directory of a workspace as a tar archive: without the secrets that its workspace's programs could have.
-    /// A file whose content has one has a mark in its place, and one whose name has one is left out.
-    pub async fn get_directory(
-        self,
-        below: Option<WorkspacePath>,
-        bytes_max: u64,
-    ) -> Result<DirectoryGot, RequestError> {
+    /// A file whose content has one has a mark in its place, and one whose name has one is left out. At most 64 MiB.
+    pub async fn get_directory(&self, below: Option<WorkspacePath>) -> Result<DirectoryGot> {
+        let bytes_max = self.bytes_max;
         let details = json!({"path": shown(below.as_ref()), "archive": true});
         let limits = PackLimits {
             walk: Bounds {
@@ -150,7 +147,6 @@ fn shown(below: Option<&WorkspacePath>) -> String {
     below.map_or_else(|| ".".to_owned(), ToString::to_string)
 }
 
-/// What a caller may know of it.
 fn refusal(error: ArchiveError) -> RequestError {
     let message = format!("{error}.");
     let hint = match error {

@@ -2,7 +2,7 @@
 //! replaced: asking for it tells nothing of a secret.
 
 use super::files::{OpenWorkspace, Use, WorkspaceAccess};
-use crate::{record::hex, store::fault, workspace_error, workspaces::FILE_BYTES_MAX};
+use crate::{error::Result, record::hex, store::fault, workspace_error, workspaces::FILE_BYTES_MAX};
 use ringfence_store::{audit::Action, tree};
 use ringfence_types::{RequestError, WorkspacePath};
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ pub struct Edited {
 
 impl WorkspaceAccess<'_> {
     /// Replaces a text in a file; the file is written whole or not at all.
-    pub async fn edit_file(self, path: &WorkspacePath, edit: Edit) -> Result<Edited, RequestError> {
+    pub async fn edit_file(&self, path: &WorkspacePath, edit: Edit) -> Result<Edited> {
         let details = json!({"path": path, "edit": true});
         let path = path.clone();
         let edited = self.with(Use::Write, move |opened| opened.edit(&path, &edit));
@@ -42,7 +42,7 @@ impl WorkspaceAccess<'_> {
 }
 
 impl OpenWorkspace {
-    fn edit(&self, path: &WorkspacePath, edit: &Edit) -> Result<Edited, RequestError> {
+    fn edit(&self, path: &WorkspacePath, edit: &Edit) -> Result<Edited> {
         let _alone = self.one_by_one().map_err(fault)?;
         let got = tree::get(self.root(), path, EDITED_BYTES_MAX).map_err(workspace_error::of_tree)?;
         if *self.redactor.bytes(&got.bytes) != *got.bytes {
@@ -76,7 +76,7 @@ impl OpenWorkspace {
 }
 
 /// The text as it is then, and how often it was replaced.
-fn replace(text: &str, edit: &Edit) -> Result<(String, usize), RequestError> {
+fn replace(text: &str, edit: &Edit) -> Result<(String, usize)> {
     if edit.old.is_empty() {
         return Err(RequestError::invalid(
             "`old` is empty.",

@@ -4,17 +4,14 @@
 use super::Engine;
 use crate::{
     caller::{Client, OutputChunk, Submission},
-    error::task_died,
+    error::{Result, task_died},
     execution::{ExecutionOutcome, Source, execute},
     overlay::HeldChanges,
-    services::{Run, Services},
+    services::Services,
     store, warm,
 };
-use ringfence_types::{ExecutionResult, RequestError};
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use ringfence_types::ExecutionResult;
+use std::{sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// A submitted request. The engine owns the task: dropping this loses nothing and stops nothing.
@@ -27,7 +24,7 @@ pub struct Execution {
 pub struct EngineTask<T> {
     /// Live output, or notices of what goes on. The task waits for a reader that is slow.
     pub output: Option<mpsc::Receiver<OutputChunk>>,
-    pub(super) answer: oneshot::Receiver<Result<T, RequestError>>,
+    pub(super) answer: oneshot::Receiver<Result<T>>,
     pub(super) canceller: Canceller,
 }
 
@@ -45,7 +42,7 @@ impl<T> EngineTask<T> {
     }
 
     /// The end of it. Output that was not taken is dropped.
-    pub async fn finish(mut self) -> Result<T, RequestError> {
+    pub async fn finish(mut self) -> Result<T> {
         self.output = None;
         self.answer.await.unwrap_or_else(|_| Err(task_died()))
     }
@@ -57,7 +54,7 @@ pub struct Canceller {
     cancel: watch::Sender<bool>,
 }
 
-type Answered = Result<(ExecutionResult, Option<HeldChanges>), RequestError>;
+type Answered = Result<(ExecutionResult, Option<HeldChanges>)>;
 
 /// Pieces of live output that wait for their reader; then the program waits.
 const OUTPUT_CHUNKS_WAITING: usize = 16;
@@ -79,22 +76,14 @@ impl Engine {
             output: sender,
             cancelled,
         };
-        let run = Run {
-            namespace: submission.request.namespace.clone(),
-            language: submission.request.language,
-            since: Instant::now(),
-            cancel: cancel.clone(),
-        };
-        self.services().running().insert(id.clone(), run);
-        self.services().executions.begin(&id, &submission, &cancel);
-        let (services, task_id) = (self.services().clone(), id.clone());
+        self.services.executions.begin(&id, &submission, &cancel);
+        let (services, task_id) = (self.services.clone(), id.clone());
         let source = source(&services, &mut submission);
         tokio::spawn(async move {
             let executed = execute(&services, &task_id, submission, source, client).await;
             services
                 .executions
                 .end(&task_id, executed.as_ref().map(|done| &done.result));
-            services.running().remove(&task_id);
             services.one_ended.notify_waiters();
             conclude(&services, &task_id, executed, answer).await;
         });
@@ -110,7 +99,7 @@ impl Engine {
 }
 
 /// Calls of one session take their turns in the order in which they were submitted.
-fn source(services: &Services, submission: &mut Submission) -> Result<Source, RequestError> {
+fn source(services: &Services, submission: &mut Submission) -> Result<Source> {
     let request = &submission.request;
     match &request.session {
         Some(session) => {
@@ -128,7 +117,7 @@ fn source(services: &Services, submission: &mut Submission) -> Result<Source, Re
 async fn conclude(
     services: &Arc<Services>,
     id: &str,
-    executed: Result<ExecutionOutcome, RequestError>,
+    executed: Result<ExecutionOutcome>,
     answer: oneshot::Sender<Answered>,
 ) {
     let (result, hold) = match executed {
@@ -171,12 +160,12 @@ impl Execution {
     }
 
     /// The result. Live output that was not taken is dropped.
-    pub async fn finish(self) -> Result<ExecutionResult, RequestError> {
+    pub async fn finish(self) -> Result<ExecutionResult> {
         self.finish_with_changes().await.map(|(result, _)| result)
     }
 
     /// The result, with the changes to an overlay that the submission asked to hold.
-    pub async fn finish_with_changes(self) -> Result<(ExecutionResult, Option<HeldChanges>), RequestError> {
+    pub async fn finish_with_changes(self) -> Result<(ExecutionResult, Option<HeldChanges>)> {
         let done = self.task.finish().await;
         done.map_err(|error| error.for_execution(&self.id))
     }

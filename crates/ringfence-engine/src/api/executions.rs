@@ -1,43 +1,34 @@
 //! Executions by their id.
 
-use super::Engine;
+use super::{Engine, NamespaceAccess};
 use crate::{
     caller::Caller,
+    error::Result,
     executions::{
         Cancelled, Entry, ExecutionLine, ExecutionState, ExecutionTimes, Following, Progress, not_there,
     },
+    services::Services,
     store,
 };
-use ringfence_types::{Namespace, RequestError, SessionId};
+use ringfence_types::{Namespace, SessionId};
 use std::{cmp::Reverse, collections::HashMap, time::Duration};
 
-impl Engine {
-    /// An execution of this namespace, after it has ended or `wait` is over. A refusal comes as it was.
-    pub async fn execution(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        id: &str,
-        wait: Duration,
-    ) -> Result<ExecutionState, RequestError> {
-        self.note_call(caller, namespace, "get_execution").await?;
-        let executions = &self.services().executions;
-        let mut ended = executions.state().find(namespace, id)?.has_ended.subscribe();
+impl NamespaceAccess<'_> {
+    /// One of its executions, after it has ended or `wait` is over. A refusal comes as it was.
+    pub async fn execution(self, id: &str, wait: Duration) -> Result<ExecutionState> {
+        self.called("get_execution").await?;
+        let executions = &self.services.executions;
+        let mut ended = executions.state().find(self.namespace, id)?.has_ended.subscribe();
         // After that the answer is what there is so far.
         drop(tokio::time::timeout(wait, ended.wait_for(|ended| *ended)).await);
-        self.execution_now(namespace, id).await
+        self.execution_now(id).await
     }
 
     /// The same at once and not on record, for the call that began it.
-    pub async fn execution_now(
-        &self,
-        namespace: &Namespace,
-        id: &str,
-    ) -> Result<ExecutionState, RequestError> {
-        let executions = &self.services().executions;
-        let redactor = self.services().secrets.redactor_of_all(namespace, &[]).await?;
-        let state = executions.state();
-        let entry = state.find(namespace, id)?;
+    pub async fn execution_now(self, id: &str) -> Result<ExecutionState> {
+        let redactor = self.redactor().await?;
+        let state = self.services.executions.state();
+        let entry = state.find(self.namespace, id)?;
         let Some(kept) = &entry.kept else {
             let [stdout, stderr] = entry.so_far.texts();
             let line = entry.line(id, &redactor);
@@ -49,89 +40,20 @@ impl Engine {
         Ok(ExecutionState::Ended(Box::new(result)))
     }
 
-    /// The times of an execution of this namespace; not on record.
-    pub fn execution_times(&self, namespace: &Namespace, id: &str) -> Result<ExecutionTimes, RequestError> {
-        self.services().executions.times(namespace, id)
-    }
-
-    /// The executions of this namespace, or of one of its sessions: those that run, and then the latest first.
-    pub async fn executions(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        session: Option<&SessionId>,
-        limit: usize,
-    ) -> Result<Vec<ExecutionLine>, RequestError> {
-        self.note_call(caller, namespace, "list_executions").await?;
+    /// Its executions, or those of one of its sessions: those that run, and then the latest first.
+    pub async fn executions(self, session: Option<&SessionId>, limit: usize) -> Result<Vec<ExecutionLine>> {
+        self.called("list_executions").await?;
         let is_meant = |entry: &Entry| {
-            entry.namespace == *namespace
+            entry.namespace == *self.namespace
                 && session.is_none_or(|session| entry.session.as_ref() == Some(session))
         };
-        self.lines([namespace.clone()], limit, is_meant).await
+        lines(self.services, [self.namespace.clone()], limit, is_meant).await
     }
 
-    /// Lists the executions of all namespaces. For the operator alone.
-    pub async fn all_executions(
-        &self,
-        caller: &Caller,
-        limit: usize,
-    ) -> Result<Vec<ExecutionLine>, RequestError> {
-        self.note_call(caller, "", "list_executions").await?;
-        let namespaces = self.services().executions.state().namespaces();
-        self.lines(namespaces, limit, |_| true).await
-    }
-
-    /// Without the secrets of their namespaces.
-    async fn lines(
-        &self,
-        namespaces: impl IntoIterator<Item = Namespace>,
-        limit: usize,
-        is_meant: impl Fn(&Entry) -> bool,
-    ) -> Result<Vec<ExecutionLine>, RequestError> {
-        let mut redactors = HashMap::new();
-        for namespace in namespaces {
-            let redactor = self.services().secrets.redactor_of_all(&namespace, &[]).await?;
-            redactors.insert(namespace, redactor);
-        }
-        let state = self.services().executions.state();
-        let mut meant: Vec<_> = state
-            .entries
-            .iter()
-            .filter(|(_, entry)| is_meant(entry))
-            .collect();
-        // Ids are in the order of time, as the engine makes them.
-        meant.sort_unstable_by_key(|(id, entry)| (entry.kept.is_some(), Reverse(id.as_str())));
-        let line = |(id, entry): (&String, &Entry)| Some(entry.line(id, redactors.get(&entry.namespace)?));
-        Ok(meant.into_iter().filter_map(line).take(limit).collect())
-    }
-
-    /// Whose execution it is. For the operator alone.
-    pub fn owner_of(&self, id: &str) -> Result<Namespace, RequestError> {
-        self.follow_execution(id).map(|(owner, _)| owner)
-    }
-
-    /// Whose execution it is, and its output as it comes. For the operator alone, and not on record:
-    /// [`Engine::execution`] is.
-    pub fn follow_execution(&self, id: &str) -> Result<(Namespace, Following), RequestError> {
-        let state = self.services().executions.state();
-        let entry = state.entries.get(id).ok_or_else(not_there)?;
-        let following = Following {
-            so_far: entry.so_far.clone(),
-            given: [0; 2],
-            has_ended: entry.has_ended.subscribe(),
-        };
-        Ok((entry.namespace.clone(), following))
-    }
-
-    pub async fn cancel_execution(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        id: &str,
-    ) -> Result<Cancelled, RequestError> {
-        self.note_call(caller, namespace, "cancel_execution").await?;
-        let state = self.services().executions.state();
-        let entry = state.find(namespace, id).ok();
+    pub async fn cancel_execution(self, id: &str) -> Result<Cancelled> {
+        self.called("cancel_execution").await?;
+        let state = self.services.executions.state();
+        let entry = state.find(self.namespace, id).ok();
         let running = entry.filter(|entry| entry.kept.is_none());
         if let Some(running) = running {
             running.cancel.send_replace(true);
@@ -141,4 +63,60 @@ impl Engine {
             existed: entry.is_some(),
         })
     }
+}
+
+impl Engine {
+    /// The times of an execution of this namespace; not on record.
+    pub fn execution_times(&self, namespace: &Namespace, id: &str) -> Result<ExecutionTimes> {
+        self.services.executions.times(namespace, id)
+    }
+
+    /// Lists the executions of all namespaces. For the operator alone.
+    pub async fn all_executions(&self, caller: &Caller, limit: usize) -> Result<Vec<ExecutionLine>> {
+        self.note_call(caller, "", "list_executions").await?;
+        let namespaces = self.services.executions.state().namespaces();
+        lines(&self.services, namespaces, limit, |_| true).await
+    }
+
+    /// Whose execution it is. For the operator alone.
+    pub fn owner_of(&self, id: &str) -> Result<Namespace> {
+        self.follow_execution(id).map(|(owner, _)| owner)
+    }
+
+    /// Whose execution it is, and its output as it comes. For the operator alone, and not on record:
+    /// [`NamespaceAccess::execution`] is.
+    pub fn follow_execution(&self, id: &str) -> Result<(Namespace, Following)> {
+        let state = self.services.executions.state();
+        let entry = state.get(id).ok_or_else(not_there)?;
+        let following = Following {
+            so_far: entry.so_far.clone(),
+            given: [0; 2],
+            has_ended: entry.has_ended.subscribe(),
+        };
+        Ok((entry.namespace.clone(), following))
+    }
+}
+
+/// Without the secrets of their namespaces.
+async fn lines(
+    services: &Services,
+    namespaces: impl IntoIterator<Item = Namespace>,
+    limit: usize,
+    is_meant: impl Fn(&Entry) -> bool,
+) -> Result<Vec<ExecutionLine>> {
+    let mut redactors = HashMap::new();
+    for namespace in namespaces {
+        let redactor = services.secrets.redactor_of_all(&namespace, &[]).await?;
+        redactors.insert(namespace, redactor);
+    }
+    let state = services.executions.state();
+    let mut meant: Vec<_> = state
+        .entries
+        .iter()
+        .filter(|(_, entry)| !entry.is_ours && is_meant(entry))
+        .collect();
+    // Ids are in the order of time, as the engine makes them.
+    meant.sort_unstable_by_key(|(id, entry)| (entry.kept.is_some(), Reverse(id.as_str())));
+    let line = |(id, entry): (&String, &Entry)| Some(entry.line(id, redactors.get(&entry.namespace)?));
+    Ok(meant.into_iter().filter_map(line).take(limit).collect())
 }

@@ -1,14 +1,13 @@
 //! Files of a workspace, seen from outside: a namespace's own, or a session's. Every operation is on record, has the
 //! workspace to itself or shares it as a run would, and follows no link.
 
-use super::Engine;
+use super::NamespaceAccess;
 use crate::{
-    caller::Caller,
     changes::kind_of,
     disk_quota::{DiskUse, Room},
+    error::Result,
     events::now_ms,
-    policy,
-    record::{Note, hex, outcome_of},
+    record::hex,
     services::Services,
     session,
     store::{blocking, fault},
@@ -99,7 +98,7 @@ impl OpenWorkspace {
         self.held.lease.turn().map(WorkspaceTurn::one_by_one).transpose()
     }
 
-    fn put(&self, path: &WorkspacePath, bytes: &[u8]) -> Result<(), RequestError> {
+    fn put(&self, path: &WorkspacePath, bytes: &[u8]) -> Result<()> {
         let _alone = self.one_by_one().map_err(fault)?;
         self.room.check(self.root(), &[(path, bytes.len() as u64)])?;
         let put = tree::put(self.root(), path, bytes, None, FILE_BYTES_MAX);
@@ -124,7 +123,7 @@ pub(super) async fn open(
     namespace: &Namespace,
     whose: &WorkspaceRef,
     wish: Use,
-) -> Result<OpenWorkspace, RequestError> {
+) -> Result<OpenWorkspace> {
     let wanted = match wish {
         Use::Replace => Wanted::Alone,
         Use::Read | Use::Write => Wanted::Shared,
@@ -150,7 +149,14 @@ pub(super) async fn open(
         .await?;
     let mut root = lease.open(session.map(|session| &session.dirs))?;
     if !matches!(workspace, WorkspaceSource::Host { .. }) {
-        root = reopened(root).await?;
+        // One that is ours, with every directory in it open to us again.
+        let reopen = move || {
+            let acting = AsOwner::of(root.as_fd()).map_err(workspace_error::of_tree)?;
+            harvest::open_closed_directories(root.as_fd(), REOPENED);
+            drop(acting);
+            Ok::<_, RequestError>(root)
+        };
+        root = blocking(reopen).await??;
     }
     let source = match (workspace, whose) {
         (WorkspaceSource::Namespace, _) | (_, WorkspaceRef::Namespace) => Source::Namespace,
@@ -160,8 +166,7 @@ pub(super) async fn open(
         Some(session) => session.room(),
         None => {
             // What the namespace's programs have that ask for nothing.
-            let own = services.policy.own_limits(namespace);
-            let (limits, _) = policy::limits_of(&services.policy.current(), &own);
+            let (limits, _) = services.policy.limits_of(namespace);
             Room::of(workspace, &limits, DiskUse::default())
         }
     };
@@ -174,7 +179,7 @@ pub(super) async fn open(
     })
 }
 
-fn check_shared(mode: WorkspaceMode, wish: Use) -> Result<(), RequestError> {
+fn check_shared(mode: WorkspaceMode, wish: Use) -> Result<()> {
     let refuse = |what: &str, hint: &str| Err(RequestError::denied(what, hint));
     match (mode, wish) {
         (WorkspaceMode::Rw, Use::Read | Use::Write) | (WorkspaceMode::Ro, Use::Read) => Ok(()),
@@ -193,45 +198,36 @@ fn check_shared(mode: WorkspaceMode, wish: Use) -> Result<(), RequestError> {
     }
 }
 
-/// A workspace that is ours, with every directory in it open to us again.
-async fn reopened(root: OwnedFd) -> Result<OwnedFd, RequestError> {
-    let reopen = move || {
-        let acting = AsOwner::of(root.as_fd()).map_err(workspace_error::of_tree)?;
-        harvest::open_closed_directories(root.as_fd(), REOPENED);
-        drop(acting);
-        Ok(root)
-    };
-    blocking(reopen).await?
-}
-
-/// A workspace, and who asks for something of it.
+/// One workspace. No link in it is followed, and what leaves has no secret in it that its programs could have.
+#[derive(Clone, Debug)]
 pub struct WorkspaceAccess<'a> {
-    pub(super) engine: &'a Engine,
-    pub(super) caller: &'a Caller,
-    pub(super) namespace: Namespace,
+    pub(super) of: NamespaceAccess<'a>,
     pub(super) whose: WorkspaceRef,
+    /// The most that one answer has.
+    pub(super) bytes_max: u64,
 }
 
-impl Engine {
-    /// The workspace of this namespace, or of one of its sessions, for one operation.
-    pub fn workspace<'a>(
-        &'a self,
-        caller: &'a Caller,
-        namespace: &Namespace,
-        session: Option<SessionId>,
-    ) -> WorkspaceAccess<'a> {
+impl<'a> NamespaceAccess<'a> {
+    /// The workspace of this namespace, or of one of its sessions.
+    pub fn workspace(self, session: Option<SessionId>) -> WorkspaceAccess<'a> {
         WorkspaceAccess {
-            engine: self,
-            caller,
-            namespace: namespace.clone(),
+            of: self,
             whose: session.map_or(WorkspaceRef::Namespace, WorkspaceRef::Session),
+            bytes_max: FILE_BYTES_MAX,
         }
     }
 }
 
 impl WorkspaceAccess<'_> {
-    /// Writes a file, whole or not at all; the directories above it are made.
-    pub async fn put_file(self, path: &WorkspacePath, bytes: Vec<u8>) -> Result<FileFacts, RequestError> {
+    /// The same with answers of so many bytes at most.
+    #[must_use]
+    pub fn giving(self, bytes_max: u64) -> Self {
+        let bytes_max = bytes_max.min(FILE_BYTES_MAX);
+        Self { bytes_max, ..self }
+    }
+
+    /// Writes a file, whole or not at all; the directories above it are made. At most 64 MiB.
+    pub async fn put_file(&self, path: &WorkspacePath, bytes: Vec<u8>) -> Result<FileFacts> {
         let digest: [u8; 32] = Sha256::digest(&bytes).into();
         let details = json!({"path": path, "bytes": bytes.len(), "sha256": hex(&digest)});
         let path = path.clone();
@@ -249,16 +245,11 @@ impl WorkspaceAccess<'_> {
         self.change(Action::FilePut, details, put, |_, _| ()).await
     }
 
-    /// Reads a file: without the secrets that its workspace's programs could have.
-    pub async fn get_file(
-        self,
-        path: &WorkspacePath,
-        bytes_max: u64,
-    ) -> Result<(FileFacts, Vec<u8>), RequestError> {
+    /// Reads a file: without the secrets that its workspace's programs could have. At most 64 MiB.
+    pub async fn get_file(&self, path: &WorkspacePath) -> Result<(FileFacts, Vec<u8>)> {
         let details = json!({"path": path});
-        let path = path.clone();
+        let (path, most) = (path.clone(), self.bytes_max);
         let read = self.with(Use::Read, move |opened| {
-            let most = bytes_max.min(FILE_BYTES_MAX);
             let got = tree::get(opened.root(), &path, most).map_err(unread)?;
             let bytes = opened.redactor.bytes(&got.bytes).into_owned();
             let digest = Sha256::digest(&bytes).into();
@@ -270,10 +261,8 @@ impl WorkspaceAccess<'_> {
     }
 
     /// What is below a directory of the workspace, or in all of it.
-    pub async fn list_files(self, below: Option<&WorkspacePath>) -> Result<Vec<FileFacts>, RequestError> {
-        self.engine
-            .note_call(self.caller, &self.namespace, "list_files")
-            .await?;
+    pub async fn list_files(&self, below: Option<&WorkspacePath>) -> Result<Vec<FileFacts>> {
+        self.of.called("list_files").await?;
         let below = below.cloned();
         let listed = self.with(Use::Read, move |opened| {
             let listed = tree::list(opened.root(), below.as_ref(), LIST_BOUNDS);
@@ -290,9 +279,9 @@ impl WorkspaceAccess<'_> {
     pub(super) async fn with<T: Send + 'static>(
         &self,
         wish: Use,
-        act: impl FnOnce(&OpenWorkspace) -> Result<T, RequestError> + Send + 'static,
-    ) -> Result<T, RequestError> {
-        let opened = open(self.engine.services(), &self.namespace, &self.whose, wish).await?;
+        act: impl FnOnce(&OpenWorkspace) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let opened = open(self.of.services, self.of.namespace, &self.whose, wish).await?;
         let act = move || act(&opened).map_err(|error| clean(error, &opened.redactor));
         blocking(act).await?
     }
@@ -302,31 +291,25 @@ impl WorkspaceAccess<'_> {
         &self,
         action: Action,
         details: Value,
-        act: impl Future<Output = Result<T, RequestError>>,
+        act: impl Future<Output = Result<T>>,
         done: impl FnOnce(&T, &mut Value),
-    ) -> Result<T, RequestError> {
-        let note = self.note(action, details);
-        self.engine.services().record.around(note, act, done).await
+    ) -> Result<T> {
+        let note = self.of.note(action, self.details(details));
+        self.of.services.record.around(note, act, done).await
     }
 
     /// Reads something: it is on record before it is answered.
-    pub(super) async fn read<T>(
-        &self,
-        details: Value,
-        act: impl Future<Output = Result<T, RequestError>>,
-    ) -> Result<T, RequestError> {
+    pub(super) async fn read<T>(&self, details: Value, act: impl Future<Output = Result<T>>) -> Result<T> {
         let read = act.await;
-        let note = self.note(Action::FileRead, details);
-        self.engine.note(note.ended(outcome_of(&read))).await?;
-        read
+        self.of.read(Action::FileRead, self.details(details), read).await
     }
 
-    fn note(&self, action: Action, mut details: Value) -> Note<'_> {
+    fn details(&self, mut details: Value) -> Value {
         details["of"] = json!(match &self.whose {
             WorkspaceRef::Namespace => "namespace",
             WorkspaceRef::Session(id) => id.as_str(),
         });
-        Note::of(self.caller, &self.namespace, action, details)
+        details
     }
 }
 

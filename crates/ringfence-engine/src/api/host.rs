@@ -1,10 +1,10 @@
 //! Commands and files of the host: asked for, judged, recorded, run behind their walls, redacted.
 
-use super::Engine;
+use super::{Engine, NamespaceAccess};
 use crate::{
     approval::{Ask, CommandSubject, Scope, Subject, Waiting},
     caller::Caller,
-    error::task_died,
+    error::{Result, task_died},
     events::{ApprovalFacts, EventKind},
     record::Note,
     services::Services,
@@ -116,13 +116,13 @@ fn refused(refused: &Refused) -> RequestError {
 
 impl Engine {
     /// What the rules say of a command. Nothing is run.
-    pub async fn host_check(&self, caller: &Caller, asked: HostCommand) -> Result<HostVerdict, RequestError> {
+    pub async fn host_check(&self, caller: &Caller, asked: HostCommand) -> Result<HostVerdict> {
         self.note_call(caller, &asked.namespace, "host_check").await?;
         let words = Words::read(&asked.command)?;
         let judged = match self.judge(&asked).await {
             Ok(judged) => judged,
             Err(error) if error.code == ErrorCode::PolicyDenied || error.code == ErrorCode::NotFound => {
-                self.services().host.rules()?;
+                self.services.host.rules()?;
                 return Ok(HostVerdict {
                     words: words.to_string(),
                     why: error.message,
@@ -144,12 +144,12 @@ impl Engine {
     }
 
     /// Judges a command and opens what it needs: by a rule, or as it would run if a person approved it.
-    async fn judge(&self, asked: &HostCommand) -> Result<Judged, RequestError> {
-        let host = &self.services().host;
+    async fn judge(&self, asked: &HostCommand) -> Result<Judged> {
+        let host = &self.services.host;
         let rules = host.rules()?.clone();
         let support = host.support().await?.clone();
         let words = Words::read(&asked.command)?;
-        let services = self.services().clone();
+        let services = self.services.clone();
         let asked = asked.clone();
         blocking(move || {
             let prepare = |allowed: &Allowed, timeout: Duration| {
@@ -197,14 +197,14 @@ impl Engine {
     }
 
     /// Runs a command that a rule lets through, or that a person has approved for this caller.
-    pub async fn host_exec(&self, caller: &Caller, asked: HostCommand) -> Result<HostRun, RequestError> {
+    pub async fn host_exec(&self, caller: &Caller, asked: HostCommand) -> Result<HostRun> {
         if asked.timeout.is_zero() || asked.timeout > TIMEOUT_MAX {
             return Err(RequestError::invalid(
                 format!("`timeout` is 1 to {} seconds.", TIMEOUT_MAX.as_secs()),
                 "Leave it out, or name fewer.",
             ));
         }
-        let services = self.services().clone();
+        let services = self.services.clone();
         let shown = Words::read(&asked.command).map(|words| services.host.redactor.text(&words.to_string()));
         let shown = shown.unwrap_or_else(|_| {
             let beginning: String = asked.command.chars().take(SHOWN_CHARS_MAX).collect();
@@ -248,17 +248,13 @@ impl Engine {
     }
 
     /// Whether it may run now, and by whom.
-    async fn decide(
-        &self,
-        caller: &Caller,
-        asked: &HostCommand,
-    ) -> Result<(Judged, Option<String>), RequestError> {
+    async fn decide(&self, caller: &Caller, asked: &HostCommand) -> Result<(Judged, Option<String>)> {
         let mut judged = self.judge(asked).await?;
         let Some(why) = judged.asks.clone() else {
             return Ok((judged, None));
         };
-        let subject = subject(self.services(), &judged, caller, &why);
-        let store = &self.services().approvals.store;
+        let subject = subject(&self.services, &judged, caller, &why);
+        let store = &self.services.approvals.store;
         match store.take_command(&asked.namespace, &subject) {
             Some(decision) => {
                 judged.command.shorten(asked.timeout);
@@ -277,7 +273,7 @@ impl Engine {
         caller: &Caller,
         asked: HostCommand,
         reason: String,
-    ) -> Result<Waiting, RequestError> {
+    ) -> Result<Waiting> {
         let judged = self.judge(&asked).await?;
         let Some(why) = judged.asks.clone() else {
             let rule = judged.rule.unwrap_or_default();
@@ -287,7 +283,7 @@ impl Engine {
             ));
         };
         let ask = Ask {
-            subject: Subject::Command(Box::new(subject(self.services(), &judged, caller, &why))),
+            subject: Subject::Command(Box::new(subject(&self.services, &judged, caller, &why))),
             namespace: asked.namespace,
             session: None,
             execution: None,
@@ -295,44 +291,12 @@ impl Engine {
             reason,
             patience: None,
         };
-        self.services().approvals.ask(ask).await
-    }
-
-    pub async fn host_access(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-    ) -> Result<HostAccessList, RequestError> {
-        self.note_call(caller, namespace, "list_host_access").await?;
-        let services = self.services();
-        let rules = services.host.rules()?;
-        let support = services.host.support().await?;
-        let summaries = rules.summaries().into_iter();
-        let directories = rules.directories.iter().filter_map(|directory| {
-            let all = [Access::Read, Access::List, Access::Write];
-            let allowed = all
-                .into_iter()
-                .filter(|access| directory.allows(namespace.as_str(), *access));
-            let allowed: Vec<&str> = allowed.map(Access::as_str).collect();
-            (!allowed.is_empty()).then(|| (directory.path.clone(), allowed))
-        });
-        let approved = services.approvals.store.commands_of(namespace, caller.as_str());
-        let approved = approved
-            .into_iter()
-            .map(|(command, scope, left)| (command.words, scope, left));
-        let landlock = (!support.landlock).then_some("Landlock");
-        let namespaces = support.namespaces.is_err().then_some("namespaces");
-        Ok(HostAccessList {
-            rules: summaries.map(|one| (one.rule, one.form, one.why)).collect(),
-            directories: directories.collect(),
-            approved: approved.collect(),
-            missing: landlock.into_iter().chain(namespaces).collect(),
-        })
+        self.services.approvals.ask(ask).await
     }
 
     /// Which walls commands of the host lack here; none: host access is off, or nothing lacks.
-    pub async fn host_walls_missing(&self) -> Result<Vec<String>, RequestError> {
-        let host = &self.services().host;
+    pub async fn host_walls_missing(&self) -> Result<Vec<String>> {
+        let host = &self.services.host;
         if host.rules().is_err() {
             return Ok(Vec::new());
         }
@@ -348,6 +312,39 @@ impl Engine {
                 .to_owned()
         });
         Ok(landlock.into_iter().chain(namespaces).chain(limits).collect())
+    }
+}
+
+impl NamespaceAccess<'_> {
+    pub async fn host_access(self) -> Result<HostAccessList> {
+        self.called("list_host_access").await?;
+        let services = self.services;
+        let rules = services.host.rules()?;
+        let support = services.host.support().await?;
+        let summaries = rules.summaries().into_iter();
+        let directories = rules.directories.iter().filter_map(|directory| {
+            let all = [Access::Read, Access::List, Access::Write];
+            let allowed = all
+                .into_iter()
+                .filter(|access| directory.allows(self.namespace.as_str(), *access));
+            let allowed: Vec<&str> = allowed.map(Access::as_str).collect();
+            (!allowed.is_empty()).then(|| (directory.path.clone(), allowed))
+        });
+        let approved = services
+            .approvals
+            .store
+            .commands_of(self.namespace, self.caller.as_str());
+        let approved = approved
+            .into_iter()
+            .map(|(command, scope, left)| (command.words, scope, left));
+        let landlock = (!support.landlock).then_some("Landlock");
+        let namespaces = support.namespaces.is_err().then_some("namespaces");
+        Ok(HostAccessList {
+            rules: summaries.map(|one| (one.rule, one.form, one.why)).collect(),
+            directories: directories.collect(),
+            approved: approved.collect(),
+            missing: landlock.into_iter().chain(namespaces).collect(),
+        })
     }
 }
 
@@ -381,7 +378,7 @@ struct Launch {
 }
 
 /// Runs a command on record, to its end.
-async fn run(services: &Arc<Services>, launch: Launch) -> Result<HostRun, RequestError> {
+async fn run(services: &Arc<Services>, launch: Launch) -> Result<HostRun> {
     let (asked, judged, approved_by) = (launch.asked, launch.judged, launch.approved_by);
     let redactor = services.secrets.redactor_of_all(&asked.namespace, &[]).await?;
     let (rule, program) = (judged.rule.clone(), judged.command.program.path.clone());

@@ -1,16 +1,11 @@
 //! Files of the host: read, listed, written and taken back by the rules for their directories, recorded, redacted.
 
-use super::{Engine, FileFacts};
-use crate::{
-    caller::Caller,
-    record::{Note, hex, outcome_of},
-    services::Services,
-    store::blocking,
-};
+use super::{FileFacts, NamespaceAccess};
+use crate::{error::Result, record::hex, services::Services, store::blocking};
 use ringfence_host::{Content, FileEntry, Writing};
 use ringfence_redact::Redactor;
 use ringfence_store::audit::Action;
-use ringfence_types::{Namespace, RequestError, WorkspacePath};
+use ringfence_types::WorkspacePath;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::{
@@ -43,25 +38,11 @@ pub struct HostWritten {
     pub sha256: String,
 }
 
-#[derive(Clone, Debug)]
-pub struct HostFileWrite {
-    pub path: PathBuf,
-    pub bytes: Vec<u8>,
-    /// Now, or only shown.
-    pub writing: Writing,
-}
-
-impl Engine {
-    pub async fn host_file_read(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        path: &Path,
-    ) -> Result<HostFile, RequestError> {
-        let services = self.services();
-        let redactor = services.secrets.redactor_of_all(namespace, &[]).await?;
-        let rules = services.host.rules()?.clone();
-        let (of, wanted) = (namespace.to_string(), path.to_owned());
+impl NamespaceAccess<'_> {
+    pub async fn host_file_read(self, path: &Path) -> Result<HostFile> {
+        let redactor = self.redactor().await?;
+        let rules = self.services.host.rules()?.clone();
+        let (of, wanted) = (self.namespace.to_string(), path.to_owned());
         let read = blocking(move || rules.read_file(&of, &wanted)).await?;
         let read = read.map(|found| {
             let bytes = redactor.bytes(&found.bytes).into_owned();
@@ -74,31 +55,21 @@ impl Engine {
         });
         let bytes = read.as_ref().map_or(0, |read| read.bytes.len());
         let details = json!({"path": self.shown(path), "bytes": bytes});
-        let note = Note::of(caller, namespace, Action::HostRead, details);
-        self.note(note.ended(outcome_of(&read))).await?;
-        read
+        self.read(Action::HostRead, details, read).await
     }
 
     fn shown(&self, path: &Path) -> String {
-        self.services().host.redactor.text(&path.to_string_lossy())
+        self.services.host.redactor.text(&path.to_string_lossy())
     }
 
-    pub async fn host_file_list(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        path: &Path,
-    ) -> Result<HostListing, RequestError> {
-        let services = self.services();
-        let redactor = services.secrets.redactor_of_all(namespace, &[]).await?;
-        let rules = services.host.rules()?.clone();
-        let (of, wanted) = (namespace.to_string(), path.to_owned());
+    pub async fn host_file_list(self, path: &Path) -> Result<HostListing> {
+        let redactor = self.redactor().await?;
+        let rules = self.services.host.rules()?.clone();
+        let (of, wanted) = (self.namespace.to_string(), path.to_owned());
         let listed = blocking(move || rules.list_directory(&of, &wanted)).await?;
         let count = listed.as_ref().map_or(0, |(entries, _)| entries.len());
         let details = json!({"path": self.shown(path), "entries": count});
-        let note = Note::of(caller, namespace, Action::HostRead, details);
-        self.note(note.ended(outcome_of(&listed))).await?;
-        let (mut entries, is_cut) = listed?;
+        let (mut entries, is_cut) = self.read(Action::HostRead, details, listed).await?;
         for entry in &mut entries {
             entry.name = redactor.text(&entry.name).into_owned();
         }
@@ -107,37 +78,32 @@ impl Engine {
 
     /// Writes a file of the host whole, or shows what that would change.
     pub async fn host_file_write(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        file: HostFileWrite,
-    ) -> Result<HostWritten, RequestError> {
-        let services = self.services().clone();
+        self,
+        path: PathBuf,
+        bytes: Vec<u8>,
+        writing: Writing,
+    ) -> Result<HostWritten> {
+        let services = self.services.clone();
         let rules = services.host.rules()?.clone();
-        let redactor = services.secrets.redactor_of_all(namespace, &[]).await?;
-        let sha256 = hex(&Sha256::digest(&file.bytes));
+        let redactor = self.redactor().await?;
+        let sha256 = hex(&Sha256::digest(&bytes));
         let details = json!({
-            "path": self.shown(&file.path), "bytes": file.bytes.len(), "sha256": sha256,
-            "preview": file.writing == Writing::Preview,
+            "path": self.shown(&path), "bytes": bytes.len(), "sha256": sha256,
+            "preview": writing == Writing::Preview,
         });
-        let note = Note::of(caller, namespace, Action::HostWritten, details);
-        let of = namespace.to_string();
+        let of = self.namespace.to_string();
         let act = async {
-            let writing = services.clone();
             let written = blocking(move || {
-                let content = |write| Content {
-                    bytes: &file.bytes,
-                    write,
-                };
-                let shown = rules.write_file(&of, &file.path, content(Writing::Preview))?;
-                let (written, undo_id) = match file.writing {
+                let content = |write| Content { bytes: &bytes, write };
+                let shown = rules.write_file(&of, &path, content(Writing::Preview))?;
+                let (written, undo_id) = match writing {
                     Writing::Preview => (shown, None),
                     // What it was is kept before it is changed.
                     Writing::Now => {
-                        let id = keep(&writing, &of, &shown.undo, &redactor)?;
-                        let written = rules.write_file(&of, &file.path, content(Writing::Now));
+                        let id = keep(&services, &of, &shown.undo, &redactor)?;
+                        let written = rules.write_file(&of, &path, content(Writing::Now));
                         if let (Err(_), Some(id)) = (&written, &id) {
-                            writing.host.undo.forget(&of, id);
+                            services.host.undo.forget(&of, id);
                         }
                         (written?, id)
                     }
@@ -151,49 +117,34 @@ impl Engine {
             });
             written.await?
         };
+        let note = self.note(Action::HostWritten, details);
         let done =
             |written: &HostWritten, details: &mut serde_json::Value| details["undo"] = json!(written.undo_id);
-        self.services().record.around(note, act, done).await
+        self.services.record.around(note, act, done).await
     }
 
-    pub async fn host_undo(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        id: &str,
-    ) -> Result<PathBuf, RequestError> {
-        let services = self.services().clone();
+    pub async fn host_undo(self, id: &str) -> Result<PathBuf> {
+        let (services, of, id) = (self.services.clone(), self.namespace.to_string(), id.to_owned());
         let rules = services.host.rules()?.clone();
-        let undo = services.host.undo.find(namespace.as_str(), id)?;
+        let undo = services.host.undo.find(&of, &id)?;
         let path = undo.path.clone();
         let details = json!({"path": self.shown(&path), "undo": id});
-        let note = Note::of(caller, namespace, Action::HostWritten, details);
-        let of = namespace.to_string();
         let act = async {
-            let undone = services.clone();
-            let id = id.to_owned();
             let done = blocking(move || {
                 rules.undo_write(&of, &undo)?;
-                undone.host.undo.forget(&of, &id);
+                services.host.undo.forget(&of, &id);
                 Ok(())
             });
             done.await?
         };
-        services.record.around(note, act, |(), _| ()).await?;
+        self.change(Action::HostWritten, details, act).await?;
         Ok(path)
     }
 
     /// Copies a file of the host into the namespace's workspace.
-    pub async fn host_file_copy(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        source: &Path,
-        destination: &WorkspacePath,
-    ) -> Result<FileFacts, RequestError> {
-        let file = self.host_file_read(caller, namespace, source).await?;
-        let workspace = self.workspace(caller, namespace, None);
-        workspace.put_file(destination, file.bytes).await
+    pub async fn host_file_copy(self, source: &Path, destination: &WorkspacePath) -> Result<FileFacts> {
+        let file = self.host_file_read(source).await?;
+        self.workspace(None).put_file(destination, file.bytes).await
     }
 }
 
@@ -203,7 +154,7 @@ fn keep(
     namespace: &str,
     undo: &ringfence_host::Undo,
     redactor: &Redactor,
-) -> Result<Option<String>, RequestError> {
+) -> Result<Option<String>> {
     let is_clean = |bytes: &[u8]| *redactor.bytes(bytes) == *bytes;
     if !is_clean(undo.before.as_deref().unwrap_or_default()) || !is_clean(&undo.after) {
         return Ok(None);

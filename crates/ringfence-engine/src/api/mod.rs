@@ -10,6 +10,7 @@ mod executions;
 mod files;
 mod host;
 mod host_files;
+mod namespace;
 mod observe;
 mod overlay;
 mod packages;
@@ -25,9 +26,9 @@ pub use edit::{Edit, Edited};
 pub use execute::{Canceller, EngineTask, Execution};
 pub use files::{FileFacts, WorkspaceAccess};
 pub use host::{HostAccessList, HostCommand, HostRun, HostVerdict, ending_words};
-pub use host_files::{HostFile, HostFileWrite, HostListing, HostWritten};
-pub use observe::{Inspection, NewSecret, Reload, RunningNow, Stats, Warm};
-pub use packages::PackageRequest;
+pub use host_files::{HostFile, HostListing, HostWritten};
+pub use namespace::NamespaceAccess;
+pub use observe::{Inspection, Reload, RunningNow, Stats, Warm};
 pub use runtimes::{Runtime, SandboxInfo};
 pub use snapshots::{EXPORT_BYTES_MAX, SnapshotFacts, SnapshotMade};
 pub use validate::{CodeRequest, DATA_BYTES_MAX, Fixing, SchemaChoice, check_rules};
@@ -40,6 +41,7 @@ use crate::{
     containers::Containers,
     disk::Disk,
     egress::Egress,
+    error::Result,
     events::{Bus, Event, Hears, Subscriber},
     executions::Executions,
     host::HostAccess,
@@ -61,9 +63,8 @@ use crate::{
     worker,
     workspaces::Workspaces,
 };
-use ringfence_types::{ExecuteRequest, RequestError, Tier};
+use ringfence_types::ExecuteRequest;
 use std::{
-    collections::HashMap,
     sync::{Arc, Mutex, atomic::AtomicBool},
     time::Duration,
 };
@@ -85,7 +86,7 @@ const CONTAINERS_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Engine {
     /// Makes one sandbox with every wall of the tier. `BelowFloor` when the host lacks a layer.
-    pub async fn prove(&self) -> Result<(), RequestError> {
+    pub async fn prove(&self) -> Result<()> {
         // How the worker ends is its own affair: it has begun, behind all walls.
         let proved = worker::run(&self.services.sandboxes, crate::ECHO, None, Vec::new());
         proved.await.map(drop)
@@ -93,7 +94,7 @@ impl Engine {
 
     /// Opens the record, starts the helper and sweeps what an earlier server left. Whether the host gives the tier is
     /// told by the first run, or by [`Engine::prove`].
-    pub fn open(settings: EngineSettings) -> Result<Self, RequestError> {
+    pub fn open(settings: EngineSettings) -> Result<Self> {
         Self::open_with(EarlyStart::begin(settings.helper.clone())?, settings, None)
     }
 
@@ -103,7 +104,7 @@ impl Engine {
         helper: EarlyStart,
         settings: EngineSettings,
         first: Option<&ExecuteRequest>,
-    ) -> Result<Self, RequestError> {
+    ) -> Result<Self> {
         let native = Native::with(helper, settings.state_dir.clone());
         let policy = Arc::new(PolicyStore::new(settings.policy.clone(), settings.secret_files()));
         let sandboxes = Arc::new(sandboxes(&settings, native, &policy));
@@ -144,14 +145,6 @@ impl Engine {
             .is_ok()
     }
 
-    pub(crate) fn services(&self) -> &Arc<Services> {
-        &self.services
-    }
-
-    pub(crate) fn tier(&self) -> Tier {
-        self.services.sandboxes.tier
-    }
-
     /// Lets go of the helper without waiting: it ends by itself, with whatever still runs, and cleans up after it. For
     /// a program that cannot wait.
     pub fn leave(&self) {
@@ -177,8 +170,8 @@ impl Engine {
     }
 
     fn cancel_all(&self) {
-        for run in self.services.running().values() {
-            run.cancel.send_replace(true);
+        for (_, entry) in self.services.executions.state().running() {
+            entry.cancel.send_replace(true);
         }
     }
 
@@ -203,7 +196,7 @@ impl Engine {
     pub async fn idle(&self) {
         loop {
             let one_ended = self.services.one_ended.notified();
-            if self.services.running().is_empty() {
+            if self.services.executions.state().running().next().is_none() {
                 return;
             }
             one_ended.await;
@@ -333,7 +326,6 @@ fn services(
         policy,
         id,
         has_said_goodbye: AtomicBool::new(false),
-        running: Mutex::new(HashMap::new()),
         one_ended: Notify::new(),
     }
 }

@@ -1,16 +1,17 @@
 //! The engine's door for everything but executions: what happens now, what is kept, and what an operator changes. Each
 //! question and each change goes on record.
 
-use super::Engine;
+use super::{Engine, NamespaceAccess};
 use crate::{
     admission::QueueState,
     caller::Caller,
     egress::RuleSource,
+    error::Result,
     events::Event,
+    executions::milliseconds,
     metrics::{CallEnd, Counts},
     policy::{self, OwnLimits},
     record::Note,
-    secrets,
     services::Services,
     settings::{PolicySettings, QueueSettings},
     store,
@@ -84,13 +85,6 @@ pub struct Inspection {
     pub recent: Vec<Arc<Event>>,
 }
 
-#[derive(Debug)]
-pub struct NewSecret {
-    pub value: SecretValue,
-    /// How long; none: until it is deleted.
-    pub ttl: Option<Duration>,
-}
-
 #[derive(Clone, Debug, Serialize)]
 pub struct RunningNow {
     pub execution_id: String,
@@ -112,12 +106,12 @@ pub struct Reload {
 
 impl Engine {
     pub fn stats(&self) -> Stats {
-        let services = self.services();
+        let services = &self.services;
         Stats {
             server_id: services.id.clone(),
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
-            tier: self.tier().to_string(),
+            tier: self.services.sandboxes.tier.to_string(),
             queue: services.queue.look(),
             warm: warm(services),
             sessions: services.sessions.count(),
@@ -129,16 +123,16 @@ impl Engine {
     }
 
     pub fn counts(&self) -> Counts {
-        self.services().telemetry.metrics.counts()
+        self.services.telemetry.metrics.counts()
     }
 
     pub fn count_call(&self, tool: &str, end: CallEnd, took: Duration) {
-        self.services().telemetry.metrics.count_call(tool, end, took);
+        self.services.telemetry.metrics.count_call(tool, end, took);
     }
 
     /// All counts and the present state, as OpenMetrics text.
     pub fn metrics(&self) -> String {
-        let (stats, metrics) = (self.stats(), &self.services().telemetry.metrics);
+        let (stats, metrics) = (self.stats(), &self.services.telemetry.metrics);
         let present = [
             (&metrics.running, stats.queue.running as u64),
             (&metrics.waiting, stats.queue.waiting as u64),
@@ -150,23 +144,24 @@ impl Engine {
         metrics.text(&present, ready)
     }
 
-    pub fn inspect(&self, namespace: &Namespace) -> Result<Inspection, RequestError> {
-        let services = self.services();
-        let running: Vec<RunningNow> = services
-            .running()
-            .iter()
-            .filter(|(_, run)| run.namespace == *namespace)
-            .map(|(id, run)| RunningNow {
+    pub fn inspect(&self, namespace: &Namespace) -> Result<Inspection> {
+        let services = &self.services;
+        let executions = services.executions.state();
+        let running = executions.running();
+        let running: Vec<RunningNow> = running
+            .filter(|(_, entry)| entry.namespace == *namespace)
+            .map(|(id, entry)| RunningNow {
                 execution_id: id.clone(),
-                language: run.language,
-                for_ms: u64::try_from(run.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+                language: entry.language,
+                for_ms: milliseconds(entry.started),
             })
             .collect();
+        drop(executions);
         let lines = services.queue.look().lines;
         let waiting = lines.iter().find(|line| line.namespace == namespace.as_str());
         let (defaults, caps) = self.limits_of(namespace);
         let secrets = services.secrets.vault.list(namespace);
-        let secrets = secrets.map_err(|error| self.of_vault(namespace, &error))?;
+        let secrets = secrets.map_err(|error| services.secrets.refusal(namespace, &error))?;
         let approved = services.approvals.store.rules_for(namespace, None);
         let recent = services.telemetry.bus.recent().into_iter();
         Ok(Inspection {
@@ -190,13 +185,12 @@ impl Engine {
 
     /// Default and greatest limits of a namespace.
     pub fn limits_of(&self, namespace: &Namespace) -> (Limits, Limits) {
-        let services = self.services();
-        policy::limits_of(&services.policy.current(), &services.policy.own_limits(namespace))
+        self.services.policy.limits_of(namespace)
     }
 
     /// Rules of the hosts that a namespace's requests reach that name none.
     pub fn hosts_of(&self, namespace: &Namespace) -> Vec<String> {
-        let services = self.services();
+        let services = &self.services;
         if !services.policy.current().egress.tier.has_network() {
             return Vec::new();
         }
@@ -204,192 +198,13 @@ impl Engine {
         rules.iter().map(ToString::to_string).collect()
     }
 
-    /// Sets limits of a namespace's requests that ask for none, within its caps, which stay as they are.
-    pub async fn set_limits(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        wish: &LimitsRequest,
-    ) -> Result<(), RequestError> {
-        self.change_limits(caller, namespace, |policy, own| {
-            policy::set_defaults(policy, own, wish)
-        })
-        .await
-    }
-
-    /// Narrows what a namespace may have; nothing widens it again but the operator, with [`Engine::restore_limits`].
-    pub async fn narrow_limits(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        wish: &LimitsRequest,
-    ) -> Result<(), RequestError> {
-        self.change_limits(caller, namespace, |policy, own| policy::narrow(policy, own, wish))
-            .await
-    }
-
-    async fn change_limits(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        change: impl Fn(&PolicySettings, &OwnLimits) -> Result<OwnLimits, RequestError>,
-    ) -> Result<(), RequestError> {
-        let services = self.services();
-        let _turn = services.policy.changing_limits.lock().await;
-        let changed = || {
-            let changed = change(&services.policy.current(), &services.policy.own_limits(namespace))?;
-            let own = services.policy.all_own_limits();
-            if own.len() >= OWN_LIMITS_MAX && !own.contains_key(namespace) {
-                return Err(RequestError::denied(
-                    format!("{OWN_LIMITS_MAX} namespaces have limits of their own."),
-                    "Use one of them.",
-                ));
-            }
-            Ok(changed)
-        };
-        let (outcome, details) = match &changed() {
-            Ok(own) => {
-                let (defaults, caps) = policy::limits_of(&services.policy.current(), own);
-                (Outcome::Ok, json!({"limits": defaults, "caps": caps}))
-            }
-            Err(error) => (Outcome::Denied, json!({"why": error.code.as_str()})),
-        };
-        let note = Note::of(caller, namespace, Action::LimitsChanged, details);
-        self.note(note.ended(outcome)).await?;
-        let own = changed()?;
-        services.policy.all_own_limits().insert(namespace.clone(), own);
-        Ok(())
-    }
-
-    /// Gives a namespace back what the operator's limits allow. For the operator alone.
-    pub async fn restore_limits(&self, caller: &Caller, namespace: &Namespace) -> Result<(), RequestError> {
-        let details = json!({"restored": true});
-        let note = Note::of(caller, namespace, Action::LimitsChanged, details);
-        self.note(note.ended(Outcome::Ok)).await?;
-        self.services().policy.all_own_limits().remove(namespace);
-        Ok(())
-    }
-
-    pub async fn secrets(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-    ) -> Result<Vec<SecretEntry>, RequestError> {
-        let details = json!({"listed": true});
-        let note = Note::of(caller, namespace, Action::VaultAccessed, details);
-        self.note(note.ended(Outcome::Ok)).await?;
-        let of = namespace.clone();
-        let secrets = &self.services().secrets;
-        let listed = secrets.with_vault(move |vault| vault.list(&of)).await?;
-        listed.map_err(|error| self.of_vault(namespace, &error))
-    }
-
-    /// Keeps a secret; true: it replaced another.
-    pub async fn put_secret(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        key: &EnvName,
-        secret: NewSecret,
-    ) -> Result<bool, RequestError> {
-        let NewSecret { value, ttl } = secret;
-        ringfence_jail::hide_memory()
-            .map_err(|error| store::fault(format!("the vault's memory cannot be hidden: {error}")))?;
-        let details =
-            json!({"secret": key.as_str(), "put": true, "ttl_seconds": ttl.map(|ttl| ttl.as_secs())});
-        let (of, name) = (namespace.clone(), key.clone());
-        let put = move |vault: &Vault| vault.put(&of, &name, value, ttl).map(|put| put.replaced);
-        let note = Note::of(caller, namespace, Action::VaultChanged, details);
-        self.change_vault(namespace, note, put, |_, _| ()).await
-    }
-
-    /// Forgets a secret; false: there was none.
-    pub async fn delete_secret(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        key: &EnvName,
-    ) -> Result<bool, RequestError> {
-        let details = json!({"secret": key.as_str(), "delete": true});
-        let (of, name) = (namespace.clone(), key.clone());
-        let delete = move |vault: &Vault| vault.delete(&of, &name);
-        let note = Note::of(caller, namespace, Action::VaultChanged, details);
-        let noted = |existed: &bool, details: &mut Value| details["deleted"] = json!(existed);
-        self.change_vault(namespace, note, delete, noted).await
-    }
-
-    /// On record before it is done, and after, with its outcome and what `noted` adds.
-    async fn change_vault<T: Send + 'static>(
-        &self,
-        namespace: &Namespace,
-        note: Note<'_>,
-        change: impl FnOnce(&Vault) -> Result<T, VaultError> + Send + 'static,
-        noted: impl FnOnce(&T, &mut Value),
-    ) -> Result<T, RequestError> {
-        let services = self.services();
-        let change = async {
-            let changed = services.secrets.with_vault(change).await?;
-            services.secrets.forget_old();
-            changed.map_err(|error| self.of_vault(namespace, &error))
-        };
-        services.record.around(note, change, noted).await
-    }
-
-    fn of_vault(&self, namespace: &Namespace, error: &VaultError) -> RequestError {
-        secrets::refusal(namespace, self.services().secrets.vault.kind(), error)
-    }
-
     /// Records, filtered; the question is one, too.
-    pub async fn audit(&self, caller: &Caller, query: Query) -> Result<Page, RequestError> {
+    pub async fn audit(&self, caller: &Caller, query: Query) -> Result<Page> {
         let namespace = query.namespace.as_deref().unwrap_or_default();
         self.note_call(caller, namespace, "audit_execution").await?;
-        let services = self.services().clone();
+        let services = self.services.clone();
         let page = store::blocking(move || services.record.audit.query(&query)).await?;
         page.map_err(|error| store::fault(format!("the audit record cannot be read: {error}")))
-    }
-
-    /// What an execution of this namespace has left, with signatures.
-    pub async fn manifest(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        execution_id: &str,
-    ) -> Result<Manifest, RequestError> {
-        let (services, of) = (self.services().clone(), namespace.clone());
-        let id = execution_id.to_owned();
-        let found = store::blocking(move || services.artifacts.manifest(&id, &of)).await?;
-        self.note_reading(caller, namespace, execution_id, &found).await?;
-        found.map_err(of_artifacts)?.ok_or_else(no_artifacts)
-    }
-
-    /// One artifact: its type and content.
-    pub async fn artifact(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        execution_id: &str,
-        name: &str,
-    ) -> Result<(String, Vec<u8>), RequestError> {
-        let found = self.artifact_content(namespace, execution_id, name).await?;
-        self.note_reading(caller, namespace, execution_id, &found).await?;
-        found.map_err(of_artifacts)?.ok_or_else(no_artifacts)
-    }
-
-    async fn note_reading<T>(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        execution_id: &str,
-        found: &Result<Option<T>, ArtifactError>,
-    ) -> Result<(), RequestError> {
-        let outcome = match found {
-            Ok(Some(_)) => Outcome::Ok,
-            Ok(None) | Err(ArtifactError::Refused(_)) => Outcome::Denied,
-            Err(_) => Outcome::Failed,
-        };
-        let of: String = execution_id.chars().take(64).collect();
-        let note = Note::of(caller, namespace, Action::ArtifactRead, json!({"of": of}));
-        self.note(note.ended(outcome)).await
     }
 
     /// The bytes of an artifact of a result that is on its way to its caller: part of the answer, and not a question of
@@ -399,31 +214,14 @@ impl Engine {
             return base64::engine::general_purpose::STANDARD.decode(inline).ok();
         }
         let namespace = Namespace::try_from(result.namespace.clone()).ok()?;
-        let found = self
-            .artifact_content(&namespace, &result.execution_id, &artifact.name)
-            .await;
+        let services = &self.services;
+        let found = artifact_content(services, &namespace, &result.execution_id, &artifact.name).await;
         found.ok()?.ok().flatten().map(|(_, bytes)| bytes)
     }
 
-    async fn artifact_content(
-        &self,
-        namespace: &Namespace,
-        execution_id: &str,
-        name: &str,
-    ) -> Result<Result<Option<(String, Vec<u8>)>, ArtifactError>, RequestError> {
-        let (services, namespace) = (self.services().clone(), namespace.clone());
-        let (id, name) = (execution_id.to_owned(), name.to_owned());
-        let read = move || {
-            services
-                .artifacts
-                .read_whole(&id, &namespace, &name, ARTIFACT_BYTES_MAX)
-        };
-        store::blocking(read).await
-    }
-
     /// Puts another configuration in force, in so far as it can change while a server runs.
-    pub async fn reload(&self, caller: &Caller, reload: Reload) -> Result<(), RequestError> {
-        let services = self.services();
+    pub async fn reload(&self, caller: &Caller, reload: Reload) -> Result<()> {
+        let services = &self.services;
         let details = json!({"changed": reload.changed});
         let note = Note::of(caller, "", Action::ConfigChanged, details);
         self.note(note.ended(Outcome::Ok)).await?;
@@ -435,7 +233,7 @@ impl Engine {
     }
 
     /// Puts on record that another configuration was to be put in force and could not be read.
-    pub async fn reload_failed(&self, caller: &Caller, error: &RequestError) -> Result<(), RequestError> {
+    pub async fn reload_failed(&self, caller: &Caller, error: &RequestError) -> Result<()> {
         let why: String = error.message.chars().take(WHY_CHARS_MAX).collect();
         let why = self.log_redactor().text(&why);
         let details = json!({"code": error.code.as_str(), "why": why});
@@ -444,21 +242,16 @@ impl Engine {
     }
 
     /// A call that changes nothing, on record before it is answered.
-    pub async fn note_call(&self, caller: &Caller, namespace: &str, tool: &str) -> Result<(), RequestError> {
+    pub async fn note_call(&self, caller: &Caller, namespace: &str, tool: &str) -> Result<()> {
         let note = Note::of(caller, namespace, Action::ToolCalled, json!({"tool": tool}));
         self.note(note.ended(Outcome::Ok)).await
     }
 
     /// A call that was refused before it asked for anything: its arguments are not understood, or not for this caller.
-    pub async fn note_refusal(
-        &self,
-        caller: &Caller,
-        tool: &str,
-        code: ErrorCode,
-    ) -> Result<(), RequestError> {
+    pub async fn note_refusal(&self, caller: &Caller, tool: &str, code: ErrorCode) -> Result<()> {
         let details = json!({"tool": tool, "code": code.as_str()});
         let note = Note::of(caller, "", Action::ToolCalled, details).ended(Outcome::Denied);
-        self.services().record.note_refusal(note).await.map(drop)
+        self.services.record.note_refusal(note).await.map(drop)
     }
 
     /// A change of who may call, which is no business of the engine but for the record: before it is done, and after,
@@ -468,23 +261,162 @@ impl Engine {
         caller: &Caller,
         action: Action,
         details: Value,
-        act: impl FnOnce() -> Result<T, RequestError>,
-    ) -> Result<T, RequestError> {
+        act: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
         let note = Note::of(caller, "", action, details);
-        let record = &self.services().record;
+        let record = &self.services.record;
         record.around(note, async { act() }, |_, _| ()).await
     }
 
-    pub(crate) async fn note(&self, note: Note<'_>) -> Result<(), RequestError> {
-        self.services().record.note(note).await.map(drop)
+    pub(crate) async fn note(&self, note: Note<'_>) -> Result<()> {
+        self.services.record.note(note).await.map(drop)
     }
 }
 
-fn of_artifacts(error: ArtifactError) -> RequestError {
-    match error {
-        ArtifactError::Refused(_) => no_artifacts(),
-        other => store::fault(other),
+impl NamespaceAccess<'_> {
+    /// Sets limits of its requests that ask for none, within its caps, which stay as they are.
+    pub async fn set_limits(self, wish: &LimitsRequest) -> Result<()> {
+        self.change_limits(|policy, own| policy::set_defaults(policy, own, wish))
+            .await
     }
+
+    /// Narrows what it may have; nothing widens it again but the operator, with [`NamespaceAccess::restore_limits`].
+    pub async fn narrow_limits(self, wish: &LimitsRequest) -> Result<()> {
+        self.change_limits(|policy, own| policy::narrow(policy, own, wish))
+            .await
+    }
+
+    async fn change_limits(
+        &self,
+        change: impl Fn(&PolicySettings, &OwnLimits) -> Result<OwnLimits>,
+    ) -> Result<()> {
+        let (policy, namespace) = (&self.services.policy, self.namespace);
+        let _turn = policy.changing_limits.lock().await;
+        let changed = || {
+            let changed = change(&policy.current(), &policy.own_limits(namespace))?;
+            let own = policy.all_own_limits();
+            if own.len() >= OWN_LIMITS_MAX && !own.contains_key(namespace) {
+                return Err(RequestError::denied(
+                    format!("{OWN_LIMITS_MAX} namespaces have limits of their own."),
+                    "Use one of them.",
+                ));
+            }
+            Ok(changed)
+        };
+        let (outcome, details) = match &changed() {
+            Ok(own) => {
+                let (defaults, caps) = policy::limits_of(&policy.current(), own);
+                (Outcome::Ok, json!({"limits": defaults, "caps": caps}))
+            }
+            Err(error) => (Outcome::Denied, json!({"why": error.code.as_str()})),
+        };
+        self.done(Action::LimitsChanged, outcome, details).await?;
+        let own = changed()?;
+        policy.all_own_limits().insert(namespace.clone(), own);
+        Ok(())
+    }
+
+    /// Gives it back what the operator's limits allow. For the operator alone.
+    pub async fn restore_limits(self) -> Result<()> {
+        let details = json!({"restored": true});
+        self.done(Action::LimitsChanged, Outcome::Ok, details).await?;
+        self.services.policy.all_own_limits().remove(self.namespace);
+        Ok(())
+    }
+
+    pub async fn secrets(self) -> Result<Vec<SecretEntry>> {
+        let details = json!({"listed": true});
+        self.done(Action::VaultAccessed, Outcome::Ok, details).await?;
+        self.services.secrets.ask(self.namespace, Vault::list).await
+    }
+
+    /// Keeps a secret until it is deleted, or for a time; true: it replaced another.
+    pub async fn put_secret(self, key: &EnvName, value: SecretValue, ttl: Option<Duration>) -> Result<bool> {
+        ringfence_jail::hide_memory()
+            .map_err(|error| store::fault(format!("the vault's memory cannot be hidden: {error}")))?;
+        let details =
+            json!({"secret": key.as_str(), "put": true, "ttl_seconds": ttl.map(|ttl| ttl.as_secs())});
+        let name = key.clone();
+        let put =
+            move |vault: &Vault, of: &Namespace| vault.put(of, &name, value, ttl).map(|put| put.replaced);
+        self.change_vault(details, put, |_, _| ()).await
+    }
+
+    /// Forgets a secret; false: there was none.
+    pub async fn delete_secret(self, key: &EnvName) -> Result<bool> {
+        let details = json!({"secret": key.as_str(), "delete": true});
+        let name = key.clone();
+        let delete = move |vault: &Vault, of: &Namespace| vault.delete(of, &name);
+        let noted = |existed: &bool, details: &mut Value| details["deleted"] = json!(existed);
+        self.change_vault(details, delete, noted).await
+    }
+
+    /// On record before it is done, and after, with its outcome and what `noted` adds.
+    async fn change_vault(
+        &self,
+        details: Value,
+        change: impl FnOnce(&Vault, &Namespace) -> Result<bool, VaultError> + Send + 'static,
+        noted: impl FnOnce(&bool, &mut Value),
+    ) -> Result<bool> {
+        let secrets = &self.services.secrets;
+        let change = async {
+            let changed = secrets.ask(self.namespace, change).await;
+            secrets.forget_old();
+            changed
+        };
+        let note = self.note(Action::VaultChanged, details);
+        self.services.record.around(note, change, noted).await
+    }
+
+    /// What an execution of this namespace has left, with signatures.
+    pub async fn manifest(self, execution_id: &str) -> Result<Manifest> {
+        let (services, of) = (self.services.clone(), self.namespace.clone());
+        let id = execution_id.to_owned();
+        let found = store::blocking(move || services.artifacts.manifest(&id, &of)).await?;
+        self.artifacts_read(execution_id, found).await
+    }
+
+    /// One artifact: its type and content.
+    pub async fn artifact(self, execution_id: &str, name: &str) -> Result<(String, Vec<u8>)> {
+        let found = artifact_content(self.services, self.namespace, execution_id, name).await?;
+        self.artifacts_read(execution_id, found).await
+    }
+
+    async fn artifacts_read<T>(
+        &self,
+        execution_id: &str,
+        found: Result<Option<T>, ArtifactError>,
+    ) -> Result<T> {
+        let outcome = match &found {
+            Ok(Some(_)) => Outcome::Ok,
+            Ok(None) | Err(ArtifactError::Refused(_)) => Outcome::Denied,
+            Err(_) => Outcome::Failed,
+        };
+        let of: String = execution_id.chars().take(64).collect();
+        self.done(Action::ArtifactRead, outcome, json!({"of": of}))
+            .await?;
+        match found {
+            Ok(found) => found.ok_or_else(no_artifacts),
+            Err(ArtifactError::Refused(_)) => Err(no_artifacts()),
+            Err(other) => Err(store::fault(other)),
+        }
+    }
+}
+
+async fn artifact_content(
+    services: &Arc<Services>,
+    namespace: &Namespace,
+    execution_id: &str,
+    name: &str,
+) -> Result<Result<Option<(String, Vec<u8>)>, ArtifactError>> {
+    let (services, namespace) = (services.clone(), namespace.clone());
+    let (id, name) = (execution_id.to_owned(), name.to_owned());
+    let read = move || {
+        services
+            .artifacts
+            .read_whole(&id, &namespace, &name, ARTIFACT_BYTES_MAX)
+    };
+    store::blocking(read).await
 }
 
 fn no_artifacts() -> RequestError {

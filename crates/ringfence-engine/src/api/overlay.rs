@@ -1,27 +1,22 @@
 //! Changes that sessions keep in their overlays.
 
-use super::Engine;
+use super::NamespaceAccess;
 use crate::{
-    caller::Caller,
+    error::Result,
     overlay::{ChangeOrigin, HeldChanges, OverlayLayers},
     services::Services,
     store::fault,
 };
 use ringfence_types::{Namespace, RequestError, SessionId};
 
-impl Engine {
+impl NamespaceAccess<'_> {
     /// What a session has done to the directory that it sees through an overlay. The session makes no call until they
     /// are dropped or committed. For the operator alone: no tool of a caller commits.
     ///
     /// After a commit the session goes on with its own layer, in which nothing differs from the directory any more.
-    pub async fn held_changes(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        id: &SessionId,
-    ) -> Result<HeldChanges, RequestError> {
-        self.note_call(caller, namespace, "diff_workspace").await?;
-        let held = of_session(self.services(), namespace, id).await?;
+    pub async fn held_changes(self, id: &SessionId) -> Result<HeldChanges> {
+        self.called("diff_workspace").await?;
+        let held = of_session(self.services, self.namespace, id).await?;
         held.ok_or_else(|| {
             RequestError::invalid(
                 "the session's workspace is no overlay: its changes are where they belong.",
@@ -36,7 +31,7 @@ pub(crate) async fn of_session(
     services: &Services,
     namespace: &Namespace,
     id: &SessionId,
-) -> Result<Option<HeldChanges>, RequestError> {
+) -> Result<Option<HeldChanges>> {
     let session = services.sessions.find(namespace, id)?;
     let Some(lower) = session.lower.clone() else {
         return Ok(None);

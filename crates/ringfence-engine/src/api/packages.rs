@@ -1,9 +1,10 @@
 //! Packages that are installed ahead of the program that wants them.
 
-use super::{Canceller, Engine, EngineTask};
+use super::{Canceller, EngineTask, NamespaceAccess};
 use crate::{
     admission::Demand,
-    caller::{Caller, Client, Requester},
+    caller::{Client, Requester},
+    error::Result,
     packages::{LayerRequest, Provided},
     services::Services,
     session::{self, Installed},
@@ -15,28 +16,35 @@ use tokio::sync::{mpsc, oneshot, watch};
 /// Lines that wait for their reader.
 const LINES_WAITING: usize = 16;
 
-#[derive(Clone, Debug)]
-pub struct PackageRequest {
-    pub caller: Caller,
-    pub namespace: Namespace,
-    pub language: Language,
-    /// Which; see [`ringfence_types::requirements`].
-    pub packages: BTreeSet<Requirement>,
-    /// A session that is to have them at once, beside those it has.
-    pub session: Option<SessionId>,
+/// Packages that somebody asks for.
+struct Wanted {
+    namespace: Namespace,
+    language: Language,
+    packages: BTreeSet<Requirement>,
 }
 
-impl Engine {
-    /// Sees to it that a program which asks for these packages later has them at once. Dropping the task stops nothing.
-    pub fn install(&self, wanted: PackageRequest) -> EngineTask<Installed> {
+impl NamespaceAccess<'_> {
+    /// Sees to it that a program which asks for these packages later has them at once, or that a session has them
+    /// beside those it has; see [`ringfence_types::requirements`]. Dropping the task stops nothing.
+    pub fn install(
+        &self,
+        language: Language,
+        packages: BTreeSet<Requirement>,
+        session: Option<SessionId>,
+    ) -> EngineTask<Installed> {
         let (cancel, cancelled) = watch::channel(false);
         let (live, notices) = mpsc::channel(LINES_WAITING);
         let (done, answer) = oneshot::channel();
-        let services = self.services().clone();
+        let (services, caller) = (self.services.clone(), self.caller.clone());
+        let wanted = Wanted {
+            namespace: self.namespace.clone(),
+            language,
+            packages,
+        };
         tokio::spawn(async move {
             let begun = Instant::now();
             let by = Requester {
-                caller: wanted.caller.clone(),
+                caller,
                 execution_id: None,
                 client: Client {
                     output: Some(live),
@@ -44,7 +52,7 @@ impl Engine {
                 },
             };
             let installing = async {
-                if let Some(id) = &wanted.session {
+                if let Some(id) = &session {
                     return in_session(&services, &wanted, id, by).await;
                 }
                 take_turn(&services, &wanted, &by.client).await?;
@@ -78,11 +86,7 @@ impl Engine {
 
 /// As often as its namespace may ask for a program. The permit itself is for those that run one: it is given back at
 /// once.
-async fn take_turn(
-    services: &Services,
-    wanted: &PackageRequest,
-    client: &Client,
-) -> Result<(), RequestError> {
+async fn take_turn(services: &Services, wanted: &Wanted, client: &Client) -> Result<()> {
     let queue = &services.queue;
     let permit = queue.admit_unless_cancelled(&wanted.namespace, Demand::default(), client);
     permit.await.map(drop)
@@ -91,10 +95,10 @@ async fn take_turn(
 /// In the session's turn: nothing runs in it meanwhile.
 async fn in_session(
     services: &Arc<Services>,
-    wanted: &PackageRequest,
+    wanted: &Wanted,
     id: &SessionId,
     by: Requester,
-) -> Result<Installed, RequestError> {
+) -> Result<Installed> {
     let session = services.sessions.find(&wanted.namespace, id)?;
     if session.language.runs_as() != wanted.language.runs_as() {
         let what = format!(

@@ -2,13 +2,14 @@
 
 use super::Engine;
 use crate::{
-    caller::{Caller, Submission},
+    caller::{OURS, Submission},
     containers::ContainerRuntime,
+    error::Result,
     policy::{NamespaceState, decide},
     pool::Warmth,
     runtimes, warm,
 };
-use ringfence_types::{Backend, ExecuteRequest, ExitKind, Isolation, Language, Limits, RequestError};
+use ringfence_types::{Backend, ExecuteRequest, ExitKind, Isolation, Language, Limits};
 use serde::Serialize;
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -51,7 +52,7 @@ impl Engine {
         let mut runtimes = known.clone();
         for runtime in &mut runtimes {
             let warmth = match runtime.available {
-                true => self.services().sandboxes.pools.warmth(runtime.language),
+                true => self.services.sandboxes.pools.warmth(runtime.language),
                 false => Warmth::default(),
             };
             runtime.warm = warmth.ready > 0;
@@ -65,7 +66,7 @@ impl Engine {
         let names: Vec<String> = containers.map(|runtime| runtime.backend.to_string()).collect();
         for runtime in &mut runtimes {
             runtime.backends.extend(names.iter().cloned());
-            runtime.containers_ready = self.services().sandboxes.containers.ready(runtime.language);
+            runtime.containers_ready = self.services.sandboxes.containers.ready(runtime.language);
         }
         let typescript = runtimes.iter().find(|runtime| runtime.language == Language::Node);
         let typescript = typescript.cloned().map(|node| Runtime {
@@ -73,13 +74,13 @@ impl Engine {
             ..node
         });
         runtimes.extend(typescript);
-        warm::fill(&self.services().sandboxes);
+        warm::fill(&self.services.sandboxes);
         runtimes
     }
 
     /// The container engine's runtimes: whether they may be asked for, and work.
     pub async fn container_runtimes(&self) -> Vec<ContainerRuntime> {
-        self.services().sandboxes.containers.runtimes().await
+        self.services.sandboxes.containers.runtimes().await
     }
 
     /// The same, and of each that is available one program that ran, in an image that is there.
@@ -91,11 +92,7 @@ impl Engine {
             };
             let mut request = ExecuteRequest::new(language, code);
             request.backend = Some(runtime.backend);
-            let failed = match self
-                .submit(Submission::new(Caller::ours(), request))
-                .finish()
-                .await
-            {
+            let failed = match self.submit(Submission::new(OURS.clone(), request)).finish().await {
                 Ok(done) if done.success => None,
                 Ok(done) => Some(last_line(&done.stderr)),
                 Err(error) => Some(format!("{} {}", error.message, error.hint)),
@@ -106,18 +103,18 @@ impl Engine {
         runtimes
     }
 
-    pub fn info(&self) -> Result<SandboxInfo, RequestError> {
-        let policy = self.services().policy.current();
+    pub fn info(&self) -> Result<SandboxInfo> {
+        let policy = self.services.policy.current();
         let grant = decide(
             &policy,
             &NamespaceState::default(),
-            &self.services().policy.private,
+            &self.services.policy.private,
             ExecuteRequest {
                 backend: Some(policy.backends.default),
                 ..ExecuteRequest::new(Language::Shell, "true")
             },
         )?;
-        let isolation = self.services().sandboxes.isolation(&grant.limits)?;
+        let isolation = self.services.sandboxes.isolation(&grant.limits)?;
         Ok(SandboxInfo {
             isolation,
             defaults: policy.defaults.clone(),
@@ -171,7 +168,7 @@ async fn versions(engine: &Engine) -> Vec<Runtime> {
 }
 
 async fn ask_version(engine: &Engine, language: Language, code: &str) -> Runtime {
-    let found = runtimes::find(language, &engine.services().sandboxes.runtimes);
+    let found = runtimes::find(language, &engine.services.sandboxes.runtimes);
     let path = found.map(|found| found.interpreter);
     let mut runtime = Runtime {
         language,
@@ -179,7 +176,7 @@ async fn ask_version(engine: &Engine, language: Language, code: &str) -> Runtime
         path: path.as_ref().ok().cloned(),
         version: None,
         backends: Vec::new(),
-        tier: engine.tier().to_string(),
+        tier: engine.services.sandboxes.tier.to_string(),
         containers_ready: BTreeMap::new(),
         warm: false,
         ready: 0,
@@ -193,7 +190,7 @@ async fn ask_version(engine: &Engine, language: Language, code: &str) -> Runtime
     }
     let mut request = ExecuteRequest::new(language, code);
     request.backend = Some(Backend::Native);
-    let submission = Submission::new(Caller::ours(), request);
+    let submission = Submission::new(OURS.clone(), request);
     match engine.submit(submission).finish().await {
         Ok(done) if done.success && !done.stdout.trim().starts_with(|c: char| c.is_ascii_digit()) => {
             runtime.reason = Some("it tells no version, so it is no interpreter of this language".to_owned());

@@ -1,80 +1,70 @@
 //! Sessions: made, listed, interrupted, ended, and given values.
 
-use super::Engine;
+use super::{Engine, NamespaceAccess};
 use crate::{
     caller::Caller,
+    error::Result,
     execution::create_session,
-    record::{Note, outcome_of},
+    record::outcome_of,
     session::{BridgeTarget, Bridged, BridgedValue, END_PATIENCE, carry},
 };
-use ringfence_store::audit::{Action, Outcome};
+use ringfence_store::audit::Action;
 use ringfence_types::{
-    ErrorCode, Language, Limits, Namespace, RequestError, Session as SessionFacts, SessionEnd, SessionId,
-    SessionRequest,
+    EnvName, ErrorCode, Language, Limits, Namespace, RequestError, Session as SessionFacts, SessionEnd,
+    SessionId, SessionRequest,
 };
 use serde_json::{Value, json};
 
 impl Engine {
-    pub async fn sessions(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-    ) -> Result<Vec<SessionFacts>, RequestError> {
-        self.note_call(caller, namespace, "list_sessions").await?;
-        Ok(self.services().sessions.list(Some(namespace)))
-    }
-
     /// The language of a session, for a call that names none.
-    pub fn language_of(&self, namespace: &Namespace, id: &SessionId) -> Result<Language, RequestError> {
-        Ok(self.services().sessions.find(namespace, id)?.language)
+    pub fn language_of(&self, namespace: &Namespace, id: &SessionId) -> Result<Language> {
+        Ok(self.services.sessions.find(namespace, id)?.language)
     }
 
     /// The limits that a session was made with.
-    pub fn limits_of_session(&self, namespace: &Namespace, id: &SessionId) -> Result<Limits, RequestError> {
-        Ok(self.services().sessions.find(namespace, id)?.limits.clone())
+    pub fn limits_of_session(&self, namespace: &Namespace, id: &SessionId) -> Result<Limits> {
+        Ok(self.services.sessions.find(namespace, id)?.limits.clone())
     }
 
     /// The sessions of all namespaces. For the operator alone.
-    pub async fn all_sessions(&self, caller: &Caller) -> Result<Vec<SessionFacts>, RequestError> {
+    pub async fn all_sessions(&self, caller: &Caller) -> Result<Vec<SessionFacts>> {
         self.note_call(caller, "", "list_sessions").await?;
-        Ok(self.services().sessions.list(None))
+        Ok(self.services.sessions.list(None))
     }
 
     /// Whose session it is, and what it speaks. For the operator alone.
-    pub fn whose(&self, id: &SessionId) -> Result<(Namespace, Language), RequestError> {
-        self.services().sessions.whose(id)
+    pub fn whose(&self, id: &SessionId) -> Result<(Namespace, Language)> {
+        self.services.sessions.whose(id)
+    }
+
+    /// Makes a session. It is on record before it is made, and with what became of it. Who hangs up meanwhile leaves
+    /// none behind.
+    pub async fn create_session(&self, caller: &Caller, asked: SessionRequest) -> Result<SessionFacts> {
+        create_session(&self.services, caller, asked).await
+    }
+}
+
+impl NamespaceAccess<'_> {
+    pub async fn sessions(self) -> Result<Vec<SessionFacts>> {
+        self.called("list_sessions").await?;
+        Ok(self.services.sessions.list(Some(self.namespace)))
     }
 
     /// Interrupts the call that runs in a session; false: none does.
-    pub async fn interrupt_session(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        id: &SessionId,
-    ) -> Result<bool, RequestError> {
-        let session = self.services().sessions.find(namespace, id);
+    pub async fn interrupt_session(self, id: &SessionId) -> Result<bool> {
+        let session = self.services.sessions.find(self.namespace, id);
         let interrupted = session.map(|session| session.interrupt());
-        let details = json!({"tool": "interrupt_session", "session": id.as_str()});
-        self.note_session(caller, namespace, details, &interrupted)
-            .await?;
-        interrupted
+        self.note_session("interrupt_session", id, interrupted).await
     }
 
     /// Ends a session, and waits until nothing of it is left; false: it had ended before.
-    pub async fn terminate_session(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        id: &SessionId,
-    ) -> Result<bool, RequestError> {
-        let ended = self.end_session(namespace, id).await;
-        let details = json!({"tool": "terminate_session", "session": id.as_str()});
-        self.note_session(caller, namespace, details, &ended).await?;
-        ended
+    pub async fn terminate_session(self, id: &SessionId) -> Result<bool> {
+        let ended = self.end_session(id).await;
+        self.note_session("terminate_session", id, ended).await
     }
 
-    async fn end_session(&self, namespace: &Namespace, id: &SessionId) -> Result<bool, RequestError> {
-        let session = match self.services().sessions.find(namespace, id) {
+    async fn end_session(&self, id: &SessionId) -> Result<bool> {
+        let session = match self.services.sessions.find(self.namespace, id) {
             Ok(session) => session,
             Err(error) if error.code == ErrorCode::SessionEnded => return Ok(false),
             Err(error) => return Err(error),
@@ -91,61 +81,47 @@ impl Engine {
     }
 
     /// What was done with which session, and how it went.
-    async fn note_session(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        mut details: Value,
-        done: &Result<bool, RequestError>,
-    ) -> Result<(), RequestError> {
-        match done {
+    async fn note_session(&self, tool: &str, id: &SessionId, done: Result<bool>) -> Result<bool> {
+        let mut details = json!({"tool": tool, "session": id.as_str()});
+        match &done {
             Ok(done) => details["done"] = json!(done),
             Err(error) => details["code"] = json!(error.code.as_str()),
         }
-        let note = Note::of(caller, namespace, Action::ToolCalled, details);
-        self.note(note.ended(outcome_of(done))).await
+        self.read(Action::ToolCalled, details, done).await
     }
 
-    /// Makes a session. It is on record before it is made, and with what became of it. Who hangs up meanwhile leaves
-    /// none behind.
-    pub async fn create_session(
-        &self,
-        caller: &Caller,
-        asked: SessionRequest,
-    ) -> Result<SessionFacts, RequestError> {
-        create_session(self.services(), caller, asked).await
-    }
-
+    /// Gives a session a variable: of this name, else of the one that it had. `timeout_ms`: the most that either
+    /// session may take; none: as each was made.
     pub async fn bridge(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
+        self,
         value: BridgedValue,
-        mut to: BridgeTarget<'_>,
-    ) -> Result<Bridged, RequestError> {
-        let services = self.services();
-        let (_, caps) = self.limits_of(namespace);
-        to.timeout_ms = Some(to.timeout_ms.unwrap_or(u64::MAX).min(caps.timeout_ms));
-        let note = async |outcome, details| {
-            let note = Note::of(caller, namespace, Action::SessionBridged, details);
-            self.note(note.ended(outcome)).await
+        session: &SessionId,
+        name: Option<EnvName>,
+        timeout_ms: Option<u64>,
+    ) -> Result<Bridged> {
+        let (_, caps) = self.services.policy.limits_of(self.namespace);
+        let timeout_ms = timeout_ms.unwrap_or(u64::MAX).min(caps.timeout_ms);
+        let to = BridgeTarget {
+            session,
+            name,
+            timeout_ms,
         };
         let from = match &value {
             BridgedValue::Value(_) => Value::Null,
             BridgedValue::Variable { session, .. } => json!(session.as_str()),
         };
-        note(Outcome::Pending, json!({"from": from, "to": to.session.as_str()})).await?;
-        let moved = carry(&services.sessions, namespace, &value, to.clone()).await;
-        let (outcome, mut details) = match &moved {
-            Ok(bridged) => (
-                Outcome::Ok,
-                json!({"name": bridged.name.as_str(), "bytes": bridged.bytes}),
-            ),
-            Err(error) => (Outcome::Failed, json!({"code": error.code.as_str()})),
-        };
-        details["from"] = from;
-        details["to"] = json!(to.session.as_str());
-        note(outcome, details).await?;
+        let details = json!({"from": from, "to": session.as_str()});
+        let mut note = self.note(Action::SessionBridged, details);
+        self.services.record.note(note.clone()).await?;
+        let moved = carry(&self.services.sessions, self.namespace, &value, to).await;
+        match &moved {
+            Ok(bridged) => {
+                note.details["name"] = json!(bridged.name.as_str());
+                note.details["bytes"] = json!(bridged.bytes);
+            }
+            Err(error) => note.details["code"] = json!(error.code.as_str()),
+        }
+        self.services.record.note(note.ended(outcome_of(&moved))).await?;
         moved
     }
 }

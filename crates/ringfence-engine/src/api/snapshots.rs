@@ -1,13 +1,12 @@
 //! Saved workspaces: the engine's door to their store. Each is its namespace's, and to any other it is not there.
 
 use super::{
-    Engine,
+    NamespaceAccess,
     files::{self, OpenWorkspace, Use, WorkspaceAccess},
 };
 use crate::{
-    caller::Caller,
+    error::Result,
     events::{EventKind, now_ms},
-    record::Note,
     store::{blocking, fault},
     workspace_error::{self, snapshot_id},
     workspaces::WorkspaceRef,
@@ -20,10 +19,9 @@ use ringfence_store::{
         Source,
     },
 };
-use ringfence_types::{ErrorCode, Namespace, RequestError, SessionId};
+use ringfence_types::{ErrorCode, Namespace, SessionId};
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::sync::Arc;
 
 /// The most that a snapshot may have to be given as one text.
 pub const EXPORT_BYTES_MAX: u64 = 16 << 20;
@@ -60,8 +58,8 @@ pub struct SnapshotMade {
 
 impl WorkspaceAccess<'_> {
     /// Saves the workspace. A session's is saved between two of its calls.
-    pub async fn create_snapshot(self, description: String) -> Result<SnapshotMade, RequestError> {
-        let (services, namespace) = (self.engine.services(), &self.namespace);
+    pub async fn save(&self, description: String) -> Result<SnapshotMade> {
+        let (services, namespace) = (self.of.services, self.of.namespace);
         let saved = async {
             services.disk.check(namespace).await?;
             let (store, of) = (services.snapshots.clone(), namespace.clone());
@@ -89,7 +87,7 @@ fn save(
     namespace: Namespace,
     description: String,
     opened: &OpenWorkspace,
-) -> Result<SnapshotMade, RequestError> {
+) -> Result<SnapshotMade> {
     let created_unix_ms = now_ms();
     let about = About {
         namespace,
@@ -118,36 +116,25 @@ fn save(
     })
 }
 
-impl Engine {
+impl NamespaceAccess<'_> {
     /// Makes the workspace from which a snapshot was taken, or that of another session, what it was: all of it or
     /// nothing.
-    pub async fn restore_snapshot(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        id: &str,
-        into: Option<SessionId>,
-    ) -> Result<Restored, RequestError> {
+    pub async fn restore_snapshot(self, id: &str, into: Option<SessionId>) -> Result<Restored> {
         let id = snapshot_id(id)?;
         let details = json!({"snapshot": id.to_string(), "into": into.as_ref().map(SessionId::as_str)});
-        let note = Note::of(caller, namespace, Action::SnapshotRestored, details);
-        let restore = self.restore(namespace, id, into);
-        let restored = self.services().record.around(note, restore, |_, _| ()).await?;
+        let restore = self.restore(id, into);
+        let restored = self.change(Action::SnapshotRestored, details, restore).await?;
         let kind = EventKind::SnapshotRestored {
             snapshot_id: id.to_string(),
         };
-        self.services().telemetry.bus.publish(namespace, None, kind);
+        self.services.telemetry.bus.publish(self.namespace, None, kind);
         Ok(restored)
     }
 
-    async fn restore(
-        &self,
-        namespace: &Namespace,
-        id: SnapshotId,
-        into: Option<SessionId>,
-    ) -> Result<Restored, RequestError> {
-        let of = namespace.clone();
-        let manifest = self.with_snapshots(move |store| store.manifest(id, &of)).await?;
+    async fn restore(&self, id: SnapshotId, into: Option<SessionId>) -> Result<Restored> {
+        let manifest = self
+            .with_snapshots(move |store, of| store.manifest(id, of))
+            .await?;
         let is_own = into.is_none() && manifest.source != Source::Namespace;
         let whose = match (into, &manifest.source) {
             (Some(session), _) => WorkspaceRef::Session(session),
@@ -161,7 +148,7 @@ impl Engine {
             SnapshotKind::Directory | SnapshotKind::Link(_) => 0,
         });
         let needed: u64 = sizes.sum();
-        let opened = files::open(self.services(), namespace, &whose, Use::Replace).await;
+        let opened = files::open(self.services, self.namespace, &whose, Use::Replace).await;
         let opened = opened.map_err(|mut error| {
             if is_own && matches!(error.code, ErrorCode::SessionEnded | ErrorCode::NotFound) {
                 "Name another session of this namespace with `session_id`: the snapshot is restored into that one."
@@ -171,85 +158,71 @@ impl Engine {
         })?;
         // What was allowed when it was saved may be more than is allowed now.
         opened.room.check_alone(needed)?;
-        let (of, redactor) = (namespace.clone(), opened.redactor.clone());
-        let restored = self.with_snapshots(move |store| {
+        let redactor = opened.redactor.clone();
+        let restored = self.with_snapshots(move |store, of| {
             let alone = opened.one_by_one().map_err(FileError::at("lock", "."));
             let _alone = alone.map_err(SnapshotError::Io)?;
-            store.restore(&opened.source, id, &of, opened.root())
+            store.restore(&opened.source, id, of, opened.root())
         });
         restored.await.map_err(|error| files::clean(error, &redactor))
     }
 
-    /// The snapshots of a namespace, oldest first.
-    pub async fn snapshots(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-    ) -> Result<Vec<SnapshotFacts>, RequestError> {
-        self.note_call(caller, namespace, "list_state_snapshots").await?;
-        let of = namespace.clone();
-        let listed = self.with_snapshots(move |store| store.list(&of)).await?;
+    /// Its snapshots, oldest first.
+    pub async fn snapshots(self) -> Result<Vec<SnapshotFacts>> {
+        self.called("list_state_snapshots").await?;
+        let listed = self.with_snapshots(|store, of| store.list(of)).await?;
         Ok(listed.iter().map(facts).collect())
     }
 
     /// Forgets a snapshot; its room is given back.
-    pub async fn delete_snapshot(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        id: &str,
-    ) -> Result<(), RequestError> {
+    pub async fn delete_snapshot(self, id: &str) -> Result<()> {
         let id = snapshot_id(id)?;
         let details = json!({"snapshot": id.to_string()});
-        let note = Note::of(caller, namespace, Action::SnapshotDeleted, details);
-        let delete = self.delete(namespace, id);
-        self.services().record.around(note, delete, |_, _| ()).await
+        self.change(Action::SnapshotDeleted, details, self.delete(id))
+            .await
     }
 
     /// One that an interrupted restore of the namespace's workspace needs is deleted once that has been completed, or
     /// given up because it cannot be.
-    async fn delete(&self, namespace: &Namespace, id: SnapshotId) -> Result<(), RequestError> {
-        let of = namespace.clone();
-        let deleted = self.with_snapshots(move |store| match store.delete(id, &of) {
+    async fn delete(&self, id: SnapshotId) -> Result<()> {
+        let deleted = self.with_snapshots(move |store, of| match store.delete(id, of) {
             Err(SnapshotError::InUse(_)) => Ok(false),
             deleted => deleted.map(|()| true),
         });
         if deleted.await? {
             return Ok(());
         }
-        let opened = files::open(self.services(), namespace, &WorkspaceRef::Namespace, Use::Replace).await?;
-        let of = namespace.clone();
-        self.with_snapshots(move |store| {
+        let opened = files::open(
+            self.services,
+            self.namespace,
+            &WorkspaceRef::Namespace,
+            Use::Replace,
+        )
+        .await?;
+        self.with_snapshots(move |store, of| {
             store.settle(opened.root())?;
-            store.delete(id, &of)
+            store.delete(id, of)
         })
         .await
     }
 
     /// A snapshot with the contents of its files, as JSON text, without the namespace's secrets.
-    pub async fn export_snapshot(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        id: &str,
-    ) -> Result<String, RequestError> {
+    pub async fn export_snapshot(self, id: &str) -> Result<String> {
         let id = snapshot_id(id)?;
-        self.note_call(caller, namespace, "resource sandbox://snapshots")
-            .await?;
-        let redactor = self.services().secrets.redactor_of_all(namespace, &[]).await?;
-        let of = namespace.clone();
-        let exported = self.with_snapshots(move |store| store.export(id, &of, EXPORT_BYTES_MAX));
+        self.called("resource sandbox://snapshots").await?;
+        let redactor = self.redactor().await?;
+        let exported = self.with_snapshots(move |store, of| store.export(id, of, EXPORT_BYTES_MAX));
         let mut document = exported.await?;
         clean(&mut document, &redactor);
         Ok(document.to_string())
     }
 
-    pub(crate) async fn with_snapshots<T: Send + 'static>(
+    async fn with_snapshots<T: Send + 'static>(
         &self,
-        act: impl FnOnce(&SnapshotStore) -> Result<T, SnapshotError> + Send + 'static,
-    ) -> Result<T, RequestError> {
-        let store: Arc<SnapshotStore> = self.services().snapshots.clone();
-        let done = blocking(move || act(&store)).await?;
+        act: impl FnOnce(&SnapshotStore, &Namespace) -> Result<T, SnapshotError> + Send + 'static,
+    ) -> Result<T> {
+        let (store, of) = (self.services.snapshots.clone(), self.namespace.clone());
+        let done = blocking(move || act(&store, &of)).await?;
         done.map_err(workspace_error::of_snapshot)
     }
 }

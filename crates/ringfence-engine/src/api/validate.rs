@@ -1,12 +1,8 @@
 //! The engine's door for code and data that are looked at and not run. Each question goes on record, with a digest of
 //! what was looked at.
 
-use super::Engine;
-use crate::{
-    caller::Caller,
-    check, imports,
-    record::{Note, hex, outcome_of},
-};
+use super::{Engine, NamespaceAccess};
+use crate::{caller::Caller, check, error::Result, imports, record::hex, services::Services};
 use ringfence_check::{Answer, CodeQuestion, CsvQuestion, JsonQuestion, Question, Rule};
 use ringfence_store::audit::Action;
 use ringfence_types::{
@@ -50,25 +46,23 @@ pub enum SchemaChoice {
 
 impl Engine {
     /// What is found of code, without running it.
-    pub async fn validate_code(
-        &self,
-        caller: &Caller,
-        wish: CodeRequest,
-    ) -> Result<Validation, RequestError> {
+    pub async fn validate_code(&self, caller: &Caller, wish: CodeRequest) -> Result<Validation> {
         let mut details = json!({"language": wish.language});
         let found = self.look_at(&wish, &mut details).await;
-        let note = Note::of(caller, &wish.namespace, Action::CodeValidated, details);
-        self.note_check(note, wish.code.as_bytes(), found).await
+        let namespace = self.namespace(caller, &wish.namespace);
+        namespace
+            .checked(Action::CodeValidated, details, wish.code.as_bytes(), found)
+            .await
     }
 
-    async fn look_at(&self, wish: &CodeRequest, details: &mut Value) -> Result<Validation, RequestError> {
+    async fn look_at(&self, wish: &CodeRequest, details: &mut Value) -> Result<Validation> {
         if wish.code.len() > CODE_BYTES_MAX {
             return Err(RequestError::invalid(
                 "the code is longer than 1 MiB.",
                 "Put its data into files.",
             ));
         }
-        let services = self.services();
+        let services = &self.services;
         let settings = &services.policy.current().check;
         let named = wish.allowed_imports.as_ref();
         let rules = imports::rules(settings, wish.language, wish.profile, named)?;
@@ -93,25 +87,26 @@ impl Engine {
         Ok(found)
     }
 
-    pub async fn validate_json(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        schema: SchemaChoice,
-        data: &str,
-    ) -> Result<JsonReport, RequestError> {
+    /// The registered JSON Schemas, by name: the operator's before the built-in ones.
+    pub fn schemas(&self) -> Vec<(String, Value)> {
+        schemas(&self.services)
+    }
+}
+
+impl NamespaceAccess<'_> {
+    pub async fn validate_json(self, schema: SchemaChoice, data: &str) -> Result<JsonReport> {
         let (name, schema) = match schema {
             SchemaChoice::Inline(schema) => ("inline".to_owned(), Ok(schema)),
             SchemaChoice::Named(name) => {
-                let schema = self.schema(&name);
-                (name, schema)
+                let found = schema_of(self.services, &name);
+                (name, found)
             }
         };
         let mut details = json!({"kind": "json", "schema": excerpt(&name)});
         let found = async {
             let schema = schema?;
             let question = Question::Json(JsonQuestion { name, schema });
-            match self.ask(namespace, &question, data.as_bytes()).await? {
+            match self.ask(&question, data.as_bytes()).await? {
                 Answer::Json(report) => Ok(report),
                 _ => Err(check::nonsense()),
             }
@@ -121,19 +116,13 @@ impl Engine {
             details["valid"] = json!(report.valid);
             details["errors"] = json!(report.errors_total);
         }
-        let note = Note::of(caller, namespace, Action::DataValidated, details);
-        self.note_check(note, data.as_bytes(), found).await
+        self.checked(Action::DataValidated, details, data.as_bytes(), found)
+            .await
     }
 
     /// What is found of a table, whatever its encoding.
-    pub async fn validate_csv(
-        &self,
-        caller: &Caller,
-        namespace: &Namespace,
-        question: CsvQuestion,
-        content: &[u8],
-    ) -> Result<CsvReport, RequestError> {
-        let found = match self.ask(namespace, &Question::Csv(question), content).await {
+    pub async fn validate_csv(self, question: CsvQuestion, content: &[u8]) -> Result<CsvReport> {
+        let found = match self.ask(&Question::Csv(question), content).await {
             Ok(Answer::Csv(report)) => Ok(report),
             Ok(_) => Err(check::nonsense()),
             Err(error) => Err(error),
@@ -143,66 +132,59 @@ impl Engine {
             details["valid"] = json!(report.valid);
             details["errors"] = json!(report.errors_total);
         }
-        let note = Note::of(caller, namespace, Action::DataValidated, details);
-        self.note_check(note, content, found).await
+        self.checked(Action::DataValidated, details, content, found).await
     }
 
-    async fn ask(
-        &self,
-        namespace: &Namespace,
-        question: &Question,
-        text: &[u8],
-    ) -> Result<Answer, RequestError> {
+    async fn ask(&self, question: &Question, text: &[u8]) -> Result<Answer> {
         if text.len() > DATA_BYTES_MAX {
             return Err(RequestError::invalid(
                 "the data are larger than 16 MiB.",
                 "Send a part, or have a program look at the file.",
             ));
         }
-        self.services().checkers.ask(namespace, question, text).await
+        self.services.checkers.ask(self.namespace, question, text).await
     }
 
     /// No record, no answer; and what was refused is on record, too.
-    async fn note_check<T>(
+    async fn checked<T>(
         &self,
-        mut note: Note<'_>,
+        action: Action,
+        mut details: Value,
         text: &[u8],
-        found: Result<T, RequestError>,
-    ) -> Result<T, RequestError> {
-        note.details["sha256"] = json!(hex(&Sha256::digest(text)));
-        note.details["bytes"] = json!(text.len());
+        found: Result<T>,
+    ) -> Result<T> {
+        details["sha256"] = json!(hex(&Sha256::digest(text)));
+        details["bytes"] = json!(text.len());
         if let Err(error) = &found {
-            note.details["code"] = json!(error.code.as_str());
+            details["code"] = json!(error.code.as_str());
         }
-        self.note(note.ended(outcome_of(&found))).await?;
-        found
+        self.read(action, details, found).await
     }
+}
 
-    /// The registered JSON Schemas, by name: the operator's before the built-in ones.
-    pub fn schemas(&self) -> Vec<(String, Value)> {
-        let own = &self.services().policy.current().check.schemas;
-        let built_in = ringfence_check::schemas()
-            .iter()
-            .filter(|(name, _)| !own.contains_key(*name));
-        let parsed =
-            built_in.filter_map(|(name, text)| Some(((*name).to_owned(), serde_json::from_str(text).ok()?)));
-        let mut all: Vec<(String, Value)> = parsed.collect();
-        all.extend(own.iter().map(|(name, schema)| (name.clone(), schema.clone())));
-        all.sort_by(|one, other| one.0.cmp(&other.0));
-        all
-    }
+fn schemas(services: &Services) -> Vec<(String, Value)> {
+    let own = &services.policy.current().check.schemas;
+    let built_in = ringfence_check::schemas()
+        .iter()
+        .filter(|(name, _)| !own.contains_key(*name));
+    let parsed =
+        built_in.filter_map(|(name, text)| Some(((*name).to_owned(), serde_json::from_str(text).ok()?)));
+    let mut all: Vec<(String, Value)> = parsed.collect();
+    all.extend(own.iter().map(|(name, schema)| (name.clone(), schema.clone())));
+    all.sort_by(|one, other| one.0.cmp(&other.0));
+    all
+}
 
-    fn schema(&self, name: &str) -> Result<Value, RequestError> {
-        let all = self.schemas();
-        let names: Vec<String> = all.iter().map(|(name, _)| name.clone()).collect();
-        let found = all.into_iter().find(|(known, _)| known == name);
-        found.map(|(_, schema)| schema).ok_or_else(|| {
-            RequestError::not_found(
-                format!("there is no schema `{}`.", excerpt(name)),
-                format!("There are: {}. Or send a schema in its place.", names.join(", ")),
-            )
-        })
-    }
+fn schema_of(services: &Services, name: &str) -> Result<Value> {
+    let all = schemas(services);
+    let names: Vec<String> = all.iter().map(|(name, _)| name.clone()).collect();
+    let found = all.into_iter().find(|(known, _)| known == name);
+    found.map(|(_, schema)| schema).ok_or_else(|| {
+        RequestError::not_found(
+            format!("there is no schema `{}`.", excerpt(name)),
+            format!("There are: {}. Or send a schema in its place.", names.join(", ")),
+        )
+    })
 }
 
 fn excerpt(name: &str) -> String {

@@ -3,7 +3,7 @@
 use super::{Engine, snapshots::clean};
 use crate::{
     caller::Caller,
-    error::task_died,
+    error::{Result, task_died},
     record::{Note, refusal},
     web::{BrowseRequest, Done, PageRequest, SearchRequest, WebPage},
 };
@@ -47,23 +47,23 @@ const RECORDED_CHARS_MAX: usize = 500;
 
 impl Engine {
     /// Asks the operator's search providers, in their order.
-    pub async fn web_search(&self, caller: &Caller, wanted: SearchRequest) -> Result<Searched, RequestError> {
+    pub async fn web_search(&self, caller: &Caller, wanted: SearchRequest) -> Result<Searched> {
         let call = WebCall::new(caller, &wanted.namespace, Action::WebSearched, &wanted.query.text);
-        let web = self.services().web.clone();
+        let web = self.services.web.clone();
         self.web_call(call, async move { web.search(&wanted).await })
             .await
     }
 
-    pub async fn fetch_page(&self, caller: &Caller, wanted: PageRequest) -> Result<WebPage, RequestError> {
+    pub async fn fetch_page(&self, caller: &Caller, wanted: PageRequest) -> Result<WebPage> {
         let call = WebCall::new(caller, &wanted.namespace, Action::WebFetched, &wanted.url);
-        let (web, by) = (self.services().web.clone(), caller.clone());
+        let (web, by) = (self.services.web.clone(), caller.clone());
         self.web_call(call, async move { web.page(&wanted, &by).await })
             .await
     }
 
-    pub async fn browse_page(&self, caller: &Caller, wanted: BrowseRequest) -> Result<WebPage, RequestError> {
+    pub async fn browse_page(&self, caller: &Caller, wanted: BrowseRequest) -> Result<WebPage> {
         let call = WebCall::new(caller, &wanted.namespace, Action::WebBrowsed, &wanted.url);
-        let (web, by) = (self.services().web.clone(), caller.clone());
+        let (web, by) = (self.services.web.clone(), caller.clone());
         self.web_call(call, async move { web.browse(&wanted, &by).await })
             .await
     }
@@ -74,8 +74,8 @@ impl Engine {
         &self,
         mut call: WebCall,
         work: impl Future<Output = Done<T>> + Send + 'static,
-    ) -> Result<T, RequestError> {
-        let secrets = &self.services().secrets;
+    ) -> Result<T> {
+        let secrets = &self.services.secrets;
         let redactor = secrets.redactor_of_all(&call.namespace, &[]).await?;
         let asked = redactor.text(&call.asked);
         call.asked = asked.chars().take(RECORDED_CHARS_MAX).collect();
@@ -102,7 +102,7 @@ impl Engine {
         task.await.unwrap_or_else(|_| Err(task_died()))
     }
 
-    async fn note_web<T>(&self, mut note: Note<'_>, done: Done<T>) -> Result<T, RequestError> {
+    async fn note_web<T>(&self, mut note: Note<'_>, done: Done<T>) -> Result<T> {
         if let (Value::Object(to), Value::Object(from)) = (&mut note.details, done.details) {
             to.extend(from);
         }

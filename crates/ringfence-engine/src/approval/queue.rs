@@ -10,7 +10,8 @@ use super::{
     words::{Answer, ApprovalRequest, Decision, DeniedBy, Scope, ScopeChoice, Verdict},
 };
 use crate::{
-    caller::Caller,
+    caller::{Caller, OURS},
+    error::Result,
     events::{ApprovalFacts, Bus, EventKind, now_ms},
     log_redactor::LogRedactor,
     policy::Approved,
@@ -87,7 +88,7 @@ impl Approvals {
 
     /// Asks those who may answer. What is approved already, or was denied a moment ago, is not asked
     /// again; too many questions are refused.
-    pub(crate) async fn ask(self: &Arc<Self>, ask: Ask) -> Result<Waiting, RequestError> {
+    pub(crate) async fn ask(self: &Arc<Self>, ask: Ask) -> Result<Waiting> {
         ask.check()?;
         match self.enter(&ask) {
             Entered::New(waiting, question) => {
@@ -98,14 +99,13 @@ impl Approvals {
                 Ok(waiting)
             }
             Entered::Joined(waiting, id) => {
-                let details =
-                    json!({"kind": ask.subject.kind(), "what": ask.subject.recorded(), "joined": id});
+                let details = json!({"joined": id});
                 self.note_asked(&ask, Outcome::Pending, details).await?;
                 Ok(waiting)
             }
             Entered::Decided(decision) => self.given(&ask, decision).await,
             Entered::Refused(error) => {
-                let details = json!({"kind": ask.subject.kind(), "what": ask.subject.recorded(), "code": error.code.as_str()});
+                let details = json!({"code": error.code.as_str()});
                 self.note_asked(&ask, Outcome::Denied, details).await?;
                 Err(error)
             }
@@ -113,17 +113,10 @@ impl Approvals {
     }
 
     /// Records a request that is decided already, so that no person is asked.
-    pub(crate) async fn given(&self, ask: &Ask, decision: Decision) -> Result<Waiting, RequestError> {
-        let mut details = json!({"kind": ask.subject.kind(), "what": ask.subject.recorded()});
-        let outcome = match decision.verdict {
-            Verdict::Approved(scope) => {
-                details["standing"] = json!(scope);
-                Outcome::Ok
-            }
-            Verdict::Denied(why) => {
-                details["why"] = json!(why.as_str());
-                Outcome::Denied
-            }
+    pub(crate) async fn given(&self, ask: &Ask, decision: Decision) -> Result<Waiting> {
+        let (outcome, details) = match decision.verdict {
+            Verdict::Approved(scope) => (Outcome::Ok, json!({"standing": scope})),
+            Verdict::Denied(why) => (Outcome::Denied, json!({"why": why.as_str()})),
         };
         self.note_asked(ask, outcome, details).await?;
         Ok(Waiting::decided_already(decision))
@@ -136,7 +129,7 @@ impl Approvals {
         digest: &str,
         answer: Answer,
         by: &Caller,
-    ) -> Result<Decision, RequestError> {
+    ) -> Result<Decision> {
         let (question, decision) = self.take(id, digest, answer, by)?;
         // The answer counts even if its client goes away.
         let (approvals, by) = (self.clone(), by.clone());
@@ -182,11 +175,11 @@ impl Approvals {
         if let Some(decision) = self.store.standing(ask) {
             return Entered::Decided(decision);
         }
-        let (now, key) = (Instant::now(), ask.key());
+        let now = Instant::now();
         let mut state = lock(&self.state);
         state.prune(now);
         let mut pending = state.pending.iter_mut();
-        if let Some((id, pending)) = pending.find(|(_, one)| one.question.ask.key() == key) {
+        if let Some((id, pending)) = pending.find(|(_, one)| one.question.ask.is_same_as(ask)) {
             if pending.waiting >= WAITING_MAX {
                 let what = format!("{WAITING_MAX} wait for the answer to this request.");
                 return Entered::Refused(RequestError::new(ErrorCode::Busy, what, "Wait for that answer."));
@@ -265,14 +258,12 @@ impl Approvals {
             };
             pending.stage = Stage::Open;
             let facts = ApprovalFacts::of(ask, &id);
+            let requested = match ask.subject {
+                Subject::Egress(_) => EventKind::EgressRequested,
+                Subject::Command(_) => EventKind::HostRequested,
+            };
             self.publish(ask, EventKind::ApprovalRequested(facts.clone()));
-            self.publish(
-                ask,
-                match ask.subject {
-                    Subject::Egress(_) => EventKind::EgressRequested(facts),
-                    Subject::Command(_) => EventKind::HostRequested(facts),
-                },
-            );
+            self.publish(ask, requested(facts));
             pending.told.subscribe()
         };
         self.announce();
@@ -290,19 +281,13 @@ impl Approvals {
             let question = lock(&approvals.state).take_open(&id);
             if let Some(question) = question {
                 // Denied all the same; the log has said it.
-                drop(approvals.conclude(&question, denied, &Caller::ours()).await);
+                drop(approvals.conclude(&question, denied, &OURS).await);
             }
         });
     }
 
     /// The first answer takes the request; one that does not fit it takes nothing.
-    fn take(
-        &self,
-        id: &str,
-        digest: &str,
-        answer: Answer,
-        by: &Caller,
-    ) -> Result<(Arc<Question>, Decision), RequestError> {
+    fn take(&self, id: &str, digest: &str, answer: Answer, by: &Caller) -> Result<(Arc<Question>, Decision)> {
         let mut state = lock(&self.state);
         let pending = state.pending.get(id).filter(|one| one.stage == Stage::Open);
         let Some(pending) = pending else {
@@ -319,7 +304,7 @@ impl Approvals {
         Ok((question, decision))
     }
 
-    fn decision_of(&self, answer: Answer, ask: &Ask, by: &Caller) -> Result<Decision, RequestError> {
+    fn decision_of(&self, answer: Answer, ask: &Ask, by: &Caller) -> Result<Decision> {
         let Answer::Approve(wish) = answer else {
             return Ok(Decision::new(Verdict::Denied(DeniedBy::Human), by.as_str()));
         };
@@ -357,12 +342,7 @@ impl Approvals {
     }
 
     /// Puts it on record, gives it its effect, and answers those that wait.
-    async fn conclude(
-        &self,
-        question: &Question,
-        decision: Decision,
-        by: &Caller,
-    ) -> Result<Decision, RequestError> {
+    async fn conclude(&self, question: &Question, decision: Decision, by: &Caller) -> Result<Decision> {
         let recorded = self.record.note(decided_note(question, &decision, by)).await;
         let (decision, answer) = match recorded {
             Ok(_) if self.store.apply(&question.ask, &decision) => (decision.clone(), Ok(decision)),
@@ -378,7 +358,6 @@ impl Approvals {
         answer
     }
 
-    /// Removes it, and answers those that wait.
     fn settle(&self, question: &Question, decision: &Decision) {
         {
             let mut state = lock(&self.state);
@@ -425,9 +404,9 @@ impl Approvals {
                 })
                 .collect()
         };
-        let (denied, ours) = (Decision::denied(DeniedBy::Gone), Caller::ours());
+        let denied = Decision::denied(DeniedBy::Gone);
         for question in meant {
-            self.record.note_unwaited(decided_note(&question, &denied, &ours));
+            self.record.note_unwaited(decided_note(&question, &denied, &OURS));
             self.settle(&question, &denied);
         }
     }
@@ -441,7 +420,9 @@ impl Approvals {
         details
     }
 
-    async fn note_asked(&self, ask: &Ask, outcome: Outcome, details: Value) -> Result<(), RequestError> {
+    async fn note_asked(&self, ask: &Ask, outcome: Outcome, mut details: Value) -> Result<()> {
+        details["kind"] = json!(ask.subject.kind());
+        details["what"] = json!(ask.subject.recorded());
         let note = Note::of(&ask.caller, &ask.namespace, Action::ApprovalRequested, details);
         let note = note.ended(outcome).of_execution(ask.execution.as_deref());
         self.record.note(note).await.map(drop)
@@ -460,16 +441,14 @@ impl Approvals {
             scope: decision.scope().map(Scope::as_str),
             ..ApprovalFacts::of(ask, &question.request.id)
         };
+        let decided = match (&ask.subject, decision.is_approved()) {
+            (Subject::Egress(_), true) => EventKind::EgressApproved,
+            (Subject::Egress(_), false) => EventKind::EgressDenied,
+            (Subject::Command(_), true) => EventKind::HostApproved,
+            (Subject::Command(_), false) => EventKind::HostDenied,
+        };
         self.publish(ask, EventKind::ApprovalDecided(facts.clone()));
-        self.publish(
-            ask,
-            match (&ask.subject, decision.is_approved()) {
-                (Subject::Egress(_), true) => EventKind::EgressApproved(facts),
-                (Subject::Egress(_), false) => EventKind::EgressDenied(facts),
-                (Subject::Command(_), true) => EventKind::HostApproved(facts),
-                (Subject::Command(_), false) => EventKind::HostDenied(facts),
-            },
-        );
+        self.publish(ask, decided(facts));
     }
 }
 

@@ -24,7 +24,6 @@ const MINUTE: Duration = Duration::from_secs(60);
 pub(super) const WAITING_MAX: usize = 64;
 /// How long a denied request is not asked again.
 const LATELY: Duration = Duration::from_secs(60);
-/// Denials and decisions that are remembered.
 const REMEMBERED_MAX: usize = 256;
 
 #[derive(Default)]
@@ -184,7 +183,6 @@ impl State {
     }
 }
 
-/// Why a request cannot be answered.
 pub(super) fn not_open(id: &str, state: &State) -> RequestError {
     let is_answered = |pending: &Pending| pending.stage == Stage::Answered;
     let (code, what) = match (state.decision(id), state.pending.get(id)) {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::{
     caller::Caller,
+    error::Result,
     events::{Bus, Hears},
     log_redactor::LogRedactor,
     record::Record,
@@ -73,7 +74,7 @@ impl Scene {
         self.approvals.ask(ask).await.unwrap()
     }
 
-    async fn answer(&self, waiting: &Waiting, answer: Answer) -> Result<Decision, RequestError> {
+    async fn answer(&self, waiting: &Waiting, answer: Answer) -> Result<Decision> {
         let request = waiting.request().unwrap();
         let digest = request.digest();
         self.approvals

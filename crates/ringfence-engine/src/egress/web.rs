@@ -6,13 +6,13 @@ use super::{
     asking::{ApprovalScope, AskHook, Open},
     dialer, fault, options, sockets_of, unread,
 };
-use crate::{caller::Requester, secrets::SecretLease, settings::OnDenied};
+use crate::{caller::Requester, error::Result, secrets::SecretLease, settings::OnDenied};
 use ringfence_egress::{
     ClientLease, Destination, EgressReport, Inspection, LeaseOptions, Purpose, Rule, Rules,
 };
 use ringfence_jail::EgressSockets;
 use ringfence_redact::Redactor;
-use ringfence_types::{AllowedDomains, Namespace, RequestError};
+use ringfence_types::{AllowedDomains, Namespace};
 use rustls::ClientConfig;
 use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
@@ -33,18 +33,13 @@ impl WebLease {
 
 impl Egress {
     /// TLS for connections of our own, which speak HTTP/1.1.
-    pub(crate) async fn client_config(&self) -> Result<Arc<ClientConfig>, RequestError> {
+    pub(crate) async fn client_config(&self) -> Result<Arc<ClientConfig>> {
         let trust = self.trust().await?;
         let config = trust.client(vec![b"http/1.1".to_vec()]);
         config.map(Arc::new).map_err(unread)
     }
 
-    /// Connections of our own for a namespace.
-    pub(crate) fn open_web(
-        self: &Arc<Self>,
-        namespace: &Namespace,
-        by: Requester,
-    ) -> Result<WebLease, RequestError> {
+    pub(crate) fn open_web(self: &Arc<Self>, namespace: &Namespace, by: Requester) -> Result<WebLease> {
         let (terms, options, asking) = self.web_options(namespace, by);
         let connections = ClientLease::new(&self.shared_dialer()?, options);
         self.follow(&terms);
@@ -61,7 +56,7 @@ impl Egress {
         by: Requester,
         sockets: EgressSockets,
         inspection: Option<Arc<Inspection>>,
-    ) -> Result<EgressLease, RequestError> {
+    ) -> Result<EgressLease> {
         let (terms, options, asking) = self.web_options(namespace, by);
         let options = LeaseOptions {
             inspection,
@@ -84,7 +79,7 @@ impl Egress {
         namespace: &Namespace,
         all: &[Destination],
         to: &Destination,
-    ) -> Result<ClientLease, RequestError> {
+    ) -> Result<ClientLease> {
         let rule = |to: &Destination| to.to_string().parse::<Rule>().ok();
         let dialer = match self.providers.get() {
             Some(dialer) => dialer,

@@ -7,13 +7,14 @@ use super::{
     states::{ExecutionContext, Source},
 };
 use crate::{
-    caller::{Caller, Client, Submission},
-    error::denial,
+    caller::{Client, OURS, Submission},
+    error::{Result, denial},
     events::{Ended, EventKind},
     record::{AuditScope, Written},
     services::Services,
 };
-use ringfence_types::{Denial, ExitKind, Language, Namespace, Phases, RequestError, ResourceUsage};
+use ringfence_store::audit::Action;
+use ringfence_types::{Denial, ExitKind, Language, Namespace, Phases, ResourceUsage};
 use std::sync::Arc;
 
 /// One execution. `source`: for a call, its turn in the queue of its session.
@@ -21,18 +22,27 @@ pub(crate) async fn execute(
     services: &Arc<Services>,
     id: &str,
     submission: Submission,
-    source: Result<Source, RequestError>,
+    source: Result<Source>,
     client: Client,
-) -> Result<ExecutionOutcome, RequestError> {
+) -> Result<ExecutionOutcome> {
     let announced = Announced {
         services,
         id,
         namespace: submission.request.namespace.clone(),
         language: submission.request.language,
-        is_ours: submission.caller == Caller::ours(),
+        is_ours: submission.caller == OURS,
         timer: PhaseTimer::start(),
     };
-    let done = match services.record.open(id, &submission.caller, &submission.request) {
+    let Submission {
+        request,
+        stdin,
+        caller,
+        ..
+    } = submission;
+    let done = match services
+        .record
+        .open(Action::ExecutionStarted, id, &caller, &request)
+    {
         Ok(scope) => {
             announced.begin();
             let context = ExecutionContext {
@@ -40,7 +50,6 @@ pub(crate) async fn execute(
                 scope: &scope,
                 client,
             };
-            let Submission { request, stdin, .. } = submission;
             let done = match source {
                 Ok(source) => pipeline::run(context, source, request, stdin, announced.timer).await,
                 Err(error) => Err(error),
@@ -57,8 +66,8 @@ pub(crate) async fn execute(
 async fn close(
     services: &Arc<Services>,
     scope: AuditScope,
-    mut done: Result<ExecutionOutcome, RequestError>,
-) -> Result<ExecutionOutcome, RequestError> {
+    mut done: Result<ExecutionOutcome>,
+) -> Result<ExecutionOutcome> {
     let id = scope.id().to_owned();
     let closed = scope.close(done.as_ref().map(ExecutionOutcome::closing)).await;
     if let (Ok(executed), Ok(Written::No)) = (&mut done, &closed) {
@@ -109,7 +118,7 @@ impl Announced<'_> {
         }
     }
 
-    fn end(&self, done: &Result<ExecutionOutcome, RequestError>) {
+    fn end(&self, done: &Result<ExecutionOutcome>) {
         if self.is_ours {
             return;
         }

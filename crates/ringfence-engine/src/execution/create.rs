@@ -8,11 +8,12 @@ use super::{
 use crate::{
     artifacts::Baseline,
     caller::{Caller, Client},
-    error::{stopping, task_died},
+    error::{Result, stopping, task_died},
     events::{EventKind, now_ms},
     language::{self, Prepared},
     overlay,
     policy::{self, Grant},
+    record::Closing,
     sandbox::RunInputs,
     services::Services,
     session::{
@@ -22,9 +23,11 @@ use crate::{
     warm,
 };
 use ringfence_jail::wire::Cause;
+use ringfence_store::audit::{Action, Outcome};
 use ringfence_types::{
     ExecuteRequest, Limits, RequestError, Session as SessionFacts, SessionEnd, SessionId, SessionRequest,
 };
+use serde_json::json;
 use std::{
     sync::{Arc, Mutex},
     time::{Duration, Instant},
@@ -41,13 +44,6 @@ struct NewSession {
     is_delivered: bool,
 }
 
-impl NewSession {
-    fn deliver(mut self) -> Arc<Session> {
-        self.is_delivered = true;
-        self.session.clone()
-    }
-}
-
 impl Drop for NewSession {
     fn drop(&mut self) {
         if !self.is_delivered {
@@ -59,21 +55,27 @@ impl Drop for NewSession {
 async fn create(
     services: &Arc<Services>,
     caller: &Caller,
-    request: SessionRequest,
+    request: ExecuteRequest,
+    idle_ms: Option<u64>,
     client: Client,
-) -> Result<NewSession, RequestError> {
+) -> Result<NewSession> {
     let id = SessionId::try_from(uuid::Uuid::now_v7().to_string())
         .map_err(|reason| RequestError::fault(reason, "Report this."))?;
-    let scope = services.record.open_session(&id, caller, &request)?;
+    let scope = services
+        .record
+        .open(Action::SessionCreated, id.as_str(), caller, &request)?;
     let context = ExecutionContext {
         services,
         scope: &scope,
         client,
     };
-    let made = make(&context, &id, request).await;
-    let closed = scope
-        .close_session(made.as_ref().map(|made| &made.session.limits))
-        .await;
+    let made = make(&context, &id, request, idle_ms).await;
+    let closing = |made: &NewSession| Closing {
+        action: Action::SessionCreated,
+        outcome: Outcome::Ok,
+        details: json!({"session": id.as_str(), "limits": made.session.limits}),
+    };
+    let closed = scope.close(made.as_ref().map(closing)).await;
     let made = made?;
     closed?;
     let session = &made.session;
@@ -87,7 +89,7 @@ async fn create(
 }
 
 /// The grant of its sandbox, and the limits of its calls.
-fn decide(services: &Services, request: ExecuteRequest) -> Result<(Grant, Limits), RequestError> {
+fn decide(services: &Services, request: ExecuteRequest) -> Result<(Grant, Limits)> {
     let state = services.namespace_state(&request.namespace, None);
     let (policy, private) = (services.policy.current(), &services.policy.private);
     policy::decide_session(&policy, &state, private, request, services.sessions.settings.age)
@@ -96,12 +98,13 @@ fn decide(services: &Services, request: ExecuteRequest) -> Result<(Grant, Limits
 async fn make(
     context: &ExecutionContext<'_>,
     id: &SessionId,
-    request: SessionRequest,
-) -> Result<NewSession, RequestError> {
+    request: ExecuteRequest,
+    idle_ms: Option<u64>,
+) -> Result<NewSession> {
     let services = context.services;
     let reserved = services.sessions.reserve(&request.namespace)?;
-    let idle = idle(&services.sessions.settings, request.idle_ms)?;
-    let (grant, limits) = decide(services, execute_request(request))?;
+    let idle = idle(&services.sessions.settings, idle_ms)?;
+    let (grant, limits) = decide(services, request)?;
     let packages = steps::packages(context, &grant).await?;
     let permit = steps::permit(context, &grant).await?;
     context.scope.begin().await?;
@@ -183,7 +186,7 @@ fn settle(
     session: Arc<Session>,
     interpreter: Interpreter,
     jobs: mpsc::Receiver<Job>,
-) -> Result<(), RequestError> {
+) -> Result<()> {
     if !services.sessions.add(session.clone()) {
         return Err(stopping());
     }
@@ -199,7 +202,7 @@ fn settle(
     Ok(())
 }
 
-fn idle(settings: &SessionSettings, idle_ms: Option<u64>) -> Result<Duration, RequestError> {
+fn idle(settings: &SessionSettings, idle_ms: Option<u64>) -> Result<Duration> {
     let Some(idle) = idle_ms.map(Duration::from_millis) else {
         return Ok(settings.idle);
     };
@@ -247,7 +250,7 @@ pub(crate) async fn create_session(
     services: &Arc<Services>,
     caller: &Caller,
     request: SessionRequest,
-) -> Result<SessionFacts, RequestError> {
+) -> Result<SessionFacts> {
     let (services, caller) = (services.clone(), caller.clone());
     let (cancel, cancelled) = watch::channel(false);
     let cancel = CancelOnDrop(cancel);
@@ -255,8 +258,12 @@ pub(crate) async fn create_session(
         output: None,
         cancelled,
     };
-    let made = tokio::spawn(async move { create(&services, &caller, request, client).await });
+    let (idle_ms, request) = (request.idle_ms, execute_request(request));
+    let made = tokio::spawn(async move { create(&services, &caller, request, idle_ms, client).await });
     let made = made.await.unwrap_or_else(|_| Err(task_died()));
     drop(cancel);
-    made.map(|session| session.deliver().describe())
+    made.map(|mut made| {
+        made.is_delivered = true;
+        made.session.describe()
+    })
 }

@@ -9,7 +9,7 @@ use crate::{
     backend::{ClaimError, Claimed, Running, Sandbox, SandboxDirs},
     containers::{ContainerKind, Containers},
     egress::{self, EgressLease, LeaseOwner},
-    error,
+    error::{self, Result},
     language::{self, Prepared},
     overlay::{self, ChangeOrigin, HeldChanges, Lower, OverlayLayers},
     policy::{self, Grant},
@@ -30,17 +30,14 @@ use std::{
     sync::Arc,
 };
 
-pub(super) fn decide(services: &Services, request: ExecuteRequest) -> Result<Grant, RequestError> {
+pub(super) fn decide(services: &Services, request: ExecuteRequest) -> Result<Grant> {
     let state = services.state_for_run(&request.namespace, None);
     let (policy, private) = (services.policy.current(), &services.policy.private);
     policy::decide(&policy, &state, private, request)
 }
 
 /// The operator's directory for copies; none of the server's own directories may be it.
-pub(super) fn open_copies(
-    services: &Services,
-    directory: Option<&Path>,
-) -> Result<Option<ExportDirectory>, RequestError> {
+pub(super) fn open_copies(services: &Services, directory: Option<&Path>) -> Result<Option<ExportDirectory>> {
     let Some(directory) = directory else {
         return Ok(None);
     };
@@ -69,7 +66,7 @@ pub(super) fn open_copies(
 }
 
 /// The workspace, and the secrets with what TLS is read with.
-pub(super) async fn lease(context: &ExecutionContext<'_>, grant: &Grant) -> Result<Leased, RequestError> {
+pub(super) async fn lease(context: &ExecutionContext<'_>, grant: &Grant) -> Result<Leased> {
     let services = context.services;
     let workspace = services.workspaces.acquire(grant).await?;
     let secrets = services.secrets.lease(context.scope, grant).await?;
@@ -98,7 +95,7 @@ pub(super) async fn start(
     target: &FreshTarget,
     leased: Leased,
     stdio: Stdio,
-) -> Result<FreshProgram, RequestError> {
+) -> Result<FreshProgram> {
     let (services, grant) = (context.services, &admitted.grant);
     let choice = Choice::among(context, grant, &leased).await?;
     let prepared = prepare::prepare(&services.sandboxes, &grant.request, choice.layout())
@@ -147,7 +144,7 @@ impl Choice {
         context: &ExecutionContext<'_>,
         grant: &Grant,
         leased: &Leased,
-    ) -> Result<Self, RequestError> {
+    ) -> Result<Self> {
         match grant.backend {
             Backend::Native => Ok(Self::native(context, grant, leased)),
             backend => Self::of_engine(context, grant, leased, backend).await,
@@ -161,7 +158,7 @@ impl Choice {
         grant: &Grant,
         leased: &Leased,
         backend: Backend,
-    ) -> Result<Self, RequestError> {
+    ) -> Result<Self> {
         let containers = &context.services.sandboxes.containers;
         let request = &grant.request;
         let usual = context.services.policy.current().defaults.clone();
@@ -217,7 +214,7 @@ pub(super) async fn claim(
     choice: Choice,
     grant: &Grant,
     inputs: &RunInputs<'_>,
-) -> Result<(Claimed, Isolation), RequestError> {
+) -> Result<(Claimed, Isolation)> {
     let sandboxes = &context.services.sandboxes;
     let mut cancelled = context.client.cancelled.clone();
     let Choice {
@@ -269,7 +266,7 @@ pub(super) async fn wait(
     grant: &Grant,
     program: FreshProgram,
     timer: &mut PhaseTimer,
-) -> Result<Finished, RequestError> {
+) -> Result<Finished> {
     // In the order in which they were taken, to be given back in reverse.
     let FreshProgram {
         leased,

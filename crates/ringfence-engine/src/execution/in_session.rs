@@ -8,6 +8,7 @@ use crate::{
     artifacts::Baseline,
     backend::RawOutcome,
     egress::Reached,
+    error::Result,
     language::{ProgramReport, session as language_session},
     policy::{self, Grant},
     prepare::{self, PreparedCall},
@@ -29,11 +30,7 @@ use std::{
 /// The exit status of a call whose program failed, as wait(2) gives it.
 const FAILED: i32 = 1 << 8;
 
-pub(super) fn decide(
-    services: &Services,
-    session: &Session,
-    request: ExecuteRequest,
-) -> Result<Grant, RequestError> {
+pub(super) fn decide(services: &Services, session: &Session, request: ExecuteRequest) -> Result<Grant> {
     let language = request.language;
     if language != session.language {
         return Err(RequestError::invalid(
@@ -70,7 +67,7 @@ pub(super) async fn start(
     turn: &Turn,
     leased: Leased,
     stdio: Stdio,
-) -> Result<SessionCall, RequestError> {
+) -> Result<SessionCall> {
     let (services, session, grant) = (context.services, &turn.session, &admitted.grant);
     let number = session.activity.calls.fetch_add(1, Ordering::Relaxed) + 1;
     let PreparedCall { name, code, error } =
@@ -125,11 +122,7 @@ pub(super) async fn start(
 struct Share(Arc<Session>);
 
 impl Share {
-    fn take(
-        services: &Services,
-        session: &Arc<Session>,
-        cpu_millicores: u32,
-    ) -> Result<Option<Self>, RequestError> {
+    fn take(services: &Services, session: &Arc<Session>, cpu_millicores: u32) -> Result<Option<Self>> {
         if cpu_millicores == session.limits.cpu_millicores {
             return Ok(None);
         }
@@ -164,7 +157,7 @@ async fn put_files(
     session: &Arc<Session>,
     workspace: WorkspaceLease,
     grant: &Grant,
-) -> Result<WorkspaceLease, RequestError> {
+) -> Result<WorkspaceLease> {
     if grant.request.files.is_empty() {
         // Others may have written into a shared workspace since the session's last call; that is not this call's.
         if workspace.stays() {
@@ -205,7 +198,7 @@ async fn put_files(
 }
 
 /// Sends the call, waits for its answer, and ends its egress.
-pub(super) async fn wait(call: SessionCall, timer: &mut PhaseTimer) -> Result<Finished, RequestError> {
+pub(super) async fn wait(call: SessionCall, timer: &mut PhaseTimer) -> Result<Finished> {
     // In the order in which they were taken, to be given back in reverse.
     let SessionCall {
         leased,
@@ -237,7 +230,7 @@ pub(super) async fn wait(call: SessionCall, timer: &mut PhaseTimer) -> Result<Fi
 }
 
 /// What a call left, in the form of a run's outcome.
-fn outcome(session: &Session, called: CallResult) -> Result<(RawOutcome, ProgramReport), RequestError> {
+fn outcome(session: &Session, called: CallResult) -> Result<(RawOutcome, ProgramReport)> {
     let CallResult {
         outcome,
         stdout,

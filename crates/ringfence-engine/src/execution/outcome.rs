@@ -25,9 +25,9 @@ pub(crate) struct ExecutionOutcome {
 
 impl ExecutionOutcome {
     pub(super) fn of(report: Report, grant: &Grant) -> Self {
-        let redactions = report.redactions();
+        let (result, redactions) = report.into_parts();
         Self {
-            result: report.into_result(),
+            result,
             granted: record::granted(grant),
             reached: None,
             redactions,

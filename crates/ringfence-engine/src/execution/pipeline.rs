@@ -8,8 +8,8 @@ use super::{
     states::{ExecutionContext, Source, Target},
     steps,
 };
-use crate::caller::Stdin;
-use ringfence_types::{ExecuteRequest, RequestError};
+use crate::{caller::Stdin, error::Result};
+use ringfence_types::ExecuteRequest;
 
 /// Its program runs, or its call is ready to be sent.
 enum Started {
@@ -24,7 +24,7 @@ pub(super) async fn run(
     request: ExecuteRequest,
     stdin: Stdin,
     mut timer: PhaseTimer,
-) -> Result<ExecutionOutcome, RequestError> {
+) -> Result<ExecutionOutcome> {
     let mut admitted = steps::admit(&context, source, request, &mut timer).await?;
     let leased = steps::lease(&context, &admitted, &mut timer).await?;
     let stdio = steps::stdio(&context, &admitted.grant, &leased, stdin);

@@ -22,7 +22,6 @@ use ringfence_types::{Denial, SessionEnd};
 use std::{path::PathBuf, sync::Arc};
 
 pub(crate) enum Source {
-    /// In a sandbox of its own.
     Fresh {
         /// Copy artifacts into this directory.
         artifacts_to: Option<PathBuf>,
@@ -33,7 +32,6 @@ pub(crate) enum Source {
     InSession(QueuedTurn),
 }
 
-/// A request that is on its way.
 pub(super) struct ExecutionContext<'a> {
     pub(super) services: &'a Arc<Services>,
     pub(super) scope: &'a AuditScope,
@@ -73,13 +71,11 @@ impl Admitted {
 /// What an admitted request holds of the sandbox where it will run.
 pub(super) enum Target {
     Fresh(FreshTarget),
-    /// Its turn.
     InSession(Turn),
 }
 
 pub(super) struct FreshTarget {
     pub(super) packages: Option<Provided>,
-    /// The operator's directory for copies of artifacts.
     pub(super) copies: Option<ExportDirectory>,
     pub(super) holds_changes: bool,
 }

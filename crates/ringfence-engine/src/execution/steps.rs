@@ -10,6 +10,7 @@ use crate::{
     artifacts::{self, FilesKept, StageOptions, Staged},
     caller::Stdin,
     check::Text,
+    error::Result,
     limits_met::Bounds,
     overlay,
     packages::{LayerRequest, Provided},
@@ -27,7 +28,7 @@ pub(super) async fn admit(
     source: Source,
     request: ExecuteRequest,
     timer: &mut PhaseTimer,
-) -> Result<Admitted, RequestError> {
+) -> Result<Admitted> {
     let services = context.services;
     let (grant, text) = match &source {
         Source::Fresh { .. } => (fresh::decide(services, request)?, Text::Program),
@@ -67,10 +68,7 @@ pub(super) async fn admit(
 }
 
 /// The packages that a request asks for, installed on the first request for them.
-pub(super) async fn packages(
-    context: &ExecutionContext<'_>,
-    grant: &Grant,
-) -> Result<Option<Provided>, RequestError> {
+pub(super) async fn packages(context: &ExecutionContext<'_>, grant: &Grant) -> Result<Option<Provided>> {
     let request = &grant.request;
     if request.packages.is_empty() {
         return Ok(None);
@@ -88,7 +86,7 @@ pub(super) async fn packages(
 }
 
 /// The right to run, unless the request is cancelled first. A call has the turn of its session before it waits here.
-pub(super) async fn permit(context: &ExecutionContext<'_>, grant: &Grant) -> Result<Permit, RequestError> {
+pub(super) async fn permit(context: &ExecutionContext<'_>, grant: &Grant) -> Result<Permit> {
     context.services.disk.check_floor()?;
     let request = &grant.request;
     let demand = Demand {
@@ -106,7 +104,7 @@ pub(super) async fn lease(
     context: &ExecutionContext<'_>,
     admitted: &Admitted,
     timer: &mut PhaseTimer,
-) -> Result<Leased, RequestError> {
+) -> Result<Leased> {
     let (services, grant) = (context.services, &admitted.grant);
     let Target::InSession(Turn { session, .. }) = &admitted.target else {
         return fresh::lease(context, grant).await;
@@ -146,7 +144,7 @@ pub(super) async fn stage(
     context: &ExecutionContext<'_>,
     admitted: &mut Admitted,
     finished: &mut Finished,
-) -> Result<Staged, RequestError> {
+) -> Result<Staged> {
     let request = &admitted.grant.request;
     let mut options = StageOptions {
         store: context.services.artifacts.clone(),
@@ -198,7 +196,7 @@ pub(super) async fn stage(
 }
 
 /// Files are hashed on a thread of their own: a program may leave a gibibyte.
-async fn staged(stage: impl FnOnce() -> Staged + Send + 'static) -> Result<Staged, RequestError> {
+async fn staged(stage: impl FnOnce() -> Staged + Send + 'static) -> Result<Staged> {
     tokio::task::spawn_blocking(stage)
         .await
         .map_err(|error| RequestError::fault(format!("staging artifacts failed: {error}."), "Report this."))
@@ -228,13 +226,12 @@ pub(super) async fn report(
         workspace,
         ..
     } = finished;
-    let (session_id, bounds) = match &target {
-        Target::Fresh(_) => (None, Bounds::of(&grant)),
-        Target::InSession(Turn { session, .. }) => (
-            Some(session.id.to_string()),
-            Bounds::of_call(&grant, &session.workspace),
-        ),
+    let session = match &target {
+        Target::Fresh(_) => None,
+        Target::InSession(Turn { session, .. }) => Some(session),
     };
+    let session_id = session.map(|session| session.id.to_string());
+    let bounds = Bounds::of(&grant, session.map(|session| &session.workspace));
     drop((workspace, permit, target));
     let (validation, unchecked) = check.findings(&program.patched).await;
     timer.phases.finish_ms = timer.lap();

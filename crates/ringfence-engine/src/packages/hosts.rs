@@ -1,6 +1,9 @@
 //! Whom an installer has to reach: the hosts of the index that the operator has told pip or npm, and no others.
 
-use crate::settings::{IndexHost, PackageSources};
+use crate::{
+    error::Result,
+    settings::{IndexHost, PackageSources},
+};
 use ringfence_egress::{Rule, Rules};
 use ringfence_types::{Language, RequestError};
 use std::collections::BTreeSet;
@@ -12,11 +15,7 @@ const PYPI_FILES: &str = "https://files.pythonhosted.org";
 const NPM: &str = "https://registry.npmjs.org";
 
 /// The rules of the installer of this language's packages.
-pub(super) fn rules(
-    language: Language,
-    sources: &PackageSources,
-    wanted: &[IndexHost],
-) -> Result<Rules, RequestError> {
+pub(super) fn rules(language: Language, sources: &PackageSources, wanted: &[IndexHost]) -> Result<Rules> {
     let mut rules = Vec::new();
     for host in wanted {
         match host {

@@ -1,7 +1,7 @@
 //! How pip and npm are called, and what they say of what they have done. Wheels only and no scripts: nothing of a
 //! package is executed while it is installed.
 
-use crate::settings::PackageSources;
+use crate::{error::Result, settings::PackageSources};
 use ringfence_jail::{PACKAGES, harvest};
 use ringfence_store::layers::Package;
 use ringfence_types::{ErrorCode, Language, RequestError, Requirement};
@@ -43,7 +43,7 @@ pub(super) fn call(
     interpreter: &Path,
     set: &BTreeSet<Requirement>,
     sources: &PackageSources,
-) -> Result<InstallerCall, RequestError> {
+) -> Result<InstallerCall> {
     let mut call = match language.runs_as() {
         Language::Node => npm(interpreter, sources)?,
         _ => pip(interpreter, sources),
@@ -120,7 +120,7 @@ fn pip(interpreter: &Path, sources: &PackageSources) -> InstallerCall {
     }
 }
 
-fn npm(interpreter: &Path, sources: &PackageSources) -> Result<InstallerCall, RequestError> {
+fn npm(interpreter: &Path, sources: &PackageSources) -> Result<InstallerCall> {
     let mut argv = vec![interpreter.display().to_string()];
     argv.extend(words(["--require", &below(NPM_PRELOAD)]));
     argv.push(npm_cli(interpreter)?);
@@ -170,7 +170,7 @@ fn npm(interpreter: &Path, sources: &PackageSources) -> Result<InstallerCall, Re
 }
 
 /// npm is a script beside its interpreter.
-fn npm_cli(interpreter: &Path) -> Result<String, RequestError> {
+fn npm_cli(interpreter: &Path) -> Result<String> {
     let beside = |path: &Path| path.with_file_name("npm").canonicalize().ok();
     let real = || interpreter.canonicalize().ok();
     let found: Option<PathBuf> = beside(interpreter).or_else(|| real().and_then(|real| beside(&real)));

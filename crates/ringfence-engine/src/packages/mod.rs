@@ -12,7 +12,7 @@ use crate::{
     caller::{Client, OutputChunk, Requester},
     disk::Disk,
     egress::{self, Egress},
-    error,
+    error::{self, Result},
     events::{Bus, EventKind},
     policy::reach,
     record::{Note, Record},
@@ -125,7 +125,7 @@ impl Packages {
     }
 
     /// The layer of a set, installed if it is not there yet. Other requests for the same set wait for it.
-    pub(crate) async fn layer(self: &Arc<Self>, wish: &LayerRequest<'_>) -> Result<Provided, RequestError> {
+    pub(crate) async fn layer(self: &Arc<Self>, wish: &LayerRequest<'_>) -> Result<Provided> {
         let policy = self.services.sandboxes.policy.current().packages.clone();
         self.check(&policy, wish.set)?;
         let set = self.name_of(wish.language, wish.set)?;
@@ -165,7 +165,7 @@ impl Packages {
         }
     }
 
-    fn check(&self, policy: &PackagePolicy, set: &BTreeSet<Requirement>) -> Result<(), RequestError> {
+    fn check(&self, policy: &PackagePolicy, set: &BTreeSet<Requirement>) -> Result<()> {
         if self.services.sandboxes.tier != Tier::Full {
             return Err(RequestError::unsupported(
                 "there are no packages in the tier `landlock`.",
@@ -176,7 +176,7 @@ impl Packages {
     }
 
     /// Off the runtime's threads: every file is read. A changed layer is refused, and made anew by the next request.
-    async fn find(self: &Arc<Self>, set: &SetName) -> Result<Option<Layer>, RequestError> {
+    async fn find(self: &Arc<Self>, set: &SetName) -> Result<Option<Layer>> {
         let (own, wanted) = (self.clone(), set.clone());
         match store::blocking(move || own.services.layers.find(&wanted)).await? {
             Err(error @ LayerError::Damaged { .. }) => {
@@ -192,7 +192,7 @@ impl Packages {
     }
 
     /// A set of this interpreter's: another version or build of it needs other files.
-    fn name_of(&self, language: Language, set: &BTreeSet<Requirement>) -> Result<SetName, RequestError> {
+    fn name_of(&self, language: Language, set: &BTreeSet<Requirement>) -> Result<SetName> {
         let interpreter =
             runtimes::toolchain(language.runs_as(), &self.services.sandboxes.runtimes)?.interpreter;
         let real = interpreter.canonicalize().unwrap_or_else(|_| interpreter.clone());
@@ -212,15 +212,11 @@ impl Packages {
         wish: &LayerRequest<'_>,
         policy: &PackagePolicy,
         making: SetLock,
-    ) -> Result<Provided, RequestError> {
+    ) -> Result<Provided> {
         let set = making.set().clone();
         let names: Vec<&str> = wish.set.iter().map(Requirement::as_str).collect();
-        self.note(
-            wish,
-            Outcome::Pending,
-            json!({"wanted": names, "language": wish.language}),
-        )
-        .await?;
+        let mut details = json!({"wanted": names, "language": wish.language});
+        self.note(wish, Outcome::Pending, details.clone()).await?;
         notify(&wish.by.client, &format!("installing {}\n", names.join(", "))).await;
         let begun = Instant::now();
         let made = match self.services.disk.check(wish.namespace).await {
@@ -229,12 +225,8 @@ impl Packages {
         };
         match made {
             Ok((layer, output)) => {
-                let details = json!({
-                    "wanted": names,
-                    "language": wish.language,
-                    "layer": layer.name(),
-                    "packages": noted(layer.packages()),
-                });
+                details["layer"] = json!(layer.name());
+                details["packages"] = noted(layer.packages());
                 self.note(wish, Outcome::Ok, details).await?;
                 let packages: Vec<String> = layer.packages().iter().map(shown).collect();
                 let line = format!(
@@ -253,8 +245,7 @@ impl Packages {
                 provided(layer, output)
             }
             Err(error) => {
-                let details =
-                    json!({"wanted": names, "language": wish.language, "code": error.code.as_str()});
+                details["code"] = json!(error.code.as_str());
                 self.note(wish, Outcome::Failed, details).await?;
                 if error.code == ErrorCode::PackageUnavailable {
                     self.remember(&set, &error);
@@ -264,12 +255,7 @@ impl Packages {
         }
     }
 
-    async fn note(
-        &self,
-        wish: &LayerRequest<'_>,
-        outcome: Outcome,
-        details: Value,
-    ) -> Result<(), RequestError> {
+    async fn note(&self, wish: &LayerRequest<'_>, outcome: Outcome, details: Value) -> Result<()> {
         let note = Note::of(&wish.by.caller, wish.namespace, Action::PackageInstalled, details);
         let note = note.ended(outcome).of_execution(wish.by.execution_id.as_deref());
         self.services.record.note(note).await.map(drop)
@@ -281,7 +267,7 @@ impl Packages {
         wish: &LayerRequest<'_>,
         policy: &PackagePolicy,
         making: SetLock,
-    ) -> Result<(Layer, String), RequestError> {
+    ) -> Result<(Layer, String)> {
         let _permit = self.installer(wish, policy).await?;
         let Ended {
             mut raw,
@@ -308,11 +294,7 @@ impl Packages {
         Ok((taken.await??, said))
     }
 
-    async fn installer(
-        &self,
-        wish: &LayerRequest<'_>,
-        policy: &PackagePolicy,
-    ) -> Result<Permit, RequestError> {
+    async fn installer(&self, wish: &LayerRequest<'_>, policy: &PackagePolicy) -> Result<Permit> {
         let permit = self
             .installers
             .permit(wish.namespace, Demand::default(), policy.timeout);
@@ -323,7 +305,7 @@ impl Packages {
     }
 
     /// The installer, to its end, and what it said.
-    async fn run(&self, wish: &LayerRequest<'_>, policy: &PackagePolicy) -> Result<Ended, RequestError> {
+    async fn run(&self, wish: &LayerRequest<'_>, policy: &PackagePolicy) -> Result<Ended> {
         let (sources, sandboxes) = (&self.services.settings.sources, &self.services.sandboxes);
         let toolchain = runtimes::toolchain(wish.language.runs_as(), &sandboxes.runtimes)?;
         let limits = limits(policy);
@@ -400,7 +382,7 @@ impl Packages {
     }
 }
 
-fn provided(layer: Layer, output: String) -> Result<Provided, RequestError> {
+fn provided(layer: Layer, output: String) -> Result<Provided> {
     let name = LayerName::try_from(layer.name().to_owned()).map_err(store::fault)?;
     Ok(Provided { layer, name, output })
 }
@@ -464,12 +446,7 @@ fn limits(policy: &PackagePolicy) -> Limits {
     }
 }
 
-fn judge(
-    wish: &LayerRequest<'_>,
-    policy: &PackagePolicy,
-    ending: &Ending,
-    said: &str,
-) -> Result<(), RequestError> {
+fn judge(wish: &LayerRequest<'_>, policy: &PackagePolicy, ending: &Ending, said: &str) -> Result<()> {
     let unavailable =
         |message: String, hint: &str| Err(RequestError::new(ErrorCode::PackageUnavailable, message, hint));
     match (ending.cause, ending.status) {

@@ -3,7 +3,7 @@
 
 use super::Approved;
 use crate::{
-    error::sentence,
+    error::{Result, sentence},
     settings::{EgressPolicy, OnDenied},
 };
 use ringfence_egress::{Rule, Rules, RulesError};
@@ -18,7 +18,7 @@ pub(super) fn decide(
     approved: &Approved,
     namespace: &Namespace,
     asked: &AllowedDomains,
-) -> Result<Rules, RequestError> {
+) -> Result<Rules> {
     if !policy.tier.has_network() {
         return match asked.names() {
             Some(names) if !names.is_empty() => Err(RequestError::unsupported(
@@ -84,7 +84,7 @@ fn given(policy: &EgressPolicy, approved: &Approved, namespace: &Namespace) -> R
 
 /// The rules of one call of a session that has `given`: those that the call names, each of which the session has to
 /// have.
-pub(super) fn narrow(given: &Rules, asked: &AllowedDomains) -> Result<Option<Rules>, RequestError> {
+pub(super) fn narrow(given: &Rules, asked: &AllowedDomains) -> Result<Option<Rules>> {
     let Some(names) = asked.names() else {
         return Ok(None);
     };
@@ -105,14 +105,14 @@ pub(crate) fn gives(policy: &EgressPolicy, namespace: &Namespace, rule: &Rule) -
     given(policy, &Approved::default(), namespace).cover(rule)
 }
 
-fn parse(names: &std::collections::BTreeSet<String>) -> Result<Rules, RequestError> {
+fn parse(names: &std::collections::BTreeSet<String>) -> Result<Rules> {
     Rules::parse(names).map_err(|error: RulesError| {
         RequestError::invalid(format!("allowed_domains: {error}."), sentence(&error.hint()))
     })
 }
 
 /// Refuses to give what is named beyond what there is.
-fn check(wanted: &Rules, given: &Rules, who: &str) -> Result<(), RequestError> {
+fn check(wanted: &Rules, given: &Rules, who: &str) -> Result<()> {
     match wanted.iter().find(|rule| rule.is_network() || !given.cover(rule)) {
         None => Ok(()),
         Some(rule) => Err(denied(rule, given, who)),

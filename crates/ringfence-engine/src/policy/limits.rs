@@ -1,6 +1,6 @@
 //! The limits of a request: what it asks for, or the defaults of its namespace, within the caps.
 
-use crate::settings::PolicySettings;
+use crate::{error::Result, settings::PolicySettings};
 use ringfence_types::{Limits, LimitsRequest, RequestError};
 use std::ops::RangeInclusive;
 
@@ -22,11 +22,7 @@ pub(crate) struct OwnLimits {
 
 /// A private disk lies in memory, of which it has at most half: a request for more disk that says nothing of memory
 /// gets the memory for it.
-pub(super) fn bring_memory(
-    limits: &mut Limits,
-    caps: &Limits,
-    asked: &LimitsRequest,
-) -> Result<(), RequestError> {
+pub(super) fn bring_memory(limits: &mut Limits, caps: &Limits, asked: &LimitsRequest) -> Result<()> {
     let needed = limits.disk_bytes.saturating_mul(2);
     if asked.max_disk_mb.is_none() || asked.max_ram_mb.is_some() || needed <= limits.memory_bytes {
         return Ok(());
@@ -44,11 +40,7 @@ pub(super) fn bring_memory(
 }
 
 /// What a namespace narrows its caps to: no more than it has now.
-pub(crate) fn narrow(
-    policy: &PolicySettings,
-    own: &OwnLimits,
-    wish: &LimitsRequest,
-) -> Result<OwnLimits, RequestError> {
+pub(crate) fn narrow(policy: &PolicySettings, own: &OwnLimits, wish: &LimitsRequest) -> Result<OwnLimits> {
     let (_, now) = limits_of(policy, own);
     Ok(OwnLimits {
         caps: Some(limits(&now, &now, wish)?),
@@ -61,7 +53,7 @@ pub(crate) fn set_defaults(
     policy: &PolicySettings,
     own: &OwnLimits,
     wish: &LimitsRequest,
-) -> Result<OwnLimits, RequestError> {
+) -> Result<OwnLimits> {
     let (usual, caps) = limits_of(policy, own);
     limits(&usual, &caps, wish)?;
     let before = &own.defaults;
@@ -98,11 +90,7 @@ pub(crate) fn least(one: &Limits, other: &Limits) -> Limits {
     }
 }
 
-pub(super) fn limits(
-    defaults: &Limits,
-    caps: &Limits,
-    asked: &LimitsRequest,
-) -> Result<Limits, RequestError> {
+pub(super) fn limits(defaults: &Limits, caps: &Limits, asked: &LimitsRequest) -> Result<Limits> {
     let mebibytes = |bytes| bytes / MEBIBYTE;
     check_within(
         "max_ram_mb",
@@ -155,7 +143,7 @@ fn check_within<N: PartialOrd + std::fmt::Display + Copy>(
     name: &str,
     asked: Option<N>,
     bounds: RangeInclusive<N>,
-) -> Result<(), RequestError> {
+) -> Result<()> {
     match asked {
         Some(value) if !bounds.contains(&value) => Err(outside(name, value, *bounds.start(), *bounds.end())),
         _ => Ok(()),
@@ -174,7 +162,7 @@ fn seconds(milliseconds: u64) -> f64 {
     milliseconds as f64 / 1000.0
 }
 
-fn millicores(cores: f64, most: u32) -> Result<u32, RequestError> {
+fn millicores(cores: f64, most: u32) -> Result<u32> {
     let millicores = cores * 1000.0;
     let cores_max = f64::from(most) / 1000.0;
     let in_range = millicores >= f64::from(CPU_MILLICORES_MIN) && millicores <= f64::from(most);

@@ -1,5 +1,6 @@
 //! What rules about hosts mean for a sandbox: the ports at which it listens, and the networks that it has.
 
+use crate::error::Result;
 use ringfence_egress::Rules;
 use ringfence_jail::{EgressSpec, PORTS_MAX, PORTS_READY};
 use ringfence_types::{RequestError, Tier};
@@ -26,7 +27,7 @@ pub(crate) fn spec(tier: Tier, rules: &Rules) -> Option<EgressSpec> {
 }
 
 /// Refuses rules that name more ports than there can be listeners.
-pub(crate) fn check(rules: &Rules) -> Result<(), RequestError> {
+pub(crate) fn check(rules: &Rules) -> Result<()> {
     match ports(rules).len() {
         0..=PORTS_MAX => Ok(()),
         count => Err(RequestError::denied(

@@ -1,6 +1,6 @@
 //! Which workspace a request may have.
 
-use crate::settings::PolicySettings;
+use crate::{error::Result, settings::PolicySettings};
 use ringfence_types::{Namespace, RequestError, WorkspaceName, WorkspaceSource};
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ pub(crate) fn workspace(
     private: &[PathBuf],
     namespace: &Namespace,
     source: WorkspaceSource,
-) -> Result<WorkspaceSource, RequestError> {
+) -> Result<WorkspaceSource> {
     let source = match source {
         WorkspaceSource::Listed(name) => listed(policy, namespace, &name)?,
         other => other,
@@ -22,11 +22,7 @@ pub(crate) fn workspace(
 }
 
 /// One of another namespace is answered like one that is not listed.
-fn listed(
-    policy: &PolicySettings,
-    namespace: &Namespace,
-    name: &WorkspaceName,
-) -> Result<WorkspaceSource, RequestError> {
+fn listed(policy: &PolicySettings, namespace: &Namespace, name: &WorkspaceName) -> Result<WorkspaceSource> {
     let mut own = policy.workspaces.iter().filter(|listed| listed.is_for(namespace));
     if let Some(found) = own.clone().find(|listed| listed.name == *name) {
         return Ok(WorkspaceSource::Host {
@@ -51,7 +47,7 @@ const NEVER_BELOW: [&str; 9] = [
 /// Nor anything with such a name on the way.
 const NEVER_NAMED: [&str; 6] = [".aws", ".azure", ".docker", ".gnupg", ".kube", ".ssh"];
 
-fn check_workspace(directory: &Path, private: &[PathBuf]) -> Result<(), RequestError> {
+fn check_workspace(directory: &Path, private: &[PathBuf]) -> Result<()> {
     let overlaps = |own: &PathBuf| own.starts_with(directory) || directory.starts_with(own);
     if let Some(own) = private.iter().find(|own| overlaps(own)) {
         return Err(RequestError::denied(

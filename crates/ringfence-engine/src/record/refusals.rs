@@ -2,7 +2,7 @@
 //! record one by one, those beyond are counted, and one record has their number.
 
 use super::{Note, Record};
-use crate::{caller::Caller, sync::lock};
+use crate::{caller::OURS, sync::lock};
 use ringfence_store::audit::{Action, Outcome};
 use serde_json::json;
 use std::{
@@ -65,7 +65,6 @@ impl Refusals {
             return;
         }
         let details = json!({"refusals_counted": number, "by_kind": counted, "period_s": PERIOD.as_secs()});
-        let ours = Caller::ours();
-        record.note_unwaited(Note::of(&ours, "", Action::ToolCalled, details).ended(Outcome::Denied));
+        record.note_unwaited(Note::of(&OURS, "", Action::ToolCalled, details).ended(Outcome::Denied));
     }
 }

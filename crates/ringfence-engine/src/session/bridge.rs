@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     caller::Client,
+    error::Result,
     language::session::{self, DriverAnswer},
     streams::Stdio,
 };
@@ -32,13 +33,12 @@ pub enum BridgedValue {
     Variable { session: SessionId, name: EnvName },
 }
 
-#[derive(Clone, Debug)]
-pub struct BridgeTarget<'a> {
-    pub session: &'a SessionId,
+pub(crate) struct BridgeTarget<'a> {
+    pub(crate) session: &'a SessionId,
     /// The variable's name there; none: the name that it had.
-    pub name: Option<EnvName>,
-    /// The most that either session may take, in milliseconds; none: as each was made.
-    pub timeout_ms: Option<u64>,
+    pub(crate) name: Option<EnvName>,
+    /// The most that either session may take.
+    pub(crate) timeout_ms: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ pub(crate) async fn carry(
     namespace: &Namespace,
     value: &BridgedValue,
     to: BridgeTarget<'_>,
-) -> Result<Bridged, RequestError> {
+) -> Result<Bridged> {
     // Both exist before either is asked.
     let target = sessions.find(namespace, to.session)?;
     let (name, timeout_ms) = (to.name, to.timeout_ms);
@@ -83,11 +83,7 @@ pub(crate) async fn carry(
 }
 
 /// Its JSON, which is whatever the session says.
-async fn get(
-    session: &Arc<Session>,
-    name: &EnvName,
-    timeout_ms: Option<u64>,
-) -> Result<String, RequestError> {
+async fn get(session: &Arc<Session>, name: &EnvName, timeout_ms: u64) -> Result<String> {
     let message = |number| session::encode_get(session.language, number, name.as_str());
     let absent = || {
         RequestError::invalid(
@@ -125,12 +121,7 @@ async fn get(
     Ok(value.to_string())
 }
 
-async fn set(
-    session: &Arc<Session>,
-    name: &EnvName,
-    value: &str,
-    timeout_ms: Option<u64>,
-) -> Result<(), RequestError> {
+async fn set(session: &Arc<Session>, name: &EnvName, value: &str, timeout_ms: u64) -> Result<()> {
     if session.language == Language::Shell && session::is_read_by_bash(name.as_str()) {
         return Err(RequestError::invalid(
             format!("bash itself reads `{}`: data there could run.", name.as_str()),
@@ -155,11 +146,11 @@ async fn set(
 async fn ask(
     session: &Arc<Session>,
     name: &EnvName,
-    timeout_ms: Option<u64>,
+    timeout_ms: u64,
     message: impl FnOnce(u64) -> Result<Vec<u8>, session::Unsendable>,
     refused: impl FnOnce() -> RequestError,
-) -> Result<DriverAnswer, RequestError> {
-    let timeout_ms = timeout_ms.unwrap_or(u64::MAX).min(session.limits.timeout_ms);
+) -> Result<DriverAnswer> {
+    let timeout_ms = timeout_ms.min(session.limits.timeout_ms);
     let timeout = Duration::from_millis(timeout_ms);
     let turn = session.turn_soon().await?;
     let number = session.activity.calls.fetch_add(1, Ordering::Relaxed) + 1;

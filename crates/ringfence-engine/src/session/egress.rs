@@ -6,6 +6,7 @@ use crate::{
     backend::EgressEnds,
     caller::Requester,
     egress::{Egress, EgressLease, LeaseOwner},
+    error::Result,
     policy::{Grant, reach},
     secrets::SecretLease,
     sync::lock,
@@ -32,7 +33,7 @@ impl SessionEgress {
         lease: &SecretLease,
         id: &SessionId,
         ends: Option<EgressEnds>,
-    ) -> Result<Self, RequestError> {
+    ) -> Result<Self> {
         let mut open = Self {
             lease: egress.open_for(grant, lease, LeaseOwner::Session(id), ends)?,
             ..Self::default()
@@ -49,7 +50,7 @@ impl SessionEgress {
     }
 
     /// What of this is not open yet.
-    fn lacks(&self, mut spec: jail::EgressSpec) -> Result<jail::EgressSpec, RequestError> {
+    fn lacks(&self, mut spec: jail::EgressSpec) -> Result<jail::EgressSpec> {
         spec.ports.retain(|port| !self.ports.contains(port));
         spec.networks.retain(|network| !self.networks.contains(network));
         if self.ports.len() + spec.ports.len() > jail::PORTS_MAX {
@@ -76,7 +77,7 @@ impl CallEgress {
         session: &Arc<Session>,
         grant: &Grant,
         by: Requester,
-    ) -> Result<Self, RequestError> {
+    ) -> Result<Self> {
         open(egress, session, grant).await?;
         let of_call = Self {
             egress: egress.clone(),
@@ -103,7 +104,7 @@ impl Drop for CallEgress {
     }
 }
 
-async fn open(egress: &Arc<Egress>, session: &Arc<Session>, grant: &Grant) -> Result<(), RequestError> {
+async fn open(egress: &Arc<Egress>, session: &Arc<Session>, grant: &Grant) -> Result<()> {
     let Some(spec) = reach::spec(egress.tier, &grant.reaches) else {
         return Ok(());
     };

@@ -4,6 +4,7 @@
 use crate::{
     backend::{Events, Sandbox, Template, fault},
     caller::OutputStream,
+    error::Result,
     language::{
         ProgramReport,
         session::{DriverAnswer, Reports},
@@ -51,7 +52,7 @@ pub(crate) struct Interpreter {
     reports: Reports,
     said_between: [Between; 2],
     /// How it ended; its supervisor says so once.
-    over: Option<Result<Ending, RequestError>>,
+    over: Option<Result<Ending>>,
     /// It lives as long as its forks do.
     _template: Option<Arc<Template>>,
 }
@@ -121,7 +122,7 @@ impl CallResult {
 }
 
 impl Interpreter {
-    pub(crate) fn attach(sandbox: Sandbox) -> Result<Self, RequestError> {
+    pub(crate) fn attach(sandbox: Sandbox) -> Result<Self> {
         let connect = |error: io::Error| fault("connect the session's streams", &error);
         let receiver = |end: OwnedFd| pipe::Receiver::from_owned_fd(end).map_err(connect);
         Ok(Self {
@@ -138,7 +139,7 @@ impl Interpreter {
     }
 
     /// Until it takes calls, or has ended. Its output meanwhile is dropped.
-    pub(crate) async fn ready(&mut self, patience: Duration) -> Result<(), RequestError> {
+    pub(crate) async fn ready(&mut self, patience: Duration) -> Result<()> {
         self.reports.expect(0);
         let broken = |what: &str| fault("start the session", &io::Error::other(what));
         tokio::select! {
@@ -156,7 +157,7 @@ impl Interpreter {
     }
 
     /// Until it has ended by itself; its output meanwhile is kept for the next call.
-    pub(crate) async fn idle(&mut self) -> Result<Ending, RequestError> {
+    pub(crate) async fn idle(&mut self) -> Result<Ending> {
         if let Some(over) = &self.over {
             return over.clone();
         }
@@ -228,8 +229,9 @@ impl Interpreter {
             CallOutcome::GivenUp(..) => {}
         }
         if !is_question {
-            rest(&self.stdout, &mut out).await;
-            rest(&self.stderr, &mut err).await;
+            // All that was written before the answer.
+            out.take(&taken(&self.stdout)).await;
+            err.take(&taken(&self.stderr)).await;
         }
         let usage = if lives { self.usage(number).await } else { None };
         // A shell answers when its child was killed for memory, before its supervisor ends the tree.
@@ -247,7 +249,7 @@ impl Interpreter {
     }
 
     /// Shows it this layer of packages, upon whatever it was shown before.
-    pub(crate) async fn show(&mut self, layer: &LayerName) -> Result<(), RequestError> {
+    pub(crate) async fn show(&mut self, layer: &LayerName) -> Result<()> {
         let shown = |event, _| match event {
             Event::Layered => Some(Ok(())),
             Event::NotLayered(failure) => Some(Err(failure.to_string())),
@@ -258,7 +260,7 @@ impl Interpreter {
     }
 
     /// Opens more of its egress: the sockets of that.
-    pub(crate) async fn open(&mut self, spec: EgressSpec) -> Result<Vec<OwnedFd>, RequestError> {
+    pub(crate) async fn open(&mut self, spec: EgressSpec) -> Result<Vec<OwnedFd>> {
         let opened = |event, sockets| match event {
             Event::EgressOpened => Some(Ok(sockets)),
             Event::EgressNotOpened(failure) => Some(Err(failure.to_string())),
@@ -275,7 +277,7 @@ impl Interpreter {
         order: &Order,
         what: &str,
         answer: impl Fn(Event, Vec<OwnedFd>) -> Option<Result<T, String>>,
-    ) -> Result<T, RequestError> {
+    ) -> Result<T> {
         let failed = |why: String| fault(what, &io::Error::other(why));
         self.events.order(order);
         let by = Instant::now() + SHOWING;
@@ -417,11 +419,7 @@ async fn pump(from: &mut pipe::Receiver, to: &mut OutputSink) {
     }
 }
 
-/// What stands in a pipe now: all that was written before the answer.
-async fn rest(from: &pipe::Receiver, to: &mut OutputSink) {
-    to.take(&taken(from)).await;
-}
-
+/// What stands in a pipe now.
 fn taken(from: &pipe::Receiver) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Err(error) = standing(from, &mut bytes) {

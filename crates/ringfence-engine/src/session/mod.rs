@@ -7,8 +7,8 @@ mod interpreter;
 mod packages;
 mod task;
 
-pub(crate) use bridge::carry;
-pub use bridge::{BridgeTarget, Bridged, BridgedValue};
+pub(crate) use bridge::{BridgeTarget, carry};
+pub use bridge::{Bridged, BridgedValue};
 pub(crate) use egress::{CallEgress, SessionEgress};
 pub(crate) use interpreter::{CallOutcome, CallResult, DriverRequest, Interpreter};
 pub use packages::Installed;
@@ -19,9 +19,9 @@ use crate::{
     approval::Approvals,
     artifacts::Baseline,
     backend::{Events, SandboxDirs},
-    caller::{Caller, Client},
+    caller::{Client, OURS},
     disk_quota::{DiskUse, Room},
-    error::{busy, stopping},
+    error::{Result, busy, stopping},
     events::{Bus, EventKind},
     overlay::Lower,
     record::{Note, Record},
@@ -71,7 +71,6 @@ pub(crate) struct Sessions {
 #[derive(Default)]
 struct State {
     sessions: HashMap<SessionId, Arc<Session>>,
-    /// Sessions that are just being made.
     making: HashMap<Namespace, usize>,
     /// The latest last.
     ended: VecDeque<(SessionId, Namespace, SessionEnd)>,
@@ -84,7 +83,6 @@ pub(crate) struct Session {
     pub(crate) language: Language,
     pub(crate) workspace: WorkspaceSource,
     pub(crate) backend: Backend,
-    /// Which hosts its creator named.
     pub(crate) allowed_domains: AllowedDomains,
     /// What is below its overlay, if that is its workspace.
     pub(crate) lower: Option<Arc<Lower>>,
@@ -137,7 +135,7 @@ pub(crate) struct QueuedTurn {
 
 impl QueuedTurn {
     /// Waits until those ahead have had their turns.
-    pub(crate) async fn turn(self, client: &Client) -> Result<Turn, RequestError> {
+    pub(crate) async fn turn(self, client: &Client) -> Result<Turn> {
         let Self {
             session,
             waits,
@@ -225,7 +223,7 @@ impl Drop for SessionReservation {
 
 impl Session {
     /// Hands its interpreter a call, or a question.
-    pub(crate) async fn send(&self, sent: DriverRequest) -> Result<CallResult, RequestError> {
+    pub(crate) async fn send(&self, sent: DriverRequest) -> Result<CallResult> {
         let (answer, answered) = oneshot::channel();
         let job = Job::Call(Box::new(sent), answer);
         self.jobs.send(job).await.map_err(|_| self.ended())?;
@@ -233,7 +231,7 @@ impl Session {
     }
 
     /// Stands in line from now on, behind those who came before.
-    pub(crate) fn line_up(self: &Arc<Self>) -> Result<QueuedTurn, RequestError> {
+    pub(crate) fn line_up(self: &Arc<Self>) -> Result<QueuedTurn> {
         let ahead = self.activity.waiting.fetch_add(1, Ordering::Relaxed);
         let waits = Waits(self.clone());
         if ahead >= WAITING_MAX {
@@ -258,12 +256,12 @@ impl Session {
     }
 
     /// Waits for its turn behind those who came before.
-    pub(crate) async fn turn(self: &Arc<Self>, client: &Client) -> Result<Turn, RequestError> {
+    pub(crate) async fn turn(self: &Arc<Self>, client: &Client) -> Result<Turn> {
         self.line_up()?.turn(client).await
     }
 
     /// Waits for its turn, but not for a long call: for something short.
-    pub(crate) async fn turn_soon(self: &Arc<Self>) -> Result<Turn, RequestError> {
+    pub(crate) async fn turn_soon(self: &Arc<Self>) -> Result<Turn> {
         let client = Client::absent();
         let turn = tokio::time::timeout(PATIENCE, self.turn(&client)).await;
         turn.unwrap_or_else(|_| {
@@ -432,21 +430,16 @@ impl Sessions {
     }
 
     /// The session of this name, if it is this namespace's.
-    pub(crate) fn find(&self, namespace: &Namespace, id: &SessionId) -> Result<Arc<Session>, RequestError> {
+    pub(crate) fn find(&self, namespace: &Namespace, id: &SessionId) -> Result<Arc<Session>> {
         self.find_of(id, |of| of == namespace)
     }
 
-    /// Whose it is, and what it speaks.
-    pub(crate) fn whose(&self, id: &SessionId) -> Result<(Namespace, Language), RequestError> {
+    pub(crate) fn whose(&self, id: &SessionId) -> Result<(Namespace, Language)> {
         let session = self.find_of(id, |_| true)?;
         Ok((session.namespace.clone(), session.language))
     }
 
-    fn find_of(
-        &self,
-        id: &SessionId,
-        is_meant: impl Fn(&Namespace) -> bool,
-    ) -> Result<Arc<Session>, RequestError> {
+    fn find_of(&self, id: &SessionId, is_meant: impl Fn(&Namespace) -> bool) -> Result<Arc<Session>> {
         let state = lock(&self.state);
         let session = state.sessions.get(id);
         if let Some(session) = session.filter(|session| is_meant(&session.namespace)) {
@@ -471,10 +464,7 @@ impl Sessions {
         lock(&self.state).sessions.len()
     }
 
-    pub(crate) fn reserve(
-        self: &Arc<Self>,
-        namespace: &Namespace,
-    ) -> Result<SessionReservation, RequestError> {
+    pub(crate) fn reserve(self: &Arc<Self>, namespace: &Namespace) -> Result<SessionReservation> {
         let settings = &self.settings;
         let mut state = lock(&self.state);
         let making: usize = state.making.values().sum();
@@ -524,13 +514,7 @@ impl Sessions {
     /// Its end is on record before it cannot be found any more.
     async fn bury(&self, session: &Session, end: SessionEnd) {
         let details = json!({"session": session.id.as_str(), "why": end.as_str(), "calls": session.activity.calls.load(Ordering::Relaxed)});
-        let caller = Caller::ours();
-        let note = Note::of(
-            &caller,
-            session.namespace.as_str(),
-            Action::SessionKilled,
-            details,
-        );
+        let note = Note::of(&OURS, session.namespace.as_str(), Action::SessionKilled, details);
         if let Err(error) = self.record.note(note.ended(Outcome::Ok)).await {
             tracing::error!(%error, session = %session.id, "the end of a session is not on record");
         }

@@ -3,6 +3,7 @@
 use super::{Session, task::Job};
 use crate::{
     caller::Requester,
+    error::Result,
     packages::{LayerRequest, Packages, Provided},
     sync::lock,
 };
@@ -65,7 +66,7 @@ pub(crate) async fn provide(
     session: &Session,
     by: Requester,
     wanted: &BTreeSet<Requirement>,
-) -> Result<Option<Installed>, RequestError> {
+) -> Result<Option<Installed>> {
     let (set, layers) = {
         let shown = lock(&session.packages);
         if wanted.is_subset(&shown.set) {

@@ -5,11 +5,12 @@ use super::{
     Session, Sessions,
     interpreter::{CallOutcome, CallResult, DriverRequest, Interpreter, stopped},
 };
+use crate::error::Result;
 use ringfence_jail::{
     EgressSpec, LayerName,
     wire::{Cause, Ending},
 };
-use ringfence_types::{RequestError, SessionEnd};
+use ringfence_types::SessionEnd;
 use std::{
     os::{fd::OwnedFd, unix::process::ExitStatusExt},
     process::ExitStatus,
@@ -28,9 +29,9 @@ const DEATH_PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) enum Job {
     Call(Box<DriverRequest>, oneshot::Sender<CallResult>),
     /// A layer of packages that the session is to be shown.
-    Layer(LayerName, oneshot::Sender<Result<(), RequestError>>),
+    Layer(LayerName, oneshot::Sender<Result<()>>),
     /// More of its egress that is to be opened.
-    Egress(EgressSpec, oneshot::Sender<Result<Vec<OwnedFd>, RequestError>>),
+    Egress(EgressSpec, oneshot::Sender<Result<Vec<OwnedFd>>>),
 }
 
 pub(crate) struct SessionTask {
@@ -74,9 +75,15 @@ impl SessionTask {
                     None => return SessionEnd::Server,
                     Some(Job::Layer(layer, told)) => drop(told.send(self.interpreter.show(&layer).await)),
                     Some(Job::Egress(spec, told)) => drop(told.send(self.interpreter.open(spec).await)),
-                    Some(Job::Call(sent, answer)) => if let Some(end) = self.call(*sent, answer).await {
-                        return end;
-                    },
+                    Some(Job::Call(sent, answer)) => {
+                        let called = self.interpreter.call(*sent, &mut self.stop).await;
+                        let end = called.outcome.end();
+                        // The client may be gone; the call is complete all the same.
+                        drop(answer.send(called));
+                        if let Some(end) = end {
+                            return end;
+                        }
+                    }
                 },
                 end = stopped(&mut self.stop) => return end,
                 ended = self.interpreter.idle() => return match ended {
@@ -90,15 +97,6 @@ impl SessionTask {
                 },
             }
         }
-    }
-
-    /// One call; the end of the session, if it was that too.
-    async fn call(&mut self, sent: DriverRequest, answer: oneshot::Sender<CallResult>) -> Option<SessionEnd> {
-        let called = self.interpreter.call(sent, &mut self.stop).await;
-        let end = called.outcome.end();
-        // The client may be gone; the call is complete all the same.
-        drop(answer.send(called));
-        end
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     backend::{self, Claimed},
     caller::Caller,
     egress,
-    error::busy,
+    error::{Result, busy},
     policy::reach,
     runtimes,
     sandbox::{NO_BLOBS, own_claim},
@@ -51,7 +51,6 @@ const QUEUE_TIME: Duration = Duration::from_secs(10);
 /// How long it has to be gone.
 const END_TIME: Duration = Duration::from_secs(5);
 const RETRY_AFTER_MS: u64 = 3000;
-/// Denials of one page that are told.
 const DENIALS_MAX: usize = 20;
 const STDERR_BYTES_MAX: usize = 4096;
 const SELECTOR_CHARS_MAX: usize = 500;
@@ -89,12 +88,7 @@ impl Web {
         Done { result, details }
     }
 
-    async fn shown(
-        &self,
-        wanted: &BrowseRequest,
-        caller: &Caller,
-        details: &mut Value,
-    ) -> Result<WebPage, RequestError> {
+    async fn shown(&self, wanted: &BrowseRequest, caller: &Caller, details: &mut Value) -> Result<WebPage> {
         let (url, length) = (target(&wanted.url)?, page::length(wanted.max_length)?);
         check(wanted)?;
         if self.sandboxes.tier != Tier::Full {
@@ -135,12 +129,7 @@ impl Web {
         Ok(shown)
     }
 
-    async fn present(
-        &self,
-        opened: BrowserPage,
-        length: usize,
-        redactor: &Redactor,
-    ) -> Result<WebPage, RequestError> {
+    async fn present(&self, opened: BrowserPage, length: usize, redactor: &Redactor) -> Result<WebPage> {
         let head = Question {
             url: opened.url.clone(),
             content_type: "text/html; charset=utf-8".to_owned(),
@@ -182,7 +171,7 @@ impl Web {
         url: &Target,
         program: &Path,
         caller: &Caller,
-    ) -> Result<(EgressReport, Result<BrowserPage, BrowserError>), RequestError> {
+    ) -> Result<(EgressReport, Result<BrowserPage, BrowserError>)> {
         let time = wanted.timeout + MARGIN;
         let rules = self.egress.web_rules(&wanted.namespace);
         let inspection = self.egress.inspect_browser(&rules).await?;
@@ -238,7 +227,7 @@ impl Web {
         rules: &Rules,
         inspection: Option<&Inspection>,
         time: Duration,
-    ) -> Result<Claimed, RequestError> {
+    ) -> Result<Claimed> {
         let limits = Limits {
             timeout_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
             ..LIMITS
@@ -255,7 +244,7 @@ impl Web {
         Ok(sandbox.claim(&claim, NO_BLOBS, &mut cancelled).await?)
     }
 
-    fn chromium(&self) -> Result<PathBuf, RequestError> {
+    fn chromium(&self) -> Result<PathBuf> {
         let found = match &self.settings.browser {
             Some(path) => path.is_file().then(|| path.clone()),
             None => PROGRAMS
@@ -271,7 +260,7 @@ impl Web {
     }
 }
 
-fn check(wanted: &BrowseRequest) -> Result<(), RequestError> {
+fn check(wanted: &BrowseRequest) -> Result<()> {
     if wanted.timeout.is_zero() || wanted.timeout > TIME_MAX {
         return Err(RequestError::invalid(
             format!("`timeout_ms` is not from 1 to {}.", TIME_MAX.as_millis()),

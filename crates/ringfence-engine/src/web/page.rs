@@ -5,6 +5,7 @@ use super::{Done, Judged, Web, denied, lock, requester, target};
 use crate::{
     caller::Caller,
     egress,
+    error::Result,
     picture::{self, Picture},
     record::hex,
 };
@@ -124,7 +125,7 @@ struct Cursor {
 }
 
 impl Cursor {
-    fn read(text: &str) -> Result<Self, RequestError> {
+    fn read(text: &str) -> Result<Self> {
         let parts = text.split_once('-');
         let read = parts.and_then(|(at, sha256)| {
             let is_hash =
@@ -143,7 +144,7 @@ impl Cursor {
     }
 }
 
-pub(super) fn length(asked: Option<usize>) -> Result<usize, RequestError> {
+pub(super) fn length(asked: Option<usize>) -> Result<usize> {
     match asked.unwrap_or(LENGTH_USUAL) {
         length @ 1..=LENGTH_MAX => Ok(length),
         _ => Err(RequestError::invalid(
@@ -160,12 +161,7 @@ impl Web {
         Done { result, details }
     }
 
-    async fn answer(
-        &self,
-        wanted: &PageRequest,
-        caller: &Caller,
-        details: &mut Value,
-    ) -> Result<WebPage, RequestError> {
+    async fn answer(&self, wanted: &PageRequest, caller: &Caller, details: &mut Value) -> Result<WebPage> {
         let (url, length) = (target(&wanted.url)?, length(wanted.max_length)?);
         let cursor = wanted.cursor.as_deref().map(Cursor::read).transpose()?;
         let kept = cursor
@@ -192,7 +188,7 @@ impl Web {
         url: &ringfence_web::Target,
         caller: &Caller,
         details: &mut Value,
-    ) -> Result<ReadPage, RequestError> {
+    ) -> Result<ReadPage> {
         let _permit = self.place(&wanted.namespace).await?;
         let (fetcher, _) = self.clients().await?;
         let lease = self.egress.open_web(&wanted.namespace, requester(caller))?;
@@ -238,7 +234,7 @@ impl Web {
         head: &Question,
         body: &[u8],
         redactor: &Redactor,
-    ) -> Result<(Document, Option<Picture>), RequestError> {
+    ) -> Result<(Document, Option<Picture>)> {
         let question = question(head, body).map_err(unread)?;
         let answer = self.read(question).await.map_err(unread)?;
         let (mut document, bytes) = parse_answer(&answer).map_err(|Refusal { why }| unread(why))?;
@@ -257,7 +253,7 @@ impl Web {
 }
 
 /// A piece of a page, with its facts.
-pub(super) fn presented(page: &ReadPage, at: usize, length: usize) -> Result<WebPage, RequestError> {
+pub(super) fn presented(page: &ReadPage, at: usize, length: usize) -> Result<WebPage> {
     let document = &page.document;
     let total = document.text.chars().count();
     let piece: String = document.text.chars().skip(at).take(length).collect();

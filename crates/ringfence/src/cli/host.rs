@@ -9,9 +9,7 @@ use crate::{
     terminal::neutral,
 };
 use clap::{Args, Subcommand};
-use ringfence_engine::{
-    Answer, Caller, Engine, HostCommand, HostEnding, HostFileWrite, HostRun, HostWriting, ScopeChoice,
-};
+use ringfence_engine::{Answer, Caller, Engine, HostCommand, HostEnding, HostRun, HostWriting, ScopeChoice};
 use ringfence_types::{ErrorCode, Namespace, RequestError, WorkspacePath};
 use std::{
     io::{self, IsTerminal, Write},
@@ -162,7 +160,8 @@ async fn act(
             return Ok(ExitCode::from(u8::from(!verdict.allowed)));
         }
         HostAction::Read(OneFile { path, flags }) => {
-            let file = engine.host_file_read(&caller, &flags.namespace, &path).await?;
+            let access = engine.namespace(&caller, &flags.namespace);
+            let file = access.host_file_read(&path).await?;
             (flags, render::host_file(&file))
         }
         HostAction::Write(WriteFile { file, preview }) => {
@@ -170,18 +169,13 @@ async fn act(
                 true => HostWriting::Preview,
                 false => HostWriting::Now,
             };
-            let wanted = HostFileWrite {
-                path: file.path,
-                bytes: input,
-                writing,
-            };
-            let written = engine
-                .host_file_write(&caller, &file.flags.namespace, wanted)
-                .await?;
+            let access = engine.namespace(&caller, &file.flags.namespace);
+            let written = access.host_file_write(file.path, input, writing).await?;
             (file.flags, render::host_written(&written, writing))
         }
         HostAction::List(OneFile { path, flags }) => {
-            let listing = engine.host_file_list(&caller, &flags.namespace, &path).await?;
+            let access = engine.namespace(&caller, &flags.namespace);
+            let listing = access.host_file_list(&path).await?;
             (flags, render::host_listing(&path, &listing))
         }
         HostAction::Copy(CopyFile {
@@ -189,19 +183,18 @@ async fn act(
             destination,
             flags,
         }) => {
-            let copied = engine
-                .host_file_copy(&caller, &flags.namespace, &source, &destination)
-                .await?;
+            let access = engine.namespace(&caller, &flags.namespace);
+            let copied = access.host_file_copy(&source, &destination).await?;
             (flags, render::host_copied(&source, &copied))
         }
         HostAction::Access(flags) => {
-            let list = engine.host_access(&caller, &flags.namespace).await?;
+            let list = engine.namespace(&caller, &flags.namespace).host_access().await?;
             let mut shown = render::host_access(&list);
             shown.text = context.terminal.wrapped(&shown.text);
             (flags, shown)
         }
         HostAction::Undo(Undo { id, flags }) => {
-            let path = engine.host_undo(&caller, &flags.namespace, &id).await?;
+            let path = engine.namespace(&caller, &flags.namespace).host_undo(&id).await?;
             let facts = serde_json::json!({"path": path, "undone": id});
             let text = format!("{} is what it was\n", path.display());
             (flags, Rendered::new(text, facts))

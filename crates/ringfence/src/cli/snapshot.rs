@@ -90,7 +90,7 @@ pub(super) fn snapshot(context: &Context, arguments: SnapshotArguments) -> Resul
         }
         None => live::with_engine(config.engine, async |engine| {
             let caller = Caller::new("cli snapshot");
-            control::snapshots(engine, &caller, &of.namespace, None, action).await
+            control::snapshots(engine.namespace(&caller, &of.namespace), None, action).await
         }),
     }?;
     if is_difference && !of.json {

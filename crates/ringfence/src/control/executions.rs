@@ -19,7 +19,10 @@ pub(super) async fn list(
     limit: usize,
 ) -> Result<Rendered, RequestError> {
     let lines = match namespace {
-        Some(namespace) => engine.executions(caller, &namespace, None, limit).await?,
+        Some(namespace) => {
+            let access = engine.namespace(caller, &namespace);
+            access.executions(None, limit).await?
+        }
         None => engine.all_executions(caller, limit).await?,
     };
     Ok(render::executions(&lines))
@@ -27,7 +30,7 @@ pub(super) async fn list(
 
 pub(super) async fn cancel(engine: &Engine, caller: &Caller, id: &str) -> Result<Rendered, RequestError> {
     let namespace = engine.owner_of(id)?;
-    let cancelled = engine.cancel_execution(caller, &namespace, id).await?;
+    let cancelled = engine.namespace(caller, &namespace).cancel_execution(id).await?;
     let text = match cancelled.cancelled {
         true => "it is being stopped\n",
         false => "it had ended before\n",
@@ -48,7 +51,8 @@ pub(super) async fn logs(
     };
     // Followed before it is looked at: what ends meanwhile is told from what is kept.
     let (namespace, mut following) = engine.follow_execution(id)?;
-    let look = async || engine.execution(caller, &namespace, id, Duration::ZERO).await;
+    let access = engine.namespace(caller, &namespace);
+    let look = async || access.execution(id, Duration::ZERO).await;
     let mut given = [0; 2];
     let mut found = look().await;
     if places.is_some() && matches!(found, Ok(ExecutionState::Running(_))) {

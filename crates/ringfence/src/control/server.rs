@@ -7,7 +7,7 @@ use super::{
     wire::{Request, Response},
 };
 use crate::render::{self, Change, Rendered};
-use ringfence_engine::{Caller, Engine, EngineSettings, Hears, NewSecret, OnDenied};
+use ringfence_engine::{Caller, Engine, EngineSettings, Hears, OnDenied};
 use ringfence_types::{Limits, Namespace, RequestError};
 use serde_json::json;
 use std::{fs, io, os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration};
@@ -264,15 +264,15 @@ pub(crate) async fn perform(
             namespace,
             limits: wish,
         } => {
-            engine.set_limits(caller, &namespace, &wish).await?;
+            engine.namespace(caller, &namespace).set_limits(&wish).await?;
             Ok(limits(engine, &namespace))
         }
         Request::LimitsRestore { namespace } => {
-            engine.restore_limits(caller, &namespace).await?;
+            engine.namespace(caller, &namespace).restore_limits().await?;
             Ok(limits(engine, &namespace))
         }
         Request::VaultList { namespace } => {
-            let secrets = engine.secrets(caller, &namespace).await?;
+            let secrets = engine.namespace(caller, &namespace).secrets().await?;
             Ok(render::secrets(&namespace, engine.stats().vault, &secrets))
         }
         Request::VaultPut {
@@ -282,13 +282,13 @@ pub(crate) async fn perform(
             ttl_seconds,
         } => {
             let ttl = ttl_seconds.map(Duration::from_secs);
-            let secret = NewSecret { value: value.0, ttl };
-            let replaced = engine.put_secret(caller, &namespace, &key, secret).await?;
+            let access = engine.namespace(caller, &namespace);
+            let replaced = access.put_secret(&key, value.0, ttl).await?;
             let change = if replaced { Change::Replaced } else { Change::Added };
             Ok(render::change(&namespace, &key, change))
         }
         Request::VaultDelete { namespace, key } => {
-            let existed = engine.delete_secret(caller, &namespace, &key).await?;
+            let existed = engine.namespace(caller, &namespace).delete_secret(&key).await?;
             let change = if existed { Change::Deleted } else { Change::None };
             Ok(render::change(&namespace, &key, change))
         }

@@ -9,7 +9,7 @@ use crate::{
     render::{self, Rendered},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use ringfence_engine::{BridgeTarget, BridgedValue, Caller, Conflicts, Engine, PackageRequest, Submission};
+use ringfence_engine::{BridgedValue, Caller, Conflicts, Engine, NamespaceAccess, Submission};
 use ringfence_types::{
     AllowedDomains, ErrorCode, ExecuteRequest, Namespace, RequestError, Session, SessionId, SessionRequest,
     requirements,
@@ -80,11 +80,12 @@ pub(super) async fn perform(
         }
         (Err(error), _) => return Err(error),
     };
-    let held = async || engine.held_changes(caller, &namespace, &session).await;
-    let workspace = || engine.workspace(caller, &namespace, Some(session.clone()));
+    let access = engine.namespace(caller, &namespace);
+    let held = async || access.held_changes(&session).await;
+    let workspace = || access.workspace(Some(session.clone()));
     match action {
         SessionAction::Interrupt => {
-            let interrupted = engine.interrupt_session(caller, &namespace, &session).await?;
+            let interrupted = access.interrupt_session(&session).await?;
             let text = match interrupted {
                 true => "interrupted\n",
                 false => "nothing runs in the session\n",
@@ -92,7 +93,7 @@ pub(super) async fn perform(
             Ok(Rendered::new(text, json!({"interrupted": interrupted})))
         }
         SessionAction::Kill => {
-            let killed = engine.terminate_session(caller, &namespace, &session).await?;
+            let killed = access.terminate_session(&session).await?;
             Ok(render::terminated(Some(killed)))
         }
         SessionAction::Diff => Ok(render::held_changes(&held().await?)),
@@ -117,24 +118,17 @@ pub(super) async fn perform(
                 (None, Some(value)) => (BridgedValue::Value(value), Some(renamed.unwrap_or(name))),
                 _ => return Err(no_gift()),
             };
-            let to = BridgeTarget {
-                session: &session,
-                name,
-                timeout_ms: None,
-            };
-            let bridged = engine.bridge(caller, &namespace, given, to).await?;
+            let bridged = access.bridge(given, &session, name, None).await?;
             Ok(render::bridged(&session, &bridged))
         }
-        SessionAction::Snapshots(action) => {
-            snapshots(engine, caller, &namespace, Some(session.clone()), action).await
-        }
+        SessionAction::Snapshots(action) => snapshots(access, Some(session.clone()), action).await,
         SessionAction::Put { path, bytes } => {
             let put = workspace().put_file(&path, bytes.0).await?;
             let text = format!("{} has {} bytes now\n", put.path, put.size_bytes);
             Ok(Rendered::new(text, json!(put)))
         }
         SessionAction::Get { path } => {
-            let (file, bytes) = workspace().get_file(&path, GET_BYTES_MAX).await?;
+            let (file, bytes) = workspace().giving(GET_BYTES_MAX).get_file(&path).await?;
             let facts = json!({"file": file, "base64": STANDARD.encode(bytes)});
             Ok(Rendered::new("", facts))
         }
@@ -151,25 +145,23 @@ fn no_gift() -> RequestError {
 
 /// Of the workspace that is kept for a namespace, or of that of one of its sessions.
 pub(crate) async fn snapshots(
-    engine: &Engine,
-    caller: &Caller,
-    namespace: &Namespace,
+    access: NamespaceAccess<'_>,
     session: Option<SessionId>,
     action: SnapshotAction,
 ) -> Result<Rendered, RequestError> {
-    let workspace = || engine.workspace(caller, namespace, session.clone());
+    let workspace = || access.workspace(session.clone());
     match action {
         SnapshotAction::Create { description } => {
-            let made = workspace().create_snapshot(description).await?;
+            let made = workspace().save(description).await?;
             Ok(render::snapshot_made(&made))
         }
         SnapshotAction::List => {
-            let mut listed = engine.snapshots(caller, namespace).await?;
+            let mut listed = access.snapshots().await?;
             listed.retain(|one| session.as_ref().is_none_or(|session| one.of == session.as_str()));
             Ok(render::snapshots(&listed))
         }
         SnapshotAction::Restore { id } => {
-            let restored = engine.restore_snapshot(caller, namespace, &id, session).await?;
+            let restored = access.restore_snapshot(&id, session).await?;
             Ok(render::snapshot_restored(&id, restored))
         }
         SnapshotAction::Delete { .. } if session.is_some() => Err(RequestError::invalid(
@@ -177,7 +169,7 @@ pub(crate) async fn snapshots(
             "Give --namespace, or neither.",
         )),
         SnapshotAction::Delete { id } => {
-            engine.delete_snapshot(caller, namespace, &id).await?;
+            access.delete_snapshot(&id).await?;
             let facts = json!({"snapshot_id": id, "deleted": true});
             Ok(Rendered::new("deleted\n", facts))
         }
@@ -192,7 +184,7 @@ pub(super) async fn list(
     namespace: Option<Namespace>,
 ) -> Result<Rendered, RequestError> {
     let sessions = match namespace {
-        Some(namespace) => engine.sessions(caller, &namespace).await?,
+        Some(namespace) => engine.namespace(caller, &namespace).sessions().await?,
         None => engine.all_sessions(caller).await?,
     };
     Ok(render::sessions(&sessions))
@@ -212,11 +204,8 @@ pub(super) async fn create(
     let made = unless_left(from, make(engine, caller, request, to)).await?;
     // One that has gone by now would not know of it.
     if from.try_read(&mut [0]).is_ok() {
-        drop(
-            engine
-                .terminate_session(caller, &namespace, &made.session_id)
-                .await,
-        );
+        let access = engine.namespace(caller, &namespace);
+        drop(access.terminate_session(&made.session_id).await);
         return Err(Failure::hung_up());
     }
     Ok(render::session(&made))
@@ -229,13 +218,8 @@ async fn make(
     to: &mut WriteHalf<'_>,
 ) -> Result<Session, Failure> {
     if !request.packages.is_empty() {
-        let mut installation = engine.install(PackageRequest {
-            caller: caller.clone(),
-            namespace: request.namespace.clone(),
-            language: request.language,
-            packages: request.packages.clone(),
-            session: None,
-        });
+        let access = engine.namespace(caller, &request.namespace);
+        let mut installation = access.install(request.language, request.packages.clone(), None);
         let _cancel = CancelOnDrop(installation.canceller());
         while let Some(notice) = installation.next_output().await {
             Response::output(notice).send(to).await?;

@@ -13,10 +13,10 @@ impl Sandbox {
     pub async fn request_egress(&self, wish: HostRequest) -> Result<Decision, RequestError> {
         let sandbox = self.clone();
         // Its clock runs on the sandbox's runtime, not on the caller's.
-        let asking = self.inner.runtime.spawn(async move {
-            let (engine, caller) = sandbox.parts();
-            engine.request_egress(caller, wish).await
-        });
+        let asking = self
+            .inner
+            .runtime
+            .spawn(async move { sandbox.engine().request_egress(sandbox.caller(), wish).await });
         let mut waiting = asking.await.map_err(|_| runtime_ended())??;
         Ok(waiting.decided().await)
     }
@@ -36,8 +36,7 @@ pub struct Approvals<'a> {
 impl Approvals<'_> {
     /// Those that wait, the oldest first.
     pub async fn pending(&self) -> Result<Vec<ApprovalRequest>, RequestError> {
-        let (engine, caller) = self.sandbox.parts();
-        engine.approvals(caller).await
+        self.sandbox.engine().approvals(self.sandbox.caller()).await
     }
 
     /// Hears of them as they come and go.
@@ -50,8 +49,8 @@ impl Approvals<'_> {
     pub async fn decide(&self, request: &ApprovalRequest, answer: Answer) -> Result<Decision, RequestError> {
         let (sandbox, id, digest) = (self.sandbox.clone(), request.id.clone(), request.digest());
         let deciding = self.sandbox.inner.runtime.spawn(async move {
-            let (engine, caller) = sandbox.parts();
-            engine.decide_approval(caller, &id, &digest, answer).await
+            let (engine, by) = (sandbox.engine(), sandbox.caller());
+            engine.decide_approval(by, &id, &digest, answer).await
         });
         deciding.await.map_err(|_| runtime_ended())?
     }

@@ -20,8 +20,7 @@ impl Sandbox {
         schema: SchemaChoice,
         text: &str,
     ) -> Result<JsonReport, RequestError> {
-        let engine = self.engine();
-        engine.validate_json(self.caller(), namespace, schema, text).await
+        self.namespace(namespace).validate_json(schema, text).await
     }
 
     /// Is this text a table of comma-separated values with the columns and types that are wanted. At most 16 MiB.
@@ -31,10 +30,8 @@ impl Sandbox {
         wanted: CsvQuestion,
         text: &str,
     ) -> Result<CsvReport, RequestError> {
-        let engine = self.engine();
-        engine
-            .validate_csv(self.caller(), namespace, wanted, text.as_bytes())
-            .await
+        let access = self.namespace(namespace);
+        access.validate_csv(wanted, text.as_bytes()).await
     }
 
     /// The JSON Schemas that have names: `config`, `user`, `dataset`, and those of the settings.

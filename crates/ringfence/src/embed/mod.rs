@@ -15,7 +15,7 @@ pub use sessions::Sessions;
 pub use workspace::{Snapshots, Workspace};
 
 use ringfence_engine::{
-    Caller, ContainerRuntime, Counts, Engine, Execution, Hears, NewSecret, Runtime, SandboxInfo, Stats,
+    Caller, ContainerRuntime, Counts, Engine, Execution, Hears, NamespaceAccess, Runtime, SandboxInfo, Stats,
     Stdin, Submission, Subscriber,
 };
 use ringfence_store::{
@@ -116,8 +116,8 @@ impl Sandbox {
         &self.inner.caller
     }
 
-    fn parts(&self) -> (&Engine, &Caller) {
-        (self.engine(), self.caller())
+    fn namespace<'a>(&'a self, namespace: &'a Namespace) -> NamespaceAccess<'a> {
+        self.engine().namespace(self.caller(), namespace)
     }
 
     /// Runs a program to its end. A program that fails is a result; an error is a refusal, or a fault of Ringfence's. A
@@ -168,16 +168,14 @@ impl Sandbox {
     /// The secrets of a namespace.
     pub fn secrets<'a>(&'a self, namespace: &'a Namespace) -> Secrets<'a> {
         Secrets {
-            sandbox: self,
-            namespace,
+            access: self.namespace(namespace),
         }
     }
 
     /// The files that an execution of this namespace left.
     pub fn artifacts<'a>(&'a self, namespace: &'a Namespace, execution_id: &'a str) -> Artifacts<'a> {
         Artifacts {
-            sandbox: self,
-            namespace,
+            access: self.namespace(namespace),
             execution_id,
         }
     }
@@ -219,12 +217,12 @@ impl Sandbox {
 
     /// Sets limits of a namespace's requests that ask for none, within its caps.
     pub async fn set_limits(&self, namespace: &Namespace, to: &LimitsRequest) -> Result<(), RequestError> {
-        self.engine().set_limits(self.caller(), namespace, to).await
+        self.namespace(namespace).set_limits(to).await
     }
 
     /// Narrows the most that a namespace gets from now on; it is never widened.
     pub async fn narrow_limits(&self, namespace: &Namespace, to: &LimitsRequest) -> Result<(), RequestError> {
-        self.engine().narrow_limits(self.caller(), namespace, to).await
+        self.namespace(namespace).narrow_limits(to).await
     }
 
     /// The languages, with versions as the interpreters say them inside a sandbox.
@@ -274,8 +272,7 @@ impl Drop for CancelOnDrop {
 /// environment variables; they are taken out of everything that leaves. No value comes back out of here.
 #[derive(Clone, Copy, Debug)]
 pub struct Secrets<'a> {
-    sandbox: &'a Sandbox,
-    namespace: &'a Namespace,
+    access: NamespaceAccess<'a>,
 }
 
 impl Secrets<'_> {
@@ -285,23 +282,18 @@ impl Secrets<'_> {
         let value = SecretValue::new(value)
             .map_err(|error| RequestError::invalid(format!("{error}."), "Give another value."))?;
         let key = name(key)?;
-        let (engine, caller) = self.sandbox.parts();
-        engine
-            .put_secret(caller, self.namespace, &key, NewSecret { value, ttl })
-            .await
+        self.access.put_secret(&key, value, ttl).await
     }
 
     /// Their names, sizes and times.
     pub async fn list(&self) -> Result<Vec<SecretEntry>, RequestError> {
-        let (engine, caller) = self.sandbox.parts();
-        engine.secrets(caller, self.namespace).await
+        self.access.secrets().await
     }
 
     /// Forgets a secret; false: there was none.
     pub async fn delete(&self, key: &str) -> Result<bool, RequestError> {
         let key = name(key)?;
-        let (engine, caller) = self.sandbox.parts();
-        engine.delete_secret(caller, self.namespace, &key).await
+        self.access.delete_secret(&key).await
     }
 }
 
@@ -313,22 +305,19 @@ fn name(key: &str) -> Result<EnvName, RequestError> {
 /// The files that one execution left.
 #[derive(Clone, Copy, Debug)]
 pub struct Artifacts<'a> {
-    sandbox: &'a Sandbox,
-    namespace: &'a Namespace,
+    access: NamespaceAccess<'a>,
     execution_id: &'a str,
 }
 
 impl Artifacts<'_> {
     /// What they are, signed. [`crate::artifact::verify_manifest`] checks it anywhere.
     pub async fn manifest(&self) -> Result<Manifest, RequestError> {
-        let (engine, caller) = self.sandbox.parts();
-        engine.manifest(caller, self.namespace, self.execution_id).await
+        self.access.manifest(self.execution_id).await
     }
 
     /// The content of one, held against its signature first. At most 64 MiB.
     pub async fn read(&self, name: &str) -> Result<Vec<u8>, RequestError> {
-        let (engine, caller) = self.sandbox.parts();
-        let read = engine.artifact(caller, self.namespace, self.execution_id, name);
+        let read = self.access.artifact(self.execution_id, name);
         read.await.map(|(_, content)| content)
     }
 }

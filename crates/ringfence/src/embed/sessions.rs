@@ -1,7 +1,7 @@
 //! Interpreters that stay alive between programs, and packages that are there before them.
 
 use super::{CancelOnDrop, Sandbox};
-use ringfence_engine::{BridgeTarget, Bridged, BridgedValue, Installed, PackageRequest};
+use ringfence_engine::{Bridged, BridgedValue, Installed, NamespaceAccess};
 use ringfence_types::{
     EnvName, Language, Namespace, RequestError, Requirement, Session, SessionId, SessionRequest,
 };
@@ -35,18 +35,17 @@ impl Sandbox {
     pub async fn create_session(&self, request: SessionRequest) -> Result<Session, RequestError> {
         let sandbox = self.clone();
         // Its interpreter is served on the sandbox's runtime, not on the caller's.
-        let making = self.inner.runtime.spawn(async move {
-            let (engine, caller) = sandbox.parts();
-            engine.create_session(caller, request).await
-        });
+        let making = self
+            .inner
+            .runtime
+            .spawn(async move { sandbox.engine().create_session(sandbox.caller(), request).await });
         making.await.map_err(|_| super::runtime_ended())?
     }
 
     /// The sessions of a namespace.
     pub fn sessions<'a>(&'a self, namespace: &'a Namespace) -> Sessions<'a> {
         Sessions {
-            sandbox: self,
-            namespace,
+            access: self.namespace(namespace),
         }
     }
 
@@ -59,16 +58,9 @@ impl Sandbox {
         packages: BTreeSet<Requirement>,
         session: Option<SessionId>,
     ) -> Result<Installed, RequestError> {
-        let wish = PackageRequest {
-            caller: self.caller().clone(),
-            namespace: namespace.clone(),
-            language,
-            packages,
-            session,
-        };
         let installation = {
             let _here = self.inner.runtime.enter();
-            self.engine().install(wish)
+            self.namespace(namespace).install(language, packages, session)
         };
         let _cancel = CancelOnDrop(installation.canceller());
         installation.finish().await
@@ -78,27 +70,23 @@ impl Sandbox {
 /// The sessions of one namespace. To any other they are not there.
 #[derive(Clone, Copy, Debug)]
 pub struct Sessions<'a> {
-    sandbox: &'a Sandbox,
-    namespace: &'a Namespace,
+    access: NamespaceAccess<'a>,
 }
 
 impl Sessions<'_> {
     /// Those that live, the oldest first.
     pub async fn list(&self) -> Result<Vec<Session>, RequestError> {
-        let (engine, caller) = self.sandbox.parts();
-        engine.sessions(caller, self.namespace).await
+        self.access.sessions().await
     }
 
     /// Interrupts the program that runs in one, and keeps its state; false: none does.
     pub async fn interrupt(&self, id: &SessionId) -> Result<bool, RequestError> {
-        let (engine, caller) = self.sandbox.parts();
-        engine.interrupt_session(caller, self.namespace, id).await
+        self.access.interrupt_session(id).await
     }
 
     /// Ends one, and waits until nothing of it is left; false: it had ended before.
     pub async fn terminate(&self, id: &SessionId) -> Result<bool, RequestError> {
-        let (engine, caller) = self.sandbox.parts();
-        engine.terminate_session(caller, self.namespace, id).await
+        self.access.terminate_session(id).await
     }
 
     /// Gives one a variable: a value of yours, or a variable of another session, be it of another language. `name`:
@@ -109,12 +97,6 @@ impl Sessions<'_> {
         to: &SessionId,
         name: Option<EnvName>,
     ) -> Result<Bridged, RequestError> {
-        let (engine, caller) = self.sandbox.parts();
-        let to = BridgeTarget {
-            session: to,
-            name,
-            timeout_ms: None,
-        };
-        engine.bridge(caller, self.namespace, gift, to).await
+        self.access.bridge(gift, to, name, None).await
     }
 }

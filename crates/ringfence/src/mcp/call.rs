@@ -1,7 +1,7 @@
 //! One call of a tool, as the tools' handlers see it.
 
 use super::{Offer, Server, progress::Reporter, service::SessionEnd};
-use ringfence_engine::{Caller, Canceller, Engine};
+use ringfence_engine::{Caller, Canceller, Engine, NamespaceAccess};
 use ringfence_types::{ErrorCode, Namespace, RequestError};
 use rmcp::{RoleServer, model::CallToolRequestParams, service::RequestContext};
 use std::{
@@ -54,6 +54,11 @@ impl<'a> Call<'a> {
     /// The engine, for questions whose refusal it does not note.
     pub(super) fn unrecorded(&self) -> &'a Engine {
         self.engine
+    }
+
+    /// A namespace, for this caller.
+    pub(super) fn namespace<'b>(&'b self, namespace: &'b Namespace) -> NamespaceAccess<'b> {
+        self.engine().namespace(self.caller(), namespace)
     }
 
     pub(super) fn mark_noted(&self) {

@@ -358,8 +358,7 @@ impl Call<'_> {
                     "next: get_artifacts {\"request_id\": EXECUTION_ID} lists the uri of each",
                 )
             })?;
-            let engine = self.engine();
-            let read = engine.artifact(self.caller(), namespace, execution_id, name);
+            let read = self.namespace(namespace).artifact(execution_id, name);
             let (_, bytes) = read.await?;
             brought.push(InputFile { path, bytes });
         }
@@ -482,7 +481,8 @@ impl Call<'_> {
             Ok(Err(error)) => Err(error.for_execution(&id)),
             Err(Detached) => {
                 tracing::info!(%id, "the call is detached, its program runs on");
-                engine.execution_now(&namespace, &id).await
+                let access = engine.namespace(self.caller(), &namespace);
+                access.execution_now(&id).await
             }
         }
     }

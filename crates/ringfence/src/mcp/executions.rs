@@ -30,13 +30,13 @@ impl Call<'_> {
                 "Ask again after that time; the execution goes on meanwhile.",
             ));
         }
-        let (engine, id) = (self.engine(), given.execution_id.as_str());
+        let id = given.execution_id.as_str();
         let wait = Duration::from_secs_f64(seconds);
         let left = [
             "the question was cancelled; the execution was not.",
             "Ask again when it is wanted.",
         ];
-        let found = engine.execution(self.caller(), &namespace, id, wait);
+        let found = self.namespace(&namespace).execution(id, wait);
         let found = self.until_left(found, left).await?;
         let from = [given.stdout_from, given.stderr_from].map(|from| from.map(|from| from.0));
         match found {
@@ -85,10 +85,7 @@ impl Call<'_> {
         let more = EXECUTIONS_MAX.min(4 * limit);
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let session = given.session_id.as_ref();
-        let engine = self.engine();
-        let mut lines = engine
-            .executions(self.caller(), &namespace, session, limit + 1)
-            .await?;
+        let mut lines = self.namespace(&namespace).executions(session, limit + 1).await?;
         let has_older = lines.len() > limit;
         lines.truncate(limit);
         let row = |line: &ringfence_engine::ExecutionLine| {
@@ -114,8 +111,7 @@ impl Call<'_> {
     }
 
     pub(super) async fn cancel_execution(&self, given: CancelExecution, namespace: Namespace) -> Answered {
-        let engine = self.engine();
-        let cancelled = engine.cancel_execution(self.caller(), &namespace, &given.execution_id);
+        let cancelled = self.namespace(&namespace).cancel_execution(&given.execution_id);
         let cancelled = cancelled.await?;
         let text = match (cancelled.cancelled, cancelled.existed) {
             (true, _) => "it is being stopped; get_execution tells how it ended\n",

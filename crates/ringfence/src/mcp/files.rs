@@ -11,8 +11,8 @@ use crate::{
     sentence::counted,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use ringfence_engine::{Edit, FileFacts, WorkspaceAccess};
-use ringfence_types::{Namespace, RequestError, SessionId, WorkspacePath};
+use ringfence_engine::{Edit, FileFacts};
+use ringfence_types::{Namespace, RequestError, WorkspacePath};
 use serde_json::json;
 
 /// The largest file that is given in one answer: base64 and JSON make it a half larger.
@@ -22,11 +22,6 @@ const SHOWN_BYTES_MAX: usize = 64 << 10;
 const LINES_MAX: usize = 200;
 
 impl Call<'_> {
-    /// That of the namespace, or of one of its sessions.
-    pub(super) fn workspace(&self, namespace: &Namespace, session: Option<SessionId>) -> WorkspaceAccess<'_> {
-        self.engine().workspace(self.caller(), namespace, session)
-    }
-
     pub(super) async fn put_file(&self, given: PutFile, namespace: Namespace) -> Answered {
         if given.archive == Some(true) {
             return self.put_directory(given, namespace).await;
@@ -38,7 +33,7 @@ impl Call<'_> {
             None => "programs see it with workspace: \"namespace\" of execute_code\n",
             Some(_) => "",
         };
-        let workspace = self.workspace(&namespace, given.session_id);
+        let workspace = self.namespace(&namespace).workspace(given.session_id);
         let facts = workspace.put_file(&path, bytes).await?;
         let text = format!(
             "{} has {} now\n{where_it_is}",
@@ -65,7 +60,7 @@ impl Call<'_> {
                 "Send the tar archive, plain or in gzip, as `base64`.",
             )
         })?;
-        let workspace = self.workspace(&namespace, given.session_id);
+        let workspace = self.namespace(&namespace).workspace(given.session_id);
         let put = workspace.put_directory(below, archive).await?;
         let text = format!(
             "{} with {} bytes, now in {}\n",
@@ -86,7 +81,7 @@ impl Call<'_> {
             new: given.new,
             all: given.all == Some(true),
         };
-        let workspace = self.workspace(&namespace, given.session_id);
+        let workspace = self.namespace(&namespace).workspace(given.session_id);
         let edited = workspace.edit_file(&path, edit).await?;
         let text = format!("replaced {}\n", counted(edited.replaced, "place"));
         let structured = json!({"success": true, "replaced": edited.replaced, "sha256": edited.sha256});
@@ -98,8 +93,8 @@ impl Call<'_> {
             return self.get_directory(given, namespace).await;
         }
         let path = path(given.path)?.ok_or_else(no_path)?;
-        let workspace = self.workspace(&namespace, given.session_id);
-        let (facts, bytes) = workspace.get_file(&path, GET_BYTES_MAX).await?;
+        let workspace = self.namespace(&namespace).workspace(given.session_id);
+        let (facts, bytes) = workspace.giving(GET_BYTES_MAX).get_file(&path).await?;
         let mut structured = json!({
             "success": true, "path": facts.path, "size_bytes": facts.size_bytes, "sha256": facts.sha256,
             "mode": facts.mode, "modified_unix_ms": facts.modified_unix_ms, "left_out": [], "left_out_count": 0,
@@ -124,8 +119,8 @@ impl Call<'_> {
 
     async fn get_directory(&self, given: GetFile, namespace: Namespace) -> Answered {
         let below = directory(given.path)?;
-        let workspace = self.workspace(&namespace, given.session_id);
-        let got = workspace.get_directory(below, GET_BYTES_MAX).await?;
+        let workspace = self.namespace(&namespace).workspace(given.session_id);
+        let got = workspace.giving(GET_BYTES_MAX).get_directory(below).await?;
         let mut text = format!(
             "{}: {} files and directories in a tar archive of {} bytes\n",
             got.path,
@@ -144,7 +139,7 @@ impl Call<'_> {
 
     pub(super) async fn list_files(&self, given: ListFiles, namespace: Namespace) -> Answered {
         let below = directory(given.path)?;
-        let workspace = self.workspace(&namespace, given.session_id);
+        let workspace = self.namespace(&namespace).workspace(given.session_id);
         let files = workspace.list_files(below.as_ref()).await?;
         let mut text: String = files.iter().take(LINES_MAX).map(line).collect();
         if files.len() > LINES_MAX {
@@ -192,8 +187,8 @@ fn line(facts: &FileFacts) -> String {
 impl Call<'_> {
     pub(super) async fn create_snapshot(&self, given: CreateStateSnapshot, namespace: Namespace) -> Answered {
         let description = given.description.unwrap_or_default();
-        let workspace = self.workspace(&namespace, given.session_id);
-        let made = workspace.create_snapshot(description);
+        let workspace = self.namespace(&namespace).workspace(given.session_id);
+        let made = workspace.save(description);
         Ok(Answer::from(render::snapshot_made(&made.await?)))
     }
 
@@ -203,28 +198,24 @@ impl Call<'_> {
         namespace: Namespace,
     ) -> Answered {
         let id = given.snapshot_id;
-        let restored = self
-            .engine()
-            .restore_snapshot(self.caller(), &namespace, &id, given.session_id);
+        let restored = self.namespace(&namespace).restore_snapshot(&id, given.session_id);
         Ok(Answer::from(render::snapshot_restored(&id, restored.await?)))
     }
 
     pub(super) async fn list_snapshots(&self, _: ListStateSnapshots, namespace: Namespace) -> Answered {
-        let listed = self.engine().snapshots(self.caller(), &namespace).await?;
+        let listed = self.namespace(&namespace).snapshots().await?;
         Ok(Answer::from(render::snapshots(&listed)))
     }
 
     pub(super) async fn diff(&self, given: DiffWorkspace, namespace: Namespace) -> Answered {
-        let workspace = self.workspace(&namespace, given.session_id);
+        let workspace = self.namespace(&namespace).workspace(given.session_id);
         let difference = workspace.diff(given.snapshot_id.as_deref());
         Ok(Answer::from(render::difference(&difference.await?)))
     }
 
     pub(super) async fn delete_snapshot(&self, given: DeleteStateSnapshot, namespace: Namespace) -> Answered {
         let id = given.snapshot_id;
-        self.engine()
-            .delete_snapshot(self.caller(), &namespace, &id)
-            .await?;
+        self.namespace(&namespace).delete_snapshot(&id).await?;
         Ok(Rendered::new("deleted\n", json!({"snapshot_id": id})).into())
     }
 }

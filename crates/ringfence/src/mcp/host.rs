@@ -12,7 +12,7 @@ use crate::{
     },
     render,
 };
-use ringfence_engine::{HostCommand, HostFileWrite as Wanted, HostWriting};
+use ringfence_engine::{HostCommand, HostWriting};
 use ringfence_types::{Namespace, RequestError};
 use std::{
     path::{Path, PathBuf},
@@ -74,16 +74,13 @@ impl Call<'_> {
     }
 
     pub(super) async fn list_host_access(&self, _: ListHostAccess, namespace: Namespace) -> Answered {
-        let list = self.engine().host_access(self.caller(), &namespace).await?;
+        let list = self.namespace(&namespace).host_access().await?;
         Ok(Answer::from(render::host_access(&list)))
     }
 
     pub(super) async fn host_file_read(&self, given: HostFileRead, namespace: Namespace) -> Answered {
         let path = Path::new(&given.path);
-        let file = self
-            .engine()
-            .host_file_read(self.caller(), &namespace, path)
-            .await?;
+        let file = self.namespace(&namespace).host_file_read(path).await?;
         Ok(Answer::from(render::host_file(&file)))
     }
 
@@ -92,31 +89,22 @@ impl Call<'_> {
             Some(true) => HostWriting::Preview,
             _ => HostWriting::Now,
         };
-        let wanted = Wanted {
-            path: PathBuf::from(given.path),
-            bytes: given.content.into_bytes(),
-            writing,
-        };
-        let written = self
-            .engine()
-            .host_file_write(self.caller(), &namespace, wanted)
-            .await?;
+        let (path, bytes) = (PathBuf::from(given.path), given.content.into_bytes());
+        let access = self.namespace(&namespace);
+        let written = access.host_file_write(path, bytes, writing).await?;
         Ok(Answer::from(render::host_written(&written, writing)))
     }
 
     pub(super) async fn host_file_list(&self, given: HostFileList, namespace: Namespace) -> Answered {
         let path = Path::new(&given.path);
-        let listing = self
-            .engine()
-            .host_file_list(self.caller(), &namespace, path)
-            .await?;
+        let listing = self.namespace(&namespace).host_file_list(path).await?;
         Ok(Answer::from(render::host_listing(path, &listing)))
     }
 
     pub(super) async fn host_file_copy(&self, given: HostFileCopy, namespace: Namespace) -> Answered {
         let source = Path::new(&given.source);
-        let engine = self.engine();
-        let copied = engine.host_file_copy(self.caller(), &namespace, source, &given.destination);
-        Ok(Answer::from(render::host_copied(source, &copied.await?)))
+        let access = self.namespace(&namespace);
+        let copied = access.host_file_copy(source, &given.destination).await?;
+        Ok(Answer::from(render::host_copied(source, &copied)))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Answer, call::Call, progress};
 use crate::api::{InstallPackage, invalid};
-use ringfence_engine::{Installed, PackageRequest};
+use ringfence_engine::Installed;
 use ringfence_types::{Language, Namespace, RequestError, requirements};
 use serde_json::json;
 
@@ -22,13 +22,8 @@ impl Call<'_> {
             ));
         }
         self.note(&namespace).await?;
-        let installation = self.engine().install(PackageRequest {
-            caller: self.caller().clone(),
-            namespace,
-            language,
-            packages,
-            session: given.session_id,
-        });
+        let access = self.namespace(&namespace);
+        let installation = access.install(language, packages, given.session_id);
         let leave = self.cancel(installation.canceller());
         match progress::follow(installation, self.reporter.as_ref(), leave).await {
             Ok(installed) => Ok(answer(&installed?)),

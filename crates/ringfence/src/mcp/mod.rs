@@ -445,7 +445,8 @@ impl ServerHandler for Server {
     ) -> Result<(), ErrorData> {
         let (engine, namespace) = self.engine_of_task(&request.task_id, &context).await?;
         let caller = self.caller(&context);
-        let stopped = engine.cancel_execution(&caller, &namespace, &request.task_id);
+        let access = engine.namespace(&caller, &namespace);
+        let stopped = access.cancel_execution(&request.task_id);
         stopped.await.map(drop).map_err(|error| tasks::internal(&error))
     }
 

@@ -79,7 +79,7 @@ impl Call<'_> {
                 format!("Give one or more of {names}."),
             ));
         }
-        self.engine().set_limits(self.caller(), &namespace, &wish).await?;
+        self.namespace(&namespace).set_limits(&wish).await?;
         let [defaults, caps] = self.own_limits(&namespace);
         let mut shown = render::limits(&namespace, &defaults, &caps);
         shown.text = format!("the defaults of {namespace} are now\n{}", shown.text);
@@ -89,7 +89,7 @@ impl Call<'_> {
     pub(super) async fn artifacts(&self, given: GetArtifacts, namespace: Namespace) -> Answered {
         let (engine, id) = (self.engine(), &given.request_id);
         let is_own = engine.owner_of(id).is_ok_and(|owner| owner == namespace);
-        let manifest = match engine.manifest(self.caller(), &namespace, id).await {
+        let manifest = match self.namespace(&namespace).manifest(id).await {
             Err(error) if error.code == ErrorCode::NotFound && is_own => {
                 let facts = json!({"execution_id": id, "artifacts": []});
                 return Ok(Rendered::new("the execution has left no files\n", facts).into());
@@ -185,7 +185,7 @@ impl Call<'_> {
     }
 
     pub(super) async fn vault_list(&self, _: VaultList, namespace: Namespace) -> Answered {
-        let secrets = self.engine().secrets(self.caller(), &namespace).await?;
+        let secrets = self.namespace(&namespace).secrets().await?;
         let vault = self.engine().stats().vault;
         let mut shown = render::secrets(&namespace, vault, &secrets);
         shown.text += &match secrets.first() {
@@ -201,7 +201,7 @@ impl Call<'_> {
     }
 
     pub(super) async fn vault_delete(&self, given: VaultDelete, namespace: Namespace) -> Answered {
-        let deleted = self.engine().delete_secret(self.caller(), &namespace, &given.key);
+        let deleted = self.namespace(&namespace).delete_secret(&given.key);
         let existed = deleted.await?;
         let text = match existed {
             true => "deleted\n",

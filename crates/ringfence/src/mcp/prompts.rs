@@ -261,12 +261,12 @@ impl Case {
         caller: &Caller,
         data: &str,
     ) -> Result<(String, bool), RequestError> {
-        let namespace = &self.namespace;
+        let access = engine.namespace(caller, &self.namespace);
         match self.kind(data) {
             Kind::Json => {
                 // Without a schema it is asked whether it is JSON at all.
                 let schema = self.schema.clone().unwrap_or(SchemaChoice::Inline(json!({})));
-                let report = engine.validate_json(caller, namespace, schema, data).await?;
+                let report = access.validate_json(schema, data).await?;
                 Ok((about_json("data", &report), !report.valid))
             }
             Kind::Csv => {
@@ -277,14 +277,12 @@ impl Case {
                     },
                     ..CsvQuestion::default()
                 };
-                let report = engine
-                    .validate_csv(caller, namespace, question, data.as_bytes())
-                    .await?;
+                let report = access.validate_csv(question, data.as_bytes()).await?;
                 Ok((about_csv("data", &report), !report.valid))
             }
             Kind::Code(language) => {
                 let wish = CodeRequest {
-                    namespace: namespace.clone(),
+                    namespace: self.namespace.clone(),
                     language,
                     code: data.to_owned(),
                     fixing: Fixing::Apply,

@@ -157,12 +157,13 @@ pub(super) async fn read(
         let what = format!("resource {uri}");
         engine.note_call(caller, namespace.as_str(), &what).await
     };
+    let access = engine.namespace(caller, &namespace);
     let text = match what {
         What::Artifact { execution_id, name } => {
-            let read = engine.artifact(caller, &namespace, execution_id, &name).await?;
+            let read = access.artifact(execution_id, &name).await?;
             return Ok(artifact(read.0, read.1, uri));
         }
-        What::Snapshot(id) => engine.export_snapshot(caller, &namespace, id).await?,
+        What::Snapshot(id) => access.export_snapshot(id).await?,
         What::Status => {
             note(STATUS).await?;
             let mut stats = engine.stats();

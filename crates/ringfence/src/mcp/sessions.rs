@@ -5,7 +5,7 @@ use crate::{
     api::{BridgeData, CreateSession, InterruptSession, ListSessions, TerminateSession, invalid},
     render::{self, Rendered},
 };
-use ringfence_engine::{BridgeTarget, BridgedValue};
+use ringfence_engine::BridgedValue;
 use ringfence_types::{
     AllowedDomains, EnvName, ErrorCode, Language, LimitsRequest, Namespace, RequestError, SessionId,
     SessionRequest, requirements,
@@ -42,16 +42,13 @@ impl Call<'_> {
     }
 
     pub(super) async fn list_sessions(&self, _: ListSessions, namespace: Namespace) -> Answered {
-        let sessions = self.engine().sessions(self.caller(), &namespace).await?;
+        let sessions = self.namespace(&namespace).sessions().await?;
         Ok(Answer::from(render::sessions(&sessions)))
     }
 
     pub(super) async fn terminate_session(&self, given: TerminateSession, namespace: Namespace) -> Answered {
-        let ended = self
-            .engine()
-            .terminate_session(self.caller(), &namespace, &given.session_id)
-            .await;
-        let killed = match ended {
+        let access = self.namespace(&namespace);
+        let killed = match access.terminate_session(&given.session_id).await {
             Ok(killed) => Some(killed),
             // Another namespace's is as little there as one that never was.
             Err(error) if error.code == ErrorCode::NotFound => None,
@@ -61,10 +58,8 @@ impl Call<'_> {
     }
 
     pub(super) async fn interrupt_session(&self, given: InterruptSession, namespace: Namespace) -> Answered {
-        let interrupted = self
-            .engine()
-            .interrupt_session(self.caller(), &namespace, &given.session_id)
-            .await?;
+        let access = self.namespace(&namespace);
+        let interrupted = access.interrupt_session(&given.session_id).await?;
         let text = if interrupted {
             "the call is being interrupted and answers itself; the session and its state are kept\n"
         } else {
@@ -83,15 +78,8 @@ impl Call<'_> {
             timeout_ms = lowered.timeout_ms.or(timeout_ms);
         }
         let (gift, name) = gift(data, from, given.name, given.r#as)?;
-        let target = BridgeTarget {
-            session: &to,
-            name,
-            timeout_ms,
-        };
-        let bridged = self
-            .engine()
-            .bridge(self.caller(), &namespace, gift, target)
-            .await?;
+        let access = self.namespace(&namespace);
+        let bridged = access.bridge(gift, &to, name, timeout_ms).await?;
         Ok(Answer::from(render::bridged(&to, &bridged)))
     }
 }

@@ -55,10 +55,8 @@ impl Server {
         let (engine, namespace) = self.engine_of_task(id, context).await?;
         let request = CallToolRequestParams::new(api::GetExecution::NAME);
         let call = Call::new(self, &engine, context, &request, api::GetExecution::NAME);
-        let state = engine
-            .execution(call.caller(), &namespace, id, Duration::ZERO)
-            .await;
-        let payload = match state {
+        let access = engine.namespace(call.caller(), &namespace);
+        let payload = match access.execution(id, Duration::ZERO).await {
             Ok(ExecutionState::Running(_)) => TaskPayload::Working,
             Ok(ExecutionState::Ended(result)) => ended(&call, &result).await?,
             // What the request was answered with: the program never ran.

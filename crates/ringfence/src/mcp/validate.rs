@@ -65,10 +65,7 @@ impl Call<'_> {
     pub(super) async fn validate_json(&self, given: ValidateJson, namespace: Namespace) -> Answered {
         let schema = schema_of(given.schema_name_or_dict)?;
         let text = json_text(given.data.unwrap_or_default());
-        let engine = self.engine();
-        let report = engine
-            .validate_json(self.caller(), &namespace, schema, &text)
-            .await?;
+        let report = self.namespace(&namespace).validate_json(schema, &text).await?;
         let text = about_json(JSON_NAME, &report);
         Ok(self.told(text, json!(report)))
     }
@@ -87,10 +84,8 @@ impl Call<'_> {
             type_constraints: given.type_constraints.unwrap_or_default(),
             delimiter: given.delimiter.map(|text| delimiter(&text)).transpose()?,
         };
-        let engine = self.engine();
-        let report = engine
-            .validate_csv(self.caller(), &namespace, question, content.as_bytes())
-            .await?;
+        let access = self.namespace(&namespace);
+        let report = access.validate_csv(question, content.as_bytes()).await?;
         let text = about_csv(CSV_NAME, &report);
         Ok(self.told(text, json!(report)))
     }

@@ -31,7 +31,8 @@ pub(super) async fn json(
     };
     let (caller, namespace) = (&Caller::new(CALLER), &Namespace::default_name());
     let text = request::text(file, request::read_input(file, DATA_BYTES_MAX, "the file")?)?;
-    let report = engine.validate_json(caller, namespace, schema, &text).await?;
+    let access = engine.namespace(caller, namespace);
+    let report = access.validate_json(schema, &text).await?;
     Ok(Report::Json(JsonReport {
         schema: name.unwrap_or(ANY).to_owned(),
         ..report
@@ -59,7 +60,8 @@ pub(super) async fn csv(
     };
     let text = request::read_input(file, DATA_BYTES_MAX, "the file")?;
     let (caller, namespace) = (&Caller::new(CALLER), &Namespace::default_name());
-    let report = engine.validate_csv(caller, namespace, question, &text).await?;
+    let access = engine.namespace(caller, namespace);
+    let report = access.validate_csv(question, &text).await?;
     Ok(Report::Csv(report))
 }
 
