@@ -303,10 +303,7 @@ impl ContainerEngine {
                 ..
             })) => Ok(()),
             Ok(Err(error)) => Err(EngineError::of("remove a container", &self.socket(), &error)),
-            Err(_) => Err(EngineError::Refused {
-                step: "remove a container",
-                why: "it does not answer".to_owned(),
-            }),
+            Err(_) => Err(EngineError::refused("remove a container", "it does not answer")),
         }
     }
 

@@ -3,6 +3,7 @@
 use bollard::errors::Error;
 use ringfence_jail::wire::Failure;
 use ringfence_types::{ErrorCode, RequestError};
+use std::fmt;
 
 /// The step of a failure that is the engine's; its detail is a whole sentence.
 pub const ENGINE_STEP: &str = "container engine";
@@ -34,6 +35,11 @@ pub enum EngineError {
 }
 
 impl EngineError {
+    pub(crate) fn refused(step: &'static str, why: impl fmt::Display) -> Self {
+        let why = why.to_string();
+        Self::Refused { step, why }
+    }
+
     /// An answer of the engine, or the lack of one.
     pub(crate) fn of(step: &'static str, socket: &str, error: &Error) -> Self {
         match error {

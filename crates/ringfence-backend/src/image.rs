@@ -29,9 +29,7 @@ impl ContainerEngine {
         lock(&self.images).insert(name.to_owned(), (Instant::now(), found.clone()));
         Ok(found)
     }
-}
 
-impl ContainerEngine {
     /// Whether it is there already.
     pub async fn has_image(&self, name: &str) -> bool {
         matches!(inspect(self, name).await, Ok(Some(_)))

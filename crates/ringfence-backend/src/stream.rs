@@ -49,11 +49,6 @@ impl FramesToWrite {
         self.waiting.fetch_sub(frame.len(), Ordering::Relaxed);
         Some(frame)
     }
-
-    #[cfg(test)]
-    fn try_next(&mut self) -> Option<Vec<u8>> {
-        self.frames.try_recv().ok()
-    }
 }
 
 /// Until the agent, or whatever speaks to it, is gone.
@@ -115,9 +110,7 @@ impl Incoming {
         drop(self.queue.send(bytes));
         Ok(())
     }
-}
 
-impl Incoming {
     /// Whether what it is poured into is gone.
     pub(crate) fn is_closed(&self) -> bool {
         self.queue.is_closed()
@@ -227,7 +220,7 @@ mod tests {
         }
         assert_eq!(sent, window);
         tokio::task::yield_now().await;
-        assert!(frames.try_next().is_none(), "it waits");
+        assert!(frames.frames.try_recv().is_err(), "it waits");
         // A credit for more than was sent is worth no more than what was.
         outgoing.credit(u32::MAX);
         let mut more = 0;

@@ -21,7 +21,7 @@ use claimed::Running;
 use futures_util::{Stream, StreamExt};
 use ringfence_jail::{
     Program,
-    client::{self, SandboxEnds, SupervisorEnds},
+    client::{self, Pipes, SandboxEnds, SupervisorEnds},
     wire::{self, Cause, Ending, Event, Failure, Imported, Order, Usage},
 };
 use std::{
@@ -61,44 +61,27 @@ type Input = Pin<Box<dyn AsyncWrite + Send>>;
 impl ContainerEngine {
     /// Asks for a container, in the runtime that this is called in. It is made meanwhile.
     pub fn place(self: &Arc<Self>, spec: Arc<ContainerSpec>) -> io::Result<(SandboxEnds, Arrivals)> {
-        let (ends, supervisor) = client::ends()?;
-        let arrivals = begin(self.clone(), spec, supervisor)?;
+        let (ends, SupervisorEnds { server, pipes }) = client::ends()?;
+        let (out, arrivals) = egress::arrivals();
+        let server = std::os::unix::net::UnixStream::from(server);
+        server.set_nonblocking(true)?;
+        let supervisor = Supervisor {
+            server: UnixStream::from_std(server)?,
+            pipes: Some(pipes),
+            engine: self.clone(),
+            spec,
+            out,
+            name: format!("ringfence-{}", uuid::Uuid::now_v7()),
+        };
+        self.began();
+        tokio::spawn(supervisor.run());
         Ok((ends, arrivals))
     }
 }
 
-fn begin(
-    engine: Arc<ContainerEngine>,
-    spec: Arc<ContainerSpec>,
-    ends: SupervisorEnds,
-) -> io::Result<Arrivals> {
-    let (out, arrivals) = egress::arrivals();
-    let SupervisorEnds {
-        server,
-        stdin,
-        stdout,
-        stderr,
-        report,
-    } = ends;
-    let server = std::os::unix::net::UnixStream::from(server);
-    server.set_nonblocking(true)?;
-    let supervisor = Supervisor {
-        server: UnixStream::from_std(server)?,
-        pipes: Some([stdin, stdout, stderr, report]),
-        engine,
-        spec,
-        out,
-        name: format!("ringfence-{}", uuid::Uuid::now_v7()),
-    };
-    supervisor.engine.began();
-    tokio::spawn(supervisor.run());
-    Ok(arrivals)
-}
-
 struct Supervisor {
     server: UnixStream,
-    /// The program's standard input, output and error, and the report.
-    pipes: Option<[OwnedFd; 4]>,
+    pipes: Option<Pipes>,
     engine: Arc<ContainerEngine>,
     spec: Arc<ContainerSpec>,
     out: mpsc::Sender<Arrival>,
@@ -109,9 +92,8 @@ struct Supervisor {
 struct Made {
     directory: Arc<RunDirectory>,
     facts: Arc<EngineFacts>,
-    output: Output,
+    from: FromAgent,
     input: Input,
-    decoder: Decoder,
 }
 
 impl Supervisor {
@@ -145,19 +127,15 @@ impl Supervisor {
 
     /// Makes the container and waits for its agent.
     async fn make(&self) -> Result<Made, (EngineError, Option<Arc<RunDirectory>>)> {
-        let directory = self.directory().map_err(|error| {
-            let why = error.to_string();
-            let step = "make its directory";
-            (EngineError::Refused { step, why }, None)
-        })?;
-        let made = match timeout(START, self.make_in(&directory)).await {
-            Ok(made) => made,
-            Err(_) => Err(EngineError::Unreachable {
-                socket: self.engine.socket(),
-                why: format!("a container took more than {} s to start", START.as_secs()),
-            }),
+        let failed = |error| (EngineError::refused("make its directory", error), None);
+        let directory = self.directory().map_err(failed)?;
+        let made = timeout(START, self.make_in(&directory)).await;
+        let late = EngineError::Unreachable {
+            socket: self.engine.socket(),
+            why: format!("a container took more than {} s to start", START.as_secs()),
         };
-        made.map_err(|error| (error, Some(directory)))
+        made.unwrap_or(Err(late))
+            .map_err(|error| (error, Some(directory)))
     }
 
     fn directory(&self) -> io::Result<Arc<RunDirectory>> {
@@ -170,10 +148,8 @@ impl Supervisor {
         let engine = &self.engine;
         let facts = engine.ready(self.spec.runner).await?;
         if facts.remaps_users {
-            directory.open_to_all().map_err(|error| EngineError::Refused {
-                step: "open its directory",
-                why: error.to_string(),
-            })?;
+            let opened = directory.open_to_all();
+            opened.map_err(|error| EngineError::refused("open its directory", error))?;
         }
         let body = container::describe(engine, &facts, &self.spec, directory);
         let named = CreateContainerOptionsBuilder::new().name(&self.name).build();
@@ -202,74 +178,43 @@ impl Supervisor {
         let mut made = Made {
             directory: directory.clone(),
             facts,
-            output: attached.output,
+            from: FromAgent {
+                output: attached.output,
+                decoder: Decoder::default(),
+            },
             input: attached.input,
-            decoder: Decoder::default(),
         };
-        match made.next_frame().await {
-            Ok(Some(Frame {
-                kind: Kind::Ready, ..
-            })) => Ok(made),
-            Ok(Some(frame)) => Err(EngineError::Refused {
-                step: "start the agent",
-                why: failure_of(&frame).to_string(),
-            }),
-            Ok(None) => Err(EngineError::Refused {
-                step: "start the agent",
-                why: "it has ended at once".to_owned(),
-            }),
-            Err(why) => Err(EngineError::Refused {
-                step: "start the agent",
-                why,
-            }),
-        }
+        let why = match made.from.next_frame().await {
+            Ok(Some(frame)) if frame.kind == Kind::Ready => return Ok(made),
+            Ok(Some(frame)) => failure_of(frame.kind, &frame.payload).to_string(),
+            Ok(None) => "it has ended at once".to_owned(),
+            Err(why) => why,
+        };
+        Err(EngineError::refused("start the agent", why))
     }
 
     /// From the agent's first word to the moment when the server lets go.
     async fn supervise(&mut self, made: Made) {
         let Some(pipes) = self.pipes.take() else { return };
-        let Made {
-            directory,
-            facts,
-            output,
-            input,
-            decoder,
-        } = made;
         let mut tasks = JoinSet::new();
-        let (to_agent, frames) = ToAgent::new();
-        tasks.spawn(write_frames(input, frames));
-        let live = Supervised::connect(self, Container { directory, facts }, pipes, &mut tasks, to_agent);
-        let outcome = match live {
-            Ok(mut live) => {
-                let mut from = FromAgent { output, decoder };
-                live.begin();
-                let told = live.serve(&mut from, &mut tasks).await;
-                match told {
-                    Ok(ending) => self.say(&Event::Ended(ending), &[]),
-                    Err(failure) => self.say(&Event::Failed(failure), &[]),
-                }
-                if !live.is_told {
-                    // Nothing is known of it: it goes now, whatever holds its streams.
-                    live.incoming.clear();
-                    self.engine.remove(&self.name).await;
-                }
-                live.linger(&mut from, &mut tasks).await;
-                Ok(())
+        let (mut live, mut from) = match Supervised::connect(self, made, pipes, &mut tasks) {
+            Ok(connected) => connected,
+            Err(error) => {
+                let failure = Failure::new("connect the container's streams", &error);
+                return self.say(&Event::Failed(failure), &[]);
             }
-            Err(error) => Err(error),
         };
-        if let Err(error) = outcome {
-            self.say(
-                &Event::Failed(Failure::new("connect the container's streams", &error)),
-                &[],
-            );
+        live.begin();
+        match live.serve(&mut from, &mut tasks).await {
+            Ok(ending) => self.say(&Event::Ended(ending), &[]),
+            Err(failure) => self.say(&Event::Failed(failure), &[]),
         }
-    }
-}
-
-impl Made {
-    async fn next_frame(&mut self) -> Result<Option<Frame>, String> {
-        next_frame(&mut self.output, &mut self.decoder).await
+        if !live.is_told {
+            // Nothing is known of it: it goes now, whatever holds its streams.
+            live.incoming.clear();
+            self.engine.remove(&self.name).await;
+        }
+        live.linger(&mut from, &mut tasks).await;
     }
 }
 
@@ -278,53 +223,43 @@ struct FromAgent {
     decoder: Decoder,
 }
 
-async fn next_frame(output: &mut Output, decoder: &mut Decoder) -> Result<Option<Frame>, String> {
-    loop {
-        if let Some(frame) = decoder
-            .next()
-            .map_err(|_| "the agent sent what is no frame".to_owned())?
-        {
-            return Ok(Some(frame));
-        }
-        match output.next().await {
-            Some(Ok(LogOutput::StdOut { message } | LogOutput::Console { message })) => {
-                decoder.push(&message)
+impl FromAgent {
+    async fn next_frame(&mut self) -> Result<Option<Frame>, String> {
+        loop {
+            let frame = self.decoder.next();
+            if let Some(frame) = frame.map_err(|_| "the agent sent what is no frame".to_owned())? {
+                return Ok(Some(frame));
             }
-            Some(Ok(LogOutput::StdErr { message })) => {
-                let message = &message[..message.len().min(COMPLAINT_BYTES_MAX)];
-                let text = String::from_utf8_lossy(message);
-                tracing::debug!(text = text.escape_debug().to_string(), "a container says");
+            match self.output.next().await {
+                Some(Ok(LogOutput::StdOut { message } | LogOutput::Console { message })) => {
+                    self.decoder.push(&message)
+                }
+                Some(Ok(LogOutput::StdErr { message })) => {
+                    let message = &message[..message.len().min(COMPLAINT_BYTES_MAX)];
+                    let text = String::from_utf8_lossy(message);
+                    tracing::debug!(text = text.escape_debug().to_string(), "a container says");
+                }
+                Some(Ok(LogOutput::StdIn { .. })) => {}
+                Some(Err(error)) => return Err(error.to_string()),
+                None => return Ok(None),
             }
-            Some(Ok(LogOutput::StdIn { .. })) => {}
-            Some(Err(error)) => return Err(error.to_string()),
-            None => return Ok(None),
         }
     }
 }
 
 /// What an agent says that it could not do.
-fn failure_of(frame: &Frame) -> Failure {
-    if frame.kind != Kind::Failed {
-        return Failure {
-            step: "hear from the agent".to_owned(),
-            errno: 0,
-            detail: format!("{:?} came out of turn", frame.kind),
-        };
+fn failure_of(kind: Kind, payload: &[u8]) -> Failure {
+    if kind != Kind::Failed {
+        return Failure::other("hear from the agent", format!("{kind:?} came out of turn"));
     }
-    let errno = i32::try_from(frame::number(&frame.payload)).unwrap_or(0);
-    let step = frame.payload.get(4..).unwrap_or_default();
+    let errno = i32::try_from(frame::number(payload)).unwrap_or(0);
+    let step = payload.get(4..).unwrap_or_default();
     let step: String = String::from_utf8_lossy(step)
         .chars()
         .filter(|c| !c.is_control())
         .take(200)
         .collect();
     Failure::new(step, &io::Error::from_raw_os_error(errno))
-}
-
-/// What is known of a container beside its name.
-struct Container {
-    directory: Arc<RunDirectory>,
-    facts: Arc<EngineFacts>,
 }
 
 /// One container that is supervised.
@@ -360,19 +295,19 @@ enum End {
 impl<'a> Supervised<'a> {
     fn connect(
         supervisor: &'a Supervisor,
-        container: Container,
-        pipes: [OwnedFd; 4],
+        made: Made,
+        pipes: Pipes,
         tasks: &mut JoinSet<()>,
-        agent: ToAgent,
-    ) -> io::Result<Self> {
-        let Container { directory, facts } = container;
+    ) -> io::Result<(Self, FromAgent)> {
+        let (agent, frames) = ToAgent::new();
+        tasks.spawn(write_frames(made.input, frames));
         let mut live = Self {
             supervisor,
-            directory,
+            directory: made.directory,
             agent,
             incoming: HashMap::new(),
             outgoing: HashMap::new(),
-            facts,
+            facts: made.facts,
             is_told: false,
             is_up: false,
             claim: None,
@@ -380,22 +315,21 @@ impl<'a> Supervised<'a> {
             accounts: HashMap::new(),
             asked: 0,
         };
-        let [stdin, stdout, stderr, report] = pipes;
         let given = Outgoing::new();
         live.outgoing.insert(frame::STDIN, given.clone());
-        let (stdin, agent) = (pipe::Receiver::from_owned_fd(stdin)?, live.agent.clone());
+        let (stdin, agent) = (pipe::Receiver::from_owned_fd(pipes.stdin)?, live.agent.clone());
         tasks.spawn(async move { drop(given.fill(frame::STDIN, stdin, agent).await) });
         for (number, pipe) in [
-            (frame::STDOUT, stdout),
-            (frame::STDERR, stderr),
-            (frame::REPORT, report),
+            (frame::STDOUT, pipes.stdout),
+            (frame::STDERR, pipes.stderr),
+            (frame::REPORT, pipes.report),
         ] {
             let (incoming, end) = Incoming::new();
             live.incoming.insert(number, incoming);
             let (pipe, agent) = (pipe::Sender::from_owned_fd(pipe)?, live.agent.clone());
             tasks.spawn(async move { drop(end.pour(number, pipe, agent).await) });
         }
-        Ok(live)
+        Ok((live, made.from))
     }
 
     /// Starts the program that waits for its claim, or says that a claim may come.
@@ -438,7 +372,7 @@ impl<'a> Supervised<'a> {
             let alarm = self.running.as_ref().map(Running::alarm);
             let far = Instant::now() + Duration::from_secs(3600);
             tokio::select! {
-                frame = next_frame(&mut from.output, &mut from.decoder) => match frame {
+                frame = from.next_frame() => match frame {
                     Ok(Some(frame)) => if let Some(used) = self.hear(frame, tasks)? {
                         break End::Told(used);
                     },
@@ -468,34 +402,24 @@ impl<'a> Supervised<'a> {
 
     /// What the end of a tree is called.
     fn ending(&self, end: End) -> Ending {
+        let (otherwise, used) = match end {
+            End::Told(used) if used.out_of_memory => (Cause::OutOfMemory, Some(used)),
+            End::Told(used) => (Cause::Program, Some(used)),
+            End::Lost => (Cause::Killed, None),
+            End::Left => (Cause::Cancelled, None),
+        };
         let cause = self.running.as_ref().and_then(|running| running.cause);
-        let disk_bytes = self.running.as_ref().map_or(0, |running| running.disk_bytes);
-        match end {
-            End::Told(used) => {
-                let cause = match cause {
-                    Some(cause) => cause,
-                    None if used.out_of_memory => Cause::OutOfMemory,
-                    None => Cause::Program,
-                };
-                Ending {
-                    cause,
-                    status: (cause == Cause::Program).then_some(used.status),
-                    usage: usage(&used, disk_bytes),
-                    is_stuck: false,
-                }
-            }
-            End::Lost | End::Left => Ending {
-                cause: cause.unwrap_or(match end {
-                    End::Left => Cause::Cancelled,
-                    _ => Cause::Killed,
-                }),
-                status: None,
-                usage: Usage {
-                    disk_bytes,
-                    ..Usage::default()
-                },
-                is_stuck: false,
-            },
+        let cause = cause.unwrap_or(otherwise);
+        let disk_bytes = self.disk_bytes();
+        let unknown = Usage {
+            disk_bytes,
+            ..Usage::default()
+        };
+        Ending {
+            cause,
+            status: used.filter(|_| cause == Cause::Program).map(|used| used.status),
+            usage: used.map_or(unknown, |used| usage(&used, disk_bytes)),
+            is_stuck: false,
         }
     }
 
@@ -505,7 +429,7 @@ impl<'a> Supervised<'a> {
         let by = Instant::now() + STREAMS;
         loop {
             tokio::select! {
-                frame = next_frame(&mut from.output, &mut from.decoder), if lives => match frame {
+                frame = from.next_frame(), if lives => match frame {
                     Ok(Some(frame)) => lives = self.hear(frame, tasks).is_ok(),
                     _ => lives = false,
                 },
@@ -525,11 +449,7 @@ impl<'a> Supervised<'a> {
     }
 
     fn fault(&self, detail: &str) -> Failure {
-        Failure {
-            step: "hear from the agent".to_owned(),
-            errno: 0,
-            detail: detail.to_owned(),
-        }
+        Failure::other("hear from the agent", detail)
     }
 
     /// One frame; of the end of the tree, what it used.
@@ -565,38 +485,25 @@ impl<'a> Supervised<'a> {
                 self.parked(serde_json::from_slice(&payload).unwrap_or_default());
             }
             Kind::Running => self.program_runs()?,
-            Kind::Listens => self.listens(stream, payload)?,
-            Kind::Used => {
+            Kind::Listens => self.listens(stream, &payload)?,
+            Kind::Used | Kind::Ended => {
                 let used = Used::decode(&payload).map_err(|_| self.fault("its account makes no sense"))?;
+                if kind == Kind::Ended {
+                    return Ok(Some(used));
+                }
                 if let Some(asked) = self.accounts.remove(&stream) {
                     let event = Event::Account(asked, usage(&used, self.disk_bytes()));
                     self.supervisor.say(&event, &[]);
                 }
             }
-            Kind::Ended => {
-                let used = Used::decode(&payload).map_err(|_| self.fault("its account makes no sense"))?;
-                return Ok(Some(used));
-            }
-            _ => {
-                return Err(failure_of(&Frame {
-                    kind,
-                    stream,
-                    payload,
-                }));
-            }
+            _ => return Err(failure_of(kind, &payload)),
         }
         Ok(None)
     }
 
     /// An answer to [`Kind::Listen`]: of a claim, or of a session's order.
-    fn listens(&self, asked: u32, payload: Vec<u8>) -> Result<(), Failure> {
-        let failed = (!payload.is_empty()).then(|| {
-            failure_of(&Frame {
-                kind: Kind::Failed,
-                stream: 0,
-                payload,
-            })
-        });
+    fn listens(&self, asked: u32, payload: &[u8]) -> Result<(), Failure> {
+        let failed = (!payload.is_empty()).then(|| failure_of(Kind::Failed, payload));
         match (asked, failed) {
             (claimed::OF_CLAIM, Some(failure)) => return Err(failure),
             (claimed::OF_CLAIM, None) => {}

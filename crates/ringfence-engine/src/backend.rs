@@ -17,14 +17,14 @@ use failed::NotBegun;
 use prometheus_client::metrics::counter::Counter;
 use ringfence_backend::{Arrivals, ENGINE_STEP, EngineFacts, Runner};
 use ringfence_jail::{
-    Claim, ClaimSpec, EgressSockets, Host, JailSpec, Plan, PlanError, Refused,
+    Claim, EgressSockets, Host, JailSpec, Plan, PlanError, Refused, Run,
     cgroup::{self, Parent},
     client::{self, Helper},
     doctor::{self, Advice},
     helper, plan,
     wire::{self, Cause, Ending, Event, Failure, Imported, Order, TEMPLATE_GONE},
 };
-use ringfence_types::{ErrorCode, Isolation, RequestError};
+use ringfence_types::{ErrorCode, Isolation, Limits, RequestError};
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
@@ -122,8 +122,8 @@ impl Native {
         })
     }
 
-    pub(crate) fn claim(&self, spec: ClaimSpec) -> Claim {
-        plan::claim(spec, &self.host)
+    pub(crate) fn claim(&self, run: Run, limits: Limits) -> Claim {
+        plan::claim(run, limits, &self.host)
     }
 
     /// Asks for a sandbox, of its own or made from a template. Its walls go up meanwhile.

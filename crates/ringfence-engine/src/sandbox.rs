@@ -14,8 +14,8 @@ use crate::{
     settings::{RuntimeSettings, WarmSettings},
 };
 use ringfence_jail::{
-    Claim, ClaimSpec, EgressSpec, Forker, HostWorkspace, JailSpec, LayerName, Layout, PACKAGES, Part, Plan,
-    Program, Run, Written, client,
+    Claim, Forker, HostWorkspace, JailSpec, LayerName, Layout, PACKAGES, Part, Plan, Program, Run, Written,
+    client,
 };
 use ringfence_types::{ExecuteRequest, Isolation, Language, Limits, Tier, WorkspaceMode, WorkspaceSource};
 use std::{
@@ -172,20 +172,6 @@ fn asked_once(grant: &Grant) -> impl Iterator<Item = (String, String)> {
     let refused = grant.asks.is_none() && !reach::PACKAGE_INDEXES.iter().any(is_reached);
     let names = ONCE.into_iter().filter(move |_| refused);
     names.map(|(name, value)| (name.to_owned(), value.to_owned()))
-}
-
-/// What a sandbox of our own is claimed with: a worker, an installer, a browser.
-pub(crate) fn own_claim(run: Run, egress: Option<EgressSpec>, limits: Limits) -> ClaimSpec {
-    ClaimSpec {
-        code: Vec::new(),
-        files: Vec::new(),
-        run,
-        workspace: None,
-        layer: None,
-        egress,
-        limits,
-        grace_ms: 0,
-    }
 }
 
 /// The bytes of a payload, each with its place.
@@ -347,17 +333,16 @@ impl Sandboxes {
                 report: launch.report_fd,
             },
         };
-        let mut claim = self.native.claim(ClaimSpec {
+        let claim = Claim {
             code,
             files,
-            run,
             workspace: workspace.cloned(),
             layer: layer.cloned(),
             egress: reach::spec(plan.tier, &grant.reaches),
-            limits: grant.limits.clone(),
+            others: self.pools.tasks_to_come(),
             grace_ms: GRACE_MS,
-        });
-        claim.others = self.pools.tasks_to_come();
+            ..self.native.claim(run, grant.limits.clone())
+        };
         Bound {
             claim,
             blobs: blobs.blobs,
@@ -408,7 +393,7 @@ impl Sandboxes {
 
     /// Its claim: no more than to begin.
     pub(crate) fn claim_of_worker(&self) -> Claim {
-        let mut claim = self.native.claim(own_claim(Run::Work, None, WORKER_LIMITS));
+        let mut claim = self.native.claim(Run::Work, WORKER_LIMITS);
         claim.others = self.pools.tasks_to_come();
         claim
     }

@@ -349,7 +349,7 @@ mod tests {
         let (ends, supervisor) = client::ends().unwrap();
         let (ended, sandbox_ended) = watch::channel(false);
         let reader = StreamReader::new(ends.stdout, sandbox_ended).unwrap();
-        (reader, supervisor.stdout.into(), ended)
+        (reader, supervisor.pipes.stdout.into(), ended)
     }
 
     /// claim: [PROC-11]

@@ -318,20 +318,20 @@ fn enter(handed: &Handed, entrance: Option<Entrance>, supervisor: &OwnedFd) -> S
 fn rlimits(spec: &Spec) -> Vec<(Limit, u64)> {
     let mut limits = vec![
         (Limit::Core, 1), // not 0, which a core_pattern that is a pipe ignores (core(5))
-        (Limit::FileSize, FILE_BYTES),
-        (Limit::OpenFiles, OPEN_FILES),
+        (Limit::Fsize, FILE_BYTES),
+        (Limit::Nofile, OPEN_FILES),
         (Limit::Cpu, spec.deadline_ms.div_ceil(1000) + 1),
         (Limit::Data, DATA_BYTES),
-        (Limit::MessageQueue, 0),
-        (Limit::LockedMemory, 64 << 10),
+        (Limit::Msgqueue, 0),
+        (Limit::Memlock, 64 << 10),
     ];
     // Of another user all that it has running counts.
     if spec.identity.is_none() && spec.namespaces {
         // In a user namespace of its own it is counted alone.
-        limits.push((Limit::Processes, u64::from(PROCESSES)));
+        limits.push((Limit::Nproc, u64::from(PROCESSES)));
     }
     if spec.identity.is_some_and(|(uid, _)| uid != 0) {
-        limits.push((Limit::Processes, u64::from(PROCESSES) * 4));
+        limits.push((Limit::Nproc, u64::from(PROCESSES) * 4));
     }
     limits
 }

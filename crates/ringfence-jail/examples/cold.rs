@@ -4,7 +4,7 @@
 #![expect(clippy::print_stdout, reason = "its standard output is its result")]
 
 use ringfence_jail::{
-    Claim, ClaimSpec, Host, JailSpec, Layout, Plan, Program, Refused, Run, Written,
+    Claim, Host, JailSpec, Layout, Plan, Program, Refused, Run, Written,
     cgroup::Parent,
     client::{self, Helper},
     helper, plan,
@@ -30,7 +30,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let host = Host::inspect(Parent::find(), Refused::default());
     let plan = plan::build(spec(), &host)?;
-    let claim = plan::claim(claim_of(argv), &host);
+    let run_command = Run::Exec {
+        argv,
+        environment: Vec::new(),
+        report: false,
+    };
+    let claim = plan::claim(run_command, LIMITS, &host);
     let helper = Helper::start(&std::env::current_exe()?)?;
     for line in io::stdin().lines() {
         line?;
@@ -68,22 +73,5 @@ fn spec() -> JailSpec {
         layers: None,
         written: Written::MayRun,
         limits: LIMITS,
-    }
-}
-
-fn claim_of(argv: Vec<String>) -> ClaimSpec {
-    ClaimSpec {
-        code: Vec::new(),
-        files: Vec::new(),
-        run: Run::Exec {
-            argv,
-            environment: Vec::new(),
-            report: false,
-        },
-        limits: LIMITS,
-        workspace: None,
-        layer: None,
-        egress: None,
-        grace_ms: 0,
     }
 }

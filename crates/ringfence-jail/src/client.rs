@@ -3,8 +3,8 @@
 
 use crate::{
     Plan,
-    plan::Claim,
-    probe::HELPER_WORD,
+    plan::{Claim, Identity},
+    refused::HELPER_WORD,
     wire::{self, Order, Start},
 };
 use ringfence_sys::{channel, file, resource, wait};
@@ -16,6 +16,8 @@ use std::{
     process::{Command, Stdio},
 };
 use zeroize::Zeroizing;
+
+pub use ringfence_sys::channel::unread;
 
 /// The helper's process and the connection to it. Dropping the connection ends the helper and every run.
 #[derive(Debug)]
@@ -40,11 +42,33 @@ pub struct SandboxEnds {
 pub struct SupervisorEnds {
     /// Orders come from here; [`wire::Event`] goes there.
     pub server: OwnedFd,
-    /// What the program reads.
+    pub pipes: Pipes,
+}
+
+/// The program's ends.
+#[derive(Debug)]
+pub struct Pipes {
     pub stdin: OwnedFd,
     pub stdout: OwnedFd,
     pub stderr: OwnedFd,
     pub report: OwnedFd,
+}
+
+impl Pipes {
+    /// Makes them the sandbox's of this supervisor: a program may open its own streams anew (`/dev/stdin`,
+    /// `/proc/self/fd/1`), and they are the server's until then.
+    pub(crate) fn give_to(&self, identity: Identity) -> io::Result<()> {
+        let Identity::Own { base } = identity else {
+            return Ok(());
+        };
+        let id = base + std::process::id();
+        let mut pipes = self.all().into_iter();
+        pipes.try_for_each(|pipe| file::hand_to(pipe.as_fd(), id, id))
+    }
+
+    pub(crate) fn all(&self) -> [&OwnedFd; 4] {
+        [&self.stdin, &self.stdout, &self.stderr, &self.report]
+    }
 }
 
 /// Connects a sandbox that is to be made with its supervisor.
@@ -62,19 +86,13 @@ pub fn ends() -> io::Result<(SandboxEnds, SupervisorEnds)> {
         stderr: stderr.into(),
         report: report.into(),
     };
-    let supervisor = SupervisorEnds {
-        server,
+    let pipes = Pipes {
         stdin: stdin_read.into(),
         stdout: stdout_write.into(),
         stderr: stderr_write.into(),
         report: report_write.into(),
     };
-    Ok((ends, supervisor))
-}
-
-/// Bytes that a stream's pipe holds.
-pub fn unread(stream: BorrowedFd<'_>) -> io::Result<u64> {
-    channel::unread(stream)
+    Ok((ends, SupervisorEnds { server, pipes }))
 }
 
 /// What sandboxes are made from a template with. It has to be kept as long as they live: a template that ends takes
@@ -126,18 +144,12 @@ impl Helper {
 
     /// Asks for one sandbox, of its own or made from a template. The walls go up while the caller goes on.
     pub fn place(&self, plan: &Plan, template: Option<&Template>) -> io::Result<SandboxEnds> {
-        let plan = encode(plan)?;
+        let plan = to_json(plan, wire::PLAN_BYTES_MAX)?;
         let mut payload = file::memory_file("ringfence-plan")?;
         payload.write_all(&plan)?;
         let (ends, made) = ends()?;
-        let mut descriptors: Vec<BorrowedFd<'_>> = vec![
-            made.server.as_fd(),
-            payload.as_fd(),
-            made.stdin.as_fd(),
-            made.stdout.as_fd(),
-            made.stderr.as_fd(),
-            made.report.as_fd(),
-        ];
+        let mut descriptors: Vec<BorrowedFd<'_>> = vec![made.server.as_fd(), payload.as_fd()];
+        descriptors.extend(made.pipes.all().map(AsFd::as_fd));
         descriptors.extend(template.iter().flat_map(|template| template.descriptors()));
         let start = Start {
             plan_bytes: plan.len() as u64,
@@ -164,7 +176,7 @@ impl Helper {
 /// claim in the payload, and its offsets count from the beginning of the payload (see [`BLOBS_AT`]).
 pub fn claim(events: BorrowedFd<'_>, claim: &Claim, blobs: &[impl AsRef<[u8]>]) -> io::Result<()> {
     // It may hold secrets.
-    let claim = Zeroizing::new(encode(claim)?);
+    let claim = Zeroizing::new(to_json(claim, wire::PLAN_BYTES_MAX)?);
     let mut payload = file::memory_file("ringfence-payload")?;
     payload.write_all(&claim)?;
     io::Seek::seek(&mut payload, io::SeekFrom::Start(BLOBS_AT))?;
@@ -180,11 +192,11 @@ pub fn claim(events: BorrowedFd<'_>, claim: &Claim, blobs: &[impl AsRef<[u8]>]) 
 pub const BLOBS_AT: u64 = wire::PLAN_BYTES_MAX;
 
 /// Written once to know its length: growing would leave copies of secrets behind.
-fn encode(what: &impl Serialize) -> io::Result<Vec<u8>> {
+pub fn to_json(what: &impl Serialize, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut length = Length(0);
     serde_json::to_writer(&mut length, what)?;
-    if length.0 as u64 > wire::PLAN_BYTES_MAX {
-        let what = "a plan or claim is longer than 4 MiB";
+    if length.0 as u64 > bytes_max {
+        let what = format!("a plan or claim is longer than {} MiB", bytes_max >> 20);
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
     let mut bytes = Vec::with_capacity(length.0);

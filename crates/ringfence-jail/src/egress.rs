@@ -3,7 +3,7 @@
 //! stand for names are delivered. A sandbox that may reach nothing has the same sockets: what it tries is refused at
 //! once, and reported by host and port.
 
-use crate::kept_files::KeptFiles;
+use crate::kept_files::{KeptFiles, number};
 use ringfence_sys::network::{self, Packets, Route, Routing};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -138,8 +138,8 @@ fn listeners(routing: &Routing, ports: &[u16]) -> io::Result<Vec<OwnedFd>> {
 pub(crate) fn unrouted(proc: &OwnedFd, kept: &KeptFiles) -> u64 {
     let read = |name| kept.read(proc.as_fd(), name).unwrap_or_default();
     let old = column(&read("1/net/snmp"), "Ip:", "OutNoRoutes");
-    let new = line(&read("1/net/snmp6"), "Ip6OutNoRoutes");
-    old.saturating_add(new)
+    let new = number(&read("1/net/snmp6"), "Ip6OutNoRoutes ");
+    old.saturating_add(new.unwrap_or(0))
 }
 
 /// Of a table whose first line with this label names the columns, and whose second has the values.
@@ -149,12 +149,6 @@ fn column(table: &str, label: &str, name: &str) -> u64 {
     let mut pairs = names.split_whitespace().zip(values.split_whitespace());
     let found = pairs.find(|(known, _)| *known == name);
     found.and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
-}
-
-fn line(table: &str, name: &str) -> u64 {
-    let mut lines = table.lines().map(|line| line.split_whitespace());
-    let found = lines.find_map(|mut words| (words.next() == Some(name)).then(|| words.next()).flatten());
-    found.and_then(|value| value.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -168,8 +162,8 @@ mod tests {
         assert_eq!(column("", "Ip:", "OutNoRoutes"), 0);
         assert_eq!(column("Ip: OutNoRoutes\n", "Ip:", "OutNoRoutes"), 0);
         let new = "Ip6InReceives \t1\nIp6OutNoRoutes                  \t3\n";
-        assert_eq!(line(new, "Ip6OutNoRoutes"), 3);
-        assert_eq!(line(new, "Ip6Out"), 0);
+        assert_eq!(number(new, "Ip6OutNoRoutes "), Some(3));
+        assert_eq!(number(new, "Ip6Out "), None);
     }
 
     #[test]

@@ -20,6 +20,15 @@ impl Failure {
             detail: error.to_string(),
         }
     }
+
+    /// What is not the kernel's doing.
+    pub fn other(step: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self {
+            step: step.into(),
+            errno: 0,
+            detail: detail.into(),
+        }
+    }
 }
 
 pub(crate) type StepResult<T> = Result<T, Failure>;

@@ -4,10 +4,11 @@
 use crate::{
     Plan,
     cgroup::Entrance,
-    client::Template,
-    init::{Pipes, caught_signals},
+    client::{Pipes, Template},
+    init::caught_signals,
+    kept_files::number,
     plan::Identity,
-    wire::{Failure, Fork, ForkEvent, Handle},
+    wire::{Failure, ForkEvent, Handle},
 };
 use ringfence_sys::{
     channel, file,
@@ -17,7 +18,10 @@ use ringfence_sys::{
 use std::{
     collections::HashMap,
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
     path::Path,
     sync::OnceLock,
     time::{Duration, Instant},
@@ -40,10 +44,14 @@ const WALLS: [&str; 8] = [
     "Threads:\t1",
 ];
 
+const FILTER_COUNT: &str = "Seccomp_filters:";
 /// That of the template, and one more of its own.
-const FILTERS: usize = 2;
+const FILTERS: u64 = 2;
 
-/// What a fork is made from, in the order of [`Fork`].
+/// What a fork is made from, in the order in which the forker of a template is handed it: the namespaces user, mount, net,
+/// ipc, uts, cgroup and pid, the rules, the child's descriptors 0 to 4 (of which this is the last), the connection for
+/// [`ForkEvent`], then as many time namespaces as the message says, and files to write oneself into (the child's cgroups).
+/// The message is the number of time namespaces in one byte, and the workspace's path.
 const HANDED: [Handle; 9] = [
     Handle::User,
     Handle::Mount,
@@ -88,21 +96,22 @@ impl Forked {
         let taken: Option<Vec<OwnedFd>> = HANDED.iter().map(|kind| from_pid_1.remove(kind)).collect();
         let missing = || failed(io::Error::other("pid 1 has not handed over its namespaces"));
         let taken = taken.ok_or_else(missing)?;
-        let word = Fork {
-            workspace: &plan.layout.workspace,
-            times: u8::from(times.is_some()),
-        };
+        let word = [
+            &[u8::from(times.is_some())],
+            plan.layout.workspace.as_os_str().as_bytes(),
+        ]
+        .concat();
         let (namespaces, waits) = taken.split_at(HANDED.len() - 1);
         let descriptors: Vec<BorrowedFd<'_>> = namespaces
             .iter()
-            .chain([&pipes.stdin, &pipes.stdout, &pipes.stderr, &pipes.report])
+            .chain(pipes.all())
             .chain(waits)
             .chain([&theirs])
             .chain(&times)
             .map(AsFd::as_fd)
             .chain(cgroups.iter().map(AsFd::as_fd))
             .collect();
-        channel::send(template.control.as_fd(), &word.bytes(), &descriptors).map_err(failed)?;
+        channel::send(template.control.as_fd(), &word, &descriptors).map_err(failed)?;
         drop(theirs);
         let mut forked = Self {
             pid: 0,
@@ -131,7 +140,7 @@ impl Forked {
             return lacks("a user of its own");
         }
         // Older kernels do not count them.
-        match (filter_count(&status), FILTERS_OF_HOST.get()) {
+        match (number(&status, FILTER_COUNT), FILTERS_OF_HOST.get()) {
             (Some(own), Some(Some(of_host))) if own < of_host + FILTERS => lacks("filters of its own"),
             _ => Ok(()),
         }
@@ -192,19 +201,12 @@ impl Forked {
 
 /// The filters under which the host has put this process, and so every process of a sandbox. Counted once, by the
 /// helper; none where the kernel does not count.
-static FILTERS_OF_HOST: OnceLock<Option<usize>> = OnceLock::new();
+static FILTERS_OF_HOST: OnceLock<Option<u64>> = OnceLock::new();
 
 pub(crate) fn count_filters_of_host() -> Result<(), Failure> {
     let status = status_of("self")?;
-    FILTERS_OF_HOST.get_or_init(|| filter_count(&status));
+    FILTERS_OF_HOST.get_or_init(|| number(&status, FILTER_COUNT));
     Ok(())
-}
-
-fn filter_count(status: &str) -> Option<usize> {
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Seccomp_filters:"))?;
-    line.trim().parse().ok()
 }
 
 fn status_of(pid: &str) -> Result<String, Failure> {

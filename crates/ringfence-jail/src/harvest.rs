@@ -6,12 +6,14 @@ use std::{
     fs::File,
     io,
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, BorrowedFd},
         unix::fs::MetadataExt,
     },
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
+
+pub use ringfence_sys::file::open_listing_beneath as open_directory;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
@@ -141,10 +143,6 @@ pub fn walk(directory: BorrowedFd<'_>, bounds: Bounds) -> Walk {
     }
     walk.files.sort_by(|a, b| a.path.cmp(&b.path));
     walk
-}
-
-pub fn open_directory(directory: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
-    file::open_listing_beneath(directory, path)
 }
 
 pub fn open_path(directory: BorrowedFd<'_>, path: &Path) -> io::Result<File> {

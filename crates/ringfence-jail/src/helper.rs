@@ -2,14 +2,13 @@
 //! has threads, never forks; `run`, which has none yet, forks it. It reads start messages from a socket and forks one
 //! supervisor for each. The end of that connection is the end of the server, and of the helper.
 
-pub use crate::{probe::HELPER_WORD, worker::Workers};
+pub use crate::{refused::HELPER_WORD, worker::Workers};
 
 use crate::{
     Refused,
-    client::{Helper, Template},
+    client::{Helper, Pipes, Template},
     forked,
-    init::Pipes,
-    probe::PROBE_WORD,
+    refused::PROBE_WORD,
     supervise::{self, Started},
     wire::{self, Start},
 };
@@ -107,17 +106,15 @@ fn serve(control: OwnedFd, workers: Workers) -> io::Result<()> {
     Ok(())
 }
 
-fn started(start: Start, descriptors: Vec<OwnedFd>) -> Option<Started> {
-    let mut descriptors = descriptors.into_iter();
-    let mut next = || descriptors.next();
-    let (server, plan) = (next()?, next()?);
+fn started(start: Start, mut descriptors: Vec<OwnedFd>) -> Option<Started> {
+    let rest = descriptors.split_off(6.min(descriptors.len()));
+    let [server, plan, stdin, stdout, stderr, report]: [OwnedFd; 6] = descriptors.try_into().ok()?;
     let pipes = Pipes {
-        stdin: next()?,
-        stdout: next()?,
-        stderr: next()?,
-        report: next()?,
+        stdin,
+        stdout,
+        stderr,
+        report,
     };
-    let rest: Vec<OwnedFd> = descriptors.collect();
     let template = match start.from_template {
         true => Some(Template::from_descriptors(rest)?),
         false => None,

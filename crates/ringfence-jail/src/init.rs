@@ -5,9 +5,9 @@
 use crate::{
     Claim, Forker, Plan, Program, Run,
     cgroup::Entrance,
+    client::Pipes,
     enter::{self, Entered, Handed},
     failure::step,
-    plan::Identity,
     seccomp,
     wire::{self, Failure, Handle, Imported, InitEvent, InitOrder, ProgramEnd},
     worker::{self, Workers},
@@ -31,31 +31,6 @@ use std::{
     time::Duration,
 };
 use zeroize::Zeroizing;
-
-#[derive(Debug)]
-pub(crate) struct Pipes {
-    pub(crate) stdin: OwnedFd,
-    pub(crate) stdout: OwnedFd,
-    pub(crate) stderr: OwnedFd,
-    pub(crate) report: OwnedFd,
-}
-
-impl Pipes {
-    /// Makes them the sandbox's of this supervisor: a program may open its own streams anew (`/dev/stdin`,
-    /// `/proc/self/fd/1`), and they are the server's until then.
-    pub(crate) fn give_to(&self, identity: Identity) -> io::Result<()> {
-        let Identity::Own { base } = identity else {
-            return Ok(());
-        };
-        let id = base + std::process::id();
-        let mut pipes = self.all().into_iter();
-        pipes.try_for_each(|pipe| file::hand_to(pipe.as_fd(), id, id))
-    }
-
-    fn all(&self) -> [&OwnedFd; 4] {
-        [&self.stdin, &self.stdout, &self.stderr, &self.report]
-    }
-}
 
 /// Pid 1, from its first instruction until the program is its only business.
 pub(crate) struct Init<'a> {
@@ -105,7 +80,7 @@ impl Init<'_> {
                 of_fork = Some(shared);
             }
             (Program::Claimed | Program::Worker { .. }, Some(pipes)) => later = Some((rules, pipes)),
-            (_, None) => return Err(nothing("start the program", "it has no pipes")),
+            (_, None) => return Err(Failure::other("start the program", "it has no pipes")),
         }
         if self.plan.is_bound_late() && self.plan.program != Program::Forked {
             descriptors.extend(namespaces(&handed, &OF_A_CLAIM)?);
@@ -144,7 +119,7 @@ impl Init<'_> {
                 self.tell(&InitEvent::Running, &[])?;
                 program
             }
-            (None, None) => return Err(nothing("start the program", "the claim names no program")),
+            (None, None) => return Err(Failure::other("start the program", "the claim names no program")),
         };
         Ok(program)
     }
@@ -189,7 +164,10 @@ impl Init<'_> {
                 step("parent death signal", process::die_with_parent())?;
                 Ok(entered)
             }
-            (order, _) => Err(nothing("wait for the supervisor", &format!("it said {order:?}"))),
+            (order, _) => Err(Failure::other(
+                "wait for the supervisor",
+                format!("it said {order:?}"),
+            )),
         }
     }
 
@@ -236,7 +214,7 @@ impl Init<'_> {
             forker,
         } = &self.plan.program
         else {
-            return Err(nothing("start the template", "the plan has none"));
+            return Err(Failure::other("start the template", "the plan has none"));
         };
         let (control, theirs) = step("control connection", channel::pair())?;
         let filters = step("filters of the forks", write_filters())?;
@@ -264,7 +242,7 @@ impl Init<'_> {
         let (waits, go) = step("pipe for the claim", io::pipe())?;
         let shared = step("landlock", rules.share())?;
         let rules = rules.into_descriptor();
-        let rules = rules.ok_or_else(|| nothing("landlock", "no rules"))?;
+        let rules = rules.ok_or_else(|| Failure::other("landlock", "no rules"))?;
         descriptors.extend([(Handle::Waits, waits.into()), (Handle::Rules, rules)]);
         descriptors.extend(namespaces(handed, &OF_A_SANDBOX)?);
         enter::filter(self.plan)?;
@@ -295,14 +273,15 @@ impl Init<'_> {
                 break;
             }
             if ended && matches!(wait::wait_now(Child::Any), Ok(Some(_))) {
-                return Err(nothing("wait for a claim", "the interpreter has ended"));
+                return Err(Failure::other("wait for a claim", "the interpreter has ended"));
             }
         }
         let (InitOrder::Claim { claim_bytes }, descriptors) = self.hear()? else {
-            return Err(nothing("wait for a claim", "another order came"));
+            return Err(Failure::other("wait for a claim", "another order came"));
         };
         let payload = descriptors.into_iter().next().map(File::from);
-        let payload = payload.ok_or_else(|| nothing("wait for a claim", "it came without its payload"))?;
+        let payload =
+            payload.ok_or_else(|| Failure::other("wait for a claim", "it came without its payload"))?;
         let claim = step("read the claim", wire::read_head(&payload, claim_bytes))?;
         Ok((claim, payload))
     }
@@ -387,16 +366,16 @@ impl Init<'_> {
             (Program::Worker { name }, Run::Work) => {
                 match self.workers.iter().find(|(known, _)| known == name) {
                     Some((_, work)) => worker::run(*work),
-                    None => nothing("worker", &format!("there is no worker {name}")),
+                    None => Failure::other("worker", format!("there is no worker {name}")),
                 }
             }
-            _ => nothing("claim", "it is for another kind of program"),
+            _ => Failure::other("claim", "it is for another kind of program"),
         }
     }
 
     fn hear(&self) -> Result<(InitOrder, Vec<OwnedFd>), Failure> {
         step("wait for the supervisor", wire::receive(self.link.as_fd()))?
-            .ok_or_else(|| nothing("wait for the supervisor", "it is gone"))
+            .ok_or_else(|| Failure::other("wait for the supervisor", "it is gone"))
     }
 
     fn tell(&self, event: &InitEvent, descriptors: &[BorrowedFd<'_>]) -> Result<(), Failure> {
@@ -511,7 +490,7 @@ impl Ahead {
     /// Gives it what it waits for. That it has ended is told by its end, not here.
     fn go(mut self, claim: &Claim, payload: &File) -> Result<i32, Failure> {
         let Run::Go(part) = claim.run else {
-            return Err(nothing("claim", "it is for another kind of program"));
+            return Err(Failure::other("claim", "it is for another kind of program"));
         };
         // It has the environment in it.
         let mut word = Zeroizing::new(vec![0; usize::try_from(part.length).unwrap_or(0)]);
@@ -525,18 +504,10 @@ impl Ahead {
 
 fn exec(argv: &[String], environment: &[(String, String)]) -> Failure {
     let Some(path) = argv.first() else {
-        return nothing("exec", "no program is named");
+        return Failure::other("exec", "no program is named");
     };
     let error = process::execve(Path::new(path), argv, environment);
     Failure::new(format!("exec {path}"), &error)
-}
-
-fn nothing(step: &str, detail: &str) -> Failure {
-    Failure {
-        step: step.to_owned(),
-        errno: 0,
-        detail: detail.to_owned(),
-    }
 }
 
 /// Waits for the program's end, burying orphans meanwhile.

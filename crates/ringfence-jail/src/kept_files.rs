@@ -12,6 +12,12 @@ use std::{
 
 const BYTES_MAX: usize = 8 << 10;
 
+/// The number behind a label, which begins a line.
+pub(crate) fn number(text: &str, label: &str) -> Option<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(label))?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
 /// Files below one directory, each opened when it is first read, and kept open.
 #[derive(Debug, Default)]
 pub(crate) struct KeptFiles(RefCell<HashMap<&'static str, File>>);

@@ -32,7 +32,6 @@ mod layer;
 mod layout;
 mod pinned;
 pub mod plan;
-mod probe;
 mod quota;
 mod refused;
 mod sample;
@@ -55,29 +54,17 @@ pub use pinned::Pinned;
 pub use plan::{Claim, Plan, PlanError};
 pub use quota::{Count, Known, Quota, Space, files_max};
 pub use refused::Refused;
-pub use ringfence_sys::file::remove_tree;
+pub use ringfence_sys::{
+    file::{fill_standard_descriptors, remove_tree},
+    process::{refuse_dumps as hide_memory, thread_count},
+};
 pub use sample::directory_bytes;
-pub use spec::{ClaimSpec, Forker, HostWorkspace, JailSpec, Part, Program, Run, Written};
+pub use spec::{Forker, HostWorkspace, JailSpec, Part, Program, Run, Written};
 pub use sweep::{RUNS, sweep};
-
-/// Threads of this process. With more than one it cannot be a helper.
-pub fn thread_count() -> std::io::Result<usize> {
-    ringfence_sys::process::thread_count()
-}
-
-/// Sees to it that no descriptor of ours gets a number from 0 to 2, into which this process may print.
-pub fn fill_standard_descriptors() -> std::io::Result<()> {
-    ringfence_sys::file::fill_standard_descriptors()
-}
 
 /// Takes over a descriptor that this process was started with; no process that it starts gets it.
 pub fn inherited_descriptor(number: i32) -> std::io::Result<std::os::fd::OwnedFd> {
     let inherited = ringfence_sys::file::inherited(number)?;
     ringfence_sys::process::close_on_exec(&inherited)?;
     Ok(inherited)
-}
-
-/// Hides the memory and the environment of this process from others of its user, and forbids its core dumps.
-pub fn hide_memory() -> std::io::Result<()> {
-    ringfence_sys::process::refuse_dumps()
 }

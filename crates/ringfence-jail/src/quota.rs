@@ -3,7 +3,7 @@
 //! program writes on while it is being measured; what it has written by then is the window that SECURITY.md names. In a
 //! directory that several share, only the programs that write are ended, at twice the limit.
 
-use crate::{sample, tree};
+use crate::{kept_files::number, sample, tree};
 use ringfence_sys::{
     file::{self, Kind},
     resource,
@@ -88,11 +88,11 @@ impl Contents {
         }
     }
 
-    fn count(self) -> Count {
+    fn count(self, filled: (u64, u64)) -> Count {
         Count {
             bytes: self.bytes,
             entries: self.entries,
-            filled: (0, 0),
+            filled,
         }
     }
 }
@@ -119,8 +119,7 @@ impl Count {
         let deadline = Instant::now() + FIRST_TIME_MAX;
         let filled = resource::space_used(directory)?;
         let found = usage(directory, Unlistable::Counted, deadline).map_err(late)?;
-        let count = found.count();
-        Ok(Self { filled, ..count })
+        Ok(found.count(filled))
     }
 
     pub fn bytes(&self) -> u64 {
@@ -380,11 +379,7 @@ impl Watch {
     }
 
     pub(crate) fn count(&self) -> Count {
-        let filled = self.filled;
-        Count {
-            filled,
-            ..self.now.count()
-        }
+        self.now.count(self.filled)
     }
 
     /// What the server writes lies there twice until it is whole: while it does, up to twice the limit is borne, for a
@@ -546,8 +541,7 @@ impl<'a> Holders<'a> {
         let written = self.pids.iter().map(|pid| {
             let text = file::read_small(self.proc.as_fd(), &pid.join("io"), IO_BYTES_MAX).ok()?;
             // proc_pid_io(5); of children that were waited for, too.
-            let field = text.lines().find_map(|line| line.strip_prefix("write_bytes: "))?;
-            field.trim().parse::<u64>().ok()
+            number(&text, "write_bytes: ")
         });
         Work {
             written: written.flatten().reduce(|sum, bytes| sum + bytes),

@@ -1,19 +1,37 @@
 //! What a system call filter on this process refuses although the `full` tier can do without it. Some filters end the
 //! process that asks, so the helper's binary is started to find out, and only where there is a filter.
 
-use crate::probe::{HELPER_WORD, PROBE_WORD, attempt, is_filtered};
+use crate::visit::send_apart;
 use ringfence_sys::{
     identity, landlock, mount,
     process::{self, NamespaceKind},
 };
 use serde::{Deserialize, Serialize};
 use std::{
-    fs::File,
+    fs::{self, File},
     io::Read,
     os::fd::AsFd,
     path::Path,
     process::{Command, Stdio},
+    sync::LazyLock,
 };
+
+/// The first word of the helper's command line.
+pub const HELPER_WORD: &str = "__jail-helper";
+
+/// The second word of a process that only says what is refused here.
+pub(crate) const PROBE_WORD: &str = "probe";
+
+/// Whether there is a system call filter on this process. Asked for each sandbox that fails, and once at the start.
+pub(crate) fn is_filtered() -> bool {
+    static FILTERED: LazyLock<bool> = LazyLock::new(|| {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        status
+            .lines()
+            .any(|line| line.split_whitespace().eq(["Seccomp:", "2"]))
+    });
+    *FILTERED
+}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -74,10 +92,10 @@ impl Refused {
             _ => Ok(()),
         };
         Self {
-            landlock: attempt(&[], || landlock::version().map(drop).or(Ok(()))).is_err(),
-            host_name: attempt(&[User, Uts], || identity::set_host_name("sandbox")).is_err(),
-            pivot_root: attempt(&[User, Mount], pivot).is_err(),
-            setns: attempt(&[User, Uts], join).is_err(),
+            landlock: send_apart(&[], || landlock::version().map(drop).or(Ok(()))).is_err(),
+            host_name: send_apart(&[User, Uts], || identity::set_host_name("sandbox")).is_err(),
+            pivot_root: send_apart(&[User, Mount], pivot).is_err(),
+            setns: send_apart(&[User, Uts], join).is_err(),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! their page tables and kernel buffers, and the private disk. The next sample is due as soon as the rest of the limit
 //! could be filled at full memory speed, so that a slow program costs nothing and a bomb is caught near its limit.
 
-use crate::uncharged;
+use crate::{kept_files::number, uncharged};
 use ringfence_sys::{file, resource};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -255,9 +255,7 @@ fn read(proc: &OwnedFd, pid: &Path, what: &str, max: u64) -> Option<String> {
 }
 
 fn field(status: &str, label: &str) -> u64 {
-    let line = status.lines().find_map(|line| line.strip_prefix(label));
-    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
-        .unwrap_or(0)
+    number(status, label).unwrap_or(0)
 }
 
 /// Shared anonymous memory counts by its size, once for all who map it: its pages stay when no process has them mapped

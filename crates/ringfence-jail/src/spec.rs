@@ -1,8 +1,8 @@
-//! What the engine asks of the jail: a sandbox, which knows nothing of any request, and the claim of one request on it.
-//! A sandbox is made for the claim, or ahead of it.
+//! What the engine asks of the jail: a sandbox, which knows nothing of any request. It is made for the [claim](crate::Claim)
+//! of one, or ahead of it.
 
-use crate::{EgressSpec, Known, LayerName, Layout, Pinned, Quota};
-use ringfence_types::{Limits, Tier, WorkspaceMode, WorkspacePath};
+use crate::{Known, Layout, Pinned, Quota};
+use ringfence_types::{Limits, Tier, WorkspaceMode};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -40,7 +40,7 @@ pub struct HostWorkspace {
 
 impl HostWorkspace {
     /// Of what may be written only.
-    pub(crate) fn quota(&self) -> Option<Quota> {
+    pub fn quota(&self) -> Option<Quota> {
         (self.mode == WorkspaceMode::Rw).then_some(self.quota)
     }
 }
@@ -76,21 +76,6 @@ pub enum Program {
     Forked,
     /// A function of this binary, by name: standard input in, standard output out.
     Worker { name: String },
-}
-
-#[derive(Clone, Debug)]
-pub struct ClaimSpec {
-    /// Files that the program can read and not write: its code, and what lies beside it. Their names, and their bytes
-    /// in the payload.
-    pub code: Vec<(String, Part)>,
-    pub files: Vec<(WorkspacePath, Part)>,
-    pub run: Run,
-    /// A directory of the host's that becomes the workspace (tier `full`), to be read or to be written.
-    pub workspace: Option<HostWorkspace>,
-    pub layer: Option<LayerName>,
-    pub egress: Option<EgressSpec>,
-    pub limits: Limits,
-    pub grace_ms: u64,
 }
 
 /// The shared object by which an interpreter forks itself.

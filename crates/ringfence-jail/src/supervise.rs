@@ -7,17 +7,17 @@ mod usage;
 
 use crate::{
     Claim, Plan,
-    attach::{egress::EgressTarget, layer::LayerTarget, workspace::WorkspaceTarget},
+    attach::Target,
     birth,
     cgroup::{Cgroup, Counted},
-    client::Template,
+    client::{Pipes, Template},
     deadline::{Deadline, Passed},
     egress,
     enter::{self, Handed},
     failure::step,
     forked::{Forked, ToFork},
     identity_map::{map_identity, map_trees},
-    init::{Init, Pipes},
+    init::Init,
     kept_files::KeptFiles,
     plan::Identity,
     quota::{Holders, Watch, files_max},
@@ -122,11 +122,8 @@ struct Sandbox<'a> {
     descriptors: HashMap<Handle, OwnedFd>,
     to_fork: Option<ToFork>,
     forked: Option<Forked>,
-    layer_target: Option<LayerTarget>,
-    workspace_target: Option<WorkspaceTarget>,
-    /// Through which ports of its egress are opened.
-    egress_target: Option<EgressTarget>,
-    /// The sockets of that, until the server has them.
+    target: Option<Target>,
+    /// Those of its egress, until the server has them.
     sockets: Vec<OwnedFd>,
     counted: Option<Counted>,
     status: Option<i32>,
@@ -146,19 +143,17 @@ impl<'a> Sandbox<'a> {
         template: Option<Template>,
         workers: Workers,
     ) -> Result<Self, Failure> {
-        let failed = |what: &'static str| move |error: io::Error| Failure::new(what, &error);
         // The program's own descriptors take the lowest numbers, while it may still have to tell why it cannot start.
-        let (link, inner) = channel::pair().map_err(failed("link to pid 1"))?;
-        let inner = process::duplicate_above(inner, 10).map_err(failed("link to pid 1"))?;
+        let (link, inner) = step("link to pid 1", channel::pair())?;
+        let inner = step("link to pid 1", process::duplicate_above(inner, 10))?;
         let proc = file::open_directory(file::current_directory(), Path::new("/proc"));
         let handed = Handed {
             mapped_trees: map_trees(plan)?,
             supervisor: std::process::id(),
-            proc: proc.map_err(failed("open /proc"))?,
+            proc: step("open /proc", proc)?,
         };
-        let cgroup = Cgroup::create(&plan.cgroups, &plan.limits).map_err(failed("create cgroup"))?;
-        let given = pipes.give_to(plan.identity);
-        given.map_err(failed("give the program its pipes"))?;
+        let cgroup = step("create cgroup", Cgroup::create(&plan.cgroups, &plan.limits))?;
+        step("give the program its pipes", pipes.give_to(plan.identity))?;
         let entrance = cgroup
             .as_ref()
             .map(|cgroup| birth::entrance(template.as_ref(), cgroup));
@@ -192,9 +187,7 @@ impl<'a> Sandbox<'a> {
             descriptors: HashMap::new(),
             to_fork,
             forked: None,
-            layer_target: None,
-            workspace_target: None,
-            egress_target: None,
+            target: None,
             sockets: Vec::new(),
             counted: None,
             status: None,
@@ -227,9 +220,8 @@ impl<'a> Sandbox<'a> {
 
     /// From the raising of the walls to the end of the tree.
     fn serve(&mut self, server: BorrowedFd<'_>) -> Result<Ending, Failure> {
-        let (claim_bytes, payload) = match self.park(server)? {
-            Parked::Claimed(order) => order,
-            Parked::Left => return Ok(self.finish(Cause::Cancelled)),
+        let Some((claim_bytes, payload)) = self.park(server)? else {
+            return Ok(self.finish(Cause::Cancelled));
         };
         let mut claim: Claim = step("read the claim", wire::read_head(&payload, claim_bytes))?;
         self.bind(&claim)?;
@@ -254,8 +246,9 @@ impl<'a> Sandbox<'a> {
         }
     }
 
-    /// Until the walls are up and a request claims the sandbox, in whichever order.
-    fn park(&mut self, server: BorrowedFd<'_>) -> Result<Parked, Failure> {
+    /// Until the walls are up and a request claims the sandbox, in whichever order: the claim's length, and its payload.
+    /// `None`: it is wanted no more.
+    fn park(&mut self, server: BorrowedFd<'_>) -> Result<Option<(u64, File)>, Failure> {
         let by = Instant::now() + SETUP_PATIENCE;
         let mut claimed = None;
         let mut up = false;
@@ -267,8 +260,8 @@ impl<'a> Sandbox<'a> {
             let waited_for = [orders, Some(self.link.as_fd()), fork];
             let [ordered, linked, died] = step("wait", wait::readable(waited_for, patience))?;
             if died {
-                let error = io::Error::other("the program that was forked ahead has ended");
-                return Err(Failure::new("wait for a claim", &error));
+                let ended = "the program that was forked ahead has ended";
+                return Err(Failure::other("wait for a claim", ended));
             }
             if linked {
                 let said = self.hear_parked()?;
@@ -281,9 +274,8 @@ impl<'a> Sandbox<'a> {
             if ordered {
                 match wire::receive(server) {
                     Ok(Some((Order::Claim { claim_bytes }, descriptors))) => {
-                        let payload = descriptors.into_iter().next();
-                        let Some(payload) = payload else {
-                            return Ok(Parked::Left);
+                        let Some(payload) = descriptors.into_iter().next() else {
+                            return Ok(None);
                         };
                         claimed = Some((claim_bytes, File::from(payload)));
                     }
@@ -293,15 +285,15 @@ impl<'a> Sandbox<'a> {
                         });
                         drop(wire::send(server, &Event::Measured(bytes), &[]));
                     }
-                    Ok(_) | Err(_) => return Ok(Parked::Left),
+                    Ok(_) | Err(_) => return Ok(None),
                 }
             }
             if !up && Instant::now() >= by {
                 let timed_out = io::Error::from(io::ErrorKind::TimedOut);
                 return Err(Failure::new("wait for the walls", &timed_out));
             }
-            if up && let Some(order) = claimed.take() {
-                return Ok(Parked::Claimed(order));
+            if up && claimed.is_some() {
+                return Ok(claimed);
             }
         }
     }
@@ -320,10 +312,10 @@ impl<'a> Sandbox<'a> {
             event => return Err(failed(io::Error::other(format!("pid 1 said {event:?}")))),
         };
         self.descriptors = descriptors.into_iter().zip(opened).collect();
-        self.layer_target = LayerTarget::of(&mut self.descriptors)?;
-        self.workspace_target = WorkspaceTarget::of(&self.descriptors)?;
-        self.egress_target = EgressTarget::of(&self.descriptors)?;
-        self.ask_for_fork()?;
+        self.target = Target::of(&mut self.descriptors)?;
+        if let Some(to_fork) = self.to_fork.take() {
+            self.forked = Some(Forked::ask(self.plan, to_fork, &mut self.descriptors)?);
+        }
         Ok(imported)
     }
 
@@ -359,14 +351,6 @@ impl<'a> Sandbox<'a> {
         }
     }
 
-    fn ask_for_fork(&mut self) -> Result<(), Failure> {
-        let Some(to_fork) = self.to_fork.take() else {
-            return Ok(());
-        };
-        self.forked = Some(Forked::ask(self.plan, to_fork, &mut self.descriptors)?);
-        Ok(())
-    }
-
     /// Puts the claim's limits in force, on a tree in which nothing of the request runs yet.
     fn bind(&mut self, claim: &Claim) -> Result<(), Failure> {
         self.limits = claim.limits.clone();
@@ -382,16 +366,16 @@ impl<'a> Sandbox<'a> {
             step("size the disk", sized)?;
         }
         if let Some(workspace) = &claim.workspace {
-            let root = WorkspaceTarget::attach(self.workspace_target.as_ref(), self.plan, workspace)?;
+            let root = Target::attach_workspace(self.target.as_ref(), self.plan, workspace)?;
             self.descriptors.insert(Handle::Changes, root);
         }
         if let Some(layer) = &claim.layer {
-            LayerTarget::attach(self.layer_target.as_ref(), layer)?;
+            Target::attach_layer(self.target.as_ref(), layer)?;
         }
         if let Some(spec) = &claim.egress {
             let mut take = |number| self.descriptors.remove(&Handle::Socket(number));
             self.sockets = (0..egress::SOCKETS_READY).filter_map(&mut take).collect();
-            let opened = EgressTarget::open(self.egress_target.as_ref(), spec)?;
+            let opened = Target::open_egress(self.target.as_ref(), spec)?;
             self.sockets.extend(opened);
         }
         let program = self.descriptors.get(&Handle::Program).map(AsFd::as_fd);
@@ -409,12 +393,12 @@ impl<'a> Sandbox<'a> {
 
     /// False: there is no room at all.
     fn watch_quota(&mut self, claim: &Claim) -> Result<bool, Failure> {
-        let (quota, writing, known) = match &claim.workspace {
-            Some(claimed) => (claimed.quota(), &claimed.writing, claimed.known),
-            None => (self.plan.quota, &self.plan.writing, self.plan.known),
-        };
-        if let Some((quota, directory)) = quota.zip(self.descriptors.get(&Handle::Changes)) {
-            let watch = Watch::begin(directory, quota, &claim.limits, writing.as_deref(), known);
+        if let Some(workspace) = claim.workspace.as_ref().or(self.plan.shared.as_ref())
+            && let Some(quota) = workspace.quota()
+            && let Some(directory) = self.descriptors.get(&Handle::Changes)
+        {
+            let writing = workspace.writing.as_deref();
+            let watch = Watch::begin(directory, quota, &claim.limits, writing, workspace.known);
             let watch = step("look into the workspace", watch)?;
             return Ok(self.quota.insert(watch).has_room());
         }
@@ -422,7 +406,7 @@ impl<'a> Sandbox<'a> {
     }
 
     fn order(&self, order: &InitOrder, descriptors: &[BorrowedFd<'_>]) -> Result<(), Failure> {
-        wire::send(self.link.as_fd(), order, descriptors).map_err(|error| Failure::new("tell pid 1", &error))
+        step("tell pid 1", wire::send(self.link.as_fd(), order, descriptors))
     }
 
     fn watch(&mut self, claim: &Claim, server: BorrowedFd<'_>) -> Result<Cause, Failure> {
@@ -521,8 +505,7 @@ impl<'a> Sandbox<'a> {
         let for_memory = || cgroup.is_some_and(|cgroup| cgroup.counted().out_of_memory);
         if self.forked.is_some() && !for_memory() {
             // What lies below a template ends with it.
-            let ended = io::Error::other("its template has ended");
-            return Err(Failure::new(wire::TEMPLATE_GONE, &ended));
+            return Err(Failure::other(wire::TEMPLATE_GONE, "its template has ended"));
         }
         Ok(Cause::Killed)
     }
@@ -632,11 +615,4 @@ impl<'a> Sandbox<'a> {
             is_stuck,
         }
     }
-}
-
-/// How a sandbox stops waiting for its claim.
-enum Parked {
-    /// A request takes it: the claim's length, and its payload.
-    Claimed((u64, File)),
-    Left,
 }

@@ -5,6 +5,7 @@ use crate::cgroup::Parent;
 use std::{
     fs::{self, File},
     io,
+    os::unix::fs::{DirBuilderExt, lchown, symlink},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -70,7 +71,6 @@ pub(crate) struct RunDirectory {
 
 impl RunDirectory {
     pub(crate) fn create(layout: &crate::Layout, owner: Option<u32>) -> io::Result<Option<Self>> {
-        use std::os::unix::fs::DirBuilderExt;
         let Some(path) = &layout.host_directory else {
             return Ok(None);
         };
@@ -90,13 +90,13 @@ impl RunDirectory {
         for directory in own.filter(|directory| directory.starts_with(path)) {
             private(directory)?;
             if let Some(id) = owner {
-                ringfence_sys::file::give(directory, id, id)?;
+                lchown(directory, Some(id), Some(id))?;
             }
         }
         let modules = [&layout.workspace, &layout.code].map(|directory| directory.join("node_modules"));
-        std::os::unix::fs::symlink(&modules[0], &modules[1])?;
+        symlink(&modules[0], &modules[1])?;
         if let Some(id) = owner {
-            ringfence_sys::file::give(path, id, id)?;
+            lchown(path, Some(id), Some(id))?;
         }
         Ok(Some(made))
     }

@@ -2,7 +2,7 @@
 //! for accept(2) or in an error queue of TCP, options. A sandbox's network namespace bounds what one socket holds of
 //! it, and nothing bounds the number of sockets but that of open files, so the supervisor looks.
 
-use crate::kept_files::KeptFiles;
+use crate::kept_files::{KeptFiles, number};
 use ringfence_sys::file;
 use std::{
     fs,
@@ -48,7 +48,7 @@ pub(crate) struct Look {
 pub(crate) fn look(proc: &OwnedFd, kept: &KeptFiles, memory_bytes: u64) -> Look {
     let part = memory_bytes / PART;
     let sockets = match kept.read(proc.as_fd(), COUNTS) {
-        Ok(text) => number(&text, USED),
+        Ok(text) => number(&text, USED).unwrap_or(0),
         Err(error) if is_gone(&error) => 0,
         Err(_) => SOCKETS_TOO_MANY,
     };
@@ -60,8 +60,8 @@ pub(crate) fn look(proc: &OwnedFd, kept: &KeptFiles, memory_bytes: u64) -> Look 
     }
     let tcp = count(proc, "sockstat", "TCP: inuse ") + count(proc, "sockstat6", "TCP6: inuse ");
     let bounded = sockets * OPTION_BYTES_MAX + tcp * RECEIVED_BYTES_MAX;
-    let netlink = bytes(&read(proc, "netlink"), &netlink_queue);
-    let datagrams = ["udp", "udp6"].map(|name| bytes(&read(proc, name), &udp_queue));
+    let netlink = bytes(read(proc, "netlink").as_deref(), &netlink_queue);
+    let datagrams = ["udp", "udp6"].map(|name| bytes(read(proc, name).as_deref(), &udp_queue));
     let queues = datagrams.into_iter().fold(netlink, u64::saturating_add);
     Look {
         is_over: bounded.saturating_add(queues) > part,
@@ -89,31 +89,18 @@ pub(crate) fn sockets(proc: &OwnedFd) -> u64 {
 }
 
 fn count(proc: &OwnedFd, name: &str, label: &str) -> u64 {
-    match read(proc, name) {
-        Read::All(counts) => number(&counts, label),
-        Read::Failed => SOCKETS_TOO_MANY,
-    }
+    let counts = read(proc, name);
+    counts.map_or(SOCKETS_TOO_MANY, |counts| number(&counts, label).unwrap_or(0))
 }
 
-fn number(counts: &str, label: &str) -> u64 {
-    let count = counts.lines().find_map(|line| line.strip_prefix(label));
-    let count = count.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
-    count.unwrap_or(0)
-}
-
-enum Read {
-    All(String),
-    /// It does not fit, or the kernel does not give it: what is not known is too much.
-    Failed,
-}
-
-/// One that a kernel does not have is empty, and so is that of a sandbox that has ended.
-fn read(proc: &OwnedFd, name: &str) -> Read {
+/// One that a kernel does not have is empty, and so is that of a sandbox that has ended. `None`: it does not fit, or the
+/// kernel does not give it, and what is not known is too much.
+fn read(proc: &OwnedFd, name: &str) -> Option<String> {
     let path = Path::new("1/net").join(name);
     match file::read_small(proc.as_fd(), &path, LIST_BYTES_MAX) {
-        Ok(list) if (list.len() as u64) < LIST_BYTES_MAX => Read::All(list),
-        Err(error) if is_gone(&error) => Read::All(String::new()),
-        Ok(_) | Err(_) => Read::Failed,
+        Ok(list) if (list.len() as u64) < LIST_BYTES_MAX => Some(list),
+        Err(error) if is_gone(&error) => Some(String::new()),
+        Ok(_) | Err(_) => None,
     }
 }
 
@@ -123,8 +110,8 @@ fn is_gone(error: &io::Error) -> bool {
     error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(ESRCH)
 }
 
-fn bytes(list: &Read, queue: &dyn Fn(&str) -> Option<u64>) -> u64 {
-    let Read::All(list) = list else { return u64::MAX };
+fn bytes(list: Option<&str>, queue: &dyn Fn(&str) -> Option<u64>) -> u64 {
+    let Some(list) = list else { return u64::MAX };
     let lines = list.lines().skip(1);
     lines.filter_map(queue).fold(0, u64::saturating_add)
 }
@@ -152,13 +139,13 @@ mod tests {
         let netlink = "sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode\n\
                        0000000000000000 0   0          00000000 0        0        0     2        0        1\n\
                        0000000000000000 0   4711       00000000 212992   768      0     2        0        7\n";
-        let sum = |list: &str, queue| bytes(&Read::All(list.to_owned()), queue);
+        let sum = |list: &str, queue| bytes(Some(list), queue);
         assert_eq!(sum(netlink, &netlink_queue), 213_760);
         let udp = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n   \
                    12: 0100007F:0035 00000000:0000 07 00000010:00034000 00:00000000 00000000     0\n";
         assert_eq!(sum(udp, &udp_queue), 0x34010);
         assert_eq!(sum("sk\nnonsense\n\n", &netlink_queue), 0);
-        assert_eq!(bytes(&Read::Failed, &udp_queue), u64::MAX);
+        assert_eq!(bytes(None, &udp_queue), u64::MAX);
     }
 
     /// This process's own network namespace: more sockets raise the count, and one alone is never over.
@@ -185,7 +172,7 @@ mod tests {
             .map(|_| std::net::UdpSocket::bind("127.0.0.1:0").unwrap())
             .collect();
         let before = bound / (OPTION_BYTES_MAX + RECEIVED_BYTES_MAX);
-        let now = number(&kept.read(proc.as_fd(), COUNTS).unwrap(), USED);
+        let now = number(&kept.read(proc.as_fd(), COUNTS).unwrap(), USED).unwrap();
         assert!(
             now >= before + 32,
             "{now} where {before} were: what is kept open tells anew"

@@ -1,4 +1,4 @@
-//! A child of the supervisor that enters a sandbox's namespaces, does one thing there, and exits.
+//! A child of this process that does one thing, in the namespaces of a sandbox or in its own, and exits.
 
 use ringfence_sys::{
     process::{self, Fork, NamespaceKind},
@@ -22,29 +22,30 @@ pub(crate) fn send_in(namespaces: [&OwnedFd; 2], work: impl FnOnce() -> io::Resu
     })
 }
 
-/// Has `work` done by a child of this process in a user and a mount namespace of its own, in which it may open trees.
-pub(crate) fn send_apart(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    finish(
-        process::fork_into(&[NamespaceKind::User, NamespaceKind::Mount])?,
-        work,
-    )
+/// Has `work` done by a child of this process in namespaces of its own.
+pub(crate) fn send_apart(
+    namespaces: &[NamespaceKind],
+    work: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
+    finish(process::fork_into(namespaces)?, work)
 }
 
 fn finish(fork: Fork, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     match fork {
-        Fork::Child => {
-            let errno = match work() {
-                Ok(()) => 0,
-                Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
-            };
-            process::exit_now(errno)
-        }
+        Fork::Child => process::exit_now(match work() {
+            Ok(()) => 0,
+            Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
+        }),
         Fork::Parent(child) => {
             let ended = wait::wait(Child::Pid(child))?;
-            match ended.map(|ended| ended.status.into_raw()) {
-                Some(0) => Ok(()),
-                Some(status) if status & 0x7f == 0 => Err(io::Error::from_raw_os_error(status >> 8)),
-                _ => Err(io::Error::other("who was sent in has not come to the end")),
+            let ended = ended.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+            match (ended.status.code(), ended.status.signal()) {
+                (Some(0), _) => Ok(()),
+                (Some(errno), _) => Err(io::Error::from_raw_os_error(errno)),
+                (None, signal) => {
+                    let signal = signal.unwrap_or_default();
+                    Err(io::Error::other(format!("ended by signal {signal}")))
+                }
             }
         }
     }

@@ -10,9 +10,8 @@ use std::{
     io,
     os::{
         fd::{BorrowedFd, OwnedFd},
-        unix::{ffi::OsStrExt, fs::FileExt},
+        unix::fs::FileExt,
     },
-    path::Path,
     time::Duration,
 };
 use zeroize::Zeroizing;
@@ -119,23 +118,6 @@ pub enum Handle {
     Pid,
     /// A namespace, of children to come.
     Time,
-}
-
-/// Supervisor to the forker of a template: fork a child into these namespaces. Descriptors: the namespaces user, mount,
-/// net, ipc, uts, cgroup and pid, the rules, the child's descriptors 0 to 4, the connection for [`ForkEvent`], then as
-/// many time namespaces as are said here, and files to write oneself into (the child's cgroups). The message is the
-/// number of time namespaces in one byte, and the workspace's path.
-#[derive(Debug)]
-pub struct Fork<'a> {
-    pub workspace: &'a Path,
-    pub times: u8,
-}
-
-impl Fork<'_> {
-    pub(crate) fn bytes(&self) -> Vec<u8> {
-        let path = self.workspace.as_os_str().as_bytes();
-        [&[self.times], path].concat()
-    }
 }
 
 /// Template to the supervisor of its own sandbox, once: it may be asked for forks. It says nothing of other sandboxes.

@@ -43,10 +43,11 @@ pub enum Answering {
 }
 
 impl Answering {
+    /// By which it is told from other processes of ours.
     fn process_name(self) -> &'static str {
         match self {
-            Self::Forks => FORKING_NAME,
-            Self::Itself => ADVISING_NAME,
+            Self::Forks => "ringfence-check",
+            Self::Itself => "ringfence-adv",
         }
     }
 }
@@ -56,9 +57,6 @@ pub type Workers = &'static [(&'static str, Work)];
 /// Of a question's head, and of its body, in bytes.
 pub const QUESTION_BYTES_MAX: u32 = 64 << 20;
 
-/// By which kept workers are told from other processes of ours, and from each other.
-const FORKING_NAME: &str = "ringfence-check";
-const ADVISING_NAME: &str = "ringfence-adv";
 /// There is no further question.
 const NO_MORE: i32 = 3;
 const PANICKED: i32 = 101;

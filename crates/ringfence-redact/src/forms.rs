@@ -87,7 +87,7 @@ impl Needles {
         });
         for digits in CASES {
             self.add(SHORTEST_DERIVED, |out| {
-                secret.bytes().for_each(|byte| hex(out, b"", byte, digits));
+                secret.bytes().for_each(|byte| wide(out, b"", &[byte], digits));
             });
         }
         for alphabet in [BASE64, BASE64_URL] {
@@ -183,14 +183,14 @@ impl Needles {
                             match byte {
                                 b' ' => out.extend(space),
                                 _ if byte.is_ascii_alphanumeric() || keeps.contains(&byte) => out.push(byte),
-                                _ => hex(out, b"%", byte, digits),
+                                _ => wide(out, b"%", &[byte], digits),
                             }
                         }
                     });
                 }
             }
             self.add(SHORTEST_DERIVED, |out| {
-                secret.iter().for_each(|&byte| hex(out, b"%", byte, digits));
+                secret.iter().for_each(|&byte| wide(out, b"%", &[byte], digits));
             });
         }
     }
@@ -232,7 +232,7 @@ impl Needles {
                 }
             });
             self.add(SHORTEST_DERIVED, |out| {
-                secret.bytes().for_each(|byte| hex(out, b"\\x", byte, digits));
+                secret.bytes().for_each(|byte| wide(out, b"\\x", &[byte], digits));
             });
         }
     }
@@ -341,10 +341,6 @@ impl Beyond {
             _ => wide(out, b"\\U", &point, LOWER),
         }
     }
-}
-
-fn hex(out: &mut Wiped, before: &[u8], byte: u8, digits: &[u8; 16]) {
-    wide(out, before, &[byte], digits);
 }
 
 fn wide(out: &mut Wiped, before: &[u8], bytes: &[u8], digits: &[u8; 16]) {

@@ -233,41 +233,35 @@ impl Redactor {
     /// A whole text at once.
     #[must_use]
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        match self.bytes(text.as_bytes()) {
-            Cow::Borrowed(_) => Cow::Borrowed(text),
-            Cow::Owned(bytes) => Cow::Owned(into_text(bytes)),
-        }
+        let changed = self.changed(text.as_bytes(), Stream::finish);
+        changed.map_or(Cow::Borrowed(text), |bytes| Cow::Owned(into_text(bytes)))
     }
 
     /// A whole text at once.
     #[must_use]
     pub fn bytes<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
-        if self.is_idle() {
-            return Cow::Borrowed(bytes);
-        }
-        let mut stream = self.stream();
-        let mut out = Vec::with_capacity(bytes.len());
-        stream.push(bytes, &mut out);
-        stream.finish(&mut out);
-        if stream.found() == Found::default() {
-            return Cow::Borrowed(bytes);
-        }
-        Cow::Owned(out)
+        let changed = self.changed(bytes, Stream::finish);
+        changed.map_or(Cow::Borrowed(bytes), Cow::Owned)
     }
 
     /// The beginning of a text whose rest is lost. Where a find may have begun at its end, that goes with it: half
     /// of a secret is one, too.
     #[must_use]
     pub fn cut_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let changed = self.changed(text.as_bytes(), |_, _| {});
+        changed.map_or(Cow::Borrowed(text), |bytes| Cow::Owned(into_text(bytes)))
+    }
+
+    /// `None`: it stays as it is.
+    fn changed(&self, bytes: &[u8], finish: fn(&mut Stream, &mut Vec<u8>)) -> Option<Vec<u8>> {
         if self.is_idle() {
-            return Cow::Borrowed(text);
+            return None;
         }
-        let mut out = Vec::with_capacity(text.len());
-        self.stream().push(text.as_bytes(), &mut out);
-        if out == text.as_bytes() {
-            return Cow::Borrowed(text);
-        }
-        Cow::Owned(into_text(out))
+        let mut stream = self.stream();
+        let mut out = Vec::with_capacity(bytes.len());
+        stream.push(bytes, &mut out);
+        finish(&mut stream, &mut out);
+        (out != bytes).then_some(out)
     }
 
     /// States of the tables: about nine bytes each.

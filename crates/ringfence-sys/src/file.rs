@@ -97,7 +97,6 @@ pub fn identity(open: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Opens a directory for listing.
 pub fn open_listing(base: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(fs::openat(base, path, flags, Mode::empty())?)
@@ -174,7 +173,6 @@ pub fn make_file(base: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Result<Fil
     Ok(fs::openat(base, path, flags, Mode::from_raw_mode(mode))?.into())
 }
 
-/// The process's file mode mask.
 pub fn set_umask(mask: u32) {
     rustix::process::umask(Mode::from_raw_mode(mask));
 }
@@ -274,11 +272,6 @@ pub fn owner(open: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     Ok((stat.st_uid, stat.st_gid))
 }
 
-/// Gives a directory to another user.
-pub fn give(path: &Path, uid: u32, gid: u32) -> io::Result<()> {
-    std::os::unix::fs::lchown(path, Some(uid), Some(gid))
-}
-
 /// Opens a namespace by its file in `/proc`.
 pub fn open_namespace(proc: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
@@ -297,7 +290,6 @@ pub fn open_to_write(base: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
     Ok(fs::openat(base, path, flags, Mode::empty())?.into())
 }
 
-/// Opens a file for reading.
 pub fn open_to_read(base: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     Ok(fs::openat(base, path, flags, Mode::empty())?.into())
@@ -312,7 +304,6 @@ pub fn read_small(base: BorrowedFd<'_>, path: &Path, max: u64) -> io::Result<Str
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Where a symbolic link points, as text.
 pub fn read_link(base: BorrowedFd<'_>, path: &Path) -> io::Result<String> {
     Ok(fs::readlinkat(base, path, Vec::new())?
         .to_string_lossy()
@@ -327,7 +318,6 @@ pub fn event_counter() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Processors that this process may use.
 pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -337,7 +327,6 @@ pub fn may_write(path: &Path) -> bool {
     fs::accessat(fs::CWD, path, fs::Access::WRITE_OK, AtFlags::EACCESS).is_ok()
 }
 
-/// `read(2)`.
 pub fn read(descriptor: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(rustix::io::read(descriptor, buffer)?)
 }

@@ -15,12 +15,10 @@ pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     Ok(thread::set_capabilities(None, sets)?)
 }
 
-/// No supplementary groups.
 pub fn leave_groups() -> io::Result<()> {
     Ok(thread::set_thread_groups(&[])?)
 }
 
-/// The effective uid and gid.
 pub fn effective_ids() -> (u32, u32) {
     (
         rustix::process::geteuid().as_raw(),
@@ -35,7 +33,6 @@ pub fn has_capability(number: u32) -> bool {
 
 /// `CAP_SETFCAP`, which root needs to map itself into a user namespace (user_namespaces(7), since Linux 5.12).
 pub const CAP_SETFCAP: u32 = 31;
-/// `CAP_SYS_ADMIN`.
 pub const CAP_SYS_ADMIN: u32 = 21;
 
 /// Empties the bounding, ambient, inheritable, permitted and effective sets. The bounding set goes first, since that
@@ -57,28 +54,22 @@ pub fn drop_all_capabilities() -> io::Result<()> {
 /// that executes none, nor forks one that does.
 pub fn drop_own_capabilities() -> io::Result<()> {
     thread::clear_ambient_capability_set()?;
-    let none = CapabilitySet::empty();
-    Ok(thread::set_capabilities(
-        None,
-        CapabilitySets {
-            effective: none,
-            permitted: none,
-            inheritable: none,
-        },
-    )?)
+    keep(CapabilitySet::empty())
+}
+
+fn keep(kept: CapabilitySet) -> io::Result<()> {
+    let sets = CapabilitySets {
+        effective: kept,
+        permitted: kept,
+        inheritable: kept,
+    };
+    Ok(thread::set_capabilities(None, sets)?)
 }
 
 /// Gives up every capability but this one, which the programs that this process executes have too.
 pub fn keep_one_capability(number: u32) -> io::Result<()> {
     let one = CapabilitySet::from_bits_retain(1 << number);
-    thread::set_capabilities(
-        None,
-        CapabilitySets {
-            effective: one,
-            permitted: one,
-            inheritable: one,
-        },
-    )?;
+    keep(one)?;
     Ok(thread::configure_capability_in_ambient_set(one, true)?)
 }
 
@@ -87,7 +78,6 @@ pub fn refuse_new_privileges() -> io::Result<()> {
     Ok(thread::set_no_new_privs(true)?)
 }
 
-/// The host name of this uts namespace.
 pub fn set_host_name(name: &str) -> io::Result<()> {
     Ok(rustix::system::sethostname(name.as_bytes())?)
 }

@@ -6,7 +6,7 @@ use landlock::{
     RestrictSelfAttr, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use std::{
-    io,
+    fmt, io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
@@ -77,7 +77,6 @@ pub struct Rules(RulesetCreated);
 
 /// Rules by which files are confined to `rules`, signals and abstract sockets to their own domain, TCP as `tcp` says.
 pub fn prepare(rules: &[(PathBuf, Right)], tcp: Tcp) -> io::Result<Rules> {
-    let failed = |error: landlock::RulesetError| io::Error::other(error.to_string());
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))
@@ -98,12 +97,14 @@ pub fn prepare(rules: &[(PathBuf, Right)], tcp: Tcp) -> io::Result<Rules> {
     Ok(Rules(created))
 }
 
+fn failed(error: impl fmt::Display) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
 fn add_rule(rules: RulesetCreated, path: &Path, right: Right) -> io::Result<RulesetCreated> {
-    let opened = PathFd::new(path).map_err(|error| io::Error::other(error.to_string()))?;
+    let opened = PathFd::new(path).map_err(failed)?;
     let rule = PathBeneath::new(opened, narrowed(path, access(right))?);
-    rules
-        .add_rule(rule)
-        .map_err(|error| io::Error::other(error.to_string()))
+    rules.add_rule(rule).map_err(failed)
 }
 
 impl Rules {
@@ -133,9 +134,7 @@ pub fn confine(rules: Rules) -> io::Result<()> {
         .0
         .log_same_exec(false)
         .and_then(|rules| rules.log_subdomains(false));
-    let status = quiet
-        .and_then(RulesetCreated::restrict_self)
-        .map_err(|error| io::Error::other(error.to_string()))?;
+    let status = quiet.and_then(RulesetCreated::restrict_self).map_err(failed)?;
     match status.ruleset {
         RulesetStatus::NotEnforced => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
         RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),

@@ -15,11 +15,8 @@ use std::{
 /// What a mount forbids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    /// Writes.
     pub read_only: bool,
-    /// Opening device nodes.
     pub no_devices: bool,
-    /// Executing.
     pub no_exec: bool,
 }
 
@@ -33,25 +30,15 @@ struct MountAttr {
     userns_fd: u64,
 }
 
-const MOUNT_ATTR_RDONLY: u64 = 0x1;
-const MOUNT_ATTR_NOSUID: u64 = 0x2;
-const MOUNT_ATTR_NODEV: u64 = 0x4;
-const MOUNT_ATTR_NOEXEC: u64 = 0x8;
 const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
 
 impl Attributes {
-    fn bits(self) -> u64 {
-        let mut bits = MOUNT_ATTR_NOSUID;
-        if self.read_only {
-            bits |= MOUNT_ATTR_RDONLY;
-        }
-        if self.no_devices {
-            bits |= MOUNT_ATTR_NODEV;
-        }
-        if self.no_exec {
-            bits |= MOUNT_ATTR_NOEXEC;
-        }
-        bits
+    fn flags(self) -> MountAttrFlags {
+        let mut flags = MountAttrFlags::MOUNT_ATTR_NOSUID;
+        flags.set(MountAttrFlags::MOUNT_ATTR_RDONLY, self.read_only);
+        flags.set(MountAttrFlags::MOUNT_ATTR_NODEV, self.no_devices);
+        flags.set(MountAttrFlags::MOUNT_ATTR_NOEXEC, self.no_exec);
+        flags
     }
 }
 
@@ -80,15 +67,8 @@ pub fn new_filesystem(
         }
     }
     mount::fsconfig_create(context.as_fd())?;
-    let mut flags = MountAttrFlags::MOUNT_ATTR_NOSUID;
-    flags.set(MountAttrFlags::MOUNT_ATTR_RDONLY, attributes.read_only);
-    flags.set(MountAttrFlags::MOUNT_ATTR_NODEV, attributes.no_devices);
-    flags.set(MountAttrFlags::MOUNT_ATTR_NOEXEC, attributes.no_exec);
-    Ok(mount::fsmount(
-        context.as_fd(),
-        FsMountFlags::FSMOUNT_CLOEXEC,
-        flags,
-    )?)
+    let flags = FsMountFlags::FSMOUNT_CLOEXEC;
+    Ok(mount::fsmount(context.as_fd(), flags, attributes.flags())?)
 }
 
 /// How far a change of attributes goes.
@@ -102,14 +82,11 @@ pub enum Reach {
 
 /// Adds attributes to a mount, and to those below it as `reach` says. Never removes one.
 pub fn restrict(mount: BorrowedFd<'_>, attributes: Attributes, reach: Reach) -> io::Result<()> {
-    set_attributes(
-        mount,
-        &MountAttr {
-            attr_set: attributes.bits(),
-            ..MountAttr::default()
-        },
-        reach,
-    )
+    let attributes = MountAttr {
+        attr_set: attributes.flags().bits().into(),
+        ..MountAttr::default()
+    };
+    set_attributes(mount, &attributes, reach)
 }
 
 /// Makes a detached mount show ids through the mapping of `user_namespace` (`MOUNT_ATTR_IDMAP`).

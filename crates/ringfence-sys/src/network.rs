@@ -1,7 +1,10 @@
 //! Set-up of the network namespace of this process: its loopback, routes of the kind `local`, and sockets that are
 //! handed out of it.
 
-use crate::done;
+use crate::{
+    done,
+    seccomp::{AND, JUMP_EQUAL, LOAD_WORD, Line, RETURN, line},
+};
 use rustix::net::{
     self, AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, sockopt,
 };
@@ -208,52 +211,42 @@ pub fn observe_attempts(own: Ipv4Addr, but: &[u16], buffer_bytes: usize) -> io::
 const KEPT_BYTES: u32 = 64;
 
 /// Classic BPF over an IPv4 packet; see `Documentation/networking/filter.rst`.
-fn attempts(own: Ipv4Addr, but: &[u16]) -> io::Result<Vec<libc::sock_filter>> {
+fn attempts(own: Ipv4Addr, but: &[u16]) -> io::Result<Vec<Line>> {
     let too_many = || io::Error::from(io::ErrorKind::InvalidInput);
     // Jumps have one byte.
     let ports = u8::try_from(but.len())
         .ok()
         .filter(|count| *count < 200)
         .ok_or_else(too_many)?;
-    let op = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
-        code: u16::try_from(code).unwrap_or(0),
-        jt,
-        jf,
-        k,
-    };
-    const LOAD_WORD: u32 = 0x20; // BPF_LD | BPF_W | BPF_ABS
-    const AND: u32 = 0x54; // BPF_ALU | BPF_AND | BPF_K
-    const IF_EQUAL: u32 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
-    const HEADER_TO_X: u32 = 0xb1; // BPF_LDX | BPF_B | BPF_MSH
-    const LOAD_BYTE_AT_X: u32 = 0x50; // BPF_LD | BPF_B | BPF_IND
-    const LOAD_HALF_AT_X: u32 = 0x48; // BPF_LD | BPF_H | BPF_IND
-    const RETURN: u32 = 0x06;
+    const HEADER_TO_X: u16 = 0xb1; // BPF_LDX | BPF_B | BPF_MSH
+    const LOAD_BYTE_AT_X: u16 = 0x50; // BPF_LD | BPF_B | BPF_IND
+    const LOAD_HALF_AT_X: u16 = 0x48; // BPF_LD | BPF_H | BPF_IND
     const SYN_AND_ACK: u32 = 0x12;
     const SYN: u32 = 0x02;
     const NETWORK: u32 = 0xff00_0000;
     const LOOPBACK: u32 = 127 << 24;
     let mut filter = vec![
-        op(LOAD_WORD, 0, 0, 16), // destination
-        op(IF_EQUAL, ports + 8, 0, own.to_bits()),
-        op(AND, 0, 0, NETWORK),
-        op(IF_EQUAL, ports + 6, 0, LOOPBACK),
-        op(HEADER_TO_X, 0, 0, 0),
-        op(LOAD_BYTE_AT_X, 0, 0, 13), // flags
-        op(AND, 0, 0, SYN_AND_ACK),
-        op(IF_EQUAL, 0, ports + 2, SYN),
-        op(LOAD_HALF_AT_X, 0, 0, 2), // destination port
+        line(LOAD_WORD, 0, 0, 16), // destination
+        line(JUMP_EQUAL, ports + 8, 0, own.to_bits()),
+        line(AND, 0, 0, NETWORK),
+        line(JUMP_EQUAL, ports + 6, 0, LOOPBACK),
+        line(HEADER_TO_X, 0, 0, 0),
+        line(LOAD_BYTE_AT_X, 0, 0, 13), // flags
+        line(AND, 0, 0, SYN_AND_ACK),
+        line(JUMP_EQUAL, 0, ports + 2, SYN),
+        line(LOAD_HALF_AT_X, 0, 0, 2), // destination port
     ];
     for (number, port) in (0_u8..).zip(but) {
-        filter.push(op(IF_EQUAL, ports - number, 0, u32::from(*port)));
+        filter.push(line(JUMP_EQUAL, ports - number, 0, u32::from(*port)));
     }
-    filter.extend([op(RETURN, 0, 0, KEPT_BYTES), op(RETURN, 0, 0, 0)]);
+    filter.extend([line(RETURN, 0, 0, KEPT_BYTES), line(RETURN, 0, 0, 0)]);
     Ok(filter)
 }
 
-fn attach_filter(socket: BorrowedFd<'_>, filter: &[libc::sock_filter]) -> io::Result<()> {
+fn attach_filter(socket: BorrowedFd<'_>, filter: &[Line]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: u16::try_from(filter.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?,
-        filter: filter.as_ptr().cast_mut(),
+        filter: filter.as_ptr().cast_mut().cast(),
     };
     let length = libc::socklen_t::try_from(size_of::<libc::sock_fprog>()).unwrap_or(0);
     // SAFETY: SO_ATTACH_FILTER reads a sock_fprog of `length` bytes and the instructions that it points to, which live

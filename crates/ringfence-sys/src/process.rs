@@ -12,7 +12,6 @@ use std::{
 /// Which side of a fork one is on.
 #[derive(Debug)]
 pub enum Fork {
-    /// The new process.
     Child,
     /// The old one, with the pid of the new.
     Parent(i32),
@@ -394,12 +393,8 @@ pub fn exit_now(status: i32) -> ! {
 /// The signals that the jail sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kill {
-    /// Ask to end.
     Terminate,
-    /// End.
     Kill,
-    /// Hold still.
-    Stop,
     /// What Ctrl-C sends.
     Interrupt,
     /// What a shell of a session catches beside it (`SIGPWR`).
@@ -413,7 +408,6 @@ impl Kill {
         match self {
             Self::Terminate => Signal::TERM,
             Self::Kill => Signal::KILL,
-            Self::Stop => Signal::STOP,
             Self::Interrupt => Signal::INT,
             Self::Abandon => Signal::POWER,
             Self::Wake => Signal::STKFLT,
@@ -515,19 +509,12 @@ pub fn set_name(name: &str) -> io::Result<()> {
     Ok(rustix::thread::set_name(&name)?)
 }
 
-/// The working directory.
 pub fn change_directory(path: &Path) -> io::Result<()> {
     Ok(process::chdir(path)?)
 }
 
-/// The working directory, by descriptor.
 pub fn change_directory_to(directory: BorrowedFd<'_>) -> io::Result<()> {
     Ok(process::fchdir(directory)?)
-}
-
-/// The pid of the process that made this one (0: it is outside this pid namespace).
-pub fn parent_id() -> u32 {
-    std::os::unix::process::parent_id()
 }
 
 /// Ignored children are reaped by the kernel (`SIGCHLD` set to ignore).

@@ -16,7 +16,7 @@ pub struct Program(Vec<Line>);
 /// `struct sock_filter`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-struct Line {
+pub(crate) struct Line {
     code: u16,
     jt: u8,
     jf: u8,
@@ -51,9 +51,7 @@ pub enum Test {
 /// A call by number, and the tests that must all hold; none: any arguments.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// Number.
     pub number: i64,
-    /// All of these.
     pub tests: Vec<Test>,
 }
 
@@ -210,20 +208,20 @@ fn compare(test: Test, behind: usize) -> io::Result<Vec<Line>> {
     })
 }
 
-const LOAD_WORD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
+pub(crate) const LOAD_WORD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
 const JUMP_ALWAYS: u16 = 0x05; // BPF_JMP | BPF_JA
-const JUMP_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
+pub(crate) const JUMP_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
 const JUMP_ABOVE: u16 = 0x25; // BPF_JMP | BPF_JGT | BPF_K
 const JUMP_AT_LEAST: u16 = 0x35; // BPF_JMP | BPF_JGE | BPF_K
-const AND: u16 = 0x54; // BPF_ALU | BPF_AND | BPF_K
-const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+pub(crate) const AND: u16 = 0x54; // BPF_ALU | BPF_AND | BPF_K
+pub(crate) const RETURN: u16 = 0x06; // BPF_RET | BPF_K
 const NUMBER_OFFSET: u32 = 0; // seccomp_data.nr
 const ARCHITECTURE_OFFSET: u32 = 4; // seccomp_data.arch
 /// seccomp_data.args: each of eight bytes, the low half first on all machines that there are tables for.
 const ARGUMENTS_OFFSET: u32 = 16;
 const X32_FIRST: u32 = 0x4000_0000; // __X32_SYSCALL_BIT
 
-fn line(code: u16, jt: u8, jf: u8, k: u32) -> Line {
+pub(crate) fn line(code: u16, jt: u8, jf: u8, k: u32) -> Line {
     Line { code, jt, jf, k }
 }
 

@@ -3,99 +3,53 @@
 use crate::{Validation, closed_words};
 use serde::{Deserialize, Serialize};
 
-/// A closed list: the front ends map each code exhaustively to their own status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ErrorCode {
-    /// A value in the request is malformed or outside its range.
-    InvalidArgument,
-    /// A name in the request is not one that the tool knows.
-    UnknownArgument,
-    /// The name is known, and the part of the product behind it is not in this version.
-    UnsupportedArgument,
-    /// The language's interpreter is not on this host.
-    RuntimeUnavailable,
-    /// The host cannot give the isolation that the operator's floor demands.
-    BelowFloor,
-    /// The operator's policy does not allow it.
-    PolicyDenied,
-    /// The queue is full; `retry_after_ms` says when to come back.
-    Busy,
-    /// The caller cancelled before the program started.
-    Cancelled,
-    /// The jail could not be set up, or broke; nothing of the program ran unwatched.
-    SandboxFault,
-    /// There is no such thing, or it belongs to another namespace.
-    NotFound,
-    /// Somebody else has changed it meanwhile; the message names what.
-    Conflict,
-    /// The session has ended; the message says why.
-    SessionEnded,
-    /// The vault has no such secret for this namespace, or the policy does not give it.
-    SecretUnavailable,
-    /// A package cannot be had: the index does not know it, has no wheel of it, or cannot be reached.
-    PackageUnavailable,
-    /// A page cannot be had: its host does not answer, or what it sends is not a page.
-    PageUnavailable,
-    /// The code was refused before it ran; `validation` has what was found.
-    CodeRejected,
-    /// Code or data could not be checked: its parser gave up on it.
-    CheckFailed,
-    /// The audit record cannot be written, and nothing runs without one.
-    AuditUnavailable,
-    /// The vault or the artifact store cannot be read or written.
-    StoreFault,
-    /// The configuration is wrong.
-    InvalidConfiguration,
-}
-
-impl ErrorCode {
-    /// One sentence for the reference.
-    pub fn meaning(self) -> &'static str {
-        match self {
-            Self::InvalidArgument => "A value in the request is malformed or outside its range.",
-            Self::UnknownArgument => "A name in the request is not one that the tool knows.",
-            Self::UnsupportedArgument => {
-                "The name is known, and the part of the product behind it is not in this version."
-            }
-            Self::RuntimeUnavailable => "The language's interpreter is not on this host.",
-            Self::BelowFloor => "The host cannot give the isolation that the operator's floor demands.",
-            Self::PolicyDenied => "The operator's policy does not allow it.",
-            Self::Busy => "The queue is full; `retry_after_ms` says when to come back.",
-            Self::Cancelled => "The caller cancelled before the program started.",
-            Self::SandboxFault => {
-                "The sandbox could not be made, or broke; nothing of the program ran unwatched."
-            }
-            Self::NotFound => "There is no such thing, or it belongs to another namespace.",
-            Self::Conflict => "Somebody else has changed it meanwhile; the message names what.",
-            Self::SessionEnded => "The session has ended; the message says why.",
-            Self::SecretUnavailable => {
-                "The vault has no such secret for this namespace, or the policy does not give it."
-            }
-            Self::PackageUnavailable => {
-                "A package cannot be had: the index does not know it, has no wheel of it, or cannot be reached."
-            }
-            Self::PageUnavailable => {
-                "A page cannot be had: its host does not answer, or what it sends is not a page."
-            }
-            Self::CodeRejected => "The code was refused before it ran; `validation` has what was found.",
-            Self::CheckFailed => "Code or data could not be checked: its parser gave up on it.",
-            Self::AuditUnavailable => "The audit record cannot be written, and nothing runs without one.",
-            Self::StoreFault => "The vault or the artifact store cannot be read or written.",
-            Self::InvalidConfiguration => "The configuration is wrong.",
-        }
+closed_words! {
+    /// A closed list, in the order of the reference: the front ends map each code exhaustively to their own status.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum ErrorCode {
+        /// A value in the request is malformed or outside its range.
+        InvalidArgument = "invalid_argument",
+        /// A name in the request is not one that the tool knows.
+        UnknownArgument = "unknown_argument",
+        /// The name is known, and the part of the product behind it is not in this version.
+        UnsupportedArgument = "unsupported_argument",
+        /// The language's interpreter is not on this host.
+        RuntimeUnavailable = "runtime_unavailable",
+        /// The host cannot give the isolation that the operator's floor demands.
+        BelowFloor = "below_floor",
+        /// The operator's policy does not allow it.
+        PolicyDenied = "policy_denied",
+        /// The queue is full; `retry_after_ms` says when to come back.
+        Busy = "busy",
+        /// The caller cancelled before the program started.
+        Cancelled = "cancelled",
+        /// The sandbox could not be made, or broke; nothing of the program ran unwatched.
+        SandboxFault = "sandbox_fault",
+        /// There is no such thing, or it belongs to another namespace.
+        NotFound = "not_found",
+        /// Somebody else has changed it meanwhile; the message names what.
+        Conflict = "conflict",
+        /// The session has ended; the message says why.
+        SessionEnded = "session_ended",
+        /// The vault has no such secret for this namespace, or the policy does not give it.
+        SecretUnavailable = "secret_unavailable",
+        /// A package cannot be had: the index does not know it, has no wheel of it, or cannot be reached.
+        PackageUnavailable = "package_unavailable",
+        /// A page cannot be had: its host does not answer, or what it sends is not a page.
+        PageUnavailable = "page_unavailable",
+        /// The code was refused before it ran; `validation` has what was found.
+        CodeRejected = "code_rejected",
+        /// Code or data could not be checked: its parser gave up on it.
+        CheckFailed = "check_failed",
+        /// The audit record cannot be written, and nothing runs without one.
+        AuditUnavailable = "audit_unavailable",
+        /// The vault or the artifact store cannot be read or written.
+        StoreFault = "store_fault",
+        /// The configuration is wrong.
+        InvalidConfiguration = "invalid_configuration",
     }
 }
-
-// In the order of the reference.
-closed_words!(ErrorCode: InvalidArgument = "invalid_argument", UnknownArgument = "unknown_argument",
-    UnsupportedArgument = "unsupported_argument", RuntimeUnavailable = "runtime_unavailable",
-    BelowFloor = "below_floor", PolicyDenied = "policy_denied", Busy = "busy", Cancelled = "cancelled",
-    SandboxFault = "sandbox_fault", NotFound = "not_found", Conflict = "conflict",
-    SessionEnded = "session_ended", SecretUnavailable = "secret_unavailable",
-    PackageUnavailable = "package_unavailable", PageUnavailable = "page_unavailable",
-    CodeRejected = "code_rejected", CheckFailed = "check_failed", AuditUnavailable = "audit_unavailable",
-    StoreFault = "store_fault", InvalidConfiguration = "invalid_configuration");
 
 /// What a caller may see of a refusal: what is wrong, and the next step.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]

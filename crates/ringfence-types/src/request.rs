@@ -146,13 +146,9 @@ impl ExecuteRequest {
             ));
         }
         let paths: BTreeSet<&str> = self.files.iter().map(|file| file.path.as_str()).collect();
-        let above = |path: &str| path.match_indices('/').map(|(at, _)| at).collect::<Vec<_>>();
         for path in &paths {
-            if let Some(file) = above(path)
-                .into_iter()
-                .map(|at| &path[..at])
-                .find(|above| paths.contains(above))
-            {
+            let mut above = path.match_indices('/').map(|(at, _)| &path[..at]);
+            if let Some(file) = above.find(|above| paths.contains(above)) {
                 return Err(RequestError::invalid(
                     format!("the file `{file}` cannot also be the directory of `{path}`."),
                     "Rename one of them.",

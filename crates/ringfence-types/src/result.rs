@@ -120,7 +120,7 @@ pub struct Lossy {
 }
 
 /// An error of the language, as the program's runtime told it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProgramError {
     /// `ZeroDivisionError`, `TypeError`.
     #[serde(rename = "type")]

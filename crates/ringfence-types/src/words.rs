@@ -48,6 +48,10 @@ fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-')
 }
 
+fn is_name(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.chars().all(is_name_char) && !text.starts_with(['.', '-'])
+}
+
 impl Namespace {
     /// The namespace of a caller who names none.
     pub fn default_name() -> Self {
@@ -58,9 +62,7 @@ impl Namespace {
 impl TryFrom<String> for Namespace {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
-        let good =
-            (1..=64).contains(&text.len()) && text.chars().all(is_name_char) && !text.starts_with(['.', '-']);
-        if good {
+        if is_name(&text) {
             Ok(Self(text))
         } else {
             Err("a namespace is 1 to 64 letters, digits, `_`, `.` or `-`".to_owned())
@@ -85,9 +87,7 @@ impl TryFrom<String> for ScriptName {
 impl TryFrom<String> for WorkspaceName {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
-        let good =
-            (1..=64).contains(&text.len()) && text.chars().all(is_name_char) && !text.starts_with(['.', '-']);
-        if !good {
+        if !is_name(&text) {
             Err("a workspace's name is 1 to 64 letters, digits, `_`, `.` or `-`".to_owned())
         } else if matches!(text.as_str(), "private" | "namespace") {
             Err(format!("`{text}` means a workspace that every namespace has"))
@@ -232,31 +232,30 @@ pub(crate) use {text_of, text_word};
 
 text_word!(Namespace, ScriptName, WorkspaceName, WorkspacePath);
 
+/// What every word may be that execve(2) is given; `value` holds it, and is part of `whole`.
+fn check_word(text: &str, value: &str, whole: &str) -> Result<(), String> {
+    if text.contains('\0') {
+        return Err(format!("{value} holds a NUL byte"));
+    }
+    match text.len() > WORD_BYTES_MAX {
+        true => Err(format!("{whole} is longer than 128 KiB")),
+        false => Ok(()),
+    }
+}
+
 impl TryFrom<String> for Argument {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
-        if text.contains('\0') {
-            return Err("an argument holds a NUL byte".to_owned());
-        }
-        if text.len() > WORD_BYTES_MAX {
-            Err("an argument is longer than 128 KiB".to_owned())
-        } else {
-            Ok(Self(text))
-        }
+        check_word(&text, "an argument", "an argument")?;
+        Ok(Self(text))
     }
 }
 
 impl TryFrom<String> for EnvValue {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
-        if text.contains('\0') {
-            return Err("a variable's value holds a NUL byte".to_owned());
-        }
-        if text.len() > WORD_BYTES_MAX {
-            Err("a variable is longer than 128 KiB".to_owned())
-        } else {
-            Ok(Self(text))
-        }
+        check_word(&text, "a variable's value", "a variable")?;
+        Ok(Self(text))
     }
 }
 

@@ -230,9 +230,45 @@ fn profiles() -> String {
 fn errors() -> String {
     let mut text = "## Error codes\n\n| code | meaning |\n|---|---|\n".to_owned();
     for code in ErrorCode::ALL {
-        writeln!(text, "| `{code}` | {} |", code.meaning()).unwrap();
+        writeln!(text, "| `{code}` | {} |", meaning(*code)).unwrap();
     }
     text
+}
+
+/// One sentence for the reference.
+fn meaning(code: ErrorCode) -> &'static str {
+    match code {
+        ErrorCode::InvalidArgument => "A value in the request is malformed or outside its range.",
+        ErrorCode::UnknownArgument => "A name in the request is not one that the tool knows.",
+        ErrorCode::UnsupportedArgument => {
+            "The name is known, and the part of the product behind it is not in this version."
+        }
+        ErrorCode::RuntimeUnavailable => "The language's interpreter is not on this host.",
+        ErrorCode::BelowFloor => "The host cannot give the isolation that the operator's floor demands.",
+        ErrorCode::PolicyDenied => "The operator's policy does not allow it.",
+        ErrorCode::Busy => "The queue is full; `retry_after_ms` says when to come back.",
+        ErrorCode::Cancelled => "The caller cancelled before the program started.",
+        ErrorCode::SandboxFault => {
+            "The sandbox could not be made, or broke; nothing of the program ran unwatched."
+        }
+        ErrorCode::NotFound => "There is no such thing, or it belongs to another namespace.",
+        ErrorCode::Conflict => "Somebody else has changed it meanwhile; the message names what.",
+        ErrorCode::SessionEnded => "The session has ended; the message says why.",
+        ErrorCode::SecretUnavailable => {
+            "The vault has no such secret for this namespace, or the policy does not give it."
+        }
+        ErrorCode::PackageUnavailable => {
+            "A package cannot be had: the index does not know it, has no wheel of it, or cannot be reached."
+        }
+        ErrorCode::PageUnavailable => {
+            "A page cannot be had: its host does not answer, or what it sends is not a page."
+        }
+        ErrorCode::CodeRejected => "The code was refused before it ran; `validation` has what was found.",
+        ErrorCode::CheckFailed => "Code or data could not be checked: its parser gave up on it.",
+        ErrorCode::AuditUnavailable => "The audit record cannot be written, and nothing runs without one.",
+        ErrorCode::StoreFault => "The vault or the artifact store cannot be read or written.",
+        ErrorCode::InvalidConfiguration => "The configuration is wrong.",
+    }
 }
 
 fn configuration() -> String {

@@ -75,7 +75,7 @@ pub const BUDGETS: [Budget; 12] = [
     Budget { name: "ringfence-jail", lines: 9_700, floors: &[
         "kept_files",
         "uncharged",
-        "cgroup environment export_directory failure harvest layer layout pinned probe sample seccomp sweep tree visit",
+        "cgroup environment export_directory failure harvest layer layout pinned sample seccomp sweep tree visit",
         "egress quota refused worker",
         "host spec wire",
         "plan",

@@ -57,10 +57,10 @@ fn compare(kind: &str, source: &str, real: &BTreeSet<String>, documented: &BTree
         .collect()
 }
 
-/// `closed_words!(ErrorCode: Busy = "busy", ...);`: every second part between quotes.
+/// `pub enum ErrorCode { Busy = "busy", ... }`: every second part between quotes.
 fn error_codes(source: &str) -> BTreeSet<String> {
-    let list = source.split_once("closed_words!(ErrorCode:");
-    let list = list.and_then(|(_, list)| list.split_once(");"));
+    let list = source.split_once("pub enum ErrorCode {");
+    let list = list.and_then(|(_, list)| list.split_once('}'));
     let parts = list.into_iter().flat_map(|(list, _)| list.split('"'));
     parts.skip(1).step_by(2).map(str::to_owned).collect()
 }
@@ -119,7 +119,7 @@ fn flag(rest: &str) -> Option<String> {
 mod tests {
     use super::{super::file, *};
 
-    const CODE: &str = "closed_words!(ErrorCode:\n    Busy = \"busy\");\n";
+    const CODE: &str = "pub enum ErrorCode {\n    Busy = \"busy\",\n}\n";
     const HELP: &str = "Options:\n  -l, --language <L>  not --this\n      --json\n";
     const BOOK: &str = "# Reference\n`--language`, `--json`\n|---|---|\n## Error codes\n| `busy` | full |\n## Else\n| `x` | y |\n";
 

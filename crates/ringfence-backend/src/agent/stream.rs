@@ -10,42 +10,13 @@ use std::{
     fs::File,
     io::{self, ErrorKind, Read, Write},
     net::{Shutdown, TcpStream},
-    os::fd::{AsRawFd, OwnedFd, RawFd},
+    os::fd::{AsFd, OwnedFd},
 };
-
-enum Peer {
-    Pipe(File),
-    Connection(TcpStream),
-}
-
-impl AsRawFd for Peer {
-    fn as_raw_fd(&self) -> RawFd {
-        match self {
-            Self::Pipe(pipe) => pipe.as_raw_fd(),
-            Self::Connection(connection) => connection.as_raw_fd(),
-        }
-    }
-}
-
-impl Peer {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Pipe(pipe) => pipe.read(buffer),
-            Self::Connection(connection) => connection.read(buffer),
-        }
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Pipe(pipe) => pipe.write(bytes),
-            Self::Connection(connection) => connection.write(bytes),
-        }
-    }
-}
 
 pub struct Stream {
     number: u32,
-    peer: Peer,
+    /// A pipe, or a connection.
+    peer: File,
     /// It may still give bytes.
     reads: bool,
     /// It may still take bytes.
@@ -60,10 +31,10 @@ pub struct Stream {
 }
 
 impl Stream {
-    fn new(number: u32, peer: Peer) -> Self {
+    fn new(number: u32, peer: OwnedFd) -> Self {
         Self {
             number,
-            peer,
+            peer: peer.into(),
             reads: true,
             writes: true,
             credit: WINDOW_BYTES,
@@ -76,14 +47,14 @@ impl Stream {
     pub fn read_end(number: u32, pipe: OwnedFd) -> Self {
         Self {
             writes: false,
-            ..Self::new(number, Peer::Pipe(pipe.into()))
+            ..Self::new(number, pipe)
         }
     }
 
     pub fn write_end(number: u32, pipe: OwnedFd) -> Self {
         Self {
             reads: false,
-            ..Self::new(number, Peer::Pipe(pipe.into()))
+            ..Self::new(number, pipe)
         }
     }
 
@@ -94,6 +65,13 @@ impl Stream {
             self.reads && self.credit > 0,
             self.writes && has_something,
         )
+    }
+
+    /// Of a connection; a pipe refuses it, and is closed.
+    fn shut_down(&self, how: Shutdown) {
+        if let Ok(copy) = self.peer.as_fd().try_clone_to_owned() {
+            drop(TcpStream::from(copy).shutdown(how));
+        }
     }
 
     fn is_output(&self) -> bool {
@@ -133,7 +111,7 @@ impl Streams {
         let number = CONNECTION_FIRST + self.opened;
         self.opened = self.opened.wrapping_add(1) % (u32::MAX - CONNECTION_FIRST);
         self.streams
-            .insert(number, Stream::new(number, Peer::Connection(connection)));
+            .insert(number, Stream::new(number, connection.into()));
         Ok(number)
     }
 
@@ -192,10 +170,8 @@ impl Streams {
             Kind::Credit => stream.credit = stream.credit.saturating_add(number(&payload)).min(WINDOW_BYTES),
             Kind::Close => stream.is_closing = true,
             _ => {
-                if let Peer::Connection(connection) = &stream.peer {
-                    // Bytes that were not read turn the end into a reset.
-                    drop(connection.shutdown(Shutdown::Both));
-                }
+                // Bytes that were not read turn the end into a reset.
+                stream.shut_down(Shutdown::Both);
                 self.streams.remove(&number_of);
             }
         }
@@ -255,9 +231,7 @@ fn write(stream: &mut Stream) -> Option<Event> {
     }
     if stream.is_closing {
         stream.writes = false;
-        if let Peer::Connection(connection) = &stream.peer {
-            drop(connection.shutdown(Shutdown::Write));
-        }
+        stream.shut_down(Shutdown::Write);
     }
     None
 }

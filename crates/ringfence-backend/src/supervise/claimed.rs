@@ -8,7 +8,7 @@ use crate::{
     stream::tell,
 };
 use ringfence_jail::{
-    Claim, Part, Run, Space, directory_bytes,
+    Claim, EgressSpec, Part, Run, Space, directory_bytes,
     plan::Rlimit,
     wire::{self, Cause, Event, Failure, Order},
 };
@@ -87,18 +87,13 @@ impl Supervised<'_> {
                 directory.put_code(name, &read(&payload, *part)?)?;
             }
             for (path, part) in &claim.files {
-                directory.put_file(path, &read(&payload, *part)?)?;
+                directory.put_file(path.as_str().as_ref(), &read(&payload, *part)?)?;
             }
             Ok::<_, io::Error>((claim, payload))
         });
         let files = files.await.map_err(io::Error::other).and_then(|files| files);
         let (claim, payload) = files.map_err(|error| failed("write the files", error))?;
-        let ports: Vec<u8> = claim
-            .egress
-            .iter()
-            .flat_map(|spec| &spec.ports)
-            .flat_map(|port| port.to_le_bytes())
-            .collect();
+        let ports = claim.egress.as_ref().map(ports).unwrap_or_default();
         if !ports.is_empty() {
             tell(&self.agent, Kind::Listen, OF_CLAIM, &ports);
         }
@@ -202,8 +197,7 @@ impl Supervised<'_> {
                 tell(&self.agent, Kind::Account, self.asked, &[]);
             }
             Order::Egress(spec) => {
-                let ports: Vec<u8> = spec.ports.iter().flat_map(|port| port.to_le_bytes()).collect();
-                tell(&self.agent, Kind::Listen, OF_ORDER, &ports);
+                tell(&self.agent, Kind::Listen, OF_ORDER, &ports(&spec));
             }
             Order::Layer(_) => {
                 let error = io::Error::from(io::ErrorKind::Unsupported);
@@ -265,6 +259,10 @@ impl Supervised<'_> {
             self.kill(Cause::Disk);
         }
     }
+}
+
+fn ports(spec: &EgressSpec) -> Vec<u8> {
+    spec.ports.iter().flat_map(|port| port.to_le_bytes()).collect()
 }
 
 fn read(payload: &File, part: Part) -> io::Result<Vec<u8>> {

@@ -9,6 +9,7 @@ pub(crate) use prepared::{Prepared, SESSION, read_outcome};
 pub use report::{Blocked, ProgramReport, read_report};
 
 use ringfence_check::profile;
+use ringfence_jail::client;
 use ringfence_types::Language;
 use serde::Serialize;
 use std::{collections::BTreeMap, path::Path, sync::LazyLock};
@@ -114,12 +115,6 @@ impl Checks {
         }
         variables
     }
-
-    fn bytes(&self) -> usize {
-        let imports = self.imports.iter().flatten().map(String::len);
-        let patches = self.patches.iter().map(|(name, what)| name.len() + what.len());
-        imports.chain(patches).map(|bytes| 6 * bytes + 8).sum()
-    }
 }
 
 /// Read, and removed, by the driver. What does not fit goes on in a variable with one underscore more.
@@ -200,9 +195,6 @@ pub(crate) fn node_template(interpreter: &str, modules: &[String]) -> Launch {
 /// Read, and removed, by the driver.
 const PRELOAD: &str = "RINGFENCE_PRELOAD";
 
-/// Room for what an interpreter is told beside its environment, in bytes.
-const GO_BYTES: usize = 8 << 10;
-
 /// What an interpreter that was started ahead reads from descriptor 4.
 #[derive(Serialize)]
 pub(crate) struct Go<'a> {
@@ -230,19 +222,8 @@ pub(crate) fn by_name(environment: &[(String, String)]) -> BTreeMap<&str, &str> 
 }
 
 pub(crate) fn word(go: &Go<'_>) -> Vec<u8> {
-    // With room for all of it, so that growing leaves no copy of a secret behind.
-    let room = go
-        .env
-        .iter()
-        .map(|(name, value)| name.len() + 6 * value.len())
-        .sum::<usize>()
-        + go.checks.map_or(0, Checks::bytes);
-    let mut word = Vec::with_capacity(room + GO_BYTES);
     // Text and maps of text: there is nothing that could fail.
-    if serde_json::to_writer(&mut word, go).is_err() {
-        word.clear();
-    }
-    word
+    client::to_json(go, u64::MAX).unwrap_or_default()
 }
 
 /// Variables that the loader, the C library, an interpreter or a library that is imported ahead reads when it starts,

@@ -7,6 +7,7 @@ use ringfence_types::{Argument, ExecuteRequest, Language, ProgramError};
 use std::path::Path;
 
 /// Code that is ready for its interpreter.
+#[derive(Default)]
 pub(crate) struct Prepared {
     pub(crate) name: String,
     pub(crate) script: String,
@@ -28,10 +29,7 @@ impl Prepared {
         Self {
             name,
             script,
-            module: false,
-            error: None,
-            session: false,
-            checks: None,
+            ..Self::default()
         }
     }
 

@@ -71,12 +71,6 @@ fn take(report: &mut ProgramReport, tag: u8, payload: &[u8]) {
         *is_cut |= payload.len() > max;
         String::from_utf8_lossy(beginning(payload, max)).into_owned()
     };
-    let empty = || ProgramError {
-        kind: String::new(),
-        message: String::new(),
-        traceback: String::new(),
-        line: None,
-    };
     match tag {
         b'R' if payload.len() <= RESULT_BYTES_MAX => report.result = serde_json::from_slice(payload).ok(),
         b'P' => report.result_repr = Some(text(REPR_BYTES_MAX)),
@@ -88,10 +82,10 @@ fn take(report: &mut ProgramReport, tag: u8, payload: &[u8]) {
         }
         b'F' if report.patched.len() < VARIABLES_MAX => report.patched.push(text(VARIABLE_BYTES_MAX)),
         b'S' if report.security_events.len() < BLOCKED_MAX => report.security_events.extend(blocked(payload)),
-        b'E' => report.error.get_or_insert_with(empty).kind = text(NAME_BYTES_MAX),
-        b'M' => report.error.get_or_insert_with(empty).message = text(REPR_BYTES_MAX),
-        b'T' => report.error.get_or_insert_with(empty).traceback = text(TRACEBACK_BYTES_MAX),
-        b'L' => report.error.get_or_insert_with(empty).line = text(16).parse().ok(),
+        b'E' => report.error.get_or_insert_default().kind = text(NAME_BYTES_MAX),
+        b'M' => report.error.get_or_insert_default().message = text(REPR_BYTES_MAX),
+        b'T' => report.error.get_or_insert_default().traceback = text(TRACEBACK_BYTES_MAX),
+        b'L' => report.error.get_or_insert_default().line = text(16).parse().ok(),
         _ => {}
     }
 }
@@ -108,15 +102,11 @@ fn display(tag: u8, payload: &[u8], room: usize) -> Option<Display> {
     if !Display::MIMES.contains(&mime) || content.is_empty() || content.len() > most {
         return None;
     }
-    let content = content.to_owned();
-    let (artifact, text) = match tag {
-        b'A' => (Some(content), None),
-        _ => (None, Some(content)),
-    };
+    let content = |of| (tag == of).then(|| content.to_owned());
     Some(Display {
         mime: mime.to_owned(),
-        artifact,
-        text,
+        artifact: content(b'A'),
+        text: content(b'D'),
     })
 }
 

@@ -232,14 +232,11 @@ struct End {
 impl Reports {
     /// What comes from now on belongs to this call. A new session reports the end of call 0 when it is ready.
     pub(crate) fn expect(&mut self, number: u64) {
-        self.awaited = Some(number);
         // A record that was begun before, however long it says it is, is not a part of this call's.
-        self.part.clear();
-        self.drop = 0;
-        self.kept.clear();
-        self.bridge = None;
-        self.words.clear();
-        self.is_cut = false;
+        *self = Self {
+            awaited: Some(number),
+            ..Self::default()
+        };
     }
 
     /// Takes bytes as they come, in any pieces, and gives the answer when the awaited call has ended. What comes

@@ -17,14 +17,14 @@ use crate::{
     policy::reach,
     record::{Note, Record},
     runtimes,
-    sandbox::{Blobs, Sandboxes, own_claim},
+    sandbox::{Blobs, Sandboxes},
     settings::{PackagePolicy, PackageSettings},
     store,
     streams::Stdio,
     sync::lock,
 };
 use ringfence_jail::{
-    ClaimSpec, LayerName, Run, harvest,
+    Claim, LayerName, Run, harvest,
     wire::{Cause, Ending},
 };
 use ringfence_redact::Personal;
@@ -327,11 +327,11 @@ impl Packages {
             environment,
             report: false,
         };
-        let egress = reach::spec(sandboxes.tier, &reaches);
-        let claim = sandboxes.native.claim(ClaimSpec {
+        let claim = Claim {
             files,
-            ..own_claim(run, egress, limits)
-        });
+            egress: reach::spec(sandboxes.tier, &reaches),
+            ..sandboxes.native.claim(run, limits)
+        };
         let isolation = plan.isolation(&claim, &sandboxes.native.host);
         let sandbox = sandboxes.native.spawn(Arc::new(plan), None)?;
         let mut is_cancelled = wish.by.client.cancelled.clone();

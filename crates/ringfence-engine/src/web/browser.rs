@@ -14,12 +14,12 @@ use crate::{
     error::{Result, busy},
     policy::reach,
     runtimes,
-    sandbox::{NO_BLOBS, own_claim},
+    sandbox::NO_BLOBS,
     streams::{Attached, StreamReader, drain},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_egress::{EgressReport, Inspection, Rules};
-use ringfence_jail::{Layout, Run, wire::Order};
+use ringfence_jail::{Claim, Layout, Run, wire::Order};
 use ringfence_redact::Redactor;
 use ringfence_types::{Denial, ErrorCode, Limits, Namespace, RequestError, Tier};
 use ringfence_web::{
@@ -234,11 +234,11 @@ impl Web {
         };
         reach::check(rules)?;
         let plan = self.sandboxes.plan_of_browser(program, limits.clone())?;
-        let (run, egress) = (
-            command(program, &plan.layout, inspection),
-            reach::spec(self.sandboxes.tier, rules),
-        );
-        let claim = self.sandboxes.native.claim(own_claim(run, egress, limits));
+        let run = command(program, &plan.layout, inspection);
+        let claim = Claim {
+            egress: reach::spec(self.sandboxes.tier, rules),
+            ..self.sandboxes.native.claim(run, limits)
+        };
         let sandbox = self.sandboxes.native.spawn(Arc::new(plan), None)?;
         let (_cancel, mut cancelled) = watch::channel(false);
         Ok(sandbox.claim(&claim, NO_BLOBS, &mut cancelled).await?)

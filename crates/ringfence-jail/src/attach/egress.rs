@@ -1,35 +1,21 @@
 //! Opens the ports that a claim, or a running program, adds to a sandbox's egress.
 
-use super::kept;
+use super::Target;
 use crate::{
     EgressSpec, PORTS_MAX,
     egress::open_claimed,
     failure::{StepResult, step},
     visit,
-    wire::Handle,
 };
 use ringfence_sys::channel;
 use std::{
-    collections::HashMap,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
-#[derive(Debug)]
-pub(crate) struct EgressTarget {
-    user: OwnedFd,
-    net: OwnedFd,
-}
-
-impl EgressTarget {
-    /// `None`: the sandbox has no network of its own.
-    pub(crate) fn of(descriptors: &HashMap<Handle, OwnedFd>) -> StepResult<Option<Self>> {
-        let kept = kept("egress", descriptors, [Handle::User, Handle::Net])?;
-        Ok(kept.map(|[user, net]| Self { user, net }))
-    }
-
+impl Target {
     /// Opens what is wanted beside the sockets of every sandbox.
-    pub(crate) fn open(target: Option<&Self>, spec: &EgressSpec) -> StepResult<Vec<OwnedFd>> {
+    pub(crate) fn open_egress(target: Option<&Self>, spec: &EgressSpec) -> StepResult<Vec<OwnedFd>> {
         if spec.ports.is_empty() && spec.networks.is_empty() {
             return Ok(Vec::new());
         }

@@ -1,28 +1,45 @@
 //! What a sandbox is given after its walls are up: a workspace, packages, ports of its egress. A child of the
 //! supervisor enters the sandbox's namespaces for it; nothing else is ever attached late.
 
-pub(crate) mod egress;
-pub(crate) mod layer;
-pub(crate) mod workspace;
+mod egress;
+mod layer;
+mod workspace;
 
 use crate::{
-    failure::{StepResult, step},
+    failure::{Failure, StepResult, step},
     wire::Handle,
 };
-use std::{collections::HashMap, os::fd::OwnedFd};
+use std::{collections::HashMap, io, os::fd::OwnedFd};
 
-/// Copies of descriptors that others use too. `None`: pid 1 has not handed over all of them.
-fn kept<const N: usize>(
-    what: &str,
-    descriptors: &HashMap<Handle, OwnedFd>,
-    kinds: [Handle; N],
-) -> StepResult<Option<[OwnedFd; N]>> {
-    let mut copies = Vec::with_capacity(N);
-    for kind in kinds {
-        let Some(descriptor) = descriptors.get(&kind) else {
-            return Ok(None);
-        };
-        copies.push(step(format!("namespaces of the {what}"), descriptor.try_clone())?);
+/// Copies of a sandbox's namespaces, of which others use the originals.
+#[derive(Debug)]
+pub(crate) struct Target {
+    user: OwnedFd,
+    mount: OwnedFd,
+    net: OwnedFd,
+    /// The directory of all layers of packages.
+    layers: Option<OwnedFd>,
+}
+
+impl Target {
+    /// `None`: the sandbox has no root and no network of its own.
+    pub(crate) fn of(descriptors: &mut HashMap<Handle, OwnedFd>) -> StepResult<Option<Self>> {
+        let layers = descriptors.remove(&Handle::Layers);
+        let kinds = [Handle::User, Handle::Mount, Handle::Net].into_iter();
+        let there = kinds.map_while(|kind| descriptors.get(&kind));
+        let copies: io::Result<Vec<OwnedFd>> = there.map(OwnedFd::try_clone).collect();
+        match <[OwnedFd; 3]>::try_from(step("namespaces of the sandbox", copies)?) {
+            Ok([user, mount, net]) => Ok(Some(Self {
+                user,
+                mount,
+                net,
+                layers,
+            })),
+            Err(_) if layers.is_some() => Err(Failure::other(
+                "namespaces of the layers",
+                "pid 1 has not handed over its namespaces",
+            )),
+            Err(_) => Ok(None),
+        }
     }
-    Ok(copies.try_into().ok())
 }

@@ -2,42 +2,30 @@
 //! from mount events of the host, and a child of it enters the sandbox's namespaces and attaches it where the program
 //! works.
 
-use super::kept;
+use super::Target;
 use crate::{
     HostWorkspace, Plan,
+    enter::own_root::READ_ONLY,
     failure::{StepResult, step},
     identity_map::map_owner,
     plan::Identity,
     visit,
-    wire::Handle,
 };
 use ringfence_sys::{
     channel, file,
     mount::{self, Attributes, Reach},
+    process::NamespaceKind,
 };
 use ringfence_types::WorkspaceMode;
 use std::{
-    collections::HashMap,
     io,
     os::fd::{AsFd, OwnedFd},
     path::Path,
 };
 
-#[derive(Debug)]
-pub(crate) struct WorkspaceTarget {
-    user: OwnedFd,
-    mount: OwnedFd,
-}
-
-impl WorkspaceTarget {
-    /// `None`: the sandbox has no root of its own.
-    pub(crate) fn of(descriptors: &HashMap<Handle, OwnedFd>) -> StepResult<Option<Self>> {
-        let kept = kept("workspace", descriptors, [Handle::User, Handle::Mount])?;
-        Ok(kept.map(|[user, mount]| Self { user, mount }))
-    }
-
+impl Target {
     /// Shows the sandbox this directory as its workspace. What is returned leads to it from outside.
-    pub(crate) fn attach(
+    pub(crate) fn attach_workspace(
         target: Option<&Self>,
         plan: &Plan,
         workspace: &HostWorkspace,
@@ -49,7 +37,7 @@ impl WorkspaceTarget {
         let path = path.unwrap_or(&plan.layout.workspace);
         let attached = match target {
             None => Err(io::Error::other("this sandbox has no root of its own")),
-            Some(Self { user, mount }) => visit::send_in([user, mount], || {
+            Some(Self { user, mount, .. }) => visit::send_in([user, mount], || {
                 // Where this process stands now is the sandbox's root.
                 mount::attach(tree.as_fd(), file::current_directory(), path)
             }),
@@ -64,7 +52,11 @@ impl WorkspaceTarget {
 fn open(identity: Identity, workspace: &HostWorkspace) -> io::Result<OwnedFd> {
     let Identity::Own { base } = identity else {
         let (link, theirs) = channel::pair()?;
-        visit::send_apart(|| channel::send(theirs.as_fd(), b"tree", &[detached(workspace)?.as_fd()]))?;
+        // In which it may open trees.
+        let own = [NamespaceKind::User, NamespaceKind::Mount];
+        visit::send_apart(&own, || {
+            channel::send(theirs.as_fd(), b"tree", &[detached(workspace)?.as_fd()])
+        })?;
         drop(theirs);
         let (_, handed) = channel::receive(link.as_fd(), &mut [0; 16])?;
         let none = || io::Error::from(io::ErrorKind::UnexpectedEof);
@@ -80,8 +72,7 @@ fn detached(workspace: &HostWorkspace) -> io::Result<OwnedFd> {
     mount::make_private(tree.as_fd())?;
     let attributes = Attributes {
         read_only: workspace.mode != WorkspaceMode::Rw,
-        no_devices: true,
-        no_exec: false,
+        ..READ_ONLY
     };
     mount::restrict(tree.as_fd(), attributes, Reach::AllBelow)?;
     Ok(tree)

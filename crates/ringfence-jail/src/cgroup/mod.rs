@@ -4,7 +4,7 @@
 mod v1;
 mod v2;
 
-use crate::kept_files::KeptFiles;
+use crate::kept_files::{KeptFiles, number};
 use ringfence_sys::file;
 use ringfence_types::Limits;
 use serde::{Deserialize, Serialize};
@@ -101,6 +101,25 @@ pub fn prepare(parent: &Parent) -> io::Result<()> {
         Parent::V2 { directory, cpu } => v2::prepare(directory, *cpu),
         Parent::V1 { .. } | Parent::None { .. } => Ok(()),
     }
+}
+
+/// Our own directory in a hierarchy, by our membership and by the mount whose line of mountinfo ends so. In a container
+/// the mount shows only a part of the hierarchy, whose path (`root`) is a prefix of our membership.
+fn own_directory(membership: &str, mounts: &str, is_mount: impl Fn(&str) -> bool) -> Option<PathBuf> {
+    let (root, mount_point) = mounts.lines().find_map(|line| {
+        let (place, kind) = line.split_once(" - ")?;
+        let mut place = place.split(' ').skip(3);
+        is_mount(kind).then(|| Some((place.next()?, place.next()?)))?
+    })?;
+    let below = membership.strip_prefix(root.trim_end_matches('/')).unwrap_or("");
+    Some(Path::new(mount_point).join(below.trim_start_matches('/')))
+}
+
+const CPU_PERIOD_US: u64 = 20_000;
+
+fn cpu_quota_us(limits: &Limits) -> u64 {
+    let quota = CPU_PERIOD_US * u64::from(limits.cpu_millicores) / 1000;
+    quota.max(1000)
 }
 
 const PREFIX: &str = "ringfence-";
@@ -280,9 +299,7 @@ impl Directory {
 
     /// A value of a `key value` file such as `memory.events`.
     fn keyed(&self, file: &'static str, key: &str) -> Option<u64> {
-        let text = self.small(file)?;
-        text.lines()
-            .find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+        number(&self.small(file)?, &format!("{key} "))
     }
 }
 

@@ -1,7 +1,9 @@
 //! cgroup version 1 (kernel: admin-guide/cgroup-v1): one directory in each of the memory, pids and cpu hierarchies.
 //! Only root can make them.
 
-use super::{Counted, Directory, Entrance, Parent, without_pid_1};
+use super::{
+    CPU_PERIOD_US, Counted, Directory, Entrance, Parent, cpu_quota_us, own_directory, without_pid_1,
+};
 use crate::uncharged;
 use ringfence_sys::file::{self, may_write};
 use ringfence_types::Limits;
@@ -10,8 +12,6 @@ use std::{
     os::fd::{AsFd, AsRawFd, OwnedFd},
     path::{Path, PathBuf},
 };
-
-const CPU_PERIOD_US: u64 = 20_000;
 
 /// Finds our own directory in each hierarchy, from the texts of `/proc/self/cgroup` and `/proc/self/mountinfo`.
 pub(super) fn find(membership: &str, mounts: &str) -> Result<Parent, String> {
@@ -33,17 +33,11 @@ fn hierarchy(membership: &str, mounts: &str, controller: &str) -> Option<PathBuf
         let has = controllers.split(',').any(|name| name == controller);
         has.then(|| parts.next())?
     })?;
-    let (root, mount_point) = mounts.lines().find_map(|line| {
-        let (place, kind) = line.split_once(" - ")?;
+    let directory = own_directory(inside, mounts, |kind| {
         let mut kind = kind.split(' ');
-        let is_v1 = kind.next()? == "cgroup";
-        let has = is_v1 && kind.nth(1)?.split(',').any(|option| option == controller);
-        let mut place = place.split(' ').skip(3);
-        has.then(|| Some((place.next()?, place.next()?)))?
+        let options = (kind.next() == Some("cgroup")).then(|| kind.nth(1)).flatten();
+        options.is_some_and(|options| options.split(',').any(|option| option == controller))
     })?;
-    // In a container the mount shows only a part of the hierarchy, whose path (`root`) is a prefix of our membership.
-    let below = inside.strip_prefix(root.trim_end_matches('/')).unwrap_or("");
-    let directory = Path::new(mount_point).join(below.trim_start_matches('/'));
     directory.is_dir().then_some(directory)
 }
 
@@ -141,8 +135,7 @@ fn limit_processes(pids: &Directory, limits: &Limits) -> io::Result<()> {
 }
 
 fn limit_cpu(cpu: &Directory, limits: &Limits) -> io::Result<()> {
-    let quota = CPU_PERIOD_US * u64::from(limits.cpu_millicores) / 1000;
-    cpu.set("cpu.cfs_quota_us", &quota.max(1000).to_string())
+    cpu.set("cpu.cfs_quota_us", &cpu_quota_us(limits).to_string())
 }
 
 /// Registers for out-of-memory events: `<eventfd> <fd of memory.oom_control>` (kernel: cgroup-v1/memory.rst, 10).

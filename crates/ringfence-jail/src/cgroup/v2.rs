@@ -1,12 +1,14 @@
 //! cgroup version 2 (kernel: admin-guide/cgroup-v2.rst). Usable where our own cgroup was delegated to us: we may write
 //! it, memory and pids are there, and we can move ourselves to a leaf so that the "no internal processes" rule holds.
 
-use super::{Counted, CpuShare, Directory, Entrance, Parent, set, without_pid_1};
+use super::{
+    CPU_PERIOD_US, Counted, CpuShare, Directory, Entrance, Parent, cpu_quota_us, own_directory, set,
+    without_pid_1,
+};
 use ringfence_sys::{file::may_write, process};
 use ringfence_types::Limits;
 use std::{fs, io, path::Path, time::Duration};
 
-const CPU_PERIOD_US: u64 = 20_000;
 /// Where the server itself sits, so that its old cgroup may hand controllers to its children.
 const LEAF: &str = "ringfence-server";
 
@@ -14,21 +16,16 @@ const LEAF: &str = "ringfence-server";
 pub(super) fn find(membership: &str, mounts: &str) -> Result<Parent, String> {
     let inside = membership.lines().find_map(|line| line.strip_prefix("0::"));
     let inside = inside.ok_or("not in a unified hierarchy")?;
-    let mounted = mounts.lines().find_map(unified_mount);
-    let (root, mount_point) = mounted.ok_or("no unified hierarchy is mounted")?;
-    let below = inside.strip_prefix(root.trim_end_matches('/')).unwrap_or("");
-    let mut own = Path::new(mount_point).join(below.trim_start_matches('/'));
+    let own = own_directory(inside, mounts, is_unified);
+    let mut own = own.ok_or("no unified hierarchy is mounted")?;
     if own.ends_with(LEAF) {
         own.pop();
     }
     candidate(&own)
 }
 
-fn unified_mount(line: &str) -> Option<(&str, &str)> {
-    let (place, kind) = line.split_once(" - ")?;
-    let mut place = place.split(' ').skip(3);
+fn is_unified(kind: &str) -> bool {
     kind.starts_with("cgroup2 ")
-        .then(|| Some((place.next()?, place.next()?)))?
 }
 
 /// Whether `own` can hold cgroups of ours.
@@ -139,8 +136,7 @@ impl GroupV2 {
     }
 
     fn limit_cpu(&self, limits: &Limits) -> io::Result<()> {
-        let quota = CPU_PERIOD_US * u64::from(limits.cpu_millicores) / 1000;
-        let value = format!("{} {CPU_PERIOD_US}", quota.max(1000));
+        let value = format!("{} {CPU_PERIOD_US}", cpu_quota_us(limits));
         self.directory.set("cpu.max", &value)
     }
 
@@ -237,9 +233,10 @@ mod tests {
     #[test]
     fn the_unified_mount_is_recognised() {
         let line = "35 24 0:30 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate";
-        assert_eq!(unified_mount(line), Some(("/", "/sys/fs/cgroup")));
+        let found = |line| own_directory("/", line, is_unified);
+        assert_eq!(found(line).as_deref(), Some(Path::new("/sys/fs/cgroup/")));
         assert_eq!(
-            unified_mount("35 24 0:30 / /sys/fs/cgroup rw - cgroup cgroup rw,memory"),
+            found("35 24 0:30 / /sys/fs/cgroup rw - cgroup cgroup rw,memory"),
             None
         );
     }

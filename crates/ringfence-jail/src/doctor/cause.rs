@@ -1,7 +1,7 @@
 //! Why the kernel refused a step of a sandbox, and the one smallest change that allows it. A table over plain facts, so
 //! that it can be tested for hosts that are not this one.
 
-use crate::{failure::Failure, probe::is_filtered};
+use crate::{failure::Failure, refused::is_filtered};
 use ringfence_sys::{identity, landlock};
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 

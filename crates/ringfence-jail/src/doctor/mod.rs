@@ -5,7 +5,7 @@ mod cause;
 
 pub use cause::{Advice, Facts, explain};
 
-use crate::{Host, Refused, cgroup, probe::attempt};
+use crate::{Host, Refused, cgroup, visit::send_apart};
 use ringfence_sys::{
     mount::{self, Attributes},
     process::{self, NamespaceKind},
@@ -110,7 +110,7 @@ fn namespaces(facts: &Facts, refused: Refused) -> Vec<LayerReport> {
             }
             _ => "own",
         };
-        let tried = attempt(&kinds, use_it).map(|()| detail.to_owned());
+        let tried = send_apart(&kinds, use_it).map(|()| detail.to_owned());
         report(layer, Need::Floor, tried, of_step(facts, "new namespaces"))
     });
     reports.into()
@@ -123,7 +123,7 @@ const SAFE: Attributes = Attributes {
 };
 
 fn own_root(facts: &Facts, refused: Refused) -> LayerReport {
-    let tried = attempt(&[NamespaceKind::User, NamespaceKind::Mount], || {
+    let tried = send_apart(&[NamespaceKind::User, NamespaceKind::Mount], || {
         mount::make_root_private()?;
         let made = mount::new_filesystem("tmpfs", &[], SAFE)?;
         let here = ringfence_sys::file::current_directory();
@@ -141,7 +141,7 @@ fn own_root(facts: &Facts, refused: Refused) -> LayerReport {
 
 fn own_proc(facts: &Facts) -> LayerReport {
     let kinds = [NamespaceKind::User, NamespaceKind::Mount, NamespaceKind::Pid];
-    let tried = attempt(&kinds, || mount::new_filesystem("proc", &[], SAFE).map(drop));
+    let tried = send_apart(&kinds, || mount::new_filesystem("proc", &[], SAFE).map(drop));
     let tried = tried.map(|()| "own /proc, masked".to_owned());
     report("own_proc", Need::Floor, tried, of_step(facts, "proc"))
 }
@@ -149,7 +149,7 @@ fn own_proc(facts: &Facts) -> LayerReport {
 fn time_namespace(host: &Host) -> LayerReport {
     let unshare = || process::unshare(&[NamespaceKind::Time]);
     let tried = match host.time_namespaces {
-        true => attempt(&[NamespaceKind::User], unshare).map(|()| "own clocks".to_owned()),
+        true => send_apart(&[NamespaceKind::User], unshare).map(|()| "own clocks".to_owned()),
         false => Err(io::Error::other("not in this kernel")),
     };
     report("time_namespace", Need::Extra, tried, |_| {
@@ -171,7 +171,7 @@ fn landlock(facts: &Facts, host: &Host) -> LayerReport {
 fn seccomp(facts: &Facts) -> LayerReport {
     let filter = crate::seccomp::program(crate::seccomp::Profile::Full { memory_cgroup: true });
     let tried = filter.and_then(|filter| {
-        attempt(&[], || {
+        send_apart(&[], || {
             ringfence_sys::identity::refuse_new_privileges()?;
             ringfence_sys::seccomp::install(filter)
         })

@@ -82,15 +82,8 @@ impl Handles {
 pub(crate) fn enter(plan: &Plan, handed: &Handed) -> StepResult<Entered> {
     let (code, mut descriptors) = match plan.tier {
         Tier::Full | Tier::Gvisor | Tier::Container => {
-            let own = own_root::enter(plan, handed)?;
-            let descriptors = Handles {
-                disk: own.built.disk,
-                layers: own.built.layers,
-                sockets: own.sockets,
-                mount: own.of_sandboxes,
-                ..Handles::default()
-            };
-            (own.built.code, descriptors)
+            let built = own_root::enter(plan, handed)?;
+            (built.code, built.handles)
         }
         Tier::Landlock => {
             take_identity(plan, handed)?;
@@ -261,6 +254,7 @@ pub(crate) fn write(plan: &Plan, claim: &Claim, code: Option<&OwnedFd>, payload:
     }
     let workspace = open_inside(plan, &plan.layout.workspace)?;
     for (path, part) in &claim.files {
+        let path = Path::new(path.as_str());
         let name = || format!("write file {}", path.display());
         let mut above = PathBuf::new();
         for component in path.parent().into_iter().flat_map(Path::components) {
@@ -314,14 +308,14 @@ fn limit_of(limit: Rlimit) -> Limit {
     match limit {
         Rlimit::Core => Limit::Core,
         Rlimit::Cpu => Limit::Cpu,
-        Rlimit::FileSize => Limit::FileSize,
-        Rlimit::LockedMemory => Limit::LockedMemory,
-        Rlimit::MessageQueue => Limit::MessageQueue,
+        Rlimit::FileSize => Limit::Fsize,
+        Rlimit::LockedMemory => Limit::Memlock,
+        Rlimit::MessageQueue => Limit::Msgqueue,
         Rlimit::Nice => Limit::Nice,
-        Rlimit::OpenFiles => Limit::OpenFiles,
-        Rlimit::PendingSignals => Limit::PendingSignals,
-        Rlimit::Processes => Limit::Processes,
-        Rlimit::RealtimePriority => Limit::RealtimePriority,
+        Rlimit::OpenFiles => Limit::Nofile,
+        Rlimit::PendingSignals => Limit::Sigpending,
+        Rlimit::Processes => Limit::Nproc,
+        Rlimit::RealtimePriority => Limit::Rtprio,
         Rlimit::Stack => Limit::Stack,
     }
 }

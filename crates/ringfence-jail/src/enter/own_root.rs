@@ -1,9 +1,9 @@
 //! The steps of the `full` tier: namespaces, an identity and a root of its own.
 
-use super::{Handed, own_clocks, own_host, take_identity};
+use super::{Handed, Handles, own_clocks, own_host, take_identity};
 use crate::{
     Plan, Program,
-    failure::{StepResult, step},
+    failure::{Failure, StepResult, step},
     plan::{
         self, Tree,
         root::{self, ProcEntries},
@@ -23,7 +23,7 @@ use std::{
 /// A kernel has some sixty.
 const PROC_ENTRIES_MAX: usize = 1024;
 
-const READ_ONLY: Attributes = Attributes {
+pub(crate) const READ_ONLY: Attributes = Attributes {
     read_only: true,
     no_devices: true,
     no_exec: false,
@@ -34,7 +34,7 @@ const READ_WRITE: Attributes = Attributes {
     no_exec: false,
 };
 
-pub(super) fn enter(plan: &Plan, handed: &Handed) -> StepResult<OwnRoot> {
+pub(super) fn enter(plan: &Plan, handed: &Handed) -> StepResult<Built> {
     step("private mounts", mount::make_root_private())?;
     step("cgroup namespace", process::unshare(&[NamespaceKind::Cgroup]))?;
     if plan.time_namespace {
@@ -55,18 +55,9 @@ pub(super) fn enter(plan: &Plan, handed: &Handed) -> StepResult<OwnRoot> {
     if !plan.upon.is_empty() {
         built = build_upon(plan)?;
     }
-    Ok(OwnRoot {
-        built,
-        of_sandboxes,
-        sockets,
-    })
-}
-
-pub(super) struct OwnRoot {
-    pub(super) built: Built,
-    /// The mounts of which each sandbox that is made from this template has a copy.
-    pub(super) of_sandboxes: Option<OwnedFd>,
-    pub(super) sockets: Vec<OwnedFd>,
+    built.handles.mount = of_sandboxes;
+    built.handles.sockets = sockets;
+    Ok(built)
 }
 
 /// Descriptors to what has no name any more once the root is built.
@@ -74,9 +65,7 @@ pub(super) struct OwnRoot {
 pub(super) struct Built {
     /// The code directory, writable through this descriptor alone; a worker has none.
     pub(super) code: Option<OwnedFd>,
-    pub(super) layers: Option<OwnedFd>,
-    /// By which the supervisor sizes the disk.
-    pub(super) disk: Option<OwnedFd>,
+    pub(super) handles: Handles,
 }
 
 fn change_root(plan: &Plan, handed: &Handed) -> StepResult<Built> {
@@ -126,14 +115,6 @@ pub(crate) fn clone_tree(plan: &Plan, tree: &Tree) -> io::Result<OwnedFd> {
     }
 }
 
-fn no_step(name: &str) -> crate::wire::Failure {
-    crate::wire::Failure {
-        step: "plan".into(),
-        errno: 0,
-        detail: format!("no {name} in the plan"),
-    }
-}
-
 fn new_tmpfs(bytes: u64, files: u64) -> io::Result<OwnedFd> {
     let (size, inodes) = (bytes.to_string(), files.to_string());
     let options = [
@@ -156,7 +137,7 @@ struct Site<'a> {
 fn build_root(plan: &Plan, trees: &[OwnedFd]) -> StepResult<Built> {
     let mut steps = plan.root.iter();
     let Some(plan::Step::Root { bytes, files }) = steps.next() else {
-        return Err(no_step("root"));
+        return Err(Failure::other("plan", "no root in the plan"));
     };
     let root = step("root tmpfs", new_tmpfs(*bytes, *files))?;
     // Anywhere will do: the mount is reached through its descriptor until pivot_root.
@@ -175,7 +156,7 @@ fn build_root(plan: &Plan, trees: &[OwnedFd]) -> StepResult<Built> {
 fn build_upon(plan: &Plan) -> StepResult<Built> {
     let mut steps = plan.upon.iter();
     let Some(plan::Step::Scratch { bytes, files, path }) = steps.next() else {
-        return Err(no_step("scratch"));
+        return Err(Failure::other("plan", "no scratch in the plan"));
     };
     step("enter root", process::change_directory(Path::new("/")))?;
     let root = file::open_directory(file::current_directory(), Path::new("/"));
@@ -204,7 +185,7 @@ fn build_upon(plan: &Plan) -> StepResult<Built> {
 
 fn trees_of_root(plan: &Plan) -> impl Iterator<Item = &Path> {
     plan.upon.iter().filter_map(|step| match step {
-        plan::Step::TreeOfRoot { path } => Some(path.as_path()),
+        plan::Step::TreeOfRoot(path) => Some(path.as_path()),
         _ => None,
     })
 }
@@ -216,7 +197,7 @@ fn build<'a>(plan: &Plan, steps: impl Iterator<Item = &'a plan::Step>, site: Sit
     for action in steps {
         let seals_code = match action {
             Action::SealRoot => !matches!(plan.program, Program::Worker { .. }),
-            Action::Sealed { path } => *path == plan.layout.code,
+            Action::Sealed(path) => *path == plan.layout.code,
             _ => false,
         };
         if seals_code {
@@ -225,17 +206,17 @@ fn build<'a>(plan: &Plan, steps: impl Iterator<Item = &'a plan::Step>, site: Sit
         }
         let layers = match action {
             Action::Layers { number, path } => attach(*number, site, path).map(|()| Some(path)),
-            Action::LayersOfRoot { path } => Ok(Some(path)),
+            Action::LayersOfRoot(path) => Ok(Some(path)),
             _ => Ok(None),
         };
         if let Some(path) = step("layers", layers)? {
             // Leads there when the next mount has covered it, too.
             let opened = file::open_directory(site.root, inside(path));
-            built.layers = Some(step("layers", opened)?);
+            built.handles.layers = Some(step("layers", opened)?);
         }
         perform(action, site)?;
     }
-    built.disk = Some(step("pick the disk", mount::pick(site.made))?);
+    built.handles.disk = Some(step("pick the disk", mount::pick(site.made))?);
     Ok(built)
 }
 
@@ -247,9 +228,9 @@ fn perform(action: &plan::Step, site: Site<'_>) -> StepResult<()> {
         // These are done before, or after.
         Action::Root { .. }
         | Action::Scratch { .. }
-        | Action::TreeOfRoot { .. }
+        | Action::TreeOfRoot(_)
         | Action::Layers { .. }
-        | Action::LayersOfRoot { .. } => Ok(()),
+        | Action::LayersOfRoot(_) => Ok(()),
         Action::Directory { path, mode } => {
             let made = file::make_directory(made, inside(path), *mode);
             step(name("directory", path), made)
@@ -265,11 +246,11 @@ fn perform(action: &plan::Step, site: Site<'_>) -> StepResult<()> {
         }
         Action::Tree { number, path } => step(name("attach", path), attach(*number, site, path)),
         Action::Overlay { lower, path } => step(name("overlay", path), overlay(*lower, site, path)),
-        Action::Writable { path } => step(name("writable", path), show(site, path, None)),
-        Action::Sealed { path } => step(name("sealed", path), show(site, path, Some(READ_ONLY))),
+        Action::Writable(path) => step(name("writable", path), show(site, path, None)),
+        Action::Sealed(path) => step(name("sealed", path), show(site, path, Some(READ_ONLY))),
         Action::SealRoot => step("seal root", mount::restrict(root, READ_ONLY, Reach::ThisMount)),
         Action::Pts => step("devpts", pseudo_terminals(root)),
-        Action::Proc { shown } => match shown {
+        Action::Proc(shown) => match shown {
             ProcEntries::Nothing => step("proc", own_proc(root, &[("subset", Some("pid"))])),
             ProcEntries::All => step("proc", own_proc(root, &[])),
             ProcEntries::Only(names) => {
@@ -334,9 +315,8 @@ fn pseudo_terminals(root: BorrowedFd<'_>) -> io::Result<()> {
 
 fn own_proc(root: BorrowedFd<'_>, options: &[(&str, Option<&str>)]) -> io::Result<()> {
     let attributes = Attributes {
-        read_only: true,
-        no_devices: true,
         no_exec: true,
+        ..READ_ONLY
     };
     let made = mount::new_filesystem("proc", options, attributes)?;
     mount::attach(made.as_fd(), root, Path::new("proc"))

@@ -1,19 +1,20 @@
 //! A request's claim on a sandbox: its limits in the kernel's units, and which bytes go where.
 
 use super::Rlimit;
-use crate::{ClaimSpec, EgressSpec, Host, HostWorkspace, LayerName, Part, spec::Run};
-use ringfence_types::Limits;
+use crate::{EgressSpec, Host, HostWorkspace, LayerName, Part, spec::Run};
+use ringfence_types::{Limits, WorkspacePath};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
 use zeroize::Zeroize;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
-    /// The code file's name, and its bytes in the payload.
+    /// Files that the program can read and not write: its code, and what lies beside it. Their names, and their bytes
+    /// in the payload.
     pub code: Vec<(String, Part)>,
-    pub files: Vec<(PathBuf, Part)>,
+    pub files: Vec<(WorkspacePath, Part)>,
     pub run: Run,
+    /// A directory of the host's that becomes the workspace (tier `full`), to be read or to be written.
     pub workspace: Option<HostWorkspace>,
     pub layer: Option<LayerName>,
     pub egress: Option<EgressSpec>,
@@ -37,23 +38,20 @@ impl Claim {
     }
 }
 
-/// Makes the claim. Pure: the same spec and host give the same claim.
-pub fn claim(spec: ClaimSpec, host: &Host) -> Claim {
-    let files = spec.files.into_iter();
+/// The claim of a program that gets nothing but limits. Pure: the same limits and host give the same claim.
+pub fn claim(run: Run, limits: Limits, host: &Host) -> Claim {
     Claim {
-        code: spec.code,
-        files: files
-            .map(|(path, part)| (PathBuf::from(path.as_str()), part))
-            .collect(),
-        run: spec.run,
-        workspace: spec.workspace,
-        layer: spec.layer,
-        egress: spec.egress,
+        code: Vec::new(),
+        files: Vec::new(),
+        run,
+        workspace: None,
+        layer: None,
+        egress: None,
         others: 0,
-        rlimits: rlimits(&spec.limits),
-        processors: processors(&spec.limits, host),
-        limits: spec.limits,
-        grace_ms: spec.grace_ms,
+        rlimits: rlimits(&limits),
+        processors: processors(&limits, host),
+        limits,
+        grace_ms: 0,
     }
 }
 

@@ -4,10 +4,9 @@
 mod claim;
 mod layers;
 pub(crate) mod root;
-mod text;
 
 use crate::{
-    Host, HostWorkspace, JailSpec, Known, Layout, Pinned, Program, Quota, Refused, Written, cgroup,
+    Host, HostWorkspace, JailSpec, Layout, Pinned, Program, Refused, Written, cgroup,
     host::{SystemPath, UID_BASE},
     seccomp,
 };
@@ -16,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 pub use claim::{Claim, claim};
-pub use root::Step;
+pub use root::{ProcEntries, Step};
 
 /// Everything that `enter` and `supervise` do, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,17 +37,13 @@ pub struct Plan {
     pub seccomp: seccomp::Profile,
     /// A directory of the host that is shown: sockets with names are refused, because of those in it, and set-id bits,
     /// because of the programs that are left in it.
-    pub shared: Option<Pinned>,
+    pub shared: Option<HostWorkspace>,
     /// `setrlimit`, of what is the same for every claim.
     pub rlimits: Vec<(Rlimit, u64)>,
     pub cgroups: cgroup::Parent,
     pub limits: Limits,
     /// Directory behind the workspace whose files are the sandbox's output: the workspace itself, or an upper layer.
     pub changes: PathBuf,
-    /// What the limit of the disk counts of a directory of the host's that the program may write.
-    pub quota: Option<Quota>,
-    pub writing: Option<PathBuf>,
-    pub known: Known,
     pub program: Program,
 }
 
@@ -74,28 +69,22 @@ impl Plan {
                 reason: String::new(),
             },
             limits,
-            quota: None,
-            writing: None,
-            known: Known::default(),
             program,
         }
     }
 
     /// The directory of the host that is shown, where that is what the path leads to.
     pub(crate) fn shared_at(&self, path: &Path) -> Option<&Pinned> {
-        self.shared.as_ref().filter(|shared| shared.path == path)
+        let shared = self.shared.as_ref().map(|shared| &shared.directory);
+        shared.filter(|shared| shared.path == path)
     }
 
     /// How it is shown; an overlay is written like any other.
     pub(crate) fn shared_mode(&self) -> Option<WorkspaceMode> {
-        let is_written = |(path, right): &(PathBuf, PathRight)| {
-            *path == self.layout.workspace && matches!(right, PathRight::Write | PathRight::Keep)
-        };
-        let mode = match self.landlock.iter().any(is_written) {
-            true => WorkspaceMode::Rw,
-            false => WorkspaceMode::Ro,
-        };
-        self.shared.as_ref().map(|_| mode)
+        self.shared.as_ref().map(|shared| match shared.mode {
+            WorkspaceMode::Ro => WorkspaceMode::Ro,
+            WorkspaceMode::Rw | WorkspaceMode::Overlay => WorkspaceMode::Rw,
+        })
     }
 
     /// Whether a claim may bring it packages and ports, which a child of its supervisor attaches.
@@ -214,10 +203,7 @@ pub fn build(spec: JailSpec, host: &Host) -> Result<Plan, PlanError> {
             Program::Template { .. } => seccomp::Profile::Template { memory_cgroup },
             _ => seccomp::Profile::Full { memory_cgroup },
         },
-        shared: shared.map(|shared| shared.directory.clone()),
-        quota: shared.and_then(HostWorkspace::quota),
-        writing: shared.and_then(|shared| shared.writing.clone()),
-        known: shared.map(|shared| shared.known).unwrap_or_default(),
+        shared: spec.host_workspace,
         rlimits: RLIMITS.to_vec(),
         cgroups: host.cgroups.clone(),
         limits: spec.limits,

@@ -51,13 +51,9 @@ pub enum Step {
         path: PathBuf,
     },
     /// The tree of layers that is there already, before something covers it.
-    LayersOfRoot {
-        path: PathBuf,
-    },
+    LayersOfRoot(PathBuf),
     /// Shows again what the root has there, and the scratch covers.
-    TreeOfRoot {
-        path: PathBuf,
-    },
+    TreeOfRoot(PathBuf),
     /// A tmpfs of this size upon a root that is read-only. Directories, links and texts that follow are made in it, and
     /// seen only where one of its directories is shown at the same place of the root.
     Scratch {
@@ -66,20 +62,14 @@ pub enum Step {
         path: PathBuf,
     },
     /// Keeps this directory writable when the root becomes read-only, or shows that of the scratch.
-    Writable {
-        path: PathBuf,
-    },
+    Writable(PathBuf),
     /// Shows this directory of the scratch, read-only.
-    Sealed {
-        path: PathBuf,
-    },
+    Sealed(PathBuf),
     SealRoot,
     /// Pseudo-terminals of its own at `/dev/pts`.
     Pts,
     /// `/proc` of its own pid namespace, read-only.
-    Proc {
-        shown: ProcEntries,
-    },
+    Proc(ProcEntries),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -149,8 +139,7 @@ pub(super) fn build(spec: &JailSpec, host: &Host, identity: Identity) -> Steps {
     if matches!(spec.program, Program::Worker { .. }) {
         root.directory(Path::new("/proc"), 0o555);
         root.steps.push(Step::SealRoot);
-        let shown = ProcEntries::Nothing;
-        root.steps.push(Step::Proc { shown });
+        root.steps.push(Step::Proc(ProcEntries::Nothing));
         return root.alone();
     }
     root.etc(host);
@@ -194,15 +183,15 @@ fn upon(spec: &JailSpec) -> Vec<Step> {
     if spec.program == Program::Forked {
         if spec.layers.is_some() {
             let path = PathBuf::from(PACKAGES);
-            scratch.steps.push(Step::LayersOfRoot { path: path.clone() });
+            scratch.steps.push(Step::LayersOfRoot(path.clone()));
             scratch.place_of_layer(&path);
             scratch.show(&path);
         }
-        own.push(Step::Proc { shown: shown() });
+        own.push(Step::Proc(shown()));
     }
     let path = spec.layout.workspace.clone();
     scratch.directory(&path, 0o755);
-    scratch.steps.push(Step::Writable { path });
+    scratch.steps.push(Step::Writable(path));
     scratch.show_interpreter(spec);
     scratch.steps.extend(own);
     scratch.steps
@@ -233,8 +222,7 @@ impl Root {
 
     /// Shows a directory of the scratch, read-only.
     fn show(&mut self, path: &Path) {
-        let path = path.to_owned();
-        self.steps.push(Step::Sealed { path });
+        self.steps.push(Step::Sealed(path.to_owned()));
     }
 
     /// An interpreter may lie below a directory that is covered.
@@ -251,8 +239,7 @@ impl Root {
         trees.dedup_by(|inner, outer| inner.starts_with(&**outer));
         for path in &trees {
             self.directory(path, 0o755);
-            let path = path.to_path_buf();
-            self.steps.push(Step::TreeOfRoot { path });
+            self.steps.push(Step::TreeOfRoot(path.to_path_buf()));
         }
         let links = spec.links.iter().filter(|(path, _)| is_covered(path));
         for (path, target) in links.filter(|(path, _)| !trees.iter().any(|tree| path.starts_with(tree))) {
@@ -420,8 +407,7 @@ impl Root {
         self.link(&beside_code, &packages.display().to_string());
         for (path, mode) in private(spec) {
             self.directory(path, mode);
-            let path = path.to_owned();
-            self.steps.push(Step::Writable { path });
+            self.steps.push(Step::Writable(path.to_owned()));
         }
     }
 
@@ -429,7 +415,7 @@ impl Root {
         let path = &spec.layout.workspace;
         self.directory(path, 0o755);
         let Some(HostWorkspace { directory, mode, .. }) = &spec.host_workspace else {
-            self.steps.push(Step::Writable { path: path.clone() });
+            self.steps.push(Step::Writable(path.clone()));
             return;
         };
         let tree = Tree {
@@ -475,18 +461,14 @@ impl Root {
 
     fn proc(&mut self, shown: ProcEntries) {
         // made before the root is sealed
-        let (seal, path, mode) = (self.steps.len() - 1, PathBuf::from("/proc"), 0o555);
-        self.steps.insert(
-            seal,
-            Step::Directory {
-                path: path.clone(),
-                mode,
-            },
-        );
+        let (path, mode) = (PathBuf::from("/proc"), 0o555);
+        let place = Step::Directory { path, mode };
+        self.steps.insert(self.steps.len() - 1, place);
         if let Some(number) = self.layers {
+            let path = PathBuf::from("/proc");
             self.steps.push(Step::Layers { number, path });
         }
-        self.steps.push(Step::Proc { shown });
+        self.steps.push(Step::Proc(shown));
     }
 }
 

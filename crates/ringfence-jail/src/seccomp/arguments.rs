@@ -6,16 +6,25 @@ use ringfence_sys::seccomp::{Rule, Test};
 
 /// A use of an allowed call that is refused.
 #[derive(Debug)]
-pub(super) struct Refusal {
-    pub(super) call: Call,
+pub struct Refusal {
+    pub call: Call,
     /// Refused where all of these hold.
-    pub(super) tests: Vec<Test>,
+    pub tests: Vec<Test>,
     /// The tests in words; empty: any use.
-    pub(super) when: &'static str,
-    pub(super) why: &'static str,
+    pub when: &'static str,
+    pub why: &'static str,
 }
 
 impl Refusal {
+    fn new(call: Call, tests: Vec<Test>, when: &'static str, why: &'static str) -> Self {
+        Self {
+            call,
+            tests,
+            when,
+            why,
+        }
+    }
+
     pub(super) fn rule(self) -> Rule {
         Rule {
             number: self.call.1,
@@ -26,9 +35,9 @@ impl Refusal {
 
 /// Values of an argument that are allowed, for one reason.
 #[derive(Debug)]
-pub(super) struct Choice {
-    pub(super) why: &'static str,
-    pub(super) values: &'static [(&'static str, u32)],
+pub struct Choice {
+    pub why: &'static str,
+    pub values: &'static [(&'static str, u32)],
 }
 
 macro_rules! choice {
@@ -48,7 +57,7 @@ macro_rules! call {
 /// Requests of ioctl(2). The rest speaks to drivers; `TIOCSTI` and `TIOCLINUX` type into a terminal, `TIOCSETD` loads
 /// line disciplines, and are not here.
 #[rustfmt::skip]
-pub(super) const IOCTLS: &[Choice] = &[
+pub const IOCTLS: &[Choice] = &[
     choice!("terminal settings: isatty, stty, readline, pagers":
         TCGETS TCSETS TCSETSW TCSETSF TCGETS2 TCSETS2 TCSETSW2 TCSETSF2 TCGETA TCSETA TCSETAW TCSETAF),
     choice!("flow of a terminal: tcsendbreak, tcflow, tcflush, tcdrain":
@@ -70,7 +79,7 @@ pub(super) const IOCTLS: &[Choice] = &[
 
 /// Operations of prctl(2). The numbers without a name in `libc` are those of linux/prctl.h.
 #[rustfmt::skip]
-pub(super) const PRCTLS: &[Choice] = &[
+pub const PRCTLS: &[Choice] = &[
     choice!("names of threads and of memory: pthread_setname_np, Node, Android's allocator":
         PR_SET_NAME PR_GET_NAME PR_SET_VMA),
     choice!("children: supervisors, test runners":
@@ -97,7 +106,7 @@ pub(super) const PRCTLS: &[Choice] = &[
 ];
 
 /// `CLONE_NEW*` of clone(2). `CLONE_NEWTIME` is no flag of this call: its bit belongs to the exit signal.
-const NAMESPACE_FLAGS: [i32; 7] = [
+pub(super) const NAMESPACE_FLAGS: [i32; 7] = [
     libc::CLONE_NEWNS,
     libc::CLONE_NEWCGROUP,
     libc::CLONE_NEWUTS,
@@ -109,7 +118,7 @@ const NAMESPACE_FLAGS: [i32; 7] = [
 
 const SCHED_RESET_ON_FORK: u32 = 0x4000_0000;
 /// Schedulers that never displace others.
-const MEEK_SCHEDULERS: [i32; 3] = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE];
+pub(super) const MEEK_SCHEDULERS: [i32; 3] = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE];
 const SOCK_PACKET: i32 = 10;
 const IOPRIO_WHO_PROCESS: u32 = 1;
 const SECCOMP_FLAG_NEW_LISTENER: u32 = 8;
@@ -229,12 +238,9 @@ fn socket_options() -> impl Iterator<Item = Refusal> {
     const LABELS: &str = "IPV6_FLOWLABEL_MGR";
     const GROUPS: &str = "IPV6_2292PKTOPTIONS, IPV6_ADD_MEMBERSHIP, IPV6_JOIN_ANYCAST, MCAST_JOIN_GROUP, MCAST_JOIN_SOURCE_GROUP, MCAST_MSFILTER";
     let level = |level: i32, options: &'static [u32], when, why| {
-        options.iter().map(move |option| Refusal {
-            call: call!(SYS_setsockopt),
-            tests: vec![Test::Is(1, word(level)), Test::Is(2, *option)],
-            when,
-            why,
-        })
+        let tests = move |option: &u32| vec![Test::Is(1, word(level)), Test::Is(2, *option)];
+        let refusal = move |option| Refusal::new(call!(SYS_setsockopt), tests(option), when, why);
+        options.iter().map(refusal)
     };
     let filters = level(libc::SOL_SOCKET, &[26, 50, 51, 52], FILTERS, SHARED_CODE);
     let keys = level(
@@ -265,18 +271,11 @@ const SHARED_CODE: &str =
 pub(super) fn without_effect() -> Vec<Refusal> {
     const BUFFERS: &str = "queues of sockets that no limit of the sandbox counts";
     const DUMPS: &str = "at a limit other than 1 the kernel starts the host's program for core dumps";
-    let buffer = |option| Refusal {
-        call: call!(SYS_setsockopt),
-        tests: vec![Test::Is(1, word(libc::SOL_SOCKET)), Test::Is(2, word(option))],
-        when: "SO_SNDBUF, SO_RCVBUF",
-        why: BUFFERS,
+    let buffer = |option| {
+        let tests = vec![Test::Is(1, word(libc::SOL_SOCKET)), Test::Is(2, word(option))];
+        Refusal::new(call!(SYS_setsockopt), tests, "SO_SNDBUF, SO_RCVBUF", BUFFERS)
     };
-    let dumps = |call, tests| Refusal {
-        call,
-        tests,
-        when: "of RLIMIT_CORE",
-        why: DUMPS,
-    };
+    let dumps = |call, tests| Refusal::new(call, tests, "of RLIMIT_CORE", DUMPS);
     let core = libc::RLIMIT_CORE;
     vec![
         buffer(libc::SO_SNDBUF),
@@ -287,14 +286,9 @@ pub(super) fn without_effect() -> Vec<Refusal> {
 }
 
 /// Answered "invalid argument", as by a kernel that has no filters.
-pub(super) fn own_filters() -> Vec<Refusal> {
+pub fn own_filters() -> Vec<Refusal> {
     let (filter, mode) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_MODE_FILTER);
-    let refusal = |call, tests| Refusal {
-        call,
-        tests,
-        when: "a filter of the program's own",
-        why: SHARED_CODE,
-    };
+    let refusal = |call, tests| Refusal::new(call, tests, "a filter of the program's own", SHARED_CODE);
     vec![
         refusal(call!(SYS_seccomp), vec![Test::Is(0, filter)]),
         refusal(
@@ -310,12 +304,18 @@ fn descriptors() -> [Refusal; 6] {
     const F_SET_FILE_RW_HINT: i32 = 1038;
     const HINTS: &str = "is kept with the file, also behind a read-only mount, for other sandboxes to read";
     const LEASES: &str = "other processes that open the file, on the host too, wait for the holder";
+    const NOTES: &str = "tells what others do in a directory that is the host's too";
+    const OWN_TABLE: &str = "a thread with descriptors of its own, which no look at the tree finds";
+    let fcntl = |command, when, why| {
+        let tests = vec![Test::Is(1, word(command))];
+        Refusal::new(call!(SYS_fcntl), tests, when, why)
+    };
     [
         Refusal {
             call: call!(SYS_close_range),
             tests: vec![bits(2, CLOSE_RANGE_UNSHARE)],
             when: "CLOSE_RANGE_UNSHARE",
-            why: "a thread with descriptors of its own, which no look at the tree finds",
+            why: OWN_TABLE,
         },
         Refusal {
             call: call!(SYS_clone),
@@ -324,32 +324,12 @@ fn descriptors() -> [Refusal; 6] {
                 Test::MaskIs(0, word(libc::CLONE_FILES), 0),
             ],
             when: "a thread without CLONE_FILES",
-            why: "a thread with descriptors of its own, which no look at the tree finds",
+            why: OWN_TABLE,
         },
-        Refusal {
-            call: call!(SYS_fcntl),
-            tests: vec![Test::Is(1, word(libc::F_SETLEASE))],
-            when: "F_SETLEASE",
-            why: LEASES,
-        },
-        Refusal {
-            call: call!(SYS_fcntl),
-            tests: vec![Test::Is(1, word(F_SET_RW_HINT))],
-            when: "F_SET_RW_HINT",
-            why: HINTS,
-        },
-        Refusal {
-            call: call!(SYS_fcntl),
-            tests: vec![Test::Is(1, word(F_SET_FILE_RW_HINT))],
-            when: "F_SET_FILE_RW_HINT",
-            why: HINTS,
-        },
-        Refusal {
-            call: call!(SYS_fcntl),
-            tests: vec![Test::Is(1, word(libc::F_NOTIFY))],
-            when: "F_NOTIFY",
-            why: "tells what others do in a directory that is the host's too",
-        },
+        fcntl(libc::F_SETLEASE, "F_SETLEASE", LEASES),
+        fcntl(F_SET_RW_HINT, "F_SET_RW_HINT", HINTS),
+        fcntl(F_SET_FILE_RW_HINT, "F_SET_FILE_RW_HINT", HINTS),
+        fcntl(libc::F_NOTIFY, "F_NOTIFY", NOTES),
     ]
 }
 
@@ -378,12 +358,8 @@ pub(super) fn set_id_bits() -> Vec<Refusal> {
         #[cfg(target_arch = "x86_64")]
         (call!(SYS_open), 2),
     ];
-    let refusal = |call, tests| Refusal {
-        call,
-        tests,
-        when: "a mode with set-user-id or set-group-id",
-        why: "left in a directory of the host, the file would lend its owner's power",
-    };
+    let why = "left in a directory of the host, the file would lend its owner's power";
+    let refusal = |call, tests| Refusal::new(call, tests, "a mode with set-user-id or set-group-id", why);
     let mut all = Vec::new();
     for bit in [libc::S_ISUID, libc::S_ISGID] {
         let plain = modes
@@ -401,11 +377,9 @@ pub(super) fn set_id_bits() -> Vec<Refusal> {
 }
 
 fn devices() -> impl Iterator<Item = Refusal> {
-    let refusal = |call, mode, device| Refusal {
-        call,
-        tests: vec![Test::MaskIs(mode, libc::S_IFMT, device)],
-        when: "a device",
-        why: "a door to a driver",
+    let refusal = |call, mode, device| {
+        let tests = vec![Test::MaskIs(mode, libc::S_IFMT, device)];
+        Refusal::new(call, tests, "a device", "a door to a driver")
     };
     [libc::S_IFCHR, libc::S_IFBLK]
         .into_iter()
@@ -434,12 +408,7 @@ fn other_processes(profile: Profile) -> [Refusal; 6] {
             "pid 1 keeps the sandbox, and is the user's process, too",
         ),
     };
-    let refusal = |call, test, when| Refusal {
-        call,
-        tests: vec![test],
-        when,
-        why,
-    };
+    let refusal = |call, test, when| Refusal::new(call, vec![test], when, why);
     [
         refusal(call!(SYS_prlimit64), other(0), pid),
         refusal(
@@ -486,12 +455,8 @@ fn attributes() -> Vec<Refusal> {
         #[cfg(target_arch = "x86_64")]
         call!(SYS_futimesat),
     ];
-    let refusal = |call, tests, when| Refusal {
-        call,
-        tests,
-        when,
-        why: "Landlock does not guard modes, owners, times and attributes: every file of the server's user would be open to it",
-    };
+    let why = "Landlock does not guard modes, owners, times and attributes: every file of the server's user would be open to it";
+    let refusal = |call, tests, when| Refusal::new(call, tests, when, why);
     let all = calls.iter().map(|call| refusal(*call, Vec::new(), ""));
     let times = [(1, "by path"), (2, "other than the present")];
     let times =
@@ -503,12 +468,8 @@ fn attributes() -> Vec<Refusal> {
 /// there would hold up the host's programs. Record locks (`fcntl`) that exclude others need a file that is open for
 /// writing.
 pub(super) fn locks() -> Vec<Refusal> {
-    vec![Refusal {
-        call: call!(SYS_flock),
-        tests: Vec::new(),
-        when: "",
-        why: "a lock on a file of the host that may only be read",
-    }]
+    let why = "a lock on a file of the host that may only be read";
+    vec![Refusal::new(call!(SYS_flock), Vec::new(), "", why)]
 }
 
 /// Answered "address family not supported".
@@ -521,14 +482,7 @@ pub(super) fn families(profile: Profile) -> Vec<Refusal> {
         when: "other than AF_UNIX",
         why: "no other family has pairs",
     }];
-    let mut refuse = |tests, when, why| {
-        all.push(Refusal {
-            call: call!(SYS_socket),
-            tests,
-            when,
-            why,
-        })
-    };
+    let mut refuse = |tests, when, why| all.push(Refusal::new(call!(SYS_socket), tests, when, why));
     if let Profile::Landlock { .. } = profile {
         refuse(
             Vec::new(),
@@ -602,12 +556,8 @@ const HUGE: &str = "the host's reserve of huge pages, which no limit of ours cou
 /// Flags that are refused as a kernel refuses those that it does not know. Chromium asks for all flags at once, and
 /// relies on this answer.
 pub(super) fn unknown_flags(profile: Profile) -> Vec<Refusal> {
-    let huge = Refusal {
-        call: call!(SYS_memfd_create),
-        tests: vec![bits(1, MFD_HUGETLB)],
-        when: "MFD_HUGETLB",
-        why: HUGE,
-    };
+    let tests = vec![bits(1, MFD_HUGETLB)];
+    let huge = Refusal::new(call!(SYS_memfd_create), tests, "MFD_HUGETLB", HUGE);
     match profile.memory_cgroup() {
         true => vec![huge],
         false => Vec::new(),
@@ -615,38 +565,22 @@ pub(super) fn unknown_flags(profile: Profile) -> Vec<Refusal> {
 }
 
 pub(super) fn uncounted_memory(profile: Profile) -> Vec<Refusal> {
-    let mut all = Vec::new();
-    let mut refuse = |call, tests, when, why| {
-        all.push(Refusal {
-            call,
-            tests,
-            when,
-            why,
-        })
-    };
-    refuse(
-        call!(SYS_mmap),
-        vec![bits(3, word(libc::MAP_HUGETLB))],
-        "MAP_HUGETLB",
-        HUGE,
-    );
-    if profile.memory_cgroup() {
-        refuse(
-            call!(SYS_shmget),
-            vec![bits(2, word(libc::SHM_HUGETLB))],
-            "SHM_HUGETLB",
-            HUGE,
-        );
-    } else {
-        refuse(
-            call!(SYS_mmap),
-            vec![
-                bits(3, SHARED_ANONYMOUS),
-                Test::Above(1, SHARED_ANONYMOUS_BYTES_MAX),
-            ],
-            "MAP_SHARED | MAP_ANONYMOUS, over 1 MiB",
-            "its pages hide from a look at the tree by being unmapped",
-        );
-    }
-    all
+    let of_pages = vec![bits(3, word(libc::MAP_HUGETLB))];
+    let of_segments = vec![bits(2, word(libc::SHM_HUGETLB))];
+    let of_shared = vec![
+        bits(3, SHARED_ANONYMOUS),
+        Test::Above(1, SHARED_ANONYMOUS_BYTES_MAX),
+    ];
+    vec![
+        Refusal::new(call!(SYS_mmap), of_pages, "MAP_HUGETLB", HUGE),
+        match profile.memory_cgroup() {
+            true => Refusal::new(call!(SYS_shmget), of_segments, "SHM_HUGETLB", HUGE),
+            false => Refusal {
+                call: call!(SYS_mmap),
+                tests: of_shared,
+                when: "MAP_SHARED | MAP_ANONYMOUS, over 1 MiB",
+                why: "its pages hide from a look at the tree by being unmapped",
+            },
+        },
+    ]
 }

@@ -3,7 +3,7 @@
 
 use super::{
     Profile, allowed,
-    arguments::{IOCTLS, PRCTLS},
+    arguments::{IOCTLS, MEEK_SCHEDULERS, NAMESPACE_FLAGS, PRCTLS},
     table,
 };
 use ringfence_sys::seccomp::{ENOSYS, EPERM};
@@ -46,13 +46,7 @@ fn profile() -> Value {
         // Older engines do not know another default error, and libraries take "not permitted" for an answer.
         json!({"names": names(table::ABSENT), "action": "SCMP_ACT_ERRNO", "errnoRet": ENOSYS}),
     ];
-    let namespaces = libc::CLONE_NEWNS
-        | libc::CLONE_NEWCGROUP
-        | libc::CLONE_NEWUTS
-        | libc::CLONE_NEWIPC
-        | libc::CLONE_NEWUSER
-        | libc::CLONE_NEWPID
-        | libc::CLONE_NEWNET;
+    let namespaces = NAMESPACE_FLAGS.into_iter().fold(0, |all, flag| all | flag);
     rules.push(allow("clone", &[masked(0, namespaces)]));
     for family in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6] {
         rules.push(allow("socket", &[equal(0, i64::from(family))]));
@@ -73,7 +67,7 @@ fn profile() -> Value {
     for persona in [0, 0xffff_ffff] {
         rules.push(allow("personality", &[equal(0, persona)]));
     }
-    for scheduler in [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE] {
+    for scheduler in MEEK_SCHEDULERS {
         rules.push(allow("sched_setscheduler", &[equal(1, i64::from(scheduler))]));
     }
     for level in [

@@ -1,15 +1,12 @@
 //! Which system calls a program may make. An allowlist with a reason beside every group; a call that is not on
 //! it fails with "no such system call", so that libraries fall back to one that is, and a call that is known to be
-//! dangerous fails with "not permitted". The tables are in [`table`], the argument rules in [`arguments`]; [`describe`]
-//! prints both.
+//! dangerous fails with "not permitted". The tables are in [`table`], the argument rules in [`arguments`].
 
-mod arguments;
+pub mod arguments;
 mod container;
-mod describe;
-mod table;
+pub mod table;
 
 pub use container::profile_of_containers;
-pub use describe::{Row, Verdict, describe};
 
 use arguments::Refusal;
 use ringfence_sys::seccomp::{
@@ -74,14 +71,19 @@ impl Profile {
 /// ready.
 pub fn program(profile: Profile) -> io::Result<&'static Program> {
     static COMPILED: [OnceLock<Program>; 8] = [const { OnceLock::new() }; 8];
-    let slot = &COMPILED[profile.number()];
+    once(&COMPILED[profile.number()], || {
+        let Ruleset { numbers, refused } = ruleset(profile)?;
+        seccomp::compile(&numbers, &refused, Answer::Errno(ENOSYS))
+    })
+}
+
+fn once(
+    slot: &'static OnceLock<Program>,
+    compile: impl FnOnce() -> io::Result<Program>,
+) -> io::Result<&'static Program> {
     match slot.get() {
         Some(compiled) => Ok(compiled),
-        None => {
-            let Ruleset { numbers, refused } = ruleset(profile)?;
-            let compiled = seccomp::compile(&numbers, &refused, Answer::Errno(ENOSYS))?;
-            Ok(slot.get_or_init(|| compiled))
-        }
+        None => compile().map(|compiled| slot.get_or_init(|| compiled)),
     }
 }
 
@@ -97,18 +99,23 @@ pub struct Ruleset {
 pub fn ruleset(profile: Profile) -> io::Result<Ruleset> {
     Ok(Ruleset {
         numbers: by_number(profile)?,
-        refused: [
-            refusals(arguments::refused(profile), EPERM),
-            refusals(arguments::families(profile), EAFNOSUPPORT),
-            refusals(arguments::uncounted_memory(profile), ENOMEM),
-            refusals(arguments::unknown_flags(profile), EINVAL),
-            refusals(arguments::without_effect(), DONE),
-        ],
+        refused: refused_uses(profile).map(|(all, errno)| refusals(all, errno)),
     })
 }
 
+/// With their errors.
+pub fn refused_uses(profile: Profile) -> [(Vec<Refusal>, i32); 5] {
+    [
+        (arguments::refused(profile), EPERM),
+        (arguments::families(profile), EAFNOSUPPORT),
+        (arguments::uncounted_memory(profile), ENOMEM),
+        (arguments::unknown_flags(profile), EINVAL),
+        (arguments::without_effect(), DONE),
+    ]
+}
+
 /// "Success": the call is not made.
-const DONE: i32 = 0;
+pub const DONE: i32 = 0;
 
 /// Calls that a template may make and its forks may not, with the answer that `Full` gives.
 const OF_TEMPLATES: [(i64, Answer); 2] = [
@@ -118,35 +125,24 @@ const OF_TEMPLATES: [(i64, Answer); 2] = [
 
 /// What a fork of a template installs on top of the template's filter.
 pub fn of_forks() -> io::Result<Program> {
-    let mut answers = BTreeMap::new();
-    for (call, answer) in OF_TEMPLATES {
-        answers.insert(u32::try_from(call).map_err(io::Error::other)?, answer);
-    }
-    seccomp::compile(&answers, &[], Answer::Allow)
+    seccomp::compile(&answers(OF_TEMPLATES)?, &[], Answer::Allow)
 }
 
 /// What every program installs last: it may install no filter of its own. The code that the kernel compiles for filters
 /// is of a size that all programs of the host share (net.core.bpf_jit_limit), and without it no sandbox can start.
 pub fn of_programs() -> io::Result<&'static Program> {
     static COMPILED: OnceLock<Program> = OnceLock::new();
-    match COMPILED.get() {
-        Some(compiled) => Ok(compiled),
-        None => {
-            let refused = [refusals(arguments::own_filters(), EINVAL)];
-            let compiled = seccomp::compile(&BTreeMap::new(), &refused, Answer::Allow)?;
-            Ok(COMPILED.get_or_init(|| compiled))
-        }
-    }
+    once(&COMPILED, || {
+        let refused = [refusals(arguments::own_filters(), EINVAL)];
+        seccomp::compile(&BTreeMap::new(), &refused, Answer::Allow)
+    })
 }
 
 /// What a process of ours installs that is to compute and nothing else: it reads and writes what is open, has memory,
 /// and ends. Whatever else it tries fails.
 pub fn of_computing() -> io::Result<Program> {
-    let mut answers = BTreeMap::new();
-    for (_, call) in table::COMPUTING {
-        answers.insert(u32::try_from(*call).map_err(io::Error::other)?, Answer::Allow);
-    }
-    seccomp::compile(&answers, &[], Answer::Errno(EPERM))
+    let computing = table::COMPUTING.iter().map(|(_, call)| (*call, Answer::Allow));
+    seccomp::compile(&answers(computing)?, &[], Answer::Errno(EPERM))
 }
 
 /// Filters more, for programs that see a directory of the host: one that is shared, or, in the tier `landlock`, their
@@ -158,8 +154,7 @@ pub fn of_host_directories(shared: Option<WorkspaceMode>) -> io::Result<Vec<Prog
         written.push(refusals(arguments::unix_sockets(), EAFNOSUPPORT));
     }
     // Its mode is behind a pointer; libraries fall back to openat.
-    let openat2 = u32::try_from(libc::SYS_openat2).map_err(io::Error::other)?;
-    let openat2 = BTreeMap::from([(openat2, Answer::Errno(ENOSYS))]);
+    let openat2 = answers([(libc::SYS_openat2, Answer::Errno(ENOSYS))])?;
     let mut programs = vec![seccomp::compile(&openat2, &written, Answer::Allow)?];
     if shared == Some(WorkspaceMode::Ro) {
         let read = [refusals(arguments::locks(), EOPNOTSUPP)];
@@ -179,52 +174,34 @@ fn by_number(profile: Profile) -> io::Result<BTreeMap<u32, Answer>> {
     let allowed = allowed(profile).map(|group| (group, Answer::Allow));
     let refused = table::REFUSED.iter().map(|group| (group, Answer::Errno(EPERM)));
     let done = table::DONE.iter().map(|group| (group, Answer::Errno(DONE)));
-    let mut answers = BTreeMap::new();
-    for (group, answer) in allowed.chain(refused).chain(done) {
-        for (_, number) in group.calls {
-            answers.insert(u32::try_from(*number).map_err(io::Error::other)?, answer);
-        }
-    }
-    if matches!(profile, Profile::Template { .. }) {
-        for (call, _) in OF_TEMPLATES {
-            answers.insert(u32::try_from(call).map_err(io::Error::other)?, Answer::Allow);
-        }
-    }
-    Ok(answers)
+    let groups = allowed.chain(refused).chain(done);
+    let groups = groups.flat_map(|(group, answer)| group.calls.iter().map(move |(_, call)| (*call, answer)));
+    let is_template = matches!(profile, Profile::Template { .. });
+    let of_templates = OF_TEMPLATES.into_iter().filter(|_| is_template);
+    answers(groups.chain(of_templates.map(|(call, _)| (call, Answer::Allow))))
 }
 
-/// Groups that depend on what the profile's walls divide and count.
-struct Conditional {
-    groups: &'static [CallGroup],
-    present: bool,
-    /// Why they are absent, where they are.
-    lacking: &'static str,
+/// By number; the last answer of a call counts.
+fn answers(calls: impl IntoIterator<Item = (i64, Answer)>) -> io::Result<BTreeMap<u32, Answer>> {
+    let number = |call| u32::try_from(call).map_err(io::Error::other);
+    let calls = calls.into_iter();
+    calls.map(|(call, answer)| Ok((number(call)?, answer))).collect()
 }
 
-fn conditional(profile: Profile) -> [Conditional; 2] {
-    let (counted, own) = (profile.memory_cgroup(), profile.own_ipc());
-    let own_counted = match own {
-        true => "no cgroup counts its memory",
-        false => "no ipc namespace: it would be the host's",
-    };
+/// Groups that depend on what the profile's walls divide and count, and why they are absent, where they are.
+pub fn conditional(profile: Profile) -> [(&'static [CallGroup], Option<&'static str>); 2] {
+    let uncounted = (!profile.memory_cgroup()).then_some("no cgroup counts its memory");
+    let shared = (!profile.own_ipc()).then_some("no ipc namespace: it would be the host's");
     [
-        Conditional {
-            groups: table::COUNTED,
-            present: counted,
-            lacking: "no cgroup counts its memory",
-        },
-        Conditional {
-            groups: table::OWN_COUNTED_IPC,
-            present: own && counted,
-            lacking: own_counted,
-        },
+        (table::COUNTED, uncounted),
+        (table::OWN_COUNTED_IPC, shared.or(uncounted)),
     ]
 }
 
-fn allowed(profile: Profile) -> impl Iterator<Item = &'static CallGroup> {
+pub fn allowed(profile: Profile) -> impl Iterator<Item = &'static CallGroup> {
     let conditional = conditional(profile)
         .into_iter()
-        .filter(|c| c.present)
-        .flat_map(|c| c.groups);
+        .filter(|(_, lacking)| lacking.is_none())
+        .flat_map(|(groups, _)| groups);
     table::ALLOWED.iter().chain(conditional)
 }

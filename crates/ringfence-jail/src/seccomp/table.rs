@@ -2,13 +2,13 @@
 //! does not have are written out, and are the same on every architecture from 424 on.
 
 #[derive(Debug)]
-pub(super) struct CallGroup {
-    pub(super) why: &'static str,
-    pub(super) calls: &'static [Call],
+pub struct CallGroup {
+    pub why: &'static str,
+    pub calls: &'static [Call],
 }
 
 /// A system call's name, with the prefix that `libc` gives it, and its number.
-pub(super) type Call = (&'static str, i64);
+pub type Call = (&'static str, i64);
 
 macro_rules! group {
     ($why:literal: $($call:ident $(= $number:literal)?)*) => {
@@ -159,7 +159,7 @@ pub(super) const OWN_COUNTED_IPC: &[CallGroup] = &[
 
 /// Answered "not permitted", whatever the arguments.
 #[rustfmt::skip]
-pub(super) const REFUSED: &[CallGroup] = &[
+pub const REFUSED: &[CallGroup] = &[
     group!("reaches into other processes":
         SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_process_madvise SYS_kcmp),
     group!("puts code into the kernel":
@@ -202,7 +202,7 @@ pub(super) const REFUSED: &[CallGroup] = &[
 
 /// Answered with success, and not done.
 #[rustfmt::skip]
-pub(super) const DONE: &[CallGroup] = &[
+pub const DONE: &[CallGroup] = &[
     group!("writes out the host's disks, for everybody; fsync is of one file":
         SYS_sync SYS_syncfs),
 ];
@@ -210,7 +210,7 @@ pub(super) const DONE: &[CallGroup] = &[
 /// Absent on purpose: answered "no such call", like every number that is in no table, so that libraries fall back to
 /// what is allowed. Written down for their names and reasons only.
 #[rustfmt::skip]
-pub(super) const ABSENT: &[CallGroup] = &[
+pub const ABSENT: &[CallGroup] = &[
     group!("POSIX message queues, whose bytes are counted by user, for all sandboxes of a server together":
         SYS_mq_open SYS_mq_unlink SYS_mq_timedsend SYS_mq_timedreceive SYS_mq_notify SYS_mq_getsetattr),
     group!("its flags hide behind a pointer; C libraries fall back to clone":

@@ -3,7 +3,7 @@
 use super::Sandbox;
 use crate::{
     EgressSpec,
-    attach::{egress::EgressTarget, layer::LayerTarget},
+    attach::Target,
     wire::{self, Cause, Event, Failure, InitOrder, Order},
 };
 use ringfence_types::Limits;
@@ -23,7 +23,7 @@ impl Sandbox<'_> {
             }
             Ok(Some((Order::Share { cpu_millicores }, _))) => self.share(cpu_millicores)?,
             Ok(Some((Order::Layer(layer), _))) => {
-                let event = match LayerTarget::attach(self.layer_target.as_ref(), &layer) {
+                let event = match Target::attach_layer(self.target.as_ref(), &layer) {
                     Ok(()) => Event::Layered,
                     Err(failure) => Event::NotLayered(failure),
                 };
@@ -37,7 +37,7 @@ impl Sandbox<'_> {
 
     /// A server that is gone shows when it is listened to.
     fn open_egress(&self, spec: &EgressSpec, server: BorrowedFd<'_>) {
-        drop(match EgressTarget::open(self.egress_target.as_ref(), spec) {
+        drop(match Target::open_egress(self.target.as_ref(), spec) {
             Ok(sockets) => {
                 let handed: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
                 wire::send(server, &Event::EgressOpened, &handed)

@@ -2,9 +2,10 @@
 
 use crate::{
     FULL, FULL_UNCOUNTED, LANDLOCK, LANDLOCK_UNCOUNTED, arguments,
+    describe::{Row, Verdict, describe},
     machine::{self, Answer, plain},
 };
-use ringfence_jail::seccomp::{Profile, Row, Verdict, describe};
+use ringfence_jail::seccomp::Profile;
 use std::{collections::BTreeMap, fs, path::Path};
 
 const NUMBER_MAX: i64 = 600;

@@ -7,6 +7,7 @@
 )]
 
 mod arguments;
+mod describe;
 #[cfg(target_arch = "x86_64")]
 mod golden;
 mod live;

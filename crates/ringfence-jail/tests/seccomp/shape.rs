@@ -2,9 +2,10 @@
 
 use crate::{
     ALL,
+    describe::{Verdict, describe},
     machine::{self, Answer, Call, I386, NATIVE, plain},
 };
-use ringfence_jail::seccomp::{Verdict, describe, program};
+use ringfence_jail::seccomp::program;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::client::{TempDir, binary};
 use ringfence_jail::{
-    ClaimSpec, Host, JailSpec, LayerName, Layout, PACKAGES, Program, Refused, Run, Written,
+    Claim, Host, JailSpec, LayerName, Layout, PACKAGES, Program, Refused, Run, Written,
     cgroup::Parent,
     client::{self, Helper, SandboxEnds},
     plan,
@@ -51,23 +51,18 @@ fn start(helper: &Helper, directory: &TempDir, layer: Option<LayerName>) -> Sand
         written: Written::MayRun,
         limits: LIMITS,
     };
-    let claim = ClaimSpec {
-        code: Vec::new(),
-        files: Vec::new(),
-        run: Run::Exec {
-            argv: ["/bin/sh", "-c", PROGRAM].map(str::to_owned).into(),
-            environment: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
-            report: false,
-        },
-        workspace: None,
+    let run = Run::Exec {
+        argv: ["/bin/sh", "-c", PROGRAM].map(str::to_owned).into(),
+        environment: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
+        report: false,
+    };
+    let claim = Claim {
         layer,
-        egress: None,
-        limits: LIMITS,
-        grace_ms: 0,
+        ..plan::claim(run, LIMITS, &host)
     };
     let plan = plan::build(spec, &host).unwrap();
     let place = helper.place(&plan, None).unwrap();
-    client::claim(place.events.as_fd(), &plan::claim(claim, &host), &[""; 0]).unwrap();
+    client::claim(place.events.as_fd(), &claim, &[""; 0]).unwrap();
     place
 }
 

@@ -5,7 +5,6 @@
 use super::{Call, REQUEST_BYTES_MAX, Unsendable};
 use ringfence_types::Argument;
 use serde_json::{Map, Value};
-use std::fmt::Write as _;
 
 /// What bash does before its first prompt. Between calls an interrupt is nothing; during a call it is what it always
 /// is. Pid 1 tells of one by `SIGPWR`, whose trap runs between two commands and abandons the line from there: an
@@ -20,41 +19,29 @@ pub(super) fn lines(call: &Call<'_>) -> Result<Vec<u8>, Unsendable> {
     }
     let mut text = String::new();
     if !call.env.is_empty() {
-        push(&mut text, format_args!("\\builtin export"));
+        text += "\\builtin export";
         for (name, value) in call.env {
-            push(&mut text, format_args!(" {name}={}", quoted(value)));
+            text += &format!(" {name}={}", quoted(value));
         }
         // A variable that cannot be set is named on standard error, and the code does not run without it.
-        push(&mut text, format_args!(" && "));
+        text += " && ";
     }
     let tag = tag(call.code);
     let end = end(call.number);
     let args: Vec<String> = call.args.iter().map(Argument::as_str).map(quoted).collect();
     // The code's own words are `$1` and on. What it may not have are the requests and the reports.
-    push(
-        &mut text,
-        format_args!(
-            "{{ \\builtin trap - INT; \\builtin source /dev/fd/249 {}; }} 249<<'{tag}' {} 250>&-; {end}\n{}\n{tag}\n",
-            args.join(" "),
-            input(call.stdin),
-            call.code,
-        ),
+    text += &format!(
+        "{{ \\builtin trap - INT; \\builtin source /dev/fd/249 {}; }} 249<<'{tag}' {} 250>&-; {end}\n{}\n{tag}\n",
+        args.join(" "),
+        input(call.stdin),
+        call.code,
     );
     // An interrupt costs a line, and one may come while another is being heard.
-    for _ in 0..ENDS {
-        push(&mut text, format_args!("{end}\n"));
-    }
+    text += &format!("{end}\n").repeat(ENDS);
     if text.len() > REQUEST_BYTES_MAX {
         return Err(Unsendable::TooLong);
     }
     Ok(text.into_bytes())
-}
-
-/// Writing to a string does not fail.
-fn push(text: &mut String, what: std::fmt::Arguments<'_>) {
-    if text.write_fmt(what).is_err() {
-        text.clear();
-    }
 }
 
 /// A line that the code does not have.

@@ -1,12 +1,12 @@
-//! The tables as text: for documents, and for the golden file that is compared with the compiled filters.
+//! The tables as rows: for the golden file, and to be compared with the compiled filters.
 
-use super::{
+use ringfence_jail::seccomp::{
     DONE, Profile, allowed,
-    arguments::{self, Choice, IOCTLS, PRCTLS, Refusal},
-    conditional,
+    arguments::{Choice, IOCTLS, PRCTLS, Refusal, own_filters},
+    conditional, refused_uses,
     table::{self, Call, CallGroup},
 };
-use ringfence_sys::seccomp::{EAFNOSUPPORT, EINVAL, ENOMEM, ENOSYS, EPERM};
+use ringfence_sys::seccomp::{EINVAL, ENOSYS, EPERM};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -29,39 +29,31 @@ pub fn describe(profile: Profile) -> Vec<Row> {
     let mut rows: Vec<Row> = allowed(profile)
         .flat_map(|group| of_group(group, Verdict::Allow, group.why))
         .collect();
-    for missing in conditional(profile).into_iter().filter(|c| !c.present) {
-        let groups = missing.groups.iter();
-        rows.extend(groups.flat_map(|group| of_group(group, Verdict::Errno(ENOSYS), missing.lacking)));
+    for (groups, lacking) in conditional(profile) {
+        let missing = lacking.into_iter().flat_map(|lacking| {
+            let of_group = move |group| of_group(group, Verdict::Errno(ENOSYS), lacking);
+            groups.iter().flat_map(of_group)
+        });
+        rows.extend(missing);
     }
-    rows.extend(
-        table::REFUSED
+    for (groups, errno) in [
+        (table::REFUSED, EPERM),
+        (table::DONE, DONE),
+        (table::ABSENT, ENOSYS),
+    ] {
+        let of_all = groups
             .iter()
-            .flat_map(|group| of_group(group, Verdict::Errno(EPERM), group.why)),
-    );
-    rows.extend(
-        table::DONE
-            .iter()
-            .flat_map(|group| of_group(group, Verdict::Errno(DONE), group.why)),
-    );
-    rows.extend(
-        table::ABSENT
-            .iter()
-            .flat_map(|group| of_group(group, Verdict::Errno(ENOSYS), group.why)),
-    );
+            .flat_map(|group| of_group(group, Verdict::Errno(errno), group.why));
+        rows.extend(of_all);
+    }
     for (call, choices) in [
         (("SYS_ioctl", libc::SYS_ioctl), IOCTLS),
         (("SYS_prctl", libc::SYS_prctl), PRCTLS),
     ] {
         rows.extend(choices.iter().flat_map(|choice| of_choice(call, choice)));
     }
-    for (refusals, errno) in [
-        (arguments::refused(profile), EPERM),
-        (arguments::families(profile), EAFNOSUPPORT),
-        (arguments::uncounted_memory(profile), ENOMEM),
-        (arguments::unknown_flags(profile), EINVAL),
-        (arguments::without_effect(), DONE),
-        (arguments::own_filters(), EINVAL),
-    ] {
+    let uses = refused_uses(profile).into_iter();
+    for (refusals, errno) in uses.chain([(own_filters(), EINVAL)]) {
         for refusal in refusals {
             refuse(&mut rows, &refusal, errno);
         }

@@ -6,8 +6,10 @@
     reason = "a test reads its environment and ends where it is surprised"
 )]
 
+mod text;
+
 use ringfence_jail::{
-    ClaimSpec, Host, HostWorkspace, JailSpec, Layout, Part, Pinned, PlanError, Program, Quota, Refused, Run,
+    Claim, Host, HostWorkspace, JailSpec, Layout, Part, Pinned, PlanError, Program, Quota, Refused, Run,
     Written,
     cgroup::Parent,
     host::{Node, SystemPath},
@@ -15,6 +17,7 @@ use ringfence_jail::{
 };
 use ringfence_types::{Limits, Tier, WorkspaceMode};
 use std::{fs, path::PathBuf};
+use text::{ClaimText, PlanText};
 
 const ROOT: (u32, u32) = (0, 0);
 const ALICE: (u32, u32) = (1001, 1001);
@@ -94,8 +97,13 @@ fn limits() -> Limits {
     }
 }
 
-fn claim() -> ClaimSpec {
-    ClaimSpec {
+fn claim(host: &Host) -> Claim {
+    let run = Run::Exec {
+        argv: vec!["/usr/bin/python3".into(), "/code/main.py".into()],
+        environment: vec![("PATH".into(), "/usr/bin".into())],
+        report: true,
+    };
+    Claim {
         code: vec![(
             "main.py".into(),
             Part {
@@ -110,24 +118,14 @@ fn claim() -> ClaimSpec {
                 length: 3,
             },
         )],
-        run: Run::Exec {
-            argv: vec!["/usr/bin/python3".into(), "/code/main.py".into()],
-            environment: vec![("PATH".into(), "/usr/bin".into())],
-            report: true,
-        },
-        limits: limits(),
-        egress: None,
-        workspace: None,
-        layer: None,
         grace_ms: 500,
+        ..plan::claim(run, limits(), host)
     }
 }
 
 fn check(name: &str, spec: JailSpec, host: &Host) {
-    compare(
-        &format!("plan-{name}"),
-        &plan::build(spec, host).unwrap().to_string(),
-    );
+    let plan = plan::build(spec, host).unwrap();
+    compare(&format!("plan-{name}"), &PlanText(&plan).to_string());
 }
 
 fn compare(name: &str, text: &str) {
@@ -204,7 +202,7 @@ fn plans_are_golden() {
         ("root-cgroup-v1", host(ROOT, v1())),
         ("user-no-cgroup", host(ALICE, none())),
     ] {
-        compare(&format!("claim-{name}"), &plan::claim(claim(), &host).to_string());
+        compare(&format!("claim-{name}"), &ClaimText(&claim(&host)).to_string());
     }
 }
 

@@ -1,68 +1,77 @@
 //! A plan as text: one line per step, so that a changed mount is a one-line difference in a golden file.
 
-use super::{Claim, Identity, Plan, Step, Tree, root::ProcEntries};
+use ringfence_jail::{
+    Claim, HostWorkspace, Plan,
+    plan::{Identity, ProcEntries, Step, Tree},
+};
 use std::fmt;
 
-impl fmt::Display for Plan {
+pub struct PlanText<'a>(pub &'a Plan);
+
+impl fmt::Display for PlanText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "tier {}", self.tier)?;
-        match self.identity {
+        let Self(plan) = self;
+        writeln!(f, "tier {}", plan.tier)?;
+        match plan.identity {
             Identity::Own { base } => writeln!(f, "identity inside 1000, outside {base} + supervisor")?,
             Identity::Server { uid, gid } => writeln!(f, "identity inside 1000, outside {uid}:{gid}")?,
         }
-        writeln!(f, "time namespace {}", self.time_namespace)?;
-        for step in &self.root {
-            writeln!(f, "root {}", RootStep(step, &self.trees))?;
+        writeln!(f, "time namespace {}", plan.time_namespace)?;
+        for step in &plan.root {
+            writeln!(f, "root {}", RootStep(step, &plan.trees))?;
         }
-        for step in &self.upon {
-            writeln!(f, "upon root {}", RootStep(step, &self.trees))?;
+        for step in &plan.upon {
+            writeln!(f, "upon root {}", RootStep(step, &plan.trees))?;
         }
-        for (path, right) in &self.landlock {
+        for (path, right) in &plan.landlock {
             writeln!(f, "landlock {right:?} {}", path.display())?;
         }
-        let unix = match self.shared {
+        let unix = match plan.shared {
             Some(_) => ", no unix sockets, no set-id bits",
             None => "",
         };
-        writeln!(f, "seccomp {:?}{unix}", self.seccomp)?;
-        for (limit, value) in &self.rlimits {
+        writeln!(f, "seccomp {:?}{unix}", plan.seccomp)?;
+        for (limit, value) in &plan.rlimits {
             writeln!(f, "rlimit {limit:?} {value}")?;
         }
-        writeln!(f, "cgroups {:?}", self.cgroups)?;
-        writeln!(f, "limits {:?}", self.limits)?;
-        writeln!(f, "changes {}", self.changes.display())?;
-        if let Some(quota) = self.quota {
+        writeln!(f, "cgroups {:?}", plan.cgroups)?;
+        writeln!(f, "limits {:?}", plan.limits)?;
+        writeln!(f, "changes {}", plan.changes.display())?;
+        if let Some(quota) = plan.shared.as_ref().and_then(HostWorkspace::quota) {
             writeln!(f, "quota {quota:?}")?;
         }
-        writeln!(f, "program {:?}", self.program)
+        writeln!(f, "program {:?}", plan.program)
     }
 }
 
-impl fmt::Display for Claim {
+pub struct ClaimText<'a>(pub &'a Claim);
+
+impl fmt::Display for ClaimText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, part) in &self.code {
+        let Self(claim) = self;
+        for (name, part) in &claim.code {
             writeln!(f, "code {name} {} bytes", part.length)?;
         }
-        for (path, part) in &self.files {
-            writeln!(f, "file {} {} bytes", path.display(), part.length)?;
+        for (path, part) in &claim.files {
+            writeln!(f, "file {path} {} bytes", part.length)?;
         }
-        for (limit, value) in &self.rlimits {
+        for (limit, value) in &claim.rlimits {
             writeln!(f, "rlimit {limit:?} {value}")?;
         }
-        writeln!(f, "limits {:?}", self.limits)?;
-        writeln!(f, "processors {:?}", self.processors)?;
-        if let Some(workspace) = &self.workspace {
+        writeln!(f, "limits {:?}", claim.limits)?;
+        writeln!(f, "processors {:?}", claim.processors)?;
+        if let Some(workspace) = &claim.workspace {
             let (path, mode) = (workspace.directory.path.display(), workspace.mode);
             writeln!(f, "workspace {path} {mode:?}, quota {:?}", workspace.quota)?;
         }
-        if let Some(layer) = &self.layer {
+        if let Some(layer) = &claim.layer {
             writeln!(f, "layer {}", layer.as_str())?;
         }
-        if let Some(egress) = &self.egress {
+        if let Some(egress) = &claim.egress {
             writeln!(f, "egress at {:?}, and to {:?}", egress.ports, egress.networks)?;
         }
-        writeln!(f, "grace {} ms", self.grace_ms)?;
-        writeln!(f, "run {:?}", self.run)
+        writeln!(f, "grace {} ms", claim.grace_ms)?;
+        writeln!(f, "run {:?}", claim.run)
     }
 }
 
@@ -81,17 +90,17 @@ impl fmt::Display for RootStep<'_> {
             Step::Layers { number, path } => {
                 write!(f, "layers {} {} covered", path.display(), access(number))
             }
-            Step::LayersOfRoot { path } => write!(f, "layers {} of the root, covered", path.display()),
-            Step::TreeOfRoot { path } => write!(f, "tree {} of the root", path.display()),
+            Step::LayersOfRoot(path) => write!(f, "layers {} of the root, covered", path.display()),
+            Step::TreeOfRoot(path) => write!(f, "tree {} of the root", path.display()),
             Step::Scratch { bytes, files, path } => {
                 let path = path.display();
                 write!(f, "tmpfs {path} {bytes} bytes, {files} files, nosuid nodev")
             }
-            Step::Sealed { path } => write!(f, "sealed {}", path.display()),
-            Step::Writable { path } => write!(f, "writable {}", path.display()),
+            Step::Sealed(path) => write!(f, "sealed {}", path.display()),
+            Step::Writable(path) => write!(f, "writable {}", path.display()),
             Step::SealRoot => f.write_str("seal"),
             Step::Pts => f.write_str("devpts /dev/pts"),
-            Step::Proc { shown } => {
+            Step::Proc(shown) => {
                 f.write_str("proc /proc read-only nosuid nodev noexec, ")?;
                 match shown {
                     ProcEntries::Nothing => f.write_str("processes only"),
