@@ -6,7 +6,6 @@ use std::{
     sync::LazyLock,
 };
 
-/// In no order.
 pub(crate) type NameSet = HashSet<&'static str>;
 
 pub(crate) static LISTS: LazyLock<Lists> = LazyLock::new(|| embedded(include_str!("lists.json")));
@@ -25,7 +24,6 @@ pub(crate) fn is_within(path: &str, thing: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// By what they are of.
 #[derive(Default, Deserialize)]
 #[serde(bound(deserialize = "'de: 'static"), deny_unknown_fields)]
 pub(crate) struct Lists {
@@ -54,9 +52,6 @@ pub(crate) struct Lists {
     /// What a method may further call of the class above, as `super().__init_subclass__()`.
     pub(crate) attributes_of_super: NameSet,
     pub(crate) attributes_to_set: NameSet,
-    /// Names that few programs have a use for, and that lead far.
-    pub(crate) far_attributes: NameSet,
-    pub(crate) frame_attributes: NameSet,
     /// Functions that make bytes of encoded or compressed ones.
     pub(crate) unpackers: NameSet,
     pub(crate) shell_calls: NameSet,

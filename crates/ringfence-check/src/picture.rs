@@ -61,7 +61,9 @@ fn decode(input: &[u8]) -> ImageResult<DynamicImage> {
     let orientation = decoder.orientation()?;
     let mut image = shrink(DynamicImage::from_decoder(decoder)?);
     image.apply_orientation(orientation);
-    Ok(match is_translucent(&image) {
+    let is_translucent =
+        image.color().has_alpha() && image.to_rgba8().pixels().any(|pixel| pixel.0[3] < u8::MAX);
+    Ok(match is_translucent {
         true => image.into_rgba8().into(),
         false => image.into_rgb8().into(),
     })
@@ -88,10 +90,6 @@ fn shrink(image: DynamicImage) -> DynamicImage {
     averaged
         .unwrap_or(image)
         .resize_exact(width, height, FilterType::CatmullRom)
-}
-
-fn is_translucent(image: &DynamicImage) -> bool {
-    image.color().has_alpha() && image.to_rgba8().pixels().any(|pixel| pixel.0[3] < u8::MAX)
 }
 
 fn encode(image: &DynamicImage) -> ImageResult<(&'static str, Vec<u8>)> {

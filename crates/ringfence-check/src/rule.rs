@@ -2,7 +2,7 @@
 
 use ringfence_types::{Analysis, Severity};
 use serde::{Deserialize, Deserializer};
-use std::ops::Range;
+use std::{collections::BTreeSet, ops::Range};
 
 /// Something that code should not do without a reason.
 #[derive(Clone, Debug, Deserialize)]
@@ -80,5 +80,7 @@ pub(crate) struct Checked {
     pub(crate) findings: Vec<Finding>,
     /// But for counts of lines and characters, and for the word for the complexity.
     pub(crate) analysis: Analysis,
+    pub(crate) imports: BTreeSet<String>,
+    pub(crate) hosts: BTreeSet<String>,
     pub(crate) fix: Option<Fix>,
 }

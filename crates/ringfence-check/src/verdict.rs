@@ -22,6 +22,8 @@ pub(crate) fn conclude(code: &str, checked: Checked) -> CodeAnswer {
     let lines = Lines::of(code);
     let issues = findings.into_iter().map(|finding| issue(finding, &lines));
     let issues: Vec<Issue> = issues.collect();
+    analysis.imports = checked.imports.into_iter().collect();
+    analysis.domains = checked.hosts.into_iter().collect();
     analysis.line_count = u32::try_from(code.lines().count()).unwrap_or(u32::MAX);
     analysis.character_count = u32::try_from(code.chars().count()).unwrap_or(u32::MAX);
     analysis.estimated_complexity = match analysis.cyclomatic_complexity {
@@ -111,7 +113,6 @@ fn summary(issues: &[Issue], errors_total: usize, warnings_total: usize) -> Summ
     }
 }
 
-/// Where lines begin.
 pub(crate) struct Lines<'a> {
     code: &'a str,
     starts: Vec<usize>,

@@ -31,7 +31,8 @@ pub(super) enum Effect {
     Nothing,
 }
 
-/// Modules and objects, what of them is called, and what it does; `-` is the thing itself, and `*` all else.
+/// Modules and objects, what of them is called, and what it does; `-` is the thing itself, `<loaded>` that a
+/// program loads it, and `*` all else.
 static EFFECTS: LazyLock<HashMap<&str, Vec<(&str, Effect)>>> = LazyLock::new(|| {
     let rows: Vec<(&str, &str, Effect)> = crate::lists::embedded(include_str!("effects.json"));
     let mut by_owner: HashMap<&str, Vec<(&str, Effect)>> = HashMap::new();

@@ -415,14 +415,12 @@ fn counts_are_those_of_the_program() {
          try {} catch {}\nz = a ? b : c ?? d;\nfetch('https://api.example.com/v1');\nrequire('net').connect({host: 'db.example.org', port: 1});\n",
         Language::Node,
     );
-    assert_eq!(
-        checked.analysis.imports,
-        ["./a.js", "./b.js", "c", "d", "net", "node:fs"]
-    );
+    let imports = ["./a.js", "./b.js", "c", "d", "net", "node:fs"];
+    assert!(checked.imports.iter().eq(imports));
     assert_eq!(checked.analysis.functions, 4);
     assert_eq!(checked.analysis.classes, 2);
     assert_eq!(checked.analysis.cyclomatic_complexity, 12);
-    assert_eq!(checked.analysis.domains, ["api.example.com", "db.example.org"]);
+    assert!(checked.hosts.iter().eq(["api.example.com", "db.example.org"]));
 }
 
 #[rustfmt::skip]

@@ -22,14 +22,9 @@ use oxc_span::{GetSpan, Span};
 use regex::Regex;
 use ringfence_types::{
     Analysis,
-    Severity::{self, Info, Warning},
+    Severity::{self, Info},
 };
-use std::{
-    cmp::Reverse,
-    collections::{BTreeSet, HashSet},
-    ops::Range,
-    sync::LazyLock,
-};
+use std::{cmp::Reverse, collections::HashSet, ops::Range, sync::LazyLock};
 
 /// Names like `_0x3f2a` from which on a program was made unreadable by a tool.
 const HEX_NAMES_MIN: usize = 6;
@@ -39,9 +34,7 @@ const HIDDEN_LETTERS_MIN: usize = 12;
 pub(super) struct Visit<'p, 'a> {
     semantic: &'p Semantic<'a>,
     pub(super) resolver: Resolver<'p, 'a>,
-    checked: Checked,
-    imports: BTreeSet<String>,
-    pub(super) hosts: BTreeSet<String>,
+    pub(super) checked: Checked,
     hex_names: HashSet<&'a str>,
     hex_name: Span,
     /// Where texts are decoded; the last is the first in the text.
@@ -57,8 +50,6 @@ pub(super) fn visit(semantic: &Semantic<'_>) -> Checked {
         semantic,
         resolver: Resolver::of(semantic),
         checked: Checked::default(),
-        imports: BTreeSet::new(),
-        hosts: BTreeSet::new(),
         hex_names: HashSet::new(),
         hex_name: Span::default(),
         decoders: Vec::new(),
@@ -77,8 +68,6 @@ pub(super) fn visit(semantic: &Semantic<'_>) -> Checked {
     let findings = &mut checked.findings;
     findings.sort_by_key(|found| (found.range.start, found.rule.id, Reverse(found.severity)));
     findings.dedup_by_key(|found| (found.range.start, found.rule.id));
-    checked.analysis.imports = visit.imports.into_iter().collect();
-    checked.analysis.domains = visit.hosts.into_iter().collect();
     checked
 }
 
@@ -162,29 +151,22 @@ impl<'a> Visit<'_, 'a> {
     /// A host that is connected to.
     pub(super) fn addressed(&mut self, host: &'a Expression<'a>) {
         if let Known::Text(text) = self.resolver.know(host) {
-            domains::of_address(&text, &mut self.hosts);
+            domains::of_address(&text, &mut self.checked.hosts);
         }
     }
 
     /// A module is loaded by a name that is known.
     pub(super) fn imported(&mut self, span: Span, name: &str) {
-        self.imports.insert(name.to_owned());
+        self.checked.imports.insert(name.to_owned());
         if name.ends_with(".node") {
             self.add(span, &rules::NATIVE, format!("`{name}` is native code"));
         }
         if name.starts_with("data:") || name.starts_with("blob:") {
             self.add(span, &rules::DYNAMIC_EXECUTION, "a text is loaded as a module");
         }
-        let (rule, severity) = match module(name).as_str() {
-            "node:child_process" | "npm:execa" | "npm:shelljs" | "npm:cross-spawn" | "npm:zx"
-            | "npm:node-pty" => (&rules::CHILD_PROCESS, Info),
-            "node:inspector" | "node:inspector/promises" => (&rules::INSPECTOR, Warning),
-            "node:worker_threads" | "node:cluster" => (&rules::WORKER_THREADS, Info),
-            "node:net" | "node:tls" | "node:dgram" | "node:http2" => (&rules::NETWORK, Info),
-            "node:wasi" | "node:repl" => (&rules::NATIVE, Info),
-            _ => return,
-        };
-        self.add_as(span, rule, severity, format!("`{name}` is loaded"));
+        if let Effect::Tell(rule, severity, what) = effect(&format!("{}.<loaded>", module(name))) {
+            self.add_as(span, rule, severity, format!("`{name}` {what}"));
+        }
     }
 
     /// A function that does harm, given to others under another name.
@@ -282,12 +264,12 @@ impl<'a> Visit<'_, 'a> {
         match self.resolver.know_node(kind) {
             Known::Text(text) => self.text(kind.span(), &text),
             // Longer than is kept.
-            _ => domains::of(written, &mut self.hosts),
+            _ => domains::of(written, &mut self.checked.hosts),
         }
     }
 
     fn text(&mut self, span: Span, text: &str) {
-        domains::of(text, &mut self.hosts);
+        domains::of(text, &mut self.checked.hosts);
         if credentials::kept_at(&text.replace(UNKNOWN, "~")) == Some(Secret::Certain) {
             let what = format!("`{}` is named", shown(text));
             self.add(span, &rules::CREDENTIAL_PATH, what);

@@ -62,7 +62,8 @@ pub(super) fn look(
     names: &Names<'_>,
     asked: &CodeQuestion,
 ) -> Missing {
-    if names.binds_out_of_sight() || names.expects_name_errors || names.unresolved().next().is_none() {
+    let is_bound_out_of_sight = !names.stars.is_empty() || names.binds_by_text;
+    if is_bound_out_of_sight || names.expects_name_errors || names.unresolved().next().is_none() {
         return Missing::default();
     }
     let bound: HashSet<&str> = names.bound().collect();

@@ -1,15 +1,11 @@
 //! What a module consists of: functions, classes, imports, decisions, and the hosts that it names.
 
-use crate::{domains, lists::LISTS};
-use ringfence_types::Analysis;
+use crate::{domains, lists::LISTS, rule::Checked};
 use ruff_python_ast::{
     Expr, ExprBinOp, ExprCall, ExprFString, FStringPart, InterpolatedStringElement, Operator, Pattern, Stmt,
 };
 use ruff_text_size::{Ranged, TextSize};
-use std::{
-    borrow::Cow,
-    collections::{BTreeSet, HashSet},
-};
+use std::{borrow::Cow, collections::HashSet};
 
 /// The most imports that are listed.
 const IMPORTS_MAX: usize = 1000;
@@ -17,9 +13,7 @@ const IMPORTS_MAX: usize = 1000;
 /// What the walk over a module counts. Lines and characters are counted elsewhere.
 #[derive(Debug, Default)]
 pub(super) struct Metrics {
-    counts: Analysis,
-    imports: BTreeSet<String>,
-    hosts: BTreeSet<String>,
+    found: Checked,
     /// Where texts begin that are parts of a sum, which is read as a whole.
     joined: HashSet<TextSize>,
 }
@@ -27,8 +21,8 @@ pub(super) struct Metrics {
 impl Metrics {
     pub(super) fn statement(&mut self, statement: &Stmt) {
         match statement {
-            Stmt::FunctionDef(_) => self.counts.functions += 1,
-            Stmt::ClassDef(_) => self.counts.classes += 1,
+            Stmt::FunctionDef(_) => self.found.analysis.functions += 1,
+            Stmt::ClassDef(_) => self.found.analysis.classes += 1,
             Stmt::If(branch) => {
                 let clauses = branch.elif_else_clauses.iter();
                 self.decide(1 + clauses.filter(|clause| clause.test.is_some()).count());
@@ -57,30 +51,31 @@ impl Metrics {
     }
 
     fn import(&mut self, module: String) {
-        if self.imports.len() < IMPORTS_MAX {
-            self.imports.insert(module);
+        if self.found.imports.len() < IMPORTS_MAX {
+            self.found.imports.insert(module);
         }
     }
 
     pub(super) fn decide(&mut self, count: usize) {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        self.counts.cyclomatic_complexity = self.counts.cyclomatic_complexity.saturating_add(count);
+        let complexity = &mut self.found.analysis.cyclomatic_complexity;
+        *complexity = complexity.saturating_add(count);
     }
 
     /// What stands at the beginning of a spine.
     pub(super) fn expression(&mut self, expr: &Expr) {
         match expr {
-            Expr::Lambda(_) => self.counts.functions += 1,
+            Expr::Lambda(_) => self.found.analysis.functions += 1,
             Expr::If(_) => self.decide(1),
             Expr::BoolOp(operation) => self.decide(operation.values.len().saturating_sub(1)),
             Expr::BytesLiteral(bytes) => {
                 let bytes: Vec<u8> = bytes.value.bytes().collect();
-                domains::of(&String::from_utf8_lossy(&bytes), &mut self.hosts);
+                domains::of(&String::from_utf8_lossy(&bytes), &mut self.found.hosts);
             }
             _ if self.joined.contains(&expr.start()) => {}
             _ => text_of(expr)
                 .iter()
-                .for_each(|text| domains::of(text, &mut self.hosts)),
+                .for_each(|text| domains::of(text, &mut self.found.hosts)),
         }
     }
 
@@ -101,7 +96,7 @@ impl Metrics {
             self.joined.extend(text.is_some().then(|| term.start()));
             joined.push_str(text.as_deref().unwrap_or("{}"));
         }
-        domains::of(&joined, &mut self.hosts);
+        domains::of(&joined, &mut self.found.hosts);
     }
 
     /// A call of a function that may be known by its way from a module.
@@ -136,17 +131,13 @@ impl Metrics {
 
     fn address(&mut self, expression: &Expr) {
         if let Some(text) = text_of(expression) {
-            domains::of_address(&text, &mut self.hosts);
+            domains::of_address(&text, &mut self.found.hosts);
         }
     }
 
-    pub(super) fn conclude(self) -> Analysis {
-        Analysis {
-            imports: self.imports.into_iter().collect(),
-            domains: self.hosts.into_iter().collect(),
-            cyclomatic_complexity: self.counts.cyclomatic_complexity.saturating_add(1),
-            ..self.counts
-        }
+    pub(super) fn conclude(mut self) -> Checked {
+        self.decide(1);
+        self.found
     }
 }
 
@@ -186,11 +177,11 @@ fn with_holes(text: &ExprFString) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use ringfence_types::Profile;
+    use ringfence_types::{Analysis, Profile};
 
     fn measured(code: &str) -> Analysis {
-        crate::python::check(code, &crate::python::tests::asked(Profile::Unrestricted)).analysis
+        let checked = crate::python::check(code, &crate::python::tests::asked(Profile::Unrestricted));
+        crate::verdict::conclude(code, checked).validation.analysis
     }
 
     fn check_hosts(cases: &[(&str, &[&str])]) {

@@ -21,22 +21,28 @@ use crate::{
 };
 use names::Names;
 use ringfence_types::Severity;
-use ruff_python_ast::{ModModule, PySourceType, PythonVersion};
-use ruff_python_parser::{ParseOptions, Parsed, parse_unchecked};
+use ruff_python_ast::{PySourceType, PythonVersion};
+use ruff_python_parser::{ParseOptions, parse_unchecked};
 use syntax::ERRORS_MAX;
 
 pub use well_known::check_known_import;
 
-/// The checks of higher trees recurse further than the stack is deep; the interpreter tells their errors itself.
-const HEIGHT_MAX: u32 = 1500;
+/// For what recurses as deep as the highest tree; it takes memory where it is used.
+const STACK_BYTES: usize = 256 << 20;
 
 /// Everything that is found of a text.
 pub(crate) fn check(code: &str, asked: &CodeQuestion) -> Checked {
-    let Some(height) = nesting::look(code) else {
-        return refused(&registry::NESTING, "brackets, blocks or operators in each other");
-    };
+    match nesting::is_deep(code) {
+        true => refused(&registry::NESTING, "brackets, blocks or operators in each other"),
+        false => stacker::grow(STACK_BYTES, || read(code, asked)),
+    }
+}
+
+fn read(code: &str, asked: &CodeQuestion) -> Checked {
     let version = asked.python.map_or(PythonVersion::latest(), PythonVersion::from);
-    let Some(parsed) = parse(code, version) else {
+    // By the grammar of the interpreter that will read it.
+    let options = ParseOptions::from(PySourceType::Python).with_target_version(version);
+    let Some(parsed) = parse_unchecked(code, options).try_into_module() else {
         return refused(&registry::SYNTAX, "the text is no module");
     };
     let mut told = rules::check_direction(code, &asked.rules);
@@ -49,20 +55,16 @@ pub(crate) fn check(code: &str, asked: &CodeQuestion) -> Checked {
         return concluded(told, Checked::default());
     }
     let module = parsed.syntax();
-    let compiled = (height <= HEIGHT_MAX).then_some(version);
-    let (names, refused) = Names::compiled(module, code, compiled);
+    let (names, refused) = Names::compiled(module, code, version);
     told.extend(refused.into_iter().take(ERRORS_MAX));
     let missing = match told.iter().any(|finding| finding.severity == Severity::Error) {
         true => fix::Missing::default(),
         false => fix::look(code, &parsed, &names, asked),
     };
-    let (mut told, metrics) = rules::check(code, module, &names, asked, told);
+    let mut checked = rules::check(code, module, &names, asked);
+    told.append(&mut checked.findings);
     told.extend(missing.findings);
-    let checked = Checked {
-        analysis: metrics.conclude(),
-        fix: missing.fix,
-        ..Checked::default()
-    };
+    checked.fix = missing.fix;
     concluded(told, checked)
 }
 
@@ -72,12 +74,6 @@ fn concluded(mut findings: Vec<Finding>, checked: Checked) -> Checked {
     findings.sort_by(|one, other| (key(one), &one.what).cmp(&(key(other), &other.what)));
     findings.dedup_by(|one, other| key(one) == key(other) && one.what == other.what);
     Checked { findings, ..checked }
-}
-
-/// By the grammar of the interpreter that will read it.
-fn parse(code: &str, version: PythonVersion) -> Option<Parsed<ModModule>> {
-    let options = ParseOptions::from(PySourceType::Python).with_target_version(version);
-    parse_unchecked(code, options).try_into_module()
 }
 
 /// What cannot be read any further is an error.

@@ -13,7 +13,6 @@ use ruff_python_ast::{Expr, ModModule, PythonVersion};
 use ruff_text_size::TextRange;
 use std::collections::HashMap;
 
-/// The scope of the module.
 const MODULE: usize = 0;
 /// Of a binding, so many kinds are kept.
 const KINDS_MAX: usize = 8;
@@ -133,7 +132,6 @@ pub(crate) struct Circumstances {
     pub(crate) watch: usize,
 }
 
-/// A name that is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NameRead<'a> {
     pub(crate) name: &'a str,
@@ -147,7 +145,6 @@ pub(crate) struct NameRead<'a> {
     pub(crate) otherwise: Option<Resolution>,
 }
 
-/// What may catch an error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Watch<'a> {
     /// `except` with these types; none: with all.
@@ -167,7 +164,8 @@ pub(crate) struct Names<'a> {
     reads: Vec<NameRead<'a>>,
     /// Star imports, in the order of the text.
     pub(crate) stars: Vec<Star<'a>>,
-    binds_by_text: bool,
+    /// Names may be bound that no binding shows: by `exec`, `globals()['x'] = 1`.
+    pub(crate) binds_by_text: bool,
     /// Each with the one around it.
     pub(crate) watches: Vec<(Watch<'a>, usize)>,
     /// `NameError` is read: the program is ready for names that are absent.
@@ -179,7 +177,7 @@ impl<'a> Names<'a> {
     pub(crate) fn compiled(
         module: &'a ModModule,
         code: &'a str,
-        version: Option<PythonVersion>,
+        version: PythonVersion,
     ) -> (Self, Vec<Finding>) {
         let (mut names, mut refused) = Binder::bind(module, code, version);
         let mut unbound: Vec<Finding> = Vec::new();
@@ -218,16 +216,10 @@ impl<'a> Names<'a> {
         may_be(read.resolution) || read.otherwise.is_some_and(may_be)
     }
 
-    /// Whether names may be bound that no binding shows: by a star import, `exec`, `globals()['x'] = 1`.
-    pub(crate) fn binds_out_of_sight(&self) -> bool {
-        !self.stars.is_empty() || self.binds_by_text
-    }
-
     pub(crate) fn bound(&self) -> impl Iterator<Item = &'a str> {
         self.index.keys().map(|(_, name)| *name)
     }
 
-    /// What bodies of classes bind.
     pub(crate) fn bound_in_classes(&self) -> impl Iterator<Item = &'a str> {
         let in_class = self.index.keys().filter(|(scope, _)| self.is_class(*scope));
         in_class.map(|(_, name)| *name)

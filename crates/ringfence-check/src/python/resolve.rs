@@ -207,7 +207,6 @@ impl<'a, 's> Meanings<'a, 's> {
         }
     }
 
-    /// An attribute by whatever way.
     pub(crate) fn attribute(&self, left: &Meaning<'a>, name: &str) -> Meaning<'a> {
         match left {
             Meaning::Path(path) if &**path == "builtins" => match LISTS.builtins.get(name) {

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     CodeQuestion,
     registry::python::{INTRICATE, REFLECTION},
-    rule::{Finding, Rule},
+    rule::{Checked, Finding, Rule},
     unknown::cut,
 };
 use imports::Imports;
@@ -47,7 +47,6 @@ static REFLECTION_NOTED: LazyLock<Rule> = LazyLock::new(|| Rule {
     ..REFLECTION.clone()
 });
 
-/// The state of the walk.
 struct Walk<'a, 's, 'q> {
     code: &'a str,
     profile: Profile,
@@ -75,14 +74,13 @@ struct Step<'a, 'm> {
     next: Option<&'a Expr>,
 }
 
-/// What the rules find in a module whose names are known, beside what was told before.
+/// What the rules find in a module whose names are known.
 pub(crate) fn check<'a>(
     code: &'a str,
     module: &'a ModModule,
     names: &Names<'a>,
     asked: &CodeQuestion,
-    told: Vec<Finding>,
-) -> (Vec<Finding>, Metrics) {
+) -> Checked {
     let profile = asked.rules.profile;
     let mut walk = Walk {
         code,
@@ -90,7 +88,7 @@ pub(crate) fn check<'a>(
         imports: Imports::of(asked),
         names,
         resolver: Meanings::new(names),
-        told,
+        told: Vec::new(),
         metrics: Metrics::default(),
         in_call: 0,
         unreadable: HashSet::new(),
@@ -103,7 +101,10 @@ pub(crate) fn check<'a>(
         let what = "names are followed in too many steps".to_owned();
         walk.say(&INTRICATE, Weight::Suspect, TextRange::default(), what);
     }
-    (walk.told, walk.metrics)
+    Checked {
+        findings: walk.told,
+        ..walk.metrics.conclude()
+    }
 }
 
 impl<'a> Walk<'a, '_, '_> {

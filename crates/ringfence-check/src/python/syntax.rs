@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 
 /// So many are told of one text: more say nothing new.
 pub(super) const ERRORS_MAX: usize = 20;
-/// Errors that are looked at.
 const BROKEN_MAX: usize = 200;
 const FENCE: &str = "```";
 const QUOTES: &[char] = &['“', '”', '„', '‘', '’', '‚'];

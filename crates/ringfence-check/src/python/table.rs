@@ -13,7 +13,7 @@ pub(super) struct Group {
     pub(super) weight: Weight,
     /// "`os.system` starts a process".
     pub(super) does: &'static str,
-    /// `ctypes.*` is everything that stands directly in it.
+    /// `ctypes.*` is everything that stands directly in it, `.__dict__` an attribute of anything.
     names: Vec<&'static str>,
 }
 
@@ -49,6 +49,18 @@ pub(super) fn find_by_name(path: &str) -> Option<&'static Group> {
 /// What is known of a name that every module has.
 pub(super) fn find_builtin(name: &str) -> Option<&'static Group> {
     INDEX.get(format!("builtins.{name}").as_str()).copied()
+}
+
+/// What is known of an attribute by its name; `__*__` is any other, and `__=__` one
+/// that is set.
+pub(super) fn find_attribute(name: &str) -> Option<&'static Group> {
+    static ATTRIBUTES: LazyLock<HashMap<&str, &Group>> = LazyLock::new(|| {
+        let known = INDEX.iter();
+        known
+            .filter_map(|(name, group)| Some((name.strip_prefix('.')?, *group)))
+            .collect()
+    });
+    ATTRIBUTES.get(name).copied()
 }
 
 /// The gravest thing that stands directly in a module, with its name.

@@ -9,8 +9,7 @@ use std::sync::LazyLock;
 
 const STEPS_MAX: usize = 32;
 /// `find -exec find -exec …`
-const FINDS_MAX: u32 = 4;
-/// Arguments that a finding shows.
+pub(super) const FINDS_MAX: u32 = 4;
 const SHOWN_MAX: usize = 6;
 
 #[derive(Clone, Debug)]
@@ -32,7 +31,6 @@ pub(super) enum Means {
     Find,
 }
 
-/// A text that is run.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     pub(super) language: Runner,
@@ -129,11 +127,7 @@ fn is_among(words: &str, word: &str) -> bool {
 }
 
 /// What a command starts, given its fields.
-pub(super) fn started(fields: Vec<String>) -> Started {
-    started_within(fields, FINDS_MAX)
-}
-
-fn started_within(mut fields: Vec<String>, finds: u32) -> Started {
+pub(super) fn started(mut fields: Vec<String>, finds: u32) -> Started {
     let mut started = Started::default();
     let mut means = Means::Words;
     for _ in 0..STEPS_MAX {
@@ -280,7 +274,7 @@ fn executed_by_find(call: &Call, started: &mut Started, finds: u32) {
         rest = &rest[at + 1..];
         let end = place(rest, &[";", "+"]);
         let (command, after) = rest.split_at(end.unwrap_or(rest.len()));
-        let mut inner = started_within(command.to_vec(), finds);
+        let mut inner = self::started(command.to_vec(), finds);
         inner.calls.iter_mut().for_each(|call| call.means = Means::Find);
         started.calls.append(&mut inner.calls);
         started.texts.append(&mut inner.texts);

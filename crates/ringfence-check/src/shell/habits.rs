@@ -30,7 +30,7 @@ fn carriage_returns(code: &str, script: &Script<'_>, at: usize, report: &mut Rep
     let rule = &rules::CARRIAGE_RETURN;
     let severity = if breaks { Error } else { rule.severity };
     let finding = Finding::new(rule, at..at + 1, what).with_severity(severity);
-    report.findings.push(finding);
+    report.checked.findings.push(finding);
     // What follows a fault is not read as it is meant.
     if !breaks {
         endless(&read, report);
@@ -43,7 +43,7 @@ fn endless(script: &Script<'_>, report: &mut Report) {
     }
     let what = "the here-document has no end";
     let found = |range: &std::ops::Range<usize>| Finding::new(&rules::HERE_DOCUMENT, range.clone(), what);
-    report.findings.extend(script.endless.iter().map(found));
+    report.checked.findings.extend(script.endless.iter().map(found));
 }
 
 /// `[$x = y ]`, `[[$x = y ]]`, `[ $x = y]`

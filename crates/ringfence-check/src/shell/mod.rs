@@ -49,7 +49,6 @@ const TEXT_BYTES_MAX: usize = 1024 * 1024;
 
 /// What is found of a script.
 pub(crate) fn check(code: &str) -> Checked {
-    let mut checked = Checked::default();
     let mut check = Check::default();
     let script = reader::read(code, &mut check.variables);
     for fault in &script.faults {
@@ -58,16 +57,14 @@ pub(crate) fn check(code: &str) -> Checked {
             false => &rules::SYNTAX,
         };
         let finding = Finding::new(rule, fault.range.clone(), fault.what.clone());
-        check.report.findings.push(finding);
+        check.report.checked.findings.push(finding);
     }
     habits::look(code, &script, &mut check.report);
-    checked.analysis.functions = u32::try_from(script.functions.len()).unwrap_or(u32::MAX);
-    checked.analysis.cyclomatic_complexity = script.decisions + 1;
     check.script(code, &Origin::At(0), &script);
-    checked.findings = check.report.findings;
-    checked.analysis.imports = check.report.imports.into_iter().collect();
-    checked.analysis.domains = check.report.hosts.into_iter().collect();
-    checked
+    let analysis = &mut check.report.checked.analysis;
+    analysis.functions = u32::try_from(script.functions.len()).unwrap_or(u32::MAX);
+    analysis.cyclomatic_complexity = script.decisions + 1;
+    check.report.checked
 }
 
 /// What is found of a command in a program of another language; that it cannot be read says nothing there.
@@ -98,8 +95,10 @@ struct Check {
 
 impl Check {
     fn script(&mut self, text: &str, origin: &Origin, script: &Script<'_>) {
-        let fields = |word: &ShellWord<'_>| word.fields.clone();
-        let starts = |command: &Command<'_>| call::started(command.words.iter().flat_map(fields).collect());
+        let starts = |command: &Command<'_>| {
+            let fields = command.words.iter().flat_map(|word| word.fields.clone());
+            call::started(fields.collect(), call::FINDS_MAX)
+        };
         let started: Vec<Started> = script.commands.iter().map(starts).collect();
         let scene = Scene {
             text,
@@ -127,7 +126,7 @@ impl Check {
         let is_alias = first.is_some_and(|word| scene.raw(&word.range) == "alias");
         for assignment in &command.assignments {
             let value = assignment.value.text();
-            domains::of(&value, &mut self.report.hosts);
+            domains::of(&value, &mut self.report.checked.hosts);
             let out = &mut self.report.at(scene, &assignment.range);
             system::assigned(out, assignment.name, &value);
             if is_alias {
@@ -136,7 +135,7 @@ impl Check {
         }
         for redirection in &command.redirections {
             let target = redirection.target.text();
-            domains::of(&target, &mut self.report.hosts);
+            domains::of(&target, &mut self.report.checked.hosts);
             let mut out = self.report.at(scene, &command.range);
             files::redirected(&mut out, redirection, &target);
             network::redirected(&mut out, index, &target);
@@ -169,16 +168,19 @@ impl Check {
         let command = &scene.script.commands[index];
         let report = &mut self.report;
         for text in call.texts() {
-            domains::of(text, &mut report.hosts);
+            domains::of(text, &mut report.checked.hosts);
         }
         if downloads(call) || connects(call) || call.name == "ssh" {
             for text in call.operands().into_iter().filter(|text| text.contains('.')) {
-                domains::of_address(text, &mut report.hosts);
+                domains::of_address(text, &mut report.checked.hosts);
             }
         }
         if matches!(call.name.as_str(), "source" | ".") {
             let file = call.operands().first().map(|file| shown(file));
-            report.imports.extend(file.filter(|file| !file.contains('…')));
+            report
+                .checked
+                .imports
+                .extend(file.filter(|file| !file.contains('…')));
         }
         let mut out = report.at(scene, &command.range);
         files::look(&mut out, index, call);
@@ -268,7 +270,7 @@ impl Check {
             let range = origin.place(&(0..text.len()));
             let what = "texts are run within texts, too many to follow";
             let finding = Finding::new(&rules::UNPARSED, range, what);
-            return self.report.findings.push(finding);
+            return self.report.checked.findings.push(finding);
         }
         self.depth += 1;
         let script = reader::read(text, &mut self.variables);

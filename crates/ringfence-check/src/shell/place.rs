@@ -40,8 +40,9 @@ pub(super) fn of(path: &str, from: Option<&str>) -> Option<Location> {
             name => names.push(name),
         }
     }
-    // `dir/*` is the directory, as far as loss goes.
-    while names.last().is_some_and(|name| is_everything(name)) {
+    // `dir/*` is the directory, as far as loss goes, and so are `.*`, `?*`, `.[!.]*`.
+    let is_everything = |name: &&str| name.contains('*') && name.chars().all(|c| "*?.[]!^".contains(c));
+    while names.last().is_some_and(is_everything) {
         names.pop();
     }
     match names.as_slice() {
@@ -67,11 +68,6 @@ fn below_root(names: &[&str]) -> Option<Location> {
         }
         _ => None,
     }
-}
-
-/// `*`, `.*`, `?*`, `.[!.]*`: every name there.
-fn is_everything(name: &str) -> bool {
-    name.contains('*') && name.chars().all(|c| "*?.[]!^".contains(c))
 }
 
 /// A disk, or memory; not `/dev/null`, terminals and the like.

@@ -34,7 +34,6 @@ pub(super) struct Reader<'a> {
     pub(super) pending: Vec<PendingText>,
 }
 
-/// A here-document that was announced.
 pub(super) struct PendingText {
     pub(super) command: usize,
     pub(super) redirection: usize,
@@ -120,7 +119,6 @@ impl<'a> Reader<'a> {
         self.slice(self.at..self.at + length.unwrap_or(rest.len()))
     }
 
-    /// Consumes one of the signs.
     pub(super) fn sign(&mut self, signs: &[&'static str]) -> Option<&'static str> {
         let sign = signs.iter().find(|sign| self.looks_at(sign))?;
         self.at += sign.len();
@@ -352,7 +350,6 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Redirections after a compound command.
     pub(super) fn redirections_after(&mut self, start: usize) -> Read<()> {
         let mut made = self.blank_command(start);
         let texts = self.pending.len();

@@ -6,14 +6,11 @@ use super::{
 };
 use crate::{
     lists::LISTS,
-    rule::{Finding, Rule},
+    rule::{Checked, Finding, Rule},
     unknown::{is_known, shown},
 };
 use ringfence_types::Severity;
-use std::{
-    collections::{BTreeSet, HashSet},
-    ops::Range,
-};
+use std::{collections::HashSet, ops::Range};
 
 /// How far back a `cd` is looked for.
 const COMMANDS_BACK_MAX: usize = 50;
@@ -37,10 +34,8 @@ impl Origin {
 /// What is found of a whole request.
 #[derive(Default)]
 pub(super) struct Report {
-    pub(super) findings: Vec<Finding>,
+    pub(super) checked: Checked,
     told: HashSet<(usize, usize, &'static str)>,
-    pub(super) imports: BTreeSet<String>,
-    pub(super) hosts: BTreeSet<String>,
 }
 
 /// One text: the script, or one that it starts.
@@ -108,7 +103,7 @@ impl Report {
     fn add(&mut self, finding: Finding) {
         let Range { start, end } = finding.range;
         if self.told.insert((start, end, finding.rule.id)) {
-            self.findings.push(finding);
+            self.checked.findings.push(finding);
         }
     }
 
@@ -120,7 +115,6 @@ impl Report {
 }
 
 impl<'s> Scene<'s> {
-    /// As it is written.
     pub(super) fn raw(&self, range: &Range<usize>) -> &'s str {
         self.text.get(range.clone()).unwrap_or_default()
     }

@@ -8,7 +8,6 @@ use super::{
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// Commands whose arguments are assignments.
 const DECLARING: [&str; 6] = ["declare", "typeset", "export", "readonly", "local", "alias"];
 
 /// `2>`, `{log}>`, `<<`

@@ -323,7 +323,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The escapes of `$'…'`.
 fn unescape(text: &str) -> Cow<'_, str> {
     static ESCAPES: LazyLock<Option<Regex>> = LazyLock::new(|| {
         Regex::new(r"(?s)\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|(.))")

@@ -15,12 +15,11 @@ const STACK_BYTES_MAX: usize = 4 << 20;
 
 /// All errors of one validation, alternatives' too: about what they take.
 const ERRORS_BYTES_MAX: usize = 192 << 20;
-/// Of an error without its paths.
-const ERROR_BYTES: usize = 400;
+/// Of an error without its paths, with the beginning of a text.
+const ERROR_BYTES: usize = 600;
 /// Of stack, for each reference that led to where an error is made; a little less than it is.
 const LINK_STACK_BYTES: usize = 256;
 
-/// What a validation is of.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Extent {
     pub(super) bytes: usize,
@@ -86,7 +85,6 @@ pub(super) fn run<T>(extent: Extent, validate: impl FnOnce() -> T) -> Result<T, 
     })
 }
 
-/// A value is looked at.
 pub(super) fn step() {
     steps(1);
 }

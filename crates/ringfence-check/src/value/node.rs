@@ -36,7 +36,7 @@ impl Json for Metered {
     }
 
     fn with_string_node<T>(buffer: &mut Tree<'static>, name: &str, ask: impl FnOnce(Item<'_>) -> T) -> T {
-        *buffer = Tree::Name(name.to_owned());
+        *buffer = Tree::Text(Cow::Owned(name.to_owned()));
         ask(Item(buffer))
     }
 }
@@ -99,7 +99,7 @@ impl<'a> Node<'a, Metered> for Item<'a> {
             Tree::Null => JsonType::Null,
             Tree::Boolean(_) => JsonType::Boolean,
             Tree::Number(_) => JsonType::Number,
-            Tree::Text(_) | Tree::Name(_) => JsonType::String,
+            Tree::Text(_) => JsonType::String,
             Tree::Array(_) => JsonType::Array,
             Tree::Object(_) => JsonType::Object,
         }
@@ -111,7 +111,7 @@ impl<'a> Node<'a, Metered> for Item<'a> {
             (Tree::Null, Value::Null) => true,
             (Tree::Boolean(one), Value::Bool(other)) => one == other,
             (Tree::Number(one), Value::Number(other)) => cmp::equal_numbers(one, other),
-            (tree @ (Tree::Text(_) | Tree::Name(_)), Value::String(other)) => tree.as_text() == Some(other),
+            (Tree::Text(one), Value::String(other)) => one == other,
             (Tree::Array(items), Value::Array(others)) => {
                 let mut pairs = items.iter().zip(others);
                 items.len() == others.len() && pairs.all(|(one, other)| Item(one).equals_value(other))
@@ -125,11 +125,11 @@ impl<'a> Node<'a, Metered> for Item<'a> {
         }
     }
 
-    /// Asked for by errors alone, of which each keeps what it is given.
+    /// Asked for by errors alone, of which each keeps what it is given; a name is found by no path.
     fn to_value(&self) -> Cow<'a, Value> {
         meter::error();
         Cow::Owned(match self.0 {
-            Tree::Name(name) => Value::String(excerpt::cut(name, excerpt::NAME_BYTES_MAX)),
+            Tree::Text(text) => Value::String(excerpt::cut(text, excerpt::NAME_BYTES_MAX)),
             _ => Value::Null,
         })
     }
@@ -196,7 +196,6 @@ impl Hash for Tree<'_> {
             Tree::Boolean(truth) => (1_u8, truth).hash(hasher),
             Tree::Number(number) => hash_number(number, hasher),
             Tree::Text(text) => (4_u8, &**text).hash(hasher),
-            Tree::Name(name) => (4_u8, name.as_str()).hash(hasher),
             Tree::Array(items) => (5_u8, items).hash(hasher),
             Tree::Object(members) => (6_u8, &members.0).hash(hasher),
         }

@@ -25,7 +25,6 @@ const LINKS_FEW: usize = 200;
 const LINK_BYTES: usize = 16 << 10;
 const BASE_BYTES: usize = 8 << 20;
 
-/// What a schema will take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Survey {
     patterns: usize,

@@ -19,8 +19,6 @@ pub(super) enum Tree<'a> {
     Boolean(bool),
     Number(Number),
     Text(Cow<'a, str>),
-    /// Of a member, while it is looked at as if it were a value.
-    Name(String),
     Array(Box<[Tree<'a>]>),
     Object(Members<'a>),
 }
@@ -52,7 +50,6 @@ impl<'a> Tree<'a> {
     pub(super) fn as_text(&self) -> Option<&str> {
         match self {
             Tree::Text(text) => Some(text),
-            Tree::Name(name) => Some(name),
             _ => None,
         }
     }
@@ -69,7 +66,6 @@ impl Serialize for Tree<'_> {
             Tree::Boolean(truth) => serializer.serialize_bool(*truth),
             Tree::Number(number) => number.serialize(serializer),
             Tree::Text(text) => serializer.serialize_str(text),
-            Tree::Name(name) => serializer.serialize_str(name),
             Tree::Array(items) => serializer.collect_seq(items),
             Tree::Object(members) => {
                 serializer.collect_map(members.0.iter().map(|(name, tree)| (name, tree)))
@@ -137,7 +133,6 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// A value has been read.
     fn count(&mut self, tree: &Tree<'a>) {
         self.document.longest_path = self.document.longest_path.max(self.path_bytes);
         if !matches!(tree, Tree::Number(_)) {

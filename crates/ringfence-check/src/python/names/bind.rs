@@ -28,8 +28,7 @@ pub(super) struct Binder<'a> {
     pub(super) at: Position,
     pub(super) future_annotations: bool,
     pub(super) refused: RefCell<Vec<Finding>>,
-    /// None: what the compiler refuses is not asked.
-    checker: Option<SemanticSyntaxChecker>,
+    checker: SemanticSyntaxChecker,
     /// By `nonlocal`, from the scope where it stands.
     nonlocals: Vec<(usize, &'a str, Kind<'a>)>,
     may_have_ended: bool,
@@ -50,12 +49,11 @@ impl<'a> Binder<'a> {
     pub(super) fn bind(
         module: &'a ModModule,
         code: &'a str,
-        version: Option<PythonVersion>,
+        version: PythonVersion,
     ) -> (Names<'a>, Vec<Finding>) {
         let mut binder = Self {
             code,
-            version: version.unwrap_or_default(),
-            checker: version.map(|_| SemanticSyntaxChecker::new()),
+            version,
             ..Self::default()
         };
         binder.enter(ScopeKind::Module, &[]);
@@ -87,10 +85,9 @@ impl<'a> Binder<'a> {
     }
 
     fn compile(&mut self, ask: impl FnOnce(&mut SemanticSyntaxChecker, &Self)) {
-        if let Some(mut checker) = self.checker.take() {
-            ask(&mut checker, self);
-            self.checker = Some(checker);
-        }
+        let mut checker = std::mem::take(&mut self.checker);
+        ask(&mut checker, self);
+        self.checker = checker;
     }
 
     fn compile_expr(&mut self, expr: &Expr) {
@@ -155,7 +152,6 @@ impl<'a> Binder<'a> {
         }
     }
 
-    /// A name or an attribute.
     fn mention(&mut self, name: &str) {
         self.names.binds_by_text |= LISTS.namespaces.contains(&name);
         self.may_have_ended |= LISTS.ending.contains(&name);
@@ -593,7 +589,6 @@ pub(crate) fn name_of_pattern(pattern: &Pattern) -> Option<&Identifier> {
     }
 }
 
-/// What a `with` may catch.
 fn watch_of(manager: &ast::ExprCall) -> Watch<'_> {
     let name = match manager.func.as_ref() {
         Expr::Attribute(attribute) => attribute.attr.as_str(),

@@ -14,7 +14,7 @@ fn unresolved(code: &str) -> Vec<String> {
 
 impl<'a> Names<'a> {
     pub(crate) fn of(module: &'a ModModule) -> Self {
-        Self::compiled(module, "", None).0
+        Self::compiled(module, "", PythonVersion::latest()).0
     }
 }
 

@@ -11,11 +11,6 @@ pub(super) fn leads_far(name: &str) -> bool {
     name.starts_with('_') && LISTS.far_private.contains(&name)
 }
 
-/// The private names that a class of the library has.
-pub(super) fn names_of(path: &str) -> impl Iterator<Item = &'static str> {
-    LISTS.private_of.get(path).into_iter().flatten().copied()
-}
-
 /// Whether a thing, by its path from a module, is a library's. What a call gives may be the program's:
 /// `copy.copy(self)`.
 pub(super) fn is_of_a_library(path: &str) -> bool {

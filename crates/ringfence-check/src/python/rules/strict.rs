@@ -3,9 +3,7 @@
 
 use super::{
     Step, Walk, is_super,
-    private_names::{
-        self as private, is_from_a_library, is_of_a_basic_module, is_of_a_library, is_private, leads_far,
-    },
+    private_names::{is_from_a_library, is_of_a_basic_module, is_of_a_library, is_private, leads_far},
 };
 use crate::{
     CodeQuestion,
@@ -113,7 +111,8 @@ impl<'a> Walk<'a, '_, '_> {
             let base = base.as_subscript_expr().map_or(base, |generic| &generic.value);
             let is_made = match self.resolver.of(base) {
                 Meaning::Path(path) => {
-                    self.strict.inherited.extend(private::names_of(&path));
+                    let names = LISTS.private_of.get(&*path);
+                    self.strict.inherited.extend(names.into_iter().flatten());
                     self.strict.unseen |= !path.contains('(') && !is_of_a_library(&path);
                     path.ends_with("Meta") || path.ends_with("EnumType")
                 }
@@ -153,7 +152,6 @@ impl<'a> Walk<'a, '_, '_> {
         self.private_attribute(name, of, range);
     }
 
-    /// A name that stands alone.
     pub(super) fn strict_name(&mut self, name: &'a str, range: TextRange, context: ExprContext) {
         let is_read = context.is_load() && name != "__annotations__";
         if is_read || self.strict.plain_match_args == Some(range) {

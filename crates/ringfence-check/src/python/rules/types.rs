@@ -15,7 +15,6 @@ const TEXT_BYTES_MAX: usize = 4096;
 /// Words that a type has no use for.
 #[rustfmt::skip]
 const OF_EXPRESSIONS: &[&str] = &["and", "await", "else", "for", "if", "in", "is", "lambda", "not", "or", "yield"];
-/// Builtins that give a text.
 const GIVE_TEXTS: &[&str] = &["str", "chr", "format", "repr", "ascii", "input"];
 
 impl<'a> Walk<'a, '_, '_> {
@@ -180,7 +179,7 @@ fn beyond_a_type(text: &str) -> Option<&'static str> {
     };
     let is_read = |text: &str| parse_expression(text).is_ok();
     let is_expression = text.len() > TEXT_BYTES_MAX
-        || nesting::look(text).is_none()
+        || nesting::is_deep(text)
         || is_read(&format!("(\n{text}\n)"))
         || is_read(&format!("({text},)"));
     // What looks like code all the same may be an expression to another parser.

@@ -180,7 +180,8 @@ impl<'a> Walk<'a, '_, '_> {
     /// A text, wherever it stands.
     fn text(&mut self, text: &'a str, range: TextRange) {
         if let Some(said) = attributes::judge_text(text) {
-            self.say(said.rule, said.weight, range, format!("`'{text}'` {}", said.does));
+            let what = format!("`'{text}'` names a part of the interpreter's own structures");
+            self.say(said.rule, Weight::StrictError, range, what);
         }
         self.format(text, range);
         self.strict_text(text, range);
