@@ -1,6 +1,6 @@
 //! The host around a story: its state directory, its processes, its users, and what it can do.
 
-use super::{Server, binary, link_program};
+use super::{Server, binary, link_program, stdout_of};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::{
     ffi::OsStr,
@@ -8,6 +8,7 @@ use std::{
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    str::FromStr,
     sync::atomic::{AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
@@ -192,6 +193,53 @@ pub fn signal(pid: u32, signal: Signal) {
     kill_process(pid, signal).unwrap_or_default();
 }
 
+/// What lies below a directory and is none, with the bytes of files.
+pub fn files_below(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let entry = entry.unwrap();
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => files.extend(files_below(&entry.path())),
+            kind if kind.is_file() => files.push((entry.path(), fs::read(entry.path()).unwrap())),
+            _ => files.push((entry.path(), Vec::new())),
+        }
+    }
+    files
+}
+
+/// Does this stand in it.
+pub fn holds(bytes: &[u8], word: &str) -> bool {
+    bytes.windows(word.len()).any(|window| window == word.as_bytes())
+}
+
+/// The files below a directory in which this stands.
+pub fn holding(directory: &Path, word: &str) -> Vec<PathBuf> {
+    let files = files_below(directory).into_iter();
+    files
+        .filter(|(_, bytes)| holds(bytes, word))
+        .map(|(path, _)| path)
+        .collect()
+}
+
+/// The names of directories below this one, so many levels deep.
+pub fn directories_below(directory: &Path, depth: usize) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let mut names = Vec::new();
+    for entry in directories {
+        names.push(entry.file_name().to_string_lossy().into_owned());
+        if depth > 0 {
+            names.extend(directories_below(&entry.path(), depth - 1));
+        }
+    }
+    names
+}
+
+/// What this variable asks for.
+pub fn number<T: FromStr>(variable: &str) -> Option<T> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
 /// Does `RINGFENCE_REQUIRE` name this capability.
 pub fn asks_for(capability: &str) -> bool {
     let required = std::env::var("RINGFENCE_REQUIRE").unwrap_or_default();
@@ -261,6 +309,16 @@ impl Nobody {
             .env("RINGFENCE_STATE_DIR", self.0.join("state"))
             .stderr(Stdio::null());
         command
+    }
+
+    /// What a Python program prints outside of every sandbox, in a directory of its own.
+    pub fn python(&self, program: &str) -> String {
+        let work = self.0.join("work/here");
+        fs::create_dir_all(&work).unwrap();
+        std::os::unix::fs::chown(&work, Some(NOBODY), Some(NOBODY)).unwrap();
+        let mut outside = as_nobody("/usr/bin/python3");
+        outside.args(["-c", program]).current_dir(&work);
+        stdout_of(&outside.output().unwrap())
     }
 
     pub fn serve(&self) -> Server {
