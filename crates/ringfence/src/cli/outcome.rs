@@ -3,10 +3,11 @@
 
 use super::hints;
 use crate::{
-    control::Piece,
+    control::Response,
     render::diagnostics::{self, Bounds},
     terminal::{GuestStream, Raw, Terminal},
 };
+use ringfence_engine::OutputStream;
 use ringfence_types::{
     Denial, ExecuteRequest, ExecutionResult, ExitKind, RequestError, Validate, Validation,
 };
@@ -41,12 +42,20 @@ impl ProgramOutput {
     }
 
     /// False: more is not wanted.
-    pub(super) async fn write(&mut self, piece: &Piece) -> bool {
-        self.lost = match piece.is_stderr {
-            true => ignore_lost(self.err.write(&piece.bytes).await),
-            false => self.out.write(&piece.bytes).await,
+    pub(super) async fn write(&mut self, stream: OutputStream, bytes: &[u8]) -> bool {
+        self.lost = match stream {
+            OutputStream::Stdout => self.out.write(bytes).await,
+            OutputStream::Stderr | OutputStream::Notice => ignore_lost(self.err.write(bytes).await),
         };
         self.lost.is_ok()
+    }
+
+    /// The same, of what a server says before its answer.
+    pub(super) async fn take(&mut self, said: Response) -> bool {
+        match said {
+            Response::Output { stream, bytes } => self.write(stream, &bytes.0).await,
+            _ => true,
+        }
     }
 
     pub(super) async fn end(mut self) -> Result<OutputReader, RequestError> {

@@ -1,12 +1,12 @@
 //! What the operator's commands see of executions, and how they stop one; and what happens in a server, told to its
 //! operator: what is remembered, and what comes. An operator reaches the executions of every namespace.
 
-use super::{Failure, wire::Response};
+use super::wire::Response;
 use crate::render::{self, Rendered};
 use ringfence_engine::{Caller, Engine, Event, ExecutionState, Hears, OutputChunk, OutputStream};
 use ringfence_types::{ErrorCode, Namespace, RequestError};
 use serde_json::json;
-use std::{io, time::Duration};
+use std::time::Duration;
 use tokio::{net::unix::WriteHalf, sync::Semaphore};
 
 /// A piece of output, which is longer as base64.
@@ -42,9 +42,9 @@ pub(super) async fn logs(
     id: &str,
     places: Option<&Semaphore>,
     to: &mut WriteHalf<'_>,
-) -> Result<Rendered, Failure> {
+) -> Result<Rendered, RequestError> {
     let Ok(_place) = places.map(Semaphore::try_acquire).transpose() else {
-        return Err(too_many().into());
+        return Err(too_many());
     };
     // Followed before it is looked at: what ends meanwhile is told from what is kept.
     let (namespace, mut following) = engine.follow_execution(id)?;
@@ -58,10 +58,9 @@ pub(super) async fn logs(
         }
         found = look().await;
     }
-    let (streams, running, exit_code) = match found {
-        Err(error) => return Err(error.into()),
-        Ok(ExecutionState::Running(progress)) => ([progress.stdout, progress.stderr], true, None),
-        Ok(ExecutionState::Ended(result)) => ([result.stdout, result.stderr], false, Some(result.exit_code)),
+    let (streams, running, exit_code) = match found? {
+        ExecutionState::Running(progress) => ([progress.stdout, progress.stderr], true, None),
+        ExecutionState::Ended(result) => ([result.stdout, result.stderr], false, Some(result.exit_code)),
     };
     for (at, stream) in [(0, OutputStream::Stdout), (1, OutputStream::Stderr)] {
         // Of a stream that is too long to be followed to its end, what has not been told: where it is not UTF-8, some
@@ -84,9 +83,9 @@ pub(super) async fn events(
     hears: Option<Hears>,
     places: &Semaphore,
     to: &mut WriteHalf<'_>,
-) -> Result<Rendered, Failure> {
+) -> Result<Rendered, RequestError> {
     let Ok(_place) = places.try_acquire() else {
-        return Err(too_many().into());
+        return Err(too_many());
     };
     engine.note_call(caller, "", "events").await?;
     let events = hears.map(|hears| engine.subscribe(hears));
@@ -110,8 +109,8 @@ pub(super) fn too_many() -> RequestError {
     RequestError::new(ErrorCode::Busy, message, "End one of them.")
 }
 
-async fn write(to: &mut WriteHalf<'_>, event: &Event) -> io::Result<()> {
-    let mut bytes = serde_json::to_vec(event)?;
+async fn write(to: &mut WriteHalf<'_>, event: &Event) -> Result<(), RequestError> {
+    let mut bytes = serde_json::to_vec(event).unwrap_or_default();
     bytes.push(b'\n');
     let stream = OutputStream::Stdout;
     Response::output(OutputChunk { stream, bytes }).send(to).await

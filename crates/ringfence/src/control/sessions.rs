@@ -1,7 +1,7 @@
 //! What the operator's commands do with the sessions of a server. An operator reaches those of every namespace.
 
 use super::{
-    Failure,
+    hung_up,
     wire::{Response, SessionAction, SessionCall, SessionOptions, SnapshotAction},
 };
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     render::{self, Rendered},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use ringfence_engine::{BridgeTarget, BridgedValue, Caller, Conflicts, Engine, PackageRequest, Submission};
+use ringfence_engine::{BridgeTarget, BridgedValue, Caller, Engine, PackageRequest, Submission};
 use ringfence_types::{
     AllowedDomains, ErrorCode, ExecuteRequest, Namespace, RequestError, Session, SessionId, SessionRequest,
     requirements,
@@ -96,11 +96,7 @@ pub(super) async fn perform(
             Ok(render::terminated(Some(killed)))
         }
         SessionAction::Diff => Ok(render::held_changes(&held().await?)),
-        SessionAction::Commit { token, overwrite } => {
-            let conflicts = match overwrite {
-                true => Conflicts::Overwrite,
-                false => Conflicts::Refuse,
-            };
+        SessionAction::Commit { token, conflicts } => {
             let held = held().await?;
             let directory = held.directory().to_owned();
             let committed = held.commit(caller, &token, conflicts).await?;
@@ -115,7 +111,12 @@ pub(super) async fn perform(
             let (given, name) = match (from, value) {
                 (Some(session), None) => (BridgedValue::Variable { session, name }, renamed),
                 (None, Some(value)) => (BridgedValue::Value(value), Some(renamed.unwrap_or(name))),
-                _ => return Err(no_gift()),
+                _ => {
+                    return Err(RequestError::invalid(
+                        "a bridge needs either a value or another session.",
+                        "See `ringfence bridge --help`.",
+                    ));
+                }
             };
             let to = BridgeTarget {
                 session: &session,
@@ -140,13 +141,6 @@ pub(super) async fn perform(
         }
         SessionAction::Files { path } => Ok(render::files(&workspace().list_files(path.as_ref()).await?)),
     }
-}
-
-fn no_gift() -> RequestError {
-    RequestError::invalid(
-        "a bridge needs either a value or another session.",
-        "See `ringfence bridge --help`.",
-    )
 }
 
 /// Of the workspace that is kept for a namespace, or of that of one of its sessions.
@@ -206,7 +200,7 @@ pub(super) async fn create(
     options: SessionOptions,
     from: &mut ReadHalf<'_>,
     to: &mut WriteHalf<'_>,
-) -> Result<Rendered, Failure> {
+) -> Result<Rendered, RequestError> {
     let request = options.request()?;
     let namespace = request.namespace.clone();
     let made = unless_left(from, make(engine, caller, request, to)).await?;
@@ -217,7 +211,7 @@ pub(super) async fn create(
                 .terminate_session(caller, &namespace, &made.session_id)
                 .await,
         );
-        return Err(Failure::hung_up());
+        return Err(hung_up());
     }
     Ok(render::session(&made))
 }
@@ -227,7 +221,7 @@ async fn make(
     caller: &Caller,
     request: SessionRequest,
     to: &mut WriteHalf<'_>,
-) -> Result<Session, Failure> {
+) -> Result<Session, RequestError> {
     if !request.packages.is_empty() {
         let mut installation = engine.install(PackageRequest {
             caller: caller.clone(),
@@ -242,19 +236,19 @@ async fn make(
         }
         installation.finish().await?;
     }
-    Ok(engine.create_session(caller, request).await?)
+    engine.create_session(caller, request).await
 }
 
 /// Does the work, unless the command goes away.
 pub(super) async fn unless_left<T>(
     from: &mut ReadHalf<'_>,
-    work: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
+    work: impl Future<Output = Result<T, RequestError>>,
+) -> Result<T, RequestError> {
     let mut nothing = [0];
     tokio::select! {
         biased;
         done = work => done,
-        _ = from.read(&mut nothing) => Err(Failure::hung_up()),
+        _ = from.read(&mut nothing) => Err(hung_up()),
     }
 }
 
@@ -265,7 +259,7 @@ pub(super) async fn exec(
     call: SessionCall,
     from: &mut ReadHalf<'_>,
     to: &mut WriteHalf<'_>,
-) -> Result<Rendered, Failure> {
+) -> Result<Rendered, RequestError> {
     let request = call.request(engine)?;
     let mut execution = engine.submit(Submission {
         live: true,

@@ -3,7 +3,7 @@
 use super::INTERRUPTED;
 use crate::{
     cli::{
-        Context, FAILED, hints, interrupts,
+        CommandResult, Context, FAILED, hints, interrupts,
         live::{self, Ask},
         outcome::{OutputReader, ProgramOutput, READER_LEFT, explain, some_of},
         printed,
@@ -11,7 +11,7 @@ use crate::{
         run::RunArguments,
         tell,
     },
-    control::{self, Bytes, Piece, Request, SessionCall},
+    control::{self, Bytes, Request, Response, SessionCall},
     terminal::{Raw, Terminal, neutral},
 };
 use clap::Args;
@@ -62,7 +62,7 @@ pub(super) struct Exec {
     args: Vec<String>,
 }
 
-pub(super) fn exec(context: &Context, exec: Exec) -> Result<ExitCode, RequestError> {
+pub(super) fn exec(context: &Context, exec: Exec) -> CommandResult {
     let script = exec.script.as_deref().unwrap_or(Path::new(STDIN));
     let is_code = exec.code.is_some();
     if !is_code && script == Path::new(STDIN) && exec.stdin.as_deref() == Some(script) {
@@ -96,7 +96,7 @@ pub(in crate::cli) fn run_script(
     context: &Context,
     session: SessionId,
     arguments: RunArguments,
-) -> Result<ExitCode, RequestError> {
+) -> CommandResult {
     let is_taken = arguments.script == Path::new(STDIN) || stdin().is_terminal();
     let call = Exec {
         session,
@@ -115,12 +115,7 @@ pub(in crate::cli) fn run_script(
 }
 
 /// `shown`: how its output is printed as it comes; none: one document is printed instead.
-fn perform(
-    context: &Context,
-    call: SessionCall,
-    server: Option<u32>,
-    shown: Option<Raw>,
-) -> Result<ExitCode, RequestError> {
+fn perform(context: &Context, call: SessionCall, server: Option<u32>, shown: Option<Raw>) -> CommandResult {
     let terminal = context.terminal;
     let state_dir = context.state_dir()?;
     let (by, facts) = match live::wait(follow(terminal, &state_dir, call, server, shown))? {
@@ -209,13 +204,13 @@ async fn follow(
     let (mut once, twice) = (interrupts()?, interrupts()?);
     let mut output = ProgramOutput::new(terminal, shown.unwrap_or(Raw::Neutralised));
     let is_interrupted = Cell::new(false);
-    let give = async |piece: Piece| shown.is_none() || output.write(&piece).await;
+    let give = async |said: Response| shown.is_none() || output.take(said).await;
     let interrupt = async {
         once.recv().await;
         is_interrupted.set(true);
     };
     let followed = tokio::select! {
-        followed = control::follow_one(state_dir, pid, &request, give, interrupt) => followed,
+        followed = control::follow_one(state_dir, Some(pid), &request, give, interrupt) => followed,
         () = abandoned(twice) => return Ok(Followed::Abandoned),
     };
     if output.end().await? == OutputReader::Left {
@@ -225,7 +220,7 @@ async fn follow(
         true => EndedBy::CtrlC,
         false => EndedBy::Itself,
     };
-    Ok(Followed::Ended(by, followed.map(|shown| shown.facts)))
+    Ok(Followed::Ended(by, followed.map(|(_, shown)| shown.facts)))
 }
 
 /// When Ctrl-C came a second time, or so long ago that nothing more is to be expected.

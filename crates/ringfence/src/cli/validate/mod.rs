@@ -5,7 +5,7 @@ mod data;
 mod sarif;
 mod write;
 
-use super::{Context, MISUSED, hints, live, printed, request};
+use super::{CommandResult, Context, MISUSED, hints, live, printed, request};
 use crate::{
     render::diagnostics::{self, Bounds, StyledText},
     terminal::Terminal,
@@ -29,7 +29,7 @@ pub(super) struct ValidateArguments {
     files: Vec<PathBuf>,
     /// Language: python, node, typescript or shell [default: by each file's ending, else its first line]
     #[arg(short, long, value_name = "NAME")]
-    language: Option<String>,
+    language: Option<Language>,
     /// What the files are [default: by each file's ending]
     #[arg(long = "as", value_name = "KIND")]
     kind: Option<Kind>,
@@ -84,7 +84,7 @@ enum Kind {
 const REJECTED: u8 = 1;
 const CALLER: &str = "cli validate";
 
-pub(super) fn validate(context: &Context, arguments: &ValidateArguments) -> Result<ExitCode, RequestError> {
+pub(super) fn validate(context: &Context, arguments: &ValidateArguments) -> CommandResult {
     perform(context, arguments).or_else(|error| {
         let error = hints::in_commands(error);
         super::tell(context.terminal, arguments.json, &error);
@@ -185,7 +185,7 @@ impl Checked {
     }
 }
 
-fn perform(context: &Context, arguments: &ValidateArguments) -> Result<ExitCode, RequestError> {
+fn perform(context: &Context, arguments: &ValidateArguments) -> CommandResult {
     check_words(arguments)?;
     let config = context.begin()?;
     let looked = live::with_engine(config.engine, async |engine| {
@@ -199,11 +199,7 @@ fn perform(context: &Context, arguments: &ValidateArguments) -> Result<ExitCode,
     conclude(context.terminal, arguments, &looked)
 }
 
-fn conclude(
-    terminal: Terminal,
-    arguments: &ValidateArguments,
-    looked: &[Checked],
-) -> Result<ExitCode, RequestError> {
+fn conclude(terminal: Terminal, arguments: &ValidateArguments, looked: &[Checked]) -> CommandResult {
     if let Some(to) = &arguments.sarif {
         let document = sarif::of(looked);
         if to == Path::new(request::STDIN) {
@@ -328,7 +324,7 @@ fn kind_of(file: &Path) -> Kind {
 
 async fn code(engine: &Engine, arguments: &ValidateArguments, file: &Path) -> Result<Report, RequestError> {
     let code = request::read_script(file)?;
-    let language = request::language(arguments.language.as_deref(), file, &code)?;
+    let language = request::language(arguments.language, file, &code)?;
     let is_python = language == Language::Python;
     let beside = match file.parent() {
         Some(directory) if is_python && file != Path::new(request::STDIN) => python_files(directory),
