@@ -112,13 +112,12 @@ async fn installed(search_path: &[PathBuf]) -> Result<PathBuf, RequestError> {
 
 /// What `BINARY --version` says, if it says it in time.
 async fn version_of(binary: &Path) -> Option<String> {
-    let (mut asked, answer) = VersionQuery::start(binary)
+    let (_asked, answer) = VersionQuery::start(binary)
         .inspect_err(|error| tracing::debug!(binary = %binary.display(), %error, "asking for a version"))
         .ok()?;
     let mut text = String::new();
     let mut answer = answer.take(ANSWER_BYTES_MAX);
     let read = tokio::time::timeout(ANSWER_PATIENCE, answer.read_to_string(&mut text)).await;
-    asked.end();
     read.ok()?.ok()?;
     Some(text.strip_prefix("ringfence ")?.trim_end().to_owned())
 }
@@ -145,19 +144,15 @@ impl VersionQuery {
         let answer = answer.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
         Ok((asked, pipe::Receiver::from_owned_fd(answer.into())?))
     }
+}
 
+impl Drop for VersionQuery {
     /// Where the process ignores SIGCHLD there is nothing to wait for, and nothing is lost by it.
-    fn end(&mut self) {
+    fn drop(&mut self) {
         let ended = self.0.kill().and_then(|()| self.0.wait());
         if let Err(error) = ended {
             tracing::debug!(%error, "waiting for a binary that was asked for its version");
         }
-    }
-}
-
-impl Drop for VersionQuery {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 

@@ -4,7 +4,7 @@
 use super::{
     CommandResult, Context, interrupts,
     live::{self, Ask},
-    outcome::{OutputReader, ProgramOutput, READER_LEFT},
+    outcome::{ProgramOutput, READER_LEFT},
 };
 use crate::{
     control::{self, Request, Response},
@@ -48,7 +48,7 @@ pub(super) fn logs(context: &Context, arguments: LogsArguments) -> CommandResult
             said => output.take(said).await,
         };
         let told = control::follow_one(&state_dir, Some(pid), &request, give, pending()).await;
-        if output.end().await? == OutputReader::Left {
+        if !output.end().await? {
             return Ok(ExitCode::from(READER_LEFT));
         }
         let mut facts = told?.1.facts;

@@ -5,7 +5,7 @@ use super::hints;
 use crate::{
     control::Response,
     render::diagnostics::{self, Bounds},
-    terminal::{GuestStream, Raw, Terminal},
+    terminal::{GuestStream, Raw, Terminal, quiet},
 };
 use ringfence_engine::OutputStream;
 use ringfence_types::{
@@ -20,12 +20,6 @@ use std::{
 /// Broken pipe, as a shell shows it: 128 + SIGPIPE.
 pub(super) const READER_LEFT: u8 = 141;
 const NAMES_SHOWN: usize = 5;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OutputReader {
-    Stayed,
-    Left,
-}
 
 /// What a program in a server writes, on our own streams.
 pub(super) struct ProgramOutput {
@@ -45,7 +39,8 @@ impl ProgramOutput {
     pub(super) async fn write(&mut self, stream: OutputStream, bytes: &[u8]) -> bool {
         self.lost = match stream {
             OutputStream::Stdout => self.out.write(bytes).await,
-            OutputStream::Stderr | OutputStream::Notice => ignore_lost(self.err.write(bytes).await),
+            // A closed stderr does not end the run: its stdout may still be read.
+            OutputStream::Stderr | OutputStream::Notice => quiet(self.err.write(bytes).await),
         };
         self.lost.is_ok()
     }
@@ -58,10 +53,11 @@ impl ProgramOutput {
         }
     }
 
-    pub(super) async fn end(mut self) -> Result<OutputReader, RequestError> {
-        for end in [self.lost, self.out.end().await, ignore_lost(self.err.end().await)] {
+    /// False: its reader has left.
+    pub(super) async fn end(mut self) -> Result<bool, RequestError> {
+        for end in [self.lost, self.out.end().await, quiet(self.err.end().await)] {
             match end {
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(OutputReader::Left),
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(false),
                 end => end.map_err(|error| {
                     RequestError::fault(
                         format!("could not write the script's output: {error}."),
@@ -70,15 +66,7 @@ impl ProgramOutput {
                 })?,
             }
         }
-        Ok(OutputReader::Stayed)
-    }
-}
-
-/// A closed stderr does not end the run: its stdout may still be read.
-fn ignore_lost(written: io::Result<()>) -> io::Result<()> {
-    match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other,
+        Ok(true)
     }
 }
 

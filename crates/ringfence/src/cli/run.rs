@@ -8,9 +8,7 @@ use super::{
     CommandResult, Context, FAILED,
     commit::{self, CommitChoice, Keyboard, Question},
     fault, hints, live,
-    outcome::{
-        OutputReader, ProgramOutput, READER_LEFT, Source, explain, has_answers, in_background, some_of,
-    },
+    outcome::{ProgramOutput, READER_LEFT, Source, explain, has_answers, in_background, some_of},
     request, set,
 };
 use crate::{
@@ -216,7 +214,7 @@ async fn follow(
     }
     let reader = output.end().await;
     let ended = execution.finish_with_changes().await;
-    if reader? == OutputReader::Left {
+    if !reader? {
         return Ok(Followed::ReaderLeft);
     }
     let (result, changes) = ended?;

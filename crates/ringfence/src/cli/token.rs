@@ -223,10 +223,7 @@ fn listed(entries: &[TokenEntry]) -> Rendered {
         some => some.iter().map(line).collect(),
     };
     let facts: Vec<Value> = entries.iter().map(facts).collect();
-    Rendered {
-        text,
-        facts: json!({"tokens": facts}),
-    }
+    Rendered::new(text, json!({"tokens": facts}))
 }
 
 /// Without the digest, which is for the file alone.

@@ -1,7 +1,7 @@
 //! What the operator's commands do with requests for approval: see them, answer them, and be told of each as it comes.
 
 use super::{
-    executions::too_many,
+    executions::place,
     wire::{EgressRequest, News, Response},
 };
 use crate::render::{self, Rendered};
@@ -44,9 +44,7 @@ pub(super) async fn watch(
     places: &Semaphore,
     to: &mut WriteHalf<'_>,
 ) -> Result<Rendered, RequestError> {
-    let Ok(_place) = places.try_acquire() else {
-        return Err(too_many());
-    };
+    let _place = place(places)?;
     engine.note_call(caller, "", "approvals.watch").await?;
     let mut watch = engine.watch_approvals();
     let mut known = BTreeSet::new();

@@ -7,7 +7,10 @@ use ringfence_engine::{Caller, Engine, Event, ExecutionState, Hears, OutputChunk
 use ringfence_types::{ErrorCode, Namespace, RequestError};
 use serde_json::json;
 use std::time::Duration;
-use tokio::{net::unix::WriteHalf, sync::Semaphore};
+use tokio::{
+    net::unix::WriteHalf,
+    sync::{Semaphore, SemaphorePermit},
+};
 
 /// A piece of output, which is longer as base64.
 const PIECE_BYTES: usize = 1 << 20;
@@ -43,9 +46,7 @@ pub(super) async fn logs(
     places: Option<&Semaphore>,
     to: &mut WriteHalf<'_>,
 ) -> Result<Rendered, RequestError> {
-    let Ok(_place) = places.map(Semaphore::try_acquire).transpose() else {
-        return Err(too_many());
-    };
+    let _place = places.map(place).transpose()?;
     // Followed before it is looked at: what ends meanwhile is told from what is kept.
     let (namespace, mut following) = engine.follow_execution(id)?;
     let look = async || engine.execution(caller, &namespace, id, Duration::ZERO).await;
@@ -84,9 +85,7 @@ pub(super) async fn events(
     places: &Semaphore,
     to: &mut WriteHalf<'_>,
 ) -> Result<Rendered, RequestError> {
-    let Ok(_place) = places.try_acquire() else {
-        return Err(too_many());
-    };
+    let _place = place(places)?;
     engine.note_call(caller, "", "events").await?;
     let events = hears.map(|hears| engine.subscribe(hears));
     let recent = engine.recent_events();
@@ -104,9 +103,11 @@ pub(super) async fn events(
     Ok(Rendered::new("", json!({})))
 }
 
-pub(super) fn too_many() -> RequestError {
+/// One of those of commands that watch.
+pub(super) fn place(places: &Semaphore) -> Result<SemaphorePermit<'_>, RequestError> {
     let message = "too many commands watch this server already.";
-    RequestError::new(ErrorCode::Busy, message, "End one of them.")
+    let none = |_| RequestError::new(ErrorCode::Busy, message, "End one of them.");
+    places.try_acquire().map_err(none)
 }
 
 async fn write(to: &mut WriteHalf<'_>, event: &Event) -> Result<(), RequestError> {

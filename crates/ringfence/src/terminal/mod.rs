@@ -68,7 +68,7 @@ impl Terminal {
         self.paint(self.out, style, text)
     }
 
-    /// Text of our own on stdout. A reader who has left is no error.
+    /// Text of our own on stdout.
     pub(crate) fn print(self, text: &str) -> io::Result<()> {
         let mut out = io::stdout().lock();
         quiet(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
@@ -261,7 +261,8 @@ fn wrapped(text: &str, columns: usize) -> String {
     text.lines().map(line).collect()
 }
 
-fn quiet(result: io::Result<()>) -> io::Result<()> {
+/// A reader who has left is no error.
+pub(crate) fn quiet(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,

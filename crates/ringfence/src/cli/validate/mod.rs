@@ -81,7 +81,6 @@ enum Kind {
     Csv,
 }
 
-const REJECTED: u8 = 1;
 const CALLER: &str = "cli validate";
 
 pub(super) fn validate(context: &Context, arguments: &ValidateArguments) -> CommandResult {
@@ -104,6 +103,9 @@ struct Checked {
     /// As it was typed.
     name: String,
     report: Report,
+    /// The exit code that it asks for.
+    code: u8,
+    facts: Value,
 }
 
 enum Report {
@@ -129,35 +131,24 @@ impl Checked {
             Some(request::STDIN) => "<stdin>".to_owned(),
             _ => file.to_string_lossy().into_owned(),
         };
-        Self {
-            name,
-            report: report.unwrap_or_else(|error| Report::Unread(hints::in_commands(error))),
-        }
-    }
-
-    fn code(&self) -> u8 {
-        let passes = match &self.report {
-            Report::Code { found, .. } => found.valid,
-            Report::Json(report) => report.valid,
-            Report::Csv(report) => report.valid,
-            Report::Unread(error) => return code_of(error),
-        };
-        if passes { 0 } else { REJECTED }
-    }
-
-    fn facts(&self) -> Value {
-        let mut facts = match &self.report {
+        let report = report.unwrap_or_else(|error| Report::Unread(hints::in_commands(error)));
+        let (code, mut facts) = match &report {
             Report::Code { language, found, .. } => {
                 let mut facts = json!(found);
                 facts["language"] = json!(language);
-                facts
+                (u8::from(!found.valid), facts)
             }
-            Report::Json(report) => json!(report),
-            Report::Csv(report) => json!(report),
-            Report::Unread(error) => json!({"error": error}),
+            Report::Json(report) => (u8::from(!report.valid), json!(report)),
+            Report::Csv(report) => (u8::from(!report.valid), json!(report)),
+            Report::Unread(error) => (code_of(error), json!({"error": error})),
         };
-        facts["file"] = json!(self.name);
-        facts
+        facts["file"] = json!(name);
+        Self {
+            name,
+            report,
+            code,
+            facts,
+        }
     }
 
     fn painting(&self) -> StyledText {
@@ -210,7 +201,7 @@ fn conclude(terminal: Terminal, arguments: &ValidateArguments, looked: &[Checked
     }
     for one in looked {
         if arguments.json {
-            printed(terminal.print_json(&one.facts()))?;
+            printed(terminal.print_json(&one.facts))?;
         } else if arguments.sarif.is_none() {
             printed(terminal.print_painting(&one.painting()))?;
         }
@@ -228,7 +219,7 @@ fn conclude(terminal: Terminal, arguments: &ValidateArguments, looked: &[Checked
         }
     }
     // The gravest of them.
-    let code = looked.iter().map(Checked::code).max();
+    let code = looked.iter().map(|one| one.code).max();
     Ok(ExitCode::from(code.unwrap_or_default()))
 }
 

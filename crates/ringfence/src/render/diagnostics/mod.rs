@@ -154,7 +154,7 @@ fn frame(name: &str, lines: &[&str], issue: &Issue) -> StyledText {
         .unwrap_or(usize::MAX)
         .saturating_sub(1);
     if let Some(text) = lines.get(at) {
-        let shown = line::shown(text.strip_suffix('\r').unwrap_or(text), line::Range::of(issue));
+        let shown = line::shown(text.strip_suffix('\r').unwrap_or(text), &line::range_of(issue));
         painting.line(Style::Guide, &format!("{margin} |"));
         painting.put(Style::Guide, format!("{number} | "));
         painting.line(Style::Plain, shown.text.trim_end());
