@@ -1,6 +1,7 @@
 //! Plain types of a request: who asks, what is asked, and the output on its way back.
 
 use ringfence_types::{ExecuteRequest, closed_words};
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use tokio::{
     io::AsyncRead,
@@ -61,7 +62,7 @@ pub enum Stdin {
     Stream(Box<dyn AsyncRead + Send + Unpin>),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OutputStream {
     Stdout,
     Stderr,

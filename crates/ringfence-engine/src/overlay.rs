@@ -20,7 +20,7 @@ use ringfence_types::{
     Denial, ErrorCode, ExecuteRequest, ExecutionResult, Namespace, RequestError, SessionId, WorkspaceMode,
     WorkspaceSource,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::{
     any::Any,
@@ -71,7 +71,7 @@ impl Lower {
 }
 
 /// What a commit does with a path that the host, too, has changed since the program began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Conflicts {
     /// Nothing at all is written.
     Refuse,

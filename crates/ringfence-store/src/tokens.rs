@@ -8,7 +8,7 @@ use crate::{
     whole_file::{Directory, FileError, Taken},
 };
 use data_encoding::BASE64URL_NOPAD;
-use ringfence_types::{LimitsRequest, Namespace};
+use ringfence_types::{LimitsRequest, Namespace, closed_words};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::{io, path::Path, time::Duration};
@@ -36,6 +36,8 @@ pub enum PrincipalRole {
     /// May also approve, in the dialogue of its client.
     Operator,
 }
+
+closed_words!(PrincipalRole: Caller = "caller", Operator = "operator");
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -119,6 +119,8 @@ pub enum SessionState {
     Busy,
 }
 
+closed_words!(SessionState: Idle = "idle", Busy = "busy");
+
 /// Why a session is no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

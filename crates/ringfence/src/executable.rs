@@ -24,16 +24,8 @@ const ASKED_MAX: usize = 4;
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: u64 = 256;
 
-#[derive(Clone, Copy, Debug)]
-enum Readiness {
-    Ready,
-    /// It was called when so many threads ran; so they would run in the helper.
-    TooLate {
-        threads: usize,
-    },
-}
-
-static READINESS: OnceLock<Readiness> = OnceLock::new();
+/// The threads that ran when [`init`] was called. More than one would run in the helper, too.
+static THREADS: OnceLock<usize> = OnceLock::new();
 
 /// To be called first in `main`, before any thread exists.
 ///
@@ -67,19 +59,14 @@ pub fn init() {
         }
         _ => {}
     }
-    READINESS.get_or_init(|| match ringfence_jail::thread_count() {
-        Ok(1) => Readiness::Ready,
-        // Not known means that /proc is not there, and nothing of ours works without it.
-        threads => Readiness::TooLate {
-            threads: threads.unwrap_or_default(),
-        },
-    });
+    // Not known means that /proc is not there, and nothing of ours works without it.
+    THREADS.get_or_init(|| ringfence_jail::thread_count().unwrap_or_default());
 }
 
 pub(crate) async fn find(search_path: &[PathBuf]) -> Result<PathBuf, RequestError> {
-    match READINESS.get() {
-        Some(Readiness::Ready) => Ok(PathBuf::from(SELF)),
-        Some(Readiness::TooLate { threads }) => Err(RequestError::fault(
+    match THREADS.get() {
+        Some(1) => Ok(PathBuf::from(SELF)),
+        Some(threads) => Err(RequestError::fault(
             format!(
                 "`ringfence::init()` was called when {threads} threads ran, and the helper must have one."
             ),
@@ -125,13 +112,12 @@ async fn installed(search_path: &[PathBuf]) -> Result<PathBuf, RequestError> {
 
 /// What `BINARY --version` says, if it says it in time.
 async fn version_of(binary: &Path) -> Option<String> {
-    let (mut asked, answer) = VersionQuery::start(binary)
+    let (_asked, answer) = VersionQuery::start(binary)
         .inspect_err(|error| tracing::debug!(binary = %binary.display(), %error, "asking for a version"))
         .ok()?;
     let mut text = String::new();
     let mut answer = answer.take(ANSWER_BYTES_MAX);
     let read = tokio::time::timeout(ANSWER_PATIENCE, answer.read_to_string(&mut text)).await;
-    asked.end();
     read.ok()?.ok()?;
     Some(text.strip_prefix("ringfence ")?.trim_end().to_owned())
 }
@@ -158,19 +144,15 @@ impl VersionQuery {
         let answer = answer.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
         Ok((asked, pipe::Receiver::from_owned_fd(answer.into())?))
     }
+}
 
+impl Drop for VersionQuery {
     /// Where the process ignores SIGCHLD there is nothing to wait for, and nothing is lost by it.
-    fn end(&mut self) {
+    fn drop(&mut self) {
         let ended = self.0.kill().and_then(|()| self.0.wait());
         if let Err(error) = ended {
             tracing::debug!(%error, "waiting for a binary that was asked for its version");
         }
-    }
-}
-
-impl Drop for VersionQuery {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 

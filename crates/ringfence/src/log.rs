@@ -13,7 +13,7 @@ use std::{
 use tracing_subscriber::{
     Layer, Registry,
     filter::{LevelFilter, Targets},
-    fmt::{self, MakeWriter},
+    fmt,
     layer::SubscriberExt,
     registry, reload,
     util::SubscriberInitExt,
@@ -33,7 +33,7 @@ impl Log {
     /// Everything that is logged from now on, and every panic, goes to stderr.
     pub(crate) fn begin(level: LogLevel) -> Self {
         let (targets, handle) = reload::Layer::new(targets(level));
-        let lines = fmt::layer().with_writer(Stderr);
+        let lines = fmt::layer().with_writer(Line::default);
         let lines = match io::stderr().is_terminal() {
             true => lines.with_ansi(false).with_target(false).boxed(),
             false => lines.json().boxed(),
@@ -66,19 +66,10 @@ fn targets(level: LogLevel) -> Targets {
         .with_target("bollard", level.min(LevelFilter::WARN))
 }
 
-struct Stderr;
-
 /// One line until it is complete, which it is when it is dropped.
+#[derive(Default)]
 struct Line {
     bytes: Vec<u8>,
-}
-
-impl MakeWriter<'_> for Stderr {
-    type Writer = Line;
-
-    fn make_writer(&self) -> Line {
-        Line { bytes: Vec::new() }
-    }
 }
 
 impl Write for Line {
@@ -163,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_line_is_written_whole_and_once() {
-        let mut line = Stderr.make_writer();
+        let mut line = Line::default();
         for piece in ["{\"a\":", "1}", "\n"] {
             line.write_all(piece.as_bytes()).unwrap();
         }
@@ -180,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_too_long_is_left_out_and_takes_no_room() {
-        let mut line = Stderr.make_writer();
+        let mut line = Line::default();
         for _ in 0..100 {
             line.write_all(&[b'x'; 4096]).unwrap();
         }

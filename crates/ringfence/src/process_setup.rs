@@ -12,16 +12,16 @@ const STATUS: &str = "/proc/self/status";
 pub(crate) fn prepare() -> Result<(), RequestError> {
     // What this process prints would go into a sandbox.
     ringfence_jail::fill_standard_descriptors().map_err(|error| {
-        fault(
+        RequestError::fault(
             format!("the closed ones of the descriptors 0 to 2 cannot be filled: {error}."),
             "Let the process open more files (`ulimit -n`).",
         )
     })?;
     let status = fs::read_to_string(STATUS)
-        .map_err(|error| fault(format!("{STATUS} cannot be read: {error}."), "Mount /proc."))?;
+        .map_err(|error| RequestError::fault(format!("{STATUS} cannot be read: {error}."), "Mount /proc."))?;
     if is_ended_by(SIGPIPE, &status) {
-        return Err(fault(
-            "this process dies of SIGPIPE: a program in a sandbox could end it by closing its standard input.".to_owned(),
+        return Err(RequestError::fault(
+            "this process dies of SIGPIPE: a program in a sandbox could end it by closing its standard input.",
             "Ignore the signal, as every Rust program does that does not change it.",
         ));
     }
@@ -36,10 +36,6 @@ fn is_ended_by(signal: u32, status: &str) -> bool {
         set.is_some_and(|set| set & (1 << (signal - 1)) != 0)
     };
     !has("SigIgn:") && !has("SigCgt:")
-}
-
-fn fault(message: String, hint: &str) -> RequestError {
-    RequestError::fault(message, hint)
 }
 
 #[cfg(test)]

@@ -16,13 +16,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Reads the configuration as it was read at the start.
 pub(crate) type Reading = Arc<dyn Fn() -> Result<Config, RequestError> + Send + Sync>;
 
-/// What of the process a configuration reaches beside the engine.
-pub(crate) struct Reach {
-    pub(crate) log: Log,
-    /// Heard by the tools, whose schemas tell the limits.
-    pub(crate) policy: watch::Sender<PolicySettings>,
-}
-
 /// Waits for SIGHUP; from its making on the signal no longer ends the process.
 pub(crate) struct Reloader {
     hangups: Signal,
@@ -30,17 +23,25 @@ pub(crate) struct Reloader {
     /// What cannot change is compared with this.
     started: Config,
     in_force: Config,
-    reach: Reach,
+    log: Log,
+    /// Heard by the tools, whose schemas tell the limits.
+    policy: watch::Sender<PolicySettings>,
 }
 
 impl Reloader {
-    pub(crate) fn new(reading: Reading, started: Config, reach: Reach) -> io::Result<Self> {
+    pub(crate) fn new(
+        reading: Reading,
+        started: Config,
+        log: Log,
+        policy: watch::Sender<PolicySettings>,
+    ) -> io::Result<Self> {
         Ok(Self {
             hangups: signal(SignalKind::hangup())?,
             reading,
             in_force: started.clone(),
             started,
-            reach,
+            log,
+            policy,
         })
     }
 
@@ -64,8 +65,8 @@ impl Reloader {
         if !changed.is_empty() {
             let policy = reload.policy.clone();
             engine.reload(caller, reload).await?;
-            self.reach.log.set_level(next.log);
-            self.reach.policy.send_if_modified(|present| {
+            self.log.set_level(next.log);
+            self.policy.send_if_modified(|present| {
                 let is_other = present.defaults != policy.defaults || present.caps != policy.caps;
                 *present = policy;
                 is_other

@@ -1,14 +1,14 @@
 //! What looks at code and data without running anything.
 
 use super::{
-    Object, operation,
+    Object, operations,
     read::{Many, OneOf, present},
 };
 use ringfence_types::{CsvReport, JsonReport, Language, ModuleName, Profile, Validation};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-operation! {
+operations! {
     /// Check a program without running it: syntax, risky calls, what a profile forbids. fixed_code adds missing
     /// imports.
     "validate_code" "Check code without running it" Execute Reads
@@ -20,9 +20,7 @@ operation! {
         #[schemars(extend("x-unlisted" = true))]
         allowed_imports: Option<Many<BTreeSet<ModuleName>>>,
     } -> Validation
-}
 
-operation! {
     // Both are accepted as values, too; a type of its own is what every converter understands.
     /// Check JSON against a JSON Schema; every error has its JSON Pointer.
     "validate_json_data" "Check JSON against a schema" Data Reads
@@ -48,7 +46,7 @@ pub(super) fn any() -> Value {
     plain().chain([list]).collect()
 }
 
-operation! {
+operations! {
     /// Check CSV for columns, types, ragged rows and encoding; every error has its row, counted after the header, and
     /// column.
     "validate_csv_data" "Check a table" Data Reads

@@ -1,7 +1,7 @@
 //! The toolset `execute`, but for what only looks at code.
 
 use super::{
-    Object, operation,
+    Object, operations,
     read::{Many, OneOf, Whole},
 };
 use ringfence_types::{
@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-operation! {
+operations! {
     /// Run a complete program (Python, Node.js, TypeScript or bash) in a fresh sandbox. Variables stay only in a
     /// session (session_id), files also with workspace "namespace". No network but hosts the operator allows. Files
     /// left in the working directory come back as artifacts, Python's last expression as result.
@@ -109,7 +109,7 @@ pub(crate) struct ResourceLimits {
     pub(crate) max_disk_mb: Option<Whole>,
 }
 
-operation! {
+operations! {
     /// Run Python without os, subprocess etc. on the namespace's kept files; prefer execute_code.
     "run_sandbox_code" "Run Python on the kept files" Execute Runs
     RunSandboxCode {
@@ -117,9 +117,7 @@ operation! {
         #[serde(alias = "timeout", alias = "timeout_seconds")]
         timeout_sec: Option<f64>,
     } -> Object
-}
 
-operation! {
     /// Read an execution by its id: its result, or while it runs its output so far.
     "get_execution" "Read an execution" Execute Reads
     GetExecution {
@@ -129,26 +127,20 @@ operation! {
         stdout_from: Option<Whole>,
         stderr_from: Option<Whole>,
     } -> Object
-}
 
-operation! {
     /// List the latest executions (10), also those whose call was cut off.
     "list_executions" "List executions" Execute Reads
     ListExecutions {
         limit: Option<Whole>,
         session_id: Option<SessionId>,
     } -> Executions { executions: Vec<Object> }
-}
 
-operation! {
     /// Stop a running execution; what it printed is kept.
     "cancel_execution" "Stop an execution" Execute Replaces
     CancelExecution {
         execution_id: String,
     } -> Cancelled { cancelled: bool, existed: bool }
-}
 
-operation! {
     /// Install packages from PyPI or npm, into a session or ahead of an execute_code that names them.
     "install_package" "Install packages" Execute Reaches
     InstallPackage {
@@ -156,15 +148,11 @@ operation! {
         packages: Many<Vec<String>>,
         session_id: Option<SessionId>,
     } -> Installed { installed: Vec<Object>, output: String, replaced: Vec<String>, duration_ms: f64 }
-}
 
-operation! {
     /// List languages with their versions, and why one is missing.
     "list_runtimes" "List languages" Execute Reads
     ListRuntimes {} -> Runtimes { runtimes: Vec<Object> }
-}
 
-operation! {
     /// Describe isolation, the default and largest limits, and what each profile may import.
     "get_sandbox_info" "Describe the sandbox" Execute Reads
     GetSandboxInfo {} -> SandboxInfo {

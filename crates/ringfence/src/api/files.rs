@@ -1,9 +1,9 @@
 //! The files of a workspace.
 
-use super::{Object, operation};
+use super::{Object, operations};
 use ringfence_types::SessionId;
 
-operation! {
+operations! {
     /// Write one file into the namespace's workspace (see workspace of execute_code), or a session's.
     "put_file" "Write a file" Sessions Replaces
     PutFile {
@@ -15,9 +15,7 @@ operation! {
         archive: Option<bool>,
         session_id: Option<SessionId>,
     } -> Put { path: String, files: u64, size_bytes: u64, sha256: String }
-}
 
-operation! {
     /// Replace a text that is once in a file of the namespace's workspace, or a session's.
     "edit_file" "Edit a file" Sessions Edits
     EditFile {
@@ -28,9 +26,7 @@ operation! {
         all: Option<bool>,
         session_id: Option<SessionId>,
     } -> Edited { replaced: u64, sha256: String }
-}
 
-operation! {
     /// Read one file of up to 4 MiB from the namespace's workspace, or a session's.
     "get_file" "Read a file" Sessions Reads
     GetFile {
@@ -42,9 +38,7 @@ operation! {
         path: String, size_bytes: u64, sha256: String, mode: Option<String>, modified_unix_ms: Option<i64>,
         text: Option<String>, base64: Option<String>, left_out: Vec<String>, left_out_count: u64,
     }
-}
 
-operation! {
     /// List the files of the namespace's workspace, or a session's.
     "list_files" "List files" Sessions Reads
     ListFiles {

@@ -1,9 +1,9 @@
 //! The toolset `host`: commands and files of the machine that the server runs on.
 
-use super::{Object, operation, read::Whole};
+use super::{Object, operations, read::Whole};
 use ringfence_types::WorkspacePath;
 
-operation! {
+operations! {
     /// Run a command on the host, if a rule lets its form through; no shell, so one program and its words. For code use
     /// execute_code.
     "host_exec" "Run a host command" Host Runs
@@ -19,9 +19,7 @@ operation! {
         stderr: String, stdout_bytes: u64, stderr_bytes: u64, rule: Option<String>,
         approved_by: Option<String>, program: String, duration_ms: f64,
     }
-}
 
-operation! {
     /// Ask a person to let one exact command run that no rule lets through. Waits for the answer; if pending, call
     /// again. Then call host_exec with the same command and directory.
     "request_host_access" "Ask to run a host command" Host Reaches
@@ -44,17 +42,13 @@ operation! {
         decided_by: Option<String>,
         expires_at: Option<String>,
     }
-}
 
-operation! {
     /// List the forms of host commands and the host directories that are open to this namespace, and what was approved.
     "list_host_access" "List host access" Host Reads
     ListHostAccess {} -> HostAccess {
         rules: Vec<Object>, directories: Vec<Object>, approved: Vec<Object>, missing_walls: Vec<String>,
     }
-}
 
-operation! {
     /// Read one file of the host, of up to 1 MiB, by its absolute path.
     "host_file_read" "Read a host file" Host Reads
     HostFileRead {
@@ -68,9 +62,7 @@ operation! {
         mode: String,
         redacted: bool,
     }
-}
 
-operation! {
     /// Write one file of the host whole, by its absolute path. Answers with the change as a diff and an undo_id.
     "host_file_write" "Write a host file" Host Replaces
     HostFileWrite {
@@ -79,9 +71,7 @@ operation! {
         /// Only show the change.
         preview: Option<bool>,
     } -> HostWritten { path: String, written: bool, diff: String, undo_id: Option<String>, sha256: String }
-}
 
-operation! {
     /// List a directory of the host by its absolute path.
     "host_file_list" "List a host directory" Host Reads
     HostFileList {
@@ -92,9 +82,7 @@ operation! {
         /// There is more.
         cut: bool,
     }
-}
 
-operation! {
     /// Copy one file of the host into the namespace's workspace, where programs with workspace "namespace" see it.
     "host_file_copy" "Copy a host file" Host Replaces
     HostFileCopy {

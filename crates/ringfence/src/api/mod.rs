@@ -16,26 +16,17 @@ mod snapshots;
 mod vault;
 mod web;
 
-pub(crate) use data::{ValidateCode, ValidateCsv, ValidateJson};
-pub(crate) use execute::{
-    CancelExecution, ExecuteCode, FileInput, GetExecution, GetSandboxInfo, InstallPackage, ListExecutions,
-    ListRuntimes, ResourceLimits, RunSandboxCode,
-};
-pub(crate) use files::{EditFile, GetFile, ListFiles, PutFile};
-pub(crate) use host::{
-    HostExec, HostFileCopy, HostFileList, HostFileRead, HostFileWrite, ListHostAccess, RequestHostAccess,
-};
-pub(crate) use observe::{
-    AuditExecution, GetArtifacts, GetSandboxMetrics, InspectState, SandboxStats, SetResourceLimits,
-};
+pub(crate) use data::*;
+pub(crate) use execute::*;
+pub(crate) use files::*;
+pub(crate) use host::*;
+pub(crate) use observe::*;
 pub(crate) use read::{Object, OneOf, invalid, parse, read};
 pub(crate) use schema::{listed_input, output, without_nulls};
-pub(crate) use sessions::{BridgeData, CreateSession, InterruptSession, ListSessions, TerminateSession};
-pub(crate) use snapshots::{
-    CreateStateSnapshot, DeleteStateSnapshot, DiffWorkspace, ListStateSnapshots, RestoreStateSnapshot,
-};
-pub(crate) use vault::{RequestEgress, VaultDelete, VaultList};
-pub(crate) use web::{BrowserFetch, FetchWebpage, WebSearch};
+pub(crate) use sessions::*;
+pub(crate) use snapshots::*;
+pub(crate) use vault::*;
+pub(crate) use web::*;
 
 use crate::settings::Toolset;
 use schemars::JsonSchema;
@@ -81,19 +72,19 @@ pub(crate) trait Operation: DeserializeOwned + JsonSchema {
     type Response: JsonSchema;
 }
 
-/// An operation: what a model is told of it, its name and title, its toolset and effect, its request and its answer.
-macro_rules! operation {
-    (
+/// Operations: what a model is told of each, its name and title, its toolset and effect, its request and its answer.
+macro_rules! operations {
+    ($(
         $(#[$about:meta])* $name:literal $title:literal $toolset:ident $effect:ident
         $request:ident { $($(#[$meta:meta])* $field:ident: $type:ty,)* } -> $response:ident $({ $($answer:tt)* })?
-    ) => {
+    )+) => {$(
         $(#[$about])*
         #[derive(Debug, serde::Deserialize, schemars::JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub(crate) struct $request { $($(#[$meta])* pub(crate) $field: $type,)* }
-        $crate::api::operation!($request => $response, $name, $title, $toolset, $effect);
+        $crate::api::operations!($request => $response, $name, $title, $toolset, $effect);
         $($crate::api::response!($response { $($answer)* });)?
-    };
+    )+};
     ($request:ty => $response:ty, $name:literal, $title:literal, $toolset:ident, $effect:ident) => {
         impl $crate::api::Operation for $request {
             const NAME: &'static str = $name;
@@ -104,7 +95,7 @@ macro_rules! operation {
         }
     };
 }
-pub(crate) use operation;
+pub(crate) use operations;
 
 /// The fields of an answer, beside `success`.
 macro_rules! response {

@@ -1,7 +1,7 @@
 //! The toolset `observe`.
 
 use super::{
-    Object, ResourceLimits, operation,
+    Object, ResourceLimits, operations,
     read::{OneOf, Whole},
     response,
 };
@@ -9,7 +9,7 @@ use ringfence_store::audit::Outcome;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-operation! {
+operations! {
     /// List the files that an execution left, with digest, signature and resource address.
     "get_artifacts" "List an execution's files" Observe Reads
     GetArtifacts {
@@ -29,23 +29,21 @@ operation! {
 #[serde(transparent)]
 #[schemars(transparent)]
 pub(crate) struct SetResourceLimits(pub(crate) ResourceLimits);
-operation!(SetResourceLimits => LimitsNow, "set_resource_limits", "Set default limits", Observe, Sets);
+operations!(SetResourceLimits => LimitsNow, "set_resource_limits", "Set default limits", Observe, Sets);
 
 response!(LimitsNow {
     namespace: String,
     limits: Object
 });
 
-operation! {
+operations! {
     /// Show this server's load: programs running and waiting, ready sandboxes, memory.
     "sandbox_stats" "Show the server's load" Observe Reads
     SandboxStats {} -> Stats {
         server_id: String, version: String, pid: u32, tier: String, queue: Object, warm: Vec<Object>,
         sessions: u64, vault: String, artifacts_bytes: u64, not_recorded: u64, memory_bytes: u64,
     }
-}
 
-operation! {
     /// Count what this server did since its start: executions, durations, refusals, limits met.
     "get_sandbox_metrics" "Count what was done" Observe Reads
     GetSandboxMetrics {} -> Metrics {
@@ -53,18 +51,14 @@ operation! {
         duration_ms: Object, memory_peak_bytes: Object, tools: Object, cpu_seconds: f64, stdout_bytes: u64,
         stderr_bytes: u64, redactions: u64, artifacts: u64,
     }
-}
 
-operation! {
     /// Describe this namespace: requests, sessions, limits, approved hosts, names of secrets, events.
     "inspect_state" "Describe a namespace" Observe Reads
     InspectState {} -> State {
         namespace: String, running: Vec<Object>, waiting: u64, sessions: Vec<Object>, limits: Object,
         is_narrowed: bool, approved: Vec<String>, secrets: Vec<String>, recent_events: Vec<Object>,
     }
-}
 
-operation! {
     /// Read this namespace's signed audit record, newest first: what was run or refused, by whom, with what outcome.
     "audit_execution" "Read the audit record" Observe Reads
     AuditExecution {

@@ -3,14 +3,14 @@
 use super::{
     ResourceLimits,
     data::any,
-    operation,
+    operations,
     read::{Many, OneOf, present},
 };
 use ringfence_types::{Backend, EnvName, EnvValue, Language, Session, SessionId};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-operation! {
+operations! {
     /// Start an interpreter that keeps variables, imports and files between calls of execute_code with its session_id.
     /// A call that times out does not end it; being idle for too long does.
     "create_session" "Keep an interpreter alive" Sessions Starts
@@ -40,31 +40,23 @@ operation! {
         #[serde(flatten)]
         session: Session,
     }
-}
 
-operation! {
     /// List the live sessions of the namespace by their ids.
     "list_sessions" "List sessions" Sessions Reads
     ListSessions {} -> Sessions { sessions: Vec<Session> }
-}
 
-operation! {
     /// End a session; its variables and private files are lost.
     "terminate_session" "End a session" Sessions Replaces
     TerminateSession {
         session_id: SessionId,
     } -> Terminated { killed: bool, existed: bool }
-}
 
-operation! {
     /// Interrupt the call that runs in a session, as Ctrl-C does; the session and its state stay.
     "interrupt_session" "Interrupt a session's call" Sessions Edits
     InterruptSession {
         session_id: SessionId,
     } -> Interrupted { interrupted: bool }
-}
 
-operation! {
     /// Set a variable in a session, across languages: to data, or to the variable name of from_session.
     "bridge_data" "Give a session a value" Sessions Replaces
     BridgeData {

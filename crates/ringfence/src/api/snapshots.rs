@@ -1,9 +1,9 @@
 //! The toolset `snapshots`.
 
-use super::{Object, operation};
+use super::{Object, operations};
 use ringfence_types::SessionId;
 
-operation! {
+operations! {
     /// Save the files of the namespace's workspace, or a session's.
     "create_state_snapshot" "Save a workspace" Snapshots Adds
     CreateStateSnapshot {
@@ -13,32 +13,24 @@ operation! {
         snapshot_id: String, description: String, created: String, of: String, files: u64, size_bytes: u64,
         new_bytes: u64, stored_bytes: u64, left_out: Vec<String>, left_out_count: u64,
     }
-}
 
-operation! {
     /// Put a workspace back as it was: later files are deleted, changed and deleted ones restored.
     "restore_state_snapshot" "Put a workspace back" Snapshots Replaces
     RestoreStateSnapshot {
         snapshot_id: String,
         session_id: Option<SessionId>,
     } -> Restored { snapshot_id: String, written: u64, deleted: u64, unchanged: u64 }
-}
 
-operation! {
     /// List the namespace's snapshots, oldest first.
     "list_state_snapshots" "List saved workspaces" Snapshots Reads
     ListStateSnapshots {} -> Snapshots { snapshots: Vec<Object> }
-}
 
-operation! {
     /// Delete a snapshot of the namespace for good.
     "delete_state_snapshot" "Delete a saved workspace" Snapshots Replaces
     DeleteStateSnapshot {
         snapshot_id: String,
     } -> Deleted { snapshot_id: String }
-}
 
-operation! {
     /// Show what changed in a workspace since a snapshot, with diffs; files that the host may later run are flagged.
     "diff_workspace" "Show what has changed" Snapshots Reads
     DiffWorkspace {

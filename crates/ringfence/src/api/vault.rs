@@ -1,24 +1,20 @@
 //! The toolsets `vault` and `egress`: what a person has given, or is asked for.
 
-use super::{Object, operation, read::Whole};
+use super::{Object, operations, read::Whole};
 use ringfence_types::{EnvName, SessionId};
 
-operation! {
+operations! {
     /// List the names of this namespace's secrets, never their values. To use one, name it in secrets of execute_code;
     /// a person adds one with `ringfence vault add`.
     "vault_list" "List secrets" Vault Reads
     VaultList {} -> Secrets { namespace: String, vault: String, secrets: Vec<Object> }
-}
 
-operation! {
     /// Delete a secret; a person has to enter it again.
     "vault_delete" "Delete a secret" Vault Replaces
     VaultDelete {
         key: EnvName,
     } -> Forgotten { existed: bool }
-}
 
-operation! {
     /// Ask a person to let programs reach a host. If the answer is pending, call again; if it is no, work around it.
     "request_egress" "Ask to reach a host" Egress Reaches
     RequestEgress {

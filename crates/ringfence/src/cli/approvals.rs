@@ -6,19 +6,21 @@
 mod watch;
 
 use super::{
-    Context,
+    CommandResult, Context,
     live::{self, Ask},
     printed,
+    request::words,
+    vault::ttl,
 };
 use crate::{
-    control::{self, EgressRequest, Request, ServerReply},
+    control::{self, EgressRequest, News, Request, Response, ServerReply},
     render::{self, Rendered},
     terminal::neutral,
     time,
 };
 use clap::{Args, Subcommand};
 use ringfence_engine::{Answer, ApprovalRequest, Scope, ScopeChoice};
-use ringfence_types::{RequestError, UnknownWord};
+use ringfence_types::RequestError;
 use serde_json::json;
 use std::{cell::Cell, path::Path, pin::pin, process::ExitCode, time::Duration};
 use tokio::time::interval;
@@ -61,28 +63,18 @@ struct Approve {
     /// Its name in the list
     id: String,
     /// What it is approved for: one run, the session that it is asked for, or the namespace for a time
-    #[arg(long, value_name = "SCOPE", default_value = "once", default_value_if("lasts", clap::builder::ArgPredicate::IsPresent, "namespace"), value_parser = ["once", "session", "namespace"])]
-    scope: String,
+    #[arg(long, value_name = "SCOPE", default_value = "once", default_value_if("lasts", clap::builder::ArgPredicate::IsPresent, "namespace"), value_parser = words::<Scope>(Scope::WORDS))]
+    scope: Scope,
     /// How long the namespace has it, as 90s, 15m or 1h; default: as long as the server's settings allow
-    #[arg(long = "for", value_name = "TIME", value_parser = length)]
+    #[arg(long = "for", value_name = "TIME", value_parser = ttl)]
     lasts: Option<Duration>,
     #[command(flatten)]
     ask: Ask,
 }
 
-fn length(text: &str) -> Result<Duration, String> {
-    time::length(text)
-        .and_then(|lasts| Duration::try_from(lasts).ok())
-        .ok_or_else(|| "write it as 90s, 15m or 1h".to_owned())
-}
-
 impl Approve {
     fn wish(&self) -> Result<ScopeChoice, RequestError> {
-        let scope: Scope = self
-            .scope
-            .parse()
-            .map_err(|reason: UnknownWord| RequestError::invalid(format!("{reason}."), "See --help."))?;
-        match (scope, self.lasts) {
+        match (self.scope, self.lasts) {
             (Scope::Namespace, lasts) => Ok(ScopeChoice::Namespace(lasts)),
             (Scope::Once, None) => Ok(ScopeChoice::Once),
             (Scope::Session, None) => Ok(ScopeChoice::Session),
@@ -94,7 +86,7 @@ impl Approve {
     }
 }
 
-pub(super) fn approvals(context: &Context, arguments: ApprovalsArguments) -> Result<ExitCode, RequestError> {
+pub(super) fn approvals(context: &Context, arguments: ApprovalsArguments) -> CommandResult {
     let ApprovalsArguments { action, json } = arguments;
     match action.unwrap_or(Action::List(Ask { json, server: None })) {
         Action::List(ask) => live::all(context, &ask, &Request::ApprovalsList),
@@ -110,7 +102,7 @@ pub(super) fn approvals(context: &Context, arguments: ApprovalsArguments) -> Res
     }
 }
 
-fn answer(context: &Context, ask: &Ask, id: &str, answer: Answer) -> Result<ExitCode, RequestError> {
+fn answer(context: &Context, ask: &Ask, id: &str, answer: Answer) -> CommandResult {
     let state_dir = context.state_dir()?;
     live::wait(async {
         let (pid, request) = find(&state_dir, ask.server, id).await?;
@@ -137,7 +129,7 @@ async fn decide(
         digest: request.digest(),
         answer,
     };
-    control::ask_pid(state_dir, pid, &decide).await
+    control::ask_one(state_dir, Some(pid), &decide).await?.answer
 }
 
 /// The request of this name, in whichever server it waits.
@@ -166,32 +158,26 @@ async fn find(
     }
 }
 
-#[derive(Debug, Args)]
-pub(super) struct EgressArguments {
-    #[command(flatten)]
-    wish: EgressRequest,
-    #[command(flatten)]
-    ask: Ask,
-}
-
 const DENIED: u8 = 1;
 
-pub(super) fn egress(context: &Context, arguments: EgressArguments) -> Result<ExitCode, RequestError> {
-    let EgressArguments { wish, ask } = arguments;
+pub(super) fn egress(context: &Context, wish: EgressRequest, ask: &Ask) -> CommandResult {
     let state_dir = context.state_dir()?;
     let terminal = context.terminal;
     let expires_ms = Cell::new(0);
-    let told = |request: &ApprovalRequest| {
-        if !ask.json {
+    let told = async |said: Response| {
+        if let (Response::News(News::Asked(request)), false) = (said, ask.json) {
             let id = &request.id;
             terminal.dim(&format!(
                 "a person is asked: `ringfence approvals approve {id}`; Ctrl-C takes it back"
             ));
             expires_ms.set(request.expires_unix_ms);
         }
+        true
     };
+    let request = Request::Egress { wish };
     let (pid, mut shown) = live::wait(async {
-        let mut asking = pin!(control::request_egress(&state_dir, ask.server, wish, told));
+        let asking = control::follow_one(&state_dir, ask.server, &request, told, std::future::pending());
+        let mut asking = pin!(asking);
         let mut seconds = interval(Duration::from_secs(1));
         loop {
             tokio::select! {

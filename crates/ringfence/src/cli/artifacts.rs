@@ -2,7 +2,7 @@
 //! Names are the programs' words.
 //! `ringfence verify`: is a file what somebody says it is, by its digest or by what was signed.
 
-use super::{Context, ended, fault, stored};
+use super::{CommandResult, Context, ended, fault, stored};
 use crate::{
     render::{self, Rendered, diagnostics::Style},
     terminal::{Terminal, neutral},
@@ -39,7 +39,7 @@ pub(super) struct ArtifactsArguments {
 const INCOMPLETE: u8 = 1;
 const LATEST: usize = 50;
 
-pub(super) fn artifacts(context: &Context, arguments: &ArtifactsArguments) -> Result<ExitCode, RequestError> {
+pub(super) fn artifacts(context: &Context, arguments: &ArtifactsArguments) -> CommandResult {
     let config = context.begin()?;
     let record = &config.engine.record;
     let Some(id) = &arguments.id else {
@@ -52,11 +52,7 @@ pub(super) fn artifacts(context: &Context, arguments: &ArtifactsArguments) -> Re
     }
 }
 
-fn latest(
-    context: &Context,
-    store: Option<&ArtifactStore>,
-    arguments: &ArtifactsArguments,
-) -> Result<ExitCode, RequestError> {
+fn latest(context: &Context, store: Option<&ArtifactStore>, arguments: &ArtifactsArguments) -> CommandResult {
     let listed = store.map_or(Ok(Vec::new()), |store| {
         store.executions(&arguments.namespace, LATEST)
     });
@@ -82,11 +78,7 @@ fn latest(
     context.show(arguments.json, &Rendered::new(text, facts))
 }
 
-fn show(
-    context: &Context,
-    arguments: &ArtifactsArguments,
-    manifest: &Manifest,
-) -> Result<ExitCode, RequestError> {
+fn show(context: &Context, arguments: &ArtifactsArguments, manifest: &Manifest) -> CommandResult {
     let columns = [("SHA256", 64), ("BYTES", -12), ("TYPE", 24), ("NAME", 0)];
     let rows = manifest.artifacts.iter().map(|item| {
         let [mime, name] = [&item.mime, &item.name].map(|text| neutral::line(text));
@@ -103,7 +95,7 @@ fn copy_all(
     store: &ArtifactStore,
     manifest: &Manifest,
     directory: &Path,
-) -> Result<ExitCode, RequestError> {
+) -> CommandResult {
     let outlet = ExportDirectory::open(directory).map_err(|error| {
         RequestError::invalid(
             format!("cannot make {}: {error}.", directory.display()),
@@ -189,7 +181,7 @@ fn sha256(text: &str) -> Result<String, String> {
         .ok_or_else(|| "a SHA-256 is 64 hexadecimal digits".to_owned())
 }
 
-pub(super) fn verify(context: &Context, arguments: &VerifyArguments) -> Result<ExitCode, RequestError> {
+pub(super) fn verify(context: &Context, arguments: &VerifyArguments) -> CommandResult {
     let expected = expected(context, arguments)?;
     let opened = File::open(&arguments.file).and_then(digest);
     let (found, size_bytes) = opened.map_err(|error| {

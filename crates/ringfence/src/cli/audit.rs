@@ -2,7 +2,7 @@
 //! other tools. A record in memory is a server's, and is asked for there.
 
 use super::{
-    Context, ended, fault,
+    CommandResult, Context, ended, fault,
     live::{self, Ask},
     printed, stored,
     token::OutputFormat,
@@ -18,7 +18,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use ringfence_engine::RecordSettings;
 use ringfence_store::{
     audit::{self, Audit, ExportError, Format, Query, Records, Storage, Verdict},
-    public_key_of_pem, to_hex,
+    from_hex, public_key_of_pem, to_hex,
 };
 use ringfence_types::{ErrorCode, Namespace, RequestError};
 use serde_json::{Value, json};
@@ -110,17 +110,12 @@ const KEY_BYTES_MAX: u64 = 16 << 10;
 fn head(text: &str) -> Result<(u64, [u8; 32]), String> {
     let read = || {
         let (seq, digits) = text.split_once(':')?;
-        let is_hash = digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let mut hash = [0; 32];
-        for (byte, at) in hash.iter_mut().zip((0..64).step_by(2)) {
-            *byte = u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()?;
-        }
-        Some((seq.parse().ok()?, hash)).filter(|_| is_hash)
+        Some((seq.parse().ok()?, from_hex(&digits.to_ascii_lowercase())?))
     };
     read().ok_or_else(|| "write SEQ:HASH, as `ringfence audit verify` prints it".to_owned())
 }
 
-pub(super) fn audit(context: &Context, arguments: AuditArguments) -> Result<ExitCode, RequestError> {
+pub(super) fn audit(context: &Context, arguments: AuditArguments) -> CommandResult {
     match arguments.action {
         None => list(context, arguments.list),
         Some(AuditAction::List(arguments)) => list(context, *arguments),
@@ -182,7 +177,7 @@ fn unread(error: &dyn std::fmt::Display) -> RequestError {
     )
 }
 
-fn list(context: &Context, arguments: ListArguments) -> Result<ExitCode, RequestError> {
+fn list(context: &Context, arguments: ListArguments) -> CommandResult {
     let config = context.config()?;
     let ListArguments { query: asked, ask } = arguments;
     // Checked here too, so that an error reads the same with and without a server.
@@ -203,7 +198,7 @@ fn list(context: &Context, arguments: ListArguments) -> Result<ExitCode, Request
     context.show(ask.json, &shown)
 }
 
-fn verify(context: &Context, arguments: &VerifyArguments) -> Result<ExitCode, RequestError> {
+fn verify(context: &Context, arguments: &VerifyArguments) -> CommandResult {
     let config = context.config()?;
     let record = &config.engine.record;
     let path = file(record)?;
@@ -230,7 +225,7 @@ fn verify(context: &Context, arguments: &VerifyArguments) -> Result<ExitCode, Re
     ended(printed, if verdict.bad.is_some() { BAD } else { 0 })
 }
 
-fn key(context: &Context) -> Result<ExitCode, RequestError> {
+fn key(context: &Context) -> CommandResult {
     let config = context.config()?;
     let signer = stored::signer(&config.engine.record)?;
     let pem = signer
@@ -300,7 +295,7 @@ fn words(verdict: &Verdict, terminal: Terminal) -> String {
     text
 }
 
-fn export(context: &Context, arguments: &ExportArguments) -> Result<ExitCode, RequestError> {
+fn export(context: &Context, arguments: &ExportArguments) -> CommandResult {
     let config = context.config()?;
     let path = file(&config.engine.record)?;
     let query = Query {

@@ -146,7 +146,7 @@ pub(super) async fn decide(changes: HeldChanges, question: Question) -> Result<V
 
 pub(super) async fn is_accepted(
     terminal: Terminal,
-    mut keyboard: Keyboard,
+    keyboard: Keyboard,
     directory: &str,
     conflicting: usize,
 ) -> Result<bool, RequestError> {
@@ -156,16 +156,22 @@ pub(super) async fn is_accepted(
             "the host has changed {conflicting} of these in {directory} meanwhile; write over that? [y/N] "
         ),
     };
-    terminal.ask(&question);
-    let answer = keyboard
-        .line()
-        .await
-        .map_err(|error| fault("read the answer", &error))?;
-    let wanted = matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes");
+    let wanted = says_yes(terminal, keyboard, &question).await?;
     if !wanted {
         terminal.dim("nothing was written");
     }
     Ok(wanted)
+}
+
+pub(super) async fn says_yes(
+    terminal: Terminal,
+    mut keyboard: Keyboard,
+    question: &str,
+) -> Result<bool, RequestError> {
+    terminal.ask(question);
+    let answer = keyboard.line().await;
+    let answer = answer.map_err(|error| fault("read the answer", &error))?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
 #[cfg(test)]

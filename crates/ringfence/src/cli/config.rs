@@ -1,11 +1,9 @@
 //! `ringfence config`: what is in force and why, whether a file is right, and what a file may say.
 
-use super::{Context, token::OutputFormat};
+use super::{CommandResult, Context, token::OutputFormat};
 use crate::settings::{self, Layer, LogLevel};
 use clap::{Args, Subcommand};
-use ringfence_types::RequestError;
 use serde_json::json;
-use std::process::ExitCode;
 
 #[derive(Debug, Args)]
 pub(super) struct ConfigArguments {
@@ -28,7 +26,7 @@ enum Action {
 /// Exit code of a configuration that is wrong.
 const INVALID: u8 = 1;
 
-pub(super) fn config(context: &Context, arguments: &ConfigArguments) -> Result<ExitCode, RequestError> {
+pub(super) fn config(context: &Context, arguments: &ConfigArguments) -> CommandResult {
     let terminal = context.terminal;
     let load = || context.settings(Layer::default(), LogLevel::Info);
     let mut code = 0;

@@ -1,7 +1,7 @@
 //! `ringfence connect`: an MCP server on standard input and output that hands everything to one that runs, so that many
 //! clients share its warm sandboxes, its sessions and its record.
 
-use super::{Context, live};
+use super::{CommandResult, Context, live};
 use crate::{
     http::{MCP, connect},
     log::Log,
@@ -27,7 +27,7 @@ pub(super) struct ConnectArguments {
     token_file: Option<PathBuf>,
 }
 
-pub(super) fn connect(context: &Context, arguments: ConnectArguments) -> Result<ExitCode, RequestError> {
+pub(super) fn connect(context: &Context, arguments: ConnectArguments) -> CommandResult {
     let config = context.settings(Layer::default(), LogLevel::Warn)?;
     Log::begin(config.log);
     let place = match arguments.place {

@@ -1,7 +1,7 @@
 //! `ringfence doctor`: every layer, tried on this host, and a sandbox made of all of them, as `run` makes one. What
 //! would fail there fails here, and says which one change would help.
 
-use super::{Context, ended, live, printed};
+use super::{CommandResult, Context, ended, live, printed};
 use crate::{
     executable::SELF,
     render::diagnostics::Style,
@@ -12,7 +12,7 @@ use ringfence_engine::{ContainerRuntime, Engine, EngineSettings, Runtime};
 use ringfence_jail::doctor::{LayerReport, examine};
 use ringfence_types::{Backend, ErrorCode, RequestError, Tier};
 use serde_json::json;
-use std::{path::Path, process::ExitCode, time::Duration};
+use std::{path::Path, time::Duration};
 
 #[derive(Debug, Args)]
 pub(super) struct DoctorArguments {
@@ -63,7 +63,7 @@ const WARM_PATIENCE: Duration = Duration::from_secs(60);
 
 type Tried = (Tier, Result<Vec<Runtime>, RequestError>);
 
-pub(super) fn doctor(context: &Context, arguments: &DoctorArguments) -> Result<ExitCode, RequestError> {
+pub(super) fn doctor(context: &Context, arguments: &DoctorArguments) -> CommandResult {
     let terminal = context.terminal;
     if let Some(text) = arguments.print.text() {
         return printed(terminal.print(text.trim_end()));

@@ -1,33 +1,20 @@
-//! `ringfence ps`, `logs` and `cancel`: the executions of servers that run; and `ringfence events`: what happens in
-//! one, in all namespaces, one line for each event.
+//! `ringfence logs`: the output of an execution of a server that runs; and `ringfence events`: what happens in one, in
+//! all namespaces, one line for each event.
 
 use super::{
-    Context, interrupts,
+    CommandResult, Context, interrupts,
     live::{self, Ask},
-    outcome::{OutputReader, ProgramOutput, READER_LEFT},
-    request,
+    outcome::{ProgramOutput, READER_LEFT},
 };
 use crate::{
-    control::{self, Piece, Request},
+    control::{self, Request, Response},
     terminal::{Raw, Terminal, neutral},
     time,
 };
 use clap::Args;
-use ringfence_types::{Namespace, RequestError};
+use ringfence_engine::OutputStream;
 use serde_json::{Value, json};
-use std::{path::Path, process::ExitCode};
-
-#[derive(Debug, Args)]
-pub(super) struct PsArguments {
-    /// Only those of this namespace
-    #[arg(long, value_name = "NAME")]
-    namespace: Option<Namespace>,
-    /// At most so many of each server: those that run, then the latest
-    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 20, value_parser = request::whole::<usize>)]
-    limit: usize,
-    #[command(flatten)]
-    ask: Ask,
-}
+use std::{future::pending, process::ExitCode};
 
 #[derive(Debug, Args)]
 pub(super) struct LogsArguments {
@@ -43,62 +30,35 @@ pub(super) struct LogsArguments {
     ask: Ask,
 }
 
-#[derive(Debug, Args)]
-pub(super) struct CancelArguments {
-    /// The execution_id, as `ringfence ps` shows it
-    execution: String,
-    #[command(flatten)]
-    ask: Ask,
-}
-
-pub(super) fn ps(context: &Context, arguments: PsArguments) -> Result<ExitCode, RequestError> {
-    let (namespace, limit) = (arguments.namespace, arguments.limit);
-    let request = Request::ExecutionsList { namespace, limit };
-    live::all(context, &arguments.ask, &request)
-}
-
-pub(super) fn cancel(context: &Context, arguments: CancelArguments) -> Result<ExitCode, RequestError> {
-    let CancelArguments { execution, ask } = arguments;
-    live::one(context, &ask, &Request::ExecutionsCancel { execution })
-}
-
 /// The exit code is ours, not the program's. Ctrl-C ends this alone.
-pub(super) fn logs(context: &Context, arguments: LogsArguments) -> Result<ExitCode, RequestError> {
+pub(super) fn logs(context: &Context, arguments: LogsArguments) -> CommandResult {
     let state_dir = context.state_dir()?;
-    let shown = (!arguments.ask.json).then_some(Raw::from(arguments.raw));
-    live::wait(print_logs(context.terminal, &state_dir, arguments, shown))
-}
-
-/// `shown`: how it is printed as it comes; none: one document is printed instead.
-async fn print_logs(
-    terminal: Terminal,
-    state_dir: &Path,
-    arguments: LogsArguments,
-    shown: Option<Raw>,
-) -> Result<ExitCode, RequestError> {
+    let (terminal, ask) = (context.terminal, arguments.ask);
     let (execution, follow) = (arguments.execution, arguments.follow);
     let request = Request::Logs { execution, follow };
-    let pid = live::server_for(state_dir, arguments.ask.server, &request).await?;
-    let mut output = ProgramOutput::new(terminal, shown.unwrap_or(Raw::Neutralised));
-    let mut streams = [Vec::new(), Vec::new()];
-    let give = async |piece: Piece| match shown {
-        Some(_) => output.write(&piece).await,
-        None => {
-            streams[usize::from(piece.is_stderr)].extend(piece.bytes);
-            true
+    live::wait(async {
+        let pid = live::server_for(&state_dir, ask.server, &request).await?;
+        let mut output = ProgramOutput::new(terminal, Raw::from(arguments.raw));
+        let mut streams = [Vec::new(), Vec::new()];
+        let give = async |said: Response| match said {
+            Response::Output { stream, bytes } if ask.json => {
+                streams[usize::from(stream != OutputStream::Stdout)].extend(bytes.0);
+                true
+            }
+            said => output.take(said).await,
+        };
+        let told = control::follow_one(&state_dir, Some(pid), &request, give, pending()).await;
+        if !output.end().await? {
+            return Ok(ExitCode::from(READER_LEFT));
         }
-    };
-    let told = control::follow_one(state_dir, pid, &request, give, std::future::pending()).await;
-    if output.end().await? == OutputReader::Left {
-        return Ok(ExitCode::from(READER_LEFT));
-    }
-    let mut facts = told?.facts;
-    if shown.is_none() {
-        let [stdout, stderr] = streams.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        (facts["stdout"], facts["stderr"], facts["pid"]) = (json!(stdout), json!(stderr), json!(pid));
-        super::printed(terminal.print_json(&facts))?;
-    }
-    Ok(ExitCode::SUCCESS)
+        let mut facts = told?.1.facts;
+        if ask.json {
+            let [stdout, stderr] = streams.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            (facts["stdout"], facts["stderr"], facts["pid"]) = (json!(stdout), json!(stderr), json!(pid));
+            super::printed(terminal.print_json(&facts))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    })
 }
 
 #[derive(Debug, Args)]
@@ -114,7 +74,7 @@ pub(super) struct EventsArguments {
 }
 
 /// Ctrl-C ends it.
-pub(super) fn events(context: &Context, arguments: &EventsArguments) -> Result<ExitCode, RequestError> {
+pub(super) fn events(context: &Context, arguments: &EventsArguments) -> CommandResult {
     let state_dir = context.state_dir()?;
     let (terminal, ask) = (context.terminal, &arguments.ask);
     let request = Request::Events {
@@ -123,9 +83,11 @@ pub(super) fn events(context: &Context, arguments: &EventsArguments) -> Result<E
     };
     live::wait(async {
         let mut interrupted = interrupts()?;
-        let pid = control::expect_one(&state_dir, ask.server).await?;
-        let show = async |piece: Piece| print(terminal, ask, &piece.bytes).is_ok();
-        let following = control::follow_one(&state_dir, pid, &request, show, std::future::pending());
+        let show = async |said: Response| match said {
+            Response::Output { bytes, .. } => print(terminal, ask, &bytes.0).is_ok(),
+            _ => true,
+        };
+        let following = control::follow_one(&state_dir, ask.server, &request, show, pending());
         tokio::select! {
             told = following => told.map(drop),
             _ = interrupted.recv() => Ok(()),

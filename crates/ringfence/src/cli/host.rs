@@ -1,12 +1,16 @@
 //! `ringfence host`: what agents may do with this host, tried by a person. Commands and files go through the same
 //! rules, walls and record as those of an agent; where no rule lets a command run, the person at the terminal is asked.
 
-use super::{Context, FAILED, fault, live, request, set};
+use super::{
+    CommandResult, Context, FAILED,
+    commit::{Keyboard, says_yes},
+    fault, live, request, set,
+};
 use crate::{
     log::Log,
     render::{self, Rendered},
     settings::{Layer, LogLevel},
-    terminal::neutral,
+    terminal::{Terminal, neutral},
 };
 use clap::{Args, Subcommand};
 use ringfence_engine::{Answer, Caller, Engine, HostCommand, HostEnding, HostRun, HostWriting, ScopeChoice};
@@ -21,21 +25,45 @@ use std::{
 #[derive(Debug, Subcommand)]
 pub(super) enum HostAction {
     /// Run a command behind the walls of its rule; on a terminal, ask where no rule lets it run
-    Exec(HostExecArguments),
+    Exec {
+        #[command(flatten)]
+        asked: CommandLine,
+        /// Seconds
+        #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=300))]
+        timeout: u16,
+    },
     /// Say what the rules make of a command, and what it could do, and run nothing
     Check(CommandLine),
     /// Print a file that the directory rules let be read
     Read(OneFile),
     /// Write a file from standard input, show the change, and keep what it was
-    Write(WriteFile),
+    Write {
+        #[command(flatten)]
+        file: OneFile,
+        /// Show the change, and write nothing
+        #[arg(long)]
+        preview: bool,
+    },
     /// List a directory that the directory rules let be listed
     List(OneFile),
     /// Copy a file into a namespace's workspace
-    Copy(CopyFile),
+    Copy {
+        /// Absolute path of a file of the host
+        source: PathBuf,
+        /// Path in the workspace
+        destination: WorkspacePath,
+        #[command(flatten)]
+        flags: HostFlags,
+    },
     /// Show the rules and directories of a namespace
     Access(HostFlags),
     /// Take a write back
-    Undo(Undo),
+    Undo {
+        /// The write, as its answer named it
+        id: String,
+        #[command(flatten)]
+        flags: HostFlags,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -77,15 +105,6 @@ impl CommandLine {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct HostExecArguments {
-    #[command(flatten)]
-    asked: CommandLine,
-    /// Seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=300))]
-    timeout: u16,
-}
-
-#[derive(Debug, Args)]
 pub(super) struct OneFile {
     /// Absolute path
     path: PathBuf,
@@ -93,37 +112,10 @@ pub(super) struct OneFile {
     flags: HostFlags,
 }
 
-#[derive(Debug, Args)]
-pub(super) struct WriteFile {
-    #[command(flatten)]
-    file: OneFile,
-    /// Show the change, and write nothing
-    #[arg(long)]
-    preview: bool,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct CopyFile {
-    /// Absolute path of a file of the host
-    source: PathBuf,
-    /// Path in the workspace
-    destination: WorkspacePath,
-    #[command(flatten)]
-    flags: HostFlags,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct Undo {
-    /// The write, as its answer named it
-    id: String,
-    #[command(flatten)]
-    flags: HostFlags,
-}
-
 const TEXT_MAX: usize = 1 << 20;
 const FILE_BYTES_MAX: usize = 1 << 20;
 
-pub(super) fn host(context: &Context, action: HostAction) -> Result<ExitCode, RequestError> {
+pub(super) fn host(context: &Context, action: HostAction) -> CommandResult {
     let mut config = context.config()?;
     // What the rules are can be asked before they are in force.
     let is_asked = matches!(action, HostAction::Check(_) | HostAction::Access(_));
@@ -137,7 +129,7 @@ pub(super) fn host(context: &Context, action: HostAction) -> Result<ExitCode, Re
     }
     Log::begin(config.log);
     let input = match &action {
-        HostAction::Write(_) => request::read_input("-".as_ref(), FILE_BYTES_MAX, "the content")?,
+        HostAction::Write { .. } => request::read_input("-".as_ref(), FILE_BYTES_MAX, "the content")?,
         _ => Vec::new(),
     };
     live::with_engine(config.engine, async |engine| {
@@ -145,15 +137,10 @@ pub(super) fn host(context: &Context, action: HostAction) -> Result<ExitCode, Re
     })
 }
 
-async fn act(
-    context: &Context,
-    engine: &Engine,
-    action: HostAction,
-    input: Vec<u8>,
-) -> Result<ExitCode, RequestError> {
+async fn act(context: &Context, engine: &Engine, action: HostAction, input: Vec<u8>) -> CommandResult {
     let caller = Caller::new("cli host");
     let (flags, shown) = match action {
-        HostAction::Exec(exec) => return execute(context, engine, exec).await,
+        HostAction::Exec { asked, timeout } => return execute(context, engine, asked, timeout).await,
         HostAction::Check(asked) => {
             let verdict = engine.host_check(&caller, asked.command(30)).await?;
             context.show(asked.flags.json, &render::host_verdict(&verdict))?;
@@ -164,7 +151,7 @@ async fn act(
             let file = access.host_file_read(&path).await?;
             (flags, render::host_file(&file))
         }
-        HostAction::Write(WriteFile { file, preview }) => {
+        HostAction::Write { file, preview } => {
             let writing = match preview {
                 true => HostWriting::Preview,
                 false => HostWriting::Now,
@@ -178,11 +165,11 @@ async fn act(
             let listing = access.host_file_list(&path).await?;
             (flags, render::host_listing(&path, &listing))
         }
-        HostAction::Copy(CopyFile {
+        HostAction::Copy {
             source,
             destination,
             flags,
-        }) => {
+        } => {
             let access = engine.namespace(&caller, &flags.namespace);
             let copied = access.host_file_copy(&source, &destination).await?;
             (flags, render::host_copied(&source, &copied))
@@ -193,7 +180,7 @@ async fn act(
             shown.text = context.terminal.wrapped(&shown.text);
             (flags, shown)
         }
-        HostAction::Undo(Undo { id, flags }) => {
+        HostAction::Undo { id, flags } => {
             let path = engine.namespace(&caller, &flags.namespace).host_undo(&id).await?;
             let facts = serde_json::json!({"path": path, "undone": id});
             let text = format!("{} is what it was\n", path.display());
@@ -204,17 +191,13 @@ async fn act(
 }
 
 /// Runs it; where a person may let it run, the one at the terminal is asked.
-async fn execute(
-    context: &Context,
-    engine: &Engine,
-    exec: HostExecArguments,
-) -> Result<ExitCode, RequestError> {
-    let (caller, json) = (Caller::new("cli host"), exec.asked.flags.json);
-    let asked = exec.asked.command(exec.timeout);
+async fn execute(context: &Context, engine: &Engine, line: CommandLine, timeout: u16) -> CommandResult {
+    let (caller, json) = (Caller::new("cli host"), line.flags.json);
+    let asked = line.command(timeout);
     let is_terminal = io::stdin().is_terminal() && io::stderr().is_terminal() && !json;
     let ran = match engine.host_exec(&caller, asked.clone()).await {
         Err(error) if error.code == ErrorCode::PolicyDenied && is_terminal => {
-            match approved(engine, &caller, &asked).await? {
+            match approved(context.terminal, engine, &caller, &asked).await? {
                 true => engine.host_exec(&caller, asked).await?,
                 false => return Err(error),
             }
@@ -244,23 +227,20 @@ fn print(context: &Context, ran: &HostRun) -> Result<(), RequestError> {
 }
 
 /// The question goes where all of them go, and is answered here.
-async fn approved(engine: &Engine, caller: &Caller, asked: &HostCommand) -> Result<bool, RequestError> {
+async fn approved(
+    terminal: Terminal,
+    engine: &Engine,
+    caller: &Caller,
+    asked: &HostCommand,
+) -> Result<bool, RequestError> {
     let mut waiting = engine
         .request_host_access(caller, asked.clone(), String::new())
         .await?;
     if let Some(request) = waiting.request().cloned() {
-        let question = request.lines.join("\n");
-        let line = tokio::task::spawn_blocking(move || {
-            let mut line = String::new();
-            let asked = write!(io::stderr(), "{}\nrun it once? [y/N] ", neutral::text(&question));
-            asked
-                .and_then(|()| io::stdin().read_line(&mut line))
-                .map(|_| line)
-        });
-        let line = line.await.map_err(io::Error::other).and_then(|line| line);
-        let answer = match line.map_err(|error| fault("ask", &error))?.trim() {
-            "y" | "yes" => Answer::Approve(ScopeChoice::Once),
-            _ => Answer::Deny,
+        terminal.note(&neutral::text(&request.lines.join("\n")));
+        let answer = match says_yes(terminal, Keyboard::new(), "run it once? [y/N] ").await? {
+            true => Answer::Approve(ScopeChoice::Once),
+            false => Answer::Deny,
         };
         let by = Caller::new("the terminal");
         engine

@@ -1,17 +1,16 @@
 //! How servers that run are asked and their answers printed, and the commands that do no more: `inspect`, `limits`.
 
-use super::{Context, FAILED, ended, fault, hints, request};
+use super::{CommandResult, Context, FAILED, ended, fault, hints, request};
 use crate::{
     control::{self, Request, ServerReply},
     log,
-    render::Rendered,
     terminal::neutral,
 };
 use clap::{Args, Subcommand};
 use ringfence_engine::{Engine, EngineSettings};
 use ringfence_types::{LimitsRequest, Namespace, RequestError};
 use serde_json::{Value, json};
-use std::{path::Path, process::ExitCode};
+use std::path::Path;
 use tokio::runtime::{Builder, Runtime};
 
 /// Which server, and how its answer is printed.
@@ -156,13 +155,13 @@ impl LimitWords {
     }
 }
 
-pub(super) fn inspect(context: &Context, arguments: InspectArguments) -> Result<ExitCode, RequestError> {
+pub(super) fn inspect(context: &Context, arguments: InspectArguments) -> CommandResult {
     let namespace = arguments.namespace.unwrap_or(arguments.named);
     all(context, &arguments.ask, &Request::Inspect { namespace })
 }
 
 /// Without a limit and without `--restore` it shows them.
-pub(super) fn limits(context: &Context, arguments: LimitsArguments) -> Result<ExitCode, RequestError> {
+pub(super) fn limits(context: &Context, arguments: LimitsArguments) -> CommandResult {
     let LimitsArguments { namespace, ask, .. } = &arguments;
     let (ask, namespace) = (ask, namespace.clone());
     if arguments.restore {
@@ -176,23 +175,18 @@ pub(super) fn limits(context: &Context, arguments: LimitsArguments) -> Result<Ex
     }
 }
 
-pub(super) fn all(context: &Context, ask: &Ask, request: &Request) -> Result<ExitCode, RequestError> {
+pub(super) fn all(context: &Context, ask: &Ask, request: &Request) -> CommandResult {
     let state_dir = &context.state_dir()?;
     let answers = wait(control::ask_all(state_dir, ask.server, request))?;
     print(context, ask, answers)
 }
 
-pub(super) fn one(context: &Context, ask: &Ask, request: &Request) -> Result<ExitCode, RequestError> {
+pub(super) fn one(context: &Context, ask: &Ask, request: &Request) -> CommandResult {
     one_of(context, &context.state_dir()?, ask, request)
 }
 
 /// The same, with the configuration read already. The server is named in the facts of its answer.
-pub(super) fn one_of(
-    context: &Context,
-    state_dir: &Path,
-    how: &Ask,
-    request: &Request,
-) -> Result<ExitCode, RequestError> {
+pub(super) fn one_of(context: &Context, state_dir: &Path, how: &Ask, request: &Request) -> CommandResult {
     let reply = wait(ask(state_dir, how.server, request))?;
     let mut shown = reply.answer?;
     shown.text = hints::limits_shown(&shown.text);
@@ -224,14 +218,17 @@ pub(super) fn runtime() -> Result<Runtime, RequestError> {
 }
 
 /// A refusal of the only server is ours; of several, each says its own.
-fn print(context: &Context, ask: &Ask, answers: Vec<ServerReply>) -> Result<ExitCode, RequestError> {
+fn print(context: &Context, ask: &Ask, answers: Vec<ServerReply>) -> CommandResult {
     let terminal = context.terminal;
     let all_well = answers.iter().all(|answered| answered.answer.is_ok());
     let printed = if ask.json {
-        let servers: Vec<Value> = answers
-            .into_iter()
-            .map(|answered| document(answered.pid, answered.answer))
-            .collect();
+        let document = |reply: ServerReply| {
+            let error = |error| json!({"error": error});
+            let mut document = reply.answer.map_or_else(error, |shown| shown.facts);
+            document["pid"] = json!(reply.pid);
+            document
+        };
+        let servers: Vec<Value> = answers.into_iter().map(document).collect();
         terminal.print_json(&json!({"servers": servers}))
     } else {
         let is_one = answers.len() == 1;
@@ -249,13 +246,4 @@ fn print(context: &Context, ask: &Ask, answers: Vec<ServerReply>) -> Result<Exit
         terminal.print(&text)
     };
     ended(printed, if all_well { 0 } else { FAILED })
-}
-
-fn document(pid: u32, answer: Result<Rendered, RequestError>) -> Value {
-    let mut document = match answer {
-        Ok(shown) => shown.facts,
-        Err(error) => json!({"error": error}),
-    };
-    document["pid"] = json!(pid);
-    document
 }

@@ -1,7 +1,7 @@
 //! What the help and the manual pages have beside the flags: examples for each command, the commands in groups, and
 //! `ringfence man`.
 
-use super::{Context, definition};
+use super::{CommandResult, Context, definition};
 use clap::{Args, Command, builder::Str};
 use clap_complete::Shell;
 use ringfence_types::RequestError;
@@ -99,7 +99,7 @@ fn examples(path: &str) -> impl Iterator<Item = &'static str> {
     EXAMPLES.lines().filter(begins)
 }
 
-pub(super) fn man(context: &Context, arguments: &ManArguments) -> Result<ExitCode, RequestError> {
+pub(super) fn man(context: &Context, arguments: &ManArguments) -> CommandResult {
     let Some(directory) = &arguments.directory else {
         let mut page = Vec::new();
         let made = clap_mangen::Man::new(definition()).render(&mut page);
@@ -124,10 +124,7 @@ pub(super) struct CompletionsArguments {
     shell: Shell,
 }
 
-pub(super) fn completions(
-    context: &Context,
-    arguments: &CompletionsArguments,
-) -> Result<ExitCode, RequestError> {
+pub(super) fn completions(context: &Context, arguments: &CompletionsArguments) -> CommandResult {
     let text = script(arguments.shell);
     super::printed(context.terminal.print(&text))
 }

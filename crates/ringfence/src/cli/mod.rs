@@ -28,14 +28,14 @@ mod vault;
 mod web;
 
 use crate::{
-    control::Request,
+    control::{EgressRequest, Request},
     log::Log,
     render::Rendered,
     settings::{self, Environment, Flags, Layer, LogLevel, Origin},
     terminal::{Terminal, neutral},
 };
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
-use ringfence_types::{ErrorCode, RequestError};
+use ringfence_types::{ErrorCode, Namespace, RequestError};
 use std::{ffi::OsString, io, path::PathBuf, process::ExitCode};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -43,6 +43,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 const FAILED: u8 = 125;
 /// Of a command line that does not make sense.
 const MISUSED: u8 = 2;
+
+type CommandResult = Result<ExitCode, RequestError>;
 
 /// Runs untrusted code behind walls that the Linux kernel enforces.
 #[derive(Debug, Parser)]
@@ -77,11 +79,25 @@ enum Command {
     /// Show what happens in a running server
     Events(executions::EventsArguments),
     /// List the executions of running servers: those that run, and those whose results are kept
-    Ps(executions::PsArguments),
+    Ps {
+        /// Only those of this namespace
+        #[arg(long, value_name = "NAME")]
+        namespace: Option<Namespace>,
+        /// At most so many of each server: those that run, then the latest
+        #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 20, value_parser = request::whole::<usize>)]
+        limit: usize,
+        #[command(flatten)]
+        ask: live::Ask,
+    },
     /// Print what a program has written, while it runs or as long as its result is kept
     Logs(executions::LogsArguments),
     /// Stop a program that runs in a server; one that has ended already is no error
-    Cancel(executions::CancelArguments),
+    Cancel {
+        /// The execution_id, as `ringfence ps` shows it
+        execution: String,
+        #[command(flatten)]
+        ask: live::Ask,
+    },
     /// Show how many run and wait in the servers of this user
     #[command(subcommand)]
     Queue(live::QueueAction),
@@ -92,7 +108,12 @@ enum Command {
     /// Show or narrow what a namespace may use
     Limits(live::LimitsArguments),
     /// Ask whether programs of a running server may reach a host; wait for the answer (exit code 1 if denied)
-    Egress(approvals::EgressArguments),
+    Egress {
+        #[command(flatten)]
+        wish: EgressRequest,
+        #[command(flatten)]
+        ask: live::Ask,
+    },
     /// Run commands and use files of this host as an agent would, by rules; say what the rules are
     #[command(subcommand)]
     Host(host::HostAction),
@@ -154,14 +175,20 @@ pub fn main() -> ExitCode {
         Command::Snapshot(arguments) => snapshot::snapshot(&context, arguments),
         Command::Bridge(arguments) => session::bridge(&context, arguments),
         Command::Events(arguments) => executions::events(&context, &arguments),
-        Command::Ps(arguments) => executions::ps(&context, arguments),
+        Command::Ps {
+            namespace,
+            limit,
+            ask,
+        } => live::all(&context, &ask, &Request::ExecutionsList { namespace, limit }),
         Command::Logs(arguments) => executions::logs(&context, arguments),
-        Command::Cancel(arguments) => executions::cancel(&context, arguments),
+        Command::Cancel { execution, ask } => {
+            live::one(&context, &ask, &Request::ExecutionsCancel { execution })
+        }
         Command::Queue(live::QueueAction::Status(ask)) => live::all(&context, &ask, &Request::Queue),
         Command::Stats(ask) => live::all(&context, &ask, &Request::Stats),
         Command::Inspect(arguments) => live::inspect(&context, arguments),
         Command::Limits(arguments) => live::limits(&context, arguments),
-        Command::Egress(arguments) => approvals::egress(&context, arguments),
+        Command::Egress { wish, ask } => approvals::egress(&context, wish, &ask),
         Command::Host(action) => host::host(&context, action),
         Command::Approvals(arguments) => approvals::approvals(&context, arguments),
         Command::Web(action) => web::web(&context, action),
@@ -300,7 +327,7 @@ impl Context {
         clippy::fn_params_excessive_bools,
         reason = "the flag `--json`, as it was typed"
     )]
-    fn show(&self, json: bool, shown: &Rendered) -> Result<ExitCode, RequestError> {
+    fn show(&self, json: bool, shown: &Rendered) -> CommandResult {
         printed(match json {
             true => self.terminal.print_json(&shown.facts),
             false => self.terminal.print(&neutral::text(&shown.text)),
@@ -308,12 +335,12 @@ impl Context {
     }
 }
 
-fn printed(result: io::Result<()>) -> Result<ExitCode, RequestError> {
+fn printed(result: io::Result<()>) -> CommandResult {
     ended(result, 0)
 }
 
 /// The end of a command that has printed something and has this exit code.
-fn ended(printed: io::Result<()>, code: u8) -> Result<ExitCode, RequestError> {
+fn ended(printed: io::Result<()>, code: u8) -> CommandResult {
     printed.map_err(|error| fault("print", &error))?;
     Ok(ExitCode::from(code))
 }

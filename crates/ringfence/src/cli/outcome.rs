@@ -3,10 +3,11 @@
 
 use super::hints;
 use crate::{
-    control::Piece,
+    control::Response,
     render::diagnostics::{self, Bounds},
-    terminal::{GuestStream, Raw, Terminal},
+    terminal::{GuestStream, Raw, Terminal, quiet},
 };
+use ringfence_engine::OutputStream;
 use ringfence_types::{
     Denial, ExecuteRequest, ExecutionResult, ExitKind, RequestError, Validate, Validation,
 };
@@ -19,12 +20,6 @@ use std::{
 /// Broken pipe, as a shell shows it: 128 + SIGPIPE.
 pub(super) const READER_LEFT: u8 = 141;
 const NAMES_SHOWN: usize = 5;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OutputReader {
-    Stayed,
-    Left,
-}
 
 /// What a program in a server writes, on our own streams.
 pub(super) struct ProgramOutput {
@@ -41,18 +36,28 @@ impl ProgramOutput {
     }
 
     /// False: more is not wanted.
-    pub(super) async fn write(&mut self, piece: &Piece) -> bool {
-        self.lost = match piece.is_stderr {
-            true => ignore_lost(self.err.write(&piece.bytes).await),
-            false => self.out.write(&piece.bytes).await,
+    pub(super) async fn write(&mut self, stream: OutputStream, bytes: &[u8]) -> bool {
+        self.lost = match stream {
+            OutputStream::Stdout => self.out.write(bytes).await,
+            // A closed stderr does not end the run: its stdout may still be read.
+            OutputStream::Stderr | OutputStream::Notice => quiet(self.err.write(bytes).await),
         };
         self.lost.is_ok()
     }
 
-    pub(super) async fn end(mut self) -> Result<OutputReader, RequestError> {
-        for end in [self.lost, self.out.end().await, ignore_lost(self.err.end().await)] {
+    /// The same, of what a server says before its answer.
+    pub(super) async fn take(&mut self, said: Response) -> bool {
+        match said {
+            Response::Output { stream, bytes } => self.write(stream, &bytes.0).await,
+            _ => true,
+        }
+    }
+
+    /// False: its reader has left.
+    pub(super) async fn end(mut self) -> Result<bool, RequestError> {
+        for end in [self.lost, self.out.end().await, quiet(self.err.end().await)] {
             match end {
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(OutputReader::Left),
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(false),
                 end => end.map_err(|error| {
                     RequestError::fault(
                         format!("could not write the script's output: {error}."),
@@ -61,15 +66,7 @@ impl ProgramOutput {
                 })?,
             }
         }
-        Ok(OutputReader::Stayed)
-    }
-}
-
-/// A closed stderr does not end the run: its stdout may still be read.
-fn ignore_lost(written: io::Result<()>) -> io::Result<()> {
-    match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other,
+        Ok(true)
     }
 }
 

@@ -1,10 +1,13 @@
 //! The parts of a request as they are typed: a script's text and language, sizes, variables, workspaces.
 
 use crate::time;
-use clap::Args;
+use clap::{
+    Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use ringfence_types::{
     Argument, CODE_BYTES_MAX, EnvName, EnvValue, ErrorCode, Language, LimitsRequest, ModuleName,
-    RequestError, ScriptName, WorkspaceMode, WorkspaceSource, parse_size,
+    RequestError, ScriptName, UnknownWord, WorkspaceMode, WorkspaceSource, parse_size,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -69,13 +72,8 @@ pub(super) fn language_of(script: &Path, code: &str) -> Option<Language> {
 }
 
 /// Named, else by the ending of the file's name, else by the first line.
-pub(super) fn language(named: Option<&str>, script: &Path, code: &str) -> Result<Language, RequestError> {
-    if let Some(name) = named {
-        return name.parse().map_err(|reason: String| {
-            RequestError::invalid(format!("{reason}."), "Give one of these names to --language.")
-        });
-    }
-    language_of(script, code).ok_or_else(|| {
+pub(super) fn language(named: Option<Language>, script: &Path, code: &str) -> Result<Language, RequestError> {
+    named.or_else(|| language_of(script, code)).ok_or_else(|| {
         RequestError::invalid(
             format!(
                 "the language of {} is not clear from its name or its first line.",
@@ -195,6 +193,13 @@ pub(super) fn whole<T: FromStr<Err = ParseIntError> + Default + PartialEq>(text:
         Err(error) if *error.kind() == IntErrorKind::PosOverflow => Err("it is too large".to_owned()),
         _ => Err("it is not a whole number above 0".to_owned()),
     }
+}
+
+/// One of a closed set of words, which the help lists.
+pub(super) fn words<T: FromStr<Err = UnknownWord> + Clone + Send + Sync + 'static>(
+    words: &'static [&'static str],
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(words).try_map(|word| word.parse::<T>())
 }
 
 /// In milliseconds.

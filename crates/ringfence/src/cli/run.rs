@@ -5,26 +5,23 @@ mod arguments;
 pub(super) use arguments::RunArguments;
 
 use super::{
-    Context, FAILED,
+    CommandResult, Context, FAILED,
     commit::{self, CommitChoice, Keyboard, Question},
     fault, hints, live,
-    outcome::{
-        OutputReader, ProgramOutput, READER_LEFT, Source, explain, has_answers, in_background, some_of,
-    },
+    outcome::{ProgramOutput, READER_LEFT, Source, explain, has_answers, in_background, some_of},
     request, set,
 };
 use crate::{
-    control::{self, Piece},
+    control,
     executable::SELF,
     log::{self, Log},
-    settings::{Layer, LogLevel},
+    settings::{Config, Layer, LogLevel},
     telemetry::Telemetry,
     terminal::{Raw, Terminal},
 };
-use hyper::Uri;
 use ringfence_engine::{
-    Caller, Canceller, EarlyStart, Engine, EngineSettings, Execution, HeldChanges, OutputChunk, OutputStream,
-    Stdin, Submission, UNTOLD,
+    Caller, Canceller, EarlyStart, Engine, Execution, HeldChanges, OutputChunk, OutputStream, Stdin,
+    Submission, UNTOLD,
 };
 use ringfence_types::{ExecuteRequest, ExecutionResult, RequestError, WorkspaceMode, WorkspaceSource};
 use serde_json::{Value, json};
@@ -51,7 +48,7 @@ pub(super) fn run(
     context: &Context,
     arguments: RunArguments,
     helper: Option<Result<EarlyStart, RequestError>>,
-) -> Result<ExitCode, RequestError> {
+) -> CommandResult {
     if let Some(session) = arguments.session.clone() {
         return super::session::run_script(context, session, arguments);
     }
@@ -72,24 +69,12 @@ pub(super) fn run(
 
 /// Everything that a run needs, read and checked.
 struct Job {
-    settings: EngineSettings,
-    /// Who is told of the run.
-    collector: Option<Uri>,
+    config: Config,
     request: ExecuteRequest,
     /// Its text, where it is looked at.
     source: Option<Source>,
-    script: PathBuf,
-    artifacts: Option<PathBuf>,
     wish: CommitChoice,
-    shown: Format,
-}
-
-#[derive(Clone, Copy)]
-enum Format {
-    Document,
-    /// With the layers of isolation.
-    WholeDocument,
-    Streams(Raw),
+    arguments: RunArguments,
 }
 
 fn prepare(context: &Context, arguments: RunArguments) -> Result<Job, RequestError> {
@@ -100,29 +85,17 @@ fn prepare(context: &Context, arguments: RunArguments) -> Result<Job, RequestErr
     let config = context.settings(layer, LogLevel::Error)?;
     Log::begin(config.log);
     let request = arguments.request()?;
-    let wish = CommitChoice::of(arguments.choice(), &request)?;
-    let shown = match (arguments.streams(), arguments.verbose) {
-        (Some(raw), _) => Format::Streams(raw),
-        (None, false) => Format::Document,
-        (None, true) => Format::WholeDocument,
-    };
-    let RunArguments {
-        script, artifacts, ..
-    } = arguments;
     Ok(Job {
-        settings: config.engine,
-        collector: config.otlp,
-        source: Source::of(&request, &script),
+        config,
+        source: Source::of(&request, &arguments.script),
+        wish: CommitChoice::of(arguments.choice(), &request)?,
         request,
-        script,
-        artifacts,
-        wish,
-        shown,
+        arguments,
     })
 }
 
 impl Job {
-    fn perform(self, helper: EarlyStart, terminal: Terminal) -> Result<ExitCode, RequestError> {
+    fn perform(self, helper: EarlyStart, terminal: Terminal) -> CommandResult {
         let runtime = live::runtime()?;
         let done = runtime.block_on(self.live(helper, terminal));
         // A read of our standard input may still be waiting; its bytes are not needed.
@@ -130,34 +103,32 @@ impl Job {
         done
     }
 
-    async fn live(self, helper: EarlyStart, terminal: Terminal) -> Result<ExitCode, RequestError> {
+    async fn live(self, helper: EarlyStart, terminal: Terminal) -> CommandResult {
         let mut signals = Signals::new().map_err(|error| fault("listen for signals", &error))?;
-        let engine = Engine::open_with(helper, self.settings.clone(), Some(&self.request))?;
-        let control = control::open_for_questions(&self.settings, &engine).await;
+        let engine = Engine::open_with(helper, self.config.engine.clone(), Some(&self.request))?;
+        let control = control::open_for_questions(&self.config.engine, &engine).await;
         log::redact_with(engine.log_redactor());
-        let telemetry = self.collector.as_ref().and_then(Telemetry::begin);
+        let telemetry = self.config.otlp.as_ref().and_then(Telemetry::begin);
         if let Some(telemetry) = &telemetry {
             telemetry.follow(&engine);
         }
         let keyboard = Keyboard::new();
-        let stdin = input(&self.script, &keyboard);
-        let live = matches!(self.shown, Format::Streams(_));
-        let is_asked = live && can_be_asked(&self.script, terminal);
-        let kept = Kept::of(&self.request, self.artifacts.as_deref());
+        let arguments = self.arguments;
+        let stdin = input(&arguments.script, &keyboard);
+        let live = !arguments.json;
+        let is_asked = live && arguments.script != Path::new(request::STDIN) && has_answers(terminal);
+        let kept = Kept::of(&self.request, arguments.artifacts.as_deref());
         let execution = engine.submit(Submission {
             request: self.request,
             stdin,
             live,
             holds_changes: true,
-            artifacts_to: self.artifacts,
+            artifacts_to: arguments.artifacts.clone(),
             caller: Caller::new("cli run"),
         });
         let canceller = execution.canceller();
-        let raw = match self.shown {
-            Format::Streams(raw) => raw,
-            Format::Document | Format::WholeDocument => Raw::Neutralised,
-        };
-        let mut following = pin!(follow(execution, canceller.clone(), terminal, raw));
+        let output = ProgramOutput::new(terminal, Raw::from(live && arguments.raw));
+        let mut following = pin!(follow(execution, canceller.clone(), terminal, output));
         let (signal, followed) = tokio::select! {
             followed = &mut following => (None, Some(followed)),
             signal = signals.next() => {
@@ -188,9 +159,9 @@ impl Job {
             telemetry.finish().await;
         }
         match (signal, followed) {
-            (None, Some(followed)) => conclude(terminal, self.shown, followed?, kept, self.source),
+            (None, Some(followed)) => conclude(terminal, &arguments, followed?, kept, self.source),
             (Some(signal), Some(Ok(Followed::Ended(ended)))) if !live => {
-                conclude(terminal, self.shown, Followed::Ended(ended), kept, None)?;
+                conclude(terminal, &arguments, Followed::Ended(ended), kept, None)?;
                 Ok(ExitCode::from(signal))
             }
             (signal, _) => Ok(ExitCode::from(signal.unwrap_or(FAILED))),
@@ -231,21 +202,19 @@ async fn follow(
     mut execution: Execution,
     canceller: Canceller,
     terminal: Terminal,
-    raw: Raw,
+    mut output: ProgramOutput,
 ) -> Result<Followed, RequestError> {
-    let mut output = ProgramOutput::new(terminal, raw);
     while let Some(OutputChunk { stream, bytes }) = execution.next_output().await {
-        let is_stderr = stream == OutputStream::Stderr;
         if stream == OutputStream::Notice {
             terminal.notices(&bytes);
-        } else if !output.write(&Piece { is_stderr, bytes }).await {
+        } else if !output.write(stream, &bytes).await {
             canceller.cancel();
             break;
         }
     }
     let reader = output.end().await;
     let ended = execution.finish_with_changes().await;
-    if reader? == OutputReader::Left {
+    if !reader? {
         return Ok(Followed::ReaderLeft);
     }
     let (result, changes) = ended?;
@@ -297,11 +266,11 @@ impl Kept {
 
 fn conclude(
     terminal: Terminal,
-    shown: Format,
+    arguments: &RunArguments,
     followed: Followed,
     kept: Kept,
     source: Option<Source>,
-) -> Result<ExitCode, RequestError> {
+) -> CommandResult {
     let Followed::Ended(ended) = followed else {
         return Ok(ExitCode::from(READER_LEFT));
     };
@@ -312,41 +281,37 @@ fn conclude(
         Some(decided) if !decided["committed"].is_null() => Kept::Committed,
         _ => kept,
     };
-    match shown {
-        Format::Document | Format::WholeDocument => {
-            if matches!(shown, Format::Document) {
-                result.isolation.layers.clear();
-            }
-            hints::result_in_commands(&mut result);
-            let mut document = json!(result);
-            if let Some(decided) = decided {
-                document["changes"] = decided;
-            }
-            super::printed(terminal.print_json(&document))?;
+    if arguments.json {
+        if !arguments.verbose {
+            result.isolation.layers.clear();
         }
-        Format::Streams(_) => {
-            if let (Some(source), Some(found)) = (source, &result.validation) {
-                source.tell(terminal, found);
+        hints::result_in_commands(&mut result);
+        let mut document = json!(result);
+        if let Some(decided) = decided {
+            document["changes"] = decided;
+        }
+        super::printed(terminal.print_json(&document))?;
+    } else {
+        if let (Some(source), Some(found)) = (source, &result.validation) {
+            source.tell(terminal, found);
+        }
+        explain(terminal, &result);
+        if let Some(error) = &result.error {
+            // A refusal that the program has caught did not end it.
+            let refused = error.message.strip_prefix("ringfence: module '");
+            let refused = refused.and_then(|rest| Some(format!("import of `{}`", rest.split_once('\'')?.0)));
+            let mut events = result.security_events.iter();
+            let event =
+                events.find(|event| refused.as_ref().is_some_and(|what| event.what.starts_with(what)));
+            if let Some(event) = event {
+                terminal.dim(&hints::words(&event.hint));
             }
-            explain(terminal, &result);
-            if let Some(error) = &result.error {
-                // A refusal that the program has caught did not end it.
-                let refused = error.message.strip_prefix("ringfence: module '");
-                let refused =
-                    refused.and_then(|rest| Some(format!("import of `{}`", rest.split_once('\'')?.0)));
-                let mut events = result.security_events.iter();
-                let event =
-                    events.find(|event| refused.as_ref().is_some_and(|what| event.what.starts_with(what)));
-                if let Some(event) = event {
-                    terminal.dim(&hints::words(&event.hint));
-                }
-                if error.is_missing_module() {
-                    terminal.dim("install the package that has it with --package NAME");
-                }
+            if error.is_missing_module() {
+                terminal.dim("install the package that has it with --package NAME");
             }
-            if let Some(line) = left_behind(&result, kept) {
-                terminal.dim(&line);
-            }
+        }
+        if let Some(line) = left_behind(&result, kept) {
+            terminal.dim(&line);
         }
     }
     // A script that has done its part, without the files that were asked for.
@@ -379,10 +344,6 @@ fn left_behind(result: &ExecutionResult, kept: Kept) -> Option<String> {
         false => "keep such files with --artifacts DIR".to_owned(),
     };
     Some(format!("left behind: {names} ({how})"))
-}
-
-fn can_be_asked(script: &Path, terminal: Terminal) -> bool {
-    script != Path::new(request::STDIN) && has_answers(terminal)
 }
 
 /// The script's standard input. When the script itself came from there, nothing is left of it.

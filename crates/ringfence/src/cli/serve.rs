@@ -1,13 +1,13 @@
 //! `ringfence serve`: the tools, for one MCP client on standard input and output or for many over HTTP, and what the
 //! operator's systems see.
 
-use super::{Context, fault, set};
+use super::{CommandResult, Context, fault, set};
 use crate::{
     http,
     log::{self, Log},
     mcp::{self, Offer},
     metrics,
-    reload::{Reach, Reading, Reloader},
+    reload::{Reading, Reloader},
     settings::{self, Config, Flags, Layer, LogLevel},
     telemetry::Telemetry,
 };
@@ -56,7 +56,7 @@ const WORKER_THREADS: usize = 2;
 /// Of `http.listen`.
 const USUAL_PORT: u16 = 8000;
 
-pub(super) fn serve(context: &Context, arguments: ServeArguments) -> Result<ExitCode, RequestError> {
+pub(super) fn serve(context: &Context, arguments: ServeArguments) -> CommandResult {
     let transport = arguments.transport;
     check_words(&arguments)?;
     let (environment, file) = (context.environment.clone(), context.config.clone());
@@ -122,8 +122,8 @@ async fn live(config: Config, reading: Reading, log: Log, transport: Transport) 
         None => None,
     };
     let telemetry = config.otlp.as_ref().and_then(Telemetry::begin);
-    let reloader = Reloader::new(reading, config, Reach { log, policy })
-        .map_err(|error| fault("listen for signals", &error))?;
+    let reloader =
+        Reloader::new(reading, config, log, policy).map_err(|error| fault("listen for signals", &error))?;
     let (told, beside) = (telemetry.clone(), CancellationToken::new());
     let stop = beside.clone();
     let attend = move |engine: &Engine| {

@@ -9,11 +9,10 @@ pub(super) use exec::run_script;
 
 use create::Create;
 use exec::Exec;
-use files::{Copy, Ls};
-use overlay::Consent;
+use files::Copy;
 
 use super::{
-    Context,
+    CommandResult, Context,
     live::{self, Ask},
     request,
 };
@@ -22,7 +21,7 @@ use clap::{Args, Subcommand};
 use ringfence_engine::Conflicts;
 use ringfence_types::{EnvName, Namespace, RequestError, SessionId};
 use serde_json::Value;
-use std::{path::Path, process::ExitCode};
+use std::path::Path;
 
 /// As a shell shows SIGINT.
 const INTERRUPTED: u8 = 130;
@@ -71,7 +70,14 @@ enum Action {
     /// Copy a file to a session, or from one
     Cp(Copy),
     /// List the files of a session
-    Ls(Ls),
+    Ls {
+        /// What `session create` printed
+        session: SessionId,
+        /// Only what is below this directory
+        path: Option<String>,
+        #[command(flatten)]
+        ask: Ask,
+    },
     /// Show what a session has done to a directory that it sees through an overlay
     Diff {
         /// What `session create` printed
@@ -115,7 +121,7 @@ pub(super) struct BridgeArguments {
     ask: Ask,
 }
 
-pub(super) fn session(context: &Context, arguments: SessionArguments) -> Result<ExitCode, RequestError> {
+pub(super) fn session(context: &Context, arguments: SessionArguments) -> CommandResult {
     let SessionArguments { action, json } = arguments;
     let (namespace, ask) = (None, Ask { json, server: None });
     match action.unwrap_or(Action::List { namespace, ask }) {
@@ -123,7 +129,7 @@ pub(super) fn session(context: &Context, arguments: SessionArguments) -> Result<
         Action::List { namespace, ask } => live::all(context, &ask, &Request::SessionList { namespace }),
         Action::Exec(exec) => exec::exec(context, exec),
         Action::Cp(copy) => files::copy(context, copy),
-        Action::Ls(ls) => files::list(context, ls),
+        Action::Ls { session, path, ask } => files::list(context, session, path.as_deref(), &ask),
         Action::Interrupt(which) => which.ask(context, SessionAction::Interrupt),
         Action::Diff { session, ask } => overlay::diff(context, session, &ask),
         Action::Commit {
@@ -132,19 +138,18 @@ pub(super) fn session(context: &Context, arguments: SessionArguments) -> Result<
             overwrite,
             ask,
         } => {
-            let consent = match (yes, overwrite) {
-                (false, _) => Consent::Asked,
-                (true, false) => Consent::Given(Conflicts::Refuse),
-                (true, true) => Consent::Given(Conflicts::Overwrite),
+            let conflicts = match overwrite {
+                true => Conflicts::Overwrite,
+                false => Conflicts::Refuse,
             };
-            overlay::commit(context, session, consent, &ask)
+            overlay::commit(context, session, yes.then_some(conflicts), &ask)
         }
         Action::Kill(which) => which.ask(context, SessionAction::Kill),
     }
 }
 
 impl Which {
-    fn ask(self, context: &Context, action: SessionAction) -> Result<ExitCode, RequestError> {
+    fn ask(self, context: &Context, action: SessionAction) -> CommandResult {
         let session = self.session.or(self.id).ok_or_else(|| {
             RequestError::invalid(
                 "no session is named.",
@@ -155,7 +160,7 @@ impl Which {
     }
 }
 
-pub(super) fn bridge(context: &Context, arguments: BridgeArguments) -> Result<ExitCode, RequestError> {
+pub(super) fn bridge(context: &Context, arguments: BridgeArguments) -> CommandResult {
     let name = |text: String| {
         EnvName::try_from(text).map_err(|reason| {
             RequestError::invalid(format!("{reason}."), "Name a plain variable, as total or x2.")

@@ -1,12 +1,11 @@
 //! `ringfence snapshot`: workspaces that are kept for namespaces, saved and put back. They are files of this user;
 //! servers that run wait meanwhile, and see the result. The workspace of a session is its server's, which is asked.
 
-use super::{Context, live, printed};
+use super::{CommandResult, Context, live, printed};
 use crate::control::{self, Request, SessionAction, SnapshotAction};
 use clap::{Args, Subcommand};
 use ringfence_engine::Caller;
-use ringfence_types::{Namespace, RequestError, SessionId};
-use std::process::ExitCode;
+use ringfence_types::{Namespace, SessionId};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -72,7 +71,7 @@ struct Of {
     json: bool,
 }
 
-pub(super) fn snapshot(context: &Context, arguments: SnapshotArguments) -> Result<ExitCode, RequestError> {
+pub(super) fn snapshot(context: &Context, arguments: SnapshotArguments) -> CommandResult {
     let config = context.begin()?;
     let (of, action) = match arguments.action.unwrap_or(Action::List(arguments.of)) {
         Action::Create { description, of } => (of, SnapshotAction::Create { description }),

@@ -1,13 +1,13 @@
 //! `ringfence token`: who may call a server over HTTP. The file of tokens is changed here, whether a server runs or
 //! not; one that runs looks at it for each request.
 
-use super::{Context, live, vault};
+use super::{CommandResult, Context, live, request::words, vault};
 use crate::{
     render::Rendered,
     settings::{SettingValue as _, Toolset},
     time::{self, DETACH_SECONDS_MAX},
 };
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use ringfence_engine::{Caller, EngineSettings};
 use ringfence_store::{
     audit::Action,
@@ -15,7 +15,7 @@ use ringfence_store::{
 };
 use ringfence_types::{ErrorCode, Namespace, RequestError};
 use serde_json::{Value, json};
-use std::{process::ExitCode, time::Duration};
+use std::time::Duration;
 
 /// Instead of names of namespaces.
 const ALL: &str = "*";
@@ -65,23 +65,17 @@ pub(super) struct CreateToken {
     #[command(flatten)]
     limits: live::LimitWords,
     /// caller: may ask for approvals; operator: may also give them, in its client's dialogue
-    #[arg(long, value_name = "ROLE", default_value = "caller")]
-    role: RoleWord,
+    #[arg(long, value_name = "ROLE", default_value = "caller", value_parser = words::<PrincipalRole>(PrincipalRole::WORDS))]
+    role: PrincipalRole,
     #[command(flatten)]
     shown: OutputFormat,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum RoleWord {
-    Caller,
-    Operator,
 }
 
 fn toolset(text: &str) -> Result<String, String> {
     Toolset::read(text).map(|_| text.to_owned())
 }
 
-pub(super) fn token(context: &Context, action: TokenAction) -> Result<ExitCode, RequestError> {
+pub(super) fn token(context: &Context, action: TokenAction) -> CommandResult {
     let config = context.begin()?;
     let tokens = Tokens::open(&config.engine.state_dir).map_err(refused)?;
     match action {
@@ -89,13 +83,14 @@ pub(super) fn token(context: &Context, action: TokenAction) -> Result<ExitCode, 
             let is_json = create.shown.json;
             let entry = entry(create)?;
             let mut facts = facts(&entry);
-            let change = Change {
-                action: Action::TokenCreated,
-                details: facts.clone(),
-            };
-            let token = on_record(context, config.engine, change, || {
-                tokens.create(entry).map_err(refused)
-            })?;
+            let create = || tokens.create(entry).map_err(refused);
+            let token = on_record(
+                context,
+                config.engine,
+                Action::TokenCreated,
+                facts.clone(),
+                create,
+            )?;
             facts["token"] = json!(*token);
             let text = format!("{}\n", *token);
             if !is_json {
@@ -114,45 +109,37 @@ pub(super) fn token(context: &Context, action: TokenAction) -> Result<ExitCode, 
                 let message = format!("`{name}` has no token.");
                 RequestError::not_found(message, "`ringfence token list` shows who has one.")
             };
-            let change = Change {
-                action: Action::TokenRevoked,
-                details: json!({"name": name}),
-            };
+            let details = json!({"name": name});
             // It is taken back in any case; a record that cannot be written is no reason to leave it good.
             let revoked = tokens.revoke(&name).map_err(refused);
             let revoked = revoked.and_then(|existed| existed.then_some(()).ok_or_else(none));
             let is_revoked = revoked.is_ok();
-            if let Err(error) = on_record(context, config.engine, change, || revoked) {
+            let on_record = on_record(context, config.engine, Action::TokenRevoked, details, || revoked);
+            if let Err(error) = on_record {
                 if !is_revoked {
                     return Err(error);
                 }
                 let why = format!("revoked, and not on record: {}", error.message);
                 context.terminal.dim(&why);
             }
-            let (text, facts) = ("revoked\n".to_owned(), json!({"name": name, "revoked": true}));
-            context.show(shown.json, &Rendered { text, facts })
+            let facts = json!({"name": name, "revoked": true});
+            context.show(shown.json, &Rendered::new("revoked\n", facts))
         }
     }
-}
-
-struct Change {
-    action: Action,
-    details: Value,
 }
 
 /// By an engine of our own, as changes of the vault.
 fn on_record<T>(
     context: &Context,
     settings: EngineSettings,
-    change: Change,
+    action: Action,
+    details: Value,
     act: impl FnOnce() -> Result<T, RequestError>,
 ) -> Result<T, RequestError> {
     vault::warn_if_unrecorded(context, &settings.record);
     live::with_engine(settings, async |engine| {
         let caller = Caller::new("cli");
-        engine
-            .note_token(&caller, change.action, change.details, act)
-            .await
+        engine.note_token(&caller, action, details, act).await
     })
 }
 
@@ -183,10 +170,7 @@ fn entry(create: CreateToken) -> Result<TokenEntry, RequestError> {
         rate_per_minute: create.rate,
         detach_after_ms: create.detach_after,
         limits: create.limits.request(),
-        role: match create.role {
-            RoleWord::Caller => PrincipalRole::Caller,
-            RoleWord::Operator => PrincipalRole::Operator,
-        },
+        role: create.role,
         created_unix_ms: now,
         expires_unix_ms: create.expires.map(|expires| now.saturating_add(length(expires))),
     })
@@ -207,10 +191,7 @@ fn listed(entries: &[TokenEntry]) -> Rendered {
         };
         let namespaces = names(entry.namespaces.iter().map(Namespace::as_str).collect(), ALL);
         let toolsets = names(entry.toolsets.iter().map(String::as_str).collect(), EVERY);
-        let role = match entry.role {
-            PrincipalRole::Caller => "caller",
-            PrincipalRole::Operator => "operator",
-        };
+        let role = entry.role;
         let expires = match entry.expires_unix_ms {
             None => "does not expire".to_owned(),
             Some(until) if until <= time::now_milliseconds() => "expired".to_owned(),
@@ -242,10 +223,7 @@ fn listed(entries: &[TokenEntry]) -> Rendered {
         some => some.iter().map(line).collect(),
     };
     let facts: Vec<Value> = entries.iter().map(facts).collect();
-    Rendered {
-        text,
-        facts: json!({"tokens": facts}),
-    }
+    Rendered::new(text, json!({"tokens": facts}))
 }
 
 /// Without the digest, which is for the file alone.

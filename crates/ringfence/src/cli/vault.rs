@@ -2,7 +2,7 @@
 //! of them in step. A vault in memory is a server's.
 
 use super::{
-    Context, fault,
+    CommandResult, Context, fault,
     live::{self, Ask},
     secret,
 };
@@ -18,7 +18,7 @@ use ringfence_store::{
 };
 use ringfence_types::{ErrorCode, Namespace, RequestError};
 use serde_json::{Value, json};
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum VaultAction {
@@ -68,7 +68,7 @@ pub(super) fn ttl(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "write a length of time as 90s, 15m, 2h or 7d".to_owned())
 }
 
-pub(super) fn vault(context: &Context, action: VaultAction) -> Result<ExitCode, RequestError> {
+pub(super) fn vault(context: &Context, action: VaultAction) -> CommandResult {
     perform(context, action).map_err(|mut error| {
         // There is no server: a secret that is not there is no error.
         if error.code == ErrorCode::NotFound {
@@ -78,7 +78,7 @@ pub(super) fn vault(context: &Context, action: VaultAction) -> Result<ExitCode, 
     })
 }
 
-fn perform(context: &Context, action: VaultAction) -> Result<ExitCode, RequestError> {
+fn perform(context: &Context, action: VaultAction) -> CommandResult {
     let config = context.begin()?;
     let record = &config.engine.record;
     match action {
@@ -106,7 +106,7 @@ impl Of {
     }
 }
 
-fn perform_add(context: &Context, settings: &EngineSettings, add: Add) -> Result<ExitCode, RequestError> {
+fn perform_add(context: &Context, settings: &EngineSettings, add: Add) -> CommandResult {
     let Add { of, ttl, file, .. } = add;
     let key = secret::name(&add.key)?;
     if add.value.is_some() {
@@ -156,7 +156,7 @@ fn change(
     settings: &EngineSettings,
     of: &Of,
     asked: impl FnOnce() -> Result<Request, RequestError>,
-) -> Result<ExitCode, RequestError> {
+) -> CommandResult {
     if of.is_here(&settings.record) {
         warn_if_unrecorded(context, &settings.record);
         let changed = live::with_engine(settings.clone(), async |engine| {
@@ -173,7 +173,7 @@ fn change(
 }
 
 /// In the form of servers' answers, for a script that does not care where secrets are.
-fn list_here(context: &Context, record: &RecordSettings, of: &Of) -> Result<ExitCode, RequestError> {
+fn list_here(context: &Context, record: &RecordSettings, of: &Of) -> CommandResult {
     // Looking makes nothing.
     let is_there = matches!(&record.vault, VaultSettings::File { path, .. } if path.exists());
     let entries = if is_there {

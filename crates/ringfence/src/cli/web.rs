@@ -1,6 +1,6 @@
 //! `ringfence web`: pages and searches as agents get them.
 
-use super::{Context, live, request};
+use super::{CommandResult, Context, live, request};
 use crate::{
     render::{Rendered, web},
     terminal::neutral,
@@ -14,7 +14,6 @@ use ringfence_types::{Namespace, RequestError};
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::ExitCode,
     time::Duration,
 };
 
@@ -97,7 +96,7 @@ pub(super) struct BrowserArguments {
     output: WebOutput,
 }
 
-pub(super) fn web(context: &Context, action: WebAction) -> Result<ExitCode, RequestError> {
+pub(super) fn web(context: &Context, action: WebAction) -> CommandResult {
     let settings = context.begin()?.engine;
     let caller = &Caller::new(CALLER);
     let (json, shown) = match action {

@@ -1,12 +1,12 @@
 //! What the operator's commands do with requests for approval: see them, answer them, and be told of each as it comes.
 
 use super::{
-    Failure,
-    executions::too_many,
+    executions::place,
     wire::{EgressRequest, News, Response},
 };
 use crate::render::{self, Rendered};
 use ringfence_engine::{ApprovalWatch, Caller, Decision, Engine, HostRequest};
+use ringfence_types::RequestError;
 use std::collections::BTreeSet;
 use tokio::{net::unix::WriteHalf, sync::Semaphore};
 
@@ -19,7 +19,7 @@ pub(super) async fn request_egress(
     caller: &Caller,
     wish: EgressRequest,
     to: &mut WriteHalf<'_>,
-) -> Result<Rendered, Failure> {
+) -> Result<Rendered, RequestError> {
     engine
         .note_call(caller, wish.namespace.as_str(), "egress")
         .await?;
@@ -43,10 +43,8 @@ pub(super) async fn watch(
     caller: &Caller,
     places: &Semaphore,
     to: &mut WriteHalf<'_>,
-) -> Result<Rendered, Failure> {
-    let Ok(_place) = places.try_acquire() else {
-        return Err(too_many().into());
-    };
+) -> Result<Rendered, RequestError> {
+    let _place = place(places)?;
     engine.note_call(caller, "", "approvals.watch").await?;
     let mut watch = engine.watch_approvals();
     let mut known = BTreeSet::new();

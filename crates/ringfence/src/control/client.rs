@@ -3,10 +3,9 @@
 use super::{
     ANSWER_BYTES_MAX, PATIENCE, REQUEST_BYTES_MAX, own_uid,
     socket_dir::SocketDir,
-    wire::{EgressRequest, News, Request, Response},
+    wire::{News, Request, Response},
 };
 use crate::render::Rendered;
-use ringfence_engine::ApprovalRequest;
 use ringfence_types::{ErrorCode, RequestError};
 use std::{io, path::Path, pin::pin, time::Duration};
 use tokio::{
@@ -46,10 +45,6 @@ pub(crate) async fn ask_all(
     Ok(answers)
 }
 
-pub(crate) async fn ask_pid(state_dir: &Path, pid: u32, request: &Request) -> Result<Rendered, RequestError> {
-    ask_one(state_dir, Some(pid), request).await?.answer
-}
-
 /// Asks the only server, or the one with this process number.
 pub(crate) async fn ask_one(
     state_dir: &Path,
@@ -62,7 +57,7 @@ pub(crate) async fn ask_one(
 async fn ask(server: Server, request: &Request) -> ServerReply {
     let pid = server.pid;
     let answer = async {
-        let mut talk = Talk::begin(server, written(pid, request)?).await;
+        let mut talk = Talk::begin(server, written(request)?).await;
         let answer = timeout(PATIENCE, talk.next()).await;
         match answer.map_err(|_| unanswered(pid, &"its time was up"))?? {
             Response::Ok(shown) => Ok(shown),
@@ -73,25 +68,20 @@ async fn ask(server: Server, request: &Request) -> ServerReply {
     ServerReply { pid, answer }
 }
 
-#[derive(Debug)]
-pub(crate) struct Piece {
-    pub(crate) is_stderr: bool,
-    pub(crate) bytes: Vec<u8>,
-}
-
-/// Asks the server with this process number something that takes time, and passes on the output that comes before the
-/// response. `give`: false if the output is no longer wanted. `interrupt`: completes when the call is to be
+/// Asks the only server, or the one with this process number, something that takes time, and passes on what it says
+/// before its answer. `give`: false if more is no longer wanted. `interrupt`: completes when the call is to be
 /// interrupted; its end is waited for.
 pub(crate) async fn follow_one(
     state_dir: &Path,
-    pid: u32,
+    only: Option<u32>,
     request: &Request,
-    mut give: impl AsyncFnMut(Piece) -> bool,
+    mut give: impl AsyncFnMut(Response) -> bool,
     interrupt: impl Future<Output = ()>,
-) -> Result<Rendered, RequestError> {
+) -> Result<(u32, Rendered), RequestError> {
     // Before the connection: a server that waits for a request hangs up after a while.
-    let line = written(pid, request)?;
-    let server = find_one(state_dir, Some(pid)).await?;
+    let line = written(request)?;
+    let server = find_one(state_dir, only).await?;
+    let pid = server.pid;
     let mut talk = Talk::begin(server, line).await;
     let mut interrupt = pin!(interrupt);
     let mut is_interrupted = false;
@@ -105,14 +95,12 @@ pub(crate) async fn follow_one(
             }
         };
         match response {
-            Response::Ok(shown) => return Ok(shown),
-            Response::Output { stderr, bytes } => {
-                let (is_stderr, bytes) = (stderr, bytes.0);
-                if !give(Piece { is_stderr, bytes }).await {
+            Response::Ok(shown) => return Ok((pid, shown)),
+            more => {
+                if !give(more).await {
                     return Err(unanswered(pid, &"its output was wanted no more"));
                 }
             }
-            _ => return Err(misunderstood(pid)),
         }
     }
 }
@@ -123,7 +111,7 @@ pub(crate) type Heard = (u32, Result<News, RequestError>);
 /// Follows one server's requests for approval, until it stops or the receiver is gone.
 pub(crate) async fn hear(state_dir: &Path, pid: u32, give: &mpsc::Sender<Heard>) -> Result<(), RequestError> {
     let server = find_one(state_dir, Some(pid)).await?;
-    let mut talk = Talk::begin(server, written(pid, &Request::ApprovalsWatch)?).await;
+    let mut talk = Talk::begin(server, written(&Request::ApprovalsWatch)?).await;
     loop {
         match talk.next().await {
             Ok(Response::News(news)) => {
@@ -136,26 +124,6 @@ pub(crate) async fn hear(state_dir: &Path, pid: u32, give: &mpsc::Sender<Heard>)
             // A server that ends has nothing more to tell.
             Err(_) if talk.is_over => return Ok(()),
             Err(error) => return Err(error),
-        }
-    }
-}
-
-/// Asks for a host at the only server, or at the one with this process number, and waits until somebody has decided.
-/// `told` is called with the request, if a person has to be asked.
-pub(crate) async fn request_egress(
-    state_dir: &Path,
-    only: Option<u32>,
-    wish: EgressRequest,
-    told: impl Fn(&ApprovalRequest),
-) -> Result<(u32, Rendered), RequestError> {
-    let server = find_one(state_dir, only).await?;
-    let pid = server.pid;
-    let mut talk = Talk::begin(server, written(pid, &Request::Egress { wish })?).await;
-    loop {
-        match talk.next().await? {
-            Response::News(News::Asked(request)) => told(&request),
-            Response::Ok(shown) => return Ok((pid, shown)),
-            _ => return Err(misunderstood(pid)),
         }
     }
 }
@@ -224,8 +192,10 @@ pub(crate) async fn servers(state_dir: &Path, only: Option<u32>) -> Result<Vec<u
 }
 
 /// The request as its line, if that is not too long for a server.
-fn written(pid: u32, request: &Request) -> Result<Zeroizing<Vec<u8>>, RequestError> {
-    let line = request.write().map_err(|error| unanswered(pid, &error))?;
+fn written(request: &Request) -> Result<Zeroizing<Vec<u8>>, RequestError> {
+    let line = request.write().map_err(|error| {
+        RequestError::fault(format!("the request cannot be written: {error}."), "Report this.")
+    })?;
     if line.len() > REQUEST_BYTES_MAX {
         return Err(RequestError::invalid(
             format!(

@@ -1,13 +1,16 @@
 //! What the operator's commands see of executions, and how they stop one; and what happens in a server, told to its
 //! operator: what is remembered, and what comes. An operator reaches the executions of every namespace.
 
-use super::{Failure, wire::Response};
+use super::wire::Response;
 use crate::render::{self, Rendered};
 use ringfence_engine::{Caller, Engine, Event, ExecutionState, Hears, OutputChunk, OutputStream};
 use ringfence_types::{ErrorCode, Namespace, RequestError};
 use serde_json::json;
-use std::{io, time::Duration};
-use tokio::{net::unix::WriteHalf, sync::Semaphore};
+use std::time::Duration;
+use tokio::{
+    net::unix::WriteHalf,
+    sync::{Semaphore, SemaphorePermit},
+};
 
 /// A piece of output, which is longer as base64.
 const PIECE_BYTES: usize = 1 << 20;
@@ -45,10 +48,8 @@ pub(super) async fn logs(
     id: &str,
     places: Option<&Semaphore>,
     to: &mut WriteHalf<'_>,
-) -> Result<Rendered, Failure> {
-    let Ok(_place) = places.map(Semaphore::try_acquire).transpose() else {
-        return Err(too_many().into());
-    };
+) -> Result<Rendered, RequestError> {
+    let _place = places.map(place).transpose()?;
     // Followed before it is looked at: what ends meanwhile is told from what is kept.
     let (namespace, mut following) = engine.follow_execution(id)?;
     let access = engine.namespace(caller, &namespace);
@@ -62,10 +63,9 @@ pub(super) async fn logs(
         }
         found = look().await;
     }
-    let (streams, running, exit_code) = match found {
-        Err(error) => return Err(error.into()),
-        Ok(ExecutionState::Running(progress)) => ([progress.stdout, progress.stderr], true, None),
-        Ok(ExecutionState::Ended(result)) => ([result.stdout, result.stderr], false, Some(result.exit_code)),
+    let (streams, running, exit_code) = match found? {
+        ExecutionState::Running(progress) => ([progress.stdout, progress.stderr], true, None),
+        ExecutionState::Ended(result) => ([result.stdout, result.stderr], false, Some(result.exit_code)),
     };
     for (at, stream) in [(0, OutputStream::Stdout), (1, OutputStream::Stderr)] {
         // Of a stream that is too long to be followed to its end, what has not been told: where it is not UTF-8, some
@@ -88,10 +88,8 @@ pub(super) async fn events(
     hears: Option<Hears>,
     places: &Semaphore,
     to: &mut WriteHalf<'_>,
-) -> Result<Rendered, Failure> {
-    let Ok(_place) = places.try_acquire() else {
-        return Err(too_many().into());
-    };
+) -> Result<Rendered, RequestError> {
+    let _place = place(places)?;
     engine.note_call(caller, "", "events").await?;
     let events = hears.map(|hears| engine.subscribe(hears));
     let recent = engine.recent_events();
@@ -109,13 +107,15 @@ pub(super) async fn events(
     Ok(Rendered::new("", json!({})))
 }
 
-pub(super) fn too_many() -> RequestError {
+/// One of those of commands that watch.
+pub(super) fn place(places: &Semaphore) -> Result<SemaphorePermit<'_>, RequestError> {
     let message = "too many commands watch this server already.";
-    RequestError::new(ErrorCode::Busy, message, "End one of them.")
+    let none = |_| RequestError::new(ErrorCode::Busy, message, "End one of them.");
+    places.try_acquire().map_err(none)
 }
 
-async fn write(to: &mut WriteHalf<'_>, event: &Event) -> io::Result<()> {
-    let mut bytes = serde_json::to_vec(event)?;
+async fn write(to: &mut WriteHalf<'_>, event: &Event) -> Result<(), RequestError> {
+    let mut bytes = serde_json::to_vec(event).unwrap_or_default();
     bytes.push(b'\n');
     let stream = OutputStream::Stdout;
     Response::output(OutputChunk { stream, bytes }).send(to).await

@@ -16,19 +16,16 @@ mod sessions;
 mod socket_dir;
 mod wire;
 
-pub(crate) use client::{
-    Heard, Piece, ServerReply, ask_all, ask_one, ask_pid, expect_one, follow_one, hear, request_egress,
-    servers,
-};
+pub(crate) use client::{Heard, ServerReply, ask_all, ask_one, expect_one, follow_one, hear, servers};
 pub(crate) use server::{Socket, open, open_for_questions, perform};
 pub(crate) use sessions::snapshots;
 pub(crate) use wire::{
-    AuditQuery, Bytes, EgressRequest, News, Request, SessionAction, SessionCall, SessionOptions,
+    AuditQuery, Bytes, EgressRequest, News, Request, Response, SessionAction, SessionCall, SessionOptions,
     SnapshotAction, Value,
 };
 
 use ringfence_types::RequestError;
-use std::{io, time::Duration};
+use std::time::Duration;
 
 /// The longest request: a program, escaped, with its standard input or a file in base64.
 const REQUEST_BYTES_MAX: usize = 96 << 20;
@@ -39,28 +36,9 @@ const CONNECTIONS_MAX: usize = 16;
 const IDLE: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Why a request gets no result: it is refused, or the command has hung up.
-enum Failure {
-    Refused(RequestError),
-    HungUp(io::Error),
-}
-
-impl Failure {
-    fn hung_up() -> Self {
-        io::Error::from(io::ErrorKind::BrokenPipe).into()
-    }
-}
-
-impl From<RequestError> for Failure {
-    fn from(error: RequestError) -> Self {
-        Self::Refused(error)
-    }
-}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Self::HungUp(error)
-    }
+/// Of a command that has hung up; nobody reads it.
+fn hung_up() -> RequestError {
+    RequestError::store_fault("the command has hung up.", "Ask again.")
 }
 
 fn own_uid() -> u32 {

@@ -1,7 +1,7 @@
 //! The server's end: one request and one answer for each connection, and then it is closed.
 
 use super::{
-    ANSWER_BYTES_MAX, CONNECTIONS_MAX, Failure, IDLE, REQUEST_BYTES_MAX, approvals, executions, own_uid,
+    ANSWER_BYTES_MAX, CONNECTIONS_MAX, IDLE, REQUEST_BYTES_MAX, approvals, executions, own_uid,
     sessions::{self, unless_left},
     socket_dir::SocketDir,
     wire::{Request, Response},
@@ -9,7 +9,6 @@ use super::{
 use crate::render::{self, Change, Rendered};
 use ringfence_engine::{Caller, Engine, EngineSettings, Hears, OnDenied};
 use ringfence_types::{Limits, Namespace, RequestError};
-use serde_json::json;
 use std::{fs, io, os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -140,12 +139,7 @@ async fn serve(
     let _answer = (!only_watches).then(|| answers.token());
     let answer = match request {
         Ok(request) => answer(engine, caller, request, &mut stream, watching).await,
-        Err(error) => Err(Failure::Refused(error)),
-    };
-    let answer = match answer {
-        Ok(shown) => Ok(shown),
-        Err(Failure::Refused(error)) => Err(error),
-        Err(Failure::HungUp(error)) => return Err(error),
+        Err(error) => Err(error),
     };
     let line = written(answer);
     for piece in line.chunks(PIECE_BYTES) {
@@ -160,7 +154,7 @@ async fn answer(
     request: Request,
     stream: &mut UnixStream,
     watching: &Semaphore,
-) -> Result<Rendered, Failure> {
+) -> Result<Rendered, RequestError> {
     let (mut from, mut to) = stream.split();
     let (from, to) = (&mut from, &mut to);
     match request {
@@ -182,7 +176,7 @@ async fn answer(
             unless_left(from, told).await
         }
         Request::ApprovalsWatch => unless_left(from, approvals::watch(engine, caller, watching, to)).await,
-        request => perform(engine, caller, request).await.map_err(Failure::Refused),
+        request => perform(engine, caller, request).await,
     }
 }
 
@@ -249,10 +243,6 @@ pub(crate) async fn perform(
     match request {
         Request::Stats => note("").await.map(|()| render::stats(&engine.stats())),
         Request::Queue => note("").await.map(|()| render::queue(&engine.stats().queue)),
-        Request::Metrics => {
-            note("").await?;
-            Ok(Rendered::new(engine.metrics(), json!(engine.counts())))
-        }
         Request::Inspect { namespace } => {
             note(namespace.as_str()).await?;
             Ok(render::inspection(&engine.inspect(&namespace)?))
@@ -322,6 +312,7 @@ fn limits(engine: &Engine, namespace: &Namespace) -> Rendered {
 #[cfg(test)]
 mod tests {
     use super::{super::socket_dir::tests::State, *};
+    use serde_json::json;
 
     #[tokio::test]
     async fn a_socket_lies_deeper_than_an_address_can_name_and_is_closed_to_others() {

@@ -1,7 +1,7 @@
 //! What the operator's commands do with the sessions of a server. An operator reaches those of every namespace.
 
 use super::{
-    Failure,
+    hung_up,
     wire::{Response, SessionAction, SessionCall, SessionOptions, SnapshotAction},
 };
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     render::{self, Rendered},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use ringfence_engine::{BridgedValue, Caller, Conflicts, Engine, NamespaceAccess, Submission};
+use ringfence_engine::{BridgedValue, Caller, Engine, NamespaceAccess, Submission};
 use ringfence_types::{
     AllowedDomains, ErrorCode, ExecuteRequest, Namespace, RequestError, Session, SessionId, SessionRequest,
     requirements,
@@ -97,11 +97,7 @@ pub(super) async fn perform(
             Ok(render::terminated(Some(killed)))
         }
         SessionAction::Diff => Ok(render::held_changes(&held().await?)),
-        SessionAction::Commit { token, overwrite } => {
-            let conflicts = match overwrite {
-                true => Conflicts::Overwrite,
-                false => Conflicts::Refuse,
-            };
+        SessionAction::Commit { token, conflicts } => {
             let held = held().await?;
             let directory = held.directory().to_owned();
             let committed = held.commit(caller, &token, conflicts).await?;
@@ -116,7 +112,12 @@ pub(super) async fn perform(
             let (given, name) = match (from, value) {
                 (Some(session), None) => (BridgedValue::Variable { session, name }, renamed),
                 (None, Some(value)) => (BridgedValue::Value(value), Some(renamed.unwrap_or(name))),
-                _ => return Err(no_gift()),
+                _ => {
+                    return Err(RequestError::invalid(
+                        "a bridge needs either a value or another session.",
+                        "See `ringfence bridge --help`.",
+                    ));
+                }
             };
             let bridged = access.bridge(given, &session, name, None).await?;
             Ok(render::bridged(&session, &bridged))
@@ -134,13 +135,6 @@ pub(super) async fn perform(
         }
         SessionAction::Files { path } => Ok(render::files(&workspace().list_files(path.as_ref()).await?)),
     }
-}
-
-fn no_gift() -> RequestError {
-    RequestError::invalid(
-        "a bridge needs either a value or another session.",
-        "See `ringfence bridge --help`.",
-    )
 }
 
 /// Of the workspace that is kept for a namespace, or of that of one of its sessions.
@@ -198,7 +192,7 @@ pub(super) async fn create(
     options: SessionOptions,
     from: &mut ReadHalf<'_>,
     to: &mut WriteHalf<'_>,
-) -> Result<Rendered, Failure> {
+) -> Result<Rendered, RequestError> {
     let request = options.request()?;
     let namespace = request.namespace.clone();
     let made = unless_left(from, make(engine, caller, request, to)).await?;
@@ -206,7 +200,7 @@ pub(super) async fn create(
     if from.try_read(&mut [0]).is_ok() {
         let access = engine.namespace(caller, &namespace);
         drop(access.terminate_session(&made.session_id).await);
-        return Err(Failure::hung_up());
+        return Err(hung_up());
     }
     Ok(render::session(&made))
 }
@@ -216,7 +210,7 @@ async fn make(
     caller: &Caller,
     request: SessionRequest,
     to: &mut WriteHalf<'_>,
-) -> Result<Session, Failure> {
+) -> Result<Session, RequestError> {
     if !request.packages.is_empty() {
         let access = engine.namespace(caller, &request.namespace);
         let mut installation = access.install(request.language, request.packages.clone(), None);
@@ -226,19 +220,19 @@ async fn make(
         }
         installation.finish().await?;
     }
-    Ok(engine.create_session(caller, request).await?)
+    engine.create_session(caller, request).await
 }
 
 /// Does the work, unless the command goes away.
 pub(super) async fn unless_left<T>(
     from: &mut ReadHalf<'_>,
-    work: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
+    work: impl Future<Output = Result<T, RequestError>>,
+) -> Result<T, RequestError> {
     let mut nothing = [0];
     tokio::select! {
         biased;
         done = work => done,
-        _ = from.read(&mut nothing) => Err(Failure::hung_up()),
+        _ = from.read(&mut nothing) => Err(hung_up()),
     }
 }
 
@@ -249,7 +243,7 @@ pub(super) async fn exec(
     call: SessionCall,
     from: &mut ReadHalf<'_>,
     to: &mut WriteHalf<'_>,
-) -> Result<Rendered, Failure> {
+) -> Result<Rendered, RequestError> {
     let request = call.request(engine)?;
     let mut execution = engine.submit(Submission {
         live: true,

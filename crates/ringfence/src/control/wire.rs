@@ -4,14 +4,14 @@
 //! is not wiped; an answer is `{"ok":...}` or `{"error":{"code","message","hint"}}`. A secret's value is base64: it is
 //! decoded from the line straight into the buffer that is wiped, where a JSON string might be unescaped somewhere else.
 
-use super::IDLE;
+use super::{IDLE, hung_up};
 use crate::{
     render::{self, Rendered},
     time,
 };
 use base64::{Engine as _, display::Base64Display, engine::general_purpose::STANDARD};
 use clap::Args;
-use ringfence_engine::{ApprovalRequest, OutputChunk, OutputStream};
+use ringfence_engine::{ApprovalRequest, Conflicts, OutputChunk, OutputStream};
 use ringfence_store::{
     audit::{Outcome, Query},
     vault::{SECRET_BYTES_MAX, SecretValue},
@@ -23,7 +23,7 @@ use ringfence_types::{
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt, io,
+    fmt,
 };
 use tokio::{
     io::{AsyncWrite, AsyncWriteExt},
@@ -52,7 +52,6 @@ macro_rules! requests {
 requests! {
     "stats" => Stats,
     "queue" => Queue,
-    "metrics" => Metrics,
     "inspect" => Inspect { namespace: Namespace },
     "limits.get" => LimitsGet { namespace: Namespace },
     "limits.set" => LimitsSet { namespace: Namespace, limits: LimitsRequest },
@@ -91,11 +90,10 @@ pub(crate) enum SessionAction {
     Kill,
     /// What it has done to its overlay.
     Diff,
-    /// Writes the changes that have this token; `overwrite`: also over what the host has changed since.
+    /// Writes the changes that have this token.
     Commit {
         token: String,
-        #[serde(default)]
-        overwrite: bool,
+        conflicts: Conflicts,
     },
     Bridge {
         from: Option<SessionId>,
@@ -340,10 +338,10 @@ impl AuditQuery {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Response {
+pub(crate) enum Response {
     /// Not the answer yet: what a program writes, in base64.
     Output {
-        stderr: bool,
+        stream: OutputStream,
         bytes: Bytes,
     },
     /// Nor this: a request for approval has come or gone.
@@ -354,15 +352,15 @@ pub(super) enum Response {
 
 impl Response {
     /// Writes it as one line, unless the command takes none of it for a while.
-    pub(super) async fn send(&self, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
-        let mut line = serde_json::to_vec(self)?;
-        line.push(b'\n');
-        timeout(IDLE, to.write_all(&line)).await?
+    pub(super) async fn send(&self, to: &mut (impl AsyncWrite + Unpin)) -> Result<(), RequestError> {
+        let line = serde_json::to_string(self).unwrap_or_default() + "\n";
+        let written = timeout(IDLE, to.write_all(line.as_bytes())).await;
+        written.ok().and_then(Result::ok).ok_or_else(hung_up)
     }
 
     pub(super) fn output(chunk: OutputChunk) -> Self {
         Self::Output {
-            stderr: chunk.stream != OutputStream::Stdout,
+            stream: chunk.stream,
             bytes: Bytes(chunk.bytes),
         }
     }
@@ -408,7 +406,7 @@ mod tests {
             SessionAction::Diff,
             SessionAction::Commit {
                 token: "00ff".to_owned(),
-                overwrite: true,
+                conflicts: Conflicts::Overwrite,
             },
             SessionAction::Bridge {
                 from: None,
@@ -477,7 +475,6 @@ mod tests {
         let requests = [
             Request::Stats,
             Request::Queue,
-            Request::Metrics,
             Request::Inspect {
                 namespace: namespace(),
             },

@@ -297,7 +297,7 @@ impl SandboxBuilder {
     /// Rust programs do, or a program in a sandbox could end it.
     pub async fn build(self) -> Result<Sandbox, RequestError> {
         let runtime = Handle::try_current().map_err(|_| {
-            fault(
+            RequestError::fault(
                 "no Tokio runtime runs here.",
                 "Call this in one: `tokio::runtime::Runtime::new()?.block_on(...)`.",
             )
@@ -310,15 +310,18 @@ impl SandboxBuilder {
             None => executable::find(&engine_settings.runtimes.search_path).await?,
         };
         let opened = spawn_blocking(move || Engine::open(engine_settings)).await;
-        let engine = opened.map_err(|_| fault("opening the engine failed.", "Report this."))??;
+        let engine =
+            opened.map_err(|_| RequestError::fault("opening the engine failed.", "Report this."))??;
         if let Some(callback) = callback {
             runtime.spawn(callback.attend(engine.watch_approvals(), engine.clone()));
         }
         let sandbox = Sandbox::new(engine, caller, runtime);
         let proved = tokio::time::timeout(PROOF_PATIENCE, sandbox.engine().prove()).await;
-        match proved.unwrap_or_else(|_| Err(fault("the helper does not answer.", ""))) {
+        match proved.unwrap_or_else(|_| Err(RequestError::fault("the helper does not answer.", ""))) {
             Ok(()) => Ok(sandbox),
-            Err(error) if error.code == ErrorCode::SandboxFault => Err(fault(&error.message, NO_SANDBOX)),
+            Err(error) if error.code == ErrorCode::SandboxFault => {
+                Err(RequestError::fault(&error.message, NO_SANDBOX))
+            }
             Err(error) => Err(error),
         }
     }
@@ -349,10 +352,6 @@ fn said<T>(value: T) -> Setting<T> {
         value,
         origin: Origin::Builder,
     }
-}
-
-fn fault(message: &str, hint: &str) -> RequestError {
-    RequestError::fault(message, hint)
 }
 
 #[cfg(test)]

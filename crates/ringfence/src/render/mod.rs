@@ -22,7 +22,7 @@ use ringfence_store::{
     to_hex,
     vault::SecretEntry,
 };
-use ringfence_types::{EnvName, Limits, Namespace, Session, SessionId, SessionState};
+use ringfence_types::{EnvName, Limits, Namespace, Session, SessionId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -119,7 +119,7 @@ fn session_table(sessions: &[Session]) -> String {
         [
             session.session_id.as_str().to_owned(),
             session.language.to_string(),
-            state(session).to_owned(),
+            session.state.to_string(),
             age(session.created_unix_ms),
             age(session.used_unix_ms),
             session.calls.to_string(),
@@ -180,19 +180,12 @@ fn took(milliseconds: u64) -> String {
     }
 }
 
-fn state(session: &Session) -> &'static str {
-    match session.state {
-        SessionState::Idle => "idle",
-        SessionState::Busy => "busy",
-    }
-}
-
 fn session_line(session: &Session) -> String {
-    let state = state(session);
     format!(
-        "{} {} {state}, {} calls, ends in {} if it is not used, isolation {}\n",
+        "{} {} {}, {} calls, ends in {} if it is not used, isolation {}\n",
         session.session_id,
         session.language,
+        session.state,
         session.calls,
         time::span(1000 * time::left(session.idle_until_unix_ms)),
         session.tier,
@@ -318,19 +311,18 @@ pub(crate) fn in_words(limits: &Limits) -> Value {
 }
 
 pub(crate) fn secrets(namespace: &Namespace, vault: &str, entries: &[SecretEntry]) -> Rendered {
-    let mut text: String = entries.iter().map(secret_line).collect();
+    let line = |entry: &SecretEntry| {
+        let until = entry.expires_unix_s.map(time::write_seconds);
+        let until = until.map_or_else(String::new, |time| format!(", until {time}"));
+        format!("{} ({} bytes{until})\n", entry.key.as_str(), entry.bytes)
+    };
+    let mut text: String = entries.iter().map(line).collect();
     if text.is_empty() {
         text = format!("{namespace} has no secrets\n");
     }
     let entries: Vec<Value> = entries.iter().map(secret).collect();
     let facts = json!({"namespace": namespace, "vault": vault, "secrets": entries});
     Rendered::new(text, facts)
-}
-
-fn secret_line(entry: &SecretEntry) -> String {
-    let until = entry.expires_unix_s.map(time::write_seconds);
-    let until = until.map_or_else(String::new, |time| format!(", until {time}"));
-    format!("{} ({} bytes{until})\n", entry.key.as_str(), entry.bytes)
 }
 
 fn secret(entry: &SecretEntry) -> Value {

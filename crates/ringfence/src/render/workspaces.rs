@@ -107,10 +107,7 @@ pub(crate) fn held_changes(held: &HeldChanges) -> Rendered {
         facts.insert("token".to_owned(), json!(held.token()));
         facts.insert("directory".to_owned(), json!(held.directory()));
     }
-    Rendered {
-        text: changes(held.difference()),
-        facts,
-    }
+    Rendered::new(changes(held.difference()), facts)
 }
 
 pub(crate) fn committed(directory: &Path, committed: &CommittedChanges) -> Rendered {

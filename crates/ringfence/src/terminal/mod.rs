@@ -16,19 +16,13 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 pub(crate) struct Terminal {
     out: End,
     err: End,
-    colour: Colour,
+    has_colours: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Person,
     Program,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Colour {
-    Wanted,
-    Refused,
 }
 
 const RESET: &str = "\x1b[0m";
@@ -59,19 +53,13 @@ impl Terminal {
         Self {
             out: End::of(&io::stdout()),
             err: End::of(&io::stderr()),
-            colour: if environment.no_colour() {
-                Colour::Refused
-            } else {
-                Colour::Wanted
-            },
+            has_colours: !environment.no_colour(),
         }
     }
 
     fn paint(self, end: End, style: Style, text: &str) -> String {
         match colour(style) {
-            Some(colour) if end == End::Person && self.colour == Colour::Wanted => {
-                format!("{colour}{text}{RESET}")
-            }
+            Some(colour) if end == End::Person && self.has_colours => format!("{colour}{text}{RESET}"),
             _ => text.to_owned(),
         }
     }
@@ -80,7 +68,7 @@ impl Terminal {
         self.paint(self.out, style, text)
     }
 
-    /// Text of our own on stdout. A reader who has left is no error.
+    /// Text of our own on stdout.
     pub(crate) fn print(self, text: &str) -> io::Result<()> {
         let mut out = io::stdout().lock();
         quiet(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
@@ -273,7 +261,8 @@ fn wrapped(text: &str, columns: usize) -> String {
     text.lines().map(line).collect()
 }
 
-fn quiet(result: io::Result<()>) -> io::Result<()> {
+/// A reader who has left is no error.
+pub(crate) fn quiet(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
@@ -373,17 +362,16 @@ mod tests {
 
     #[test]
     fn colours_need_a_terminal_and_a_user_who_wants_them() {
-        let terminal = |out, colour| Terminal {
-            out,
-            err: End::Program,
-            colour,
+        let shown = |out, has_colours| {
+            let terminal = Terminal {
+                out,
+                err: End::Program,
+                has_colours,
+            };
+            terminal.mark(Style::Good, "x")
         };
-        assert_eq!(terminal(End::Person, Colour::Refused).mark(Style::Good, "x"), "x");
-        assert_eq!(terminal(End::Program, Colour::Wanted).mark(Style::Good, "x"), "x");
-        assert!(
-            terminal(End::Person, Colour::Wanted)
-                .mark(Style::Good, "x")
-                .contains('\x1b')
-        );
+        assert_eq!(shown(End::Person, false), "x");
+        assert_eq!(shown(End::Program, true), "x");
+        assert!(shown(End::Person, true).contains('\x1b'));
     }
 }

@@ -3,7 +3,7 @@
 
 use super::decide;
 use crate::{
-    cli::{Context, live, outcome::has_answers},
+    cli::{CommandResult, Context, live, outcome::has_answers},
     control::{self, Heard, News},
     lock::lock,
     render,
@@ -53,11 +53,7 @@ impl Reader {
     }
 }
 
-pub(super) fn watch(
-    context: &Context,
-    server: Option<u32>,
-    reader: Reader,
-) -> Result<ExitCode, RequestError> {
+pub(super) fn watch(context: &Context, server: Option<u32>, reader: Reader) -> CommandResult {
     let state_dir = context.state_dir()?;
     let runtime = live::runtime()?;
     let watched = runtime.block_on(follow(context.terminal, state_dir, server, reader));

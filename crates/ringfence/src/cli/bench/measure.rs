@@ -24,6 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Between two measurements, so that the next sandbox is ready, as it is for an agent, which thinks meanwhile.
 const PAUSE: Duration = Duration::from_millis(20);
 const CONCURRENCIES: [usize; 3] = [1, 4, 16];
+/// The line whose calls are taken apart.
+const OF_PHASES: &str = "ringfence, warm: print(1)";
 const DESCRIBE: &str = "import pandas as pd\n\
     print(pd.DataFrame({'a': range(1000), 'b': [x * .5 for x in range(1000)]}).describe())\n";
 
@@ -85,9 +87,11 @@ async fn measure(
             let took = begun.elapsed().as_secs_f64() * 1000.0;
             if round >= WARM_UP {
                 subject.line.samples_ms.push(took);
-                document
-                    .phases
-                    .extend(result.filter(|_| subject.tells_phases).map(|done| done.phases));
+                document.phases.extend(
+                    result
+                        .filter(|_| subject.line.name == OF_PHASES)
+                        .map(|done| done.phases),
+                );
             }
         }
     }
@@ -110,7 +114,6 @@ async fn measure(
 struct Subject {
     line: Line,
     what: What,
-    tells_phases: bool,
 }
 
 enum What {
@@ -133,12 +136,9 @@ const LOOKS: [(&str, usize); 2] = [("200", 10), ("10,000", 500)];
 
 fn subjects(runtimes: &[Runtime]) -> Vec<Subject> {
     let mut subjects = Vec::new();
-    let mut add = |name: String, reference: Option<&String>, what: What, tells_phases: bool| {
-        subjects.push(Subject {
-            line: Line::new(&name, reference.map(String::as_str), Vec::new()),
-            what,
-            tells_phases,
-        });
+    let mut add = |name: String, reference: Option<&String>, what: What| {
+        let line = Line::new(&name, reference.map(String::as_str), Vec::new());
+        subjects.push(Subject { line, what });
         name
     };
     let programs = [
@@ -158,39 +158,32 @@ fn subjects(runtimes: &[Runtime]) -> Vec<Subject> {
             interpreter: interpreter.clone(),
             words,
         };
-        let bare = add(format!("bare {language}: {code}"), None, bare, false);
-        let is_python = language == Language::Python;
+        let bare = add(format!("bare {language}: {code}"), None, bare);
         let mut looked_at = plain(language, code);
         looked_at.validate = Validate::Warn;
         let mut kept = plain(language, code);
         kept.workspace = WorkspaceSource::Namespace;
-        for (how, what, tells_phases) in [
-            ("cold", What::Cold(plain(language, code)), false),
-            ("warm, code looked at", What::Warm(looked_at), false),
-            ("warm", What::Warm(plain(language, code)), is_python),
-            ("warm, the namespace's workspace", What::Warm(kept), false),
+        for (how, what) in [
+            ("cold", What::Cold(plain(language, code))),
+            ("warm, code looked at", What::Warm(looked_at)),
+            ("warm", What::Warm(plain(language, code))),
+            ("warm, the namespace's workspace", What::Warm(kept)),
         ] {
-            let name = format!("ringfence, {how}: {code}");
-            add(name, Some(&bare), what, tells_phases);
+            add(format!("ringfence, {how}: {code}"), Some(&bare), what);
         }
         if runtime.preloaded.iter().any(|module| module == "pandas") {
             let bare = What::Bare {
                 interpreter,
                 words: ["-c", DESCRIBE],
             };
-            let bare = add("bare python: pandas describe()".to_owned(), None, bare, false);
-            let name = "ringfence, warm: pandas describe()".to_owned();
-            add(
-                name,
-                Some(&bare),
-                What::Warm(plain(Language::Python, DESCRIBE)),
-                false,
-            );
+            let bare = add("bare python: pandas describe()".to_owned(), None, bare);
+            let warm = What::Warm(plain(Language::Python, DESCRIBE));
+            add("ringfence, warm: pandas describe()".to_owned(), Some(&bare), warm);
         }
     }
     for (lines, pieces) in LOOKS {
         let look = What::Look(PIECE.repeat(pieces));
-        add(format!("a look at {lines} lines of Python"), None, look, false);
+        add(format!("a look at {lines} lines of Python"), None, look);
     }
     subjects
 }

@@ -5,15 +5,15 @@ mod figures;
 mod measure;
 mod plot;
 
-use super::{Context, fault, printed};
+use super::{CommandResult, Context, fault, request};
+use crate::render::Rendered;
 use clap::Args;
 use figures::Document;
 use ringfence_types::RequestError;
+use serde_json::json;
 use std::{
-    fs::{self, File},
-    io::{self, Read},
+    fs,
     path::{Path, PathBuf},
-    process::ExitCode,
 };
 
 #[derive(Debug, Args)]
@@ -33,9 +33,9 @@ pub(super) struct BenchArguments {
 }
 
 /// The longest document that is read, in bytes.
-const DOCUMENT_BYTES_MAX: u64 = 16 << 20;
+const DOCUMENT_BYTES_MAX: usize = 16 << 20;
 
-pub(super) fn bench(context: &Context, arguments: &BenchArguments) -> Result<ExitCode, RequestError> {
+pub(super) fn bench(context: &Context, arguments: &BenchArguments) -> CommandResult {
     let document = match &arguments.read {
         Some(file) => read(file)?,
         None => {
@@ -47,10 +47,10 @@ pub(super) fn bench(context: &Context, arguments: &BenchArguments) -> Result<Exi
         fs::write(file, plot::svg(&document))
             .map_err(|error| fault(&format!("write {}", file.display()), &error))?;
     }
-    printed(match arguments.json {
-        true => context.terminal.print_json(&document),
-        false => context.terminal.print(&document.as_text()),
-    })
+    context.show(
+        arguments.json,
+        &Rendered::new(document.as_text(), json!(document)),
+    )
 }
 
 fn read(path: &Path) -> Result<Document, RequestError> {
@@ -63,12 +63,8 @@ fn read(path: &Path) -> Result<Document, RequestError> {
             "Name a file that `ringfence bench --json` has written.",
         )
     };
-    let mut text = String::new();
-    let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
-    file.take(DOCUMENT_BYTES_MAX)
-        .read_to_string(&mut text)
-        .map_err(|error: io::Error| wrong(error.to_string()))?;
-    let document: Document = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    let bytes = request::read_input(path, DOCUMENT_BYTES_MAX, "the result")?;
+    let document: Document = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
     document.check().map_err(wrong)?;
     Ok(document)
 }

@@ -4,11 +4,10 @@ use crate::cli::{
     commit::CommitChoice,
     request::{self, LimitFlags},
 };
-use crate::terminal::Raw;
 use clap::Args;
 use ringfence_engine::Conflicts;
 use ringfence_types::{
-    AllowedDomains, ExecuteRequest, ModuleName, Profile, RequestError, SessionId, Validate,
+    AllowedDomains, ExecuteRequest, Language, ModuleName, Profile, RequestError, SessionId, Validate,
 };
 use std::path::PathBuf;
 
@@ -18,7 +17,7 @@ pub(in crate::cli) struct RunArguments {
     pub(in crate::cli) script: PathBuf,
     /// Language: python, node, typescript or shell [default: by the file's ending, else its first line]
     #[arg(short, long, value_name = "NAME")]
-    pub(super) language: Option<String>,
+    pub(super) language: Option<Language>,
     #[command(flatten)]
     pub(in crate::cli) limits: LimitFlags,
     /// What makes the sandbox
@@ -93,14 +92,9 @@ impl RunArguments {
         self.commit.then_some(CommitChoice::Commit(conflicts)).or(discard)
     }
 
-    /// How the output is printed as it comes; none: one document is printed instead.
-    pub(super) fn streams(&self) -> Option<Raw> {
-        (!self.json).then_some(Raw::from(self.raw))
-    }
-
     pub(super) fn request(&self) -> Result<ExecuteRequest, RequestError> {
         let code = request::read_script(&self.script)?;
-        let language = request::language(self.language.as_deref(), &self.script, &code)?;
+        let language = request::language(self.language, &self.script, &code)?;
         let mut built = ExecuteRequest::new(language, code);
         built.name = request::script_name(&self.script);
         built.args = request::arguments(&self.args)?;
@@ -125,7 +119,7 @@ impl RunArguments {
 mod tests {
     use super::*;
     use clap::Parser;
-    use ringfence_types::{Argument, ErrorCode, Language};
+    use ringfence_types::{Argument, ErrorCode};
     use std::fs;
 
     struct Script(PathBuf);

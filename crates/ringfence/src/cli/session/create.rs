@@ -3,11 +3,11 @@
 
 use crate::{
     cli::{
-        Context, interrupts,
+        CommandResult, Context, interrupts,
         live::{self, Ask},
         request::{self, LimitFlags},
     },
-    control::{self, Piece, Request, SessionOptions},
+    control::{self, Request, Response, SessionOptions},
     render::Rendered,
     terminal::neutral,
 };
@@ -52,21 +52,22 @@ pub(super) struct Create {
 }
 
 /// Ctrl-C hangs up, upon which the server stops what it has begun.
-pub(super) fn create(context: &Context, create: Create) -> Result<ExitCode, RequestError> {
+pub(super) fn create(context: &Context, create: Create) -> CommandResult {
     let terminal = context.terminal;
     let (server, json, workspace) = (create.ask.server, create.ask.json, create.workspace.clone());
     let request = request_of(create)?;
     let state_dir = context.state_dir()?;
     let made = live::wait(async {
         let mut interrupted = interrupts()?;
-        let pid = control::expect_one(&state_dir, server).await?;
-        let tell = async |notice: Piece| {
-            terminal.notices(&notice.bytes);
+        let tell = async |said: Response| {
+            if let Response::Output { bytes, .. } = said {
+                terminal.notices(&bytes.0);
+            }
             true
         };
-        let following = control::follow_one(&state_dir, pid, &request, tell, std::future::pending());
+        let following = control::follow_one(&state_dir, server, &request, tell, std::future::pending());
         tokio::select! {
-            made = following => made.map(|shown| Some((pid, shown))),
+            made = following => made.map(Some),
             _ = interrupted.recv() => Ok(None),
         }
     });

@@ -3,15 +3,15 @@
 use super::INTERRUPTED;
 use crate::{
     cli::{
-        Context, FAILED, hints, interrupts,
+        CommandResult, Context, FAILED, hints, interrupts,
         live::{self, Ask},
-        outcome::{OutputReader, ProgramOutput, READER_LEFT, explain, some_of},
+        outcome::{ProgramOutput, READER_LEFT, explain, some_of},
         printed,
         request::{self, STDIN},
         run::RunArguments,
         tell,
     },
-    control::{self, Bytes, Piece, Request, SessionCall},
+    control::{self, Bytes, Request, Response, SessionCall},
     terminal::{Raw, Terminal, neutral},
 };
 use clap::Args;
@@ -62,7 +62,7 @@ pub(super) struct Exec {
     args: Vec<String>,
 }
 
-pub(super) fn exec(context: &Context, exec: Exec) -> Result<ExitCode, RequestError> {
+pub(super) fn exec(context: &Context, exec: Exec) -> CommandResult {
     let script = exec.script.as_deref().unwrap_or(Path::new(STDIN));
     let is_code = exec.code.is_some();
     if !is_code && script == Path::new(STDIN) && exec.stdin.as_deref() == Some(script) {
@@ -96,7 +96,7 @@ pub(in crate::cli) fn run_script(
     context: &Context,
     session: SessionId,
     arguments: RunArguments,
-) -> Result<ExitCode, RequestError> {
+) -> CommandResult {
     let is_taken = arguments.script == Path::new(STDIN) || stdin().is_terminal();
     let call = Exec {
         session,
@@ -115,26 +115,21 @@ pub(in crate::cli) fn run_script(
 }
 
 /// `shown`: how its output is printed as it comes; none: one document is printed instead.
-fn perform(
-    context: &Context,
-    call: SessionCall,
-    server: Option<u32>,
-    shown: Option<Raw>,
-) -> Result<ExitCode, RequestError> {
+fn perform(context: &Context, call: SessionCall, server: Option<u32>, shown: Option<Raw>) -> CommandResult {
     let terminal = context.terminal;
     let state_dir = context.state_dir()?;
-    let (by, facts) = match live::wait(follow(terminal, &state_dir, call, server, shown))? {
+    let (is_interrupted, facts) = match live::wait(follow(terminal, &state_dir, call, server, shown))? {
         Followed::ReaderLeft => return Ok(ExitCode::from(READER_LEFT)),
         Followed::Abandoned => {
             terminal.dim("interrupted, without waiting for its end");
             return Ok(ExitCode::from(INTERRUPTED));
         }
         // It was interrupted before it began.
-        Followed::Ended(EndedBy::CtrlC, Err(error)) => {
+        Followed::Ended(true, Err(error)) => {
             tell(terminal, shown.is_none(), &error);
             return Ok(ExitCode::from(INTERRUPTED));
         }
-        Followed::Ended(by, facts) => (by, facts?),
+        Followed::Ended(is_interrupted, facts) => (is_interrupted, facts?),
     };
     let mut result: ExecutionResult = serde_json::from_value(facts).map_err(|_| live::not_understood())?;
     match shown {
@@ -142,16 +137,31 @@ fn perform(
             hints::result_in_commands(&mut result);
             printed(terminal.print_json(&json!(result)))?;
         }
-        Some(_) => conclude(terminal, &result, by)?,
+        Some(_) => {
+            conclude(terminal, &result)?;
+            match &result.session_ended {
+                Some(end) => {
+                    let end = neutral::line(end);
+                    terminal.dim(&format!(
+                        "the session has ended: {end}; make another with `ringfence session create`"
+                    ));
+                }
+                None if is_interrupted => terminal.dim("interrupted; the session is kept"),
+                None if result.exit.kind == ExitKind::Timeout => {
+                    terminal.dim("the session and its state are kept");
+                }
+                None => {}
+            }
+        }
     }
-    Ok(ExitCode::from(if by == EndedBy::CtrlC {
+    Ok(ExitCode::from(if is_interrupted {
         INTERRUPTED
     } else {
         u8::try_from(result.exit_code).unwrap_or(FAILED)
     }))
 }
 
-fn conclude(terminal: Terminal, result: &ExecutionResult, by: EndedBy) -> Result<(), RequestError> {
+fn conclude(terminal: Terminal, result: &ExecutionResult) -> Result<(), RequestError> {
     // The value of a shell's call is its status.
     let value = result.result_repr.as_deref();
     if let Some(value) = value.filter(|_| result.language != Language::Shell) {
@@ -170,28 +180,12 @@ fn conclude(terminal: Terminal, result: &ExecutionResult, by: EndedBy) -> Result
             "artifacts: {names} (get them with `ringfence artifacts {id} --out DIR`)"
         ));
     }
-    match &result.session_ended {
-        Some(end) => {
-            let end = neutral::line(end);
-            terminal.dim(&format!(
-                "the session has ended: {end}; make another with `ringfence session create`"
-            ));
-        }
-        None if by == EndedBy::CtrlC => terminal.dim("interrupted; the session is kept"),
-        None if result.exit.kind == ExitKind::Timeout => terminal.dim("the session and its state are kept"),
-        None => {}
-    }
     Ok(())
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum EndedBy {
-    Itself,
-    CtrlC,
-}
-
 enum Followed {
-    Ended(EndedBy, Result<Value, RequestError>),
+    /// Whether Ctrl-C has ended it, and what it gave.
+    Ended(bool, Result<Value, RequestError>),
     /// Its end is not waited for. The server interrupts it when we hang up.
     Abandoned,
     ReaderLeft,
@@ -209,23 +203,20 @@ async fn follow(
     let (mut once, twice) = (interrupts()?, interrupts()?);
     let mut output = ProgramOutput::new(terminal, shown.unwrap_or(Raw::Neutralised));
     let is_interrupted = Cell::new(false);
-    let give = async |piece: Piece| shown.is_none() || output.write(&piece).await;
+    let give = async |said: Response| shown.is_none() || output.take(said).await;
     let interrupt = async {
         once.recv().await;
         is_interrupted.set(true);
     };
     let followed = tokio::select! {
-        followed = control::follow_one(state_dir, pid, &request, give, interrupt) => followed,
+        followed = control::follow_one(state_dir, Some(pid), &request, give, interrupt) => followed,
         () = abandoned(twice) => return Ok(Followed::Abandoned),
     };
-    if output.end().await? == OutputReader::Left {
+    if !output.end().await? {
         return Ok(Followed::ReaderLeft);
     }
-    let by = match is_interrupted.get() {
-        true => EndedBy::CtrlC,
-        false => EndedBy::Itself,
-    };
-    Ok(Followed::Ended(by, followed.map(|shown| shown.facts)))
+    let facts = followed.map(|(_, shown)| shown.facts);
+    Ok(Followed::Ended(is_interrupted.get(), facts))
 }
 
 /// When Ctrl-C came a second time, or so long ago that nothing more is to be expected.

@@ -2,7 +2,7 @@
 
 use crate::{
     cli::{
-        Context,
+        CommandResult, Context,
         live::{self, Ask},
         printed,
         request::{self, STDIN},
@@ -26,16 +26,6 @@ pub(super) struct Copy {
     from: String,
     /// Where it goes: a file or directory of the host, `-` for standard output, or ID:PATH
     to: String,
-    #[command(flatten)]
-    ask: Ask,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct Ls {
-    /// What `session create` printed
-    session: SessionId,
-    /// Only what is below this directory
-    path: Option<String>,
     #[command(flatten)]
     ask: Ask,
 }
@@ -67,7 +57,7 @@ fn below_workspace(path: &str) -> &str {
     }
 }
 
-pub(super) fn copy(context: &Context, copy: Copy) -> Result<ExitCode, RequestError> {
+pub(super) fn copy(context: &Context, copy: Copy) -> CommandResult {
     match (End::of(&copy.from), End::of(&copy.to)) {
         (End::Host(file), End::Session(session, path)) => put(context, &copy.ask, &file, session, &path),
         (End::Session(session, path), End::Host(file)) => get(context, &copy.ask, session, &path, &file),
@@ -78,13 +68,7 @@ pub(super) fn copy(context: &Context, copy: Copy) -> Result<ExitCode, RequestErr
     }
 }
 
-fn put(
-    context: &Context,
-    ask: &Ask,
-    file: &Path,
-    session: SessionId,
-    path: &str,
-) -> Result<ExitCode, RequestError> {
+fn put(context: &Context, ask: &Ask, file: &Path, session: SessionId, path: &str) -> CommandResult {
     let bytes_max = usize::try_from(FILE_BYTES_MAX).unwrap_or(usize::MAX);
     let bytes = request::read_input(file, bytes_max, "the file")?;
     let path = workspace_path(into_directory(
@@ -96,13 +80,7 @@ fn put(
     live::one(context, ask, &Request::Session { session, action })
 }
 
-fn get(
-    context: &Context,
-    ask: &Ask,
-    session: SessionId,
-    path: &str,
-    file: &Path,
-) -> Result<ExitCode, RequestError> {
+fn get(context: &Context, ask: &Ask, session: SessionId, path: &str, file: &Path) -> CommandResult {
     let path = workspace_path(path.to_owned())?;
     let state_dir = context.state_dir()?;
     let name = path.as_str().rsplit('/').next().unwrap_or_default().to_owned();
@@ -131,13 +109,12 @@ fn get(
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn list(context: &Context, ls: Ls) -> Result<ExitCode, RequestError> {
-    let Ls { session, path, ask } = ls;
-    let below = path.as_deref().map(below_workspace);
+pub(super) fn list(context: &Context, session: SessionId, path: Option<&str>, ask: &Ask) -> CommandResult {
+    let below = path.map(below_workspace);
     let below = below.filter(|path| !matches!(*path, "" | "."));
     let path = below.map(|path| workspace_path(path.to_owned())).transpose()?;
     let action = SessionAction::Files { path };
-    live::one(context, &ask, &Request::Session { session, action })
+    live::one(context, ask, &Request::Session { session, action })
 }
 
 /// What is copied into a directory keeps its name.

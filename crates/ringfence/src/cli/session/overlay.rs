@@ -4,7 +4,7 @@
 
 use crate::{
     cli::{
-        Context, FAILED,
+        CommandResult, Context, FAILED,
         commit::{Keyboard, is_accepted},
         live::{self, Ask},
         outcome::has_answers,
@@ -19,7 +19,7 @@ use ringfence_types::{RequestError, SessionId};
 use serde_json::Value;
 use std::process::ExitCode;
 
-pub(super) fn diff(context: &Context, session: SessionId, ask: &Ask) -> Result<ExitCode, RequestError> {
+pub(super) fn diff(context: &Context, session: SessionId, ask: &Ask) -> CommandResult {
     let state_dir = context.state_dir()?;
     let action = SessionAction::Diff;
     let request = Request::Session { session, action };
@@ -30,18 +30,13 @@ pub(super) fn diff(context: &Context, session: SessionId, ask: &Ask) -> Result<E
     })
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Consent {
-    Asked,
-    Given(Conflicts),
-}
-
+/// `consent`: given on the command line; none: it is asked for.
 pub(super) fn commit(
     context: &Context,
     session: SessionId,
-    consent: Consent,
+    consent: Option<Conflicts>,
     ask: &Ask,
-) -> Result<ExitCode, RequestError> {
+) -> CommandResult {
     let state_dir = context.state_dir()?;
     live::wait(async {
         let request = Request::Session {
@@ -66,28 +61,26 @@ pub(super) fn commit(
         let (Some(token), Some(directory)) = (facts["token"].as_str(), facts["directory"].as_str()) else {
             return Err(live::not_understood());
         };
-        if consent == Consent::Asked && !has_answers(terminal) {
+        if consent.is_none() && !has_answers(terminal) {
             return Err(RequestError::invalid(
                 "there is no terminal to accept these changes on; nothing was written.",
                 "Accept them with --yes.",
             ));
         }
         let conflicting = facts["conflicts"].as_array().map_or(0, Vec::len);
-        if consent == Consent::Asked
-            && !is_accepted(terminal, Keyboard::new(), directory, conflicting).await?
-        {
+        if consent.is_none() && !is_accepted(terminal, Keyboard::new(), directory, conflicting).await? {
             return Ok(ExitCode::from(FAILED));
         }
         let action = SessionAction::Commit {
             token: token.to_owned(),
-            // The question has named those there were.
-            overwrite: match consent {
-                Consent::Asked => conflicting > 0,
-                Consent::Given(conflicts) => conflicts == Conflicts::Overwrite,
-            },
+            conflicts: consent.unwrap_or(match conflicting {
+                0 => Conflicts::Refuse,
+                // The question has named them.
+                _ => Conflicts::Overwrite,
+            }),
         };
         let request = Request::Session { session, action };
-        let committed = control::ask_pid(&state_dir, pid, &request).await?;
+        let committed = control::ask_one(&state_dir, Some(pid), &request).await?.answer?;
         facts["committed"] = committed.facts;
         printed(if ask.json {
             terminal.print_json(&facts)

@@ -5,7 +5,7 @@ mod data;
 mod sarif;
 mod write;
 
-use super::{Context, MISUSED, hints, live, printed, request};
+use super::{CommandResult, Context, MISUSED, hints, live, printed, request};
 use crate::{
     render::diagnostics::{self, Bounds, StyledText},
     terminal::Terminal,
@@ -29,7 +29,7 @@ pub(super) struct ValidateArguments {
     files: Vec<PathBuf>,
     /// Language: python, node, typescript or shell [default: by each file's ending, else its first line]
     #[arg(short, long, value_name = "NAME")]
-    language: Option<String>,
+    language: Option<Language>,
     /// What the files are [default: by each file's ending]
     #[arg(long = "as", value_name = "KIND")]
     kind: Option<Kind>,
@@ -81,10 +81,9 @@ enum Kind {
     Csv,
 }
 
-const REJECTED: u8 = 1;
 const CALLER: &str = "cli validate";
 
-pub(super) fn validate(context: &Context, arguments: &ValidateArguments) -> Result<ExitCode, RequestError> {
+pub(super) fn validate(context: &Context, arguments: &ValidateArguments) -> CommandResult {
     perform(context, arguments).or_else(|error| {
         let error = hints::in_commands(error);
         super::tell(context.terminal, arguments.json, &error);
@@ -104,6 +103,9 @@ struct Checked {
     /// As it was typed.
     name: String,
     report: Report,
+    /// The exit code that it asks for.
+    code: u8,
+    facts: Value,
 }
 
 enum Report {
@@ -129,35 +131,24 @@ impl Checked {
             Some(request::STDIN) => "<stdin>".to_owned(),
             _ => file.to_string_lossy().into_owned(),
         };
-        Self {
-            name,
-            report: report.unwrap_or_else(|error| Report::Unread(hints::in_commands(error))),
-        }
-    }
-
-    fn code(&self) -> u8 {
-        let passes = match &self.report {
-            Report::Code { found, .. } => found.valid,
-            Report::Json(report) => report.valid,
-            Report::Csv(report) => report.valid,
-            Report::Unread(error) => return code_of(error),
-        };
-        if passes { 0 } else { REJECTED }
-    }
-
-    fn facts(&self) -> Value {
-        let mut facts = match &self.report {
+        let report = report.unwrap_or_else(|error| Report::Unread(hints::in_commands(error)));
+        let (code, mut facts) = match &report {
             Report::Code { language, found, .. } => {
                 let mut facts = json!(found);
                 facts["language"] = json!(language);
-                facts
+                (u8::from(!found.valid), facts)
             }
-            Report::Json(report) => json!(report),
-            Report::Csv(report) => json!(report),
-            Report::Unread(error) => json!({"error": error}),
+            Report::Json(report) => (u8::from(!report.valid), json!(report)),
+            Report::Csv(report) => (u8::from(!report.valid), json!(report)),
+            Report::Unread(error) => (code_of(error), json!({"error": error})),
         };
-        facts["file"] = json!(self.name);
-        facts
+        facts["file"] = json!(name);
+        Self {
+            name,
+            report,
+            code,
+            facts,
+        }
     }
 
     fn painting(&self) -> StyledText {
@@ -185,7 +176,7 @@ impl Checked {
     }
 }
 
-fn perform(context: &Context, arguments: &ValidateArguments) -> Result<ExitCode, RequestError> {
+fn perform(context: &Context, arguments: &ValidateArguments) -> CommandResult {
     check_words(arguments)?;
     let config = context.begin()?;
     let looked = live::with_engine(config.engine, async |engine| {
@@ -199,11 +190,7 @@ fn perform(context: &Context, arguments: &ValidateArguments) -> Result<ExitCode,
     conclude(context.terminal, arguments, &looked)
 }
 
-fn conclude(
-    terminal: Terminal,
-    arguments: &ValidateArguments,
-    looked: &[Checked],
-) -> Result<ExitCode, RequestError> {
+fn conclude(terminal: Terminal, arguments: &ValidateArguments, looked: &[Checked]) -> CommandResult {
     if let Some(to) = &arguments.sarif {
         let document = sarif::of(looked);
         if to == Path::new(request::STDIN) {
@@ -214,7 +201,7 @@ fn conclude(
     }
     for one in looked {
         if arguments.json {
-            printed(terminal.print_json(&one.facts()))?;
+            printed(terminal.print_json(&one.facts))?;
         } else if arguments.sarif.is_none() {
             printed(terminal.print_painting(&one.painting()))?;
         }
@@ -232,7 +219,7 @@ fn conclude(
         }
     }
     // The gravest of them.
-    let code = looked.iter().map(Checked::code).max();
+    let code = looked.iter().map(|one| one.code).max();
     Ok(ExitCode::from(code.unwrap_or_default()))
 }
 
@@ -328,7 +315,7 @@ fn kind_of(file: &Path) -> Kind {
 
 async fn code(engine: &Engine, arguments: &ValidateArguments, file: &Path) -> Result<Report, RequestError> {
     let code = request::read_script(file)?;
-    let language = request::language(arguments.language.as_deref(), file, &code)?;
+    let language = request::language(arguments.language, file, &code)?;
     let is_python = language == Language::Python;
     let beside = match file.parent() {
         Some(directory) if is_python && file != Path::new(request::STDIN) => python_files(directory),

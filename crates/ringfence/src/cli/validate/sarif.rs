@@ -129,12 +129,12 @@ fn of_issue(place: &Value, issue: &Issue) -> Value {
 
 /// Imports that were added: findings that are mended have none of their own left.
 fn of_fix(place: &Value, code: &str, found: &Validation) -> Option<Value> {
-    let change = Change::between(code, found.fixed_code.as_ref()?);
+    let (region, inserted) = change(code, found.fixed_code.as_ref()?);
     let statements = found.fixes_applied.join("; ");
     let message = format!("Missing: {statements}");
     let mut result = result("python.missing_import", Severity::Info, &message, place);
-    result["locations"][0]["physicalLocation"]["region"] = change.region();
-    let replacement = json!({"deletedRegion": change.region(), "insertedContent": {"text": change.inserted}});
+    result["locations"][0]["physicalLocation"]["region"] = region.clone();
+    let replacement = json!({"deletedRegion": region, "insertedContent": {"text": inserted}});
     result["fixes"] = json!([{
         "description": {"text": format!("Add {statements}")},
         "artifactChanges": [{"artifactLocation": place, "replacements": [replacement]}],
@@ -159,37 +159,23 @@ fn of_csv(place: &Value, report: &CsvReport) -> Vec<Value> {
     errors.collect()
 }
 
-/// What of one text has to be replaced to have the other: whole lines, and positions from 1 in characters.
-#[derive(Debug, PartialEq, Eq)]
-struct Change {
-    start: (usize, usize),
-    end: (usize, usize),
-    inserted: String,
-}
-
-impl Change {
-    fn between(old: &str, new: &str) -> Self {
-        let (old, new): (Vec<&str>, Vec<&str>) = (
-            old.split_inclusive('\n').collect(),
-            new.split_inclusive('\n').collect(),
-        );
-        let same = |pair: &(&&str, &&str)| pair.0 == pair.1;
-        let head = old.iter().zip(&new).take_while(same).count();
-        let rest = old.len().min(new.len()) - head;
-        let ends = old.iter().rev().zip(new.iter().rev());
-        let tail = ends.take(rest).take_while(same).count();
-        Self {
-            start: position(&old, head),
-            end: position(&old, old.len() - tail),
-            inserted: new[head..new.len() - tail].concat(),
-        }
-    }
-
-    fn region(&self) -> Value {
-        json!({
-            "startLine": self.start.0, "startColumn": self.start.1, "endLine": self.end.0, "endColumn": self.end.1,
-        })
-    }
+/// What of one text has to be replaced to have the other, and with what: whole lines, and positions from 1 in
+/// characters.
+fn change(old: &str, new: &str) -> (Value, String) {
+    let (old, new): (Vec<&str>, Vec<&str>) = (
+        old.split_inclusive('\n').collect(),
+        new.split_inclusive('\n').collect(),
+    );
+    let same = |pair: &(&&str, &&str)| pair.0 == pair.1;
+    let head = old.iter().zip(&new).take_while(same).count();
+    let rest = old.len().min(new.len()) - head;
+    let ends = old.iter().rev().zip(new.iter().rev());
+    let tail = ends.take(rest).take_while(same).count();
+    let (start, end) = (position(&old, head), position(&old, old.len() - tail));
+    let region = json!({
+        "startLine": start.0, "startColumn": start.1, "endLine": end.0, "endColumn": end.1,
+    });
+    (region, new[head..new.len() - tail].concat())
 }
 
 /// Where so many lines end.
@@ -216,13 +202,11 @@ mod tests {
 
     #[test]
     fn a_change_is_whole_lines_in_one_place() {
-        let check = |old: &str, new: &str, start, end, inserted: &str| {
-            let expect = Change {
-                start,
-                end,
-                inserted: inserted.to_owned(),
-            };
-            assert_eq!(Change::between(old, new), expect, "{old:?}");
+        let check = |old: &str, new: &str, start: (u32, u32), end: (u32, u32), inserted: &str| {
+            let region = json!({
+                "startLine": start.0, "startColumn": start.1, "endLine": end.0, "endColumn": end.1,
+            });
+            assert_eq!(change(old, new), (region, inserted.to_owned()), "{old:?}");
         };
         check("x\n", "import a\nx\n", (1, 1), (1, 1), "import a\n");
         check("'d'\nx\n", "'d'\nimport a\nx\n", (2, 1), (2, 1), "import a\n");
@@ -247,6 +231,8 @@ mod tests {
                 code: String::new(),
                 found: Box::new(found),
             },
+            code: 0,
+            facts: Value::Null,
         }];
         let document = of(&looked);
         let run = &document["runs"][0];

@@ -1,32 +1,31 @@
 //! A file is written at once or not at all: a reader sees the old one or the new one, also after a power cut.
 
-use ringfence_types::RequestError;
+use ringfence_types::{ErrorCode, RequestError};
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 /// Puts these bytes in the place of a file; where `known` is given, only while the file still says that.
 pub(super) fn replace(file: &Path, bytes: &[u8], known: Option<&[u8]>) -> Result<(), RequestError> {
-    let refused = |error: &io::Error| {
-        RequestError::new(
-            ringfence_types::ErrorCode::InvalidArgument,
+    let refused = |error: io::Error| {
+        RequestError::invalid(
             format!("could not write {}: {error}.", file.display()),
             "Make the file and its directory writable.",
         )
     };
     // What a link leads to is what was read.
-    let place = match file.canonicalize() {
-        Ok(place) => place,
-        Err(error) if error.kind() == io::ErrorKind::NotFound && known.is_none() => file.to_owned(),
-        Err(error) => return Err(refused(&error)),
-    };
+    let place = file.canonicalize().or_else(|error| match (error.kind(), known) {
+        (io::ErrorKind::NotFound, None) => std::path::absolute(file),
+        _ => Err(error),
+    });
+    let place = place.map_err(refused)?;
     if let Some(known) = known
-        && fs::read(&place).map_err(|error| refused(&error))? != known
+        && fs::read(&place).map_err(refused)? != known
     {
         return Err(RequestError::new(
-            ringfence_types::ErrorCode::Conflict,
+            ErrorCode::Conflict,
             format!(
                 "{} has changed since it was read, and was not written.",
                 file.display()
@@ -34,18 +33,14 @@ pub(super) fn replace(file: &Path, bytes: &[u8], known: Option<&[u8]>) -> Result
             "Look at it again.",
         ));
     }
-    let beside = beside(&place);
+    // A name in the same directory, which is the same file system.
+    let name = place.file_name().unwrap_or_default().to_string_lossy();
+    let beside = place.with_file_name(format!(".{name}.ringfence-{}", std::process::id()));
     let written = write_beside(&place, &beside, bytes);
     if written.is_err() {
         drop(fs::remove_file(&beside));
     }
-    written.map_err(|error| refused(&error))
-}
-
-/// A name in the same directory, which is the same file system.
-fn beside(place: &Path) -> PathBuf {
-    let name = place.file_name().unwrap_or_default().to_string_lossy();
-    place.with_file_name(format!(".{name}.ringfence-{}", std::process::id()))
+    written.map_err(refused)
 }
 
 fn write_beside(place: &Path, beside: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -60,13 +55,9 @@ fn write_beside(place: &Path, beside: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(beside, place)?;
     // The name is safe as well once its directory is.
-    match place
+    place
         .parent()
-        .filter(|directory| !directory.as_os_str().is_empty())
-    {
-        Some(directory) => File::open(directory)?.sync_all(),
-        None => Ok(()),
-    }
+        .map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
 #[cfg(test)]
@@ -87,7 +78,7 @@ mod tests {
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o750);
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         let error = replace(&file, b"newer", Some(b"old")).unwrap_err();
-        assert_eq!(error.code, ringfence_types::ErrorCode::Conflict);
+        assert_eq!(error.code, ErrorCode::Conflict);
         assert_eq!(fs::read(&file).unwrap(), b"new");
         replace(&directory.join("fresh"), b"x", None).unwrap();
         assert!(replace(&directory, b"x", None).is_err());

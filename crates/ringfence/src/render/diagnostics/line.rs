@@ -3,6 +3,7 @@
 
 use crate::terminal::neutral;
 use ringfence_types::Issue;
+use std::ops::Range;
 use unicode_width::UnicodeWidthStr;
 
 const CELLS_MAX: usize = 120;
@@ -11,26 +12,14 @@ const CONTEXT: usize = 40;
 const TAB: &str = "    ";
 const CUT: char = '…';
 
-/// Characters of one line, from 0; the second is the first behind it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Range {
-    from: usize,
-    to: usize,
-}
-
-impl Range {
-    /// What of a finding lies in its first line.
-    pub(super) fn of(issue: &Issue) -> Self {
-        let index = |column: u32| usize::try_from(column).unwrap_or(usize::MAX).saturating_sub(1);
-        Self {
-            from: index(issue.column),
-            to: if issue.end_line > issue.line {
-                usize::MAX
-            } else {
-                index(issue.end_column)
-            },
-        }
-    }
+/// What of a finding lies in its first line: characters, from 0.
+pub(super) fn range_of(issue: &Issue) -> Range<usize> {
+    let index = |column: u32| usize::try_from(column).unwrap_or(usize::MAX).saturating_sub(1);
+    let end = match issue.end_line > issue.line {
+        true => usize::MAX,
+        false => index(issue.end_column),
+    };
+    index(issue.column)..end
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -40,9 +29,9 @@ pub(super) struct ShownLine {
     pub(super) marked: usize,
 }
 
-pub(super) fn shown(line: &str, range: Range) -> ShownLine {
+pub(super) fn shown(line: &str, range: &Range<usize>) -> ShownLine {
     let skipped = if line.len() > CELLS_MAX {
-        range.from.saturating_sub(CONTEXT)
+        range.start.saturating_sub(CONTEXT)
     } else {
         0
     };
@@ -58,7 +47,7 @@ pub(super) fn shown(line: &str, range: Range) -> ShownLine {
             other => neutral::line(other.encode_utf8(&mut [0; 4])),
         };
         let width = piece.width();
-        if index == range.from {
+        if index == range.start {
             before = Some(cells);
         }
         if cells + width > CELLS_MAX {
@@ -67,7 +56,7 @@ pub(super) fn shown(line: &str, range: Range) -> ShownLine {
         }
         text += &piece;
         cells += width;
-        if index < range.to {
+        if index < range.end {
             end = cells;
         }
     }
@@ -91,7 +80,7 @@ mod tests {
                 before,
                 marked,
             };
-            assert_eq!(shown(line, Range { from, to }), expect, "{line:?}");
+            assert_eq!(shown(line, &(from..to)), expect, "{line:?}");
         };
         check("abc", (1, 2), "abc", 1, 1);
         check("abc", (1, 1), "abc", 1, 1);
@@ -108,7 +97,7 @@ mod tests {
     #[test]
     fn a_long_line_is_cut_on_both_sides_of_the_place() {
         let line = format!("{}HERE{}", "a".repeat(500), "b".repeat(500));
-        let shown = shown(&line, Range { from: 500, to: 504 });
+        let shown = shown(&line, &(500..504));
         assert_eq!((shown.before, shown.marked), (41, 4));
         assert!(
             shown.text.starts_with('…') && shown.text.ends_with('…'),

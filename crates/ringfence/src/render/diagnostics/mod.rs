@@ -154,7 +154,7 @@ fn frame(name: &str, lines: &[&str], issue: &Issue) -> StyledText {
         .unwrap_or(usize::MAX)
         .saturating_sub(1);
     if let Some(text) = lines.get(at) {
-        let shown = line::shown(text.strip_suffix('\r').unwrap_or(text), line::Range::of(issue));
+        let shown = line::shown(text.strip_suffix('\r').unwrap_or(text), &line::range_of(issue));
         painting.line(Style::Guide, &format!("{margin} |"));
         painting.put(Style::Guide, format!("{number} | "));
         painting.line(Style::Plain, shown.text.trim_end());
@@ -190,22 +190,14 @@ pub(crate) fn beginning(text: &str, chars: usize) -> String {
 /// Of JSON: each error with its JSON Pointer.
 pub(crate) fn of_json(name: &str, report: &JsonReport, bounds: Bounds) -> StyledText {
     let frames = report.errors.iter().take(bounds.findings).map(|error| {
-        let mut painting = StyledText::default();
-        let title = format!("error[json.{}]", error.keyword);
-        head(&mut painting, Style::Error, &title, &error.message);
         let pointer = match error.path.as_str() {
             "" => "the whole document".to_owned(),
-            path => beginning(&neutral::line(path), VALUE_CHARS_MAX),
+            path => short(path),
         };
-        place(&mut painting, name, &pointer);
+        let mut painting = data_frame(name, &format!("json.{}", error.keyword), &error.message, &pointer);
         for (word, value) in [("expected", &error.expected), ("actual", &error.actual)] {
             if !value.is_null() {
-                note(
-                    &mut painting,
-                    " ",
-                    word,
-                    &beginning(&value.to_string(), VALUE_CHARS_MAX),
-                );
+                note(&mut painting, " ", word, &short(&value.to_string()));
             }
         }
         painting
@@ -213,32 +205,32 @@ pub(crate) fn of_json(name: &str, report: &JsonReport, bounds: Bounds) -> Styled
     bounded(frames, report.errors_total, bounds)
 }
 
-fn place(painting: &mut StyledText, name: &str, place: &str) {
+fn data_frame(name: &str, rule: &str, message: &str, place: &str) -> StyledText {
+    let mut painting = StyledText::default();
+    head(&mut painting, Style::Error, &format!("error[{rule}]"), message);
     painting.put(Style::Guide, " --> ");
     painting.line(Style::Plain, &format!("{}: {place}", neutral::line(name)));
+    painting
+}
+
+/// A stranger's word in a line.
+fn short(text: &str) -> String {
+    beginning(&neutral::line(text), VALUE_CHARS_MAX)
 }
 
 /// Of a table: each error with its row and its column.
 pub(crate) fn of_csv(name: &str, report: &CsvReport, bounds: Bounds) -> StyledText {
     let errors = report.errors.iter().take(bounds.findings).map(|error| {
-        let mut painting = StyledText::default();
-        let (rule, row) = match error.row {
-            0 => ("error[csv.header]", "the header".to_owned()),
-            row => ("error[csv.value]", format!("row {row}")),
+        let (rule, mut place) = match error.row {
+            0 => ("csv.header", "the header".to_owned()),
+            row => ("csv.value", format!("row {row}")),
         };
-        head(&mut painting, Style::Error, rule, &error.message);
-        let column = error.column.as_ref().map(|column| {
-            let column = beginning(&neutral::line(column), VALUE_CHARS_MAX);
-            format!(", column `{column}`")
-        });
-        place(&mut painting, name, &(row + &column.unwrap_or_default()));
+        if let Some(column) = &error.column {
+            place += &format!(", column `{}`", short(column));
+        }
+        let mut painting = data_frame(name, rule, &error.message, &place);
         note(&mut painting, " ", "expected", &error.expected);
-        note(
-            &mut painting,
-            " ",
-            "value",
-            &beginning(&error.value, VALUE_CHARS_MAX),
-        );
+        note(&mut painting, " ", "value", &short(&error.value));
         painting
     });
     bounded(errors, report.errors_total, bounds)
@@ -258,8 +250,7 @@ pub(crate) fn summary(name: &str, found: &Validation) -> StyledText {
             .filter(|issue| issue.severity == severity)
             .count()
     };
-    let added = beginning(&neutral::line(&found.fixes_applied.join("; ")), VALUE_CHARS_MAX);
-    let added = format!(" added: {added}");
+    let added = format!(" added: {}", short(&found.fixes_applied.join("; ")));
     let mut counts = vec![
         (of(Severity::Error), "error", ""),
         (of(Severity::Warning), "warning", ""),
@@ -281,7 +272,7 @@ pub(crate) fn summary(name: &str, found: &Validation) -> StyledText {
 }
 
 pub(crate) fn json_summary(name: &str, report: &JsonReport) -> StyledText {
-    let schema = beginning(&neutral::line(&report.schema), VALUE_CHARS_MAX);
+    let schema = short(&report.schema);
     let errors = counted(report.errors_total, "error");
     data_verdict(
         name,
