@@ -113,8 +113,8 @@ mod tests {
     use super::*;
     use crate::{
         api::{self, conforms},
-        mcp::execute_code::tests::{USUAL, offer},
-        settings::Namespaces,
+        mcp::execute_code::tests::offer,
+        settings::{self, Namespaces},
     };
     use ringfence_types::{Isolation, Language, LayerState, Namespace, Tier};
     use std::collections::BTreeMap;
@@ -129,18 +129,17 @@ mod tests {
             },
         )]);
         let isolation = Isolation::new(Tier::Full, layers);
+        let policy = settings::usual().unwrap().engine.policy;
         let check = CheckSettings {
             profile: Profile::Basic,
             profiles: [Profile::Strict].into(),
             allowed_imports: ["yaml".parse().unwrap()].into(),
-            only_allowed_imports: false,
-            known_imports: BTreeMap::new(),
-            schemas: BTreeMap::new(),
+            ..policy.check
         };
         let info = SandboxInfo {
             isolation,
-            defaults: USUAL,
-            caps: USUAL,
+            caps: policy.defaults.clone(),
+            defaults: policy.defaults,
         };
         let answer = sandbox(&info, &check, &["a.example".to_owned()], &[]);
         conforms::<api::GetSandboxInfo>(&answer.structured);

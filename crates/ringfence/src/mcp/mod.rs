@@ -45,7 +45,7 @@ use crate::{
     api,
     lock::lock,
     render::Rendered,
-    settings::{Calls, Namespaces, OnHangUp, Toolset},
+    settings::{Calls, Config, Namespaces, OnHangUp, Toolset},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use call::Call;
@@ -86,6 +86,18 @@ pub(crate) struct Offer {
 }
 
 impl Offer {
+    /// All that a server offers.
+    pub(crate) fn of(config: &Config, policy: watch::Receiver<PolicySettings>) -> Self {
+        Self {
+            toolsets: config.toolsets.clone(),
+            namespaces: config.namespaces.clone(),
+            text_max: config.text_max,
+            calls: config.calls,
+            limits: LimitsRequest::default(),
+            policy,
+        }
+    }
+
     /// A caller who may name any namespace may as well see who is there.
     fn shows_others(&self) -> bool {
         self.namespaces == Namespaces::CallerChooses
