@@ -3,7 +3,8 @@
 use super::*;
 use crate::{
     api::{self, conforms},
-    settings::{self, Namespaces},
+    mcp::tests::offer,
+    settings::Namespaces,
 };
 use ringfence_types::{
     Display, ErrorCode, Exit, ExitKind, Isolation, Lossy, Phases, ProgramError, Requirement, ResourceUsage,
@@ -16,12 +17,6 @@ const TEXT_MAX: usize = 8192;
 
 fn answer(result: &ExecutionResult) -> Result<Answer, RequestError> {
     super::answer(result, [0; 2], &offer())
-}
-
-/// That of a server with the default configuration.
-pub(in crate::mcp) fn offer() -> Offer {
-    let config = settings::usual().unwrap();
-    Offer::of(&config, tokio::sync::watch::channel(config.engine.policy.clone()).1)
 }
 
 fn read(arguments: Value) -> Result<ExecuteRequest, RequestError> {

@@ -28,28 +28,16 @@ const FORMS: [(&str, &str, &str); 15] = [
     ("tasks/cancel", "taskId", ""),
 ];
 
-/// Whether the method is one of ours, and what is said of the request.
-pub(super) fn error(request: &CustomRequest) -> (ErrorData, Known) {
+/// What is said of the request.
+pub(super) fn error(request: &CustomRequest) -> ErrorData {
     let method = request.method.as_str();
     if let Some((_, text, object)) = FORMS.iter().find(|(known, ..)| *known == method) {
         let what = wrong(&request.params, text, object);
-        return (
-            ErrorData::invalid_params(format!("{method}: {what}."), None),
-            Known::Yes,
-        );
+        return ErrorData::invalid_params(format!("{method}: {what}."), None);
     }
     let shown: String = method.chars().take(METHOD_CHARS_MAX).collect();
     let message = format!("there is no method `{shown}`.");
-    (
-        ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None),
-        Known::No,
-    )
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Known {
-    Yes,
-    No,
+    ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None)
 }
 
 fn wrong(params: &Option<Value>, text: &str, object: &str) -> String {
