@@ -13,7 +13,7 @@ use crate::{
 };
 use clap::{Args, ValueEnum};
 use ringfence_engine::Engine;
-use ringfence_types::{LimitsRequest, RequestError};
+use ringfence_types::RequestError;
 use std::{
     io::{self, IsTerminal},
     process::ExitCode,
@@ -109,14 +109,7 @@ async fn live(config: Config, reading: Reading, log: Log, transport: Transport) 
     http.has_sse = transport == Transport::Sse;
     let settings = config.engine.clone();
     let (policy, in_force) = watch::channel(settings.policy.clone());
-    let offer = Offer {
-        toolsets: config.toolsets.clone(),
-        namespaces: config.namespaces.clone(),
-        text_max: config.text_max,
-        calls: config.calls,
-        limits: LimitsRequest::default(),
-        policy: in_force,
-    };
+    let offer = Offer::of(&config, in_force);
     let listener = match config.metrics {
         Some(address) => Some(metrics::bind(address).await?),
         None => None,

@@ -3,7 +3,7 @@
 
 use super::{
     oauth::OAuth,
-    principal::{API_TOKEN, Denied, Identity, Principal, SOCKET, UNAUTHENTICATED},
+    principal::{API_TOKEN, Denied, Identity, OAUTH, Principal, SOCKET, UNAUTHENTICATED},
 };
 use crate::{lock::lock, time};
 use hyper::{HeaderMap, header::AUTHORIZATION};
@@ -119,7 +119,7 @@ impl Authenticator {
             return !self.is_required();
         }
         // A signed token is good until it expires, which each request is judged by, and each stream ends with.
-        if principal.is_of_oauth() {
+        if principal.name.starts_with(OAUTH) {
             return true;
         }
         let now = time::now_milliseconds();
@@ -226,8 +226,8 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Denied> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::principal;
     use hyper::header::HeaderValue;
-    use ringfence_types::{LimitsRequest, Namespace};
     use std::{fs, path::PathBuf};
 
     fn headers(values: &[&str]) -> HeaderMap {
@@ -285,19 +285,7 @@ mod tests {
     }
 
     fn entry(name: &str, expires_unix_ms: Option<u64>) -> TokenEntry {
-        let name = Namespace::try_from(name.to_owned()).unwrap();
-        TokenEntry {
-            namespaces: vec![name.clone()],
-            name,
-            sha256: String::new(),
-            toolsets: Vec::new(),
-            rate_per_minute: 0,
-            detach_after_ms: None,
-            limits: LimitsRequest::default(),
-            role: PrincipalRole::Caller,
-            created_unix_ms: 1,
-            expires_unix_ms,
-        }
+        principal::tests::entry(name, PrincipalRole::Caller, expires_unix_ms)
     }
 
     #[test]

@@ -156,10 +156,8 @@ pub(super) async fn handshake(
     stream: TcpStream,
     connection: &Connection,
 ) -> Option<TlsStream<TcpStream>> {
-    tokio::select! {
-        shaken = timeout(HEAD_PATIENCE, tls.accept(stream)) => shaken.ok()?.ok(),
-        () = connection.evicted.cancelled() => None,
-    }
+    let shaken = timeout(HEAD_PATIENCE, tls.accept(stream));
+    connection.evicted.run_until_cancelled(shaken).await?.ok()?.ok()
 }
 
 /// Answers requests until the client leaves, is silent for too long, or the server stops.

@@ -35,28 +35,22 @@ impl Endpoints {
         make: impl FnOnce(&Arc<Principal>) -> Result<McpEndpoint, RequestError>,
     ) -> Result<(Arc<McpEndpoint>, Option<OwnedSemaphorePermit>), RequestError> {
         let mut known = lock(&self.known);
-        let endpoint = self.of(&mut known, principal, make)?;
-        let place = endpoint.begin_request();
-        Ok((endpoint, place))
-    }
-
-    fn of(
-        &self,
-        known: &mut Known,
-        principal: &Arc<Principal>,
-        make: impl FnOnce(&Arc<Principal>) -> Result<McpEndpoint, RequestError>,
-    ) -> Result<Arc<McpEndpoint>, RequestError> {
         let key = (principal.name.clone(), principal.role);
         let before = known.get(&key);
         if let Some(endpoint) = before
             && *endpoint.principal == **principal
         {
-            return Ok(endpoint.clone());
+            let place = endpoint.begin_request();
+            return Ok((endpoint.clone(), place));
         }
         if before.is_none() && known.len() >= self.max {
             let mut all = known.iter();
             let unused = all.find(|(_, endpoint)| endpoint.is_unused());
-            let unused = unused.map(|(key, _)| key.clone()).ok_or_else(|| self.full())?;
+            let unused = unused.map(|(key, _)| key.clone()).ok_or_else(|| {
+                let message = format!("{} principals have requests on their way.", self.max);
+                let hint = "Call again later, or use another server.";
+                RequestError::new(ErrorCode::Busy, message, hint)
+            })?;
             if let Some(unused) = known.remove(&unused) {
                 unused.end();
             }
@@ -65,16 +59,8 @@ impl Endpoints {
         if let Some(before) = known.insert(key, endpoint.clone()) {
             before.end();
         }
-        Ok(endpoint)
-    }
-
-    fn full(&self) -> RequestError {
-        let message = format!("{} principals have requests on their way.", self.max);
-        RequestError::new(
-            ErrorCode::Busy,
-            message,
-            "Call again later, or use another server.",
-        )
+        let place = endpoint.begin_request();
+        Ok((endpoint, place))
     }
 
     /// Ends those of principals that are known no more.
@@ -97,32 +83,19 @@ impl Endpoints {
 mod tests {
     use super::*;
     use crate::{
-        mcp::{service::ServerFactory, tests::offer_of_the_reference},
+        http::principal,
+        mcp::{service::ServerFactory, tests::offer},
         settings,
     };
-    use ringfence_store::tokens::{PrincipalRole, TokenEntry};
-    use ringfence_types::{LimitsRequest, Namespace};
 
     fn principal(name: &str, role: PrincipalRole) -> Arc<Principal> {
-        let name = Namespace::try_from(name.to_owned()).unwrap();
-        let entry = TokenEntry {
-            namespaces: vec![name.clone()],
-            name,
-            sha256: String::new(),
-            toolsets: Vec::new(),
-            rate_per_minute: 0,
-            detach_after_ms: None,
-            limits: LimitsRequest::default(),
-            role,
-            created_unix_ms: 1,
-            expires_unix_ms: None,
-        };
+        let entry = principal::tests::entry(name, role, None);
         Arc::new(Principal::of_token(&entry).unwrap())
     }
 
     fn make(principal: &Arc<Principal>) -> Result<McpEndpoint, RequestError> {
         let engine = tokio::sync::watch::channel(None).1;
-        let factory = ServerFactory::new(principal.offer(&offer_of_the_reference()), engine, None)?;
+        let factory = ServerFactory::new(principal.offer(&offer()), engine, None)?;
         let gone = factory.gone.clone();
         Ok(McpEndpoint::new(
             principal.clone(),

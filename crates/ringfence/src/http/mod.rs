@@ -217,10 +217,8 @@ fn api_token(settings: &HttpSettings) -> Result<Option<Arc<SecretValue>>, Reques
             if let Some(reason) = token_fault(&text) {
                 return Err(refused(format!("its token {reason}")));
             }
-            let token = SecretValue::new(text.to_string());
-            token
-                .map(|token| Some(Arc::new(token)))
-                .map_err(|error| refused(error.to_string()))
+            let token = SecretValue::new(text.to_string()).map_err(|error| refused(error.to_string()))?;
+            Ok(Some(Arc::new(token)))
         }
     }
 }

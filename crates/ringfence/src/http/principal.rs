@@ -80,10 +80,6 @@ impl Principal {
         }
     }
 
-    pub(super) fn is_of_oauth(&self) -> bool {
-        self.name.starts_with(OAUTH)
-    }
-
     pub(super) fn of_token(entry: &TokenEntry) -> Result<Self, String> {
         use crate::settings::SettingValue as _;
         let toolsets = entry.toolsets.iter().map(|name| Toolset::read(name));
@@ -121,3 +117,7 @@ impl Principal {
         offer
     }
 }
+
+#[cfg(test)]
+#[path = "principal_tests.rs"]
+pub(super) mod tests;

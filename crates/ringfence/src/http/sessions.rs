@@ -39,16 +39,15 @@ pub(super) struct ProtocolSessions {
 
 struct Use {
     last: Instant,
-    answers: usize,
-    streams: usize,
+    /// Each answer on its way has a clone of it, and each stream of the other.
+    answers: Arc<()>,
+    streams: Arc<()>,
     /// Tells its calls of its end, which the library does only seconds after.
     ended: DropGuard,
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Call,
-    Notifications,
+fn is_unused(count: &Arc<()>) -> bool {
+    Arc::strong_count(count) == 1
 }
 
 impl ProtocolSessions {
@@ -78,7 +77,7 @@ impl ProtocolSessions {
             if known.len() < self.max {
                 return true;
             }
-            let unused = known.iter().filter(|(_, used)| used.answers == 0);
+            let unused = known.iter().filter(|(_, used)| is_unused(&used.answers));
             unused.min_by_key(|(_, used)| used.last).map(|(id, _)| id.clone())
         };
         match oldest {
@@ -96,8 +95,9 @@ impl ProtocolSessions {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let is_idle =
-                |used: &Use| used.answers == 0 && used.streams == 0 && used.last.elapsed() >= self.idle;
+            let is_idle = |used: &Use| {
+                is_unused(&used.answers) && is_unused(&used.streams) && used.last.elapsed() >= self.idle
+            };
             let idle: Vec<SessionId> = {
                 let known = lock(&self.known);
                 let idle = known.iter().filter(|(_, used)| is_idle(used));
@@ -115,24 +115,15 @@ impl ProtocolSessions {
         }
     }
 
-    fn begin(&self, id: &SessionId, kind: Kind) -> InUse {
-        if let Some(used) = lock(&self.known).get_mut(id) {
-            *used.count(kind) += 1;
+    fn begin(&self, id: &SessionId, count: fn(&Use) -> &Arc<()>) -> InUse {
+        let held = lock(&self.known).get_mut(id).map(|used| {
             used.last = Instant::now();
-        }
+            count(used).clone()
+        });
         InUse {
             known: self.known.clone(),
             id: id.clone(),
-            kind,
-        }
-    }
-}
-
-impl Use {
-    fn count(&mut self, kind: Kind) -> &mut usize {
-        match kind {
-            Kind::Call => &mut self.answers,
-            Kind::Notifications => &mut self.streams,
+            _held: held,
         }
     }
 }
@@ -141,14 +132,12 @@ impl Use {
 pub(super) struct InUse {
     known: Arc<Mutex<HashMap<SessionId, Use>>>,
     id: SessionId,
-    kind: Kind,
+    _held: Option<Arc<()>>,
 }
 
 impl Drop for InUse {
     fn drop(&mut self) {
         if let Some(used) = lock(&self.known).get_mut(&self.id) {
-            let count = used.count(self.kind);
-            *count = count.saturating_sub(1);
             used.last = Instant::now();
         }
     }
@@ -188,8 +177,8 @@ impl SessionManager for ProtocolSessions {
         let (id, transport) = self.local.create_session().await?;
         let used = Use {
             last: Instant::now(),
-            answers: 0,
-            streams: 0,
+            answers: Arc::default(),
+            streams: Arc::default(),
             ended: CancellationToken::new().drop_guard(),
         };
         let open = {
@@ -225,7 +214,7 @@ impl SessionManager for ProtocolSessions {
         id: &SessionId,
         mut message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
-        let in_use = self.begin(id, Kind::Call);
+        let in_use = self.begin(id, |used| &used.answers);
         if let Some(used) = lock(&self.known).get(id) {
             message.insert_extension(SessionEnd(used.ended.token().clone()));
         }
@@ -236,7 +225,7 @@ impl SessionManager for ProtocolSessions {
         &self,
         id: &SessionId,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
-        let in_use = self.begin(id, Kind::Notifications);
+        let in_use = self.begin(id, |used| &used.streams);
         Ok(Used::new(self.local.create_standalone_stream(id).await?, in_use))
     }
 
@@ -245,12 +234,12 @@ impl SessionManager for ProtocolSessions {
         id: &SessionId,
         last_event_id: String,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
-        let in_use = self.begin(id, Kind::Notifications);
+        let in_use = self.begin(id, |used| &used.streams);
         Ok(Used::new(self.local.resume(id, last_event_id).await?, in_use))
     }
 
     async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), Self::Error> {
-        let _use = self.begin(id, Kind::Call);
+        let _use = self.begin(id, |used| &used.answers);
         self.local.accept_message(id, message).await
     }
 }

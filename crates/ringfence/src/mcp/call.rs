@@ -1,6 +1,7 @@
 //! One call of a tool, as the tools' handlers see it.
 
 use super::{Offer, Server, progress::Reporter, service::SessionEnd};
+use crate::settings::OnHangUp;
 use ringfence_engine::{Caller, Canceller, Engine, NamespaceAccess};
 use ringfence_types::{ErrorCode, Namespace, RequestError};
 use rmcp::{RoleServer, model::CallToolRequestParams, service::RequestContext};
@@ -70,7 +71,7 @@ impl<'a> Call<'a> {
     }
 
     pub(super) fn offer(&self) -> &'a Offer {
-        &self.server.offer
+        self.server.offer()
     }
 
     /// Puts a call on record that reads what the engine keeps no record of.
@@ -108,8 +109,9 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Until the caller no longer waits for this answer, and why.
-    pub(super) async fn hung_up(&self) -> HangUp {
+    /// Until the caller no longer waits for this answer, and what becomes of its program then. That the client cancelled
+    /// this call or ended its protocol session, or that its time for it was up: nothing tells them apart.
+    pub(super) async fn hung_up(&self) -> OnHangUp {
         let (call, connection) = (&self.context.ct, &self.server.gone);
         let session = async {
             match self.context.extensions.get::<SessionEnd>() {
@@ -124,18 +126,9 @@ impl<'a> Call<'a> {
         }
         // The end of a connection cancels its calls, too.
         if connection.is_cancelled() {
-            HangUp::Disconnected
+            self.offer().calls.on_disconnect
         } else {
-            HangUp::Cancelled
+            self.offer().calls.on_cancel
         }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HangUp {
-    /// The client cancelled this call or ended its protocol session, or its time for it was up: nothing tells them
-    /// apart.
-    Cancelled,
-    /// The client is gone.
-    Disconnected,
 }

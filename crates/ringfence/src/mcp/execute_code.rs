@@ -2,7 +2,7 @@
 
 use super::{
     Answer, Offer, Refused, bounded,
-    call::{Call, HangUp},
+    call::Call,
     call_order::Arrival,
     elicitation::Dialogues,
     executions, hints,
@@ -335,11 +335,9 @@ impl Call<'_> {
         given: &mut ExecuteCode,
         namespace: &Namespace,
     ) -> Result<Vec<InputFile>, RequestError> {
-        let files = given.files.take().unwrap_or_default();
+        let files = given.files.get_or_insert_default();
         at_most_files(files.len())?;
-        let (artifacts, others): (Vec<_>, Vec<_>) =
-            files.into_iter().partition(|file| file.artifact.is_some());
-        given.files = Some(others);
+        let artifacts: Vec<FileInput> = files.extract_if(.., |file| file.artifact.is_some()).collect();
         let mut brought = Vec::new();
         for file in artifacts {
             let path = file.path;
@@ -386,10 +384,7 @@ impl Call<'_> {
         let (language, code) = (request.language, request.code.clone());
         let run = self.run(request, detach_after).await;
         let state = run.map_err(|mut error| {
-            reword(&mut error.hint);
-            if let Some(found) = &mut error.validation {
-                found.issues.iter_mut().for_each(|issue| reword(&mut issue.hint));
-            }
+            hints::in_error(&mut error).for_each(reword);
             Refused {
                 below: validate::below(&error, language, &code),
                 error,
@@ -489,14 +484,10 @@ impl Call<'_> {
 
     /// Until the call is answered before its program has ended. What is cancelled has its end yet to come.
     async fn leave(&self, detach_after: Option<Duration>, canceller: Canceller) -> Detached {
-        let calls = &self.offer().calls;
         let answered = self.begun + detach_after.unwrap_or_default();
         let becomes = tokio::select! {
             () = sleep_until(answered), if detach_after.is_some() => OnHangUp::Detach,
-            why = self.hung_up() => match why {
-                HangUp::Cancelled => calls.on_cancel,
-                HangUp::Disconnected => calls.on_disconnect,
-            }
+            becomes = self.hung_up() => becomes,
         };
         if becomes == OnHangUp::Cancel {
             canceller.cancel();
@@ -620,4 +611,4 @@ fn answer(result: &ExecutionResult, from: [usize; 2], offer: &Offer) -> Result<A
 
 #[cfg(test)]
 #[path = "execute_code_tests.rs"]
-pub(super) mod tests;
+mod tests;

@@ -3,12 +3,12 @@
 use super::*;
 use crate::{
     api::{self, conforms},
-    settings::{Calls, Namespaces, OnHangUp, Toolset},
+    mcp::tests::offer,
+    settings::Namespaces,
 };
-use ringfence_engine::{BackendPolicy, EgressPolicy, PackagePolicy, PolicySettings};
 use ringfence_types::{
-    Display, ErrorCode, Exit, ExitKind, Isolation, Limits, Lossy, Phases, ProgramError, Requirement,
-    ResourceUsage, Tier, Truncated,
+    Display, ErrorCode, Exit, ExitKind, Isolation, Lossy, Phases, ProgramError, Requirement, ResourceUsage,
+    Tier, Truncated,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -17,90 +17,6 @@ const TEXT_MAX: usize = 8192;
 
 fn answer(result: &ExecutionResult) -> Result<Answer, RequestError> {
     super::answer(result, [0; 2], &offer())
-}
-
-pub(in crate::mcp) const USUAL: Limits = Limits {
-    memory_bytes: 512 << 20,
-    cpu_millicores: 1000,
-    timeout_ms: 60_000,
-    processes: 64,
-    output_bytes: 1_000_000,
-    disk_bytes: 512 << 20,
-};
-
-#[expect(clippy::too_many_lines, reason = "one value with every field")]
-pub(in crate::mcp) fn offer() -> Offer {
-    let caps = Limits {
-        memory_bytes: 8192 << 20,
-        cpu_millicores: 4000,
-        timeout_ms: 3_600_000,
-        processes: 1024,
-        output_bytes: 64 << 20,
-        disk_bytes: 16384 << 20,
-    };
-    let secrets = Vec::new();
-    let nothing = || EgressPolicy {
-        secrets: Vec::new(),
-        tier: Tier::Full,
-        allow: Vec::new(),
-        on_denied: ringfence_engine::OnDenied::Deny,
-    };
-    let policy = PolicySettings {
-        defaults: USUAL,
-        caps,
-        secrets,
-        workspaces: Vec::new(),
-        check: ringfence_engine::CheckSettings {
-            profile: Profile::Unrestricted,
-            profiles: Profile::ALL.iter().copied().collect(),
-            allowed_imports: Default::default(),
-            only_allowed_imports: false,
-            known_imports: Default::default(),
-            schemas: Default::default(),
-        },
-        backends: BackendPolicy {
-            default: Backend::Native,
-            allowed: [Backend::Native].into(),
-            floor: Tier::Full,
-            native: Tier::Full,
-        },
-        disk: ringfence_engine::DiskPolicy {
-            total: u64::MAX,
-            of_namespace: u64::MAX,
-            free: 0,
-        },
-        egress: nothing(),
-        web: nothing(),
-        packages: PackagePolicy {
-            enabled: true,
-            allow: vec!["*".to_owned()],
-            timeout: Duration::from_secs(300),
-            bytes_max: 1 << 30,
-            hosts: Vec::new(),
-        },
-    };
-    Offer {
-        limits: LimitsRequest::default(),
-        toolsets: vec![
-            Toolset::Execute,
-            Toolset::Sessions,
-            Toolset::Snapshots,
-            Toolset::Data,
-            Toolset::Observe,
-            Toolset::Vault,
-            Toolset::Egress,
-            Toolset::Web,
-        ],
-        namespaces: Namespaces::CallerChooses,
-        text_max: TEXT_MAX,
-        calls: Calls {
-            detach_after: Some(Duration::from_secs(50)),
-            on_cancel: OnHangUp::Cancel,
-            on_disconnect: OnHangUp::Cancel,
-            keep_results: true,
-        },
-        policy: tokio::sync::watch::channel(policy).1,
-    }
 }
 
 fn read(arguments: Value) -> Result<ExecuteRequest, RequestError> {

@@ -9,7 +9,7 @@ use crate::{
 };
 use ringfence_engine::{ExecutionState, Progress};
 use ringfence_types::{ExecutionResult, Namespace};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Of one stream in one answer, whatever `text_max` says.
@@ -53,13 +53,10 @@ impl Call<'_> {
         if pages.iter().flatten().any(|page| page.goes_on) {
             let id = &result.execution_id;
             let head = format!("{}\nexecution_id: {id}", result_text::ending(&result));
-            let (mut text, mut facts) = (head, Map::new());
-            tell(&pages, &mut text, &mut facts);
-            facts.insert("running".to_owned(), json!(false));
-            facts.insert("exit_code".to_owned(), json!(result.exit_code));
-            facts.insert("success".to_owned(), json!(result.success));
-            facts.insert("execution_id".to_owned(), json!(id));
-            return Ok(Answer::plain(text, Value::Object(facts)));
+            let facts = json!({
+                "running": false, "exit_code": result.exit_code, "success": result.success, "execution_id": id,
+            });
+            return Ok(told(&pages, head, facts));
         }
         let begins = [0, 1].map(|at| pages[at].as_ref().map_or(streams[at].len(), |page| page.begin));
         result.stdout.drain(..begins[0]);
@@ -154,36 +151,36 @@ fn next(id: &str, from: [Option<usize>; 2], wait_seconds: Option<f64>) -> String
 pub(super) fn so_far(progress: &Progress, from: [Option<u64>; 2], text_max: usize) -> Answer {
     let line = &progress.line;
     let pages = pages([&progress.stdout, &progress.stderr], from, text_max);
-    let (mut text, mut facts) = (
-        format!(
-            "running for {} ms; the program runs on\nexecution_id: {}",
-            line.duration_ms, line.execution_id
-        ),
-        Map::new(),
-    );
-    tell(&pages, &mut text, &mut facts);
+    let (duration_ms, id) = (line.duration_ms, &line.execution_id);
+    let head = format!("running for {duration_ms} ms; the program runs on\nexecution_id: {id}");
+    let facts = json!({"success": true, "execution_id": id, "running": true, "duration_ms": duration_ms});
+    let mut answer = told(&pages, head, facts);
     let has_more = pages.iter().flatten().any(|page| page.goes_on);
     let ends = pages.map(|page| page.map(|page| page.end));
     for (name, end) in STREAMS.iter().zip(ends) {
         if let Some(end) = end {
-            facts.insert(format!("{name}_next"), json!(end));
+            answer.structured[format!("{name}_next")] = json!(end);
         }
     }
     let wait = (!has_more).then_some(WAIT_SECONDS_MAX);
-    text += &format!("\n{}", next(&line.execution_id, ends, wait));
-    facts.insert("success".to_owned(), json!(true));
-    facts.insert("execution_id".to_owned(), json!(line.execution_id));
-    facts.insert("running".to_owned(), json!(true));
-    facts.insert("duration_ms".to_owned(), json!(line.duration_ms));
-    Answer::plain(text, Value::Object(facts))
+    answer.text += &format!("\n{}", next(id, ends, wait));
+    answer
 }
 
-fn tell(pages: &[Option<Page<'_>>; 2], text: &mut String, facts: &mut Map<String, Value>) {
+/// These facts and words, with the pages below them.
+fn told(pages: &[Option<Page<'_>>; 2], mut text: String, mut facts: Value) -> Answer {
     for (name, page) in STREAMS.iter().zip(pages) {
-        if let Some(page) = page {
-            page.tell(name, text, facts);
+        let Some(page) = page else { continue };
+        facts[*name] = json!(page.text);
+        if !page.text.is_empty() {
+            text += &format!("\n\n{name}:\n{}", page.text.trim_end_matches('\n'));
+        }
+        if page.goes_on {
+            facts[format!("{name}_next")] = json!(page.end);
+            text += &format!("\n[more: {name}_from: {}]", page.end);
         }
     }
+    Answer::plain(text, facts)
 }
 
 /// A page of each stream that is asked for; of both, where no offset is given. Together they fit into `text_max`.
@@ -222,17 +219,6 @@ impl<'a> Page<'a> {
             text,
             end: stream.len() - rest.len() + text.len(),
             goes_on: text.len() < rest.len(),
-        }
-    }
-
-    fn tell(&self, name: &str, text: &mut String, facts: &mut Map<String, Value>) {
-        facts.insert(name.to_owned(), json!(self.text));
-        if !self.text.is_empty() {
-            *text += &format!("\n\n{name}:\n{}", self.text.trim_end_matches('\n'));
-        }
-        if self.goes_on {
-            facts.insert(format!("{name}_next"), json!(self.end));
-            *text += &format!("\n[more: {name}_from: {}]", self.end);
         }
     }
 }

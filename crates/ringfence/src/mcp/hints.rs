@@ -1,28 +1,29 @@
 //! Hints are written for callers who have every tool. What names one that this caller does not have is taken out.
 
 use super::{Offer, tools};
-use ringfence_types::{ExecutionResult, RequestError};
+use ringfence_types::{ExecutionResult, RequestError, Validation};
 
 pub(super) fn of_error(mut error: RequestError, offer: &Offer) -> RequestError {
-    fit(&mut error.hint, offer);
-    if let Some(found) = &mut error.validation {
-        found
-            .issues
-            .iter_mut()
-            .for_each(|issue| fit(&mut issue.hint, offer));
-    }
+    in_error(&mut error).for_each(|hint| fit(hint, offer));
     error
+}
+
+/// That of a refusal, and those of what was found with it.
+pub(super) fn in_error(error: &mut RequestError) -> impl Iterator<Item = &mut String> {
+    let found = error.validation.as_deref_mut();
+    [&mut error.hint].into_iter().chain(in_validation(found))
+}
+
+fn in_validation(found: Option<&mut Validation>) -> impl Iterator<Item = &mut String> {
+    let issues = found.into_iter().flat_map(|found| &mut found.issues);
+    issues.map(|issue| &mut issue.hint)
 }
 
 pub(super) fn of_result(result: &mut ExecutionResult, offer: &Offer) {
     let denials = result.denials.iter_mut().chain(&mut result.security_events);
-    denials.for_each(|denial| fit(&mut denial.hint, offer));
-    if let Some(found) = &mut result.validation {
-        found
-            .issues
-            .iter_mut()
-            .for_each(|issue| fit(&mut issue.hint, offer));
-    }
+    let hints = denials.map(|denial| &mut denial.hint);
+    let all = hints.chain(in_validation(result.validation.as_mut()));
+    all.for_each(|hint| fit(hint, offer));
 }
 
 /// Leaves the clauses that this caller can follow.
@@ -62,7 +63,7 @@ fn clauses(hint: &str) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{mcp::execute_code::tests::offer, settings::Toolset};
+    use crate::{mcp::tests::offer, settings::Toolset};
 
     #[test]
     fn a_hint_names_no_tool_that_the_caller_does_not_have() {

@@ -3,7 +3,7 @@
 use super::{
     Answer, Answered,
     call::Call,
-    request_egress::{ApprovalCall, Reply, patience, reason_of},
+    request_egress::{ApprovalCall, patience, reason_of},
 };
 use crate::{
     api::{
@@ -14,6 +14,7 @@ use crate::{
 };
 use ringfence_engine::{HostCommand, HostWriting};
 use ringfence_types::{Namespace, RequestError};
+use rmcp::model::CallToolResponse;
 use std::{
     path::{Path, PathBuf},
     time::Duration,
@@ -44,7 +45,7 @@ impl Call<'_> {
         &self,
         given: RequestHostAccess,
         namespace: Namespace,
-    ) -> Result<Reply, RequestError> {
+    ) -> Result<CallToolResponse, RequestError> {
         let asking = ApprovalCall {
             call: self,
             what: given.pattern.clone(),

@@ -6,12 +6,6 @@ use ringfence_engine::{CheckSettings, ContainerRuntime, Runtime, SandboxInfo};
 use ringfence_types::Profile;
 use serde_json::{Map, Value, json};
 
-/// What a program may import under a profile here; none: everything.
-pub(super) fn modules(profile: Profile, check: &CheckSettings) -> Option<Vec<String>> {
-    let modules = check.modules(profile)?;
-    Some(modules.into_iter().map(String::from).collect())
-}
-
 /// How many sandboxes stand ready, what they take and what went wrong with one tells of others who use this server.
 const OF_SERVER: [&str; 3] = ["ready", "memory_bytes", "trouble"];
 
@@ -53,14 +47,6 @@ pub(super) fn runtimes(runtimes: &[Runtime], offer: &Offer) -> Answer {
     Answer::plain(text, json!({"success": true, "runtimes": facts}))
 }
 
-fn container_mode(containers: &[ContainerRuntime]) -> Value {
-    json!({
-        "available": containers.iter().any(|runtime| runtime.available),
-        "enabled": containers.iter().any(|runtime| runtime.allowed),
-        "runtimes": containers,
-    })
-}
-
 pub(super) fn sandbox(
     info: &SandboxInfo,
     check: &CheckSettings,
@@ -69,7 +55,7 @@ pub(super) fn sandbox(
 ) -> Answer {
     let offered: Vec<Profile> = check.offered().collect();
     let one = |profile: &Profile| {
-        let modules = modules(*profile, check).unwrap_or_default();
+        let modules = check.modules(*profile).unwrap_or_default();
         let facts = json!({"enabled": offered.contains(profile), "modules": modules});
         (profile.as_str().to_owned(), facts)
     };
@@ -78,7 +64,11 @@ pub(super) fn sandbox(
         "success": true,
         "security_profiles": profiles,
         "resource_limits": in_words(&info.defaults),
-        "container_mode": container_mode(containers),
+        "container_mode": {
+            "available": containers.iter().any(|runtime| runtime.available),
+            "enabled": containers.iter().any(|runtime| runtime.allowed),
+            "runtimes": containers,
+        },
         "isolation": info.isolation,
         "limits": limits_facts(&info.defaults, &info.caps),
     });
@@ -113,8 +103,8 @@ mod tests {
     use super::*;
     use crate::{
         api::{self, conforms},
-        mcp::execute_code::tests::{USUAL, offer},
-        settings::Namespaces,
+        mcp::tests::offer,
+        settings::{self, Namespaces},
     };
     use ringfence_types::{Isolation, Language, LayerState, Namespace, Tier};
     use std::collections::BTreeMap;
@@ -129,18 +119,17 @@ mod tests {
             },
         )]);
         let isolation = Isolation::new(Tier::Full, layers);
+        let policy = settings::usual().unwrap().engine.policy;
         let check = CheckSettings {
             profile: Profile::Basic,
             profiles: [Profile::Strict].into(),
             allowed_imports: ["yaml".parse().unwrap()].into(),
-            only_allowed_imports: false,
-            known_imports: BTreeMap::new(),
-            schemas: BTreeMap::new(),
+            ..policy.check
         };
         let info = SandboxInfo {
             isolation,
-            defaults: USUAL,
-            caps: USUAL,
+            caps: policy.defaults.clone(),
+            defaults: policy.defaults,
         };
         let answer = sandbox(&info, &check, &["a.example".to_owned()], &[]);
         conforms::<api::GetSandboxInfo>(&answer.structured);

@@ -45,12 +45,11 @@ use crate::{
     api,
     lock::lock,
     render::Rendered,
-    settings::{Calls, Namespaces, OnHangUp, Toolset},
+    settings::{Calls, Config, Namespaces, OnHangUp, Toolset},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use call::Call;
 use lines::Lines;
-use request_egress::Reply;
 use ringfence_engine::{CallEnd, Caller, Engine, EngineSettings, Picture, PolicySettings};
 use ringfence_types::{ErrorCode, LimitsRequest, RequestError};
 use rmcp::{
@@ -86,6 +85,18 @@ pub(crate) struct Offer {
 }
 
 impl Offer {
+    /// All that a server offers.
+    pub(crate) fn of(config: &Config, policy: watch::Receiver<PolicySettings>) -> Self {
+        Self {
+            toolsets: config.toolsets.clone(),
+            namespaces: config.namespaces.clone(),
+            text_max: config.text_max,
+            calls: config.calls,
+            limits: LimitsRequest::default(),
+            policy,
+        }
+    }
+
     /// A caller who may name any namespace may as well see who is there.
     fn shows_others(&self) -> bool {
         self.namespaces == Namespaces::CallerChooses
@@ -100,10 +111,6 @@ impl Offer {
         self.toolsets.contains(&toolset)
     }
 }
-
-/// The tool on record for an unknown resource.
-const RESOURCE: &str = "resource";
-const PROMPT: &str = "prompt";
 
 const INSTRUCTIONS: &str = "Runs untrusted code, each time in a fresh sandbox that the Linux kernel \
     enforces: no network but to hosts that the operator has named, none of the host's files, bounded memory, time and processes. Call execute_code with complete \
@@ -175,6 +182,7 @@ async fn speak(server: Server, gone: CancellationToken, stop: CancellationToken)
 }
 
 /// A tool's answer: the same facts for a person and for a program.
+#[derive(Default)]
 pub(crate) struct Answer {
     pub(crate) text: String,
     pub(crate) structured: Value,
@@ -200,9 +208,7 @@ impl Answer {
         Self {
             text,
             structured,
-            links: Vec::new(),
-            pictures: Vec::new(),
-            task: None,
+            ..Self::default()
         }
     }
 
@@ -225,7 +231,7 @@ impl Server {
         mut request: CallToolRequestParams,
         row: &tools::ToolEntry,
         context: &RequestContext<RoleServer>,
-    ) -> Result<Reply, Refused> {
+    ) -> Result<CallToolResponse, Refused> {
         let arguments = request.arguments.take().unwrap_or_default();
         let engine = self.engine().await?;
         let call = Call::new(self, &engine, context, &request, row.name);
@@ -237,7 +243,7 @@ impl Server {
         match handled {
             Ok(reply) => Ok(reply),
             Err(Refused { error, below }) => Err(Refused {
-                error: hints::of_error(call.refused(error).await, &self.offer),
+                error: hints::of_error(call.refused(error).await, self.offer()),
                 below,
             }),
         }
@@ -311,7 +317,7 @@ impl ServerHandler for Server {
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        let changes = changes::tell(self.offer.policy.clone(), context.peer);
+        let changes = changes::tell(self.offer().policy.clone(), context.peer);
         tokio::spawn(self.gone.clone().run_until_cancelled_owned(changes));
     }
 
@@ -325,7 +331,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         // They tell what programs print.
-        if !self.offer.has(Toolset::Observe) && !self.offer.has(Toolset::Execute) {
+        if !self.offer().has(Toolset::Observe) && !self.offer().has(Toolset::Execute) {
             return Err(ErrorData::invalid_request(
                 "there are no events for you here",
                 None,
@@ -335,7 +341,7 @@ impl ServerHandler for Server {
             Ok(engine) => engine.subscribe(logging::hears(request.level)),
             Err(error) => return Err(ErrorData::internal_error(error.to_string(), None)),
         };
-        let heard = logging::EventFilter::Namespaces(self.offer.namespaces.clone());
+        let heard = logging::EventFilter::Namespaces(self.offer().namespaces.clone());
         let forward = logging::forward(events, context.peer, request.level, heard);
         let task = tokio::spawn(self.gone.clone().run_until_cancelled_owned(forward));
         if let Some(before) = lock(&self.forwarder).replace(task.abort_handle()) {
@@ -350,8 +356,8 @@ impl ServerHandler for Server {
     }
 
     async fn listen(&self, listener: SubscriptionContext) -> Result<(), ErrorData> {
-        let changes = changes::tell_listener(self.offer.policy.clone(), &listener);
-        let still = self.closing.run_until_cancelled(changes);
+        let changes = changes::tell_listener(self.offer().policy.clone(), &listener);
+        let still = self.shared.closing.run_until_cancelled(changes);
         self.gone.run_until_cancelled(still).await;
         Ok(())
     }
@@ -361,7 +367,7 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        Ok(ListResourcesResult::with_all_items(resources::list(&self.offer)))
+        Ok(ListResourcesResult::with_all_items(resources::list(self.offer())))
     }
 
     async fn list_resource_templates(
@@ -369,7 +375,7 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        let templates = resources::templates(&self.offer);
+        let templates = resources::templates(self.offer());
         Ok(ListResourceTemplatesResult::with_all_items(templates))
     }
 
@@ -380,19 +386,19 @@ impl ServerHandler for Server {
     ) -> Result<ReadResourceResponse, ErrorData> {
         let read = async {
             let (engine, caller) = (self.engine().await?, self.caller(&context));
-            match resources::parse(&request.uri, &self.offer) {
-                Ok(wanted) => resources::read(&engine, &caller, &self.offer, wanted).await,
-                Err(error) => Err(on_record(&engine, &caller, RESOURCE, error).await),
+            match resources::parse(&request.uri, self.offer()) {
+                Ok(wanted) => resources::read(&engine, &caller, self.offer(), wanted).await,
+                Err(error) => Err(on_record(&engine, &caller, "resource", error).await),
             }
         };
         match read.await {
             Ok(contents) => Ok(ReadResourceResult::new(vec![contents]).into()),
             Err(error) if error.code == ErrorCode::NotFound => {
-                let error = hints::of_error(error, &self.offer);
+                let error = hints::of_error(error, self.offer());
                 let facts = serde_json::to_value(&error).ok();
                 Err(ErrorData::resource_not_found(error.to_string(), facts))
             }
-            Err(error) => Err(wrong_parameters(error, &self.offer)),
+            Err(error) => Err(wrong_parameters(error, self.offer())),
         }
     }
 
@@ -401,7 +407,7 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        Ok(ListPromptsResult::with_all_items(prompts::list(&self.offer)))
+        Ok(ListPromptsResult::with_all_items(prompts::list(self.offer())))
     }
 
     async fn get_prompt(
@@ -411,14 +417,14 @@ impl ServerHandler for Server {
     ) -> Result<GetPromptResponse, ErrorData> {
         let got = async {
             let (engine, caller) = (self.engine().await?, self.caller(&context));
-            match prompts::get(&engine, &caller, &self.offer, request).await {
-                Err(error) => Err(on_record(&engine, &caller, PROMPT, error).await),
+            match prompts::get(&engine, &caller, self.offer(), request).await {
+                Err(error) => Err(on_record(&engine, &caller, "prompt", error).await),
                 got => got,
             }
         };
         got.await
             .map(Into::into)
-            .map_err(|error| wrong_parameters(error, &self.offer))
+            .map_err(|error| wrong_parameters(error, self.offer()))
     }
 
     async fn get_task(
@@ -468,7 +474,7 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(tools::list(&self.offer)))
+        Ok(ListToolsResult::with_all_items(tools::list(self.offer())))
     }
 
     async fn call_tool(
@@ -476,7 +482,7 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let row = match tools::find(&request.name, &self.offer) {
+        let row = match tools::find(&request.name, self.offer()) {
             Ok(row) => row,
             Err(names) => {
                 let near = ringfence_types::nearest::suggestion(&request.name, names);
@@ -494,9 +500,8 @@ impl ServerHandler for Server {
         };
         let begun = Instant::now();
         let result: CallToolResponse = match self.answer(request, row, &context).await {
-            Ok(Reply::Answer(Answer { task: Some(task), .. })) => CallToolResponse::Task(*task),
-            Ok(Reply::Answer(answer)) => answer.into_result().into(),
-            Ok(Reply::Ask(asked)) => return Ok((*asked).into()),
+            Ok(asked @ CallToolResponse::InputRequired(_)) => return Ok(asked),
+            Ok(answered) => answered,
             Err(Refused { error, below }) => refusal(&error, &below).into(),
         };
         if let Ok(engine) = self.engine().await {

@@ -58,9 +58,8 @@ impl Call<'_> {
 
     pub(super) async fn inspect(&self, _: InspectState, namespace: Namespace) -> Answered {
         self.note(&namespace).await?;
-        Ok(Answer::from(render::inspection(
-            &self.engine().inspect(&namespace)?,
-        )))
+        let state = self.engine().inspect(&namespace)?;
+        Ok(Answer::from(render::inspection(&state)))
     }
 
     pub(super) async fn set_limits(&self, given: SetResourceLimits, namespace: Namespace) -> Answered {

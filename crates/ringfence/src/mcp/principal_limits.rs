@@ -82,18 +82,19 @@ fn in_words(limits: &Limits) -> LimitsRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mcp::execute_code::tests::USUAL;
+    use crate::settings;
     use ringfence_types::ErrorCode;
 
     #[test]
     fn a_principal_has_no_more_than_its_largest_limits_whether_it_asks_or_not() {
+        let usual = settings::usual().unwrap().engine.policy.defaults;
         let caps = LimitsRequest {
             max_ram_mb: Some(256),
             max_cpu_cores: Some(0.5),
             timeout_ms: Some(600_000),
             ..LimitsRequest::default()
         };
-        let silent = within(&caps, LimitsRequest::default(), &USUAL).unwrap();
+        let silent = within(&caps, LimitsRequest::default(), &usual).unwrap();
         assert_eq!((silent.max_ram_mb, silent.max_cpu_cores), (Some(256), Some(0.5)));
         assert_eq!(
             (silent.timeout_ms, silent.max_processes),
@@ -105,16 +106,16 @@ mod tests {
             max_processes: Some(1000),
             ..LimitsRequest::default()
         };
-        let less = within(&caps, less, &USUAL).unwrap();
+        let less = within(&caps, less, &usual).unwrap();
         assert_eq!((less.max_ram_mb, less.max_processes), (Some(64), Some(1000)));
         let more = LimitsRequest {
             max_ram_mb: Some(257),
             ..LimitsRequest::default()
         };
-        let refused = within(&caps, more, &USUAL).unwrap_err();
+        let refused = within(&caps, more, &usual).unwrap_err();
         assert_eq!(refused.code, ErrorCode::PolicyDenied);
-        assert_eq!(within(&LimitsRequest::default(), less.clone(), &USUAL), Ok(less));
-        let lowered = lowered(&USUAL, &caps);
+        assert_eq!(within(&LimitsRequest::default(), less.clone(), &usual), Ok(less));
+        let lowered = lowered(&usual, &caps);
         assert_eq!((lowered.memory_bytes, lowered.cpu_millicores), (256 << 20, 500));
         assert_eq!((lowered.timeout_ms, lowered.processes), (60_000, 64));
     }

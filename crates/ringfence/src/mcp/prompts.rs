@@ -3,7 +3,7 @@
 //! of this server, now.
 
 use super::{
-    Offer, listings, principal_limits,
+    Offer, principal_limits,
     validate::{self, about_code, about_csv, about_json, offered, schema_of},
 };
 use crate::{
@@ -52,15 +52,19 @@ fn diagnoses(offer: &Offer) -> bool {
 }
 
 pub(super) fn list(offer: &Offer) -> Vec<Prompt> {
-    let argument = |name: &str, about: &str| PromptArgument::new(name).with_description(about);
-    let required = |name: &str, about: &str| argument(name, about).with_required(true);
+    let required = |name: &str, about: &str| {
+        PromptArgument::new(name)
+            .with_description(about)
+            .with_required(true)
+    };
+    let optional = |name: &str, about: &str| required(name, about).with_required(false);
     let profiles = format!("One of {}.", offered(offer).join(", "));
     let generate = Prompt::new(
         GENERATE,
         Some("Write a Python program that passes the checks of a profile of this server."),
         Some(vec![
             required("task", "What the program is to do."),
-            argument("profile", &profiles).with_required(false),
+            optional("profile", &profiles),
         ]),
     );
     let diagnose = Prompt::new(
@@ -68,14 +72,16 @@ pub(super) fn list(offer: &Offer) -> Vec<Prompt> {
         Some("Explain why code, JSON or a table was refused, by checking it again, and mend it."),
         Some(vec![
             required("error", "What was said about it."),
-            argument("data", "The code, the JSON or the table.").with_required(false),
-            argument(
+            optional("data", "The code, the JSON or the table."),
+            optional(
                 "schema",
                 "The registered name of a JSON Schema, or one as JSON text; of a table, its type_constraints as JSON text.",
-            )
-            .with_required(false),
-            argument("language", "Of code; left out, it is seen from the text.").with_required(false),
-            argument("profile", &format!("{profiles} Left out, the one that the error names.")).with_required(false),
+            ),
+            optional("language", "Of code; left out, it is seen from the text."),
+            optional(
+                "profile",
+                &format!("{profiles} Left out, the one that the error names."),
+            ),
         ]),
     );
     let generate = generates(offer).then(|| generate.with_title("Write a program for the sandbox"));
@@ -151,12 +157,13 @@ fn may_choose(profile: Profile, offer: &Offer) -> Result<Profile, RequestError> 
 }
 
 fn generate(engine: &Engine, offer: &Offer, task: &str, profile: Profile) -> String {
-    let imports = match listings::modules(profile, &offer.policy.borrow().check) {
+    let imports = match offer.policy.borrow().check.modules(profile) {
         None => "everything that is installed, and what execute_code names in `packages`".to_owned(),
-        Some(modules) => format!(
-            "only these modules and what lies below them, before the run and again inside: {}",
-            modules.join(", ")
-        ),
+        Some(modules) => {
+            let modules: Vec<String> = modules.into_iter().map(String::from).collect();
+            let modules = modules.join(", ");
+            format!("only these modules and what lies below them, before the run and again inside: {modules}")
+        }
     };
     let (limits, _) = engine.limits_of(&offer.namespaces.usual());
     let limits = in_words(&principal_limits::lowered(&limits, &offer.limits));
@@ -384,7 +391,7 @@ fn language_of(code: &str) -> Language {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mcp::execute_code::tests::offer;
+    use crate::mcp::tests::offer;
 
     #[test]
     fn what_a_text_is_can_be_seen() {

@@ -17,11 +17,10 @@ use ringfence_engine::{
     Answer as Said, ApprovalRequest, Decision, HostRequest, REASON_CHARS_MAX, Waiting, egress_rule,
 };
 use ringfence_types::{ErrorCode, Namespace, RequestError};
-use rmcp::model::{ElicitResult, InputRequest, InputRequiredResult};
+use rmcp::model::{CallToolResponse, ElicitResult, InputRequest, InputRequiredResult};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, convert::Infallible, future::pending, time::Duration};
 use tokio::time::{MissedTickBehavior, interval, sleep};
-use tokio_util::sync::CancellationToken;
 
 /// The only question of a result that wants input.
 const APPROVAL: &str = "approval";
@@ -29,12 +28,6 @@ const APPROVAL: &str = "approval";
 const REMIND: Duration = Duration::from_secs(10);
 /// The longest that a call waits: clients give up after 60 seconds.
 const WAIT_SECONDS_MAX: u64 = 50;
-
-pub(super) enum Reply {
-    Answer(Answer),
-    /// The client is to ask its user, and to call again with what they said.
-    Ask(Box<InputRequiredResult>),
-}
 
 pub(super) struct ApprovalCall<'a> {
     pub(super) call: &'a Call<'a>,
@@ -50,7 +43,7 @@ impl Call<'_> {
         &self,
         given: api::RequestEgress,
         namespace: Namespace,
-    ) -> Result<Reply, RequestError> {
+    ) -> Result<CallToolResponse, RequestError> {
         let patience = patience(given.wait_seconds.as_ref().map(|seconds| seconds.0))?;
         egress_rule(&given.domain)?;
         let wish = HostRequest {
@@ -111,9 +104,13 @@ impl ApprovalCall<'_> {
         &self,
         bound: &[u8],
         asked: impl Future<Output = Result<Waiting, RequestError>>,
-    ) -> Result<Reply, RequestError> {
-        if let Some(told) = self.resumed(bound).await {
-            return told;
+    ) -> Result<CallToolResponse, RequestError> {
+        let request = self.call.request;
+        if let Some(sealed) = &request.request_state {
+            let said = request.input_responses.as_ref();
+            let said = said.and_then(|said| said.get(APPROVAL)).cloned();
+            let waiting = self.call.server.shared.pledges.redeem(sealed, bound)?;
+            return self.resume(waiting, said).await;
         }
         let asked = asked.await;
         match &asked {
@@ -123,29 +120,15 @@ impl ApprovalCall<'_> {
         self.put(asked?, bound).await
     }
 
-    async fn resumed(&self, bound: &[u8]) -> Option<Result<Reply, RequestError>> {
-        let request = self.call.request;
-        let sealed = request.request_state.as_ref()?;
-        let said = request.input_responses.as_ref();
-        let said = said.and_then(|said| said.get(APPROVAL)).cloned();
-        Some(match self.call.server.pledges.redeem(sealed, bound) {
-            Ok(waiting) => self.resume(waiting, said).await,
-            Err(error) => Err(error),
-        })
-    }
-
-    async fn put(&self, waiting: Waiting, bound: &[u8]) -> Result<Reply, RequestError> {
+    async fn put(&self, waiting: Waiting, bound: &[u8]) -> Result<CallToolResponse, RequestError> {
         // A second request for the same waits for the answer to the first.
         let first = waiting.request().filter(|_| waiting.is_first()).cloned();
         let through = match (first, Dialogue::of(self.call.context)) {
             (Some(request), Dialogue::Result) => {
-                let state = self.call.server.pledges.give(waiting, bound)?;
+                let state = self.call.server.shared.pledges.give(waiting, bound)?;
                 let asked = InputRequest::Elicitation(self.elicitor().form(&request));
                 let asked = BTreeMap::from([(APPROVAL.to_owned(), asked)]);
-                return Ok(Reply::Ask(Box::new(InputRequiredResult::new(
-                    Some(asked),
-                    Some(state),
-                ))));
+                return Ok(InputRequiredResult::new(Some(asked), Some(state)).into());
             }
             (Some(request), Dialogue::Request) => Some(request),
             (_, Dialogue::None) | (None, _) => None,
@@ -154,18 +137,25 @@ impl ApprovalCall<'_> {
     }
 
     /// Until somebody has answered, and no longer than the caller has patience.
-    async fn wait(&self, waiting: Waiting, through: Option<ApprovalRequest>) -> Result<Reply, RequestError> {
+    async fn wait(
+        &self,
+        waiting: Waiting,
+        through: Option<ApprovalRequest>,
+    ) -> Result<CallToolResponse, RequestError> {
         let (id, is_first) = (
             waiting.request().map(|request| request.id.clone()),
             waiting.is_first(),
         );
         let over = self.call.server.gone.child_token();
-        let question = Question {
-            elicitor: self.elicitor(),
-            waiting,
-            over: over.clone(),
-        };
-        let mut answered = tokio::spawn(question.answered(through));
+        // The question waits until it is answered, also when the call that asked does so no more.
+        let (elicitor, mut waiting, ended) = (self.elicitor(), waiting, over.clone());
+        let mut answered = tokio::spawn(async move {
+            if let Some(request) = through {
+                let elsewhere = ended.run_until_cancelled(waiting.decided());
+                elicitor.ask(&request, elsewhere).await;
+            }
+            ended.run_until_cancelled(waiting.decided()).await
+        });
         tokio::select! {
             decision = &mut answered => if let Ok(Some(decision)) = decision {
                 return Ok(self.told(&decision));
@@ -190,7 +180,11 @@ impl ApprovalCall<'_> {
         ))
     }
 
-    async fn resume(&self, mut waiting: Waiting, said: Option<Value>) -> Result<Reply, RequestError> {
+    async fn resume(
+        &self,
+        mut waiting: Waiting,
+        said: Option<Value>,
+    ) -> Result<CallToolResponse, RequestError> {
         if let (None, Some(request)) = (waiting.decision(), waiting.request().cloned()) {
             let said = said.and_then(|said| serde_json::from_value::<ElicitResult>(said).ok());
             let answer = said.map_or(Said::Deny, |said| understood(&said, &request));
@@ -203,7 +197,7 @@ impl ApprovalCall<'_> {
         Elicitor::new(self.call.engine(), self.call.caller(), self.call.context)
     }
 
-    fn pending(&self, id: &str) -> Reply {
+    fn pending(&self, id: &str) -> CallToolResponse {
         let text = format!(
             "{}: pending: not answered yet\nnext: call {} again with the same arguments, which tells \
              the answer or waits on; the operator can answer with `ringfence approvals approve {id}`\n",
@@ -211,10 +205,10 @@ impl ApprovalCall<'_> {
         );
         let mut facts = json!({"success": true, "approved": false, "pending": true});
         facts[self.field] = json!(self.what);
-        Reply::Answer(Answer::plain(text, facts))
+        Answer::plain(text, facts).into()
     }
 
-    fn told(&self, decision: &Decision) -> Reply {
+    fn told(&self, decision: &Decision) -> CallToolResponse {
         let mut facts = render::decision_facts(decision);
         facts["success"] = json!(true);
         facts["pending"] = json!(false);
@@ -225,34 +219,7 @@ impl ApprovalCall<'_> {
             "Do without it; asking the same again within a minute is answered the same.\n"
         };
         let text = format!("{}: {}\n{hint}", self.what, render::decision_words(decision));
-        Reply::Answer(Answer::plain(text, facts))
-    }
-}
-
-/// What a person is asked, in the client's dialogue where it has one. It waits until it is answered, also when the call
-/// that asked does so no more.
-struct Question {
-    elicitor: Elicitor,
-    waiting: Waiting,
-    over: CancellationToken,
-}
-
-impl Question {
-    /// None: the call has ended.
-    async fn answered(mut self, through: Option<ApprovalRequest>) -> Option<Decision> {
-        if let Some(request) = through {
-            self.elicitor
-                .ask(&request, decided(&mut self.waiting, &self.over))
-                .await;
-        }
-        decided(&mut self.waiting, &self.over).await
-    }
-}
-
-async fn decided(waiting: &mut Waiting, over: &CancellationToken) -> Option<Decision> {
-    tokio::select! {
-        decision = waiting.decided() => Some(decision),
-        () = over.cancelled() => None,
+        Answer::plain(text, facts).into()
     }
 }
 

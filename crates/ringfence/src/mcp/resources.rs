@@ -160,8 +160,12 @@ pub(super) async fn read(
     let access = engine.namespace(caller, &namespace);
     let text = match what {
         What::Artifact { execution_id, name } => {
-            let read = access.artifact(execution_id, &name).await?;
-            return Ok(artifact(read.0, read.1, uri));
+            let (mime, bytes) = access.artifact(execution_id, &name).await?;
+            let contents = match String::from_utf8(bytes) {
+                Ok(text) => ResourceContents::text(text, uri),
+                Err(binary) => ResourceContents::blob(STANDARD.encode(binary.as_bytes()), uri),
+            };
+            return Ok(contents.with_mime_type(mime));
         }
         What::Snapshot(id) => access.export_snapshot(id).await?,
         What::Status => {
@@ -205,14 +209,6 @@ fn unknown() -> RequestError {
     )
 }
 
-fn artifact(mime: String, bytes: Vec<u8>, uri: &str) -> ResourceContents {
-    let contents = match String::from_utf8(bytes) {
-        Ok(text) => ResourceContents::text(text, uri),
-        Err(binary) => ResourceContents::blob(STANDARD.encode(binary.as_bytes()), uri),
-    };
-    contents.with_mime_type(mime)
-}
-
 /// The address without its question, and the namespace that it asks for.
 fn namespace<'a>(uri: &'a str, offer: &Offer) -> Result<(&'a str, Namespace), RequestError> {
     let Some((path, question)) = uri.split_once('?') else {
@@ -230,7 +226,7 @@ fn written(facts: &impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{mcp::execute_code::tests::offer, settings::Namespaces};
+    use crate::{mcp::tests::offer, settings::Namespaces};
     use ringfence_types::ErrorCode;
 
     #[test]

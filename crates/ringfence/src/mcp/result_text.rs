@@ -10,6 +10,8 @@ use super::{
 use crate::settings::Toolset;
 use ringfence_types::{ExecutionResult, ExitKind, ProgramError, Severity};
 
+const STDOUT: &str = "stdout";
+const STDERR: &str = "stderr";
 /// Artifacts that an answer lists; `get_artifacts` has all.
 pub(super) const ARTIFACTS_LISTED: usize = 10;
 const LINE_BYTES_MAX: usize = 300;
@@ -37,26 +39,8 @@ pub(super) fn render(result: &ExecutionResult, from: [usize; 2], offer: &Offer) 
         room,
     );
     let mut text = head;
-    let stdout = Stream {
-        name: "stdout",
-        id: &result.execution_id,
-        shown: &result.stdout,
-        from: from[0],
-        is_as_written: true,
-        kept: from[0] + result.stdout.len(),
-        total: result.truncated.stdout.then_some(result.stdout_bytes),
-    };
-    text += &stdout.within(out_room);
-    let stderr = Stream {
-        name: "stderr",
-        id: &result.execution_id,
-        shown: &stderr,
-        from: from[1],
-        is_as_written: stderr.len() == result.stderr.len(),
-        kept: from[1] + result.stderr.len(),
-        total: result.truncated.stderr.then_some(result.stderr_bytes),
-    };
-    text += &stderr.within(err_room);
+    text += &stream(result, STDOUT, &result.stdout, from[0], out_room);
+    text += &stream(result, STDERR, &stderr, from[1], err_room);
     if from == [0; 2] && is_uncaptured(result) {
         let (stdout, stderr) = (result.stdout_bytes, result.stderr_bytes);
         text += &format!("\n[stdout has {stdout} bytes and stderr {stderr}, and neither is kept]");
@@ -130,44 +114,33 @@ fn end(result: &ExecutionResult) -> String {
     }
 }
 
-struct Stream<'a> {
-    name: &'static str,
-    id: &'a str,
-    shown: &'a str,
-    /// Where that begins.
-    from: usize,
-    /// Folded text has other offsets.
-    is_as_written: bool,
-    kept: usize,
-    /// Bytes that there were; none: all are kept.
-    total: Option<u64>,
-}
-
-impl Stream<'_> {
-    /// Its beginning and its end, with the count of what is between; and whether there was more than is kept.
-    fn within(&self, room: usize) -> String {
-        let mut text = String::new();
-        if !self.shown.is_empty() {
-            text += &format!("\n\n{}:\n", self.name);
-            match ends(self.shown, room) {
-                None => text += self.shown.trim_end_matches('\n'),
-                Some((first, last)) => {
-                    let between = self.shown.len() - first.len() - last.len();
-                    let from = self.from + if self.is_as_written { first.len() } else { 0 };
-                    text += first.trim_end_matches('\n');
-                    text += &gap(between, self.id, self.name, from);
-                    text += last.trim_end_matches('\n');
-                }
+/// Its beginning and its end, with the count of what is between; and whether there was more than is kept.
+fn stream(result: &ExecutionResult, name: &str, shown: &str, from: usize, room: usize) -> String {
+    let (written, is_cut, total) = match name {
+        STDOUT => (&result.stdout, result.truncated.stdout, result.stdout_bytes),
+        _ => (&result.stderr, result.truncated.stderr, result.stderr_bytes),
+    };
+    let mut text = String::new();
+    if !shown.is_empty() {
+        text += &format!("\n\n{name}:\n");
+        match ends(shown, room) {
+            None => text += shown.trim_end_matches('\n'),
+            Some((first, last)) => {
+                let between = shown.len() - first.len() - last.len();
+                // Folded text has other offsets.
+                let is_as_written = shown.len() == written.len();
+                let from = from + if is_as_written { first.len() } else { 0 };
+                text += first.trim_end_matches('\n');
+                text += &gap(between, &result.execution_id, name, from);
+                text += last.trim_end_matches('\n');
             }
         }
-        if let Some(total) = self.total {
-            text += &format!(
-                "\n[{} has {total} bytes, of which the first {} are kept]",
-                self.name, self.kept
-            );
-        }
-        text
     }
+    if is_cut {
+        let kept = from + written.len();
+        text += &format!("\n[{name} has {total} bytes, of which the first {kept} are kept]");
+    }
+    text
 }
 
 fn gap(between: usize, id: &str, stream: &str, from: usize) -> String {
@@ -180,8 +153,8 @@ fn gap(between: usize, id: &str, stream: &str, from: usize) -> String {
 pub(super) fn bound(result: &mut ExecutionResult, from: [usize; 2], text_max: usize) {
     let truncated = &mut result.truncated;
     for (name, stream, from, is_cut) in [
-        ("stdout", &mut result.stdout, from[0], &mut truncated.stdout),
-        ("stderr", &mut result.stderr, from[1], &mut truncated.stderr),
+        (STDOUT, &mut result.stdout, from[0], &mut truncated.stdout),
+        (STDERR, &mut result.stderr, from[1], &mut truncated.stderr),
     ] {
         if stream.len() > text_max
             && let Some((first, last)) = ends(stream, text_max.saturating_sub(GAP_BYTES_MAX))

@@ -25,13 +25,15 @@ pub(super) fn may_approve(context: &RequestContext<RoleServer>) -> bool {
     parts.is_none_or(|parts| parts.extensions.get::<MayNotApprove>().is_none())
 }
 
+/// What all servers of one principal share.
 #[derive(Clone)]
 pub(crate) struct ServerFactory {
-    offer: Offer,
+    pub(super) offer: Offer,
     engine: Starting,
     /// Who is served; none: the one client of standard input and output.
     principal: Option<Arc<str>>,
-    pledges: Arc<RequestStates>,
+    /// Questions whose answers the client brings.
+    pub(super) pledges: Arc<RequestStates>,
     /// From its cancellation on new calls are refused.
     pub(crate) closing: CancellationToken,
     /// Cancelled, every call of this principal is.
@@ -39,15 +41,10 @@ pub(crate) struct ServerFactory {
 }
 
 pub(crate) struct Server {
-    pub(super) offer: Offer,
-    engine: Starting,
-    principal: Option<Arc<str>>,
+    pub(super) shared: ServerFactory,
     pub(super) gone: CancellationToken,
     /// Sends events to a client of the handshake revisions, once it has set a level.
     pub(super) forwarder: Arc<Mutex<Option<AbortHandle>>>,
-    /// Questions whose answers the client brings.
-    pub(super) pledges: Arc<RequestStates>,
-    pub(super) closing: CancellationToken,
     /// Ends what was begun for this client beside its calls.
     _end: Option<DropGuard>,
 }
@@ -81,21 +78,21 @@ impl ServerFactory {
     /// `gone` tells the caller that the client has left, and nothing else.
     pub(super) fn server(&self, gone: CancellationToken, end: Option<DropGuard>) -> Server {
         Server {
-            offer: self.offer.clone(),
-            engine: self.engine.clone(),
-            principal: self.principal.clone(),
+            shared: self.clone(),
             gone,
             forwarder: Arc::default(),
-            pledges: self.pledges.clone(),
-            closing: self.closing.clone(),
             _end: end,
         }
     }
 }
 
 impl Server {
+    pub(super) fn offer(&self) -> &Offer {
+        &self.shared.offer
+    }
+
     pub(super) async fn engine(&self) -> Result<Engine, RequestError> {
-        if self.closing.is_cancelled() {
+        if self.shared.closing.is_cancelled() {
             return Err(RequestError::new(
                 ErrorCode::Busy,
                 "the server is stopping and takes no new calls.",
@@ -104,7 +101,7 @@ impl Server {
         }
         let stopping =
             || RequestError::new(ErrorCode::Cancelled, "the server is stopping.", "Start it again.");
-        let mut engine = self.engine.clone();
+        let mut engine = self.shared.engine.clone();
         let started = tokio::select! {
             started = engine.wait_for(Option::is_some) => started.map_err(|_| stopping())?.clone(),
             () = self.gone.cancelled() => None,
@@ -120,7 +117,7 @@ impl Server {
             Some(client) => format!("mcp {} {}", client.name, client.version),
             None => "mcp".to_owned(),
         };
-        match &self.principal {
+        match &self.shared.principal {
             Some(principal) => Caller::new(&format!("principal {principal}, {by}")),
             None => Caller::new(&by),
         }

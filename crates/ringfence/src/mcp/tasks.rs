@@ -9,7 +9,7 @@ use crate::{
     time,
 };
 use ringfence_engine::{Engine, ExecutionState, ExecutionTimes};
-use ringfence_types::{ErrorCode, ExecutionResult, ExitKind, Namespace, RequestError};
+use ringfence_types::{ErrorCode, ExitKind, Namespace, RequestError};
 use rmcp::{
     ErrorData, RoleServer,
     model::{
@@ -58,7 +58,14 @@ impl Server {
         let access = engine.namespace(call.caller(), &namespace);
         let payload = match access.execution(id, Duration::ZERO).await {
             Ok(ExecutionState::Running(_)) => TaskPayload::Working,
-            Ok(ExecutionState::Ended(result)) => ended(&call, &result).await?,
+            Ok(ExecutionState::Ended(result)) if result.exit.kind == ExitKind::Cancelled => {
+                TaskPayload::Cancelled
+            }
+            // A program that has failed has been run: its task is complete.
+            Ok(ExecutionState::Ended(result)) => {
+                let answer = call.whole(&result, [0; 2]).await;
+                completed(&answer.map_err(|error| internal(&error))?.into_result())?
+            }
             // What the request was answered with: the program never ran.
             Err(error) if error.execution_id.as_deref() == Some(id) => completed(&refusal(&error, ""))?,
             Err(error) if error.code == ErrorCode::NotFound => return Err(unknown()),
@@ -90,19 +97,11 @@ impl Server {
         }
         let engine = self.engine().await.map_err(|error| internal(&error))?;
         let owner = engine.owner_of(id).ok();
-        let owner = owner
-            .filter(|owner| self.offer.has(Toolset::Execute) && self.offer.namespaces.has(owner.as_str()));
+        let owner = owner.filter(|owner| {
+            self.offer().has(Toolset::Execute) && self.offer().namespaces.has(owner.as_str())
+        });
         Ok((engine, owner.ok_or_else(unknown)?))
     }
-}
-
-/// A program that has failed has been run: its task is complete.
-async fn ended(call: &Call<'_>, result: &ExecutionResult) -> Result<TaskPayload, ErrorData> {
-    if result.exit.kind == ExitKind::Cancelled {
-        return Ok(TaskPayload::Cancelled);
-    }
-    let answer = call.whole(result, [0; 2]).await;
-    completed(&answer.map_err(|error| internal(&error))?.into_result())
 }
 
 fn completed(result: &CallToolResult) -> Result<TaskPayload, ErrorData> {

@@ -1,7 +1,14 @@
 //! What a server with the default configuration offers.
 
-use super::{execute_code::tests::offer, prompts, tools};
+use super::{Offer, prompts, tools};
+use crate::settings;
 use rmcp::model::{Prompt, Tool};
+use tokio::sync::watch;
+
+pub(crate) fn offer() -> Offer {
+    let config = settings::usual().unwrap();
+    Offer::of(&config, watch::channel(config.engine.policy.clone()).1)
+}
 
 pub(crate) fn prompts_of_the_reference() -> Vec<Prompt> {
     prompts::list(&offer())
@@ -9,12 +16,8 @@ pub(crate) fn prompts_of_the_reference() -> Vec<Prompt> {
 
 pub(crate) fn tools_of_the_reference() -> Vec<Tool> {
     let mut offer = offer();
-    offer.toolsets.push(crate::settings::Toolset::Host);
+    offer.toolsets.push(settings::Toolset::Host);
     tools::list(&offer)
 }
 
 pub(crate) use super::tools::reference_of;
-
-pub(crate) fn offer_of_the_reference() -> super::Offer {
-    offer()
-}

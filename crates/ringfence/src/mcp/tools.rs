@@ -1,19 +1,19 @@
 //! The tools: a row for each operation with what carries it out.
 
-use super::{Answer, Offer, Refused, call::Call, principal_limits, request_egress::Reply};
+use super::{Answer, Offer, Refused, call::Call, principal_limits};
 use crate::{
     api::{self, Effect, Object, Operation},
     settings::{Namespaces, Toolset},
 };
 use ringfence_types::RequestError;
-use rmcp::model::{Tool, ToolAnnotations};
+use rmcp::model::{CallToolResponse, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 use std::{
     pin::Pin,
     sync::{Arc, LazyLock},
 };
 
-type Replying<'a> = Pin<Box<dyn Future<Output = Result<Reply, Refused>> + Send + 'a>>;
+type Replying<'a> = Pin<Box<dyn Future<Output = Result<CallToolResponse, Refused>> + Send + 'a>>;
 
 pub(super) struct ToolEntry {
     pub(super) name: &'static str,
@@ -198,9 +198,12 @@ fn whole(number: &Value) -> Value {
     }
 }
 
-impl From<Answer> for Reply {
-    fn from(answer: Answer) -> Self {
-        Self::Answer(answer)
+impl From<Answer> for CallToolResponse {
+    fn from(mut answer: Answer) -> Self {
+        match answer.task.take() {
+            Some(task) => Self::Task(*task),
+            None => Self::Complete(answer.into_result()),
+        }
     }
 }
 
@@ -216,7 +219,7 @@ impl From<RequestError> for Refused {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mcp::execute_code::tests::offer;
+    use crate::mcp::tests::offer;
 
     #[test]
     fn the_list_of_tools_is_golden() {

@@ -1,7 +1,8 @@
 //! Variables that people have from the servers that Ringfence replaces. Each one takes effect, or is accepted because
 //! its value describes what happens anyway, or is refused; none is read and ignored.
 
-use ringfence_types::{Profile, nearest::nearest, parse_size};
+use super::refusal;
+use ringfence_types::{Profile, RequestError, nearest::nearest, parse_size};
 
 enum Effect {
     /// It sets this setting; the text is the same.
@@ -75,12 +76,6 @@ const ALIASES: &[(&str, Effect)] = {
 const SECRET_PREFIX: &str = "SANDBOXMCP_SECRET_";
 const MEBIBYTE: u64 = 1 << 20;
 
-#[derive(Debug)]
-pub(crate) struct Reason {
-    pub(crate) what: String,
-    pub(crate) hint: String,
-}
-
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
     Nothing,
@@ -116,11 +111,11 @@ pub(crate) fn misspelt(name: &str) -> Option<String> {
 }
 
 /// What it says, or why it cannot be honoured.
-pub(crate) fn meaning(name: &str, text: &str) -> Result<Meaning, Reason> {
-    let refused = |why: &str| Reason {
-        // never the value: it may be a secret
-        what: format!("{name} cannot be honoured: {why}."),
-        hint: "Unset it; it would have no effect.".to_owned(),
+pub(crate) fn meaning(name: &str, text: &str) -> Result<Meaning, RequestError> {
+    // never the value: it may be a secret
+    let refused = |why: &str| {
+        let what = format!("{name} cannot be honoured: {why}.");
+        refusal(what, "Unset it; it would have no effect.")
     };
     let Some((_, effect)) = ALIASES.iter().find(|(alias, _)| *alias == name) else {
         return Ok(Meaning::Nothing);
@@ -143,14 +138,14 @@ pub(crate) fn meaning(name: &str, text: &str) -> Result<Meaning, Reason> {
         Effect::Offers(profile, _) if is(OFF) => Ok(Meaning::Offers(*profile, Offered::No)),
         Effect::Offers(profile, None) if is(ON) => Ok(Meaning::Offers(*profile, Offered::Yes)),
         Effect::Offers(_, Some(why)) if is(ON) => Err(refused(why)),
-        Effect::Turns(_) | Effect::Offers(..) => Err(Reason {
+        Effect::Turns(_) | Effect::Offers(..) => Err(RequestError {
             hint: format!("Set it to one of {}, {}.", ON.join(", "), OFF.join(", ")),
             ..refused("it says neither yes nor no")
         }),
         Effect::Fixed(values, _) if is(values) => Ok(Meaning::Nothing),
         Effect::Fixed(values, why) => {
             let hint = format!("Unset it, or set it to what is so: {}.", values.join(", "));
-            Err(Reason { hint, ..refused(why) })
+            Err(RequestError { hint, ..refused(why) })
         }
     }
 }

@@ -27,19 +27,9 @@ impl SettingValue for ModuleName {
 }
 
 /// Statements that import names: `np=import numpy as np; pd=import pandas as pd`.
-pub(crate) type KnownImports = Named<Statement>;
+pub(crate) type KnownImports = Named<String>;
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(transparent)]
-pub(crate) struct Statement(pub(crate) String);
-
-impl From<&str> for Statement {
-    fn from(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-}
-
-impl NamedValue for Statement {
+impl NamedValue for String {
     type Name = String;
     const ITEMS_MAX: usize = 1000;
     const SEPARATOR: char = ';';
@@ -47,14 +37,14 @@ impl NamedValue for Statement {
     const NAMES: Option<&'static str> = None;
 
     fn read(text: &str) -> Result<Self, String> {
-        Ok(text.into())
+        Ok(text.to_owned())
     }
 
     fn check(&self, name: &String) -> Result<(), String> {
-        if self.0.len() > STATEMENT_BYTES_MAX {
+        if self.len() > STATEMENT_BYTES_MAX {
             return Err(format!("the import is longer than {STATEMENT_BYTES_MAX} bytes"));
         }
-        ringfence_engine::check_known_import(name, &self.0)
+        ringfence_engine::check_known_import(name, self)
     }
 
     fn schema() -> Value {

@@ -3,7 +3,7 @@
 
 use super::{
     Environment, Faults,
-    check_words::{SchemaSource, Statement},
+    check_words::SchemaSource,
     environment::ProfileAliases,
     expand,
     keys::{Effective, Origin},
@@ -64,15 +64,12 @@ pub(super) fn settle(settings: &mut Effective, aliases: ProfileAliases, faults: 
 pub(super) fn check(environment: &Environment, settings: &Effective, faults: &Faults) -> CheckSettings {
     let profile = settings.check_profile.value;
     let profiles: BTreeSet<Profile> = settings.check_profiles.iter().copied().chain([profile]).collect();
-    let known = settings.check_known_imports.items().iter();
     CheckSettings {
         profile,
         profiles,
         only_allowed_imports: environment.profile_aliases().restricts.is_some(),
         allowed_imports: settings.check_allowed_imports.iter().cloned().collect(),
-        known_imports: known
-            .map(|(name, Statement(text))| (name.clone(), text.clone()))
-            .collect(),
+        known_imports: settings.check_known_imports.items().clone(),
         schemas: schemas(environment, settings, faults),
     }
 }

@@ -280,7 +280,7 @@ impl Environment {
     }
 
     fn alias(&self, name: &str, value: &OsString) -> Result<Meaning, RequestError> {
-        aliases::meaning(name, utf8(name, value)?).map_err(|reason| refusal(reason.what, &reason.hint))
+        aliases::meaning(name, utf8(name, value)?)
     }
 
     /// Which setting a variable makes, and its value in that setting's own words.

@@ -16,6 +16,10 @@ fn flags(config: Option<&Path>) -> Flags {
     }
 }
 
+fn refused(variables: &[(&str, &str)], file: Option<&Path>) -> RequestError {
+    load(&environment(variables), flags(file)).unwrap_err()
+}
+
 struct TextFile(PathBuf);
 
 impl TextFile {
@@ -121,11 +125,7 @@ fn the_reference_tells_the_true_defaults() {
 #[test]
 fn a_limit_above_its_cap_is_refused_with_both_places() {
     let file = TextFile::new("caps", "caps:\n  ram_mb: 256\n");
-    let error = load(
-        &environment(&[("RINGFENCE_LIMITS_RAM_MB", "512")]),
-        flags(Some(&file.0)),
-    )
-    .unwrap_err();
+    let error = refused(&[("RINGFENCE_LIMITS_RAM_MB", "512")], Some(&file.0));
     assert!(
         error.message.contains("RINGFENCE_LIMITS_RAM_MB") && error.message.contains(":2"),
         "{error}"
@@ -204,44 +204,24 @@ fn a_setting_with_a_fault_contradicts_none() {
 #[test]
 fn a_named_file_must_exist_and_the_usual_one_need_not() {
     let missing = Path::new("/nonexistent/ringfence.yaml");
-    assert!(
-        load(&environment(&[]), flags(Some(missing)))
-            .unwrap_err()
-            .message
-            .contains("--config")
-    );
-    let by_variable = environment(&[("RINGFENCE_CONFIG", "/nonexistent/ringfence.yaml")]);
-    assert!(
-        load(&by_variable, flags(None))
-            .unwrap_err()
-            .message
-            .contains("RINGFENCE_CONFIG")
-    );
-    assert_eq!(
-        load(&environment(&[("HOME", "/nonexistent")]), flags(None))
-            .unwrap()
-            .file,
-        None
-    );
+    assert!(refused(&[], Some(missing)).message.contains("--config"));
+    let by_variable = ("RINGFENCE_CONFIG", "/nonexistent/ringfence.yaml");
+    let error = refused(&[by_variable], None);
+    assert!(error.message.contains("RINGFENCE_CONFIG"), "{error}");
+    let config = load(&environment(&[("HOME", "/nonexistent")]), flags(None)).unwrap();
+    assert_eq!(config.file, None);
 }
 
 #[test]
 fn a_broken_file_is_refused_with_its_place() {
     let file = TextFile::new("broken", "backend: native\nlimit:\n  ram_mb: 1\n");
-    let error = load(&environment(&[]), flags(Some(&file.0))).unwrap_err();
+    let error = refused(&[], Some(&file.0));
     assert_eq!(error.code, ErrorCode::InvalidConfiguration);
-    assert!(
-        error.message.contains(&format!("{}:2: ", file.0.display())),
-        "{error}"
-    );
+    let place = format!("{}:2: ", file.0.display());
+    assert!(error.message.contains(&place), "{error}");
     assert!(error.message.contains("Did you mean `limits`?"), "{error}");
     let long = TextFile::new("long", &"#".repeat(BYTES_MAX + 10));
-    assert!(
-        load(&environment(&[]), flags(Some(&long.0)))
-            .unwrap_err()
-            .message
-            .contains("1 MiB")
-    );
+    assert!(refused(&[], Some(&long.0)).message.contains("1 MiB"));
 }
 
 #[test]
@@ -252,12 +232,7 @@ fn a_home_path_needs_a_home() {
         config.engine.runtimes.python.as_deref(),
         Some(Path::new("/home/a/venv"))
     );
-    assert!(
-        load(&environment(&[]), flags(Some(&file.0)))
-            .unwrap_err()
-            .message
-            .contains("HOME")
-    );
+    assert!(refused(&[], Some(&file.0)).message.contains("HOME"));
 }
 
 #[test]
@@ -312,7 +287,7 @@ fn a_section_of_checks_is_read_and_its_schemas_with_it() {
 fn what_is_wrong_with_a_check_is_told_with_its_place() {
     let refused = |text: &str, parts: &[&str]| {
         let file = TextFile::new("checks-refused", text);
-        let error = load(&environment(&[]), flags(Some(&file.0))).unwrap_err();
+        let error = refused(&[], Some(&file.0));
         assert_eq!(error.code, ErrorCode::InvalidConfiguration);
         for part in parts {
             assert!(error.message.contains(part), "{text}: {error}");
@@ -381,8 +356,7 @@ fn an_operator_who_restricts_programs_offers_no_way_around_it_unless_he_says_so(
         profiles(&[("SANDBOX_ALLOWED_IMPORTS", "*")]),
         ("unrestricted", all.to_owned())
     );
-    let both = environment(&[("RINGFENCE_CHECK_PROFILE", "data_science"), data("off")]);
-    let error = load(&both, flags(None)).unwrap_err();
+    let error = refused(&[("RINGFENCE_CHECK_PROFILE", "data_science"), data("off")], None);
     assert!(error.message.contains("SANDBOX_ENABLE_DATA_SCIENCE"), "{error}");
 }
 
