@@ -136,7 +136,7 @@ fn the_address_that_is_judged_is_the_one_that_is_dialled() {
         let mut talk = world.connect("api.test", 5432).await;
         talk.say("hello").await;
         assert_eq!(talk.hear(5).await, b"hello");
-        assert_eq!(world.report().reached[0].address.to_string(), PUBLIC);
+        assert_eq!(world.report().reached[0].end.address.to_string(), PUBLIC);
         assert_eq!(*inside.lock().expect("unharmed"), 0);
     });
 }
@@ -198,7 +198,7 @@ fn the_next_address_is_tried_where_one_does_not_answer() {
         let mut talk = world.connect("api.test", 5432).await;
         talk.say("hello").await;
         assert_eq!(talk.hear(5).await, b"hello");
-        assert_eq!(world.report().reached[0].address.to_string(), PUBLIC_TOO);
+        assert_eq!(world.report().reached[0].end.address.to_string(), PUBLIC_TOO);
     });
 }
 
