@@ -6,33 +6,22 @@ use crate::{
     connection::{ConnState, Connection, Mode, check_request},
     names::Names,
     refusal::Refusal,
-    sandbox::{LeaseOptions, Permit, SandboxEgress, Way},
-    upstream::{self, UpstreamMeter},
+    sandbox::{LeaseOptions, Permit, SandboxEgress},
+    upstream::{self, Upstream},
     wire::write_through,
 };
 use ringfence_types::Denial;
 use std::{
-    fmt, io,
+    io,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
 };
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A lease of egress without a sandbox.
 pub struct ClientLease {
     sandbox: Arc<SandboxEgress>,
-}
-
-impl fmt::Debug for ClientLease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientLease")
-            .field("owner", self.sandbox.owner())
-            .finish_non_exhaustive()
-    }
 }
 
 impl ClientLease {
@@ -63,7 +52,7 @@ impl ClientLease {
 
     async fn open(
         &self,
-        connection: &Connection,
+        connection: &Arc<Connection>,
         to: &Destination,
         method: &str,
         target: &str,
@@ -73,11 +62,10 @@ impl ClientLease {
         if connection.check_or_ask(to).await? == Mode::Inspect {
             check_request(&self.sandbox.rules_now(), to, method, target)?;
         }
-        let upstream = upstream::open(&self.sandbox, to, None).await?;
-        upstream.meter.request();
+        let stream = upstream::open(connection, to, None).await?;
+        stream.meter.request();
         Ok(ClientStream {
-            stream: upstream.stream,
-            meter: upstream.meter,
+            stream,
             _permit: permit,
         })
     }
@@ -91,8 +79,7 @@ impl ClientLease {
 
 /// A connection to the outside, whose bytes count.
 pub struct ClientStream {
-    stream: TcpStream,
-    meter: Arc<UpstreamMeter>,
+    stream: Upstream,
     _permit: Permit,
 }
 
@@ -102,15 +89,13 @@ impl AsyncRead for ClientStream {
         context: &mut Context<'_>,
         to: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = to.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(context, to))?;
-        Poll::Ready(self.meter.bytes(Way::Back, to.filled().len() - before))
+        Pin::new(&mut self.stream).poll_read(context, to)
     }
 }
 
 impl ClientStream {
-    fn wrote(&self, bytes: usize) -> io::Result<()> {
-        self.meter.bytes(Way::Out, bytes)
+    fn wrote(&self, _bytes: usize) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -47,7 +47,6 @@ pub(crate) enum ConnState {
 }
 
 impl ConnState {
-    /// One request is being answered.
     pub(crate) fn answering(to: &Destination, number: u64, method: &str, target: &str) -> Self {
         let request = (method.to_owned(), target.to_owned());
         Self::Answering {
@@ -265,7 +264,6 @@ pub(crate) fn check_connection(rules: &Rules, to: &Destination) -> Result<Mode, 
     }
 }
 
-/// Whether rules allow a request.
 pub(crate) fn check_request(
     rules: &Rules,
     to: &Destination,
@@ -294,17 +292,15 @@ pub(crate) fn not_inspected(to: &Destination) -> Refusal {
 }
 
 fn refused(to: &Destination, why: &Why, what: &str) -> Refusal {
-    let rule = match why {
-        Why::Name => RefusalRule::Name,
-        Why::Port { .. } => RefusalRule::Port,
-        Why::Address => RefusalRule::Address,
-        Why::Method { .. } | Why::Path { .. } => RefusalRule::Request,
-    };
-    let what = match why {
-        Why::Name => format!("No network access to {to}"),
-        Why::Address => format!("No network access to {to}: no rule names the address"),
-        Why::Port { .. } => format!("No network access to {to}: {why}"),
-        Why::Method { .. } | Why::Path { .. } => format!("{what}: {why}"),
+    let no_access = format!("No network access to {to}");
+    let (rule, what) = match why {
+        Why::Name => (RefusalRule::Name, no_access),
+        Why::Address => (
+            RefusalRule::Address,
+            format!("{no_access}: no rule names the address"),
+        ),
+        Why::Port { .. } => (RefusalRule::Port, format!("{no_access}: {why}")),
+        Why::Method { .. } | Why::Path { .. } => (RefusalRule::Request, format!("{what}: {why}")),
     };
     Refusal::of(rule, to, what, &hint(to, why))
 }

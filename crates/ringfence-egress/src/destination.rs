@@ -60,7 +60,7 @@ impl Destination {
         }
         let (host, rest) = split(text)?;
         let port = match rest {
-            Some(digits) => port_of(digits)?,
+            Some(digits) => port_of(digits).ok_or(DestinationError::Port)?,
             None => port.ok_or(DestinationError::NoPort)?,
         };
         Ok(Self { host, port })
@@ -130,12 +130,10 @@ fn split(text: &str) -> Result<(Host, Option<&str>), DestinationError> {
     Ok((host, port))
 }
 
-fn port_of(digits: &str) -> Result<u16, DestinationError> {
-    let written_plainly = (1..=5).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
-    match digits.parse::<u16>() {
-        Ok(port) if port > 0 && written_plainly && !digits.starts_with('0') => Ok(port),
-        _ => Err(DestinationError::Port),
-    }
+/// A number from 1 to 65535 in the one spelling that it has.
+pub(crate) fn port_of(digits: &str) -> Option<u16> {
+    let is_plain = !digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit());
+    digits.parse().ok().filter(|_| is_plain)
 }
 
 #[cfg(test)]

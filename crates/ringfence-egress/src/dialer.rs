@@ -5,7 +5,6 @@ use crate::{Destination, Host, HostName, Rule, Rules, RulesError, Verdict, resol
 use ringfence_types::Namespace;
 use std::{
     collections::HashMap,
-    fmt,
     net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
@@ -23,7 +22,6 @@ pub struct Limits {
     pub bytes_out: u64,
     /// Bytes that one sandbox receives, all its life; `u64::MAX`: without a limit.
     pub bytes_in: u64,
-    /// How long one connection lasts at most.
     pub connection_time: Duration,
     /// How long a connection lasts on which nothing moves.
     pub idle: Duration,
@@ -63,14 +61,6 @@ pub struct Dialer {
     permits_of_all: Arc<Semaphore>,
     /// One for each namespace that has a sandbox with egress.
     namespaces: Mutex<HashMap<Namespace, Weak<Semaphore>>>,
-}
-
-impl fmt::Debug for Dialer {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("Dialer")
-            .field("limits", &self.limits)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Dialer {

@@ -16,9 +16,8 @@ use std::{
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream, UdpSocket},
+    net::{TcpStream, UdpSocket},
     sync::{Semaphore, watch},
-    task::JoinSet,
     time::timeout,
 };
 
@@ -97,27 +96,6 @@ impl DnsServer {
                 Err(error) => pause = recover(&self.sandbox, &error, pause).await,
             }
         }
-    }
-
-    /// Serves connections until the lease is closed.
-    pub(crate) async fn serve_tcp(self: Arc<Self>, listener: TcpListener, mut closing: watch::Receiver<()>) {
-        let mut connections = JoinSet::new();
-        let mut pause = PAUSE_FIRST;
-        loop {
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                Some(_) = connections.join_next() => continue,
-                _ = closing.changed() => break,
-            };
-            match accepted {
-                Ok((stream, _)) => {
-                    pause = PAUSE_FIRST;
-                    connections.spawn(self.clone().serve_connection(stream));
-                }
-                Err(error) => pause = recover(&self.sandbox, &error, pause).await,
-            }
-        }
-        connections.shutdown().await;
     }
 
     /// One connection, unless there are too many.

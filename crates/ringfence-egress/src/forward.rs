@@ -59,7 +59,7 @@ enum Greeting {
 pub(crate) async fn by_proxy(connection: Arc<Connection>, client: Client) {
     match http::serve(&connection, client, ProxyMode::Explicit, None).await {
         Next::Connect { client, to, upstream } => carry(connection, client, to, Some(upstream)).await,
-        other => joined(&connection, other).await,
+        other => joined(other).await,
     }
 }
 
@@ -71,11 +71,11 @@ pub(crate) async fn carry(
     ready: Option<Upstream>,
 ) {
     match approach(&connection, &mut client, &to, ready).await {
-        Ok(Onward::Tunnel(upstream)) => join(&connection, client, upstream, &[]).await,
+        Ok(Onward::Tunnel(upstream)) => join(client, upstream, &[]).await,
         Ok(Onward::Bytes(upstream)) => bytes(&connection, client, &to, upstream).await,
         Ok(Onward::Requests(ready)) => {
             let next = http::serve(&connection, client, ProxyMode::Transparent(to), ready).await;
-            joined(&connection, next).await;
+            joined(next).await;
         }
         Ok(Onward::Inspected(inspected)) => inspect::serve(&connection, client, *inspected).await,
         Ok(Onward::Nothing) => {}
@@ -84,23 +84,23 @@ pub(crate) async fn carry(
 }
 
 /// What requests have come to: nothing, or both ends talk on as they like.
-async fn joined(connection: &Connection, next: Next) {
+async fn joined(next: Next) {
     if let Next::Joined {
         client,
         upstream,
         said,
     } = next
     {
-        join(connection, client, upstream, &said).await;
+        join(client, upstream, &said).await;
     }
 }
 
-async fn join(connection: &Connection, client: Client, upstream: Upstream, by_upstream: &[u8]) {
+async fn join(client: Client, upstream: Upstream, by_upstream: &[u8]) {
     let said = Said {
         by_client: &client.read,
         by_upstream,
     };
-    ended(tunnel::join(connection, &mut Ends::new(client.stream, upstream), said).await);
+    ended(tunnel::join(&mut Ends::new(client.stream, upstream), said).await);
 }
 
 /// Looks at a connection until it is known how it goes on.
@@ -154,12 +154,12 @@ async fn approach(
 
 /// The connection to the outside that bytes will pass over: the one there is, or a new one.
 async fn opened_upstream(
-    connection: &Connection,
+    connection: &Arc<Connection>,
     to: &Destination,
     ready: Option<Upstream>,
     stop: impl FnOnce(Refusal) -> Stop,
 ) -> Result<Upstream, Stop> {
-    let upstream = upstream::open(&connection.sandbox, to, ready).await;
+    let upstream = upstream::open(connection, to, ready).await;
     upstream
         .and_then(|upstream| connection.passes(to).map(|()| upstream))
         .map_err(stop)
@@ -188,18 +188,6 @@ enum Halt {
     Broken(io::Error),
 }
 
-impl From<Stop> for Halt {
-    fn from(stop: Stop) -> Self {
-        Self::Stopped(stop)
-    }
-}
-
-impl From<io::Error> for Halt {
-    fn from(error: io::Error) -> Self {
-        Self::Broken(error)
-    }
-}
-
 async fn both_ways(
     connection: &Connection,
     ends: &mut Ends,
@@ -211,23 +199,19 @@ async fn both_ways(
     let (mut client_says, mut client_hears) = ends.client.split();
     let (mut upstream_says, mut upstream_hears) = ends.upstream.stream.split();
     let out = async {
-        if let Greeting::Tls(hello) = later_greeting(&mut client_says, &mut read, to, limit).await? {
-            agrees(connection.sandbox.purpose, &hello, to).map_err(Stop::Alert)?;
+        let greeting = later_greeting(&mut client_says, &mut read, to, limit).await;
+        if let Greeting::Tls(hello) = greeting.map_err(Halt::Stopped)? {
+            let agreed = agrees(connection.sandbox.purpose, &hello, to);
+            agreed.map_err(|refusal| Halt::Stopped(Stop::Alert(refusal)))?;
         }
-        pass(&read, &mut upstream_hears, meter, Way::Out).await?;
-        pump(&mut client_says, &mut upstream_hears, connection, meter, Way::Out).await?;
-        Ok::<_, Halt>(())
+        let passed = pass(&read, &mut upstream_hears, meter, Way::Out).await;
+        passed.map_err(Halt::Broken)?;
+        let pumped = pump(&mut client_says, &mut upstream_hears, meter, Way::Out).await;
+        pumped.map_err(Halt::Broken)
     };
     let back = async {
-        pump(
-            &mut upstream_says,
-            &mut client_hears,
-            connection,
-            meter,
-            Way::Back,
-        )
-        .await?;
-        Ok(())
+        let pumped = pump(&mut upstream_says, &mut client_hears, meter, Way::Back).await;
+        pumped.map_err(Halt::Broken)
     };
     tokio::try_join!(out, back).map(drop)
 }

@@ -1,13 +1,7 @@
 //! Serves a sandbox whose network is elsewhere: what comes out of it was accepted there, and is handed over with the
 //! address that was meant. From here on it is a connection like any other.
 
-use crate::{
-    dns::Transport,
-    dns_server::DnsServer,
-    listener::{Accepted, ListenerKind, welcome},
-    sandbox::SandboxEgress,
-    tunnel::reset,
-};
+use crate::{dns::Transport, dns_server::DnsServer, listener::admit, sandbox::SandboxEgress};
 use std::{net::SocketAddr, sync::Arc};
 use tokio::{
     net::TcpStream,
@@ -15,14 +9,12 @@ use tokio::{
     task::JoinSet,
 };
 
-/// What comes out of such a sandbox.
 #[derive(Debug)]
 pub enum Forwarded {
     /// To the proxy.
     Proxy(TcpStream),
     /// To an address that stands for a name.
     Connection(SocketAddr, TcpStream),
-    /// To the name server.
     Names(TcpStream),
     /// A datagram to the name server, and where its answer goes.
     Question(Vec<u8>, oneshot::Sender<Option<Vec<u8>>>),
@@ -49,7 +41,7 @@ pub(crate) async fn serve(
             break;
         };
         used.send_replace(true);
-        let (kind, meant, stream) = match arrived {
+        let (stream, meant) = match arrived {
             Forwarded::Question(query, answer) => {
                 // Its sandbox may be gone.
                 drop(answer.send(names.answer(&query, Transport::Udp)));
@@ -59,19 +51,10 @@ pub(crate) async fn serve(
                 connections.spawn(names.clone().serve_connection(stream));
                 continue;
             }
-            Forwarded::Proxy(stream) => (ListenerKind::Proxy, stream.local_addr(), stream),
-            Forwarded::Connection(meant, stream) => (ListenerKind::Transparent, Ok(meant), stream),
+            Forwarded::Proxy(stream) => (stream, None),
+            Forwarded::Connection(meant, stream) => (stream, Some(meant)),
         };
-        match sandbox.permit() {
-            Ok(permit) => {
-                let accepted = Accepted { kind, meant, stream };
-                connections.spawn(welcome(accepted, sandbox.clone(), permit));
-            }
-            Err(full) => {
-                sandbox.refuse(&full);
-                reset(&stream);
-            }
-        }
+        admit(&sandbox, stream, meant).map(|connection| connections.spawn(connection));
     }
     connections.shutdown().await;
 }

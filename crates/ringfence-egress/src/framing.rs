@@ -66,39 +66,17 @@ enum State {
 /// What a head has said so far about how it goes on.
 #[derive(Debug, Default)]
 struct Head {
-    version: Version,
-    connect: Purpose,
+    /// Of HTTP/1.0, and not of HTTP/1.1.
+    is_old: bool,
+    is_connect: bool,
     hosts: usize,
     length: Option<u64>,
-    chunked: Coding,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Version {
-    #[default]
-    Http11,
-    Http10,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Purpose {
-    #[default]
-    Request,
-    Connect,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Coding {
-    #[default]
-    Plain,
-    Chunked,
+    is_chunked: bool,
 }
 
 impl HttpFraming {
-    /// Reads on.
-    ///
-    /// # Errors
-    /// How many of these bytes were well, and what is wrong with the next. Nothing may be read after that.
+    /// Reads on. An error: how many of these bytes were well, and what is wrong with the next. Nothing may be read
+    /// after that.
     pub fn read(&mut self, bytes: &[u8]) -> Result<(), (usize, FramingError)> {
         let mut at = 0;
         while let Some(byte) = bytes.get(at) {
@@ -226,23 +204,16 @@ impl Head {
         else {
             return Err(FramingError::RequestLine);
         };
-        let version = match version {
-            b"HTTP/1.1" => Version::Http11,
-            b"HTTP/1.0" => Version::Http10,
-            _ => return Err(FramingError::RequestLine),
-        };
+        if !matches!(version, b"HTTP/1.0" | b"HTTP/1.1") {
+            return Err(FramingError::RequestLine);
+        }
         let plain = target.iter().all(|byte| byte.is_ascii_graphic());
         if method.is_empty() || !method.iter().all(|byte| is_token(*byte)) || target.is_empty() || !plain {
             return Err(FramingError::RequestLine);
         }
-        let connect = if method == b"CONNECT" {
-            Purpose::Connect
-        } else {
-            Purpose::Request
-        };
         Ok(Self {
-            version,
-            connect,
+            is_old: version == b"HTTP/1.0",
+            is_connect: method == b"CONNECT",
             ..Self::default()
         })
     }
@@ -257,11 +228,10 @@ impl Head {
             }
             self.length = Some(number(value).ok_or(FramingError::Length)?);
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            let first = self.chunked == Coding::Plain;
-            if !first || !value.eq_ignore_ascii_case(b"chunked") || self.version == Version::Http10 {
+            if self.is_chunked || !value.eq_ignore_ascii_case(b"chunked") || self.is_old {
                 return Err(FramingError::Coding);
             }
-            self.chunked = Coding::Chunked;
+            self.is_chunked = true;
         }
         Ok(())
     }
@@ -269,17 +239,17 @@ impl Head {
     fn end(&self) -> Result<State, FramingError> {
         // Before HTTP/1.1 there was no Host; who is meant is known here in another way, or the request is refused
         // later.
-        let hosts_well = self.hosts == 1 || (self.hosts == 0 && self.version == Version::Http10);
+        let hosts_well = self.hosts == 1 || (self.hosts == 0 && self.is_old);
         if !hosts_well {
             return Err(FramingError::HostCount);
         }
-        match (self.connect, self.chunked, self.length) {
-            (_, Coding::Chunked, Some(_)) => Err(FramingError::Length),
-            (Purpose::Connect, Coding::Plain, None | Some(0)) => Ok(State::Through),
-            (Purpose::Connect, ..) => Err(FramingError::Length),
-            (Purpose::Request, Coding::Chunked, None) => Ok(State::ChunkSize),
-            (Purpose::Request, Coding::Plain, None | Some(0)) => Ok(State::Begin),
-            (Purpose::Request, Coding::Plain, Some(length)) => Ok(State::Body(length)),
+        match (self.is_connect, self.is_chunked, self.length) {
+            (_, true, Some(_)) => Err(FramingError::Length),
+            (true, false, None | Some(0)) => Ok(State::Through),
+            (true, ..) => Err(FramingError::Length),
+            (false, true, None) => Ok(State::ChunkSize),
+            (false, false, None | Some(0)) => Ok(State::Begin),
+            (false, false, Some(length)) => Ok(State::Body(length)),
         }
     }
 }

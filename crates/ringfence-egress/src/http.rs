@@ -9,7 +9,7 @@ use crate::{
     refusal::{Refusal, shown},
     request::{self, Means, ProxyMode, Wanted, malformed_request},
     upstream::{self, Upstream, UpstreamMeter},
-    wire::{Client, Gate, Metered, Strict},
+    wire::{Client, Gate, Strict},
 };
 use http_body_util::{Either, Full};
 use hyper::{
@@ -33,7 +33,6 @@ use tokio::{
     task::JoinSet,
 };
 
-/// Headers that a message has at most.
 pub(crate) const HEADERS_MAX: usize = 128;
 /// Bytes that are still read of an end that goes on talking after our last answer, so that it receives that answer.
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
@@ -266,7 +265,7 @@ impl RequestHandler {
         if mode == Mode::Inspect && to.port == 443 && self.connection.sandbox.inspection.is_none() {
             return Err(not_inspected(&to));
         }
-        let upstream = upstream::open(&self.connection.sandbox, &to, None).await?;
+        let upstream = upstream::open(&self.connection, &to, None).await?;
         self.gate.pass_all();
         self.agree(Agreed::Tunnel { to, upstream });
         Ok(Response::new(Either::Left(Full::default())))
@@ -336,26 +335,20 @@ impl RequestHandler {
     }
 
     async fn open(&self, to: &Destination, ready: Option<Upstream>) -> Result<Line, Refusal> {
-        let Upstream { stream, meter } = upstream::open(&self.connection.sandbox, to, ready).await?;
-        let connection = self.connection.clone();
-        let io = TokioIo::new(Metered {
-            stream,
-            meter: meter.clone(),
-            connection,
-        });
+        let upstream = upstream::open(&self.connection, to, ready).await?;
+        let meter = upstream.meter.clone();
         let shaken = outward::Builder::new()
             .preserve_header_case(true)
             .title_case_headers(true)
             .max_headers(HEADERS_MAX)
             .max_buf_size(HEAD_BYTES_MAX * 2)
-            .handshake::<_, Incoming>(io)
+            .handshake::<_, Incoming>(TokioIo::new(upstream))
             .await;
         let (sender, connection) = shaken.map_err(|_| unreachable(to, "the connection ended at once"))?;
         let mut driver = JoinSet::new();
         driver.spawn(async move {
             let parts = connection.without_shutdown().await.ok()?;
-            let Metered { stream, meter, .. } = parts.io.into_inner();
-            Some((Upstream { stream, meter }, parts.read_buf.to_vec()))
+            Some((parts.io.into_inner(), parts.read_buf.to_vec()))
         });
         Ok(Line {
             to: to.clone(),

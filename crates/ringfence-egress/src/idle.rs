@@ -3,14 +3,14 @@
 
 use crate::{
     dns_server::DnsServer,
-    listener::{ListenerKind, serve},
+    listener::{admit, serve},
     sandbox::SandboxEgress,
 };
 use rustix::event::epoll;
 use std::{io, os::fd::OwnedFd, sync::Arc};
 use tokio::{
     io::{Interest, unix::AsyncFd},
-    net::{TcpListener, UdpSocket},
+    net::{TcpListener, TcpStream, UdpSocket},
     sync::{mpsc, watch},
     task::JoinSet,
 };
@@ -20,7 +20,9 @@ use tokio::{
 pub(crate) enum ServiceKind {
     DnsUdp,
     DnsTcp,
-    Listener(ListenerKind),
+    Proxy,
+    /// Connections to the addresses that names were answered with.
+    Transparent,
 }
 
 /// One socket, and what is served on it.
@@ -118,16 +120,28 @@ struct Served {
 
 impl Served {
     fn begin(&self, service: Service, tasks: &mut JoinSet<()>) {
-        let (names, closed) = (self.dns_server.clone(), self.closed.clone());
+        let (names, sandbox, closed) = (self.dns_server.clone(), self.sandbox.clone(), self.closed.clone());
         let Service { kind, socket } = service;
         let begun = match kind {
             ServiceKind::DnsUdp => {
                 UdpSocket::from_std(socket.into()).map(|socket| tasks.spawn(names.serve_udp(socket, closed)))
             }
-            ServiceKind::DnsTcp => TcpListener::from_std(socket.into())
-                .map(|socket| tasks.spawn(names.serve_tcp(socket, closed))),
-            ServiceKind::Listener(kind) => TcpListener::from_std(socket.into())
-                .map(|socket| tasks.spawn(serve(kind, socket, self.sandbox.clone(), closed))),
+            ServiceKind::DnsTcp => TcpListener::from_std(socket.into()).map(|listener| {
+                let connection = move |stream| Some(names.clone().serve_connection(stream));
+                tasks.spawn(serve(listener, sandbox, closed, connection))
+            }),
+            ServiceKind::Proxy => TcpListener::from_std(socket.into()).map(|listener| {
+                let connection = move |stream| admit(&sandbox, stream, None);
+                tasks.spawn(serve(listener, self.sandbox.clone(), closed, connection))
+            }),
+            ServiceKind::Transparent => TcpListener::from_std(socket.into()).map(|listener| {
+                let connection = move |stream: TcpStream| {
+                    // Without an address it is gone already.
+                    let meant = stream.local_addr().ok()?;
+                    admit(&sandbox, stream, Some(meant))
+                };
+                tasks.spawn(serve(listener, self.sandbox.clone(), closed, connection))
+            }),
         };
         if let Err(error) = begun {
             tracing::error!(%error, "a socket of a sandbox is not served");

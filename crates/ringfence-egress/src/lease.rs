@@ -6,14 +6,13 @@ use crate::{
     connection::{check_connection, unconnected},
     forwarded::{self, Forwarded},
     idle::{Idle, Service, ServiceKind, serve_all},
-    listener::ListenerKind,
     names::is_inside,
     observer::Observer,
     sandbox::{LeaseOptions, SandboxEgress},
 };
 use std::{
     collections::BTreeSet,
-    fmt, io,
+    io,
     net::Ipv4Addr,
     os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -27,7 +26,6 @@ use tokio::{
 
 /// How long the listeners have to end; what is left then is dropped.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
-const TRANSPARENT: ServiceKind = ServiceKind::Listener(ListenerKind::Transparent);
 
 /// Sockets that were made in the sandbox's network namespace.
 #[derive(Debug)]
@@ -62,14 +60,6 @@ struct Listeners {
     ports: BTreeSet<u16>,
 }
 
-impl fmt::Debug for Lease {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("Lease")
-            .field("owner", self.sandbox.owner())
-            .finish_non_exhaustive()
-    }
-}
-
 /// Begins to serve, in the runtime that this is called in.
 ///
 /// # Errors
@@ -80,11 +70,11 @@ pub fn open(dialer: &Arc<Dialer>, sockets: Sockets, options: LeaseOptions) -> io
     let mut idle = Idle::new(vec![
         Service::new(ServiceKind::DnsUdp, sockets.dns_udp)?,
         Service::new(ServiceKind::DnsTcp, sockets.dns_tcp)?,
-        Service::new(ServiceKind::Listener(ListenerKind::Proxy), sockets.proxy)?,
+        Service::new(ServiceKind::Proxy, sockets.proxy)?,
     ])?;
     let mut ports = BTreeSet::new();
     for (port, socket) in sockets.ports {
-        idle.add(Service::new(TRANSPARENT, socket)?)?;
+        idle.add(Service::new(ServiceKind::Transparent, socket)?)?;
         ports.insert(port);
     }
     let (more, added) = mpsc::unbounded_channel();
@@ -137,7 +127,11 @@ impl Lease {
         let mut listeners = self.listeners();
         for (port, socket) in ports {
             // The task is there as long as the lease is.
-            drop(listeners.more.send(Service::new(TRANSPARENT, socket)?));
+            drop(
+                listeners
+                    .more
+                    .send(Service::new(ServiceKind::Transparent, socket)?),
+            );
             listeners.ports.insert(port);
         }
         Ok(())

@@ -36,19 +36,12 @@ const WELCOMES_PER_SECOND: u32 = 500;
 /// Between two attempts to accept.
 const BREATH: Duration = Duration::from_millis(10);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ListenerKind {
-    Proxy,
-    /// Connections to the addresses that names were answered with.
-    Transparent,
-}
-
 /// Serves one listener until the lease is closed, and then ends its connections.
-pub(crate) async fn serve(
-    kind: ListenerKind,
+pub(crate) async fn serve<F: Future<Output = ()> + Send + 'static>(
     listener: TcpListener,
     sandbox: Arc<SandboxEgress>,
     mut closing: watch::Receiver<()>,
+    connection: impl Fn(TcpStream) -> Option<F>,
 ) {
     let mut connections = JoinSet::new();
     let mut pause = PAUSE_FIRST;
@@ -65,21 +58,9 @@ pub(crate) async fn serve(
                 while !pace.allows() {
                     sleep(BREATH).await;
                 }
-                match sandbox.permit() {
-                    Ok(permit) => {
-                        let meant = stream.local_addr();
-                        let arrived = Accepted { kind, meant, stream };
-                        drop(connections.spawn(welcome(arrived, sandbox.clone(), permit)));
-                    }
-                    Err(full) => {
-                        sandbox.refuse(&full);
-                        reset(&stream);
-                    }
-                }
+                connection(stream).map(|connection| connections.spawn(connection));
             }
-            Err(error) => {
-                pause = recover(&sandbox, &error, pause).await;
-            }
+            Err(error) => pause = recover(&sandbox, &error, pause).await,
         }
     }
     connections.shutdown().await;
@@ -94,42 +75,48 @@ pub(crate) async fn recover(sandbox: &SandboxEgress, error: &io::Error, pause: D
     (pause * 2).min(PAUSE_MAX)
 }
 
-/// A connection, and the address inside the sandbox at which it was accepted.
-pub(crate) struct Accepted {
-    pub(crate) kind: ListenerKind,
-    pub(crate) meant: io::Result<SocketAddr>,
-    pub(crate) stream: TcpStream,
+/// A connection for as long as it may last, unless there are too many. `meant`: the address inside the sandbox at which
+/// it was accepted; none if that is the proxy's.
+pub(crate) fn admit(
+    sandbox: &Arc<SandboxEgress>,
+    stream: TcpStream,
+    meant: Option<SocketAddr>,
+) -> Option<impl Future<Output = ()> + Send + 'static + use<>> {
+    match sandbox.permit() {
+        Ok(permit) => Some(welcome(sandbox.clone(), stream, meant, permit)),
+        Err(full) => {
+            sandbox.refuse(&full);
+            reset(&stream);
+            None
+        }
+    }
 }
 
-/// One connection, for as long as it may last.
-pub(crate) async fn welcome(accepted: Accepted, sandbox: Arc<SandboxEgress>, permit: Permit) {
-    let Accepted {
-        kind,
-        meant: address,
-        stream,
-    } = accepted;
+async fn welcome(
+    sandbox: Arc<SandboxEgress>,
+    stream: TcpStream,
+    address: Option<SocketAddr>,
+    permit: Permit,
+) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection keeps its delay");
     }
     let connection = Connection::new(sandbox.clone());
-    match kind {
-        ListenerKind::Proxy => {
+    match address.map(|address| meant(&sandbox, address)) {
+        None => {
             connection
                 .run(by_proxy(connection.clone(), Client::new(stream)))
                 .await
         }
-        ListenerKind::Transparent => match address.map(|address| meant(&sandbox, address)) {
-            Ok(Ok(to)) => {
-                connection
-                    .run(carry(connection.clone(), Client::new(stream), to, None))
-                    .await
-            }
-            Ok(Err(refusal)) => {
-                sandbox.refuse(&refusal);
-                reset(&stream);
-            }
-            Err(error) => tracing::debug!(%error, "a connection was gone before it was looked at"),
-        },
+        Some(Ok(to)) => {
+            connection
+                .run(carry(connection.clone(), Client::new(stream), to, None))
+                .await
+        }
+        Some(Err(refusal)) => {
+            sandbox.refuse(&refusal);
+            reset(&stream);
+        }
     }
     drop(permit);
 }

@@ -47,7 +47,6 @@ impl HostName {
         }
     }
 
-    /// The name, as it is compared and sent.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -81,12 +80,6 @@ impl fmt::Display for HostName {
     }
 }
 
-impl AsRef<str> for HostName {
-    fn as_ref(&self) -> &str {
-        &self.0
-    }
-}
-
 impl FromStr for HostName {
     type Err = NameError;
 
@@ -110,14 +103,6 @@ impl FromStr for HostName {
             Some(bare) if !text.ends_with('.') => ascii(bare.to_owned()),
             _ => ascii(mapped),
         }
-    }
-}
-
-impl TryFrom<&str> for HostName {
-    type Error = NameError;
-
-    fn try_from(text: &str) -> Result<Self, NameError> {
-        text.parse()
     }
 }
 
@@ -196,7 +181,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn check(text: &str, expect: Result<&str, NameError>) {
-        let name = HostName::try_from(text);
+        let name = text.parse::<HostName>();
         assert_eq!(
             name.as_ref().map(HostName::as_str).map_err(|error| *error),
             expect,
@@ -314,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_subdomain_is_below_its_apex_and_nothing_else_is() {
-        let name = |text: &str| HostName::try_from(text).unwrap();
+        let name = |text: &str| text.parse::<HostName>().unwrap();
         let apex = name("example.com");
         assert!(name("a.example.com").is_below(&apex));
         assert!(name("a.b.example.com").is_below(&apex));
@@ -336,7 +321,7 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_is_a_name_is_one_in_its_own_spelling(text in "\\PC{0,40}(\\.[a-zA-ZäßяあA-Z-]{0,9}){0,3}") {
-            if let Ok(name) = HostName::try_from(text.as_str()) {
+            if let Ok(name) = text.parse::<HostName>() {
                 prop_assert_eq!(HostName::from_ascii(name.as_str()), Ok(name.clone()));
                 prop_assert!(name.as_str().len() <= NAME_BYTES_MAX);
             }

@@ -47,15 +47,15 @@ closed_words! {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    pub(crate) rule: RefusalRule,
+pub struct Refusal {
+    pub rule: RefusalRule,
     /// The destination, if it is known.
-    pub(crate) host: Option<String>,
-    pub(crate) port: Option<u16>,
+    pub host: Option<String>,
+    pub port: Option<u16>,
     /// What was refused, in a sentence without a full stop.
-    pub(crate) what: String,
+    pub what: String,
     /// The smallest change that would allow it, or empty.
-    pub(crate) hint: String,
+    pub hint: String,
 }
 
 impl Refusal {

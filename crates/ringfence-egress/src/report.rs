@@ -28,9 +28,7 @@ pub struct EgressReport {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reached {
-    pub name: String,
-    pub port: u16,
-    pub address: IpAddr,
+    pub end: End,
     pub connections: u64,
     /// Requests that were read, where the connection was one that is read.
     pub requests: u64,
@@ -42,9 +40,6 @@ pub struct Reached {
 pub struct More {
     /// Connections to others than those that are told.
     pub connections: u64,
-    pub requests: u64,
-    pub bytes_out: u64,
-    pub bytes_in: u64,
     /// Refusals of other kinds than those that are told.
     pub denials: u64,
 }
@@ -59,18 +54,10 @@ pub(crate) struct Line {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct End {
-    pub(crate) name: String,
-    pub(crate) port: u16,
-    pub(crate) address: IpAddr,
-}
-
-/// Whether a refusal was published already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
-    /// It is the first of its kind since the report was taken.
-    First,
-    Again,
+pub struct End {
+    pub name: String,
+    pub port: u16,
+    pub address: IpAddr,
 }
 
 /// A sandbox's report while it is being written.
@@ -84,14 +71,9 @@ struct Kept {
     lines: BTreeMap<End, Arc<Line>>,
     /// For all that has no line of its own.
     rest: Arc<Line>,
-    denials: Vec<Repeated>,
+    /// With how often each came.
+    denials: Vec<(Denial, u64)>,
     denials_untold: u64,
-}
-
-#[derive(Debug)]
-struct Repeated {
-    denial: Denial,
-    times: u64,
 }
 
 impl Report {
@@ -104,24 +86,22 @@ impl Report {
         kept.lines.entry(end).or_default().clone()
     }
 
-    pub(crate) fn refused(&self, refusal: &Refusal) -> Heard {
+    /// Whether it is the first of its kind since the report was taken.
+    pub(crate) fn refused(&self, refusal: &Refusal) -> bool {
         let mut kept = self.kept();
-        let is_same = |known: &&mut Repeated| {
-            known.denial.rule == refusal.rule.as_str() && known.denial.what == refusal.what
+        let is_same = |(known, _): &&mut (Denial, u64)| {
+            known.rule == refusal.rule.as_str() && known.what == refusal.what
         };
-        if let Some(repeated) = kept.denials.iter_mut().find(is_same) {
-            repeated.times += 1;
-            return Heard::Again;
+        if let Some((_, times)) = kept.denials.iter_mut().find(is_same) {
+            *times += 1;
+            return false;
         }
         if kept.denials.len() >= TOLD_MAX {
             kept.denials_untold += 1;
-            return Heard::Again;
+            return false;
         }
-        kept.denials.push(Repeated {
-            denial: refusal.denial(),
-            times: 1,
-        });
-        Heard::First
+        kept.denials.push((refusal.denial(), 1));
+        true
     }
 
     /// What there is since the last time.
@@ -133,11 +113,8 @@ impl Report {
             let counts = line.take();
             if counts != [0; 4] {
                 let [connections, requests, bytes_out, bytes_in] = counts;
-                let End { name, port, address } = end.clone();
                 reached.push(Reached {
-                    name,
-                    port,
-                    address,
+                    end: end.clone(),
                     connections,
                     requests,
                     bytes_out,
@@ -146,18 +123,21 @@ impl Report {
             }
             Arc::strong_count(line) > 1
         });
-        let [connections, requests, bytes_out, bytes_in] = kept.rest.take();
-        let denials = std::mem::take(&mut kept.denials_untold);
+        let [connections, ..] = kept.rest.take();
+        let more = More {
+            connections,
+            denials: std::mem::take(&mut kept.denials_untold),
+        };
+        let told = kept.denials.drain(..).map(|(mut denial, times)| {
+            if times > 1 {
+                denial.what = format!("{} ({times} times)", denial.what);
+            }
+            denial
+        });
         EgressReport {
             reached,
-            denials: kept.denials.drain(..).map(Repeated::into_denial).collect(),
-            more: More {
-                connections,
-                requests,
-                bytes_out,
-                bytes_in,
-                denials,
-            },
+            denials: told.collect(),
+            more,
         }
     }
 
@@ -168,21 +148,10 @@ impl Report {
 }
 
 impl Line {
-    fn take(&self) -> [u64; 4] {
+    /// Connections, requests, bytes out and in, which begin again.
+    pub(crate) fn take(&self) -> [u64; 4] {
         [&self.connections, &self.requests, &self.bytes_out, &self.bytes_in]
             .map(|count| count.swap(0, Ordering::Relaxed))
-    }
-}
-
-impl Repeated {
-    fn into_denial(self) -> Denial {
-        match self.times {
-            1 => self.denial,
-            times => Denial {
-                what: format!("{} ({times} times)", self.denial.what),
-                ..self.denial
-            },
-        }
     }
 }
 
@@ -222,10 +191,10 @@ mod tests {
     fn the_same_refusal_is_told_once_with_how_often() {
         let report = Report::default();
         let refusal = Refusal::plain(RefusalRule::Name, "evil.test", "");
-        assert_eq!(report.refused(&refusal), Heard::First);
-        assert_eq!(report.refused(&refusal), Heard::Again);
+        assert!(report.refused(&refusal));
+        assert!(!report.refused(&refusal));
         assert_eq!(report.take().denials[0].what, "evil.test (2 times)");
-        assert_eq!(report.refused(&refusal), Heard::First, "a new report begins");
+        assert!(report.refused(&refusal), "a new report begins");
     }
 
     #[test]

@@ -113,7 +113,6 @@ impl Rules {
         self.iter().flat_map(Rule::ports).copied().collect()
     }
 
-    /// The addresses that some rule is about.
     pub fn networks(&self) -> impl Iterator<Item = IpNet> {
         self.iter().filter_map(Rule::network)
     }
@@ -193,17 +192,6 @@ fn ports_of<'a>(rules: impl Iterator<Item = &'a Rule>) -> Vec<u16> {
 }
 
 impl Why {
-    /// One word for results and logs.
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::Name => "name",
-            Self::Port { .. } => "port",
-            Self::Method { .. } => "method",
-            Self::Path { .. } => "path",
-            Self::Address => "address",
-        }
-    }
-
     pub fn hint(&self, name: impl fmt::Display, port: u16) -> String {
         let host = if DEFAULT_PORTS.contains(&port) {
             name.to_string()
@@ -417,13 +405,22 @@ mod tests {
         };
         let (host, port) = authority.rsplit_once(':').unwrap();
         let port = port.parse().unwrap();
-        let denied = |why: Why| format!("no: {}", why.as_str());
+        let denied = |why: Why| {
+            let word = match why {
+                Why::Name => "name",
+                Why::Port { .. } => "port",
+                Why::Method { .. } => "method",
+                Why::Path { .. } => "path",
+                Why::Address => "address",
+            };
+            format!("no: {word}")
+        };
         if let Ok(address) = host.trim_matches(['[', ']']).parse() {
             return rules
                 .address(address, port)
                 .map_or_else(denied, |()| "yes".to_owned());
         }
-        let Ok(name) = HostName::try_from(host) else {
+        let Ok(name) = host.parse::<HostName>() else {
             return "not a name".to_owned();
         };
         if let Some(method) = method {

@@ -6,7 +6,7 @@ use crate::{
     destination::TLS_PORT,
     dialer::{CONNECTIONS_MAX, Dialer, Purpose},
     refusal::Refusal,
-    report::{Heard, Report},
+    report::Report,
     token_bucket::TokenBucket,
 };
 use ringfence_types::Namespace;
@@ -48,7 +48,6 @@ pub struct LeaseOptions {
     pub approval: Option<Arc<dyn ApprovalHook>>,
 }
 
-/// What the connections of one sandbox share.
 pub(crate) struct SandboxEgress {
     pub(crate) dialer: Arc<Dialer>,
     pub(crate) rules: watch::Receiver<Arc<Rules>>,
@@ -187,14 +186,8 @@ impl SandboxEgress {
             self.names().is_told(name);
         }
         let refusal = self.advised(refusal.clone());
-        if self.report.refused(&refusal) == Heard::First {
-            self.happened(EgressEvent::Denied {
-                rule: refusal.rule,
-                host: refusal.host,
-                port: refusal.port,
-                what: refusal.what,
-                hint: refusal.hint,
-            });
+        if self.report.refused(&refusal) {
+            self.happened(EgressEvent::Denied(refusal));
         }
     }
 

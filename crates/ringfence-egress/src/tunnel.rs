@@ -2,7 +2,6 @@
 //! the other end can still answer.
 
 use crate::{
-    connection::Connection,
     sandbox::Way,
     upstream::{Upstream, UpstreamMeter},
 };
@@ -56,24 +55,17 @@ pub(crate) fn reset(stream: &TcpStream) {
 }
 
 /// Passes on what both ends have said already, and then all that they say.
-pub(crate) async fn join(connection: &Connection, ends: &mut Ends, said: Said<'_>) -> io::Result<()> {
+pub(crate) async fn join(ends: &mut Ends, said: Said<'_>) -> io::Result<()> {
     let meter = &*ends.upstream.meter;
     let (mut client_says, mut client_hears) = ends.client.split();
     let (mut upstream_says, mut upstream_hears) = ends.upstream.stream.split();
     let out = async {
         pass(said.by_client, &mut upstream_hears, meter, Way::Out).await?;
-        pump(&mut client_says, &mut upstream_hears, connection, meter, Way::Out).await
+        pump(&mut client_says, &mut upstream_hears, meter, Way::Out).await
     };
     let back = async {
         pass(said.by_upstream, &mut client_hears, meter, Way::Back).await?;
-        pump(
-            &mut upstream_says,
-            &mut client_hears,
-            connection,
-            meter,
-            Way::Back,
-        )
-        .await
+        pump(&mut upstream_says, &mut client_hears, meter, Way::Back).await
     };
     tokio::try_join!(out, back)?;
     ends.ended_well();
@@ -104,7 +96,6 @@ pub(crate) async fn pass(
 pub(crate) async fn pump(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
-    connection: &Connection,
     meter: &UpstreamMeter,
     way: Way,
 ) -> io::Result<()> {
@@ -114,10 +105,9 @@ pub(crate) async fn pump(
         if bytes == 0 {
             return to.shutdown().await;
         }
-        connection.moved();
         meter.bytes(way, bytes)?;
         to.write_all(&buffer[..bytes]).await?;
-        connection.moved();
+        meter.connection.moved();
         if bytes == buffer.len() && bytes < BUFFER_BYTES_MAX {
             buffer.resize(BUFFER_BYTES_MAX, 0);
         }

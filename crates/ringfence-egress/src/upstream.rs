@@ -2,20 +2,25 @@
 
 use crate::{
     Destination, EgressEvent, Host, RefusalRule,
+    connection::Connection,
     dial::dial,
     refusal::Refusal,
     report::{End, Line},
-    sandbox::{SPENT, SandboxEgress, Way},
+    sandbox::{SPENT, Way},
+    wire::write_through,
 };
 use std::{
     io,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    pin::Pin,
+    sync::{Arc, atomic::Ordering},
+    task::{Context, Poll, ready},
 };
-use tokio::net::TcpStream;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
 
+/// Every byte that is read from it or written to it is counted.
 pub(crate) struct Upstream {
     pub(crate) stream: TcpStream,
     pub(crate) meter: Arc<UpstreamMeter>,
@@ -24,13 +29,14 @@ pub(crate) struct Upstream {
 /// Connects to a destination that the caller has judged by name and by what was said; `ready` is a connection to there
 /// that is open already.
 pub(crate) async fn open(
-    sandbox: &Arc<SandboxEgress>,
+    connection: &Arc<Connection>,
     to: &Destination,
     ready: Option<Upstream>,
 ) -> Result<Upstream, Refusal> {
     if let Some(upstream) = ready {
         return Ok(upstream);
     }
+    let sandbox = &connection.sandbox;
     // With no bytes left to spend the host is not even connected to.
     if sandbox.spend(Way::Out, 0).is_err() || sandbox.spend(Way::Back, 0).is_err() {
         let what = format!("{to}: this sandbox has moved all the bytes that it may");
@@ -50,46 +56,64 @@ pub(crate) async fn open(
     };
     Ok(Upstream {
         stream,
-        meter: UpstreamMeter::begin(sandbox.clone(), end),
+        meter: UpstreamMeter::begin(connection.clone(), end),
     })
 }
 
+impl AsyncRead for Upstream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let begin = buffer.filled().len();
+        ready!(Pin::new(&mut this.stream).poll_read(cx, buffer))?;
+        Poll::Ready(this.meter.bytes(Way::Back, buffer.filled().len() - begin))
+    }
+}
+
+impl Upstream {
+    fn wrote(&self, bytes: usize) -> io::Result<()> {
+        self.meter.bytes(Way::Out, bytes)
+    }
+}
+
+write_through!(Upstream);
+
 /// Counts what one connection carries. Dropping it publishes the event of its end.
 pub(crate) struct UpstreamMeter {
-    sandbox: Arc<SandboxEgress>,
+    pub(crate) connection: Arc<Connection>,
     end: End,
+    own: Line,
     line: Arc<Line>,
-    out: AtomicU64,
-    back: AtomicU64,
 }
 
 impl UpstreamMeter {
-    pub(crate) fn begin(sandbox: Arc<SandboxEgress>, end: End) -> Arc<Self> {
+    fn begin(connection: Arc<Connection>, end: End) -> Arc<Self> {
+        let sandbox = &connection.sandbox;
         let line = sandbox.report.line(end.clone());
         line.connections.fetch_add(1, Ordering::Relaxed);
-        let End { name, port, address } = end.clone();
-        sandbox.happened(EgressEvent::Connected { name, port, address });
+        sandbox.happened(EgressEvent::Connected(end.clone()));
         Arc::new(Self {
-            sandbox,
+            connection,
             end,
+            own: Line::default(),
             line,
-            out: AtomicU64::new(0),
-            back: AtomicU64::new(0),
         })
     }
 
-    /// Bytes that are about to be passed on.
-    ///
-    /// # Errors
-    /// The sandbox may not move that many.
+    /// Bytes that are about to be passed on. An error: the sandbox may not move that many.
     pub(crate) fn bytes(&self, way: Way, bytes: usize) -> io::Result<()> {
-        self.sandbox.spend(way, bytes)?;
-        let (own, line) = match way {
-            Way::Out => (&self.out, &self.line.bytes_out),
-            Way::Back => (&self.back, &self.line.bytes_in),
-        };
-        own.fetch_add(bytes as u64, Ordering::Relaxed);
-        line.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.connection.moved();
+        self.connection.sandbox.spend(way, bytes)?;
+        for line in [&self.own, &self.line] {
+            let counted = match way {
+                Way::Out => &line.bytes_out,
+                Way::Back => &line.bytes_in,
+            };
+            counted.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
         Ok(())
     }
 
@@ -100,13 +124,11 @@ impl UpstreamMeter {
 
 impl Drop for UpstreamMeter {
     fn drop(&mut self) {
-        let End { name, port, address } = self.end.clone();
-        self.sandbox.happened(EgressEvent::Closed {
-            name,
-            port,
-            address,
-            bytes_out: self.out.load(Ordering::Relaxed),
-            bytes_in: self.back.load(Ordering::Relaxed),
+        let [_, _, bytes_out, bytes_in] = self.own.take();
+        self.connection.sandbox.happened(EgressEvent::Closed {
+            end: self.end.clone(),
+            bytes_out,
+            bytes_in,
         });
     }
 }

@@ -1,11 +1,9 @@
-//! The two sockets of an inspected connection, as the HTTP library sees them. The sandbox's side lets through only what
-//! has strict framing; the outside's counts bytes.
+//! The sandbox's socket of an inspected connection, as the HTTP library sees it: it lets through only what has strict
+//! framing.
 
 use crate::{
     connection::Connection,
     framing::{FramingError, HttpFraming},
-    sandbox::Way,
-    upstream::UpstreamMeter,
 };
 use std::{
     io,
@@ -183,35 +181,3 @@ macro_rules! write_through {
 }
 pub(crate) use write_through;
 write_through!(Strict<S>);
-write_through!(Metered);
-
-/// The outside's end of requests: every byte is counted, whichever part of a message it is.
-pub(crate) struct Metered {
-    pub(crate) stream: TcpStream,
-    pub(crate) meter: Arc<UpstreamMeter>,
-    pub(crate) connection: Arc<Connection>,
-}
-
-impl Metered {
-    fn wrote(&self, bytes: usize) -> io::Result<()> {
-        self.count(Way::Out, bytes)
-    }
-
-    fn count(&self, way: Way, bytes: usize) -> io::Result<()> {
-        self.connection.moved();
-        self.meter.bytes(way, bytes)
-    }
-}
-
-impl AsyncRead for Metered {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let begin = buffer.filled().len();
-        ready!(Pin::new(&mut this.stream).poll_read(cx, buffer))?;
-        Poll::Ready(this.count(Way::Back, buffer.filled().len() - begin))
-    }
-}

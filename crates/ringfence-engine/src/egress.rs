@@ -424,21 +424,19 @@ fn event(happened: EgressEvent, redactor: &EgressRedactor) -> EventKind {
         ..EgressFacts::default()
     };
     let mut event = match happened {
-        EgressEvent::Connected { name, port, address } => EventKind::EgressConnected(EgressFacts {
-            address: Some(address),
-            ..to(Some(name), Some(port))
+        EgressEvent::Connected(end) => EventKind::EgressConnected(EgressFacts {
+            address: Some(end.address),
+            ..to(Some(end.name), Some(end.port))
         }),
         EgressEvent::Closed {
-            name,
-            port,
-            address,
+            end,
             bytes_out,
             bytes_in,
         } => EventKind::EgressClosed(EgressFacts {
-            address: Some(address),
+            address: Some(end.address),
             bytes_out: Some(bytes_out),
             bytes_in: Some(bytes_in),
-            ..to(Some(name), Some(port))
+            ..to(Some(end.name), Some(end.port))
         }),
         EgressEvent::Request {
             method,
@@ -454,17 +452,11 @@ fn event(happened: EgressEvent, redactor: &EgressRedactor) -> EventKind {
             secrets,
             ..to(Some(name), Some(port))
         }),
-        EgressEvent::Denied {
-            rule,
-            host,
-            port,
-            what,
-            hint,
-        } => EventKind::EgressRefused(EgressFacts {
-            rule: Some(rule.as_str().to_owned()),
-            what: Some(what),
-            hint: Some(hint).filter(|hint| !hint.is_empty()),
-            ..to(host, port)
+        EgressEvent::Denied(refusal) => EventKind::EgressRefused(EgressFacts {
+            rule: Some(refusal.rule.as_str().to_owned()),
+            what: Some(refusal.what),
+            hint: Some(refusal.hint).filter(|hint| !hint.is_empty()),
+            ..to(refusal.host, refusal.port)
         }),
         EgressEvent::Untold { count } => return EventKind::EgressUntold { count },
     };
@@ -576,10 +568,10 @@ pub(crate) fn recorded(traffic: &EgressReport) -> Option<Value> {
         .reached
         .iter()
         .take(RECORDED_MAX)
-        .map(|end| {
+        .map(|to| {
             json!({
-                "name": end.name, "port": end.port, "address": end.address, "connections": end.connections,
-                "requests": end.requests, "bytes_out": end.bytes_out, "bytes_in": end.bytes_in,
+                "name": to.end.name, "port": to.end.port, "address": to.end.address, "connections": to.connections,
+                "requests": to.requests, "bytes_out": to.bytes_out, "bytes_in": to.bytes_in,
             })
         })
         .collect();

@@ -89,8 +89,8 @@ use ringfence_jail::worker::{Answering, Work};
 pub use ringfence_redact::{Personal, SHORTEST_SECRET};
 pub use ringfence_store::{layers::Package, tree::Risk as RiskFacts};
 pub use ringfence_web::{
-    AccessibilityTree, Fence, Provider as SearchProvider, ProviderKind, Recency, Screenshot, SearchQuery,
-    Searched, Target as WebUrl, WaitUntil,
+    Fence, Provider as SearchProvider, ProviderKind, Recency, SearchQuery, Searched, Target as WebUrl,
+    WaitUntil,
 };
 pub use session::{Bridged, BridgedValue, Installed};
 pub use settings::{

@@ -231,11 +231,11 @@ impl Metrics {
 
     pub(crate) fn count_egress(&self, happened: &EgressEvent) {
         match happened {
-            EgressEvent::Connected { .. } => {
+            EgressEvent::Connected(_) => {
                 self.connections.inc();
             }
-            EgressEvent::Denied { rule, .. } => {
-                let denied = [("rule", rule.as_str())];
+            EgressEvent::Denied(refusal) => {
+                let denied = [("rule", refusal.rule.as_str())];
                 self.connections_denied.get_or_create(&denied).inc();
             }
             EgressEvent::Closed {

@@ -162,22 +162,17 @@ fn watch(
         }
         if told {
             let report = wire::receive::<Report>(inside.as_fd()).ok().flatten();
-            let killed = || match group.is_some_and(|group| group.counted().out_of_memory) {
-                true => Report::OutOfMemory,
-                false => Report::Failed {
-                    step: "follow the program".to_owned(),
-                    errno: 0,
-                    detail: "it was killed".to_owned(),
-                },
-            };
+            let out_of_memory = || group.is_some_and(|group| group.counted().out_of_memory);
             return match report {
-                Some((Report::Ended { status }, _))
-                    if group.is_some_and(|group| group.counted().out_of_memory) && status & 0x7f == 9 =>
-                {
+                Some((Report::Ended { status }, _)) if status & 0x7f == 9 && out_of_memory() => {
                     Report::OutOfMemory
                 }
                 Some((report, _)) => report,
-                None => killed(),
+                None if out_of_memory() => Report::OutOfMemory,
+                None => Report::Failed {
+                    step: "follow the program".to_owned(),
+                    detail: "it was killed".to_owned(),
+                },
             };
         }
         if hung_up {
@@ -189,26 +184,25 @@ fn watch(
 /// Ends everything: with a pid namespace by its pid 1, else by hunting down what this process has adopted.
 fn end(pid: i32, spec: &Spec) {
     drop(process::kill(pid, Kill::Kill));
-    if !spec.namespaces {
-        drop(process::kill_group(pid, Kill::Kill));
-        for _ in 0..HUNTS {
-            let children = format!("/proc/self/task/{}/children", std::process::id());
-            let children = fs::read_to_string(children).unwrap_or_default();
-            let mut children = children
-                .split_whitespace()
-                .filter_map(|pid| pid.parse::<i32>().ok())
-                .peekable();
-            if children.peek().is_none() {
-                return;
-            }
-            children.for_each(|child| drop(process::kill(child, Kill::Kill)));
-            while matches!(wait::wait_now(Child::Any), Ok(Some(_))) {}
-            std::thread::sleep(HUNT_PAUSE);
-        }
-    }
     if spec.namespaces {
         // With pid 1 everything inside has ended.
         while matches!(wait::wait(Child::Any), Ok(Some(_))) {}
+        return;
+    }
+    drop(process::kill_group(pid, Kill::Kill));
+    for _ in 0..HUNTS {
+        let children = format!("/proc/self/task/{}/children", std::process::id());
+        let children = fs::read_to_string(children).unwrap_or_default();
+        let mut children = children
+            .split_whitespace()
+            .filter_map(|pid| pid.parse::<i32>().ok())
+            .peekable();
+        if children.peek().is_none() {
+            return;
+        }
+        children.for_each(|child| drop(process::kill(child, Kill::Kill)));
+        while matches!(wait::wait_now(Child::Any), Ok(Some(_))) {}
+        std::thread::sleep(HUNT_PAUSE);
     }
 }
 

@@ -22,9 +22,7 @@ closed_words! {
     pub enum Access {
         /// Files are read, and copied into a workspace; commands may work here.
         Read = "read",
-        /// Names are listed.
         List = "list",
-        /// Files are written.
         Write = "write",
     }
 }
@@ -48,7 +46,6 @@ fn everybody() -> Vec<String> {
 pub struct Directory {
     /// Where it was when it was opened, without links.
     pub path: PathBuf,
-    /// What may be done.
     pub access: Vec<Access>,
     /// Whose programs: names, or a beginning followed by `*`.
     pub namespaces: Vec<String>,
@@ -77,7 +74,6 @@ impl Directory {
         })
     }
 
-    /// Whether a namespace has this access here.
     pub fn allows(&self, namespace: &str, access: Access) -> bool {
         let is_for = |pattern: &String| match pattern.strip_suffix('*') {
             Some(beginning) => namespace.starts_with(beginning),
@@ -109,7 +105,6 @@ pub struct Directories {
 }
 
 impl Directories {
-    /// Each of them.
     pub fn iter(&self) -> impl Iterator<Item = &Directory> {
         self.all.iter()
     }
@@ -182,39 +177,45 @@ fn is_at(path: &Path, stat: &Stat) -> bool {
 }
 
 fn own(path: &Path) -> RequestError {
-    denied(
-        format!(
-            "{} decides what is allowed here, or is the server's own",
-            escaped(&path.to_string_lossy())
-        ),
-        "No rule opens it.",
-    )
+    let what = "decides what is allowed here, or is the server's own";
+    denied(path, what, "No rule opens it.")
 }
 
 pub(crate) fn unopened(path: &Path, error: rustix::io::Errno) -> RequestError {
     use rustix::io::Errno;
-    let shown = escaped(&path.to_string_lossy());
     match error {
-        Errno::LOOP => denied(
-            format!("{shown} leads through a link"),
-            "Name the file where it really is.",
-        ),
-        Errno::XDEV => denied(
-            format!("{shown} leaves its directory"),
-            "Name a path below a directory that is listed.",
-        ),
-        Errno::NOENT | Errno::NOTDIR => {
-            RequestError::not_found(format!("{shown} is not there."), "List the directory above it.")
+        Errno::LOOP => denied(path, "leads through a link", WHERE_IT_IS),
+        Errno::XDEV => {
+            let hint = "Name a path below a directory that is listed.";
+            denied(path, "leaves its directory", hint)
         }
-        error => denied(
-            format!("{shown} cannot be opened: {}", std::io::Error::from(error)),
-            "The server's user needs the right to it.",
+        Errno::NOENT | Errno::NOTDIR => RequestError::not_found(
+            format!("{} is not there.", shown(path)),
+            "List the directory above it.",
         ),
+        error => {
+            let error = std::io::Error::from(error);
+            denied(path, &format!("cannot be opened: {error}"), RIGHT_TO_IT)
+        }
     }
 }
 
-fn denied(what: String, hint: &str) -> RequestError {
-    RequestError::denied(format!("{what}."), hint)
+const WHERE_IT_IS: &str = "Name the file where it really is.";
+const PLAIN_ONLY: &str = "Only plain files and directories are opened.";
+pub(crate) const RIGHT_TO_IT: &str = "The server's user needs the right to it.";
+
+/// Refuses a path, which the sentence begins with.
+pub(crate) fn denied(path: &Path, what: &str, hint: &str) -> RequestError {
+    RequestError::denied(format!("{} {what}.", shown(path)), hint)
+}
+
+/// The same where the caller can write it otherwise.
+pub(crate) fn invalid(path: &Path, what: &str, hint: &str) -> RequestError {
+    RequestError::invalid(format!("{} {what}.", shown(path)), hint)
+}
+
+pub(crate) fn shown(path: &Path) -> String {
+    escaped(&path.to_string_lossy())
 }
 
 /// A file or directory that was admitted, held open.
@@ -266,10 +267,7 @@ pub(crate) fn open_parent(
 ) -> Result<OpenParent, RequestError> {
     let (directory, below) = admit(directories, namespace, path, Access::Write)?;
     let (Some(parent), Some(name)) = (below.parent(), below.file_name().map(OsStr::to_owned)) else {
-        return Err(denied(
-            format!("{} is a directory", escaped(&path.to_string_lossy())),
-            "Name a file.",
-        ));
+        return Err(denied(path, "is a directory", "Name a file."));
     };
     let opened = directory.resolve(parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
     refuse_foreign(&directory.path, opened.as_fd())?;
@@ -291,7 +289,6 @@ fn admit<'a>(
     path: &Path,
     access: Access,
 ) -> Result<(&'a Directory, PathBuf), RequestError> {
-    let shown = || escaped(&path.to_string_lossy());
     let strange = |part: Component<'_>| matches!(part, Component::ParentDir | Component::Prefix(_));
     let bytes = path.as_os_str().as_encoded_bytes();
     if bytes.len() > PATH_BYTES_MAX
@@ -299,19 +296,14 @@ fn admit<'a>(
         || !path.is_absolute()
         || path.components().any(strange)
     {
-        return Err(RequestError::invalid(
-            format!("{} is not an absolute path without `..`.", shown()),
-            "Write the path from `/`.",
-        ));
+        let what = "is not an absolute path without `..`";
+        return Err(invalid(path, what, "Write the path from `/`."));
     }
     let path: PathBuf = path.components().collect();
     let Some(directory) = directories.rule_of(&path, namespace, access) else {
-        return Err(denied(
-            format!(
-                "no directory rule lets this namespace {} {}",
-                access.as_str(),
-                shown()
-            ),
+        let (access, shown) = (access.as_str(), shown(&path));
+        return Err(RequestError::denied(
+            format!("no directory rule lets this namespace {access} {shown}."),
             "`list_host_access` has the directories; the operator adds one to `directories` of the host rules.",
         ));
     };
@@ -322,10 +314,8 @@ fn admit<'a>(
         return Err(own(&path));
     }
     if let Some(place) = secret_places::in_path(&path) {
-        return Err(denied(
-            format!("{} is a place of secrets (`{}`)", shown(), escaped(&place)),
-            "No rule opens it.",
-        ));
+        let what = format!("is a place of secrets (`{}`)", escaped(&place));
+        return Err(denied(&path, &what, "No rule opens it."));
     }
     let below = path
         .strip_prefix(&directory.path)
@@ -336,34 +326,21 @@ fn admit<'a>(
 
 /// Only plain files with one name, and directories.
 pub(crate) fn check(path: &Path, stat: &Stat) -> Result<(), RequestError> {
-    let shown = || escaped(&path.to_string_lossy());
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => Ok(()),
         FileType::RegularFile if stat.st_nlink == 1 => Ok(()),
-        FileType::RegularFile => Err(denied(
-            format!(
-                "{} has another name (a hard link), which may be anywhere",
-                shown()
-            ),
-            "Copy the file.",
-        )),
-        FileType::Symlink => Err(denied(
-            format!("{} is a link", shown()),
-            "Name the file where it really is.",
-        )),
-        _ => Err(denied(
-            format!("{} is a device, a FIFO or a socket", shown()),
-            "Only plain files and directories are opened.",
-        )),
+        FileType::RegularFile => {
+            let what = "has another name (a hard link), which may be anywhere";
+            Err(denied(path, what, "Copy the file."))
+        }
+        FileType::Symlink => Err(denied(path, "is a link", WHERE_IT_IS)),
+        _ => Err(denied(path, "is a device, a FIFO or a socket", PLAIN_ONLY)),
     }
 }
 
 fn refuse_foreign(path: &Path, open: BorrowedFd<'_>) -> Result<(), RequestError> {
     match is_of_the_kernel(open).map_err(|error| unopened(path, error))? {
-        true => Err(denied(
-            format!("{} is the kernel's, not a file", escaped(&path.to_string_lossy())),
-            "Only plain files and directories are opened.",
-        )),
+        true => Err(denied(path, "is the kernel's, not a file", PLAIN_ONLY)),
         false => Ok(()),
     }
 }

@@ -3,11 +3,12 @@
 //! be had back.
 
 use crate::{
-    directories::{self, Access, OpenFile, OpenParent, check, look, unopened},
+    directories::{
+        self, Access, OpenFile, OpenParent, RIGHT_TO_IT, check, denied, invalid, look, shown, unopened,
+    },
     rule::Rules,
     secret_places,
     undo::Undo,
-    words::escaped,
 };
 use ringfence_types::{ErrorCode, RequestError, unified_diff};
 use rustix::{
@@ -32,38 +33,29 @@ const DIFF_BYTES_MAX: usize = 16 << 10;
 /// Beyond it the difference is everything old and everything new.
 const DIFF_TIME: Duration = Duration::from_millis(500);
 
-/// A file that was read.
 #[derive(Debug)]
 pub struct FileRead {
-    /// Where it is.
     pub path: PathBuf,
     /// Its content: not redacted.
     pub bytes: Vec<u8>,
-    /// Permissions.
     pub mode: u32,
 }
 
-/// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileEntry {
     /// As it is; what is not UTF-8 in it is U+FFFD.
     pub name: String,
     /// `file`, `directory`, `link` or `other`.
     pub kind: &'static str,
-    /// Bytes.
     pub size_bytes: u64,
-    /// Permissions.
     pub mode: u32,
-    /// Unix time.
     pub modified_unix: i64,
 }
 
 /// A file that was written, or would be.
 #[derive(Debug)]
 pub struct FileWritten {
-    /// Where it is.
     pub path: PathBuf,
-    /// What it was before.
     pub undo: Undo,
     /// A rule lets its content be read.
     is_readable: bool,
@@ -84,33 +76,24 @@ impl FileWritten {
     }
 }
 
-/// What a file is to hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Content<'a> {
-    /// All of it.
     pub bytes: &'a [u8],
-    /// Written, or only shown.
     pub write: Writing,
 }
 
-/// Whether a file is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writing {
-    /// It is.
     Now,
     /// Only the change is shown.
     Preview,
 }
 
 impl Rules {
-    /// Reads a file.
     pub fn read_file(&self, namespace: &str, path: &Path) -> Result<FileRead, RequestError> {
         let found = directories::open(&self.directories, namespace, path, Access::Read)?;
         if found.is_directory() {
-            return Err(RequestError::invalid(
-                format!("{} is a directory.", escaped(&path.to_string_lossy())),
-                "List it with host_file_list.",
-            ));
+            return Err(invalid(path, "is a directory", "List it with host_file_list."));
         }
         read(found)
     }
@@ -123,8 +106,9 @@ impl Rules {
     ) -> Result<(Vec<FileEntry>, bool), RequestError> {
         let found = directories::open(&self.directories, namespace, path, Access::List)?;
         if !found.is_directory() {
-            return Err(RequestError::invalid(
-                format!("{} is not a directory.", escaped(&path.to_string_lossy())),
+            return Err(invalid(
+                path,
+                "is not a directory",
                 "Read it with host_file_read.",
             ));
         }
@@ -183,10 +167,7 @@ impl Rules {
         if now.as_deref() != Some(undo.after.as_slice()) {
             return Err(RequestError::new(
                 ErrorCode::Conflict,
-                format!(
-                    "{} has changed since it was written.",
-                    escaped(&undo.path.to_string_lossy())
-                ),
+                format!("{} has changed since it was written.", shown(&undo.path)),
                 "Look at it; it is not put back over another change.",
             ));
         }
@@ -203,62 +184,51 @@ fn reopen(handle: &OwnedFd) -> String {
 }
 
 fn read(found: OpenFile) -> Result<FileRead, RequestError> {
-    let failed = |error: std::io::Error| unusable(&found.path, &error);
-    let opened = File::open(reopen(&found.handle)).map_err(failed)?;
-    let mut bytes = Vec::new();
-    opened
-        .take(FILE_BYTES_MAX + 1)
-        .read_to_end(&mut bytes)
-        .map_err(failed)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(too_large(&found.path));
-    }
-    refuse_key(&found.path, &bytes)?;
+    let opened = File::open(reopen(&found.handle)).map_err(|error| unusable(&found.path, &error))?;
     Ok(FileRead {
+        bytes: content(opened, &found.path)?,
         path: found.path,
-        bytes,
         mode: found.stat.st_mode & 0o7777,
     })
 }
 
+/// All of a file, unless it is too much or a private key.
+fn content(opened: File, path: &Path) -> Result<Vec<u8>, RequestError> {
+    let bytes = beginning(opened, path, FILE_BYTES_MAX + 1)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(too_large(path));
+    }
+    refuse_key(path, &bytes)?;
+    Ok(bytes)
+}
+
+fn beginning(opened: File, path: &Path, most: u64) -> Result<Vec<u8>, RequestError> {
+    let mut bytes = Vec::new();
+    let read = opened.take(most).read_to_end(&mut bytes);
+    read.map_err(|error| unusable(path, &error))?;
+    Ok(bytes)
+}
+
 fn refuse_key(path: &Path, bytes: &[u8]) -> Result<(), RequestError> {
     match secret_places::is_private_key(bytes) {
-        true => Err(RequestError::denied(
-            format!("{} holds a private key.", escaped(&path.to_string_lossy())),
-            "No rule opens it.",
-        )),
+        true => Err(denied(path, "holds a private key", "No rule opens it.")),
         false => Ok(()),
     }
 }
 
 /// The same of a file that a command is to print.
 pub(crate) fn refuse_key_in(found: &OpenFile) -> Result<(), RequestError> {
-    let failed = |error: std::io::Error| unusable(&found.path, &error);
-    let opened = File::open(reopen(&found.handle)).map_err(failed)?;
-    let mut bytes = Vec::new();
-    opened
-        .take(FILE_BYTES_MAX)
-        .read_to_end(&mut bytes)
-        .map_err(failed)?;
-    refuse_key(&found.path, &bytes)
+    let opened = File::open(reopen(&found.handle)).map_err(|error| unusable(&found.path, &error))?;
+    refuse_key(&found.path, &beginning(opened, &found.path, FILE_BYTES_MAX)?)
 }
 
 fn too_large(path: &Path) -> RequestError {
-    RequestError::invalid(
-        format!(
-            "{} has more than {} MiB.",
-            escaped(&path.to_string_lossy()),
-            FILE_BYTES_MAX >> 20
-        ),
-        "Read a part of it with `head` or `tail`.",
-    )
+    let what = format!("has more than {} MiB", FILE_BYTES_MAX >> 20);
+    invalid(path, &what, "Read a part of it with `head` or `tail`.")
 }
 
 fn unusable(path: &Path, error: &std::io::Error) -> RequestError {
-    RequestError::denied(
-        format!("{} cannot be used: {error}.", escaped(&path.to_string_lossy())),
-        "The server's user needs the right to it.",
-    )
+    denied(path, &format!("cannot be used: {error}"), RIGHT_TO_IT)
 }
 
 fn entry_of(name: String, stat: &Stat) -> FileEntry {
@@ -287,15 +257,7 @@ fn present(place: &OpenParent) -> Result<(Option<Vec<u8>>, Option<Stat>), Reques
     let handle = rustix::fs::openat(&place.directory, &place.name, flags, Mode::empty()).map_err(failed)?;
     let stat = rustix::fs::fstat(&handle).map_err(failed)?;
     check_file(&place.path, &stat)?;
-    let mut bytes = Vec::new();
-    let read = File::from(handle)
-        .take(FILE_BYTES_MAX + 1)
-        .read_to_end(&mut bytes);
-    read.map_err(|error| unusable(&place.path, &error))?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(too_large(&place.path));
-    }
-    refuse_key(&place.path, &bytes)?;
+    let bytes = content(handle.into(), &place.path)?;
     Ok((Some(bytes), Some(stat)))
 }
 
@@ -303,10 +265,7 @@ fn check_file(path: &Path, stat: &Stat) -> Result<(), RequestError> {
     check(path, stat)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(()),
-        _ => Err(RequestError::invalid(
-            format!("{} is a directory.", escaped(&path.to_string_lossy())),
-            "Name a file.",
-        )),
+        _ => Err(invalid(path, "is a directory", "Name a file.")),
     }
 }
 
@@ -331,19 +290,19 @@ fn replace(place: &OpenParent, bytes: &[u8], before: Option<&Stat>) -> Result<()
 /// Puts the new file in the place of the old one, if that is still what was read; else all stays as it is.
 fn exchange(place: &OpenParent, temporary: &OsStr, before: Option<&Stat>) -> Result<(), RequestError> {
     let failed = |error| unopened(&place.path, error);
-    let rename = |from: &OsStr, to: &OsStr, how| {
-        rustix::fs::renameat_with(&place.directory, from, &place.directory, to, how)
-    };
     let Some(before) = before else {
-        return rename(temporary, &place.name, RenameFlags::NOREPLACE).map_err(|error| match error {
-            Errno::EXIST => changed(&place.path),
-            error => failed(error),
-        });
+        return rename(place, [temporary, &place.name], RenameFlags::NOREPLACE).map_err(
+            |error| match error {
+                Errno::EXIST => changed(&place.path),
+                error => failed(error),
+            },
+        );
     };
-    rename(temporary, &place.name, RenameFlags::EXCHANGE).map_err(failed)?;
+    let exchange = || rename(place, [temporary, &place.name], RenameFlags::EXCHANGE).map_err(failed);
+    exchange()?;
     let displaced = look(place.directory.as_fd(), temporary).map_err(failed)?;
     if !displaced.is_some_and(|displaced| is_same(&displaced, before)) {
-        rename(temporary, &place.name, RenameFlags::EXCHANGE).map_err(failed)?;
+        exchange()?;
         return Err(changed(&place.path));
     }
     rustix::fs::unlinkat(&place.directory, temporary, AtFlags::empty()).map_err(failed)
@@ -353,26 +312,22 @@ fn exchange(place: &OpenParent, temporary: &OsStr, before: Option<&Stat>) -> Res
 fn remove(place: &OpenParent, read: Option<&Stat>) -> Result<(), RequestError> {
     let failed = |error| unopened(&place.path, error);
     let aside = temporary_name();
-    let rename = |from: &OsStr, to: &OsStr| {
-        rustix::fs::renameat_with(
-            &place.directory,
-            from,
-            &place.directory,
-            to,
-            RenameFlags::NOREPLACE,
-        )
-    };
-    rename(&place.name, OsStr::new(&aside)).map_err(failed)?;
-    let found = look(place.directory.as_fd(), OsStr::new(&aside)).map_err(failed)?;
+    let aside = OsStr::new(&aside);
+    rename(place, [&place.name, aside], RenameFlags::NOREPLACE).map_err(failed)?;
+    let found = look(place.directory.as_fd(), aside).map_err(failed)?;
     match found.zip(read) {
         Some((found, read)) if is_same(&found, read) => {
-            rustix::fs::unlinkat(&place.directory, &aside, AtFlags::empty()).map_err(failed)
+            rustix::fs::unlinkat(&place.directory, aside, AtFlags::empty()).map_err(failed)
         }
         _ => {
-            rename(OsStr::new(&aside), &place.name).map_err(failed)?;
+            rename(place, [aside, &place.name], RenameFlags::NOREPLACE).map_err(failed)?;
             Err(changed(&place.path))
         }
     }
+}
+
+fn rename(place: &OpenParent, [from, to]: [&OsStr; 2], how: RenameFlags) -> rustix::io::Result<()> {
+    rustix::fs::renameat_with(&place.directory, from, &place.directory, to, how)
 }
 
 fn temporary_name() -> String {
@@ -398,7 +353,7 @@ fn is_same(one: &Stat, other: &Stat) -> bool {
 fn changed(path: &Path) -> RequestError {
     RequestError::new(
         ErrorCode::Conflict,
-        format!("{} has changed meanwhile.", escaped(&path.to_string_lossy())),
+        format!("{} has changed meanwhile.", shown(path)),
         "Look at it, and do it again.",
     )
 }
@@ -410,13 +365,10 @@ fn fill(
     place: &OpenParent,
 ) -> Result<(), RequestError> {
     let failed = |error| unopened(&place.path, error);
-    let mut file = File::from(
-        handle
-            .try_clone()
-            .map_err(|error| unusable(&place.path, &error))?,
-    );
-    file.write_all(bytes)
-        .map_err(|error| unusable(&place.path, &error))?;
+    let written = handle
+        .try_clone()
+        .and_then(|file| File::from(file).write_all(bytes));
+    written.map_err(|error| unusable(&place.path, &error))?;
     let (uid, gid, mode) = match before {
         Some(stat) => (stat.st_uid, stat.st_gid, stat.st_mode & 0o777),
         None => {

@@ -8,33 +8,25 @@ use std::{fmt, path::Path};
 
 const VALUE_CHARS_MAX: usize = 512;
 
-/// A kind of value.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) enum Kind {
-    /// A whole number within bounds.
     Count(u64, u64),
-    /// One of these words.
     OneOf(Vec<String>),
     /// The name of a container or an image.
     Container,
-    /// A systemd unit.
     Unit,
     /// A revision, or a range of them.
     Ref,
-    /// The name of a package.
     Package,
     /// A point in time, as programs read them.
     Date,
     /// `+` and a format of date(1).
     DateFormat,
-    /// Any text that does not look like an option.
     Text,
     /// A path below the directory of the call, as it is written: relative, without `..`.
     Within,
-    /// A file that the directory rules let be read.
     Read,
-    /// A file or directory that they let be listed.
     List,
 }
 

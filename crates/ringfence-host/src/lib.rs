@@ -6,6 +6,10 @@
 //!             no shell  exact spellings               a plan           pipes   own namespaces, Landlock, seccomp
 //! ```
 #![forbid(unsafe_code)]
+#![expect(
+    missing_docs,
+    reason = "an inner crate: a name that says it all has no comment"
+)]
 
 mod child;
 mod directories;

@@ -4,26 +4,23 @@
 use crate::{
     directories::{Access, Directories, Directory},
     matching::Refused,
-    rule::{Effect, Form, FormText, Program, ProgramText, RuleFile, Rules},
+    rule::{Effect, Form, Program, RuleFile, Rules},
     words::Words,
 };
 use ringfence_types::yaml::{self, Fault, Lined};
 use serde::Deserialize;
-use std::{collections::BTreeSet, fmt, path::Path, time::Duration};
+use std::{collections::BTreeSet, fmt, path::Path};
 
 /// The rules that hold where the operator says nothing else.
 pub const DEFAULT_RULES: &str = include_str!("default_rules.yaml");
 const DEADLINE_SECONDS_MAX: u64 = 600;
 const WHY_CHARS_MAX: usize = 300;
 
-/// Why a rule file is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LoadError {
-    /// Which file.
     pub file: String,
     /// From 1; none: the file as a whole.
     pub line: Option<u64>,
-    /// What is wrong, without a full stop.
     pub message: String,
 }
 
@@ -77,117 +74,82 @@ fn read(rules: &mut Rules, text: &str) -> Result<bool, Fault> {
             .push(Directory::open(directory).map_err(Fault::says)?);
     }
     let mut read = Vec::new();
-    for program in file.programs {
+    for Lined { line, value: program } in file.programs {
         // One that an earlier file has is that file's alone.
-        if rules.program(&program.value.program).is_none() {
-            read.push(one(program.value).map_err(|fault| fault.at(program.line))?);
+        if rules.program(&program.name).is_none() {
+            check(&program).map_err(|fault| fault.at(line))?;
+            read.push(program);
         }
     }
     let mut names: BTreeSet<String> = BTreeSet::new();
-    for (program, examples) in &read {
-        if let Some(twice) = program.forms.iter().find(|form| !names.insert(form.rule.clone())) {
-            return Err(Fault::says(format!("the rule `{}` is here twice", twice.rule)));
+    for program in &read {
+        let mut forms = program.forms.iter().map(|form| &form.value.rule);
+        if let Some(twice) = forms.find(|rule| !names.insert((*rule).clone())) {
+            return Err(Fault::says(format!("the rule `{twice}` is here twice")));
         }
         let only = Rules {
             programs: vec![program.clone()],
             never: rules.never.clone(),
             directories: Directories::default(),
         };
-        for example in examples {
-            let checked = example.check(&only);
-            checked.map_err(|what| Fault::says(what).at(example.command.line))?;
+        for Lined { value: form, .. } in &program.forms {
+            for (examples, by) in [(&form.matches, Some(form.rule.as_str())), (&form.refuse, None)] {
+                for Lined { line, value: command } in examples {
+                    let tried = try_example(&only, command, by);
+                    tried.map_err(|what| Fault::says(what).at(*line))?;
+                }
+            }
         }
     }
-    rules
-        .programs
-        .extend(read.into_iter().map(|(program, _)| program));
+    rules.programs.extend(read);
     Ok(file.default_rules)
 }
 
-/// A command that must come out in this way.
-struct Example {
-    command: Lined<String>,
-    rule: String,
-    passes: bool,
-}
-
-impl Example {
-    fn check(&self, rules: &Rules) -> Result<(), String> {
-        let (command, rule) = (&self.command.value, &self.rule);
-        let words = match Words::read(command) {
-            Ok(words) => words,
-            Err(_) if !self.passes => return Ok(()),
-            Err(refused) => return Err(refused.message.trim_end_matches('.').to_owned()),
-        };
-        match (rules.judge(&words), self.passes) {
-            (Ok(allowed), true) if allowed.rule.as_ref() == Some(rule) => Ok(()),
-            (Ok(allowed), true) => {
-                let other = allowed.rule.unwrap_or_default();
-                Err(format!(
-                    "`{command}` is let through by the rule `{other}`, not by `{rule}`"
-                ))
-            }
-            (Ok(allowed), false) => {
-                let other = allowed.rule.unwrap_or_default();
-                Err(format!(
-                    "`{command}` must be refused, and the rule `{other}` lets it through"
-                ))
-            }
-            (Err(Refused { what, .. }), true) => Err(format!("`{command}` must be let through, and {what}")),
-            (Err(_), false) => Ok(()),
+/// Whether a command comes out as it must: let through by this rule, or refused.
+fn try_example(rules: &Rules, command: &str, by: Option<&str>) -> Result<(), String> {
+    let words = match Words::read(command) {
+        Ok(words) => words,
+        Err(_) if by.is_none() => return Ok(()),
+        Err(refused) => return Err(refused.message.trim_end_matches('.').to_owned()),
+    };
+    match (rules.judge(&words), by) {
+        (Ok(allowed), Some(_)) if allowed.rule.as_deref() == by => Ok(()),
+        (Ok(allowed), Some(rule)) => {
+            let other = allowed.rule.unwrap_or_default();
+            Err(format!(
+                "`{command}` is let through by the rule `{other}`, not by `{rule}`"
+            ))
         }
+        (Ok(allowed), None) => {
+            let other = allowed.rule.unwrap_or_default();
+            Err(format!(
+                "`{command}` must be refused, and the rule `{other}` lets it through"
+            ))
+        }
+        (Err(Refused { what, .. }), Some(_)) => Err(format!("`{command}` must be let through, and {what}")),
+        (Err(_), None) => Ok(()),
     }
 }
 
-fn one(text: ProgramText) -> Result<(Program, Vec<Example>), Fault> {
+fn check(program: &Program) -> Result<(), Fault> {
     let refused = |what: String| Err(Fault::says(what));
-    if text.program.is_empty() || (text.program.contains('/') && !text.program.starts_with('/')) {
-        return refused(format!(
-            "`{}` is neither a name nor an absolute path",
-            text.program
-        ));
+    let name = &program.name;
+    if name.is_empty() || (name.contains('/') && !name.starts_with('/')) {
+        return refused(format!("`{name}` is neither a name nor an absolute path"));
     }
-    if !(1..=DEADLINE_SECONDS_MAX).contains(&text.deadline_seconds) {
+    if !(1..=DEADLINE_SECONDS_MAX).contains(&program.deadline_seconds) {
         return refused(format!("a deadline is 1 to {DEADLINE_SECONDS_MAX} s"));
     }
-    if text.why.is_empty() || text.why.chars().count() > WHY_CHARS_MAX {
+    if program.why.is_empty() || program.why.chars().count() > WHY_CHARS_MAX {
         return refused(format!("`why` has 1 to {WHY_CHARS_MAX} characters"));
     }
-    for effect in [&text.effect].into_iter().chain(&text.approved_effect) {
+    for effect in [&program.effect].into_iter().chain(&program.approved_effect) {
         check_effect(effect).map_err(Fault::says)?;
     }
-    let (mut forms, mut examples) = (Vec::new(), Vec::new());
-    for Lined { line, value: form } in text.forms {
-        if form.matches.is_empty() || form.refuse.is_empty() {
-            let what = format!("the rule `{}` needs examples to match and to refuse", form.rule);
-            return Err(Fault::says(what).at(line));
-        }
-        let example = |passes: bool| {
-            let rule = form.rule.clone();
-            move |command: &Lined<String>| Example {
-                command: command.clone(),
-                rule: rule.clone(),
-                passes,
-            }
-        };
-        examples.extend(form.matches.iter().map(example(true)));
-        examples.extend(form.refuse.iter().map(example(false)));
-        forms.push(form_of(form).map_err(|what| Fault::says(what).at(line))?);
+    for Lined { line, value: form } in &program.forms {
+        check_form(form).map_err(|what| Fault::says(what).at(*line))?;
     }
-    let program = Program {
-        name: text.program,
-        interpreter: text.interpreter,
-        interpreter_words: text.interpreter_words,
-        why: text.why,
-        before: text.before,
-        environment: text.environment,
-        approved_effect: text.approved_effect.unwrap_or_else(|| text.effect.clone()),
-        effect: text.effect,
-        deadline: Duration::from_secs(text.deadline_seconds),
-        approvals: text.approvals,
-        forms,
-    };
-    Ok((program, examples))
+    Ok(())
 }
 
 fn check_effect(effect: &Effect) -> Result<(), String> {
@@ -209,30 +171,26 @@ fn check_effect(effect: &Effect) -> Result<(), String> {
     }
 }
 
-fn form_of(text: FormText) -> Result<Form, String> {
+fn check_form(form: &Form) -> Result<(), String> {
+    if form.matches.is_empty() || form.refuse.is_empty() {
+        return Err(format!(
+            "the rule `{}` needs examples to match and to refuse",
+            form.rule
+        ));
+    }
     let is_option = |option: &String| option.starts_with('-') && option.len() > 1 && option != "--";
-    let mut all = text.flags.iter().chain(text.options.keys()).chain(&text.required);
+    let mut all = form.flags.iter().chain(form.options.keys()).chain(&form.required);
     if let Some(option) = all.find(|option| !is_option(option)) {
         return Err(format!("`{option}` is not the spelling of an option"));
     }
-    if let Some(kind) = text.options.values().find(|kind| kind.is_path()) {
+    if let Some(kind) = form.options.values().find(|kind| kind.is_path()) {
         return Err(format!(
             "the value of an option is not {kind}: paths are operands"
         ));
     }
-    let known = |option: &&String| !text.flags.contains(option) && !text.options.contains_key(*option);
-    if let Some(option) = text.required.iter().find(known) {
+    let known = |option: &&String| !form.flags.contains(option) && !form.options.contains_key(*option);
+    if let Some(option) = form.required.iter().find(known) {
         return Err(format!("`{option}` is required and not listed"));
     }
-    Ok(Form {
-        rule: text.rule,
-        words: text.words,
-        flags: text.flags,
-        options: text.options,
-        required: text.required,
-        operands: text.operands,
-        paths: text.paths,
-        after: text.after,
-        separator: text.separator,
-    })
+    Ok(())
 }

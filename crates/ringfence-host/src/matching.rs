@@ -8,11 +8,11 @@ use crate::{
     rule::{Approvals, Effect, Form, Operands, Program, Rules},
     words::{Words, escaped},
 };
-use ringfence_types::nearest::suggestion;
+use ringfence_types::{nearest::suggestion, yaml::Lined};
 use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
 /// A command that a rule, or a person, has let through, as it will be run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
     /// The rule's name; none: a person approved it.
     pub rule: Option<String>,
@@ -27,13 +27,10 @@ pub struct Allowed {
     /// Which of them the directory rules decide about.
     pub(crate) paths: Vec<(usize, PathUse)>,
     pub(crate) environment: BTreeMap<String, String>,
-    /// What it can do.
     pub effect: Effect,
-    /// When it is ended.
     pub deadline: Duration,
 }
 
-/// What a path is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PathUse {
     Read,
@@ -43,13 +40,11 @@ pub(crate) enum PathUse {
 /// A command that no rule lets through.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Which kind of refusal.
     pub why: Why,
     /// What is wrong, without a full stop.
     pub what: String,
 }
 
-/// Why a command is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// It is on the list of what is never done; no person is asked.
@@ -85,9 +80,9 @@ impl Rules {
             });
         };
         let mut best: Option<(usize, String)> = None;
-        for form in &program.forms {
+        for Lined { value: form, .. } in &program.forms {
             match form.read(words.arguments()) {
-                Ok(read) => return Ok(program.allowed(form, read)),
+                Ok(read) => return Ok(program.allowed_by(form, read)),
                 Err(Unfit { words, what }) => {
                     if best.as_ref().is_none_or(|(most, _)| words > *most) {
                         best = Some((words, what));
@@ -128,37 +123,21 @@ impl Rules {
                 what: format!("{} is not in a directory of the system's programs", escaped(name)),
             });
         }
-        let why = "a person approved it".to_owned();
-        let deadline = Duration::from_secs(APPROVED_SECONDS);
-        Ok(match self.program(words.program()) {
-            Some(program) => Allowed {
-                rule: None,
-                why,
-                program: program.name.clone(),
-                interpreter: program.interpreter.clone(),
-                interpreter_words: program.interpreter_words.clone(),
-                arguments: program.before.iter().chain(words.arguments()).cloned().collect(),
-                paths: Vec::new(),
-                environment: program.environment.clone(),
-                effect: program.approved_effect.clone(),
-                deadline,
-            },
-            None => Allowed {
-                rule: None,
-                why,
-                program: words.program().to_owned(),
-                interpreter: None,
-                interpreter_words: Vec::new(),
-                arguments: words.arguments().to_vec(),
-                paths: Vec::new(),
-                environment: BTreeMap::new(),
-                effect: without_rules(),
-                deadline,
-            },
+        let by_rules = self.program(name);
+        Ok(Allowed {
+            rule: None,
+            why: "a person approved it".to_owned(),
+            deadline: Duration::from_secs(APPROVED_SECONDS),
+            ..match by_rules {
+                Some(program) => program.allowed(
+                    program.before.iter().chain(words.arguments()).cloned().collect(),
+                    program.approved_effect.as_ref().unwrap_or(&program.effect),
+                ),
+                None => without_rules(words),
+            }
         })
     }
 
-    /// Whether an approval of this command may last.
     pub fn may_last(&self, words: &Words) -> bool {
         let known = self.program(words.program());
         let lasting = known.is_some_and(|program| program.approvals == Approvals::Lasting);
@@ -168,25 +147,45 @@ impl Rules {
 
 /// A program that no rule is about: what a program in a sandbox with this directory could do, with the system's
 /// programs to start.
-fn without_rules() -> Effect {
+fn without_rules(words: &Words) -> Allowed {
     let paths = |all: &[&str]| all.iter().map(|path| PathBuf::from(*path)).collect();
-    Effect {
-        reads: vec!["directory".to_owned()],
-        writes: vec!["directory".to_owned()],
-        runs: paths(&["/usr/bin", "/usr/local/bin", "/bin", "/usr/lib", "/lib"]),
-        user: crate::User::Owner,
-        ..Effect::default()
+    Allowed {
+        program: words.program().to_owned(),
+        arguments: words.arguments().to_vec(),
+        effect: Effect {
+            reads: vec!["directory".to_owned()],
+            writes: vec!["directory".to_owned()],
+            runs: paths(&["/usr/bin", "/usr/local/bin", "/bin", "/usr/lib", "/lib"]),
+            user: crate::User::Owner,
+            ..Effect::default()
+        },
+        ..Allowed::default()
     }
 }
 
 impl Program {
-    fn allowed(&self, form: &Form, read: Read) -> Allowed {
+    fn allowed(&self, arguments: Vec<String>, effect: &Effect) -> Allowed {
+        Allowed {
+            rule: None,
+            why: self.why.clone(),
+            program: self.name.clone(),
+            interpreter: self.interpreter.clone(),
+            interpreter_words: self.interpreter_words.clone(),
+            arguments,
+            paths: Vec::new(),
+            environment: self.environment.clone(),
+            effect: effect.clone(),
+            deadline: Duration::from_secs(self.deadline_seconds),
+        }
+    }
+
+    fn allowed_by(&self, form: &Form, read: Read) -> Allowed {
         let (mut arguments, mut paths) = (self.before.clone(), Vec::new());
         arguments.extend(form.words.iter().chain(&form.after).cloned());
         arguments.extend(read.options);
-        let mut put = |all: Vec<String>, kind: Option<&Kind>, arguments: &mut Vec<String>| {
+        let mut put = |all: Vec<String>, operands: &Option<Operands>, arguments: &mut Vec<String>| {
             for operand in all {
-                let wanted = match kind {
+                let wanted = match operands.as_ref().map(|operands| &operands.kind) {
                     Some(Kind::Read) => Some(PathUse::Read),
                     Some(Kind::List) => Some(PathUse::List),
                     _ => None,
@@ -195,29 +194,18 @@ impl Program {
                 arguments.push(operand);
             }
         };
-        let kind = |operands: &Option<Operands>| operands.as_ref().map(|operands| operands.kind.clone());
-        let (of_operands, of_paths) = (kind(&form.operands), kind(&form.paths));
-        if form.paths.is_some() {
-            put(read.operands, of_operands.as_ref(), &mut arguments);
+        if form.paths.is_none() && form.separator && !read.operands.is_empty() {
             arguments.push("--".to_owned());
-            put(read.paths, of_paths.as_ref(), &mut arguments);
-        } else {
-            if form.separator && !read.operands.is_empty() {
-                arguments.push("--".to_owned());
-            }
-            put(read.operands, of_operands.as_ref(), &mut arguments);
+        }
+        put(read.operands, &form.operands, &mut arguments);
+        if form.paths.is_some() {
+            arguments.push("--".to_owned());
+            put(read.paths, &form.paths, &mut arguments);
         }
         Allowed {
             rule: Some(form.rule.clone()),
-            why: self.why.clone(),
-            program: self.name.clone(),
-            interpreter: self.interpreter.clone(),
-            interpreter_words: self.interpreter_words.clone(),
-            arguments,
             paths,
-            environment: self.environment.clone(),
-            effect: self.effect.clone(),
-            deadline: self.deadline,
+            ..self.allowed(arguments, &self.effect)
         }
     }
 }

@@ -27,12 +27,9 @@ pub(crate) const DIRECTORIES: [&str; 6] = [
 ];
 const HEAD_BYTES: u64 = 4096;
 
-/// Which file it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// Its file system.
     pub device: u64,
-    /// Its inode.
     pub inode: u64,
 }
 
@@ -41,7 +38,6 @@ pub struct Identity {
 pub struct Resolved {
     /// Where it really is.
     pub path: PathBuf,
-    /// Which file it is.
     pub identity: Identity,
     pub(crate) handle: OwnedFd,
     /// What the kernel loads first, where it is not a static program.

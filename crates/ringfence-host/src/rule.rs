@@ -9,9 +9,8 @@ use crate::{
 };
 use ringfence_types::yaml::Lined;
 use serde::Deserialize;
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf};
 
-/// A rule file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RuleFile {
@@ -21,7 +20,7 @@ pub(crate) struct RuleFile {
     #[serde(default)]
     pub(crate) directories: Vec<DirectoryText>,
     #[serde(default)]
-    pub(crate) programs: Vec<Lined<ProgramText>>,
+    pub(crate) programs: Vec<Lined<Program>>,
     #[serde(default)]
     pub(crate) never: Vec<Never>,
 }
@@ -30,12 +29,13 @@ fn yes() -> bool {
     true
 }
 
-/// One program.
-#[derive(Debug, Deserialize)]
+/// A program with its forms.
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ProgramText {
+pub(crate) struct Program {
     /// A name, which is looked for in the system's directories, or an absolute path.
-    pub(crate) program: String,
+    #[serde(rename = "program")]
+    pub(crate) name: String,
     /// What runs it, where it is a script: a name or an absolute path.
     pub(crate) interpreter: Option<String>,
     /// Words between the interpreter and the script.
@@ -57,14 +57,13 @@ pub(crate) struct ProgramText {
     pub(crate) approvals: Approvals,
     /// What a command can do that a person approved; as the forms where it is not said.
     pub(crate) approved_effect: Option<Effect>,
-    pub(crate) forms: Vec<Lined<FormText>>,
+    pub(crate) forms: Vec<Lined<Form>>,
 }
 
 fn ten_seconds() -> u64 {
     10
 }
 
-/// How long an approval of a program may last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Approvals {
@@ -76,9 +75,9 @@ pub enum Approvals {
 }
 
 /// One form of a command line.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct FormText {
+pub(crate) struct Form {
     /// How verdicts call it.
     pub(crate) rule: String,
     /// The sub-command, word by word; options stand behind it.
@@ -128,7 +127,6 @@ pub struct Effect {
     /// Paths that it may write, under the same words.
     #[serde(default)]
     pub writes: Vec<String>,
-    /// The network that it sees.
     #[serde(default)]
     pub network: Network,
     /// The one socket that it may speak to.
@@ -136,22 +134,18 @@ pub struct Effect {
     /// Programs, or directories of them, that it may start.
     #[serde(default)]
     pub runs: Vec<PathBuf>,
-    /// Whose process it is.
     #[serde(default)]
     pub user: User,
-    /// Which files exist for it.
     #[serde(default)]
     pub view: View,
 }
 
-/// What a command sees of the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
     /// An empty network of its own.
     #[default]
     None,
-    /// The host's.
     Host,
 }
 
@@ -179,36 +173,6 @@ pub enum View {
     Host,
 }
 
-/// A program with its forms.
-#[derive(Clone, Debug)]
-pub struct Program {
-    pub(crate) name: String,
-    pub(crate) interpreter: Option<String>,
-    pub(crate) interpreter_words: Vec<String>,
-    pub(crate) why: String,
-    pub(crate) before: Vec<String>,
-    pub(crate) environment: BTreeMap<String, String>,
-    pub(crate) effect: Effect,
-    pub(crate) deadline: Duration,
-    pub(crate) approvals: Approvals,
-    pub(crate) approved_effect: Effect,
-    pub(crate) forms: Vec<Form>,
-}
-
-/// One form, with where it was written.
-#[derive(Clone, Debug)]
-pub(crate) struct Form {
-    pub(crate) rule: String,
-    pub(crate) words: Vec<String>,
-    pub(crate) flags: Vec<String>,
-    pub(crate) options: BTreeMap<String, Kind>,
-    pub(crate) required: Vec<String>,
-    pub(crate) operands: Option<Operands>,
-    pub(crate) paths: Option<Operands>,
-    pub(crate) after: Vec<String>,
-    pub(crate) separator: bool,
-}
-
 /// All rules of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
@@ -221,11 +185,9 @@ pub struct Rules {
 /// A rule, for a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleSummary {
-    /// Its name.
     pub rule: String,
     /// The form in one line.
     pub form: String,
-    /// Why it is harmless.
     pub why: String,
 }
 
@@ -242,9 +204,9 @@ impl Rules {
         let of = |program: &Program| {
             let name = program.name.clone();
             let why = program.why.clone();
-            let one = move |form: &Form| RuleSummary {
-                rule: form.rule.clone(),
-                form: form.line(&name),
+            let one = move |form: &Lined<Form>| RuleSummary {
+                rule: form.value.rule.clone(),
+                form: form.value.line(&name),
                 why: why.clone(),
             };
             program.forms.iter().map(one).collect::<Vec<_>>()

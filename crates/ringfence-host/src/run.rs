@@ -27,16 +27,13 @@ const REPORT: Duration = Duration::from_secs(10);
 /// Bytes of each stream that are kept.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// By itself, with this code.
     Code(i32),
-    /// By this signal.
     Signal(i32),
     /// Its time was up, or its caller was gone.
     Timeout,
-    /// Its memory was up.
     OutOfMemory,
 }
 
@@ -49,18 +46,13 @@ pub struct Output {
     pub total: u64,
 }
 
-/// What came of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// How it ended.
     pub ending: Ending,
-    /// What it printed.
     pub stdout: Output,
-    /// What it complained about.
     pub stderr: Output,
 }
 
-/// Ends a command that runs.
 #[derive(Clone, Debug)]
 pub struct Canceller(Arc<OwnedFd>);
 
@@ -72,7 +64,6 @@ impl Canceller {
     }
 }
 
-/// A command that runs.
 #[derive(Debug)]
 pub struct Running {
     control: Arc<OwnedFd>,
@@ -187,7 +178,7 @@ fn ending(report: Report) -> Result<Ending, RequestError> {
         }
         Report::TimedOut => Ending::Timeout,
         Report::OutOfMemory => Ending::OutOfMemory,
-        Report::Failed { step, detail, .. } => {
+        Report::Failed { step, detail } => {
             return Err(RequestError::fault(
                 format!("the command was not run: {step}: {detail}."),
                 "`ringfence doctor` says which walls this host has.",

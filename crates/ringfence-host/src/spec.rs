@@ -7,7 +7,6 @@ use std::{io, os::fd::OwnedFd, path::PathBuf};
 /// Which walls this host has for commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Support {
-    /// Landlock.
     pub landlock: bool,
     /// Namespaces; the error says what is refused.
     pub namespaces: Result<(), String>,
@@ -38,7 +37,6 @@ pub(crate) struct Spec {
     pub(crate) cgroups: Parent,
 }
 
-/// Something that is opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Source {
     Path(PathBuf),
@@ -46,7 +44,6 @@ pub(crate) enum Source {
     Descriptor(usize),
 }
 
-/// What may be done with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Grant {
     View,
@@ -84,7 +81,6 @@ pub(crate) enum Report {
     },
     Failed {
         step: String,
-        errno: i32,
         detail: String,
     },
     TimedOut,
@@ -96,7 +92,6 @@ pub(crate) type Step<T> = Result<T, Report>;
 pub(crate) fn step<T>(name: &str, result: io::Result<T>) -> Step<T> {
     result.map_err(|error| Report::Failed {
         step: name.to_owned(),
-        errno: error.raw_os_error().unwrap_or(0),
         detail: error.to_string(),
     })
 }

@@ -19,15 +19,12 @@ const ENTRY_BYTES_MAX: u64 = 10 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Undo {
-    /// Which file.
     pub path: PathBuf,
     /// What it was; nothing: it was not there.
     pub before: Option<Vec<u8>>,
-    /// What was written.
     pub after: Vec<u8>,
 }
 
-/// The store.
 #[derive(Debug)]
 pub struct UndoStore {
     directory: PathBuf,

@@ -2,13 +2,12 @@
 //! process it is. Everything is opened here, once; what is made from it is plain data and descriptors.
 
 use crate::{
-    directories::{self, Access, Directories, OpenFile},
+    directories::{self, Access, Directories, OpenFile, denied, invalid, shown},
     files,
     matching::{Allowed, PathUse},
     program::{self, Identity, Resolved},
     rule::{Network, Rules, User, View},
     spec::{Grant, Mount, Source, Spec, Support},
-    words::escaped,
 };
 use ringfence_jail::{cgroup::Parent, host::UID_BASE};
 use ringfence_types::{ErrorCode, RequestError, closed_words};
@@ -55,30 +54,23 @@ const OPERANDS_MAX: usize = 16;
 /// Where, and for whom, a command runs.
 #[derive(Clone, Debug)]
 pub struct CallContext<'a> {
-    /// The namespace that asks.
     pub namespace: &'a str,
     /// The directory of the call; none: `/`, of which nothing is read for that.
     pub directory: Option<&'a Path>,
     /// How long the caller waits at most.
     pub timeout: Duration,
-    /// What walls this host has.
     pub support: &'a Support,
-    /// Where cgroups are made.
     pub cgroups: &'a Parent,
 }
 
-/// A command that is ready to run.
 #[derive(Debug)]
 pub struct Command {
-    /// The program.
     pub program: Resolved,
-    /// The words that it gets.
     pub arguments: Vec<String>,
     /// What it can do, for a person: a line each.
     pub effect: Vec<String>,
     /// Walls that it needs and this host lacks: it is not run without a person's approval.
     pub missing: Vec<Wall>,
-    /// When it is ended.
     pub deadline: Duration,
     /// The files that it is bound to, each with its digest.
     pub files: Vec<String>,
@@ -208,21 +200,15 @@ const OPERANDS: usize = 3;
 fn open_directory(rules: &Rules, namespace: &str, path: &Path) -> Result<OpenFile, RequestError> {
     let found = directories::open(&rules.directories, namespace, path, Access::Read)?;
     if let Some(closed) = rules.directories.closed_below(&found, namespace, Access::Read) {
-        return Err(RequestError::denied(
-            format!(
-                "{} holds {}, which is not open here.",
-                escaped(&found.path.to_string_lossy()),
-                escaped(&closed.to_string_lossy())
-            ),
-            "Name a directory beside it.",
-        ));
+        let what = format!("holds {}, which is not open here", shown(closed));
+        return Err(denied(&found.path, &what, "Name a directory beside it."));
     }
     match found.is_directory() {
         true => Ok(found),
-        false => Err(RequestError::invalid(
-            format!("{} is not a directory.", escaped(&path.to_string_lossy())),
-            "Name a directory for the command to work in.",
-        )),
+        false => {
+            let hint = "Name a directory for the command to work in.";
+            Err(invalid(path, "is not a directory", hint))
+        }
     }
 }
 
@@ -252,10 +238,7 @@ fn operands(
         };
         let found = directories::open(&rules.directories, namespace, path, access)?;
         match (wanted, found.is_directory()) {
-            (PathUse::Read, true) => Err(RequestError::invalid(
-                format!("{} is a directory.", escaped(&path.to_string_lossy())),
-                "Name a file.",
-            )),
+            (PathUse::Read, true) => Err(invalid(path, "is a directory", "Name a file.")),
             (PathUse::Read, false) => {
                 files::refuse_key_in(&found)?;
                 Ok((found, *wanted))
@@ -269,13 +252,10 @@ fn operands(
     let mut all = opened.iter().map(|(open, _)| open);
     match all.find(|one| opened.iter().any(|(other, _)| lies_in(one, other))) {
         None => Ok(opened),
-        Some(inner) => Err(RequestError::invalid(
-            format!(
-                "{} lies in another path of the command.",
-                escaped(&inner.path.to_string_lossy())
-            ),
-            "Ask for one of them at a time.",
-        )),
+        Some(inner) => {
+            let what = "lies in another path of the command";
+            Err(invalid(&inner.path, what, "Ask for one of them at a time."))
+        }
     }
 }
 
@@ -474,10 +454,10 @@ impl Walls<'_> {
                 let path = open.path.clone();
                 self.mount(Source::Descriptor(DIRECTORY), path.clone(), grant);
                 self.grants.push((Source::Descriptor(DIRECTORY), grant));
-                Ok(escaped(&path.to_string_lossy()))
+                Ok(shown(&path))
             }
             "operands" => {
-                let mut shown = Vec::new();
+                let mut names = Vec::new();
                 for (number, (open, wanted)) in self.operands.iter().enumerate() {
                     let grant = match wanted {
                         PathUse::Read => Grant::View,
@@ -490,9 +470,9 @@ impl Walls<'_> {
                     if grant == Grant::View || open.is_directory() {
                         self.grants.push((source, grant));
                     }
-                    shown.push(escaped(&open.path.to_string_lossy()));
+                    names.push(shown(&open.path));
                 }
-                Ok(shown.join(", "))
+                Ok(names.join(", "))
             }
             "/proc" => {
                 // Where there is an own one, the child grants that.

@@ -4,7 +4,6 @@
 use ringfence_types::RequestError;
 use std::fmt::{self, Write};
 
-/// The longest command, in bytes.
 pub const COMMAND_BYTES_MAX: usize = 8192;
 const WORDS_MAX: usize = 128;
 
@@ -41,7 +40,6 @@ impl Words {
         &self.0[1..]
     }
 
-    /// All of them.
     pub fn all(&self) -> &[String] {
         &self.0
     }

@@ -45,26 +45,14 @@ impl WaitUntil {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Screenshot {
-    Taken,
-    Unwanted,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AccessibilityTree {
-    Read,
-    Unwanted,
-}
-
 pub struct BrowserRequest<'a> {
     pub url: &'a Target,
     pub redactor: &'a Redactor,
     pub selector: Option<&'a str>,
     pub wait_until: WaitUntil,
     pub time: Duration,
-    pub screenshot: Screenshot,
-    pub accessibility: AccessibilityTree,
+    pub screenshot: bool,
+    pub accessibility: bool,
 }
 
 /// What a browser shows.
@@ -147,11 +135,11 @@ pub fn chromium_arguments(profile: &Path, egress_key: Option<&str>) -> Vec<Strin
 }
 
 /// Drives a browser that has just been started, over what it reads and what it writes.
-pub async fn browse<R, W>(request: &BrowserRequest<'_>, from: R, to: W) -> Result<BrowserPage, BrowserError>
-where
-    R: AsyncRead + Unpin,
-    W: AsyncWrite + Unpin,
-{
+pub async fn browse(
+    request: &BrowserRequest<'_>,
+    from: impl AsyncRead + Send + Unpin + 'static,
+    to: impl AsyncWrite + Send + Unpin + 'static,
+) -> Result<BrowserPage, BrowserError> {
     let mut browser = Cdp::new(from, to, page::HEARD);
     let waits_until = Instant::now() + request.time;
     let mut watch = Watch::default();
@@ -182,15 +170,11 @@ where
     })
 }
 
-async fn open<R, W>(
-    browser: &mut Cdp<R, W>,
+async fn open(
+    browser: &mut Cdp,
     request: &BrowserRequest<'_>,
     watch: &mut Watch,
-) -> Result<(), BrowserError>
-where
-    R: AsyncRead + Unpin,
-    W: AsyncWrite + Unpin,
-{
+) -> Result<(), BrowserError> {
     browser
         .call("Browser.setDownloadBehavior", json!({"behavior": "deny"}))
         .await?;
@@ -226,24 +210,20 @@ where
     Ok(())
 }
 
-async fn read<R, W>(
-    browser: &mut Cdp<R, W>,
+async fn read(
+    browser: &mut Cdp,
     request: &BrowserRequest<'_>,
     watch: &mut Watch,
-) -> Result<BrowserPage, BrowserError>
-where
-    R: AsyncRead + Unpin,
-    W: AsyncWrite + Unpin,
-{
+) -> Result<BrowserPage, BrowserError> {
     let screenshot = match request.screenshot {
-        Screenshot::Taken => Some(page::screenshot(browser).await?),
-        Screenshot::Unwanted => None,
+        true => Some(page::screenshot(browser).await?),
+        false => None,
     };
     let read = page::html(browser, watch, HTML_BYTES_MAX).await?;
     // After what is not seen was marked as hidden, which takes it out of this tree, too.
     let accessibility = match request.accessibility {
-        AccessibilityTree::Read => Some(page::accessibility(browser, request.redactor).await?),
-        AccessibilityTree::Unwanted => None,
+        true => Some(page::accessibility(browser, request.redactor).await?),
+        false => None,
     };
     Ok(BrowserPage {
         url: request.redactor.text(&read.url).into_owned(),

@@ -47,9 +47,9 @@ struct Message {
 const DIALOGUE: &str = "Page.javascriptDialogOpening";
 
 /// A browser, or one of its pages.
-pub(crate) struct Cdp<R, W> {
-    from: BufReader<R>,
-    to: W,
+pub(crate) struct Cdp {
+    from: BufReader<Box<dyn AsyncRead + Send + Unpin>>,
+    to: Box<dyn AsyncWrite + Send + Unpin>,
     next: u64,
     /// The page that calls are about.
     pub(crate) session: Option<String>,
@@ -69,11 +69,15 @@ pub(crate) struct CdpEvent {
     bytes: usize,
 }
 
-impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Cdp<R, W> {
-    pub(crate) fn new(from: R, to: W, heard: &'static [&'static str]) -> Self {
+impl Cdp {
+    pub(crate) fn new(
+        from: impl AsyncRead + Send + Unpin + 'static,
+        to: impl AsyncWrite + Send + Unpin + 'static,
+        heard: &'static [&'static str],
+    ) -> Self {
         Self {
-            from: BufReader::new(from),
-            to,
+            from: BufReader::new(Box::new(from)),
+            to: Box::new(to),
             next: 1,
             session: None,
             events: VecDeque::new(),

@@ -2,7 +2,7 @@
 //! answer are a line of JSON and then bytes; the answer is as hostile as the question.
 
 use crate::{
-    DocumentKind, Extraction,
+    Document, DocumentKind,
     charset::{self, Markup},
     coding::{self, Arrived},
     fence,
@@ -37,26 +37,6 @@ pub enum Reads {
     Document,
     /// A page of DuckDuckGo with results.
     Results,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Document {
-    pub kind: DocumentKind,
-    /// Markdown; empty for a picture.
-    pub text: String,
-    pub extraction: Extraction,
-    pub title: Option<String>,
-    pub author: Option<String>,
-    pub date: Option<String>,
-    pub language: Option<String>,
-    pub charset: Option<String>,
-    pub hidden: HiddenText,
-    pub needs_script: bool,
-    pub pages: Option<usize>,
-    pub pages_left_out: Option<usize>,
-    /// Text beyond the limit was left out.
-    pub is_cut: bool,
 }
 
 impl Document {
@@ -112,10 +92,9 @@ pub fn read_document(input: &[u8]) -> Vec<u8> {
 fn answer(input: &[u8]) -> Result<(Answer, Vec<u8>), String> {
     let (head, body) = split(input).ok_or("the question has no end")?;
     let head: Question = serde_json::from_slice(head).map_err(|error| error.to_string())?;
-    let arrived = if head.is_cut {
-        Arrived::Part
-    } else {
-        Arrived::Whole
+    let arrived = match head.is_cut {
+        true => Arrived::Part,
+        false => Arrived::Whole,
     };
     let body = coding::decode(&head.coding, body, UNPACKED_BYTES_MAX, arrived);
     let body = body.map_err(|error| format!("the body {error}"))?;
@@ -125,24 +104,13 @@ fn answer(input: &[u8]) -> Result<(Answer, Vec<u8>), String> {
     }
     let mut document = document(&head, &body)?;
     document.is_cut |= head.is_cut;
-    if let Some(end) = (document.text.len() > TEXT_BYTES_MAX).then(|| floor(&document.text, TEXT_BYTES_MAX)) {
+    if document.text.len() > TEXT_BYTES_MAX {
+        let end = document.text.floor_char_boundary(TEXT_BYTES_MAX);
         document.text.truncate(end);
         document.is_cut = true;
     }
-    let picture = if document.kind == DocumentKind::Image {
-        body
-    } else {
-        Vec::new()
-    };
-    Ok((Answer::Document(Box::new(document)), picture))
-}
-
-/// The last place up to here at which text can be cut.
-fn floor(text: &str, most: usize) -> usize {
-    (0..=most.min(text.len()))
-        .rev()
-        .find(|end| text.is_char_boundary(*end))
-        .unwrap_or_default()
+    let picture = Some(body).filter(|_| document.kind == DocumentKind::Image);
+    Ok((Answer::Document(Box::new(document)), picture.unwrap_or_default()))
 }
 
 fn document(head: &Question, body: &[u8]) -> Result<Document, String> {
@@ -152,7 +120,7 @@ fn document(head: &Question, body: &[u8]) -> Result<Document, String> {
             let (text, charset) = charset::decode(body, &head.content_type, Markup::Html);
             Ok(Document {
                 charset: Some(charset.to_owned()),
-                ..of_page(html::read(&text, Url::parse(&head.url).ok().as_ref()))
+                ..html::read(&text, Url::parse(&head.url).ok().as_ref())
             })
         }
         DocumentKind::Pdf => {
@@ -184,21 +152,6 @@ fn document(head: &Question, body: &[u8]) -> Result<Document, String> {
                 ..of_text(kind, text, invisible)
             })
         }
-    }
-}
-
-fn of_page(page: html::Page) -> Document {
-    Document {
-        kind: DocumentKind::Html,
-        text: page.markdown,
-        extraction: page.extraction,
-        title: page.title,
-        author: page.author,
-        date: page.date,
-        language: page.language,
-        hidden: page.hidden,
-        needs_script: page.needs_script,
-        ..Document::default()
     }
 }
 

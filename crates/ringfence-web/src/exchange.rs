@@ -11,7 +11,7 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, pki_types::ServerName};
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
@@ -21,9 +21,9 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 128;
 
 /// A request.
-pub(crate) struct Exchange<'a> {
-    pub(crate) to: &'a Target,
-    pub(crate) method: &'a str,
+pub(crate) struct Exchange {
+    pub(crate) to: Target,
+    pub(crate) method: &'static str,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) body: Vec<u8>,
     /// Bytes of the answer's body, as they are on the wire.
@@ -56,7 +56,7 @@ pub enum ExchangeError {
     TimedOut,
 }
 
-impl Exchange<'_> {
+impl Exchange {
     pub(crate) async fn run(self, dial: &dyn Dial, tls: &Arc<ClientConfig>) -> Result<Answer, ExchangeError> {
         let until = self.until;
         timeout_at(until, self.talk(dial, tls))
@@ -66,11 +66,11 @@ impl Exchange<'_> {
 
     async fn talk(self, dial: &dyn Dial, tls: &Arc<ClientConfig>) -> Result<Answer, ExchangeError> {
         let stream = dial
-            .connect(self.to, self.method)
+            .connect(&self.to, self.method)
             .await
             .map_err(ExchangeError::Refused)?;
         let stream = match self.to.is_tls() {
-            true => secured(self.to, stream, tls).await?,
+            true => secured(&self.to, stream, tls).await?,
             false => stream,
         };
         let (mut sender, connection) = http1::Builder::new()
@@ -145,9 +145,4 @@ async fn collect(mut body: Incoming, most: usize) -> Result<(Vec<u8>, bool), Exc
 
 fn http(error: hyper::Error) -> ExchangeError {
     ExchangeError::Http(error.to_string())
-}
-
-/// From now on.
-pub(crate) fn deadline(after: Duration) -> Instant {
-    Instant::now() + after
 }

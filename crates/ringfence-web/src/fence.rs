@@ -2,26 +2,16 @@
 //! no page can know.
 
 use ringfence_redact::Redactor;
-use std::fmt::Write as _;
 
-/// Bytes of a mark: 64 bits are not guessed.
-const MARK_BYTES: usize = 8;
-
-/// The mark of one answer.
+/// The mark of one answer: 64 bits are not guessed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fence(String);
 
 impl Fence {
-    /// # Errors
-    /// The host gives no random bytes.
     pub fn random() -> Result<Self, String> {
-        let mut bytes = [0; MARK_BYTES];
+        let mut bytes = [0; 8];
         getrandom::fill(&mut bytes).map_err(|error| error.to_string())?;
-        let mut mark = String::new();
-        for byte in bytes {
-            write!(mark, "{byte:02x}").map_err(|error| error.to_string())?;
-        }
-        Ok(Self(mark))
+        Ok(Self(format!("{:016x}", u64::from_be_bytes(bytes))))
     }
 
     pub fn mark(&self) -> &str {

@@ -3,7 +3,7 @@
 
 use crate::{
     Dial, DialError, Target, TargetError,
-    exchange::{AGENT, Answer, Exchange, ExchangeError, deadline},
+    exchange::{AGENT, Answer, Exchange, ExchangeError},
     pace::Pace,
     robots::{ROBOTS_BYTES_MAX, RobotRules},
 };
@@ -14,7 +14,6 @@ use hyper::header::{
 use rustls::ClientConfig;
 use std::{
     collections::HashMap,
-    fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -102,12 +101,6 @@ pub struct Fetcher {
 /// By owner and site: what one of them was told is neither used nor seen by another. Until when, and the rules.
 type KnownRobots = HashMap<(String, String), (Instant, Arc<RobotRules>)>;
 
-impl fmt::Debug for Fetcher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fetcher").finish_non_exhaustive()
-    }
-}
-
 impl Fetcher {
     /// `tls` offers no other protocol than HTTP/1.1.
     pub fn new(tls: Arc<ClientConfig>) -> Self {
@@ -119,7 +112,7 @@ impl Fetcher {
     }
 
     pub async fn fetch(&self, wanted: &Fetch<'_>) -> Result<Fetched, FetchError> {
-        let until = deadline(wanted.limits.time);
+        let until = Instant::now() + wanted.limits.time;
         let mut url = wanted.url.clone();
         let mut redirects = Vec::new();
         loop {
@@ -134,7 +127,14 @@ impl Fetcher {
                 });
             }
             self.paced(&url, wanted, until).await?;
-            let answer = self.get(&url, wanted, until).await?;
+            let headers = [
+                (ACCEPT, "text/html,application/xhtml+xml,*/*;q=0.8"),
+                (ACCEPT_LANGUAGE, "en,*;q=0.5"),
+                (ACCEPT_ENCODING, "gzip, br, zstd"),
+            ];
+            let asked = get(&url, &headers, wanted.limits.wire_bytes, until);
+            let answer = asked.run(wanted.dial, &self.tls).await;
+            let answer = answer.map_err(|why| failed(&url, why))?;
             let Some(next) = redirect(&url, &answer)? else {
                 return Ok(fetched(url, redirects, answer));
             };
@@ -153,30 +153,6 @@ impl Fetcher {
                 host: url.host().to_owned(),
             }),
         }
-    }
-
-    /// Each request is built anew: no cookie, key or referrer of one host is in that to another.
-    async fn get(&self, url: &Target, wanted: &Fetch<'_>, until: Instant) -> Result<Answer, FetchError> {
-        let exchange = Exchange {
-            to: url,
-            method: "GET",
-            headers: vec![
-                (USER_AGENT, HeaderValue::from_static(AGENT)),
-                (
-                    ACCEPT,
-                    HeaderValue::from_static("text/html,application/xhtml+xml,*/*;q=0.8"),
-                ),
-                (ACCEPT_LANGUAGE, HeaderValue::from_static("en,*;q=0.5")),
-                (ACCEPT_ENCODING, HeaderValue::from_static("gzip, br, zstd")),
-            ],
-            body: Vec::new(),
-            wire_bytes_max: wanted.limits.wire_bytes,
-            until,
-        };
-        exchange
-            .run(wanted.dial, &self.tls)
-            .await
-            .map_err(|why| failed(url, why))
     }
 
     /// What a site's robots.txt says, asked once an hour.
@@ -228,20 +204,10 @@ impl Fetcher {
         })?;
         for _ in 0..=ROBOTS_REDIRECTS_MAX {
             self.paced(&at, wanted, until).await?;
-            let exchange = Exchange {
-                to: &at,
-                method: "GET",
-                headers: vec![
-                    (USER_AGENT, HeaderValue::from_static(AGENT)),
-                    (ACCEPT, HeaderValue::from_static("text/plain,*/*;q=0.8")),
-                    // It is read here, and nothing is unpacked here.
-                    (ACCEPT_ENCODING, HeaderValue::from_static("identity")),
-                ],
-                body: Vec::new(),
-                wire_bytes_max: ROBOTS_BYTES_MAX,
-                until,
-            };
-            let answer = match exchange.run(wanted.dial, &self.tls).await {
+            // It is read here, and nothing is unpacked here.
+            let headers = [(ACCEPT, "text/plain,*/*;q=0.8"), (ACCEPT_ENCODING, "identity")];
+            let asked = get(&at, &headers, ROBOTS_BYTES_MAX, until);
+            let answer = match asked.run(wanted.dial, &self.tls).await {
                 Ok(answer) => answer,
                 // A rule about paths, which the page itself has to keep: what may not be asked is not there.
                 Err(ExchangeError::Refused(error)) if error.rule == "egress.request" => {
@@ -258,6 +224,27 @@ impl Fetcher {
             }
         }
         Ok(RobotRules::default())
+    }
+}
+
+/// Each request is built anew: no cookie, key or referrer of one host is in that to another.
+fn get(
+    to: &Target,
+    headers: &[(HeaderName, &'static str)],
+    wire_bytes_max: usize,
+    until: Instant,
+) -> Exchange {
+    let of_each = [(USER_AGENT, AGENT)];
+    let headers = of_each.iter().chain(headers);
+    Exchange {
+        to: to.clone(),
+        method: "GET",
+        headers: headers
+            .map(|(name, value)| (name.clone(), HeaderValue::from_static(value)))
+            .collect(),
+        body: Vec::new(),
+        wire_bytes_max,
+        until,
     }
 }
 

@@ -170,10 +170,7 @@ fn hiding_selectors(html: &Html) -> Vec<Selector> {
         .map(|style| style.text().collect::<String>())
         .collect();
     let sheet = sheets.join("\n");
-    let end = (0..=STYLE_BYTES_MAX.min(sheet.len()))
-        .rev()
-        .find(|end| sheet.is_char_boundary(*end));
-    let sheet = without_comments(&sheet[..end.unwrap_or_default()]);
+    let sheet = without_comments(&sheet[..sheet.floor_char_boundary(STYLE_BYTES_MAX)]);
     let mut found = Vec::new();
     let mut depth = 0_usize;
     for rule in sheet.split_inclusive('}').take(RULES_MAX) {

@@ -1,6 +1,6 @@
 //! The text of a page: what an extractor takes for its main part, as Markdown; where it finds none, the whole body.
 
-use crate::{Extraction, fence, hidden, hidden::HiddenText};
+use crate::{DocumentKind, Extraction, HiddenText, fence, hidden};
 use ego_tree::{NodeMut, iter::Edge};
 use htmd::{
     Element, HtmlToMarkdown,
@@ -9,6 +9,7 @@ use htmd::{
 use html5ever::{QualName, ns};
 use markup5ever_rcdom::NodeData;
 use scraper::{ElementRef, Html, Node, Selector};
+use serde::{Deserialize, Serialize};
 use std::rc::Rc;
 use trafilatura::{ExtractResult, Options};
 use url::Url;
@@ -32,52 +33,58 @@ const NO_TEXT: [&str; 9] = [
     "script", "style", "noscript", "svg", "iframe", "object", "head", "canvas", "math",
 ];
 
-/// What a page says.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Page {
-    pub(crate) markdown: String,
-    pub(crate) extraction: Extraction,
-    pub(crate) title: Option<String>,
-    pub(crate) author: Option<String>,
-    pub(crate) date: Option<String>,
-    pub(crate) language: Option<String>,
-    pub(crate) hidden: HiddenText,
-    /// Its text is made by scripts, which did not run.
-    pub(crate) needs_script: bool,
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Document {
+    pub kind: DocumentKind,
+    /// Markdown; empty for a picture.
+    pub text: String,
+    pub extraction: Extraction,
+    pub title: Option<String>,
+    pub author: Option<String>,
+    pub date: Option<String>,
+    pub language: Option<String>,
+    pub charset: Option<String>,
+    pub hidden: HiddenText,
+    pub needs_script: bool,
+    pub pages: Option<usize>,
+    pub pages_left_out: Option<usize>,
+    /// Text beyond the limit was left out.
+    pub is_cut: bool,
 }
 
-pub(crate) fn read(text: &str, url: Option<&Url>) -> Page {
+pub(crate) fn read(text: &str, url: Option<&Url>) -> Document {
     if open_at_once(text) > OPEN_MAX {
-        let (markdown, invisible) = fence::clean(&without_tags(text));
-        return Page {
-            markdown,
+        let (text, invisible) = fence::clean(&without_tags(text));
+        return Document {
+            kind: DocumentKind::Html,
+            text,
             extraction: Extraction::Fallback,
             hidden: HiddenText {
                 invisible,
                 ..HiddenText::default()
             },
-            ..Page::default()
+            ..Document::default()
         };
     }
     let mut html = Html::parse_document(text);
     let mut hidden = hidden::remove(&mut html);
     let mut page = match depth(&html) {
         0..=DEPTH_MAX => formed(&mut html, url),
-        _ => Page {
-            markdown: plain_text(&html),
+        _ => Document {
+            text: plain_text(&html),
             extraction: Extraction::Fallback,
-            ..Page::default()
+            ..Document::default()
         },
     };
     page.needs_script = is_made_by_scripts(&html);
-    let (markdown, invisible) = fence::clean(&page.markdown);
+    let (text, invisible) = fence::clean(&page.text);
     hidden.invisible = invisible;
-    if page.language.is_none() {
-        page.language = language(&html, &markdown);
-    }
+    page.language = page.language.or_else(|| language(&html, &text));
     page.title = page.title.or_else(|| title(&html));
-    Page {
-        markdown,
+    Document {
+        kind: DocumentKind::Html,
+        text,
         hidden,
         ..page
     }
@@ -119,7 +126,7 @@ fn move_captions(html: &mut Html) {
     }
 }
 
-fn formed(html: &mut Html, url: Option<&Url>) -> Page {
+fn formed(html: &mut Html, url: Option<&Url>) -> Document {
     let found = extract(html, url);
     let meta = found
         .as_ref()
@@ -129,16 +136,16 @@ fn formed(html: &mut Html, url: Option<&Url>) -> Page {
         .filter(|found| found.content_text.chars().count() >= MAIN_CHARS_MIN)
         .map(|found| markdown(&found.content_html, url))
         .filter(|markdown| !markdown.trim().is_empty());
-    Page {
+    Document {
         extraction: markdown
             .as_ref()
             .map_or(Extraction::Fallback, |_| Extraction::Main),
-        markdown: markdown.unwrap_or_else(|| self::markdown(&html.html(), url)),
+        text: markdown.unwrap_or_else(|| self::markdown(&html.html(), url)),
         title: field(&meta.title),
         author: field(&meta.author),
         date: meta.date.map(|date| date.to_string()),
         language: field(&meta.language),
-        ..Page::default()
+        ..Document::default()
     }
 }
 

@@ -28,17 +28,14 @@ mod robots;
 mod search;
 mod target;
 
-pub use browser::{
-    AccessibilityTree, BrowserError, BrowserPage, BrowserRequest, Screenshot, WaitUntil, browse,
-    chromium_arguments,
-};
+pub use browser::{BrowserError, BrowserPage, BrowserRequest, WaitUntil, browse, chromium_arguments};
 pub use dial::{ConnectFuture, Dial, DialError, Stream};
-pub use document::{Document, Question, Reads, Refusal, parse_answer, question, read_document};
+pub use document::{Question, Reads, Refusal, parse_answer, question, read_document};
 pub use exchange::ExchangeError;
 pub use fence::{Fence, clean};
 pub use fetch::{Fetch, FetchError, FetchLimits, Fetched, Fetcher, Robots};
 pub use hidden::HiddenText;
-pub use html::main_text;
+pub use html::{Document, main_text};
 pub use kind::{DocumentKind, Extraction};
 pub use results::Hit;
 pub use search::{

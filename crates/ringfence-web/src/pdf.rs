@@ -19,8 +19,6 @@ pub(crate) struct PdfText {
     pub(crate) pages_left_out: usize,
 }
 
-/// # Errors
-/// It is encrypted or broken.
 pub(crate) fn read(body: &[u8]) -> Result<PdfText, String> {
     let end = Instant::now() + TIME_MAX;
     let document = guarded(|| Document::load_mem(body).map_err(|error| error.to_string()))?;

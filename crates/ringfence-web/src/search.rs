@@ -3,13 +3,7 @@
 
 mod providers;
 
-use crate::{
-    Dial, Hit, Target, document,
-    exchange::{AGENT, Exchange, ExchangeError, deadline},
-    fence,
-    results::HITS_MAX,
-};
-use hyper::header::{HeaderName, HeaderValue, USER_AGENT};
+use crate::{Dial, Hit, Target, document, exchange::ExchangeError, fence, results::HITS_MAX};
 use ringfence_redact::Redactor;
 use ringfence_types::{UnknownWord, closed_words};
 use rustls::ClientConfig;
@@ -24,8 +18,6 @@ use std::{
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-const TIME_MAX: Duration = Duration::from_secs(8);
-const ANSWER_BYTES_MAX: usize = 4 << 20;
 const TITLE_CHARS_MAX: usize = 200;
 const SNIPPET_CHARS_MAX: usize = 500;
 const DATE_CHARS_MAX: usize = 40;
@@ -237,10 +229,9 @@ impl Verdict {
     /// What was found, or that it was nothing.
     pub(crate) fn found(hits: Vec<Hit>) -> Self {
         Self {
-            outcome: if hits.is_empty() {
-                Outcome::NoResults
-            } else {
-                Outcome::Found
+            outcome: match hits.is_empty() {
+                true => Outcome::NoResults,
+                false => Outcome::Found,
             },
             hits,
             detail: None,
@@ -262,12 +253,6 @@ pub struct Searcher {
     tls: Arc<ClientConfig>,
     cache: Mutex<Cached>,
     refused: Mutex<HashMap<String, (Instant, u32)>>,
-}
-
-impl fmt::Debug for Searcher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Searcher").finish_non_exhaustive()
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -389,18 +374,8 @@ impl Searcher {
         let Some(request) = providers::request(provider, query, key.as_deref().map(String::as_str)) else {
             return Verdict::of(Outcome::KeyMissing, "its key is no header or query".to_owned());
         };
-        let mut headers = request.headers;
-        headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
-        let exchange = Exchange {
-            to: &request.to,
-            method: request.method,
-            headers,
-            body: request.body,
-            wire_bytes_max: ANSWER_BYTES_MAX,
-            until: deadline(TIME_MAX),
-        };
         let dial = services.dial(provider);
-        let answer = match exchange.run(&*dial, &self.tls).await {
+        let answer = match request.run(&*dial, &self.tls).await {
             Ok(answer) => answer,
             Err(ExchangeError::TimedOut) => return Verdict::of(Outcome::TimedOut, None),
             Err(ExchangeError::Refused(error)) if !error.is_unreachable() => {
@@ -460,14 +435,6 @@ fn account(namespace: &str, provider: &Provider) -> String {
     }
 }
 
-/// A request to a provider.
-pub(crate) struct ProviderRequest {
-    pub(crate) to: Target,
-    pub(crate) method: &'static str,
-    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
-    pub(crate) body: Vec<u8>,
-}
-
 /// Each page once, with texts of one line; what is no URL of the web is left out.
 fn presentable(hits: Vec<Hit>, most: usize) -> Vec<Hit> {
     let mut seen = Vec::new();
@@ -521,9 +488,7 @@ fn line(text: &str, most: usize) -> String {
     ] {
         plain = plain.replace(entity, character);
     }
-    let (plain, _) = fence::clean(&plain);
-    let plain = plain.split_whitespace().collect::<Vec<_>>().join(" ");
-    plain.chars().take(most).collect()
+    fence::line(&plain, most)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 mod records;
 
 use crate::name::{HostName, NameError};
-use records::{Gathered, gather};
+use records::gather;
 use std::collections::BTreeSet;
 
 /// The longest hello. Real ones have 200 bytes to 2 KiB.
@@ -59,15 +59,10 @@ pub enum NoIdentity {
 impl ClientHello {
     /// Reads the first bytes of a connection; with more of them, again from the first.
     pub fn read(bytes: &[u8]) -> Progress {
-        match gather(bytes) {
-            Gathered::More => Progress::More,
-            Gathered::NotTls => Progress::NotTls,
-            Gathered::Malformed(why) => Progress::Malformed(why),
-            Gathered::Whole { body, bytes } => match body_of(&body, bytes) {
-                Ok(hello) => Progress::Hello(hello),
-                Err(why) => Progress::Malformed(why),
-            },
-        }
+        let hello = |(body, bytes): (Vec<u8>, usize)| body_of(&body, bytes).map_err(Progress::Malformed);
+        gather(bytes)
+            .and_then(hello)
+            .map_or_else(|other| other, Progress::Hello)
     }
 
     /// The one name that is meant, for a connection whose bytes are passed on.

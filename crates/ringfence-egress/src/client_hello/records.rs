@@ -1,7 +1,7 @@
 //! A hello out of its records. Each byte is judged in order and once, so that the verdict does not depend on how a
 //! client, or somebody between, cut the stream.
 
-use super::{HELLO_BYTES_MAX, HELLO_RECORDS_MAX};
+use super::{HELLO_BYTES_MAX, HELLO_RECORDS_MAX, Progress};
 
 const RECORD_HEADER_BYTES: usize = 5;
 const RECORD_BYTES_MAX: usize = 1 << 14;
@@ -13,74 +13,44 @@ const HANDSHAKE: u8 = 22;
 const APPLICATION: u8 = 23;
 const CLIENT_HELLO: u8 = 1;
 
-pub(super) enum Gathered {
-    More,
-    NotTls,
-    Malformed(&'static str),
-    /// A message without its header, and how many bytes of the stream it took.
-    Whole {
-        body: Vec<u8>,
-        bytes: usize,
-    },
-}
-
-/// What the very first bytes look like.
-enum Beginning {
-    Tls,
-    Unclear,
-    NotTls,
-    Refused(&'static str),
-}
-
-pub(super) fn gather(bytes: &[u8]) -> Gathered {
-    match beginning(bytes) {
-        Beginning::Tls => {}
-        Beginning::Unclear => return Gathered::More,
-        Beginning::NotTls => return Gathered::NotTls,
-        Beginning::Refused(why) => return Gathered::Malformed(why),
-    }
+/// A message without its header, and how many bytes of the stream it took.
+pub(super) fn gather(bytes: &[u8]) -> Result<(Vec<u8>, usize), Progress> {
+    check_beginning(bytes)?;
     let mut message: Vec<u8> = Vec::new();
     let mut rest = bytes;
     for _ in 0..HELLO_RECORDS_MAX {
         let Some((header, after)) = rest.split_first_chunk::<RECORD_HEADER_BYTES>() else {
-            return Gathered::More;
+            return Err(Progress::More);
         };
-        let length = match length_of(header) {
-            Ok(length) => length,
-            Err(why) => return Gathered::Malformed(why),
-        };
+        let length = length_of(header).map_err(Progress::Malformed)?;
         let ends = message.len() + length;
         message.extend_from_slice(&after[..length.min(after.len())]);
-        match whole(&message) {
-            Err(why) => return Gathered::Malformed(why),
+        match whole(&message).map_err(Progress::Malformed)? {
             // Nothing may follow in the record: it would be read under the same keys as the hello, by some.
-            Ok(Some(whole)) if ends > whole => {
-                return Gathered::Malformed("bytes behind the hello in its record");
+            Some(whole) if ends > whole => {
+                return Err(Progress::Malformed("bytes behind the hello in its record"));
             }
-            Ok(_) if after.len() < length => return Gathered::More,
-            Ok(Some(whole)) if ends == whole => {
+            _ if after.len() < length => return Err(Progress::More),
+            Some(whole) if ends == whole => {
                 message.drain(..MESSAGE_HEADER_BYTES);
-                let bytes = bytes.len() - (after.len() - length);
-                return Gathered::Whole { body: message, bytes };
+                return Ok((message, bytes.len() - (after.len() - length)));
             }
-            Ok(_) => rest = &after[length..],
+            _ => rest = &after[length..],
         }
     }
-    Gathered::Malformed("a hello in more than 64 records")
+    Err(Progress::Malformed("a hello in more than 64 records"))
 }
 
 /// Whether a connection begins as TLS does. Where a record's version is wrong some servers still read on, so that is
 /// refused rather than taken for another protocol.
-fn beginning(bytes: &[u8]) -> Beginning {
+fn check_beginning(bytes: &[u8]) -> Result<(), Progress> {
     let &[first, ref rest @ ..] = bytes else {
-        return Beginning::Unclear;
+        return Err(Progress::More);
     };
-    // SSL 2: two bytes of length with the highest bit set, the message's type, and a version.
-    const SSL2: &str = "a hello of SSL 2";
     match (first, rest) {
-        (HANDSHAKE, [3, ..]) => return Beginning::Tls,
+        (HANDSHAKE, [3, ..]) => return Ok(()),
         (HANDSHAKE, [major, _, _, _, CLIENT_HELLO, ..]) if *major < 16 => {
-            return Beginning::Refused("a record whose version is not TLS");
+            return Err(Progress::Malformed("a record whose version is not TLS"));
         }
         (CHANGE_CIPHER | ALERT | APPLICATION, [3, 0..=4, high, low, ..]) => {
             let length = u16::from_be_bytes([*high, *low]);
@@ -89,13 +59,14 @@ fn beginning(bytes: &[u8]) -> Beginning {
                 ALERT => length == 2,
                 _ => usize::from(length) <= RECORD_BYTES_MAX + 256,
             };
-            if is_record {
-                return Beginning::Refused("a record before the hello");
-            }
-            return Beginning::NotTls;
+            return Err(match is_record {
+                true => Progress::Malformed("a record before the hello"),
+                false => Progress::NotTls,
+            });
         }
+        // Two bytes of length with the highest bit set, the message's type, and a version.
         (0x80.., [_, CLIENT_HELLO, 0, 2, ..] | [_, CLIENT_HELLO, 3, _, ..]) => {
-            return Beginning::Refused(SSL2);
+            return Err(Progress::Malformed("a hello of SSL 2"));
         }
         _ => {}
     }
@@ -105,11 +76,10 @@ fn beginning(bytes: &[u8]) -> Beginning {
         0x80.. => matches!(rest, [] | [_] | [_, CLIENT_HELLO] | [_, CLIENT_HELLO, 0 | 3]),
         _ => false,
     };
-    if may_become {
-        Beginning::Unclear
-    } else {
-        Beginning::NotTls
-    }
+    Err(match may_become {
+        true => Progress::More,
+        false => Progress::NotTls,
+    })
 }
 
 fn length_of(header: &[u8; RECORD_HEADER_BYTES]) -> Result<usize, &'static str> {

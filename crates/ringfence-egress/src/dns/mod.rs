@@ -48,7 +48,6 @@ pub struct Known<'a> {
 pub struct LoggedQuery {
     /// The name; whatever is not printable is escaped, and no more than a name's length is kept.
     pub name: String,
-    pub kind: String,
     pub denied: Option<Denied>,
 }
 
@@ -97,7 +96,6 @@ pub fn answer(
     };
     log(LoggedQuery {
         name: question.shown(),
-        kind: kind(question.query.query_type()),
         denied: denied.clone(),
     });
     let (code, record) = match answer {
@@ -172,13 +170,6 @@ fn absolute(text: &str) -> Option<Name> {
     let mut name = Name::from_ascii(text).ok()?;
     name.set_fqdn(true);
     Some(name)
-}
-
-fn kind(kind: RecordType) -> String {
-    match kind {
-        RecordType::Unknown(number) => format!("TYPE{number}"),
-        kind => kind.to_string(),
-    }
 }
 
 fn write(

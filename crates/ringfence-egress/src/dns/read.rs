@@ -22,7 +22,6 @@ pub(super) struct Question {
     pub(super) edns: Option<Edns>,
 }
 
-/// Why a query has no question.
 pub(super) enum Unread {
     Ignored,
     /// A header that says what is wrong.

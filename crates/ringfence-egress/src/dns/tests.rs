@@ -102,7 +102,6 @@ fn an_allowed_name_has_an_address_of_its_own_and_a_short_life() {
     assert!(server.address("c.example").is_some());
     assert!(server.asked.iter().all(|asked| asked.denied.is_none()));
     assert_eq!(server.asked[0].name, "a.example");
-    assert_eq!(server.asked[0].kind, "A");
 }
 
 /// Clients compare it letter by letter, where the case is random (0x20).
@@ -134,11 +133,7 @@ fn an_allowed_name_has_nothing_but_an_address() {
         assert_eq!(answer.metadata.response_code, ResponseCode::NotImp, "{kind}");
     }
     assert!(server.names.is_empty(), "nothing was given an address");
-    let kinds: Vec<&str> = server.asked.iter().map(|asked| asked.kind.as_str()).collect();
-    assert!(
-        kinds.contains(&"HTTPS") && kinds.contains(&"TYPE65280") && kinds.contains(&"AXFR"),
-        "{kinds:?}"
-    );
+    assert_eq!(server.asked.len(), 13 + 7, "every question is told");
 }
 
 #[test]

@@ -66,8 +66,8 @@ pub(crate) async fn meet(
     ready: Option<Upstream>,
 ) -> Result<InspectedTls, Refusal> {
     let offered = offer(hello, to)?;
-    let upstream = upstream::open(&connection.sandbox, to, ready).await?;
-    let (outer, protocol) = handshake::outward(inspection, connection, to, offered.clone(), upstream).await?;
+    let upstream = upstream::open(connection, to, ready).await?;
+    let (outer, protocol) = handshake::outward(inspection, to, offered.clone(), upstream).await?;
     Ok(InspectedTls {
         inspection: inspection.clone(),
         to: to.clone(),
@@ -434,10 +434,9 @@ impl RequestHandler {
     }
 
     async fn open(&self) -> Result<Line, Refusal> {
-        let upstream = upstream::open(&self.connection.sandbox, &self.to, None).await?;
+        let upstream = upstream::open(&self.connection, &self.to, None).await?;
         let offered = self.offered.clone();
-        let (outer, protocol) =
-            handshake::outward(&self.inspection, &self.connection, &self.to, offered, upstream).await?;
+        let (outer, protocol) = handshake::outward(&self.inspection, &self.to, offered, upstream).await?;
         if protocol != self.protocol {
             return Err(unreachable(
                 &self.to,

@@ -2,12 +2,8 @@
 //! the other end has chosen, and gets no handshake if that end has no valid certificate.
 
 use crate::{
-    ClientHello, Destination, Host, Inspection, RefusalRule,
-    connection::Connection,
-    dial::unreachable,
-    refusal::Refusal,
-    upstream::Upstream,
-    wire::{Client, Metered},
+    ClientHello, Destination, Host, Inspection, RefusalRule, connection::Connection, dial::unreachable,
+    refusal::Refusal, upstream::Upstream, wire::Client,
 };
 use rustls::{CertificateError, OtherError, pki_types::ServerName};
 use std::{io, sync::Arc};
@@ -18,7 +14,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
-pub(super) type Outer = client::TlsStream<Metered>;
+pub(super) type Outer = client::TlsStream<Upstream>;
 
 const H2: &[u8] = b"h2";
 const HTTP_1: &[u8] = b"http/1.1";
@@ -48,7 +44,6 @@ pub(super) fn offer(hello: &ClientHello, to: &Destination) -> Result<Vec<Vec<u8>
 /// Speaks to the outside as a client that accepts only who `to` names.
 pub(super) async fn outward(
     inspection: &Inspection,
-    connection: &Arc<Connection>,
     to: &Destination,
     offer: Vec<Vec<u8>>,
     upstream: Upstream,
@@ -59,14 +54,9 @@ pub(super) async fn outward(
     let name = ServerName::try_from(name.as_str().to_owned());
     let name = name.map_err(|_| unreachable(to, "no certificate can be for its name"))?;
     let config = inspection.client(offer).map_err(|error| failed(to, &error))?;
-    let Upstream { stream, meter } = upstream;
-    let stream = Metered {
-        stream,
-        meter,
-        connection: connection.clone(),
-    };
-    let shaken = TlsConnector::from(Arc::new(config)).connect(name, stream);
-    match timeout(connection.sandbox.dialer.limits().connect, shaken).await {
+    let limit = upstream.meter.connection.sandbox.dialer.limits().connect;
+    let shaken = TlsConnector::from(Arc::new(config)).connect(name, upstream);
+    match timeout(limit, shaken).await {
         Ok(Ok(stream)) => {
             let protocol = match stream.get_ref().1.alpn_protocol() {
                 Some(H2) => Protocol::Http2,

@@ -14,7 +14,7 @@ use crate::{Destination, Host, HostName};
 use authority::Authority;
 use ringfence_redact::Redactor;
 use rustls::{ClientConfig, ServerConfig};
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 /// Whose TLS is read, beside that to hosts whose rules depend on the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,14 +30,6 @@ pub struct Inspection {
     secrets: Vec<BoundSecret>,
     redactor: Redactor,
     hosts: InspectedHosts,
-}
-
-impl fmt::Debug for Inspection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inspection")
-            .field("secrets", &self.secrets)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Inspection {
@@ -64,7 +56,6 @@ impl Inspection {
         Ok(Self { hosts, ..inspection })
     }
 
-    /// The secrets.
     pub fn secrets(&self) -> &[BoundSecret] {
         &self.secrets
     }
@@ -84,12 +75,10 @@ impl Inspection {
         self.concerns(to) || (self.hosts == InspectedHosts::All && matches!(to.host, Host::Name(_)))
     }
 
-    /// Whether a secret belongs to `to`.
     pub(crate) fn concerns(&self, to: &Destination) -> bool {
         self.secrets.iter().any(|secret| secret.belongs_to(to))
     }
 
-    /// Takes the secrets out of what their hosts answer.
     pub(crate) fn redactor(&self) -> &Redactor {
         &self.redactor
     }

@@ -17,7 +17,6 @@ use zeroize::Zeroizing;
 
 /// Where a template has the value.
 const VALUE: &str = "{}";
-/// The longest name of a parameter.
 const NAME_BYTES_MAX: usize = 128;
 const TEMPLATE_BYTES_MAX: usize = 1024;
 /// What a word that stands for a value begins with.
@@ -44,7 +43,6 @@ pub struct SecretPlace {
     slot: Slot,
 }
 
-/// Where in a request it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Slot {
     /// In a header: in the place of the word that a program writes there, or always, within this text.
@@ -81,7 +79,6 @@ pub enum PlaceError {
 }
 
 impl PlaceError {
-    /// What to write instead.
     pub fn hint(&self) -> String {
         match self {
             Self::Host(error) => error.hint(),
@@ -208,14 +205,6 @@ pub struct BoundSecret {
     places: Vec<SecretPlace>,
 }
 
-impl fmt::Debug for BoundSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BoundSecret")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
-}
-
 impl BoundSecret {
     /// With a new placeholder, which is unique.
     ///
@@ -232,7 +221,6 @@ impl BoundSecret {
         })
     }
 
-    /// What the secret is called.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -242,7 +230,6 @@ impl BoundSecret {
         &self.word
     }
 
-    /// The secret itself.
     pub fn value(&self) -> &str {
         &self.value
     }

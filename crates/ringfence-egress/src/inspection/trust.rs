@@ -4,15 +4,12 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rustls::{ClientConfig, RootCertStore, crypto::CryptoProvider, pki_types::CertificateDer};
 use std::{
-    fmt,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-/// A line of PEM (RFC 7468).
 const PEM_LINE: usize = 64;
 
-/// The trusted authorities.
 pub struct Trust {
     roots: Arc<RootCertStore>,
     /// The certificates as a file.
@@ -20,7 +17,6 @@ pub struct Trust {
     provider: Arc<CryptoProvider>,
 }
 
-/// Why no authority could be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     #[error("this host has no certificates of authorities")]
@@ -32,14 +28,6 @@ pub enum TrustError {
     /// The library does not speak the versions that it is asked for.
     #[error("{0}")]
     Versions(rustls::Error),
-}
-
-impl fmt::Debug for Trust {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Trust")
-            .field("roots", &self.roots.len())
-            .finish_non_exhaustive()
-    }
 }
 
 impl Trust {

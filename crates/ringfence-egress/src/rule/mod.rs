@@ -12,10 +12,8 @@ use std::{fmt, net::IpAddr};
 
 /// The longest rule, as it is written and as it is printed.
 pub const RULE_BYTES_MAX: usize = 1024;
-/// What a rule without a port means.
 pub const DEFAULT_PORTS: [u16; 2] = [80, 443];
 
-/// Who a rule is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pattern {
     /// `example.com`: this name.
@@ -74,7 +72,6 @@ impl Rule {
         self.network().is_some()
     }
 
-    /// The addresses that it is about.
     pub fn network(&self) -> Option<IpNet> {
         match self.host {
             Pattern::Network(network) => Some(network),
@@ -82,7 +79,6 @@ impl Rule {
         }
     }
 
-    /// The ports that it is about.
     pub fn ports(&self) -> &[u16] {
         match &self.port {
             Some(port) => std::slice::from_ref(port),
@@ -98,7 +94,6 @@ impl Rule {
         }
     }
 
-    /// Who it is about.
     pub fn host(&self) -> &Pattern {
         &self.host
     }

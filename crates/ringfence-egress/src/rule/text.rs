@@ -3,6 +3,7 @@
 
 use super::{Pattern, RULE_BYTES_MAX, Rule};
 use crate::{
+    destination::port_of,
     name::{HostName, NameError},
     path::{PathError, PathPrefix},
 };
@@ -51,7 +52,6 @@ pub enum RuleError {
 }
 
 impl RuleError {
-    /// What to write instead.
     pub fn hint(&self) -> String {
         match self {
             Self::Empty | Self::Character(_) | Self::Wildcard(_) => {
@@ -187,12 +187,7 @@ fn named(methods: Vec<String>, text: &str) -> Result<Rule, RuleError> {
 }
 
 fn number(text: &str) -> Result<u16, RuleError> {
-    let plain =
-        text.starts_with(|c: char| matches!(c, '1'..='9')) && text.bytes().all(|c| c.is_ascii_digit());
-    match text.parse() {
-        Ok(port) if plain => Ok(port),
-        _ => Err(RuleError::Port(text.to_owned())),
-    }
+    port_of(text).ok_or_else(|| RuleError::Port(text.to_owned()))
 }
 
 fn pattern(text: &str) -> Result<Pattern, RuleError> {

@@ -18,9 +18,9 @@ fn bytes_pass_both_ways_and_are_counted() {
         let reached = &report.reached[0];
         assert_eq!(
             (
-                reached.name.as_str(),
-                reached.port,
-                reached.address.to_string().as_str()
+                reached.end.name.as_str(),
+                reached.end.port,
+                reached.end.address.to_string().as_str()
             ),
             ("api.test", 5432, PUBLIC)
         );

@@ -124,7 +124,7 @@ fn the_address_that_is_judged_is_the_one_that_is_dialled() {
         world.is_denied("egress.address", "private").await;
         world.resolves("api.test", &[PRIVATE, "127.0.0.1", PUBLIC, "169.254.169.254"]);
         world.echoed("api.test", 5432, "hello").await;
-        assert_eq!(world.report().reached[0].address.to_string(), PUBLIC);
+        assert_eq!(world.report().reached[0].end.address.to_string(), PUBLIC);
         assert_eq!(inside.count(), 0);
     });
 }
@@ -182,7 +182,7 @@ fn the_next_address_is_tried_where_one_does_not_answer() {
         world.resolves("api.test", &["93.184.216.99", PUBLIC_TOO, PUBLIC]);
         echo(PUBLIC_TOO, 5432);
         world.echoed("api.test", 5432, "hello").await;
-        assert_eq!(world.report().reached[0].address.to_string(), PUBLIC_TOO);
+        assert_eq!(world.report().reached[0].end.address.to_string(), PUBLIC_TOO);
     });
 }
 

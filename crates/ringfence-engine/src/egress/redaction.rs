@@ -49,7 +49,7 @@ impl EgressRedactor {
         traffic
             .reached
             .iter_mut()
-            .for_each(|end| self.over(&mut end.name));
+            .for_each(|reached| self.over(&mut reached.end.name));
         for denial in &mut traffic.denials {
             self.over(&mut denial.what);
             self.over(&mut denial.hint);

@@ -23,8 +23,7 @@ use ringfence_jail::{Claim, Layout, Run, wire::Order};
 use ringfence_redact::Redactor;
 use ringfence_types::{Denial, ErrorCode, Limits, Namespace, RequestError, Tier};
 use ringfence_web::{
-    AccessibilityTree, BrowserError, BrowserPage, BrowserRequest, Question, Reads, Screenshot, Target,
-    WaitUntil, browse, chromium_arguments,
+    BrowserError, BrowserPage, BrowserRequest, Question, Reads, Target, WaitUntil, browse, chromium_arguments,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -75,8 +74,8 @@ pub struct BrowseRequest {
     /// its way any more.
     pub wait_until: Option<WaitUntil>,
     pub timeout: Duration,
-    pub screenshot: Screenshot,
-    pub accessibility: AccessibilityTree,
+    pub screenshot: bool,
+    pub accessibility: bool,
     /// Characters of text.
     pub max_length: Option<usize>,
 }

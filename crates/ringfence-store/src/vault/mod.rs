@@ -180,14 +180,9 @@ impl Vault {
         keys.iter().map(leased).collect()
     }
 
-    /// Every value of every namespace, to keep them out of logs.
-    pub fn values(&self) -> Result<Vec<Arc<SecretValue>>, VaultError> {
-        Ok(self.current()?.values().collect())
-    }
-
-    /// The same with their generation, if it is another than this one. For the writer of the log: that may be a
-    /// thread that holds this vault and panics, so no lock is waited for longer than `patience`. `None` also when the
-    /// vault cannot be read.
+    /// Every value of every namespace, to keep them out of logs, and their generation, if it is another than this one.
+    /// For the writer of the log: that may be a thread that holds this vault and panics, so no lock is waited for
+    /// longer than `patience`. `None` also when the vault cannot be read.
     pub fn values_after(&self, generation: u64, patience: Duration) -> Option<(u64, Vec<Arc<SecretValue>>)> {
         let mut state = self.state_within(patience)?;
         self.refresh(&mut state).ok()?;

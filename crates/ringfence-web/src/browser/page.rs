@@ -8,7 +8,6 @@ use crate::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_redact::Redactor;
 use serde_json::{Value, json};
-use tokio::io::{AsyncRead, AsyncWrite};
 
 const ERRORS_MAX: usize = 20;
 const NODES_MAX: usize = 2000;
@@ -162,15 +161,7 @@ impl Watch {
 }
 
 /// Until the document has come so far.
-pub(super) async fn wait_for<R, W>(
-    browser: &mut Cdp<R, W>,
-    watch: &mut Watch,
-    name: &str,
-) -> Result<(), BrowserError>
-where
-    R: AsyncRead + Unpin,
-    W: AsyncWrite + Unpin,
-{
+pub(super) async fn wait_for(browser: &mut Cdp, watch: &mut Watch, name: &str) -> Result<(), BrowserError> {
     while !watch.has_reached(name) {
         let event = browser.event().await?;
         if event.method == "Inspector.targetCrashed" {
@@ -182,15 +173,11 @@ where
 }
 
 /// Until an element is there, in this document or one that follows it.
-pub(super) async fn wait_for_selector<R, W>(
-    browser: &mut Cdp<R, W>,
+pub(super) async fn wait_for_selector(
+    browser: &mut Cdp,
     watch: &mut Watch,
     selector: &str,
-) -> Result<(), BrowserError>
-where
-    R: AsyncRead + Unpin,
-    W: AsyncWrite + Unpin,
-{
+) -> Result<(), BrowserError> {
     let expression = SELECTED.replace("SELECTOR", &json!(selector).to_string());
     loop {
         match in_own_world(browser, watch, &expression).await {
@@ -206,15 +193,7 @@ where
     }
 }
 
-async fn in_own_world<R, W>(
-    browser: &mut Cdp<R, W>,
-    watch: &Watch,
-    expression: &str,
-) -> Result<Value, CdpError>
-where
-    R: AsyncRead + Unpin,
-    W: AsyncWrite + Unpin,
-{
+async fn in_own_world(browser: &mut Cdp, watch: &Watch, expression: &str) -> Result<Value, CdpError> {
     let world = json!({"frameId": watch.frame, "worldName": WORLD});
     let world = browser.call("Page.createIsolatedWorld", world).await?;
     let evaluate = json!({
@@ -226,11 +205,7 @@ where
     browser.call("Runtime.evaluate", evaluate).await
 }
 
-pub(super) async fn screenshot<R, W>(browser: &mut Cdp<R, W>) -> Result<Vec<u8>, BrowserError>
-where
-    R: AsyncRead + Unpin,
-    W: AsyncWrite + Unpin,
-{
+pub(super) async fn screenshot(browser: &mut Cdp) -> Result<Vec<u8>, BrowserError> {
     let drawn = browser
         .call("Page.captureScreenshot", json!({"format": "png"}))
         .await?;
@@ -241,15 +216,11 @@ where
 }
 
 /// The page's URL and its tree.
-pub(super) async fn html<R, W>(
-    browser: &mut Cdp<R, W>,
+pub(super) async fn html(
+    browser: &mut Cdp,
     watch: &mut Watch,
     most: usize,
-) -> Result<PageTree, BrowserError>
-where
-    R: AsyncRead + Unpin,
-    W: AsyncWrite + Unpin,
-{
+) -> Result<PageTree, BrowserError> {
     let read = in_own_world(browser, watch, &READ.replace("MOST", &most.to_string())).await?;
     let values = &read["result"]["value"];
     let text = |at: usize| {
@@ -271,14 +242,7 @@ where
 }
 
 /// Roles and names, a node to a line.
-pub(super) async fn accessibility<R, W>(
-    browser: &mut Cdp<R, W>,
-    redactor: &Redactor,
-) -> Result<String, BrowserError>
-where
-    R: AsyncRead + Unpin,
-    W: AsyncWrite + Unpin,
-{
+pub(super) async fn accessibility(browser: &mut Cdp, redactor: &Redactor) -> Result<String, BrowserError> {
     browser.call("Accessibility.enable", json!({})).await?;
     let tree = browser.call("Accessibility.getFullAXTree", json!({})).await?;
     Ok(outline(

@@ -1,6 +1,7 @@
 //! What the worker says of each kind of body.
 
 use super::*;
+use crate::Extraction;
 
 fn ask(content_type: &str, coding: &str, body: &[u8]) -> Result<(Document, Vec<u8>), Refusal> {
     let head = Question {

@@ -1,47 +1,48 @@
 //! How each provider is asked, and what its answer means.
 
-use super::{Hit, Outcome, Provider, ProviderKind, ProviderRequest, Recency, SearchQuery, Verdict};
-use crate::{Target, results::HITS_MAX};
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
+use super::{Hit, Outcome, Provider, ProviderKind, Recency, SearchQuery, Verdict};
+use crate::{
+    Target,
+    exchange::{AGENT, Exchange},
+    results::HITS_MAX,
+};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::Instant;
 
+const TIME_MAX: Duration = Duration::from_secs(8);
+const ANSWER_BYTES_MAX: usize = 4 << 20;
 const BRAVE_KEY: HeaderName = HeaderName::from_static("x-subscription-token");
 
 /// The request of a search; none: the key cannot be sent.
-pub(super) fn request(
-    provider: &Provider,
-    query: &SearchQuery,
-    key: Option<&str>,
-) -> Option<ProviderRequest> {
-    let mut headers = vec![(ACCEPT, HeaderValue::from_static("application/json"))];
+pub(super) fn request(provider: &Provider, query: &SearchQuery, key: Option<&str>) -> Option<Exchange> {
+    let mut headers = vec![
+        (ACCEPT, HeaderValue::from_static("application/json")),
+        (USER_AGENT, HeaderValue::from_static(AGENT)),
+    ];
     let mut pairs: Vec<(&str, String)> = Vec::new();
     let (mut method, mut body) = ("GET", Vec::new());
-    let count = query.results_max.min(HITS_MAX).to_string();
+    let count = query.results_max.min(HITS_MAX);
+    let recency = query.recency.map(|recency| recency.as_str().to_owned());
     let path = match provider.kind {
         ProviderKind::Searxng => {
             pairs.extend([("q", query.text.clone()), ("format", "json".to_owned())]);
-            pairs.extend(
-                query
-                    .recency
-                    .map(|recency| ("time_range", recency.as_str().to_owned())),
-            );
+            pairs.extend(recency.map(|recency| ("time_range", recency)));
             "search"
         }
         ProviderKind::Brave => {
-            pairs.extend([("q", query.text.clone()), ("count", count)]);
-            pairs.extend(
-                query
-                    .recency
-                    .map(|recency| ("freshness", format!("p{}", letter(recency)))),
-            );
+            pairs.extend([("q", query.text.clone()), ("count", count.to_string())]);
+            let letter = query.recency.map(letter);
+            pairs.extend(letter.map(|letter| ("freshness", format!("p{letter}"))));
             headers.push((BRAVE_KEY, secret(key?)?));
             "res/v1/web/search"
         }
         ProviderKind::Tavily => {
-            let mut wanted = json!({"query": query.text, "max_results": query.results_max.min(HITS_MAX)});
-            if let Some(recency) = query.recency {
-                wanted["time_range"] = json!(recency.as_str());
+            let mut wanted = json!({"query": query.text, "max_results": count});
+            if let Some(recency) = recency {
+                wanted["time_range"] = json!(recency);
             }
             (method, body) = ("POST", wanted.to_string().into_bytes());
             headers.push((CONTENT_TYPE, HeaderValue::from_static("application/json")));
@@ -52,14 +53,10 @@ pub(super) fn request(
             pairs.extend([
                 ("q", query.text.clone()),
                 ("fmt", "json".to_owned()),
-                ("t", count),
+                ("t", count.to_string()),
                 ("api_key", key?.to_owned()),
             ]);
-            pairs.extend(
-                query
-                    .recency
-                    .map(|recency| ("since", recency.as_str().to_owned())),
-            );
+            pairs.extend(recency.map(|recency| ("since", recency)));
             "search"
         }
         ProviderKind::DuckDuckGo => {
@@ -73,11 +70,13 @@ pub(super) fn request(
     if !pairs.is_empty() {
         url.query_pairs_mut().extend_pairs(pairs);
     }
-    Some(ProviderRequest {
+    Some(Exchange {
         to: Target::read(url.as_str()).ok()?,
         method,
         headers,
         body,
+        wire_bytes_max: ANSWER_BYTES_MAX,
+        until: Instant::now() + TIME_MAX,
     })
 }
 

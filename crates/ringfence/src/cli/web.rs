@@ -7,8 +7,7 @@ use crate::{
 };
 use clap::{Args, Subcommand};
 use ringfence_engine::{
-    AccessibilityTree, BrowseRequest, Caller, PageRequest, Recency, Screenshot, SearchQuery, SearchRequest,
-    WaitUntil, WebPage,
+    BrowseRequest, Caller, PageRequest, Recency, SearchQuery, SearchRequest, WaitUntil, WebPage,
 };
 use ringfence_types::{Namespace, RequestError};
 use std::{
@@ -130,14 +129,8 @@ pub(super) fn web(context: &Context, action: WebAction) -> CommandResult {
                 selector: arguments.wait_for_selector,
                 wait_until: arguments.wait_until,
                 timeout: Duration::from_millis(arguments.timeout_ms),
-                screenshot: match arguments.screenshot {
-                    Some(_) => Screenshot::Taken,
-                    None => Screenshot::Unwanted,
-                },
-                accessibility: match arguments.accessibility_tree {
-                    true => AccessibilityTree::Read,
-                    false => AccessibilityTree::Unwanted,
-                },
+                screenshot: arguments.screenshot.is_some(),
+                accessibility: arguments.accessibility_tree,
                 max_length: arguments.max_length,
             };
             let page = live::with_engine(settings, async |engine| engine.browse_page(caller, wanted).await)?;

@@ -5,9 +5,7 @@ use crate::{
     api::{BrowserFetch, FetchWebpage, Operation as _, WebSearch, invalid},
     render::web,
 };
-use ringfence_engine::{
-    AccessibilityTree, BrowseRequest, PageRequest, Screenshot, SearchQuery, SearchRequest, WebPage,
-};
+use ringfence_engine::{BrowseRequest, PageRequest, SearchQuery, SearchRequest, WebPage};
 use ringfence_types::{Namespace, RequestError};
 use std::time::Duration;
 
@@ -49,14 +47,8 @@ impl Call<'_> {
             selector: given.wait_for_selector,
             wait_until: given.wait_until.map(|word| word.0),
             timeout: Duration::from_millis(given.timeout_ms.map_or(TIMEOUT_MS, |number| number.0)),
-            screenshot: match given.screenshot {
-                Some(true) => Screenshot::Taken,
-                Some(false) | None => Screenshot::Unwanted,
-            },
-            accessibility: match given.accessibility_tree {
-                Some(true) => AccessibilityTree::Read,
-                Some(false) | None => AccessibilityTree::Unwanted,
-            },
+            screenshot: given.screenshot == Some(true),
+            accessibility: given.accessibility_tree == Some(true),
             max_length: length(given.max_length.map(|number| number.0)),
         };
         let page = self

@@ -4,12 +4,19 @@ pub(in crate::vault) use crate::tests::namespace;
 use crate::{
     tests::TestDir,
     vault::{
-        SecretValue,
+        SecretValue, Vault, VaultError,
         key::{Cost, FileKey},
     },
 };
 use ringfence_types::EnvName;
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, sync::Arc};
+
+impl Vault {
+    /// Every value of every namespace.
+    pub(in crate::vault) fn values(&self) -> Result<Vec<Arc<SecretValue>>, VaultError> {
+        Ok(self.current()?.values().collect())
+    }
+}
 
 pub(in crate::vault) struct Directory(TestDir);
 
