@@ -71,9 +71,10 @@ impl Lower {
 }
 
 /// What a commit does with a path that the host, too, has changed since the program began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Conflicts {
     /// Nothing at all is written.
+    #[default]
     Refuse,
     /// The host's version is gone.
     Overwrite,

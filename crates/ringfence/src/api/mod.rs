@@ -6,27 +6,25 @@
 
 mod data;
 mod execute;
-mod files;
 mod host;
 mod observe;
 mod read;
 mod schema;
 mod sessions;
-mod snapshots;
 mod vault;
 mod web;
+mod workspaces;
 
 pub(crate) use data::*;
 pub(crate) use execute::*;
-pub(crate) use files::*;
 pub(crate) use host::*;
 pub(crate) use observe::*;
 pub(crate) use read::{Object, OneOf, invalid, parse, read};
 pub(crate) use schema::{listed_input, output, without_nulls};
 pub(crate) use sessions::*;
-pub(crate) use snapshots::*;
 pub(crate) use vault::*;
 pub(crate) use web::*;
+pub(crate) use workspaces::*;
 
 use crate::settings::Toolset;
 use schemars::JsonSchema;

@@ -36,7 +36,7 @@ const CONNECTIONS_MAX: usize = 16;
 const IDLE: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Of a command that has hung up; nobody reads it.
+/// Of a command that has hung up, and does not read it.
 fn hung_up() -> RequestError {
     RequestError::store_fault("the command has hung up.", "Ask again.")
 }

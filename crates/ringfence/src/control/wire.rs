@@ -93,6 +93,7 @@ pub(crate) enum SessionAction {
     /// Writes the changes that have this token.
     Commit {
         token: String,
+        #[serde(default)]
         conflicts: Conflicts,
     },
     Bridge {
