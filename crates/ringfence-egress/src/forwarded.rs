@@ -11,7 +11,6 @@ use tokio::{
 
 #[derive(Debug)]
 pub enum Forwarded {
-    /// To the proxy.
     Proxy(TcpStream),
     /// To an address that stands for a name.
     Connection(SocketAddr, TcpStream),

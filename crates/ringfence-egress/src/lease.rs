@@ -55,7 +55,6 @@ pub struct Lease {
 struct Listeners {
     /// The one task that waits for the first connection and then serves all sockets.
     tasks: JoinSet<()>,
-    /// More sockets for it.
     more: mpsc::UnboundedSender<Service>,
     ports: BTreeSet<u16>,
 }

@@ -53,7 +53,6 @@ const OF_THE_CONNECTION: [HeaderName; 9] = [
 /// What `Connection` cannot be used to take away.
 const OF_THE_MESSAGE: [HeaderName; 3] = [header::HOST, header::CONTENT_LENGTH, header::TRANSFER_ENCODING];
 
-/// Reads whom a request is for.
 pub(crate) fn read(mode: &ProxyMode, request: &Parts) -> Result<Wanted, Refusal> {
     if request.method == Method::TRACE {
         return Err(malformed_request("TRACE is not passed on"));

@@ -27,7 +27,6 @@ const EVENTS_PER_SECOND: u32 = 200;
 const PER_NAMESPACE: &str = "egress.connections_per_namespace";
 pub(crate) const SPENT: &str = "have the operator raise `egress.sent_mb` or `egress.received_mb`";
 
-/// The owner of a sandbox whose egress this is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EgressOwner {
     pub namespace: Namespace,
@@ -130,7 +129,6 @@ impl SandboxEgress {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A permit for a connection, or the refusal.
     pub(crate) fn permit(&self) -> Result<Permit, Refusal> {
         let limits = self.dialer.limits();
         let full = |how_many: usize, whose: &str, setting: &str| {

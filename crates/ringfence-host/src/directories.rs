@@ -95,7 +95,6 @@ impl Directory {
     }
 }
 
-/// The directories of all rules.
 #[derive(Clone, Debug, Default)]
 pub struct Directories {
     all: Vec<Directory>,

@@ -29,7 +29,6 @@ fn yes() -> bool {
     true
 }
 
-/// A program with its forms.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Program {
@@ -173,7 +172,6 @@ pub enum View {
     Host,
 }
 
-/// All rules of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     pub(crate) programs: Vec<Program>,
@@ -182,11 +180,9 @@ pub struct Rules {
     pub directories: Directories,
 }
 
-/// A rule, for a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleSummary {
     pub rule: String,
-    /// The form in one line.
     pub form: String,
     pub why: String,
 }

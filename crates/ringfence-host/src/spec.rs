@@ -96,7 +96,6 @@ pub(crate) fn step<T>(name: &str, result: io::Result<T>) -> Step<T> {
     })
 }
 
-/// What is handed over.
 pub(crate) struct Handed {
     pub(crate) spec: Spec,
     pub(crate) descriptors: Vec<OwnedFd>,

@@ -55,7 +55,6 @@ pub struct BrowserRequest<'a> {
     pub accessibility: bool,
 }
 
-/// What a browser shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BrowserPage {
     pub url: String,

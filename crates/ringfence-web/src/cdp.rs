@@ -88,7 +88,6 @@ impl Cdp {
         }
     }
 
-    /// Calls a method and waits for its result.
     pub(crate) async fn call(&mut self, method: &str, params: Value) -> Result<Value, CdpError> {
         let id = self.send(method, params).await?;
         loop {

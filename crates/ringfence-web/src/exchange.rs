@@ -20,7 +20,6 @@ pub(crate) const AGENT: &str = concat!("Ringfence/", env!("CARGO_PKG_VERSION"));
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 128;
 
-/// A request.
 pub(crate) struct Exchange {
     pub(crate) to: Target,
     pub(crate) method: &'static str,

@@ -46,7 +46,6 @@ pub struct FetchLimits {
     pub time: Duration,
 }
 
-/// One fetch.
 pub struct Fetch<'a> {
     pub url: &'a Target,
     pub limits: FetchLimits,

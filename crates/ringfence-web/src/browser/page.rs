@@ -64,7 +64,6 @@ const SELECTED: &str = "new Promise(done => {
   look();
 })";
 
-/// A page as it stands.
 pub(super) struct PageTree {
     pub(super) url: String,
     pub(super) html: String,
