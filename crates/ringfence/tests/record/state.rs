@@ -9,7 +9,6 @@ use ringfence_store::{
 };
 use ringfence_types::Namespace;
 use std::{
-    fs,
     io::Read,
     path::{Path, PathBuf},
     process::Command,
