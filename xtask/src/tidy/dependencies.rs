@@ -74,7 +74,7 @@ const TABLE: &[Allowed] = &[
         others: &["base64", "clap", "clap_complete", "clap_mangen", "futures-core", "governor", "http-body-util", "hyper", "hyper-util", "jiff", "jsonwebtoken", "opentelemetry*", "percent-encoding", "prost",
             "ring", "rmcp", "rustix", "rustls", "rustls-native-certs", "schemars", "serde", "serde_json", "serde_path_to_error", "textwrap", "tokio", "tokio-rustls", "tokio-util", "tracing", "tracing-subscriber",
             "unicode-width", "zeroize"],
-        tests: &["flate2", "proptest", "rcgen", "rusqlite"] },
+        tests: &["flate2", "proptest", "rcgen", "rusqlite", "tar"] },
     Allowed { name: "ringfence-fuzz",
         workspace_crates: &["ringfence", "ringfence-check", "ringfence-egress", "ringfence-engine", "ringfence-jail", "ringfence-redact",
             "ringfence-store", "ringfence-types", "ringfence-web"],

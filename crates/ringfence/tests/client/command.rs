@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::{
     fs,
     io::{ErrorKind, Write},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::atomic::{AtomicUsize, Ordering},
@@ -79,6 +80,26 @@ pub fn succeeded(mut command: Command) -> Output {
     output
 }
 
+/// What a command prints that must succeed.
+#[track_caller]
+pub fn told(words: &[&str]) -> String {
+    stdout_of(&succeeded(ringfence(words)))
+}
+
+/// The same with `--json`, as data.
+#[track_caller]
+pub fn told_json(words: &[&str]) -> Value {
+    json_of(&succeeded(ringfence(&[words, &["--json"]].concat())))
+}
+
+/// What a command says that must fail in this way.
+#[track_caller]
+pub fn refused(words: &[&str], status: i32) -> String {
+    let output = said(words);
+    assert_eq!(output.status.code(), Some(status), "{words:?}: {output:?}");
+    all_of(&output)
+}
+
 /// The output of a command that has this on its standard input. It may end before it has read it.
 pub fn feed(mut command: Command, input: impl AsRef<[u8]>) -> Output {
     command
@@ -130,6 +151,15 @@ pub fn stderr_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// Both streams.
+pub fn all_of(output: &Output) -> String {
+    stdout_of(output) + &stderr_of(output)
+}
+
+pub fn set_mode(path: impl AsRef<Path>, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
 /// A directory that goes away.
 pub struct TempDir(pub PathBuf);
 
@@ -144,11 +174,20 @@ impl TempDir {
         Self(path)
     }
 
+    pub fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
     pub fn file(&self, name: &str, content: &str) -> String {
         let path = self.0.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, content).unwrap();
         path.display().to_string()
+    }
+
+    #[track_caller]
+    pub fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.0.join(name)).unwrap()
     }
 }
 

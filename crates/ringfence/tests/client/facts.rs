@@ -12,26 +12,56 @@ fn at<'a>(facts: &'a Value, path: &str) -> &'a Value {
         })
 }
 
-/// Each of these fields, named by its path, holds exactly this; what is not there is null.
-#[track_caller]
-pub fn assert_facts(facts: &Value, expect: Value) {
-    assert_facts_of("", facts, expect);
+/// What a document is expected to say.
+pub trait Facts {
+    /// Each of these fields, named by its path, holds exactly this; what is not there is null.
+    fn shows(&self, expect: Value);
+
+    /// The text at this path holds each of these parts.
+    fn says<const N: usize>(&self, path: &str, parts: [&str; N]);
+
+    /// What a tool's result says for people.
+    fn text(&self) -> &str;
+
+    /// What a tool's result says for programs: of a refusal its code, message and hint.
+    fn facts(&self) -> Value;
 }
 
-/// The same, and which of several it was.
+impl Facts for Value {
+    #[track_caller]
+    fn shows(&self, expect: Value) {
+        assert_facts_of("", self, expect);
+    }
+
+    #[track_caller]
+    fn says<const N: usize>(&self, path: &str, parts: [&str; N]) {
+        let said = at(self, path).as_str().unwrap_or_default();
+        for part in parts {
+            assert!(said.contains(part), "{part:?} is not in {path} of {self}");
+        }
+    }
+
+    #[track_caller]
+    fn text(&self) -> &str {
+        text_of(&self["content"][0]["text"])
+    }
+
+    fn facts(&self) -> Value {
+        let refusal = &self["_meta"]["io.ringfence/error"];
+        let facts = if refusal.is_null() {
+            &self["structuredContent"]
+        } else {
+            refusal
+        };
+        facts.clone()
+    }
+}
+
+/// [`Facts::shows`], and which of several it was.
 #[track_caller]
 pub fn assert_facts_of(which: impl Display, facts: &Value, expect: Value) {
     for (path, value) in expect.as_object().unwrap() {
         assert_eq!(at(facts, path), value, "{which}: {path} of {facts}");
-    }
-}
-
-/// The text at this path holds each of these parts.
-#[track_caller]
-pub fn assert_says<const N: usize>(facts: &Value, path: &str, parts: [&str; N]) {
-    let said = at(facts, path).as_str().unwrap_or_default();
-    for part in parts {
-        assert!(said.contains(part), "{part:?} is not in {path} of {facts}");
     }
 }
 
@@ -41,6 +71,15 @@ pub fn assert_contains<const N: usize>(text: impl AsRef<str>, parts: [&str; N]) 
     let text = text.as_ref();
     for part in parts {
         assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+}
+
+/// The text holds none of these parts.
+#[track_caller]
+pub fn assert_lacks<const N: usize>(text: impl AsRef<str>, parts: [&str; N]) {
+    let text = text.as_ref();
+    for part in parts {
+        assert!(!text.contains(part), "{part:?} is in {text}");
     }
 }
 
@@ -72,15 +111,4 @@ pub fn show_refusal(message: &mut Value) {
         assert!(is_whole, "{result}");
         result["structuredContent"] = facts;
     }
-}
-
-/// What an answer says for programs: of a refusal its code, message and hint.
-pub fn facts_of(result: &Value) -> Value {
-    let refusal = &result["_meta"]["io.ringfence/error"];
-    let facts = if refusal.is_null() {
-        &result["structuredContent"]
-    } else {
-        refusal
-    };
-    facts.clone()
 }

@@ -1,6 +1,6 @@
 //! The host around a story: its state directory, its processes, its users, and what it can do.
 
-use super::{Server, binary, link_program};
+use super::{Server, binary, link_program, stdout_of};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::{
     ffi::OsStr,
@@ -8,6 +8,7 @@ use std::{
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    str::FromStr,
     sync::atomic::{AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
@@ -192,6 +193,11 @@ pub fn signal(pid: u32, signal: Signal) {
     kill_process(pid, signal).unwrap_or_default();
 }
 
+/// What this variable asks for.
+pub fn number<T: FromStr>(variable: &str) -> Option<T> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
 /// Does `RINGFENCE_REQUIRE` name this capability.
 pub fn asks_for(capability: &str) -> bool {
     let required = std::env::var("RINGFENCE_REQUIRE").unwrap_or_default();
@@ -261,6 +267,16 @@ impl Nobody {
             .env("RINGFENCE_STATE_DIR", self.0.join("state"))
             .stderr(Stdio::null());
         command
+    }
+
+    /// What a Python program prints outside of every sandbox, in a directory of its own.
+    pub fn python(&self, program: &str) -> String {
+        let work = self.0.join("work/here");
+        fs::create_dir_all(&work).unwrap();
+        std::os::unix::fs::chown(&work, Some(NOBODY), Some(NOBODY)).unwrap();
+        let mut outside = as_nobody("/usr/bin/python3");
+        outside.args(["-c", program]).current_dir(&work);
+        stdout_of(&outside.output().unwrap())
     }
 
     pub fn serve(&self) -> Server {

@@ -1,6 +1,6 @@
 //! A server that is reached over HTTP, and its clients, which write each request by hand.
 
-use super::{facts_of, ringfence, show_refusal, within};
+use super::{Caller, ringfence, show_refusal, within};
 use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -26,9 +26,20 @@ pub struct HttpServer {
 
 impl HttpServer {
     pub fn start(words: &[&str]) -> Self {
+        Self::of(Self::command(words))
+    }
+
+    /// With these settings.
+    pub fn with_env<const N: usize>(settings: [(&str, &str); N]) -> Self {
+        let mut command = Self::command(&[]);
+        command.envs(settings);
+        Self::of(command)
+    }
+
+    pub fn command(words: &[&str]) -> Command {
         let mut command = ringfence(&["serve", "--transport", "http", "--listen", "127.0.0.1:0"]);
         command.args(words);
-        Self::of(command)
+        command
     }
 
     /// Of a command line that serves over HTTP.
@@ -74,10 +85,25 @@ impl HttpServer {
         }
     }
 
+    /// A client without a token, after the handshake.
+    pub fn greeted(&self) -> HttpClient {
+        let mut client = self.client();
+        client.initialize();
+        client
+    }
+
+    /// A client with this token, which has said nothing yet.
+    pub fn client_with(&self, token: &str) -> HttpClient {
+        let token = Some(token.to_owned());
+        HttpClient {
+            token,
+            ..self.client()
+        }
+    }
+
     /// A client with this token, after the handshake.
     pub fn client_of(&self, token: &str) -> HttpClient {
-        let mut client = self.client();
-        client.token = Some(token.to_owned());
+        let mut client = self.client_with(token);
         client.initialize();
         client
     }
@@ -147,6 +173,27 @@ impl HttpReply {
 trait Wire: Read + Write + Send {}
 impl<T: Read + Write + Send> Wire for T {}
 
+/// What a request of revision 2026-07-28 says of its client, which has these capabilities.
+pub fn stateless(capabilities: Value) -> Value {
+    json!({
+        "io.modelcontextprotocol/protocolVersion": STATELESS,
+        "io.modelcontextprotocol/clientCapabilities": capabilities,
+        "io.modelcontextprotocol/clientInfo": {"name": "story", "version": "1"},
+    })
+}
+
+impl Caller for HttpClient {
+    #[track_caller]
+    fn ask(&mut self, method: &str, params: Value) -> Value {
+        let reply = self.ask_reply(method, params);
+        let id = json!(self.next);
+        let answer = reply.messages().into_iter().find(|message| message["id"] == id);
+        let mut answer = answer.unwrap_or_else(|| panic!("no answer to {method}: {reply:?}"));
+        show_refusal(&mut answer);
+        answer
+    }
+}
+
 impl HttpClient {
     fn connect(&self) -> Box<dyn Wire> {
         match self.place.strip_prefix("unix:") {
@@ -177,6 +224,11 @@ impl HttpClient {
     }
 
     pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> HttpReply {
+        let head = self.head(method, path, headers, body);
+        self.raw(format!("{head}{body}").as_bytes())
+    }
+
+    fn head(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> String {
         let mut text = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
         let has = |name: &str| headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
         if !has("host") {
@@ -196,7 +248,35 @@ impl HttpClient {
         if !body.is_empty() {
             text += &format!("Content-Length: {}\r\n", body.len());
         }
-        self.raw(format!("{text}\r\n{body}").as_bytes())
+        text + "\r\n"
+    }
+
+    /// Asks for a stream of events, of which nothing is read yet.
+    pub fn open(&self, path: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.place).unwrap();
+        stream.set_read_timeout(Some(SILENCE)).unwrap();
+        let session = self.session.iter().map(|id| ("Mcp-Session-Id", id.as_str()));
+        let headers: Vec<_> = session.chain([("Accept", "text/event-stream")]).collect();
+        stream
+            .write_all(self.head("GET", path, &headers, "").as_bytes())
+            .unwrap();
+        stream
+    }
+
+    /// The events of its session, from now on.
+    pub fn listen(&self) -> Heard {
+        let mut heard = Heard {
+            stream: self.open("/mcp"),
+            text: String::new(),
+        };
+        heard.until("text/event-stream");
+        heard
+    }
+
+    /// Ends its session.
+    pub fn delete(&self) -> HttpReply {
+        let id = self.session.as_deref().unwrap();
+        self.request("DELETE", "/mcp", &[("Mcp-Session-Id", id)], "")
     }
 
     pub fn get(&self, path: &str) -> HttpReply {
@@ -252,39 +332,22 @@ impl HttpClient {
         self.post(&[("MCP-Protocol-Version", HANDSHAKE)], &message)
     }
 
-    #[track_caller]
-    pub fn ask(&mut self, method: &str, params: Value) -> Value {
-        let reply = self.ask_reply(method, params);
-        let id = json!(self.next);
-        let answer = reply.messages().into_iter().find(|message| message["id"] == id);
-        let mut answer = answer.unwrap_or_else(|| panic!("no answer to {method}: {reply:?}"));
-        show_refusal(&mut answer);
-        answer
-    }
-
     /// A request of revision 2026-07-28, complete in itself.
     #[track_caller]
-    pub fn ask_stateless(&mut self, method: &str, params: Value, name: Option<&str>) -> Value {
-        self.ask_able(json!({}), method, params, name)
+    pub fn ask_stateless(&mut self, method: &str, params: Value) -> Value {
+        self.ask_able(json!({}), method, params)
     }
 
     /// The same of a client with these capabilities.
     #[track_caller]
-    pub fn ask_able(
-        &mut self,
-        capabilities: Value,
-        method: &str,
-        mut params: Value,
-        name: Option<&str>,
-    ) -> Value {
+    pub fn ask_able(&mut self, capabilities: Value, method: &str, mut params: Value) -> Value {
         self.next += 1;
-        params["_meta"] = json!({
-            "io.modelcontextprotocol/protocolVersion": STATELESS,
-            "io.modelcontextprotocol/clientCapabilities": capabilities,
-            "io.modelcontextprotocol/clientInfo": {"name": "story", "version": "1"},
-        });
+        params["_meta"] = stateless(capabilities);
         let message = json!({"jsonrpc": "2.0", "id": self.next, "method": method, "params": params});
         let mut headers = vec![("MCP-Protocol-Version", STATELESS), ("Mcp-Method", method)];
+        let name = ["taskId", "name"]
+            .into_iter()
+            .find_map(|name| message["params"][name].as_str());
         headers.extend(name.map(|name| ("Mcp-Name", name)));
         let without = Self {
             session: None,
@@ -295,16 +358,23 @@ impl HttpClient {
         show_refusal(&mut answer);
         answer
     }
+}
 
-    #[track_caller]
-    pub fn call(&mut self, tool: &str, arguments: Value) -> Value {
-        self.ask("tools/call", json!({"name": tool, "arguments": arguments}))["result"].clone()
-    }
+/// A stream of notifications.
+pub struct Heard {
+    stream: TcpStream,
+    pub text: String,
+}
 
-    /// What a tool says, as facts.
+impl Heard {
     #[track_caller]
-    pub fn facts(&mut self, tool: &str, arguments: Value) -> Value {
-        facts_of(&self.call(tool, arguments))
+    pub fn until(&mut self, word: &str) {
+        let mut buffer = [0; 4096];
+        while !self.text.contains(word) {
+            let count = self.stream.read(&mut buffer).unwrap();
+            assert!(count > 0, "{}", self.text);
+            self.text += &String::from_utf8_lossy(&buffer[..count]);
+        }
     }
 }
 

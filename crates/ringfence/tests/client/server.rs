@@ -1,13 +1,13 @@
 //! A server on pipes, spoken to in plain JSON-RPC.
 
 use super::host::PATIENCE;
-use super::{facts_of, list_of, ringfence, serve_with, show_refusal, state_dir, text_of, within};
+use super::{Caller, Facts, ringfence, serve_with, show_refusal, state_dir, within};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use std::{
     collections::VecDeque,
     fs::File,
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, ErrorKind, Write},
     os::{fd::AsRawFd, unix::net::UnixStream},
     path::PathBuf,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
@@ -15,10 +15,7 @@ use std::{
 };
 
 /// A server that says nothing for so long while a test waits for it has failed.
-const SILENCE: Timespec = Timespec {
-    tv_sec: 120,
-    tv_nsec: 0,
-};
+const SILENCE: Duration = Duration::from_secs(120);
 
 /// A server on pipes, after the handshake.
 pub struct Server {
@@ -28,6 +25,19 @@ pub struct Server {
     /// Messages that were passed over on the way to another.
     unread: VecDeque<Value>,
     next: u64,
+}
+
+/// What a client of this name says at first.
+pub fn hello(name: &str, capabilities: Value) -> Value {
+    let about = json!({"name": name, "version": "1"});
+    json!({"protocolVersion": "2025-06-18", "capabilities": capabilities, "clientInfo": about})
+}
+
+impl Caller for Server {
+    fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.send(method, params);
+        self.await_answer(id).0
+    }
 }
 
 impl Server {
@@ -66,8 +76,7 @@ impl Server {
     /// The same for a client with these capabilities.
     pub fn able_to(capabilities: Value, command: Command) -> Self {
         let mut server = Self::silent(command);
-        let hello = json!({"protocolVersion": "2025-06-18", "capabilities": capabilities, "clientInfo": {"name": "story", "version": "1"}});
-        let answer = server.ask("initialize", hello);
+        let answer = server.ask("initialize", hello("story", capabilities));
         assert_eq!(answer["result"]["serverInfo"]["name"], "ringfence");
         server.tell("notifications/initialized", json!({}));
         server
@@ -87,10 +96,13 @@ impl Server {
         }
     }
 
+    /// A server that is gone reads nothing; who waits for its answer hears of that.
     fn write(&mut self, message: &Value) {
         let stdin = self.stdin.as_mut().unwrap();
-        writeln!(stdin, "{message}").unwrap();
-        stdin.flush().unwrap();
+        match writeln!(stdin, "{message}").and_then(|()| stdin.flush()) {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => panic!("{error}"),
+            _ => {}
+        }
     }
 
     pub fn tell(&mut self, method: &str, params: Value) {
@@ -147,27 +159,27 @@ impl Server {
 
     /// One line, which must be protocol.
     fn read(&mut self) -> Value {
-        if self.stdout.buffer().is_empty() {
-            let mut output = [PollFd::new(self.stdout.get_ref(), PollFlags::IN)];
-            let ready = poll(&mut output, Some(&SILENCE)).unwrap();
-            assert_eq!(
-                ready, 1,
-                "nothing for {} s; unread: {:?}",
-                SILENCE.tv_sec, self.unread
-            );
-        }
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).unwrap();
-        let mut message: Value =
-            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
+        let line = self.line(SILENCE);
+        let line = line.unwrap_or_else(|| panic!("nothing for {SILENCE:?}; unread: {:?}", self.unread));
+        let mut message: Value = serde_json::from_slice(&line)
+            .unwrap_or_else(|error| panic!("{error}: {:?}", String::from_utf8_lossy(&line)));
         show_refusal(&mut message);
         assert_eq!(message["jsonrpc"], "2.0");
         message
     }
 
-    pub fn ask(&mut self, method: &str, params: Value) -> Value {
-        let id = self.send(method, params);
-        self.await_answer(id).0
+    /// One line as it is, empty at the end; none, where nothing comes for so long.
+    pub fn line(&mut self, patience: Duration) -> Option<Vec<u8>> {
+        if self.stdout.buffer().is_empty() {
+            let mut output = [PollFd::new(self.stdout.get_ref(), PollFlags::IN)];
+            let patience = Timespec::try_from(patience).unwrap();
+            if poll(&mut output, Some(&patience)).unwrap() == 0 {
+                return None;
+            }
+        }
+        let mut line = Vec::new();
+        self.stdout.read_until(b'\n', &mut line).unwrap();
+        Some(line)
     }
 
     /// Calls a tool and does not wait; the request's id.
@@ -175,53 +187,26 @@ impl Server {
         self.send("tools/call", json!({"name": tool, "arguments": arguments}))
     }
 
-    pub fn call(&mut self, tool: &str, arguments: Value) -> Value {
-        let id = self.send_call(tool, arguments);
-        self.await_answer(id).0["result"].clone()
+    /// Runs a program and does not wait; the request's id.
+    pub fn send_run(&mut self, arguments: Value) -> u64 {
+        self.send_call("execute_code", arguments)
     }
 
-    /// What a tool says, as facts.
-    pub fn facts(&mut self, tool: &str, arguments: Value) -> Value {
-        facts_of(&self.call(tool, arguments))
-    }
-
-    /// What a tool says that does what it is asked.
-    #[track_caller]
-    pub fn succeeds(&mut self, tool: &str, arguments: Value) -> Value {
-        let facts = self.facts(tool, arguments);
-        assert_eq!(facts["success"], true, "{tool}: {facts}");
-        facts
-    }
-
-    /// What a tool says that refuses: this code.
-    #[track_caller]
-    pub fn refuses(&mut self, tool: &str, arguments: Value, code: &str) -> Value {
-        let asked = arguments.to_string();
-        let facts = self.facts(tool, arguments);
-        assert_eq!(facts["code"], code, "{tool} {asked}: {facts}");
-        facts
-    }
-
-    /// Makes a session; its id.
-    #[track_caller]
-    pub fn create(&mut self, wish: Value) -> String {
-        text_of(&self.succeeds("create_session", wish)["session_id"]).to_owned()
+    /// The same, whose output comes as progress.
+    pub fn send_watched(&mut self, arguments: Value) -> u64 {
+        let token = json!({"progressToken": self.next});
+        let params = json!({"name": "execute_code", "arguments": arguments, "_meta": token});
+        self.send("tools/call", params)
     }
 
     /// The facts of the answer to a call.
     pub fn result(&mut self, id: u64) -> Value {
-        facts_of(&self.await_answer(id).0["result"])
+        self.await_answer(id).0["result"].facts()
     }
 
     /// Takes a request back.
     pub fn cancel(&mut self, id: u64) {
         self.tell("notifications/cancelled", json!({"requestId": id}));
-    }
-
-    /// Records of these actions, the newest first.
-    pub fn records(&mut self, action: &str) -> Vec<Value> {
-        let asked = json!({"action": action, "detail": true, "limit": 50});
-        list_of(&self.facts("audit_execution", asked)["records"]).to_vec()
     }
 
     /// The answers to several requests, each with its id, as they came.
@@ -233,15 +218,10 @@ impl Server {
                 continue;
             }
             if let Some(id) = message["id"].as_u64().filter(|id| ids.contains(id)) {
-                answers.push((id, facts_of(&message["result"])));
+                answers.push((id, message["result"].facts()));
             }
         }
         answers
-    }
-
-    /// `execute_code` with a program of this language: its structured result.
-    pub fn execute(&mut self, language: &str, code: &str) -> Value {
-        self.facts("execute_code", json!({"language": language, "code": code}))
     }
 
     pub fn socket(&self) -> PathBuf {

@@ -4,10 +4,12 @@ use super::below;
 use rustix::{
     fs::{Mode, OFlags},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{LocalModes, tcgetattr},
 };
 use std::{
     fs::File,
     io::{Read, Write},
+    os::fd::OwnedFd,
     process::{Child, Command, Stdio},
 };
 
@@ -19,7 +21,17 @@ pub struct Terminal {
 }
 
 impl Terminal {
+    /// What the command prints is not shown, but for what it says.
     pub fn new(command: &Command) -> Self {
+        Self::open(command, |_| Stdio::null())
+    }
+
+    /// What the command prints is shown, too.
+    pub fn showing_all(command: &Command) -> Self {
+        Self::open(command, |line| line.try_clone().unwrap().into())
+    }
+
+    fn open(command: &Command, stdout: impl FnOnce(&OwnedFd) -> Stdio) -> Self {
         let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&controller).unwrap();
         unlockpt(&controller).unwrap();
@@ -29,7 +41,7 @@ impl Terminal {
         // A process in the background of its terminal is not asked.
         let child = below(&["setsid", "--ctty", "--wait"], command)
             .stdin(line.try_clone().unwrap())
-            .stdout(Stdio::null())
+            .stdout(stdout(&line))
             .stderr(line)
             .spawn();
         Self {
@@ -52,6 +64,24 @@ impl Terminal {
 
     pub fn types(&mut self, keys: &[u8]) {
         self.keyboard.write_all(keys).unwrap();
+    }
+
+    /// Are keys shown as they are typed.
+    pub fn echoes(&self) -> bool {
+        tcgetattr(&self.keyboard)
+            .unwrap()
+            .local_modes
+            .contains(LocalModes::ECHO)
+    }
+
+    /// What comes until the command and all others have left the terminal.
+    pub fn rest(mut self) -> String {
+        let mut chunk = [0; 4096];
+        // Reading from a terminal that nobody has open ends with an error.
+        while let Ok(count) = self.keyboard.read(&mut chunk) {
+            self.unread += &String::from_utf8_lossy(&chunk[..count]);
+        }
+        std::mem::take(&mut self.unread)
     }
 
     /// How the command ends.

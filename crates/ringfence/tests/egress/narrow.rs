@@ -1,26 +1,20 @@
 //! One call of a session that names its hosts: it has these of the session's, and the session has all of them afterwards.
 
-use super::{World, elsewhere};
-use crate::client::{Server, assert_says, list_of};
-use serde_json::{Value, json};
+use super::World;
+use crate::client::*;
 
 /// claim: [NET-7]
 #[test]
 fn one_call_of_a_session_is_narrowed_and_the_session_is_not() {
-    if elsewhere("narrow::one_call_of_a_session_is_narrowed_and_the_session_is_not") {
-        return;
-    }
-    let world = World::new("narrow");
-    let mut command = world.ringfence(&["serve"]);
-    command.env("RINGFENCE_EGRESS_ALLOW", "good.test;other.test;other.test:8080");
-    let mut server = Server::of(command);
+    let Some(world) = World::apart() else { return };
+    let mut server = world.serve([("RINGFENCE_EGRESS_ALLOW", "good.test;other.test;other.test:8080")]);
     let session = server.create(json!({"language": "python"}));
     let mut call = |code: &str, only: Value| {
         let mut arguments = json!({"code": code, "session_id": session});
         if !only.is_null() {
             arguments["allowed_domains"] = only;
         }
-        server.facts("execute_code", arguments)
+        server.run(arguments)
     };
     let fetch = |name: &str| {
         format!("import urllib.request\nurllib.request.urlopen('http://{name}/', timeout=10).read().decode()")
@@ -35,11 +29,10 @@ fn one_call_of_a_session_is_narrowed_and_the_session_is_not() {
     world.heard();
     let done = call(&fetch("other.test"), json!(["good.test"]));
     assert_eq!(done["success"], false, "{done}");
-    let rules: Vec<&Value> = list_of(&done["denials"])
-        .iter()
-        .map(|denial| &denial["rule"])
-        .collect();
-    assert!(rules.iter().any(|rule| **rule == "egress.name"), "{done}");
+    assert!(
+        texts_of(&done["denials"], "rule").contains(&"egress.name"),
+        "{done}"
+    );
     assert!(!left(&world, "other.test"), "nothing has left");
     // What an earlier call left open to another host was cut.
     let cut = "held.settimeout(10)\ntry:\n    gone = held.recv(1) == b''\nexcept ConnectionError:\n    gone = True\ngone";
@@ -51,7 +44,7 @@ fn one_call_of_a_session_is_narrowed_and_the_session_is_not() {
     for lacking in ["evil.test", "good.test:8443", "*"] {
         let refused = call("ran = True", json!(["good.test", lacking]));
         assert_eq!(refused["code"], "policy_denied", "{refused}");
-        assert_says(&refused, "message", ["this session"]);
+        refused.says("message", ["this session"]);
     }
     assert_eq!(call("'ran' in globals()", Value::Null)["result"], false);
     // Afterwards the session has what it had.

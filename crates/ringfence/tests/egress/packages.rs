@@ -2,7 +2,7 @@
 //! state directory that Ringfence then has where there is no network at all.
 
 use super::world::{STATE, User, ringfence_of};
-use crate::client::{TempDir, asks_for, binary, link_program, stdout_of};
+use crate::client::*;
 use std::{path::PathBuf, process::Command};
 
 const WANTED: [&str; 2] = ["requests", "httpx"];
@@ -14,7 +14,7 @@ pub struct Packages {
 
 impl Packages {
     /// They are downloaded, and so it needs the network, where `RINGFENCE_REQUIRE` names `index`.
-    pub fn install(name: &str, user: User) -> Option<Self> {
+    pub fn install(user: User) -> Option<Self> {
         if !asks_for("index") {
             eprintln!(
                 "requests and httpx are left out: they come from the index; RINGFENCE_REQUIRE=index runs them"
@@ -22,7 +22,7 @@ impl Packages {
             return None;
         }
         let made = Self {
-            directory: TempDir::new(name),
+            directory: TempDir::new("packages"),
         };
         let copy = made.directory.0.join("ringfence");
         if user == User::Nobody {

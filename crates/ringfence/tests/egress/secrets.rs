@@ -1,8 +1,7 @@
 //! A secret that is bound to a host: programs have a word for it, the host hears the value, and nobody inside ever does.
 
-use super::{World, elsewhere};
-use crate::client::{Server, assert_facts, assert_facts_of, status_of, text_of};
-use serde_json::{Value, json};
+use super::World;
+use crate::client::*;
 use std::{
     io::{BufRead, BufReader, Lines},
     process::{Child, ChildStdout, Command, Stdio},
@@ -18,7 +17,7 @@ struct Api {
 
 impl Api {
     fn new(world: &World) -> Self {
-        certify(world);
+        world.certify("DNS:api.test,DNS:read.test");
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/egress/api.cjs");
         let mut process = Command::new("/usr/bin/node")
             .args([script, "93.184.216.50"])
@@ -44,39 +43,20 @@ impl Drop for Api {
     }
 }
 
-/// A certificate for two of its names, of an authority that no host knows.
-fn certify(world: &World) {
-    let openssl = |words: &str| {
-        let made = Command::new("openssl")
-            .args("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2".split(' '))
-            .args(words.split(' '))
-            .current_dir(&world.directory)
-            .output()
-            .unwrap();
-        assert!(made.status.success(), "{made:?}");
-    };
-    openssl("-subj /CN=root -keyout root.key -out root.pem");
-    openssl(
-        "-subj /CN=leaf -keyout leaf.key -out leaf.pem -CA root.pem -CAkey root.key \
-         -addext basicConstraints=critical,CA:FALSE -addext subjectAltName=DNS:api.test,DNS:read.test",
-    );
-}
-
 fn server(world: &World, bound: &str, allow: &str) -> Server {
-    let mut command = world.ringfence(&["serve"]);
-    command
-        .env("RINGFENCE_EGRESS_ALLOW", allow)
-        .env("RINGFENCE_EGRESS_CA_FILE", world.directory.join("root.pem"))
-        .env("RINGFENCE_EGRESS_SECRETS", bound)
-        .env("RINGFENCE_VAULT_STORE", "env")
-        .env("RINGFENCE_SECRET_DEFAULT_TOKEN", SECRET);
-    Server::of(command)
+    world.serve([
+        ("RINGFENCE_EGRESS_ALLOW", allow),
+        ("RINGFENCE_EGRESS_CA_FILE", &world.file("root.pem")),
+        ("RINGFENCE_EGRESS_SECRETS", bound),
+        ("RINGFENCE_VAULT_STORE", "env"),
+        ("RINGFENCE_SECRET_DEFAULT_TOKEN", SECRET),
+    ])
 }
 
 /// What a program said and was refused; nowhere in it is the secret.
 fn run(server: &mut Server, language: &str, code: &str) -> Value {
     let asked = json!({"language": language, "code": code, "secrets": ["TOKEN"], "timeout_seconds": 60});
-    let done = server.facts("execute_code", asked);
+    let done = server.run(asked);
     assert!(!done.to_string().contains(SECRET), "{done}");
     done
 }
@@ -112,10 +92,7 @@ const CURL_PROXY: &str =
 /// claim: [SEC-6]
 #[test]
 fn who_holds_a_word_for_a_secret_speaks_as_the_secret_and_never_has_it() {
-    if elsewhere("secrets::who_holds_a_word_for_a_secret_speaks_as_the_secret_and_never_has_it") {
-        return;
-    }
-    let world = World::new("secrets");
+    let Some(world) = World::apart() else { return };
     let mut api = Api::new(&world);
     let mut server = server(&world, "default/TOKEN=api.test", "api.test");
     for (client, language, code, version) in [
@@ -167,17 +144,13 @@ fn who_holds_a_word_for_a_secret_speaks_as_the_secret_and_never_has_it() {
     let told = server
         .ask("resources/read", json!({"uri": "sandbox://logs"}))
         .to_string();
-    assert!(
-        told.contains("TOKEN") && told.contains("egress.request") && !told.contains(SECRET),
-        "{told}"
-    );
+    assert_contains(&told, ["TOKEN", "egress.request"]);
+    assert_lacks(&told, [SECRET]);
     let record = server
         .call("audit_execution", json!({"limit": 50, "detail": true}))
         .to_string();
-    assert!(
-        record.contains("api.test") && !record.contains(SECRET),
-        "{record}"
-    );
+    assert_contains(&record, ["api.test"]);
+    assert_lacks(&record, [SECRET]);
 }
 
 /// npm has certificates of its own to read, and says nothing of the secret.
@@ -201,10 +174,7 @@ fn refused(server: &mut Server, code: &str, rule: &str) {
 /// claim: [SEC-6]
 #[test]
 fn a_bound_secret_leaves_for_its_host_in_its_place_alone() {
-    if elsewhere("secrets::a_bound_secret_leaves_for_its_host_in_its_place_alone") {
-        return;
-    }
-    let world = World::new("bound");
+    let Some(world) = World::apart() else { return };
     let mut api = Api::new(&world);
     let mut server = server(&world, "default/TOKEN=api.test", "api.test");
     let mut heard_after = |server: &mut Server, code: &str| {
@@ -247,7 +217,7 @@ fn a_bound_secret_leaves_for_its_host_in_its_place_alone() {
     assert_eq!(said.trim(), (4 << 20).to_string());
     // Trailers, which nobody reads, do not arrive; what was sent before them does.
     let (_, heard) = heard_after(&mut server, TRAILERS);
-    assert_facts(&heard, json!({"body": "sent", "trailers": {}}));
+    heard.shows(json!({"body": "sent", "trailers": {}}));
     // Nor comes it back beside the headers, in words of the server's own; the header says that it was there.
     let (said, _) = heard_after(
         &mut server,
@@ -272,10 +242,7 @@ request.end('sent');
 /// claim: [SEC-6]
 #[test]
 fn a_bound_secret_is_written_whatever_the_program_says_of_its_connection() {
-    if elsewhere("secrets::a_bound_secret_is_written_whatever_the_program_says_of_its_connection") {
-        return;
-    }
-    let world = World::new("always");
+    let Some(world) = World::apart() else { return };
     let mut api = Api::new(&world);
     let mut server = server(
         &world,
@@ -297,10 +264,7 @@ fn a_bound_secret_is_written_whatever_the_program_says_of_its_connection() {
 /// claim: [SEC-6]
 #[test]
 fn a_connection_that_does_not_agree_gets_no_secret() {
-    if elsewhere("secrets::a_connection_that_does_not_agree_gets_no_secret") {
-        return;
-    }
-    let world = World::new("unbound");
+    let Some(world) = World::apart() else { return };
     let mut api = Api::new(&world);
     let bound = "default/TOKEN=api.test;default/TOKEN=wrong.test";
     let allow = "api.test;good.test;wrong.test;GET read.test/public/";
@@ -378,10 +342,7 @@ console.log(bytes);
 /// claim: [NET-8]
 #[test]
 fn who_does_not_read_what_he_asked_for_fills_no_memory() {
-    if elsewhere("secrets::who_does_not_read_what_he_asked_for_fills_no_memory") {
-        return;
-    }
-    let world = World::new("unread");
+    let Some(world) = World::apart() else { return };
     let _api = Api::new(&world);
     let mut server = server(&world, "default/TOKEN=api.test", "api.test");
     let pid = server.child.id();

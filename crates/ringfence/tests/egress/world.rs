@@ -1,11 +1,10 @@
 //! The internet of a test, and what it has heard.
 
-use crate::client::{NOBODY, as_nobody, binary, link_program, ringfence as plain_ringfence};
-use serde_json::Value;
+use crate::client::*;
 use std::{
     io::{BufRead, BufReader, Write},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Command, Output, Stdio},
     sync::{Arc, Mutex, mpsc},
     time::Duration,
 };
@@ -31,12 +30,8 @@ pub struct World {
 
 impl World {
     /// In the network namespace that this process is in.
-    pub fn new(name: &str) -> Self {
-        Self::of(name, User::Same)
-    }
-
-    pub fn of(name: &str, user: User) -> Self {
-        let directory = std::env::temp_dir().join(format!("ringfence-egress-{name}-{}", std::process::id()));
+    pub fn of(user: User) -> Self {
+        let directory = std::env::temp_dir().join(format!("ringfence-egress-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         if user == User::Nobody {
             // Who cannot look into the directory of the build.
@@ -84,6 +79,28 @@ impl World {
         std::fs::write(file, answer).unwrap();
     }
 
+    pub fn file(&self, name: &str) -> String {
+        self.directory.join(name).display().to_string()
+    }
+
+    /// An authority that no host knows, `root.pem`, and its certificate for these names, `leaf.pem`.
+    pub fn certify(&self, names: &str) {
+        let openssl = |words: &str| {
+            let made = Command::new("openssl")
+                .args("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2".split(' '))
+                .args(words.split(' '))
+                .current_dir(&self.directory)
+                .output()
+                .unwrap();
+            assert!(made.status.success(), "{made:?}");
+        };
+        openssl("-subj /CN=root -keyout root.key -out root.pem");
+        openssl(&format!(
+            "-subj /CN=leaf -keyout leaf.key -out leaf.pem -CA root.pem -CAkey root.key \
+             -addext basicConstraints=critical,CA:FALSE -addext subjectAltName={names}"
+        ));
+    }
+
     /// What was heard since the last time: names that were asked for, and addresses that were reached. All of it that was
     /// before this question, because the hosts answer that in its turn.
     pub fn heard(&self) -> Vec<String> {
@@ -107,6 +124,44 @@ impl World {
         command
     }
 
+    /// A server with these settings.
+    pub fn serve<const N: usize>(&self, settings: [(&str, &str); N]) -> Server {
+        let mut command = self.ringfence(&["serve"]);
+        command.envs(settings).stderr(Stdio::null());
+        Server::of(command)
+    }
+
+    /// What `ringfence` says with these words and settings.
+    pub fn said<const N: usize>(&self, words: &[&str], settings: [(&str, &str); N]) -> Output {
+        self.ringfence(words).envs(settings).output().unwrap()
+    }
+
+    /// The request for an approval that waits; some other may still come.
+    pub fn one_pending(&self) -> Value {
+        let mut one = Value::Null;
+        eventually(|| {
+            one = self.pending().pop().unwrap_or_default();
+            !one.is_null()
+        });
+        one
+    }
+
+    pub fn pending(&self) -> Vec<Value> {
+        let listed = json_of(&self.said(&["approvals", "list", "--json"], []));
+        listed["servers"][0]["requests"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// The operator at another terminal answers the request that waits.
+    pub fn answer(&self, words: &[&str]) -> Value {
+        let request = self.one_pending();
+        let words = [&["approvals", words[0], text_of(&request["id"])], &words[1..]].concat();
+        succeeded(self.ringfence(&words));
+        request
+    }
+
     /// A program of this host, started by whoever starts Ringfence here.
     pub fn as_its_user(&self, program: &Path) -> Command {
         started_by(self.user, program)
@@ -126,7 +181,7 @@ pub const STATE: &str = "RINGFENCE_TEST_STATE";
 
 /// Ringfence of this user with this state directory; `copy`: the binary, where that user may start it.
 pub fn ringfence_of(user: User, copy: &Path, state: &Path, words: &[&str]) -> Command {
-    let plain = plain_ringfence(words);
+    let plain = ringfence(words);
     let mut command = match user {
         User::Same => Command::new(plain.get_program()),
         User::Nobody => {

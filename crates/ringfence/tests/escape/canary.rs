@@ -24,10 +24,6 @@ pub struct Canaries {
     _abstract_socket: UnixListener,
 }
 
-pub fn is_root() -> bool {
-    fs::read_to_string("/proc/self/status").is_ok_and(|text| text.contains("Uid:\t0\t0"))
-}
-
 fn random() -> String {
     let mut bytes = [0_u8; 12];
     fs::File::open("/dev/urandom")
@@ -59,7 +55,7 @@ impl Canaries {
         let address = <SocketAddr as SocketAddrExt>::from_abstract_name(abstract_name.as_bytes()).unwrap();
         let abstract_socket = UnixListener::bind_addr(&address).unwrap();
         for socket in ["host.sock", "host.dgram"] {
-            fs::set_permissions(home.join(socket), fs::Permissions::from_mode(0o777)).unwrap();
+            set_mode(home.join(socket), 0o777);
         }
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -38,29 +38,34 @@ pub enum Verdict {
     Escaped(String),
 }
 
-impl Verdict {
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::Held(_) => "held",
-            Self::NotApplicable(_) => "not applicable",
-            Self::Escaped(_) => "ESCAPED",
-        }
-    }
+/// Is this attack wanted, of whose words some text is asked for.
+pub fn is_wanted(filter: Option<&str>, [id, name, claim]: [&str; 3]) -> bool {
+    filter.is_none_or(|text| id.starts_with(text) || name.contains(text) || claim.contains(text))
+}
 
-    pub fn reason(&self) -> &str {
-        match self {
-            Self::Held(reason) | Self::NotApplicable(reason) | Self::Escaped(reason) => reason,
-        }
+/// Tells each verdict with the id and the name of its attack, and counts: how many held, and how many did not.
+pub fn tally(
+    who: &str,
+    verdicts: impl Iterator<Item = (&'static str, &'static str, Verdict)>,
+) -> (usize, usize) {
+    let (mut held, mut not_applicable, mut escaped) = (0, 0, 0);
+    println!("\n== {who}");
+    for (id, name, verdict) in verdicts {
+        let (count, word, reason) = match verdict {
+            Verdict::Held(reason) => (&mut held, "held", reason),
+            Verdict::NotApplicable(reason) => (&mut not_applicable, "not applicable", reason),
+            Verdict::Escaped(reason) => (&mut escaped, "ESCAPED", reason),
+        };
+        *count += 1;
+        println!("{id:<4} {word:<14} {name} {reason}");
     }
+    println!("{who}: {held} held, {not_applicable} not applicable, {escaped} escaped");
+    (held, escaped)
 }
 
 impl Attack {
     pub fn program(&self) -> String {
         format!("{PRELUDE}\n{}", self.probe)
-    }
-
-    pub fn matches(&self, filter: &str) -> bool {
-        self.id.starts_with(filter) || self.name.contains(filter) || self.claim.contains(filter)
     }
 }
 

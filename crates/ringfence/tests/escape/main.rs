@@ -24,9 +24,10 @@ mod warm;
 #[expect(dead_code, reason = "it is that of the clients, too")]
 mod world;
 
-use catalogue::{Attack, Verdict};
-use runner::{Caller, Runner, Sandbox};
+use catalogue::{is_wanted, tally};
+use runner::{Runner, Sandbox};
 use std::process::ExitCode;
+use world::User;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -44,26 +45,23 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let has = |word: &str| arguments.iter().any(|argument| argument == word);
+    let of_root: &[User] = &[User::Same, User::Nobody];
     if has(network::HERE) {
-        let callers = [Caller::Same, Caller::Nobody];
         let count = if has(network::NOBODY_TOO) { 2 } else { 1 };
-        network::try_all(filter.as_deref(), &callers[..count]);
+        network::try_all(filter.as_deref(), &of_root[..count]);
         return ExitCode::SUCCESS;
     }
-    let mut callers = vec![Caller::Same];
-    if canary::is_root() {
-        callers.push(Caller::Nobody);
-    } else {
-        println!("not root: only the attacks as an ordinary user are run");
-    }
-    if !canary::is_root() && std::env::var("RINGFENCE_REQUIRE").is_ok_and(|list| list.contains("root")) {
-        eprintln!("RINGFENCE_REQUIRE asks for root");
-        return ExitCode::FAILURE;
-    }
-    let (mut passed, mut failed) = network::elsewhere(filter.as_deref(), &callers);
-    for caller in &callers {
+    // Without root only the attacks as an ordinary user are run.
+    let users = if client::is_root() { of_root } else { &of_root[..1] };
+    let (mut passed, mut failed) = network::elsewhere(filter.as_deref(), users);
+    for user in users {
         for sandbox in [Sandbox::Cold, Sandbox::Warm, Sandbox::WarmLandlock] {
-            let (held, escaped) = try_all(&Runner::new(*caller, sandbox), &attacks, filter.as_deref());
+            let runner = Runner::new(*user, sandbox);
+            let wanted = attacks.iter().filter(|attack| {
+                is_wanted(filter.as_deref(), [attack.id, attack.name, attack.claim]) && runner.can_try(attack)
+            });
+            let verdicts = wanted.map(|attack| (attack.id, attack.name, runner.judge(attack)));
+            let (held, escaped) = tally(&runner.who(), verdicts);
             passed += held;
             failed += escaped;
         }
@@ -74,33 +72,4 @@ fn main() -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
-}
-
-/// How many held, and how many did not.
-fn try_all(runner: &Runner, attacks: &[Attack], filter: Option<&str>) -> (usize, usize) {
-    let (mut held, mut not_applicable, mut escaped) = (0, 0, 0);
-    println!("\n== {}", runner.who());
-    for attack in attacks
-        .iter()
-        .filter(|attack| filter.is_none_or(|f| attack.matches(f)) && runner.can_try(attack))
-    {
-        let verdict = runner.judge(attack);
-        println!(
-            "{:<4} {:<14} {} {}",
-            attack.id,
-            verdict.word(),
-            attack.name,
-            verdict.reason()
-        );
-        match verdict {
-            Verdict::Held(_) => held += 1,
-            Verdict::NotApplicable(_) => not_applicable += 1,
-            Verdict::Escaped(_) => escaped += 1,
-        }
-    }
-    println!(
-        "{}: {held} held, {not_applicable} not applicable, {escaped} escaped",
-        runner.who()
-    );
-    (held, escaped)
 }

@@ -4,12 +4,11 @@
 mod attacks;
 
 use crate::{
-    catalogue::Verdict,
-    runner::Caller,
+    catalogue::{Verdict, is_wanted, tally},
+    client::*,
     world::{User, World},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::Value;
 use std::{
     collections::BTreeSet,
     process::{Command, Stdio},
@@ -42,8 +41,8 @@ pub struct Crossing {
 }
 
 /// Starts this program again where there is no network but its own. How many held, and how many did not.
-pub fn elsewhere(filter: Option<&str>, callers: &[Caller]) -> (usize, usize) {
-    let kind = match callers.contains(&Caller::Nobody) {
+pub fn elsewhere(filter: Option<&str>, users: &[User]) -> (usize, usize) {
+    let kind = match users.contains(&User::Nobody) {
         true => "-n",
         false => "-Urn",
     };
@@ -52,7 +51,7 @@ pub fn elsewhere(filter: Option<&str>, callers: &[Caller]) -> (usize, usize) {
     command
         .arg(HERE)
         .args(filter.map(|filter| ["--filter", filter]).iter().flatten());
-    if callers.contains(&Caller::Nobody) {
+    if users.contains(&User::Nobody) {
         command.arg(NOBODY_TOO);
     }
     let done = command.stderr(Stdio::inherit()).output().unwrap();
@@ -65,32 +64,19 @@ pub fn elsewhere(filter: Option<&str>, callers: &[Caller]) -> (usize, usize) {
 }
 
 /// Tries all of them; the last line that is printed has the counts.
-pub fn try_all(filter: Option<&str>, callers: &[Caller]) {
+pub fn try_all(filter: Option<&str>, users: &[User]) {
     let (mut passed, mut failed) = (0, 0);
-    let matches = |crossing: &Crossing| {
-        filter.is_none_or(|f| {
-            crossing.id.starts_with(f) || crossing.name.contains(f) || crossing.claim.contains(f)
-        })
-    };
-    for caller in callers {
-        let (who, user) = match caller {
-            Caller::Same => ("as whoever runs this", User::Same),
-            Caller::Nobody => ("as uid 65534", User::Nobody),
+    for user in users {
+        let who = match user {
+            User::Same => "the way out, as whoever runs this",
+            User::Nobody => "the way out, as uid 65534",
         };
-        println!("\n== the way out, {who}");
-        let (mut held, mut not_applicable, mut escaped) = (0, 0, 0);
-        let world = World::of("escape", user);
-        for crossing in attacks::ALL.iter().filter(|crossing| matches(crossing)) {
-            let verdict = judge(&world, crossing);
-            let (word, reason) = (verdict.word(), verdict.reason());
-            println!("{:<4} {word:<14} {} {reason}", crossing.id, crossing.name);
-            match verdict {
-                Verdict::Held(_) => held += 1,
-                Verdict::NotApplicable(_) => not_applicable += 1,
-                Verdict::Escaped(_) => escaped += 1,
-            }
-        }
-        println!("the way out, {who}: {held} held, {not_applicable} not applicable, {escaped} escaped");
+        let world = World::of(*user);
+        let wanted = attacks::ALL.iter();
+        let wanted =
+            wanted.filter(|crossing| is_wanted(filter, [crossing.id, crossing.name, crossing.claim]));
+        let verdicts = wanted.map(|crossing| (crossing.id, crossing.name, judge(&world, crossing)));
+        let (held, escaped) = tally(who, verdicts);
         passed += held;
         failed += escaped;
     }
@@ -164,33 +150,22 @@ fn outside(world: &World, crossing: &Crossing) -> String {
         .env("PATH", "/usr/bin:/bin")
         .env("TOKEN", CANARY)
         .current_dir("/");
-    let done = command.stdin(Stdio::null()).output().unwrap();
-    format!(
-        "{}{}",
-        String::from_utf8_lossy(&done.stdout),
-        String::from_utf8_lossy(&done.stderr)
-    )
+    all_of(&command.stdin(Stdio::null()).output().unwrap())
 }
 
 fn inside(world: &World, crossing: &Crossing) -> Value {
     let probe = fill(crossing.probe, "good.test", "other.test", ("198.18.0.1", "3128"));
     let script = world.directory.join("probe");
     std::fs::write(&script, probe).unwrap();
-    let words = [
-        "run",
-        "--json",
-        "--language",
-        crossing.language,
-        "--allow",
-        "good.test",
-    ];
-    let mut command = world.ringfence(&words);
-    command.args(crossing.flags).arg(&script);
+    let mut command = world.ringfence(&["run", "--json", "--language", crossing.language]);
+    command
+        .args(["--allow", "good.test"])
+        .args(crossing.flags)
+        .arg(&script);
     command
         .env("RINGFENCE_VAULT_STORE", "env")
         .env("RINGFENCE_SECRET_DEFAULT_TOKEN", CANARY);
-    let done = command.output().unwrap();
-    serde_json::from_slice(&done.stdout).unwrap_or_else(|error| panic!("{}: {error}: {done:?}", crossing.id))
+    json_of(&command.output().unwrap())
 }
 
 fn fill(probe: &str, good: &str, other: &str, proxy: (&str, &str)) -> String {

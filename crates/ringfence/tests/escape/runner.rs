@@ -1,27 +1,19 @@
-//! Runs a probe outside and inside, as the caller it is told, and judges.
+//! Runs a probe outside and inside, as the user it is told, and judges.
 
-use crate::client::{NOBODY, Server, as_nobody, stderr_of, stdout_of};
 use crate::{
-    canary::{self, Canaries},
+    canary::Canaries,
     catalogue::{Attack, Control, Verdict},
+    client::*,
     warm,
+    world::User,
 };
-use serde_json::Value;
+use rustix::process::geteuid;
 use std::{
     cell::RefCell,
     fs,
     path::PathBuf,
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
 };
-
-/// As whom server, sandbox and control run.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Caller {
-    /// Whoever runs the test.
-    Same,
-    /// uid 65534.
-    Nobody,
-}
 
 /// Into which kind of sandbox.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,7 +27,7 @@ pub enum Sandbox {
 }
 
 pub struct Runner {
-    caller: Caller,
+    user: User,
     sandbox: Sandbox,
     server: RefCell<Option<Server>>,
     binary: PathBuf,
@@ -43,7 +35,7 @@ pub struct Runner {
 }
 
 impl Runner {
-    pub fn new(caller: Caller, sandbox: Sandbox) -> Self {
+    pub fn new(user: User, sandbox: Sandbox) -> Self {
         // uid 65534 cannot look into the directory of the build
         let binary = std::env::temp_dir().join(format!(
             "ringfence-under-test-{}-{}",
@@ -52,7 +44,7 @@ impl Runner {
         ));
         fs::copy(env!("CARGO_BIN_EXE_ringfence"), &binary).unwrap();
         Self {
-            caller,
+            user,
             sandbox,
             server: RefCell::new(None),
             binary,
@@ -62,14 +54,14 @@ impl Runner {
 
     /// Its own, made by whoever runs the sandbox.
     fn state_dir(&self) -> PathBuf {
-        self.binary.with_extension(format!("state-{}", self.caller as u8))
+        self.binary.with_extension(format!("state-{}", self.user as u8))
     }
 
     pub fn who(&self) -> String {
-        let who = match self.caller {
-            Caller::Same if canary::is_root() => "as root",
-            Caller::Same => "as this user",
-            Caller::Nobody => "as uid 65534",
+        let who = match self.user {
+            User::Same if geteuid().is_root() => "as root",
+            User::Same => "as this user",
+            User::Nobody => "as uid 65534",
         };
         let sandbox = match self.sandbox {
             Sandbox::Cold => "cold",
@@ -95,7 +87,7 @@ impl Runner {
     }
 
     pub fn judge(&self, attack: &Attack) -> Verdict {
-        let canaries = Canaries::plant((self.caller == Caller::Nobody).then_some(NOBODY));
+        let canaries = Canaries::plant((self.user == User::Nobody).then_some(NOBODY));
         if let Control::Outside = attack.control {
             let outside = self.outside(attack, &canaries);
             let reached = outside.contains("REACHED")
@@ -136,7 +128,7 @@ impl Runner {
     fn outside(&self, attack: &Attack, canaries: &Canaries) -> String {
         let mut command = self.command(&self.python);
         command.arg("-c").arg(attack.program()).envs(canaries.variables());
-        text(&command.stdin(Stdio::null()).output().unwrap())
+        all_of(&command.stdin(Stdio::null()).output().unwrap())
     }
 
     fn inside(&self, attack: &Attack, canaries: &Canaries) -> String {
@@ -159,16 +151,11 @@ impl Runner {
             command.arg("serve").stderr(Stdio::null());
             Server::of(command)
         });
-        let variables = canaries
-            .variables()
-            .into_iter()
-            .map(|(name, value)| (name.to_string(), value.to_string().into()));
+        let variables = canaries.variables().into_iter();
+        let variables = variables.map(|(name, value)| (name, value.into()));
         let home = canaries.home.display().to_string();
-        let flags: Vec<String> = attack
-            .flags
-            .iter()
-            .map(|flag| flag.replace("{home}", &home))
-            .collect();
+        let flags = attack.flags.iter().map(|flag| flag.replace("{home}", &home));
+        let flags: Vec<String> = flags.collect();
         warm::execute(server, &attack.program(), variables.collect(), &flags)
     }
 
@@ -200,13 +187,13 @@ impl Runner {
         {
             output.stdout = document.to_string().into_bytes();
         }
-        text(&output)
+        all_of(&output)
     }
 
     fn command(&self, program: &std::path::Path) -> Command {
-        let mut command = match self.caller {
-            Caller::Same => Command::new(program),
-            Caller::Nobody => as_nobody(program),
+        let mut command = match self.user {
+            User::Same => Command::new(program),
+            User::Nobody => as_nobody(program),
         };
         command
             .env_clear()
@@ -222,10 +209,6 @@ impl Drop for Runner {
         drop(fs::remove_file(&self.binary));
         drop(fs::remove_dir_all(self.state_dir()));
     }
-}
-
-fn text(output: &Output) -> String {
-    stdout_of(output) + &stderr_of(output)
 }
 
 /// The line with the verdict, short.

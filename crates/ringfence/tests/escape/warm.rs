@@ -1,15 +1,11 @@
 //! Attacks that go into sandboxes of a server that stand ready.
 
-use crate::client::{Server, eventually, list_of};
-use serde_json::{Map, Value, json};
+use crate::client::*;
+use serde_json::Map;
 
 /// Runs Python in a sandbox that stands ready, and gives the facts of the answer as text.
 pub fn execute(server: &mut Server, code: &str, environment: Map<String, Value>, flags: &[String]) -> String {
-    eventually(|| {
-        let listed = server.facts("list_runtimes", json!({}));
-        let mut runtimes = list_of(&listed["runtimes"]).iter();
-        runtimes.any(|runtime| runtime["language"] == "python" && runtime["warm"] == true)
-    });
+    server.wait_until_warm("python");
     let mut arguments = json!({"code": code, "env": environment, "timeout_seconds": 20});
     for pair in flags.chunks(2) {
         let (name, value) = (pair[0].as_str(), pair[1].as_str());
@@ -30,5 +26,5 @@ pub fn execute(server: &mut Server, code: &str, environment: Map<String, Value>,
             other => panic!("no argument for {other}"),
         }
     }
-    server.facts("execute_code", arguments).to_string()
+    server.run(arguments).to_string()
 }

@@ -1,16 +1,11 @@
 //! `ringfence connect`: clients on pipes that share one server.
 
 use super::principals::token;
-use crate::client::{
-    HttpServer, NOBODY, Server, TempDir, as_nobody, assert_contains, eventually, is_root, processes_with,
-    ringfence, said, signal, stderr_of, text_of,
-};
+use crate::client::*;
 use rustix::process::Signal;
-use serde_json::json;
 use std::{
     fs,
     io::{BufRead as _, BufReader},
-    os::unix::fs::PermissionsExt as _,
     process::{Command, Stdio},
     time::Duration,
 };
@@ -58,15 +53,9 @@ fn clients_share_the_sessions_and_the_record_of_one_server() {
         json!({"name": "execute_code", "arguments": {"code": code}, "_meta": {"progressToken": "p"}});
     let id = first.send("tools/call", params);
     let (answer, before) = first.await_answer(id);
-    assert_eq!(
-        answer["result"]["structuredContent"]["stdout"],
-        "tick 0\ntick 1\ntick 2\n"
-    );
+    answer.shows(json!({"result.structuredContent.stdout": "tick 0\ntick 1\ntick 2\n"}));
     assert!(!before.is_empty(), "progress comes through");
-    let id = first.send_call(
-        "execute_code",
-        json!({"language": "shell", "code": "sleep 264.575"}),
-    );
+    let id = first.send_run(json!({"language": "shell", "code": "sleep 264.575"}));
     eventually(|| !processes_with("264.575").is_empty());
     first.cancel(id);
     eventually(|| processes_with("264.575").is_empty());
@@ -85,13 +74,12 @@ fn a_token_of_a_file_is_brought_along_and_one_that_others_read_is_not() {
         !refused.status.success() && stderr_of(&refused).contains("everyone may read it"),
         "{refused:?}"
     );
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    set_mode(&file, 0o600);
     let mut client = Server::of(connect(&[&url, "--token-file", &file]));
     let facts = client.succeeds("inspect_state", json!({}));
     assert_eq!(facts["namespace"], "team");
     let mut without = Server::silent(connect(&[&url]));
-    let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "story", "version": "1"}});
-    let answer = without.ask("initialize", hello);
+    let answer = without.ask("initialize", hello("story", json!({})));
     assert!(text_of(&answer["error"]["message"]).contains("401"), "{answer}");
     let nowhere = said(&["connect", "http://127.0.0.1:9"]);
     assert!(
@@ -109,7 +97,7 @@ fn a_token_and_a_socket_of_another_user_are_not_used() {
     let scratch = TempDir::new("connect-foreign");
     let file = scratch.file("token", "rft_x");
     for (mode, owner) in [(0o600, NOBODY), (0o620, 0), (0o604, 0)] {
-        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        set_mode(&file, mode);
         std::os::unix::fs::chown(&file, Some(owner), None).unwrap();
         let refused = said(&["connect", "http://127.0.0.1:9", "--token-file", &file]);
         assert_contains(stderr_of(&refused), ["the token in"]);
@@ -153,17 +141,10 @@ fn requests_that_are_complete_in_themselves_pass_too() {
     let place = socket(&scratch);
     let _server = server_at(&place);
     let mut client = Server::silent(connect(&[&place]));
-    let meta = json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
-        "io.modelcontextprotocol/clientInfo": {"name": "story", "version": "1"},
-    });
+    let meta = stateless(json!({}));
     let call = |code: &str| json!({"name": "execute_code", "arguments": {"language": "shell", "code": code}, "_meta": meta});
     let answer = client.ask("tools/call", call("echo stateless"));
-    assert_eq!(
-        answer["result"]["structuredContent"]["stdout"], "stateless\n",
-        "{answer}"
-    );
+    answer.shows(json!({"result.structuredContent.stdout": "stateless\n"}));
     let id = client.send("tools/call", call("sleep 244.949"));
     eventually(|| !processes_with("244.949").is_empty());
     client.cancel(id);
@@ -174,12 +155,11 @@ fn requests_that_are_complete_in_themselves_pass_too() {
 fn a_call_that_the_server_ends_without_an_answer_is_answered_as_failed() {
     let scratch = TempDir::new("connect-revoked");
     let file = scratch.file("token", &token(&["team"]));
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    set_mode(&file, 0o600);
     let place = socket(&scratch);
     let _server = server_at(&place);
     let mut client = Server::of(connect(&[&place, "--token-file", &file]));
-    let endless = json!({"code": "sleep 150.4142", "language": "shell"});
-    let call = client.send_call("execute_code", endless);
+    let call = client.send_run(json!({"code": "sleep 150.4142", "language": "shell"}));
     eventually(|| !processes_with("150.4142").is_empty());
     assert!(said(&["token", "revoke", "team"]).status.success());
     let answer = loop {

@@ -1,15 +1,14 @@
 //! Access tokens of an issuer, from outside: what is accepted, and for how long.
 
-use crate::client::{HttpClient, HttpServer, TempDir, eventually, ringfence};
+use crate::client::*;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use ring::{
     rand::SystemRandom,
     signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _},
 };
-use serde_json::{Value, json};
 use std::{
     io::{Read as _, Write as _},
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -65,31 +64,10 @@ impl Issuer {
         );
         let scratch = TempDir::new("oauth");
         let config = scratch.file("config.yaml", &yaml);
-        let words = [
-            "serve",
-            "--transport",
-            "http",
-            "--listen",
-            "127.0.0.1:0",
-            "--config",
-            &config,
-        ];
-        let mut command = ringfence(&words);
+        let mut command = HttpServer::command(&["--config", &config]);
         command.env("SANDBOXMCP_HOST_ACCESS", "on");
         HttpServer::of(command)
     }
-}
-
-fn listen(client: &HttpClient, token: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(&client.place).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let session = client.session.as_ref().unwrap();
-    write!(
-        stream,
-        "GET /mcp HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {token}\r\nAccept: text/event-stream\r\nMcp-Session-Id: {session}\r\n\r\n"
-    )
-    .unwrap();
-    stream
 }
 
 /// claim: [HTTP-9]
@@ -102,7 +80,9 @@ fn a_stream_of_an_access_token_ends_with_the_token_and_a_new_one_goes_on() {
     // Ten seconds are granted to clocks that differ.
     let short = issuer.token("ringfence:call", -6);
     let begun = Instant::now();
-    let (mut ends, mut stays) = (listen(&client, &short), listen(&client, &long));
+    let mut stays = client.open("/mcp");
+    client.token = Some(short);
+    let mut ends = client.open("/mcp");
     let mut text = String::new();
     ends.read_to_string(&mut text).unwrap();
     assert!(
@@ -114,7 +94,6 @@ fn a_stream_of_an_access_token_ends_with_the_token_and_a_new_one_goes_on() {
         took > Duration::from_secs(2) && took < Duration::from_secs(15),
         "{took:?}"
     );
-    client.token = Some(short);
     // Seconds of a token are whole.
     eventually(|| client.ask_reply("ping", json!({})).status == 401);
     client.token = Some(long);
@@ -134,8 +113,7 @@ fn a_scope_for_a_toolset_is_good_for_no_other_and_the_challenge_names_both() {
     let issuer = Issuer::start();
     let server = issuer.server(EVERYBODY);
     let mut client = server.client_of(&issuer.token("openid ringfence:execute", 300));
-    let code = json!({"code": "print(1)"});
-    assert_eq!(client.facts("execute_code", code)["stdout"], "1\n");
+    assert_eq!(client.run(json!({"code": "print(1)"}))["stdout"], "1\n");
     let listed = client.ask("tools/list", json!({})).to_string();
     assert!(listed.contains("vault_list"), "what the principal may is listed");
     let beyond = [

@@ -1,22 +1,17 @@
 //! Tokens: how they are made, what they are good for, and that they are good for nothing more.
 
-use crate::client::{
-    HttpServer, assert_contains, assert_gone, eventually, json_of, processes_with, ringfence, said,
-    state_dir, stderr_of, stdout_of, texts_of,
-};
-use serde_json::{Value, json};
+use super::sleeps;
+use crate::client::*;
 use std::{
     fs,
     io::Read,
-    net::TcpStream,
-    os::unix::fs::PermissionsExt as _,
     process::Command,
     time::{Duration, Instant},
 };
 
 /// Makes a token.
 #[track_caller]
-pub(super) fn token(words: &[&str]) -> String {
+pub fn token(words: &[&str]) -> String {
     let made = said(&[&["token", "create"], words].concat());
     assert!(made.status.success(), "{made:?}");
     stdout_of(&made).trim().to_owned()
@@ -42,8 +37,7 @@ fn a_token_is_shown_once_and_only_its_digest_is_kept() {
     assert_contains(stderr_of(&made), ["not shown again"]);
     let listed = json_of(&said(&["token", "list", "--json"]));
     let entry = &listed["tokens"][0];
-    assert_eq!(entry["name"], "team-a");
-    assert_eq!(entry["namespaces"], json!(["team-a", "shared"]));
+    entry.shows(json!({"name": "team-a", "namespaces": ["team-a", "shared"]}));
     assert_contains(
         stdout_of(&said(&["token", "list"])),
         ["team-a caller namespaces=team-a,shared toolsets=execute, until "],
@@ -73,8 +67,7 @@ fn a_token_is_shown_once_and_only_its_digest_is_kept() {
     assert_contains(stdout_of(&said(&["token", "list"])), ["there are no tokens"]);
     self::token(&["anyone", "--namespace", "*"]);
     let entry = json_of(&said(&["token", "list", "--json"]))["tokens"][0].clone();
-    assert_eq!(entry["namespaces"], json!(["*"]), "{entry}");
-    assert_eq!(entry["toolsets"], json!(["all"]), "{entry}");
+    entry.shows(json!({"namespaces": ["*"], "toolsets": ["all"]}));
 }
 
 /// claim: [HTTP-3]
@@ -192,20 +185,8 @@ fn a_revoked_token_is_refused_at_once_and_what_it_had_ends() {
     let mut other = server.client_of(&stays);
     let mut client = server.client_of(&gone);
     assert!(client.ask("ping", json!({}))["result"].is_object());
-    let mut stream = TcpStream::connect(&server.place).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let session = client.session.clone().unwrap();
-    let head = format!(
-        "GET /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {gone}\r\nConnection: close\r\nAccept: text/event-stream\r\nMcp-Session-Id: {session}\r\n\r\n"
-    );
-    std::io::Write::write_all(&mut stream, head.as_bytes()).unwrap();
-    let mut runner = client.clone();
-    let running = std::thread::spawn(move || {
-        let call =
-            json!({"name": "execute_code", "arguments": {"language": "shell", "code": "sleep 223.606"}});
-        runner.ask_reply("tools/call", call)
-    });
-    eventually(|| !processes_with("223.606").is_empty());
+    let mut stream = client.open("/mcp");
+    let running = sleeps(&client, "223.606");
     assert!(said(&["token", "revoke", "gone"]).status.success());
     let revoked = Instant::now();
     assert_eq!(client.ask_reply("ping", json!({})).status, 401);
@@ -252,10 +233,7 @@ fn a_principal_is_offered_what_its_token_says_at_its_rate() {
     for _ in 0..20 {
         assert!(wide.ask("ping", json!({}))["result"].is_object());
     }
-    let anywhere = wide.facts(
-        "execute_code",
-        json!({"code": "print(1)", "namespace": "anywhere"}),
-    );
+    let anywhere = wide.run(json!({"code": "print(1)", "namespace": "anywhere"}));
     assert_eq!(anywhere["stdout"], "1\n");
 }
 
@@ -293,21 +271,18 @@ fn a_principal_has_its_own_limits_and_its_own_patience() {
     );
     let info = client.facts("get_sandbox_info", json!({}));
     assert_eq!(info["resource_limits"]["max_ram_mb"], 64, "{info}");
-    let more = client.facts(
-        "execute_code",
-        json!({"code": "1", "resource_limits": {"max_ram_mb": 65}}),
-    );
+    let more = client.run(json!({"code": "1", "resource_limits": {"max_ram_mb": 65}}));
     assert_eq!(more["code"], "policy_denied", "{more}");
     let hog = json!({"code": "x = bytearray(200 << 20)", "detach_after_seconds": 0});
-    let hog = client.facts("execute_code", hog);
+    let hog = client.run(hog);
     assert_eq!(hog["success"], false, "{hog}");
     let slow = json!({"language": "shell", "code": "sleep 1; echo done"});
-    assert_eq!(client.facts("execute_code", slow.clone())["running"], true);
-    let session = client.facts("create_session", json!({"resource_limits": {"max_processes": 9}}));
-    assert_eq!(session["code"], "policy_denied", "{session}");
-    let session = client.facts("create_session", json!({}));
-    let inside = json!({"session_id": session["session_id"], "code": "print(1)", "detach_after_seconds": 0});
-    assert_eq!(client.facts("execute_code", inside)["stdout"], "1\n");
+    assert_eq!(client.run(slow.clone())["running"], true);
+    let more = json!({"resource_limits": {"max_processes": 9}});
+    client.refuses("create_session", more, "policy_denied");
+    let session = client.create(json!({}));
+    let inside = json!({"session_id": session, "code": "print(1)", "detach_after_seconds": 0});
+    assert_eq!(client.run(inside)["stdout"], "1\n");
     let shown = client.facts("set_resource_limits", json!({"max_output_bytes": 1_000_000}));
     assert_eq!(shown["limits"]["defaults"]["max_ram_mb"], 64, "{shown}");
     let prompt = client.ask(
@@ -316,12 +291,8 @@ fn a_principal_has_its_own_limits_and_its_own_patience() {
     );
     assert_contains(prompt.to_string(), ["max_ram_mb 64"]);
     let mut client = server.client_of(&usual);
-    assert_eq!(
-        client.facts("execute_code", slow)["stdout"],
-        "done\n",
-        "the control"
-    );
-    let hog = client.facts("execute_code", json!({"code": "x = bytearray(200 << 20)"}));
+    assert_eq!(client.run(slow)["stdout"], "done\n", "the control");
+    let hog = client.run(json!({"code": "x = bytearray(200 << 20)"}));
     assert_eq!(hog["success"], true, "the control: {hog}");
 }
 
@@ -331,16 +302,15 @@ fn a_session_of_another_principal_gives_no_larger_limits() {
     let usual = token(&["usual", "--namespace", "small"]);
     let server = HttpServer::start(&[]);
     let mut client = server.client_of(&usual);
-    let session = client.facts("create_session", json!({"namespace": "small"}));
-    let inside = json!({"namespace": "small", "session_id": session["session_id"], "code": "1"});
-    let done = client.facts("execute_code", inside.clone());
+    let session = client.create(json!({"namespace": "small"}));
+    let inside = json!({"namespace": "small", "session_id": session, "code": "1"});
+    let done = client.run(inside.clone());
     assert_eq!(done["success"], true, "the control: {done}");
     let mut narrow = server.client_of(&small);
-    let refused = narrow.facts("execute_code", inside);
+    let refused = narrow.run(inside);
     assert_eq!(refused["code"], "policy_denied", "{refused}");
-    let given = json!({"namespace": "small", "to_session": session["session_id"], "name": "v", "data": 1});
-    let refused = narrow.facts("bridge_data", given.clone());
-    assert_eq!(refused["code"], "policy_denied", "{refused}");
+    let given = json!({"namespace": "small", "to_session": session, "name": "v", "data": 1});
+    narrow.refuses("bridge_data", given.clone(), "policy_denied");
     assert_eq!(client.facts("bridge_data", given)["success"], true, "the control");
 }
 
@@ -355,7 +325,7 @@ fn a_bridge_takes_no_longer_than_a_call_of_its_principal() {
     );
     let code = "Object.defineProperty(globalThis, 'v', { get() { for (;;); } }); var w = 1";
     let slow = json!({"namespace": "hasty", "session_id": node["session_id"], "code": code});
-    assert_eq!(usual.facts("execute_code", slow)["success"], true);
+    assert_eq!(usual.run(slow)["success"], true);
     let mut client = server.client_of(&hasty);
     let mut carried = |name: &str| {
         let id = &node["session_id"];
@@ -371,7 +341,7 @@ fn a_bridge_takes_no_longer_than_a_call_of_its_principal() {
 
 #[test]
 fn a_token_may_come_by_a_file_and_by_one_way_alone() {
-    let scratch = crate::client::TempDir::new("token-file");
+    let scratch = TempDir::new("token-file");
     let file = scratch.file("token", "0123456789abcdef0123456789abcdef\n");
     let serve = || {
         let mut command = ringfence(&["serve", "--transport", "http", "--listen", "0.0.0.0:0"]);
@@ -400,7 +370,7 @@ fn a_token_may_come_by_a_file_and_by_one_way_alone() {
         refused("less than 16 characters");
     }
     fs::write(&file, "0123456789abcdef0123456789abcdef\nand a note\n").unwrap();
-    let mode = |mode| fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+    let mode = |mode| set_mode(&file, mode);
     for writable in [0o620, 0o602] {
         mode(writable);
         refused("may write it");
@@ -418,7 +388,7 @@ fn a_token_is_revoked_where_the_record_cannot_be_written() {
     let own = token(&["own"]);
     let server = HttpServer::start(&[]);
     drop(server.client_of(&own));
-    let scratch = crate::client::TempDir::new("no-record");
+    let scratch = TempDir::new("no-record");
     let not_a_directory = scratch.file("file", "");
     let unwritable = |words: &[&str]| {
         let mut command = ringfence(words);
@@ -431,8 +401,7 @@ fn a_token_is_revoked_where_the_record_cannot_be_written() {
     assert!(revoked.status.success(), "{revoked:?}");
     assert_eq!(stdout_of(&revoked), "revoked\n");
     assert_contains(stderr_of(&revoked), ["revoked, and not on record: "]);
-    let mut client = server.client();
-    client.token = Some(own);
+    let client = server.client_with(&own);
     assert_eq!(client.hello(&json!({})).status, 401);
 }
 
@@ -460,8 +429,7 @@ fn a_session_of_another_principal_is_as_unknown_as_one_that_never_was() {
     let (first, second) = (token(&["first"]), token(&["second"]));
     let server = HttpServer::start(&[]);
     let mut own = server.client_of(&first);
-    let mut thief = server.client();
-    thief.token = Some(second);
+    let mut thief = server.client_with(&second);
     let mut ask = |session: Option<String>| {
         thief.session = session;
         let reply = thief.ask_reply("tools/list", json!({}));
@@ -517,9 +485,7 @@ fn only_an_operators_client_is_asked_for_approvals() {
 fn a_token_has_the_host_only_if_it_names_the_toolset() {
     let (named, silent) = (token(&["named", "--toolsets", "host"]), token(&["silent"]));
     let operator = token(&["operator", "--role", "operator"]);
-    let mut command = ringfence(&["serve", "--transport", "http", "--listen", "127.0.0.1:0"]);
-    command.env("SANDBOXMCP_HOST_ACCESS", "on");
-    let server = HttpServer::of(command);
+    let server = HttpServer::with_env([("SANDBOXMCP_HOST_ACCESS", "on")]);
     for (token, has) in [(named, true), (silent, false), (operator, false)] {
         let mut client = server.client_of(&token);
         let listed = client.ask("tools/list", json!({}))["result"]["tools"].clone();

@@ -1,10 +1,8 @@
 //! Sockets, sessions, bounds and the end.
 
-use crate::client::{
-    HttpServer, TempDir, assert_contains, eventually, ringfence, said, signal, stderr_of, text_of, texts_of,
-};
+use super::sleeps;
+use crate::client::*;
 use rustix::process::Signal;
-use serde_json::json;
 use std::{
     io::{Read, Write},
     net::TcpStream,
@@ -16,20 +14,16 @@ const PRINT: &str = "print(6 * 7)";
 #[test]
 fn both_eras_of_the_protocol_are_on_one_endpoint() {
     let server = HttpServer::start(&[]);
-    let mut client = server.client();
-    client.initialize();
+    let mut client = server.greeted();
     let listed = client.ask("tools/list", json!({}))["result"]["tools"].clone();
     assert!(texts_of(&listed, "name").contains(&"execute_code"));
-    assert_eq!(
-        client.facts("execute_code", json!({"code": PRINT}))["stdout"],
-        "42\n"
-    );
+    assert_eq!(client.run(json!({"code": PRINT}))["stdout"], "42\n");
     let hello = client.hello(&json!({})).messages()[0]["result"]["capabilities"].clone();
     for name in ["resources", "prompts"] {
         // ContextForge takes `{}` for none of it.
         assert_eq!(hello[name]["listChanged"], false, "{hello}");
     }
-    let discovered = client.ask_stateless("server/discover", json!({}), None);
+    let discovered = client.ask_stateless("server/discover", json!({}));
     assert!(
         discovered["result"]["supportedVersions"]
             .to_string()
@@ -37,12 +31,9 @@ fn both_eras_of_the_protocol_are_on_one_endpoint() {
         "{discovered}"
     );
     let params = json!({"name": "execute_code", "arguments": {"code": PRINT}});
-    let answer = client.ask_stateless("tools/call", params, Some("execute_code"));
-    assert_eq!(
-        answer["result"]["structuredContent"]["stdout"], "42\n",
-        "{answer}"
-    );
-    let other = client.ask_stateless("tools/list", json!({}), None);
+    let answer = client.ask_stateless("tools/call", params);
+    answer.shows(json!({"result.structuredContent.stdout": "42\n"}));
+    let other = client.ask_stateless("tools/list", json!({}));
     assert_eq!(
         texts_of(&other["result"]["tools"], "name"),
         texts_of(&listed, "name")
@@ -57,12 +48,8 @@ fn a_socket_of_the_file_system_is_as_good_as_a_port_and_goes_away() {
     let command = ringfence(&["serve", "--transport", "http", "--listen", &listen]);
     let mut server = HttpServer::of(command);
     assert_eq!(server.place, listen);
-    let mut client = server.client();
-    client.initialize();
-    assert_eq!(
-        client.facts("execute_code", json!({"code": PRINT}))["stdout"],
-        "42\n"
-    );
+    let mut client = server.greeted();
+    assert_eq!(client.run(json!({"code": PRINT}))["stdout"], "42\n");
     signal(server.child.id(), Signal::TERM);
     let status = server.ends_within(Duration::from_secs(10)).unwrap();
     assert!(
@@ -102,10 +89,7 @@ fn listening_beyond_this_host_needs_authentication() {
     assert_eq!(client.hello(&json!({})).status, 401);
     client.token = Some("0123456789abcdef0123456789abcdef".to_owned());
     client.initialize();
-    assert_eq!(
-        client.facts("execute_code", json!({"code": PRINT}))["stdout"],
-        "42\n"
-    );
+    assert_eq!(client.run(json!({"code": PRINT}))["stdout"], "42\n");
 }
 
 /// claim: [HTTP-2]
@@ -158,9 +142,7 @@ fn a_page_of_another_host_does_not_reach_the_server() {
 /// claim: [HTTP-2]
 #[test]
 fn a_name_is_looked_at_before_the_token_and_the_body() {
-    let mut command = ringfence(&["serve", "--transport", "http", "--listen", "127.0.0.1:0"]);
-    command.env("RINGFENCE_HTTP_AUTHENTICATION", "required");
-    let server = HttpServer::of(command);
+    let server = HttpServer::with_env([("RINGFENCE_HTTP_AUTHENTICATION", "required")]);
     let client = server.client();
     let unfinished = |headers: &str| {
         let begun = Instant::now();
@@ -185,11 +167,8 @@ fn a_name_is_looked_at_before_the_token_and_the_body() {
 
 #[test]
 fn what_is_too_large_or_too_deep_is_refused_and_the_server_goes_on() {
-    let mut command = ringfence(&["serve", "--transport", "http", "--listen", "127.0.0.1:0"]);
-    command.env("RINGFENCE_HTTP_BODY_MB", "1");
-    let server = HttpServer::of(command);
-    let mut client = server.client();
-    client.initialize();
+    let server = HttpServer::with_env([("RINGFENCE_HTTP_BODY_MB", "1")]);
+    let mut client = server.greeted();
     let code = "#".repeat(2 << 20);
     let large = client.ask_reply(
         "tools/call",
@@ -223,10 +202,7 @@ fn what_is_too_large_or_too_deep_is_refused_and_the_server_goes_on() {
         let answer = client.raw(smuggled.as_bytes());
         assert_eq!(answer.status, 400, "{smuggled:?}: {answer:?}");
     }
-    assert_eq!(
-        client.facts("execute_code", json!({"code": PRINT}))["stdout"],
-        "42\n"
-    );
+    assert_eq!(client.run(json!({"code": PRINT}))["stdout"], "42\n");
 }
 
 #[test]
@@ -277,20 +253,15 @@ fn protocol_sessions_are_bounded_in_number_and_in_idle_time() {
     let slow =
         json!({"name": "execute_code", "arguments": {"language": "shell", "code": "sleep 5; echo done"}});
     let answer = first.ask("tools/call", slow);
-    assert_eq!(
-        answer["result"]["structuredContent"]["stdout"], "done\n",
-        "{answer}"
-    );
+    answer.shows(json!({"result.structuredContent.stdout": "done\n"}));
     assert_eq!(third.ask_reply("ping", json!({})).status, 404, "it was idle");
 }
 
 #[test]
 fn a_deleted_session_is_gone() {
     let server = HttpServer::start(&[]);
-    let mut client = server.client();
-    client.initialize();
-    let id = client.session.clone().unwrap();
-    let gone = client.request("DELETE", "/mcp", &[("Mcp-Session-Id", &id)], "");
+    let mut client = server.greeted();
+    let gone = client.delete();
     assert_eq!(gone.status, 204, "{gone:?}");
     assert_eq!(client.ask_reply("ping", json!({})).status, 404);
 }
@@ -298,21 +269,13 @@ fn a_deleted_session_is_gone() {
 #[test]
 fn the_program_of_a_deleted_session_ends_at_once() {
     let server = HttpServer::start(&[]);
-    let mut client = server.client();
-    client.initialize();
-    let id = client.session.clone().unwrap();
-    let mut runner = client.clone();
-    let running = std::thread::spawn(move || {
-        let call =
-            json!({"name": "execute_code", "arguments": {"language": "shell", "code": "sleep 316.227"}});
-        runner.ask_reply("tools/call", call)
-    });
-    eventually(|| !crate::client::processes_with("316.227").is_empty());
+    let client = server.greeted();
+    let running = sleeps(&client, "316.227");
     let begun = Instant::now();
-    let gone = client.request("DELETE", "/mcp", &[("Mcp-Session-Id", &id)], "");
+    let gone = client.delete();
     assert_eq!(gone.status, 204, "{gone:?}");
-    crate::client::assert_gone("316.227");
-    crate::client::assert_took_at_most(begun.elapsed(), Duration::from_secs(3));
+    assert_gone("316.227");
+    assert_took_at_most(begun.elapsed(), Duration::from_secs(3));
     drop(running.join().unwrap());
 }
 
@@ -320,20 +283,14 @@ fn the_program_of_a_deleted_session_ends_at_once() {
 #[test]
 fn a_server_that_is_told_to_stop_ends_its_calls_and_takes_no_more() {
     let mut server = HttpServer::start(&[]);
-    let mut client = server.client();
-    client.initialize();
+    let mut client = server.greeted();
     let mut late = server.client();
     late.initialize();
-    let running = std::thread::spawn(move || {
-        client.facts(
-            "execute_code",
-            json!({"language": "shell", "code": "sleep 4.1421; echo done"}),
-        )
-    });
-    eventually(|| !crate::client::processes_with("4.1421").is_empty());
+    let running = std::thread::spawn(move || client.execute("shell", "sleep 4.1421; echo done"));
+    eventually(|| !processes_with("4.1421").is_empty());
     signal(server.child.id(), Signal::TERM);
     server.logs("stopping, when the calls on their way have ended");
-    let refused = late.facts("execute_code", json!({"code": PRINT}));
+    let refused = late.run(json!({"code": PRINT}));
     assert_eq!(refused["code"], "busy", "{refused}");
     assert_eq!(late.get("/readyz").status, 503);
     assert_eq!(running.join().unwrap()["stdout"], "done\n");
@@ -343,23 +300,15 @@ fn a_server_that_is_told_to_stop_ends_its_calls_and_takes_no_more() {
 
 #[test]
 fn calls_that_take_longer_than_the_grace_are_cut_off() {
-    let mut command = ringfence(&["serve", "--transport", "http", "--listen", "127.0.0.1:0"]);
-    command.env("RINGFENCE_HTTP_DRAIN_SECONDS", "1");
-    let mut server = HttpServer::of(command);
-    let mut client = server.client();
-    client.initialize();
-    let running = std::thread::spawn(move || {
-        let call =
-            json!({"name": "execute_code", "arguments": {"language": "shell", "code": "sleep 173.205"}});
-        client.ask_reply("tools/call", call)
-    });
-    eventually(|| !crate::client::processes_with("173.205").is_empty());
+    let mut server = HttpServer::with_env([("RINGFENCE_HTTP_DRAIN_SECONDS", "1")]);
+    let client = server.greeted();
+    let running = sleeps(&client, "173.205");
     signal(server.child.id(), Signal::TERM);
     let begun = Instant::now();
     assert!(server.ends_within(Duration::from_secs(10)).is_some());
     assert!(begun.elapsed() >= Duration::from_millis(900));
     drop(running.join().unwrap());
-    crate::client::assert_gone("173.205");
+    assert_gone("173.205");
 }
 
 #[test]
@@ -390,26 +339,12 @@ fn http_2_is_spoken_on_the_same_port() {
 #[test]
 fn events_of_a_session_stream_while_it_is_open() {
     let server = HttpServer::start(&[]);
-    let mut client = server.client();
-    client.initialize();
+    let mut client = server.greeted();
     assert!(client.ask("logging/setLevel", json!({"level": "info"}))["result"].is_object());
-    let session = client.session.clone().unwrap();
-    let mut stream = TcpStream::connect(&server.place).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    write!(stream, "GET /mcp HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\nMcp-Session-Id: {session}\r\n\r\n").unwrap();
-    let mut heard = String::new();
-    let mut read = |until: &str| {
-        let mut buffer = [0; 4096];
-        while !heard.contains(until) {
-            let count = stream.read(&mut buffer).unwrap();
-            assert!(count > 0, "{heard}");
-            heard += &String::from_utf8_lossy(&buffer[..count]);
-        }
-    };
-    read("text/event-stream");
-    let done = client.facts("execute_code", json!({"code": PRINT}));
-    read("execution.completed");
-    read(text_of(&done["execution_id"]));
+    let mut heard = client.listen();
+    let done = client.run(json!({"code": PRINT}));
+    heard.until("execution.completed");
+    heard.until(text_of(&done["execution_id"]));
 }
 
 #[test]
@@ -430,23 +365,16 @@ fn sockets_of_a_service_manager_are_listened_to_and_not_handed_on() {
         "exec 3<&{first} 4<&{second} {first}<&- {second}<&-; LISTEN_FDS=2 LISTEN_PID=$$ exec \"$0\" \"$@\""
     );
     let inner = ringfence(&["serve", "--transport", "http"]);
-    let server = HttpServer::of(crate::client::below(&["bash", "-c", &script], &inner));
+    let server = HttpServer::of(below(&["bash", "-c", &script], &inner));
     assert_eq!(server.place, place);
-    let mut client = server.client();
-    client.initialize();
-    let done = client.facts(
-        "execute_code",
-        json!({"language": "shell", "code": "ls /proc/self/fd; env"}),
-    );
+    let mut client = server.greeted();
+    let done = client.execute("shell", "ls /proc/self/fd; env");
     let said = text_of(&done["stdout"]);
     assert!(!said.contains("LISTEN_"), "{said}");
     let mut local = server.client();
     local.place = format!("unix:{path}");
     local.initialize();
-    assert_eq!(
-        local.facts("execute_code", json!({"code": PRINT}))["stdout"],
-        "42\n"
-    );
+    assert_eq!(local.run(json!({"code": PRINT}))["stdout"], "42\n");
     let has_socket = |pid: u32| {
         let links = std::fs::read_dir(format!("/proc/{pid}/fd"))
             .into_iter()
@@ -459,11 +387,11 @@ fn sockets_of_a_service_manager_are_listened_to_and_not_handed_on() {
             .any(|link| link.to_string_lossy() == name)
     };
     assert!(has_socket(server.child.id()), "the control");
-    for pid in crate::client::descendants(server.child.id()) {
+    for pid in descendants(server.child.id()) {
         assert!(!has_socket(pid), "{pid} has it");
     }
     drop(server);
-    let mut other = crate::client::below(
+    let mut other = below(
         &["bash", "-c", &script],
         &ringfence(&["serve", "--transport", "http", "--listen", &place]),
     );

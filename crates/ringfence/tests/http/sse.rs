@@ -1,11 +1,10 @@
 //! The transport of revision 2024-11-05.
 
 use super::principals::token;
-use crate::client::{HttpClient, HttpServer, assert_gone, eventually, processes_with, ringfence, said};
+use crate::client::*;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Value, json};
 use std::{
-    io::{BufRead as _, BufReader, Write as _},
+    io::{BufRead as _, BufReader},
     net::TcpStream,
     time::Duration,
 };
@@ -19,16 +18,8 @@ struct Stream {
 
 impl Stream {
     fn open(client: HttpClient) -> Self {
-        let mut stream = TcpStream::connect(&client.place).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let token = client.token.as_deref().unwrap_or("none");
-        write!(
-            stream,
-            "GET /sse HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {token}\r\nAccept: text/event-stream\r\n\r\n"
-        )
-        .unwrap();
         let mut opened = Self {
-            lines: BufReader::new(stream),
+            lines: BufReader::new(client.open("/sse")),
             client,
             address: String::new(),
         };
@@ -94,8 +85,7 @@ fn a_client_of_2024_calls_by_its_stream_and_takes_its_program_with_it() {
         stream.ask("tools/call", call)["structuredContent"]["stdout"],
         "42\n"
     );
-    let mut thief = server.client();
-    thief.token = Some(other);
+    let thief = server.client_with(&other);
     let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}).to_string();
     let post = |client: &HttpClient, address: &str| client.request("POST", address, &[], &ping).status;
     assert_eq!(post(&client, &stream.address), 202, "the control");
@@ -129,8 +119,7 @@ fn a_session_has_only_so_many_open_requests_and_a_server_that_stops_waits_for_th
     const OPEN_MAX: usize = 32;
     let words = ["serve", "--transport", "sse", "--listen", "127.0.0.1:0"];
     let mut server = HttpServer::of(ringfence(&words));
-    let mut client = server.client();
-    client.token = Some(token(&["own"]));
+    let client = server.client_with(&token(&["own"]));
     let mut stream = Stream::open(client);
     stream.initialize();
     let program = json!({"language": "shell", "code": "sleep 3; echo done", "background": true});

@@ -1,23 +1,13 @@
 //! Executions as tasks, in revision 2026-07-28.
 
 use super::principals::token;
-use crate::client::{HttpClient, HttpServer, assert_gone, eventually, processes_with, ringfence, text_of};
-use serde_json::{Value, json};
+use crate::client::*;
 
 const TASKS: &str = "io.modelcontextprotocol/tasks";
 
 /// A request that says itself that its client understands tasks.
 fn ask(client: &mut HttpClient, method: &str, params: Value) -> Value {
-    let named = ["taskId", "name"]
-        .into_iter()
-        .find_map(|name| params[name].as_str());
-    let name = named.map(str::to_owned);
-    client.ask_able(
-        json!({"extensions": {TASKS: {}}}),
-        method,
-        params,
-        name.as_deref(),
-    )
+    client.ask_able(json!({"extensions": {TASKS: {}}}), method, params)
 }
 
 fn begin(client: &mut HttpClient, arguments: Value) -> String {
@@ -26,8 +16,7 @@ fn begin(client: &mut HttpClient, arguments: Value) -> String {
         "tools/call",
         json!({"name": "execute_code", "arguments": arguments}),
     );
-    assert_eq!(begun["result"]["resultType"], "task", "{begun}");
-    assert_eq!(begun["result"]["status"], "working", "{begun}");
+    begun.shows(json!({"result.resultType": "task", "result.status": "working"}));
     text_of(&begun["result"]["taskId"]).to_owned()
 }
 
@@ -50,11 +39,7 @@ fn a_call_that_outlives_its_answer_is_a_task_whose_id_is_the_executions() {
         json!({"language": "shell", "code": "echo first; sleep 1; echo last", "detach_after_seconds": 0.2});
     let id = begin(&mut client, code.clone());
     let task = ended(&mut client, &id);
-    assert_eq!(task["status"], "completed", "{task}");
-    assert_eq!(
-        task["result"]["structuredContent"]["stdout"], "first\nlast\n",
-        "{task}"
-    );
+    task.shows(json!({"status": "completed", "result.structuredContent.stdout": "first\nlast\n"}));
     assert_eq!(task["result"]["structuredContent"]["execution_id"], id.as_str());
     assert!(
         task["ttlMs"].is_u64() && task["pollIntervalMs"].is_u64(),
@@ -70,13 +55,10 @@ fn a_call_that_outlives_its_answer_is_a_task_whose_id_is_the_executions() {
     // One that is soon over is answered as ever.
     let params = json!({"name": "execute_code", "arguments": {"code": "print(1)"}});
     let soon = ask(&mut client, "tools/call", params)["result"].clone();
-    assert_eq!(
-        (&soon["resultType"], &soon["structuredContent"]["stdout"]),
-        (&json!("complete"), &json!("1\n"))
-    );
+    soon.shows(json!({"resultType": "complete", "structuredContent.stdout": "1\n"}));
     // A client that does not say so has the answer that it can read.
     let params = json!({"name": "execute_code", "arguments": code});
-    let plain = client.ask_stateless("tools/call", params, Some("execute_code"))["result"].clone();
+    let plain = client.ask_stateless("tools/call", params)["result"].clone();
     assert_eq!(plain["structuredContent"]["running"], true, "{plain}");
 }
 
@@ -89,22 +71,14 @@ fn a_program_that_fails_and_a_refusal_complete_their_tasks_and_a_cancelled_one_d
         json!({"code": "raise SystemExit(3)", "background": true}),
     );
     let task = ended(&mut client, &id);
-    assert_eq!(
-        (&task["status"], &task["result"]["isError"]),
-        (&json!("completed"), &json!(false)),
-        "{task}"
-    );
+    task.shows(json!({"status": "completed", "result.isError": false}));
     assert_eq!(task["result"]["structuredContent"]["exit_code"], 3, "{task}");
     let id = begin(
         &mut client,
         json!({"code": "1", "background": true, "resource_limits": {"max_ram_mb": 999_999}}),
     );
     let task = ended(&mut client, &id);
-    assert_eq!(
-        (&task["status"], &task["result"]["isError"]),
-        (&json!("completed"), &json!(true)),
-        "{task}"
-    );
+    task.shows(json!({"status": "completed", "result.isError": true}));
     let id = begin(
         &mut client,
         json!({"language": "shell", "code": "sleep 447.213", "background": true}),
@@ -124,14 +98,8 @@ fn a_program_that_fails_and_a_refusal_complete_their_tasks_and_a_cancelled_one_d
 #[test]
 fn a_task_of_another_principal_is_as_unknown_as_one_that_never_was() {
     let [own, other] = ["own", "other"].map(|name| token(&[name]));
-    let mut command = ringfence(&["serve", "--transport", "http", "--listen", "127.0.0.1:0"]);
-    command.env("RINGFENCE_TOOLSETS", "execute,observe");
-    let server = HttpServer::of(command);
-    let [mut owner, mut thief] = [own, other].map(|token| {
-        let mut client = server.client();
-        client.token = Some(token);
-        client
-    });
+    let server = HttpServer::with_env([("RINGFENCE_TOOLSETS", "execute,observe")]);
+    let [mut owner, mut thief] = [own, other].map(|token| server.client_with(&token));
     let id = begin(
         &mut owner,
         json!({"language": "shell", "code": "sleep 5.0990; echo kept", "background": true}),
@@ -149,7 +117,7 @@ fn a_task_of_another_principal_is_as_unknown_as_one_that_never_was() {
             "{method}"
         );
     }
-    let undeclared = owner.ask_stateless("tasks/get", json!({"taskId": id}), Some(&id));
+    let undeclared = owner.ask_stateless("tasks/get", json!({"taskId": id}));
     assert_eq!(undeclared["error"]["code"], -32021, "{undeclared}");
     owner.initialize();
     let of_session = owner.ask("tasks/get", json!({"taskId": id}));

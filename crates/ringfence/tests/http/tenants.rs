@@ -1,13 +1,7 @@
 //! The tenant matrix: every tool and every resource, by the principal whose things they are and by another.
 
 use super::principals::token;
-use crate::client::{HttpClient, HttpServer, eventually, facts_of, feed, ringfence, text_of, texts_of};
-use serde_json::{Value, json};
-use std::{
-    io::{Read, Write},
-    net::TcpStream,
-    time::Duration,
-};
+use crate::client::*;
 
 /// In the names of everything that belongs to the first principal, which another may guess.
 const CANARY: &str = "canary-of-alpha";
@@ -144,7 +138,7 @@ impl Things {
 }
 
 fn outcome(answer: &Value) -> String {
-    let facts = facts_of(&answer["result"]);
+    let facts = answer["result"].facts();
     match (answer["error"]["message"].as_str(), facts["code"].as_str()) {
         (Some(_), _) => "unknown".to_owned(),
         (_, Some(code)) => code.to_owned(),
@@ -230,10 +224,7 @@ fn prompts_are_of_the_own_namespace(beta: &mut HttpClient) {
     let records = beta
         .call("audit_execution", json!({"detail": true, "limit": 1000}))
         .to_string();
-    assert!(
-        records.contains("prompt generate_secure_script") && records.contains("prompt diagnose"),
-        "{records}"
-    );
+    assert_contains(&records, ["prompt generate_secure_script", "prompt diagnose"]);
 }
 
 /// One that has said nothing hears nothing either.
@@ -262,7 +253,7 @@ fn leaks_to_a_silent_one(gamma: &mut HttpClient, things: &Things) -> Vec<String>
         );
     }
     for uri in ["sandbox://logs", "sandbox://audit"] {
-        let answer = gamma.ask("resources/read", json!({"uri": uri}));
+        let answer = gamma.read(&uri);
         assert!(answer["result"].is_object(), "{uri}: {answer}");
         leaks.extend(
             things
@@ -298,7 +289,7 @@ fn leaks_of_resources(beta: &mut HttpClient, things: &Things, asked: &mut String
     ]);
     let mut leaks = Vec::new();
     for uri in uris {
-        let answer = beta.ask("resources/read", json!({"uri": uri}));
+        let answer = beta.read(&uri);
         *asked += &uri;
         let outcome = if answer["error"].is_object() {
             "unknown"
@@ -379,7 +370,7 @@ fn everything_is_as_it_was(alpha: &mut HttpClient, things: &Things) {
         ("sandbox://audit", "principal alpha"),
         ("sandbox://logs", &things.execution),
     ] {
-        let answer = alpha.ask("resources/read", json!({"uri": uri})).to_string();
+        let answer = alpha.read(&uri).to_string();
         assert!(answer.contains(expect), "{uri}: {answer}");
     }
 }
@@ -392,13 +383,13 @@ fn events_of_one_principal_are_not_heard_by_another() {
     let [mut alpha, mut beta] = [&first, &second].map(|token| server.client_of(token));
     let [mut heard_by_alpha, mut heard_by_beta] = [&mut alpha, &mut beta].map(|client| {
         client.ask("logging/setLevel", json!({"level": "debug"}));
-        Heard::begin(client)
+        client.listen()
     });
     let code = format!("print('{CANARY}')");
-    let done = alpha.facts("execute_code", json!({"code": code}));
+    let done = alpha.run(json!({"code": code}));
     heard_by_alpha.until(text_of(&done["execution_id"]));
     heard_by_alpha.until("execution.completed");
-    let own = beta.facts("execute_code", json!({"code": "print('own')"}));
+    let own = beta.run(json!({"code": "print('own')"}));
     heard_by_beta.until(text_of(&own["execution_id"]));
     heard_by_beta.until("execution.completed");
     for word in [CANARY, "alpha", text_of(&done["execution_id"])] {
@@ -407,39 +398,5 @@ fn events_of_one_principal_are_not_heard_by_another() {
             "{word}: {}",
             heard_by_beta.text
         );
-    }
-}
-
-/// A stream of notifications.
-struct Heard {
-    stream: TcpStream,
-    text: String,
-}
-
-impl Heard {
-    fn begin(client: &HttpClient) -> Self {
-        let mut stream = TcpStream::connect(&client.place).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        let (token, session) = (client.token.as_ref().unwrap(), client.session.as_ref().unwrap());
-        write!(
-            stream,
-            "GET /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nAccept: text/event-stream\r\nMcp-Session-Id: {session}\r\n\r\n"
-        )
-        .unwrap();
-        let mut heard = Self {
-            stream,
-            text: String::new(),
-        };
-        heard.until("text/event-stream");
-        heard
-    }
-
-    fn until(&mut self, word: &str) {
-        let mut buffer = [0; 4096];
-        while !self.text.contains(word) {
-            let count = self.stream.read(&mut buffer).unwrap();
-            assert!(count > 0, "{}", self.text);
-            self.text += &String::from_utf8_lossy(&buffer[..count]);
-        }
     }
 }

@@ -1,10 +1,9 @@
 //! TLS by files, and the documents of OAuth.
 
-use crate::client::{HttpServer, TempDir, eventually, ringfence, signal};
+use crate::client::*;
 use rcgen::{CertificateParams, KeyPair};
 use rustix::process::Signal;
-use serde_json::{Value, json};
-use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
+use std::{fs, process::Command};
 
 /// A certificate of this number for 127.0.0.1, signed by itself, and its key.
 fn make(scratch: &TempDir, number: u8) -> (String, String) {
@@ -16,12 +15,12 @@ fn make(scratch: &TempDir, number: u8) -> (String, String) {
         scratch.file("cert.pem", &certificate.pem()),
         scratch.file("key.pem", &key.serialize_pem()),
     );
-    fs::set_permissions(&files.1, fs::Permissions::from_mode(0o600)).unwrap();
+    set_mode(&files.1, 0o600);
     files
 }
 
 fn command(cert: &str, key: &str) -> Command {
-    let mut command = ringfence(&["serve", "--transport", "http", "--listen", "127.0.0.1:0"]);
+    let mut command = HttpServer::command(&[]);
     command.envs([("RINGFENCE_HTTP_TLS_CERT", cert), ("RINGFENCE_HTTP_TLS_KEY", key)]);
     command
 }
@@ -88,9 +87,9 @@ fn a_certificate_that_cannot_be_used_stops_the_server_before_it_starts() {
     refused(&cert, "off", "one of `http.tls_cert` and `http.tls_key`");
     let other = KeyPair::generate().unwrap().serialize_pem();
     let other = scratch.file("other.pem", &other);
-    fs::set_permissions(&other, fs::Permissions::from_mode(0o600)).unwrap();
+    set_mode(&other, 0o600);
     refused(&cert, &other, "TLS cannot be spoken");
-    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+    set_mode(&key, 0o644);
     refused(&cert, &key, "everyone may read");
 }
 
@@ -100,15 +99,7 @@ fn the_documents_of_oauth_come_from_the_configuration_and_not_from_host() {
     let yaml = "http:\n  public_url: https://mcp.example.com\n  oauth_issuer: https://idp.example.com\n  oauth_jwks_url: http://127.0.0.1:9/jwks\n  oauth_principals: ['tenant=*: {} {}']\n";
     let scratch = TempDir::new("oauth");
     let config = scratch.file("config.yaml", yaml);
-    let server = HttpServer::of(ringfence(&[
-        "serve",
-        "--transport",
-        "http",
-        "--listen",
-        "127.0.0.1:0",
-        "--config",
-        &config,
-    ]));
+    let server = HttpServer::start(&["--config", &config]);
     let client = server.client();
     let spoofed = [("Host", "evil.example"), ("X-Forwarded-Host", "evil.example")];
     for path in [

@@ -11,7 +11,7 @@
 mod client;
 mod soak;
 
-use crate::client::{Server, eventually, list_of, lives, state_dir, status_of, within};
+use crate::client::*;
 use std::{
     collections::HashSet,
     fs,
@@ -49,10 +49,10 @@ fn count(server: u32) -> Counts {
             .count()
     };
     let ours = living().into_iter().filter(|pid| {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let name = name_of(*pid);
         name.starts_with("ringfence-super") || name.starts_with("ringfence-init")
     });
-    let helper = client::host::children(server);
+    let helper = client::children(server);
     Counts {
         processes: ours.count(),
         mounts: fs::read_to_string("/proc/self/mounts").unwrap().lines().count(),
@@ -104,12 +104,7 @@ fn cgroups(directory: &Path, depth: usize) -> usize {
 fn settled(server: &mut Server) -> Counts {
     server.execute("shell", "true");
     server.execute("shell", "true");
-    eventually(|| {
-        let listed = server.facts("list_runtimes", serde_json::json!({}));
-        list_of(&listed["runtimes"])
-            .iter()
-            .all(|runtime| runtime["ready"] == READY)
-    });
+    eventually(|| server.runtimes().iter().all(|runtime| runtime["ready"] == READY));
     let mut last = count(server.child.id());
     let mut since = Instant::now();
     within(Duration::from_secs(20), || {
@@ -128,10 +123,7 @@ fn settled(server: &mut Server) -> Counts {
 #[test]
 fn many_runs_leave_nothing_behind() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let runs = std::env::var("RINGFENCE_LEAK_RUNS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(200);
+    let runs = number("RINGFENCE_LEAK_RUNS").unwrap_or(200);
     // The pools stay as large as they are.
     let mut server = Server::with("warm: {ready: 2, ready_max: 2}\n");
     let turn = |server: &mut Server, number: usize| {

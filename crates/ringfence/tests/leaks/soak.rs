@@ -1,9 +1,8 @@
 //! Calls of every kind, several at once, while templates and helpers are killed: no answer is wrong, nothing is left.
 
 use super::{ALONE, count, settled};
-use crate::client::{PATIENCE, Server, descendants_with, signal, status_of, within};
+use crate::client::*;
 use rustix::process::Signal;
-use serde_json::{Value, json};
 use std::{collections::HashMap, sync::PoisonError};
 
 const AT_ONCE: usize = 4;
@@ -123,12 +122,9 @@ fn soak(server: &mut Server, numbers: std::ops::Range<usize>, kill_every: usize)
             flying.values_mut().for_each(|call| call.parts_died = true);
         }
         let (arguments, expected) = call(number);
-        let id = server.send_call("execute_code", arguments);
+        let id = server.send_run(arguments);
         if matches!(expected, Expected::Cancelled) {
-            server.tell(
-                "notifications/cancelled",
-                json!({"requestId": id, "reason": "soak"}),
-            );
+            server.cancel(id);
             continue;
         }
         // What is taken soon after a death may still be what has died.
@@ -161,10 +157,7 @@ fn land(server: &mut Server, flying: &mut HashMap<u64, Flying>) {
 #[test]
 fn calls_of_every_kind_while_parts_die_are_answered_rightly_and_leave_nothing() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let calls = std::env::var("RINGFENCE_SOAK_CALLS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(600);
+    let calls = number("RINGFENCE_SOAK_CALLS").unwrap_or(600);
     let mut server = Server::with("warm: {ready: 2, ready_max: 2}\nresults: {memory_mb: 0}\n");
     soak(&mut server, 0..300, 100);
     let (before, memory_before) = (settled(&mut server), status_of(server.child.id(), "VmRSS"));

@@ -1,15 +1,6 @@
-//! Wheels and npm packages, byte by byte: a zip and a tar whose content is stored as it is.
+//! Wheels and npm packages: a zip, byte by byte, and a tar.
 
-fn crc32(bytes: &[u8]) -> u32 {
-    let mut crc = u32::MAX;
-    for byte in bytes {
-        crc ^= u32::from(*byte);
-        for _ in 0..8 {
-            crc = (crc >> 1) ^ (0xedb8_8320 & 0_u32.wrapping_sub(crc & 1));
-        }
-    }
-    !crc
-}
+use flate2::{Compression, Crc, write::GzEncoder};
 
 /// A zip of these files (APPNOTE.TXT 4.3).
 fn zip(files: &[(String, Vec<u8>)]) -> Vec<u8> {
@@ -21,7 +12,9 @@ fn zip(files: &[(String, Vec<u8>)]) -> Vec<u8> {
             common.extend(half.to_le_bytes());
         }
         let length = u32::try_from(content.len()).unwrap();
-        for word in [crc32(content), length, length] {
+        let mut crc = Crc::new();
+        crc.update(content);
+        for word in [crc.sum(), length, length] {
             common.extend(word.to_le_bytes());
         }
         common.extend(u16::try_from(name.len()).unwrap().to_le_bytes());
@@ -85,38 +78,13 @@ pub fn wheel(name: &str, version: &str, files: &[(&str, &str)], needs: &[&str]) 
 
 /// A gzip of a tar, as npm packs a package: everything lies below `package`.
 pub fn tgz(files: &[(&str, &str)]) -> Vec<u8> {
-    let mut tar = Vec::new();
+    let mut tar = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
     for (path, text) in files {
-        let mut head = [0_u8; 512];
-        let mut field = |at: usize, text: &str| head[at..at + text.len()].copy_from_slice(text.as_bytes());
-        field(0, &format!("package/{path}"));
-        field(100, "0000644");
-        field(108, "0000000");
-        field(116, "0000000");
-        field(124, &format!("{:011o}", text.len()));
-        field(136, "00000000000");
-        field(148, "        ");
-        field(156, "0");
-        field(257, "ustar");
-        field(263, "00");
-        let sum: u32 = head.iter().map(|byte| u32::from(*byte)).sum();
-        head[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-        tar.extend(head);
-        tar.extend(text.as_bytes());
-        tar.resize(tar.len().next_multiple_of(512), 0);
+        let mut head = tar::Header::new_ustar();
+        head.set_mode(0o644);
+        head.set_size(text.len() as u64);
+        tar.append_data(&mut head, format!("package/{path}"), text.as_bytes())
+            .unwrap();
     }
-    tar.resize(tar.len() + 1024, 0);
-    // Stored blocks (RFC 1951, 3.2.4) in a member (RFC 1952).
-    let mut bytes = b"\x1f\x8b\x08\0\0\0\0\0\0\x03".to_vec();
-    let blocks: Vec<&[u8]> = tar.chunks(0xffff).collect();
-    for (number, block) in blocks.iter().enumerate() {
-        bytes.push(u8::from(number + 1 == blocks.len()));
-        let length = u16::try_from(block.len()).unwrap();
-        bytes.extend(length.to_le_bytes());
-        bytes.extend((!length).to_le_bytes());
-        bytes.extend(*block);
-    }
-    bytes.extend(crc32(&tar).to_le_bytes());
-    bytes.extend(u32::try_from(tar.len()).unwrap().to_le_bytes());
-    bytes
+    tar.into_inner().unwrap().finish().unwrap()
 }

@@ -1,9 +1,8 @@
 //! What a name, an archive, or a program with packages would do if it could.
 
-use super::{archive, index::Index, life, node, python, server, serving};
-use crate::client::{Server, assert_says, state_dir, text_of};
+use super::{archive, index::Index, install, life, node, python, server, server_with, serving};
+use crate::client::*;
 use base64::Engine as _;
-use serde_json::json;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -33,11 +32,7 @@ fn holding(directory: &Path, needle: &str) -> Vec<PathBuf> {
 #[test]
 fn no_name_of_a_package_reaches_another_index_or_a_file() {
     let (index, evil) = (life::hello(), Index::new());
-    evil.python(
-        "hello",
-        "hello-9.9-py3-none-any.whl",
-        archive::wheel("hello", "9.9", &[], &[]),
-    );
+    evil.wheel("hello", "9.9", &[], &[]);
     let mut server = server(&index);
     let url = evil.address("/simple");
     let python_names = [
@@ -100,8 +95,7 @@ fn credentials_of_the_index_reach_the_index_and_nobody_else() {
         index.address_of(&format!("alice:{PASSWORD}"), "/simple"),
     );
     let mut server = Server::of(command);
-    let installed = server.facts("install_package", json!({"packages": ["hello"]}));
-    assert_eq!(installed["success"], true, "{installed}");
+    let installed = server.succeeds("install_package", json!({"packages": ["hello"]}));
     assert!(index.asked().iter().any(|asked| asked.authorization.is_some()));
     let code = "import os, pathlib\n\
         found = [str(os.environ)]\n\
@@ -133,8 +127,7 @@ fn credentials_of_the_index_reach_the_index_and_nobody_else() {
 fn a_program_with_packages_has_no_network_and_no_layer_but_its_own() {
     let index = life::hello();
     let mut server = server(&index);
-    let greet = server.facts("install_package", json!({"packages": ["greet"]}));
-    assert_eq!(greet["success"], true, "{greet}");
+    server.succeeds("install_package", json!({"packages": ["greet"]}));
     let code = format!(
         "import hello, os, socket\n\
         def tried(act):\n\
@@ -190,7 +183,7 @@ fn a_layer_that_somebody_has_changed_is_refused_and_made_anew() {
     fs::write(layer.join("python/greet.py"), "value = 13\n").unwrap();
     let refused = python(&mut server, code, &["greet"]);
     assert_eq!(refused["code"], "store_fault", "{refused}");
-    assert_says(&refused, "message", ["greet.py"]);
+    refused.says("message", ["greet.py"]);
     assert_eq!(python(&mut server, code, &["greet"])["result"], 41);
     assert_eq!(index.count("greet-2.5-py3-none-any.whl"), 2);
 }
@@ -212,25 +205,19 @@ fn nothing_of_a_package_runs_while_it_is_installed() {
         "evil.pth",
     ];
     let files: Vec<(&str, &str)> = names.map(|name| (name, canary.as_str())).into();
-    index.python(
-        "evil",
-        "evil-1-py3-none-any.whl",
-        archive::wheel("evil", "1", &files, &[]),
-    );
+    index.wheel("evil", "1", &files, &[]);
     index.python(
         "evilsource",
         "evilsource-1.tar.gz",
         archive::tgz(&[("setup.py", &canary)]),
     );
     let mut server = server(&index);
-    let installed = server.facts("install_package", json!({"packages": ["evil"]}));
-    assert_eq!(installed["success"], true, "{installed}");
-    let refused = server.facts("install_package", json!({"packages": ["evilsource"]}));
-    assert_eq!(refused["code"], "package_unavailable", "{refused}");
+    server.succeeds("install_package", json!({"packages": ["evil"]}));
+    assert_eq!(install(&mut server, "evilsource")["code"], "package_unavailable");
     assert_eq!(index.count("/canary"), 0);
     // The control: once a program imports it, it runs, and reaches nobody.
     let run = python(&mut server, "import evil", &["evil"]);
-    assert_says(&run, "error.message", ["refused"]);
+    run.says("error.message", ["refused"]);
     assert_eq!(index.count("/canary"), 0);
 }
 
@@ -344,12 +331,9 @@ fn an_archive_that_climbs_or_is_too_large_leaves_nothing() {
     let large = "x".repeat(3 << 20);
     let large = archive::wheel("large", "1", &[("large.txt", &large)], &[]);
     index.python("large", "large-1-py3-none-any.whl", large);
-    let mut command = serving(&index);
-    command.env("RINGFENCE_PACKAGES_MAX_MB", "2");
-    let mut server = Server::of(command);
+    let mut server = server_with(&index, "RINGFENCE_PACKAGES_MAX_MB", "2");
     for name in ["climb", "large"] {
-        let refused = server.facts("install_package", json!({"packages": [name]}));
-        assert_eq!(refused["code"], "package_unavailable", "{refused}");
+        assert_eq!(install(&mut server, name)["code"], "package_unavailable");
     }
     assert!(!Path::new("/tmp/ringfence-climbed").exists());
     let layers = fs::read_dir(state_dir().join("packages/layers")).unwrap().count();

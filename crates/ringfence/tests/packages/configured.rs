@@ -2,8 +2,7 @@
 //! where `RINGFENCE_REQUIRE` names `index`.
 
 use super::{node, python};
-use crate::client::{Server, asks_for, assert_facts, list_of, ringfence};
-use serde_json::json;
+use crate::client::*;
 
 #[test]
 fn numpy_pandas_and_lodash_are_installed_once_and_a_second_use_runs_no_installer() {
@@ -17,8 +16,7 @@ fn numpy_pandas_and_lodash_are_installed_once_and_a_second_use_runs_no_installer
     command.envs(std::env::vars().filter(|(name, _)| configuring(name) || tools(name)));
     let mut server = Server::of(command);
     let wish = json!({"language": "python", "packages": ["numpy", "pandas"]});
-    let installed = server.facts("install_package", wish);
-    assert_eq!(installed["success"], true, "{installed}");
+    let installed = server.succeeds("install_package", wish);
     assert!(
         list_of(&installed["installed"])
             .iter()
@@ -36,8 +34,7 @@ fn numpy_pandas_and_lodash_are_installed_once_and_a_second_use_runs_no_installer
     let code = "import numpy, pandas\nint(pandas.DataFrame({'a': numpy.arange(10)}).a.sum()), numpy.__file__";
     for _ in 0..2 {
         let run = python(&mut server, code, &["pandas", "numpy"]);
-        let expect = json!({"result": [45, "/packages/layer/python/numpy/__init__.py"]});
-        assert_facts(&run, expect);
+        run.shows(json!({"result": [45, "/packages/layer/python/numpy/__init__.py"]}));
     }
     let again = json!({"language": "python", "packages": ["numpy", "pandas"]});
     assert_eq!(server.facts("install_package", again)["output"], "");

@@ -1,8 +1,8 @@
 //! An index of packages on loopback: PyPI's simple pages and npm's documents, and a note of every request.
 
-use crate::client::{feed, stdout_of};
+use super::archive;
+use crate::client::*;
 use base64::Engine as _;
-use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader, Write},
@@ -71,6 +71,12 @@ impl Index {
             .unwrap()
             .pages
             .insert(path.to_owned(), bytes.into());
+    }
+
+    /// A wheel of this package with these files.
+    pub fn wheel(&self, name: &str, version: &str, files: &[(&str, &str)], needs: &[&str]) {
+        let file = format!("{name}-{version}-py3-none-any.whl");
+        self.python(name, &file, archive::wheel(name, version, files, needs));
     }
 
     /// A file of a Python package.

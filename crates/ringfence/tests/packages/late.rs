@@ -1,6 +1,6 @@
 //! A program that runs already is shown packages: the jail alone, with layers that the test has made by hand.
 
-use crate::client::{TempDir, binary};
+use crate::client::*;
 use ringfence_jail::{
     ClaimSpec, Host, JailSpec, LayerName, Layout, PACKAGES, Program, Refused, Run, Written,
     cgroup::Parent,
@@ -12,10 +12,7 @@ use ringfence_types::{Limits, Tier};
 use std::{
     fs::{self, File},
     io::{BufRead, BufReader, Read, Write},
-    os::{
-        fd::{AsFd, AsRawFd},
-        unix::fs::PermissionsExt,
-    },
+    os::fd::{AsFd, AsRawFd},
     time::Duration,
 };
 
@@ -104,7 +101,7 @@ fn a_program_that_runs_is_shown_other_packages_and_no_others() {
         );
     }
     layers.file("which", "all\n");
-    fs::set_permissions(&layers.0, fs::Permissions::from_mode(0o700)).unwrap();
+    set_mode(&layers.0, 0o700);
     let helper = Helper::start(&binary()).unwrap();
     for first in [None, Some(name('a'))] {
         let place = start(&helper, &layers, first.clone());

@@ -3,13 +3,9 @@
 use super::{
     archive,
     index::{Index, digest, integrity},
-    node, python, server, serving,
+    install, node, python, server, server_with, serving,
 };
-use crate::client::{
-    NOBODY, Nobody, Server, assert_contains, assert_facts, assert_says, eventually, json_of, list_of,
-    ringfence, run_code, said, signal, start, state_dir, stderr_of, stdout_of, text_of,
-};
-use serde_json::{Value, json};
+use crate::client::*;
 use std::{fs, os::unix::fs::MetadataExt};
 
 /// An index with `hello 1.0`, which needs `greet`.
@@ -26,11 +22,7 @@ pub fn hello() -> Index {
             "raise RuntimeError('a package has taken the place of json')\n",
         ),
     ];
-    index.python(
-        "hello",
-        "hello-1.0-py3-none-any.whl",
-        archive::wheel("hello", "1.0", &files, &["greet"]),
-    );
+    index.wheel("hello", "1.0", &files, &["greet"]);
     let greet = archive::wheel("greet", "2.5", &[("greet.py", "value = 41\n")], &[]);
     index.python("greet", "greet-2.5-py3-none-any.whl", greet);
     index
@@ -41,32 +33,24 @@ fn a_set_is_installed_once_with_its_hashes_on_record_and_then_there_at_once() {
     let index = hello();
     let mut server = server(&index);
     let wish = json!({"language": "python", "packages": ["Hello"]});
-    let installed = server.facts("install_package", wish);
-    assert_eq!(installed["success"], true, "{installed}");
+    let installed = server.succeeds("install_package", wish);
     let greet = archive::wheel("greet", "2.5", &[("greet.py", "value = 41\n")], &[]);
     let packages = list_of(&installed["installed"]);
     let known = packages
         .iter()
         .find(|package| package["name"] == "greet")
         .unwrap();
-    assert_facts(
-        known,
-        json!({"version": "2.5", "sha256": digest("sha256sum", &greet)}),
-    );
-    assert_says(&installed, "output", ["Successfully installed"]);
+    known.shows(json!({"version": "2.5", "sha256": digest("sha256sum", &greet)}));
+    installed.says("output", ["Successfully installed"]);
     let requests = index.asked().len();
     let run = python(
         &mut server,
         "import hello\n(hello.value, hello.__file__)",
         &["hello"],
     );
-    let expect = json!({"result": [42, "/packages/layer/python/hello/__init__.py"]});
-    assert_facts(&run, expect);
-    let again = server.facts("install_package", json!({"packages": ["hello"]}));
-    assert_eq!(
-        (&again["output"], &again["installed"]),
-        (&json!(""), &installed["installed"])
-    );
+    run.shows(json!({"result": [42, "/packages/layer/python/hello/__init__.py"]}));
+    let again = install(&mut server, "hello");
+    again.shows(json!({"output": "", "installed": installed["installed"]}));
     assert_eq!(index.asked().len(), requests, "the index was asked again");
     let wish = json!({"action": "package.installed", "detail": true});
     let record = server.facts("audit_execution", wish);
@@ -124,12 +108,7 @@ fn node_finds_its_packages_by_require_and_by_import_and_runs_no_script_of_theirs
     let mut server = server(&index);
     let wish = json!({"language": "node", "packages": ["leftpad@^1.2"]});
     let installed = server.facts("install_package", wish);
-    assert_eq!(installed["installed"][0]["version"], "1.2.3", "{installed}");
-    assert_eq!(
-        installed["installed"][0]["integrity"],
-        integrity(&tgz),
-        "{installed}"
-    );
+    installed.shows(json!({"installed.0.version": "1.2.3", "installed.0.integrity": integrity(&tgz)}));
     assert_eq!(index.count("/canary"), 0);
     let common = node(&mut server, "require('leftpad')(41)", &["leftpad@^1.2"]);
     assert_eq!(common["result"], 42, "{common}");
@@ -153,7 +132,7 @@ fn a_second_request_for_a_set_waits_for_the_first_even_in_another_server() {
     let (mut one, mut other) = (server(&index), Server::of(serving(&index)));
     let ask = |server: &mut Server| {
         let arguments = json!({"code": "import hello; hello.value", "packages": ["hello"]});
-        server.send_call("execute_code", arguments)
+        server.send_run(arguments)
     };
     let first = ask(&mut one);
     eventually(|| index.count(".whl") > 0);
@@ -196,9 +175,7 @@ fn packages_that_take_long_keep_no_program_and_no_other_namespace_waiting() {
         let wheel = archive::wheel(name, "1", &[], &[]);
         index.python(name, &format!("{name}-1-py3-none-any.whl"), wheel);
     }
-    let mut command = serving(&index);
-    command.env("RINGFENCE_QUEUE_CONCURRENCY", "1");
-    let mut server = Server::of(command);
+    let mut server = server_with(&index, "RINGFENCE_QUEUE_CONCURRENCY", "1");
     index.hold(Some("slow-1-py3-none-any.whl"));
     let mut slow = Vec::new();
     for (tool, package) in [
@@ -215,8 +192,7 @@ fn packages_that_take_long_keep_no_program_and_no_other_namespace_waiting() {
     eventually(|| index.count("slow-1-py3-none-any.whl") == 2);
     // There is one place for programs, and two installers of one namespace: both wait for the index.
     assert_eq!(python(&mut server, "6 * 7", &[])["result"], 42);
-    let session = server.facts("create_session", json!({}));
-    assert_eq!(session["success"], true, "{session}");
+    server.succeeds("create_session", json!({}));
     assert_eq!(
         python(&mut server, "import greet; greet.value", &["greet"])["result"],
         41
@@ -235,15 +211,13 @@ fn packages_that_take_long_keep_no_program_and_no_other_namespace_waiting() {
 #[test]
 fn a_call_and_an_installation_in_one_session_do_not_wait_for_each_other() {
     let index = hello();
-    let mut command = serving(&index);
-    command.env("RINGFENCE_QUEUE_CONCURRENCY", "1");
-    let mut server = Server::of(command);
+    let mut server = server_with(&index, "RINGFENCE_QUEUE_CONCURRENCY", "1");
     let session = server.facts("create_session", json!({}))["session_id"].clone();
     index.hold(Some(".whl"));
     let wish = json!({"packages": ["greet"], "session_id": session});
     let installing = server.send_call("install_package", wish);
     eventually(|| index.count(".whl") == 1);
-    let call = server.send_call("execute_code", json!({"code": "6 * 7", "session_id": session}));
+    let call = server.send_run(json!({"code": "6 * 7", "session_id": session}));
     let waits = |server: &mut Server| server.facts("inspect_state", json!({}))["sessions"][0]["waiting"] == 1;
     eventually(|| waits(&mut server));
     // Neither has the one place for programs.
@@ -323,8 +297,7 @@ fn a_creation_that_ctrl_c_interrupts_shows_how_far_it_was_and_leaves_nothing() {
     };
     eventually(is_idle);
     index.hold(None);
-    let made = said(&["session", "create", "--package", "hello"]);
-    assert!(made.status.success(), "{made:?}");
+    told(&["session", "create", "--package", "hello"]);
     let listed: Value = serde_json::from_slice(&listed().stdout).unwrap();
     let sessions = list_of(&listed["servers"][0]["sessions"]);
     assert_eq!(sessions.len(), 1, "{listed}");
@@ -338,9 +311,7 @@ fn a_template_that_has_imported_the_hosts_module_serves_no_program_that_brings_i
     let files = [("pip/__init__.py", "__version__ = 'brought'\n")];
     let wheel = archive::wheel("pip", "999", &files, &[]);
     index.python("pip", "pip-999-py3-none-any.whl", wheel);
-    let mut command = serving(&index);
-    command.env("RINGFENCE_WARM_PRELOAD_PYTHON", "pip");
-    let mut server = Server::of(command);
+    let mut server = server_with(&index, "RINGFENCE_WARM_PRELOAD_PYTHON", "pip");
     // The control: one that brings none finds the host's imported already.
     let code = "import sys; was = 'pip' in sys.modules; import pip; [was, pip.__version__ == 'brought']";
     let warm = json!([true, false]);
@@ -360,13 +331,10 @@ fn the_oldest_layers_go_as_soon_as_all_together_are_too_large() {
         let wheel = archive::wheel(name, "1", &[(&format!("{name}.py"), &text)], &[]);
         index.python(name, &format!("{name}-1-py3-none-any.whl"), wheel);
     }
-    let mut command = serving(&index);
-    command.env("RINGFENCE_PACKAGES_KEEP_MB", "2");
-    let mut server = Server::of(command);
+    let mut server = server_with(&index, "RINGFENCE_PACKAGES_KEEP_MB", "2");
     let layers = state_dir().join("packages/layers");
     for name in names {
-        let installed = server.facts("install_package", json!({"packages": [name]}));
-        assert_eq!(installed["success"], true, "{installed}");
+        server.succeeds("install_package", json!({"packages": [name]}));
     }
     // Each has more than a megabyte, with what Python makes of it.
     let kept = || fs::read_dir(&layers).unwrap().count();
@@ -383,8 +351,7 @@ fn packages_that_bring_the_same_file_are_one_layer_in_which_one_of_them_has_it()
             ("shared/__init__.py", text.as_str()),
             (own.as_str(), text.as_str()),
         ];
-        let file = format!("{name}-1-py3-none-any.whl");
-        index.python(name, &file, archive::wheel(name, "1", &files, &[]));
+        index.wheel(name, "1", &files, &[]);
     }
     let mut server = server(&index);
     let code = "import one, two, shared; [one.name, two.name, shared.name in ('one', 'two')]";
@@ -404,21 +371,19 @@ fn what_cannot_be_had_is_told_with_the_installers_last_words() {
     index.python("left", "left-1-py3-none-any.whl", need("left", "base==1"));
     index.python("right", "right-1-py3-none-any.whl", need("right", "base==2"));
     for version in ["1", "2"] {
-        let file = format!("base-{version}-py3-none-any.whl");
-        index.python("base", &file, archive::wheel("base", version, &[], &[]));
+        index.wheel("base", version, &[], &[]);
     }
     let mut server = server(&index);
     let mut check = |packages: &[&str], expect: &str| {
         let refused = python(&mut server, "1", packages);
         assert_eq!(refused["code"], "package_unavailable", "{refused}");
-        assert_says(&refused, "message", [expect]);
+        refused.says("message", [expect]);
     };
     check(&["unheard-of"], "no wheel that fits");
     check(&["sdist"], "no wheel that fits");
     check(&["left", "right"], "contradict");
-    let shell = json!({"code": "1", "language": "shell", "packages": ["unheard-of"]});
-    let refused = server.facts("execute_code", shell);
-    assert_says(&refused, "hint", ["for packages of Python and Node.js"]);
+    let refused = server.run(json!({"code": "1", "language": "shell", "packages": ["unheard-of"]}));
+    refused.says("hint", ["for packages of Python and Node.js"]);
     let closed = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -433,16 +398,14 @@ fn what_cannot_be_had_is_told_with_the_installers_last_words() {
         node(&mut offline, "1", &["leftpad"]),
     ] {
         assert_eq!(refused["code"], "package_unavailable", "{refused}");
-        assert_says(&refused, "message", ["cannot be reached"]);
+        refused.says("message", ["cannot be reached"]);
     }
 }
 
 #[test]
 fn an_operator_says_which_packages_there_are() {
     let index = hello();
-    let mut command = serving(&index);
-    command.env("RINGFENCE_PACKAGES_ALLOW", "hel*");
-    let mut server = Server::of(command);
+    let mut server = server_with(&index, "RINGFENCE_PACKAGES_ALLOW", "hel*");
     assert_eq!(
         python(&mut server, "import hello; hello.value", &["hello"])["result"],
         42
@@ -451,9 +414,8 @@ fn an_operator_says_which_packages_there_are() {
         ("execute_code", json!({"code": "1", "packages": ["greet"]})),
         ("install_package", json!({"packages": ["greet"]})),
     ] {
-        let refused = server.facts(tool, arguments);
-        assert_eq!(refused["code"], "policy_denied", "{refused}");
-        assert_says(&refused, "hint", ["packages.allow"]);
+        let refused = server.refuses(tool, arguments, "policy_denied");
+        refused.says("hint", ["packages.allow"]);
     }
     let mut command = serving(&index);
     command.env("RINGFENCE_PACKAGES_ENABLED", "false");

@@ -8,13 +8,19 @@ mod index;
 mod late;
 mod life;
 
-use crate::client::{Server, ringfence};
+use crate::client::*;
 use index::Index;
-use serde_json::{Value, json};
 
 /// A server whose pip and npm know this index and no other.
 fn server(index: &Index) -> Server {
     Server::of(serving(index))
+}
+
+/// The same with this setting.
+fn server_with(index: &Index, setting: &str, value: &str) -> Server {
+    let mut command = serving(index);
+    command.env(setting, value);
+    Server::of(command)
 }
 
 fn serving(index: &Index) -> std::process::Command {
@@ -26,12 +32,17 @@ fn serving(index: &Index) -> std::process::Command {
     command
 }
 
+/// Installs a package: what the server says.
+fn install(server: &mut Server, package: &str) -> Value {
+    server.facts("install_package", json!({"packages": [package]}))
+}
+
 /// A Python program with these packages.
 fn python(server: &mut Server, code: &str, packages: &[&str]) -> Value {
-    server.facts("execute_code", json!({"code": code, "packages": packages}))
+    server.run(json!({"code": code, "packages": packages}))
 }
 
 fn node(server: &mut Server, code: &str, packages: &[&str]) -> Value {
     let arguments = json!({"code": code, "language": "node", "packages": packages});
-    server.facts("execute_code", arguments)
+    server.run(arguments)
 }

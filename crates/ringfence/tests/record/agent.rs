@@ -1,23 +1,20 @@
-//! The other end of a server's pipes. It keeps every byte that the server lets out, and waits for no answer longer than a
-//! minute.
+//! The other end of a server's pipes, which keeps every byte that the server lets out and waits for no answer longer than
+//! a minute.
 
-use crate::client::{PATIENCE, show_refusal};
-use serde_json::{Value, json};
+use crate::client::*;
 use std::{
     collections::BTreeMap,
-    io::{BufRead, BufReader, Read, Write},
-    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
-    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    io::Read,
+    ops::{Deref, DerefMut},
+    process::{Command, ExitStatus, Stdio},
+    sync::mpsc::{Receiver, channel},
     thread,
     time::{Duration, Instant},
 };
 
 pub struct Agent {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    lines: Receiver<Vec<u8>>,
+    server: Server,
     log: Receiver<Vec<u8>>,
-    next: u64,
     said: Vec<u8>,
     messages: Vec<Value>,
     answers: BTreeMap<u64, Value>,
@@ -37,23 +34,9 @@ pub struct Ended {
 impl Agent {
     /// Starts the server, without a word to it.
     pub fn start(mut command: Command) -> Self {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (told, lines) = channel();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        thread::spawn(move || {
-            let mut line = Vec::new();
-            while stdout.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
-                if told.send(std::mem::take(&mut line)).is_err() {
-                    return;
-                }
-            }
-        });
-        let mut stderr = child.stderr.take().unwrap();
+        command.stderr(Stdio::piped());
+        let mut server = Server::silent(command);
+        let mut stderr = server.child.stderr.take().unwrap();
         let (whole, log) = channel();
         thread::spawn(move || {
             let mut log = Vec::new();
@@ -61,11 +44,8 @@ impl Agent {
             drop(whole.send(log));
         });
         Self {
-            stdin: child.stdin.take(),
-            child,
-            lines,
+            server,
             log,
-            next: 1,
             said: Vec::new(),
             messages: Vec::new(),
             answers: BTreeMap::new(),
@@ -89,9 +69,7 @@ impl Agent {
 
     /// The same without waiting.
     pub fn send_hello(&mut self) -> u64 {
-        let about = json!({"name": "record", "version": "1"});
-        let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": about});
-        let id = self.send("initialize", hello);
+        let id = self.send("initialize", hello("record", json!({})));
         self.tell("notifications/initialized", json!({}));
         id
     }
@@ -100,32 +78,9 @@ impl Agent {
         self.child.id()
     }
 
-    pub fn tell(&mut self, method: &str, params: Value) {
-        self.write(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
-    }
-
-    /// Sends a request and does not wait; its id.
-    pub fn send(&mut self, method: &str, params: Value) -> u64 {
-        let id = self.next;
-        self.next += 1;
-        self.write(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
-        id
-    }
-
-    pub fn send_call(&mut self, tool: &str, arguments: Value) -> u64 {
-        let mut params = json!({"name": tool, "arguments": arguments});
-        // Its output comes as progress, too.
-        params["_meta"] = json!({"progressToken": format!("p{}", self.next)});
-        self.send("tools/call", params)
-    }
-
-    /// A server that is gone reads nothing.
-    fn write(&mut self, message: &Value) {
-        let stdin = self.stdin.as_mut().unwrap();
-        match writeln!(stdin, "{message}").and_then(|()| stdin.flush()) {
-            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => panic!("{error}"),
-            _ => {}
-        }
+    /// Runs a program and does not wait. Its output comes as progress, too.
+    pub fn send_run(&mut self, arguments: Value) -> u64 {
+        self.send_watched(arguments)
     }
 
     /// Reads until the condition holds; false: the server or the time is at its end.
@@ -133,10 +88,10 @@ impl Agent {
         let deadline = Instant::now() + patience;
         while !condition(self) {
             let left = deadline.saturating_duration_since(Instant::now());
-            let Ok(line) = self.lines.recv_timeout(left) else {
-                return false;
-            };
-            self.take(&line);
+            match self.line(left) {
+                Some(line) if !line.is_empty() => self.take(&line),
+                _ => return false,
+            }
         }
         true
     }
@@ -167,29 +122,9 @@ impl Agent {
         self.answers[&id].clone()
     }
 
-    pub fn ask(&mut self, method: &str, params: Value) -> Value {
-        let id = self.send(method, params);
-        self.wait_for(id)
-    }
-
-    pub fn call(&mut self, tool: &str, arguments: Value) -> Value {
-        let id = self.send_call(tool, arguments);
-        self.wait_for(id)["result"].clone()
-    }
-
-    /// What a tool says, or why it refuses, as facts.
-    pub fn facts(&mut self, tool: &str, arguments: Value) -> Value {
-        let id = self.send_call(tool, arguments);
-        self.result(id)
-    }
-
     /// The facts of the answer to a call.
     pub fn result(&mut self, id: u64) -> Value {
         self.wait_for(id)["result"]["structuredContent"].clone()
-    }
-
-    pub fn execute(&mut self, arguments: Value) -> Value {
-        self.facts("execute_code", arguments)
     }
 
     /// Waits until one of its messages says so.
@@ -221,7 +156,7 @@ impl Agent {
 
     /// Hangs up, and waits for the end.
     pub fn leave(mut self) -> Ended {
-        self.stdin = None;
+        self.hang_up();
         self.end()
     }
 
@@ -240,11 +175,13 @@ impl Agent {
     /// Standard error ends with the last process that was born with it: helper and supervisors too.
     fn end(mut self) -> Ended {
         loop {
-            match self.lines.recv_timeout(PATIENCE) {
-                Ok(line) => self.take(&line),
-                Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => panic!("the server does not end"),
+            let line = self
+                .line(PATIENCE)
+                .unwrap_or_else(|| panic!("the server does not end"));
+            if line.is_empty() {
+                break;
             }
+            self.take(&line);
         }
         let status = self.child.wait().unwrap();
         let log = self.log.recv_timeout(PATIENCE);
@@ -257,9 +194,28 @@ impl Agent {
     }
 }
 
-impl Drop for Agent {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
+impl Caller for Agent {
+    fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.send(method, params);
+        self.wait_for(id)
+    }
+
+    fn run(&mut self, arguments: Value) -> Value {
+        let id = self.send_run(arguments);
+        self.result(id)
+    }
+}
+
+impl Deref for Agent {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+impl DerefMut for Agent {
+    fn deref_mut(&mut self) -> &mut Server {
+        &mut self.server
     }
 }

@@ -4,9 +4,8 @@ use super::{
     agent::Agent,
     state::{State, all_words, details, words},
 };
-use crate::client::{TempDir, eventually};
+use crate::client::*;
 use ringfence_store::audit::Record;
-use serde_json::{Value, json};
 
 const STARTED: &str = "execution.started pending";
 
@@ -122,10 +121,9 @@ fn a_vault_that_has_no_such_secret_is_noted_as_asked() {
 fn a_cancelled_program_has_an_end() {
     let mut watch = Watch::new(State::new("cancelled"));
     let records = watch.left(|agent| {
-        let asked = json!({"code": "print('begun', flush=True)\nwhile True: pass"});
-        let id = agent.send_call("execute_code", asked);
+        let id = agent.send_run(json!({"code": "print('begun', flush=True)\nwhile True: pass"}));
         agent.hears("begun");
-        agent.tell("notifications/cancelled", json!({"requestId": id}));
+        agent.cancel(id);
     });
     assert_eq!(all_words(&records), [STARTED]);
     let id = records[0].execution_id.clone().unwrap();
@@ -143,12 +141,11 @@ fn who_is_turned_away_is_on_record() {
         .with("RINGFENCE_QUEUE_WAITING", "0");
     let mut watch = Watch::new(state);
     let records = watch.left(|agent| {
-        let asked = json!({"code": "print('begun', flush=True)\nwhile True: pass"});
-        let first = agent.send_call("execute_code", asked);
+        let first = agent.send_run(json!({"code": "print('begun', flush=True)\nwhile True: pass"}));
         agent.hears("begun");
-        let refused = agent.execute(json!({"code": "1"}));
+        let refused = agent.run(json!({"code": "1"}));
         assert_eq!(refused["code"], "busy");
-        agent.tell("notifications/cancelled", json!({"requestId": first}));
+        agent.cancel(first);
     });
     assert_eq!(words(&records[1]), "execution.refused denied");
     assert_eq!(details(&records[1])["code"], "busy");
@@ -199,7 +196,7 @@ fn calls_that_are_not_understood_are_on_record() {
     let records = watch.left(|agent| {
         let answer = agent.ask("tools/call", json!({"name": "rm_rf_hunter22", "arguments": {}}));
         assert!(answer["error"].is_object(), "{answer}");
-        let answer = agent.ask("resources/read", json!({"uri": "sandbox://hunter22"}));
+        let answer = agent.read("sandbox://hunter22");
         assert!(answer["error"].is_object(), "{answer}");
     });
     assert_eq!(all_words(&records), ["tool.called denied", "tool.called denied"]);
@@ -218,7 +215,7 @@ fn every_other_tool_and_resource_leaves_one_record() {
     let mut watch = Watch::new(state);
     let result = watch
         .agent
-        .execute(json!({"code": "open('a.txt', 'w').write('a' * 70000)"}));
+        .run(json!({"code": "open('a.txt', 'w').write('a' * 70000)"}));
     let (id, uri) = (&result["execution_id"], &result["artifacts"][0]["uri"]);
     watch.left(|_| {});
     for (tool, arguments, expect) in [
@@ -264,7 +261,7 @@ fn every_other_tool_and_resource_leaves_one_record() {
         (uri, "artifact.read ok"),
         (&json!("sandbox://artifacts/absent/a.txt"), "artifact.read denied"),
     ] {
-        let records = watch.left(|agent| drop(agent.ask("resources/read", json!({"uri": uri}))));
+        let records = watch.left(|agent| drop(agent.read(&uri)));
         assert_eq!(all_words(&records), [expect], "{uri}");
     }
 }

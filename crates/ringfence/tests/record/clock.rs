@@ -2,8 +2,7 @@
 //! before the system's, because the kernel has no namespace for the time of day.
 
 use super::state::State;
-use crate::client::{assert_facts_of, has};
-use serde_json::json;
+use crate::client::*;
 use std::{fs, process::Command};
 
 const DAY_US: i64 = 24 * 60 * 60 * 1_000_000;
@@ -27,7 +26,7 @@ fn a_clock_that_is_set_back_is_told_and_loses_nothing() {
     }
     let state = State::new("clock");
     let mut agent = state.serve();
-    assert_eq!(agent.execute(json!({"code": "1"}))["success"], true);
+    assert_eq!(agent.run(json!({"code": "1"}))["success"], true);
     assert!(agent.leave().status.success());
     assert_eq!(state.assert_verifies().set_back, 0);
     let library = state.path().join("yesterday.so");
@@ -41,15 +40,12 @@ fn a_clock_that_is_set_back_is_told_and_loses_nothing() {
     assert!(compile.status().unwrap().success());
     let state = state.with("LD_PRELOAD", library.to_str().unwrap());
     let mut agent = state.serve();
-    let result = agent.execute(json!({"code": "open('a.txt', 'w').write('a')"}));
+    let result = agent.run(json!({"code": "open('a.txt', 'w').write('a')"}));
     assert_eq!(result["success"], true, "{result}");
     state.assert_artifact(&result, &result["artifacts"][0]);
     let since = agent.facts("audit_execution", json!({"limit": 1, "detail": true}));
-    assert_facts_of(
-        "newest first is by number, not by clock",
-        &since,
-        json!({"records.0.action": "tool.called"}),
-    );
+    let expect = json!({"records.0.action": "tool.called"});
+    assert_facts_of("newest first is by number, not by clock", &since, expect);
     assert!(agent.leave().status.success());
     let verdict = state.assert_verifies();
     assert_eq!((verdict.set_back, verdict.breaks.len()), (1, 0));

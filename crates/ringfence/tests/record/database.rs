@@ -4,10 +4,9 @@ use super::{
     agent::Agent,
     state::{State, all_words, details, words},
 };
-use crate::client::{assert_facts, assert_says, eventually, text_of};
+use crate::client::*;
 use ringfence_store::audit::Record;
 use rusqlite::Connection;
-use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
     fs,
@@ -16,7 +15,7 @@ use std::{
 };
 
 fn execute(agent: &mut Agent) -> Value {
-    agent.execute(json!({"code": "print(6 * 7)"}))
+    agent.run(json!({"code": "print(6 * 7)"}))
 }
 
 /// As another process would, with a write lock held.
@@ -40,7 +39,7 @@ fn a_database_that_another_holds_is_waited_for_and_then_refused() {
     let mut agent = state.serve();
     assert_eq!(execute(&mut agent)["stdout"], "42\n");
     let other = hold(&state);
-    let id = agent.send_call("execute_code", json!({"code": "print(6 * 7)"}));
+    let id = agent.send_run(json!({"code": "print(6 * 7)"}));
     // It waits; and goes on when the other lets go.
     assert!(!agent.read_until(Duration::from_secs(1), |agent| agent.has_answer(id)));
     other.execute_batch("COMMIT").unwrap();
@@ -49,7 +48,7 @@ fn a_database_that_another_holds_is_waited_for_and_then_refused() {
     let begun = Instant::now();
     let refused = execute(&mut agent);
     assert_eq!(refused["code"], "audit_unavailable", "{refused}");
-    assert_says(&refused, "message", ["another process"]);
+    refused.says("message", ["another process"]);
     assert!(
         (4..15).contains(&begun.elapsed().as_secs()),
         "{:?}",
@@ -67,11 +66,11 @@ fn files_of_a_run_whose_end_cannot_be_told_do_not_leave_and_the_end_is_told_late
     let state = State::new("withheld");
     let mut agent = state.serve();
     let code = "import time\nopen('left.txt', 'w').write('the-canary')\ntime.sleep(2)";
-    let control = agent.execute(json!({"code": "open('left.txt', 'w').write('x')"}));
+    let control = agent.run(json!({"code": "open('left.txt', 'w').write('x')"}));
     let files_of = |agent: &mut Agent, id: &Value| agent.facts("get_artifacts", json!({"request_id": id}));
     let told = files_of(&mut agent, &control["execution_id"]);
-    assert_facts(&told, json!({"artifacts.0.name": "left.txt"}));
-    let call = agent.send_call("execute_code", json!({"code": code}));
+    told.shows(json!({"artifacts.0.name": "left.txt"}));
+    let call = agent.send_run(json!({"code": code}));
     let begun = |words: &[String]| {
         words
             .iter()
@@ -165,11 +164,7 @@ fn two_servers_on_one_directory_make_one_chain() {
         json!({"code": "print(6 * 7)\nopen('a.txt', 'w').write('a' * 5000)", "secrets": ["TOKEN"]});
     let ids: Vec<Vec<u64>> = agents
         .iter_mut()
-        .map(|agent| {
-            (0..CALLS)
-                .map(|_| agent.send_call("execute_code", arguments.clone()))
-                .collect()
-        })
+        .map(|agent| (0..CALLS).map(|_| agent.send_run(arguments.clone())).collect())
         .collect();
     for (agent, ids) in agents.iter_mut().zip(ids) {
         for id in ids {

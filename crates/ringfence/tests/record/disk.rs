@@ -5,14 +5,10 @@ use super::{
     agent::Agent,
     state::{State, words},
 };
-use crate::client::{
-    TempDir, assert_contains, assert_says, eventually, is_root, json_of, stdout_of, text_of,
-};
-use serde_json::{Value, json};
+use crate::client::*;
 use std::{
     fs::{self, File},
     io::{BufRead, BufReader, ErrorKind, Write},
-    os::unix::fs::PermissionsExt,
     path::PathBuf,
     process::{Child, Command, Stdio},
 };
@@ -112,14 +108,14 @@ impl Drop for SmallDisk {
 const HELLO: &str = "print('the-canary')";
 
 fn execute(agent: &mut Agent) -> Value {
-    agent.execute(json!({"code": HELLO}))
+    agent.run(json!({"code": HELLO}))
 }
 
 fn assert_unavailable(refused: &Value) {
     assert_eq!(refused["code"], "audit_unavailable", "{refused}");
     let message = text_of(&refused["message"]);
     assert!(message.contains("disk is full"), "{message}");
-    assert_says(refused, "hint", ["room"]);
+    refused.says("hint", ["room"]);
 }
 
 /// claim: [REC-1]
@@ -138,7 +134,7 @@ fn a_full_disk_refuses_every_call_until_there_is_room() {
     }
     // Looking is a call, too.
     assert_unavailable(&agent.facts("sandbox_stats", json!({})));
-    assert_unavailable(&agent.execute(json!({"colour": "red"})));
+    assert_unavailable(&agent.run(json!({"colour": "red"})));
     assert_eq!(
         disk.copy().records().len(),
         before,
@@ -227,10 +223,8 @@ fn a_result_whose_end_cannot_be_told_does_not_leave() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(125));
     let said = format!("{output:?}");
-    assert!(
-        said.contains("audit_unavailable") && !said.contains("the-canary"),
-        "{said}"
-    );
+    assert_contains(&said, ["audit_unavailable"]);
+    assert_lacks(&said, ["the-canary"]);
     disk.make_room();
     disk.copy().assert_verifies();
     let begun = disk.copy().records().last().map(words);
@@ -306,7 +300,7 @@ fn a_directory_that_cannot_be_written_refuses_to_serve() {
 fn a_directory_that_others_may_enter_refuses_to_serve() {
     let state = State::new("open");
     fs::create_dir_all(state.record()).unwrap();
-    fs::set_permissions(state.record(), fs::Permissions::from_mode(0o755)).unwrap();
+    set_mode(state.record(), 0o755);
     let ended = Agent::refused(state.command(&["serve"]));
     assert!(String::from_utf8_lossy(&ended.log).contains("chmod it to 0700"));
     assert!(!state.database().exists());

@@ -7,8 +7,7 @@ use super::{
     agent::{Agent, Ended},
     state::State,
 };
-use crate::client::{descendants, list_of, lives, processes_with, stat_of, text_of, within};
-use serde_json::{Value, json};
+use crate::client::*;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -75,10 +74,6 @@ fn a_record_in_memory_is_seen_to_be_lost() {
     assert!(tally.answers > 0 && tally.lost == tally.answers, "{tally:?}");
 }
 
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok()?.parse().ok()
-}
-
 fn rounds_of(rounds: u64, durability: &str) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
     let seed = number("RINGFENCE_KILL_SEED").unwrap_or_else(|| u64::try_from(now & 0xffff_ffff).unwrap());
@@ -103,7 +98,7 @@ fn rounds_of(rounds: u64, durability: &str) {
     let mut last = state.serve();
     for result in &kept {
         for artifact in list_of(&result["artifacts"]) {
-            let read = last.ask("resources/read", json!({"uri": artifact["uri"]}));
+            let read = last.read(&artifact["uri"]);
             assert!(read["result"]["contents"][0].is_object(), "{read}");
             state.assert_artifact(result, artifact);
         }
@@ -128,7 +123,7 @@ fn one_round(state: &State, dice: &mut Dice, mark: &str) -> Ended {
     // Each kind once: one of them does not end by itself in time.
     let first = dice.roll(CALLS);
     for number in 0..CALLS {
-        agent.send_call("execute_code", program((number + first) % CALLS, mark));
+        agent.send_run(program((number + first) % CALLS, mark));
     }
     // One of them is the handshake's.
     let answers = usize::try_from(dice.roll(CALLS)).unwrap();

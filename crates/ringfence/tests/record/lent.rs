@@ -4,8 +4,7 @@ use super::{
     forms::Haystack,
     state::{State, details},
 };
-use crate::client::{assert_says, list_of, text_of};
-use serde_json::{Value, json};
+use crate::client::*;
 
 /// Letters and digits that repeat nowhere.
 fn long_secret(bytes: usize) -> String {
@@ -39,12 +38,12 @@ fn everything(state: &State, agent: super::agent::Agent) -> Haystack {
 fn a_secret_of_one_byte_is_lent_and_said_to_be_unredacted() {
     let state = State::new("tiny").with_secrets([("TINY", "x"), ("LARGE", "a-large-secret-4711")]);
     let mut agent = state.serve();
-    let result = agent.execute(json!({"code": "import os\nprint(os.environ['TINY'] * 3, os.environ['LARGE'])", "secrets": ["TINY", "LARGE"]}));
+    let result = agent.run(json!({"code": "import os\nprint(os.environ['TINY'] * 3, os.environ['LARGE'])", "secrets": ["TINY", "LARGE"]}));
     assert_eq!(result["stdout"], "xxx ***REDACTED***\n");
     let events = list_of(&result["security_events"]);
     assert_eq!(events.len(), 1, "{events:?}");
     assert_eq!(events[0]["rule"], "redact.too_short");
-    assert_says(&events[0], "what", ["TINY"]);
+    events[0].says("what", ["TINY"]);
     let end = state.records().pop().unwrap();
     assert_eq!(details(&end)["rules"], json!(["redact.too_short"]));
 }
@@ -65,12 +64,9 @@ for form in forms:
     sys.stderr.write('\\n')
 open('a.txt', 'w').write('\\n'.join(forms)); open('a.bin', 'wb').write(b'\\0'.join(form.encode() for form in forms))
 print('the end')";
-    let result = agent.execute(json!({"code": code, "secrets": ["LONG"]}));
+    let result = agent.run(json!({"code": code, "secrets": ["LONG"]}));
     assert_eq!(result["success"], true, "{}", result["stderr"]);
-    assert_eq!(
-        result["stdout"],
-        format!("{}the end\n", "***REDACTED***\n".repeat(5)).as_str()
-    );
+    result.shows(json!({"stdout": format!("{}the end\n", "***REDACTED***\n".repeat(5)).as_str()}));
     let left = everything(&state, agent);
     // A part of it would be one, too.
     let parts = |form: &str| {
@@ -97,7 +93,7 @@ fn a_thousand_secrets_at_once_are_all_kept_in() {
     let mut agent = state.serve();
     let names: Vec<&str> = secrets.iter().map(|(name, _)| name.as_str()).collect();
     let code = "import os\nprint(sum(name.startswith('S') and name[1:].isdigit() for name in os.environ))\nfor name, text in os.environ.items(): print(name, text, text.encode().hex())";
-    let result = agent.execute(json!({"code": code, "secrets": names}));
+    let result = agent.run(json!({"code": code, "secrets": names}));
     let stdout = text_of(&result["stdout"]);
     assert!(stdout.starts_with("1000\n"), "{stdout}");
     assert_eq!(stdout.matches("***REDACTED***").count(), 2000);
@@ -121,7 +117,7 @@ fn a_secret_that_the_end_of_the_output_cuts_leaves_no_part() {
             "import os, sys\nfor out in sys.stdout, sys.stderr:\n    out.write('.' * ({KEPT} - {before}) + os.environ['TOKEN'] * 3)"
         );
         let limits = json!({"max_output_bytes": KEPT});
-        let result = agent.execute(json!({"code": code, "secrets": ["TOKEN"], "resource_limits": limits}));
+        let result = agent.run(json!({"code": code, "secrets": ["TOKEN"], "resource_limits": limits}));
         let clean = |text: &Value| {
             let rest = text.as_str().unwrap().trim_matches('.').to_owned();
             assert!(
@@ -185,7 +181,7 @@ fn a_secret_that_the_end_of_a_told_text_cuts_leaves_no_part() {
                 .as_object_mut()
                 .unwrap()
                 .extend(given.as_object().unwrap().clone());
-            let mut result = agent.execute(arguments);
+            let mut result = agent.run(arguments);
             // Here it may stand whole; standard error has the whole traceback.
             for whole in ["result", "stderr"] {
                 result[whole] = Value::Null;
@@ -203,7 +199,7 @@ fn a_secret_that_the_end_of_a_told_text_cuts_leaves_no_part() {
         ("python", "import os\nos.environ['LONG']"),
         ("node", "process.env.LONG"),
     ] {
-        let result = agent.execute(json!({"language": language, "code": code, "secrets": ["LONG"]}));
+        let result = agent.run(json!({"language": language, "code": code, "secrets": ["LONG"]}));
         assert_eq!(result["result"], "***REDACTED***");
         assert!(!result.to_string().contains(&long[..48]), "{result}");
     }

@@ -7,8 +7,7 @@ use super::{
     forms::{self, Haystack, PYTHON},
     state::{State, collect},
 };
-use crate::client::TempDir;
-use serde_json::{Value, json};
+use crate::client::*;
 
 /// Each of a kind that encoders treat specially.
 const SECRETS: [(&str, &str); 5] = [
@@ -248,7 +247,7 @@ fn start(name: &str) -> (State, Agent) {
 /// Reads what can be read by address after a result: its artifacts, and the listings.
 fn read_resources(agent: &mut Agent, result: &Value) {
     for artifact in result["artifacts"].as_array().into_iter().flatten() {
-        agent.ask("resources/read", json!({"uri": artifact["uri"]}));
+        agent.read(&artifact["uri"]);
     }
     agent.call("get_artifacts", json!({"request_id": result["execution_id"]}));
 }
@@ -260,7 +259,7 @@ fn no_secret_leaves_by_any_route_in_any_form() {
     let mut silent = Vec::new();
     for route in ROUTES {
         let from = agent.messages().len();
-        let result = agent.execute(arguments(route, &CANARIES, Given::Open));
+        let result = agent.run(arguments(route, &CANARIES, Given::Open));
         assert!(result["execution_id"].is_string(), "{}: {result}", route.name);
         read_resources(&mut agent, &result);
         let mut shown = Haystack::default();
@@ -271,7 +270,7 @@ fn no_secret_leaves_by_any_route_in_any_form() {
         let wanted = wanted(route.shows);
         let missing = wanted.iter().filter(|(_, text)| shown.place_of(text).is_none());
         silent.extend(missing.map(|(form, _)| format!("{}: {form}", route.name)));
-        let result = agent.execute(arguments(route, &SECRETS, Given::Secret));
+        let result = agent.run(arguments(route, &SECRETS, Given::Secret));
         assert!(result["execution_id"].is_string(), "{}: {result}", route.name);
         read_resources(&mut agent, &result);
     }
@@ -292,7 +291,7 @@ fn no_secret_leaves_by_any_route_in_any_form() {
         "the picture was shown, with and without a secret in it"
     );
     for uri in ["sandbox://logs", "sandbox://audit", "sandbox://status"] {
-        agent.ask("resources/read", json!({"uri": uri}));
+        agent.read(&uri);
     }
     agent.call("inspect_state", json!({}));
     agent.call("audit_execution", json!({"limit": 1000, "detail": true}));

@@ -1,8 +1,7 @@
 //! Closed segments and what a dead server left open, through servers and the command line.
 
 use super::state::{State, words};
-use crate::client::{eventually, list_of, stderr_of, stdout_of, text_of};
-use serde_json::{Value, json};
+use crate::client::*;
 use std::{fs, path::PathBuf};
 
 fn told(state: &State, arguments: &[&str]) -> String {
@@ -16,11 +15,11 @@ fn told(state: &State, arguments: &[&str]) -> String {
 fn a_segment_is_closed_beside_a_server_and_the_record_stays_one() {
     let state = State::new("segments");
     let mut agent = state.serve();
-    let first = agent.execute(json!({"code": "1"}));
+    let first = agent.run(json!({"code": "1"}));
     let file = PathBuf::from(told(&state, &["audit", "archive"]).trim());
     assert!(file.exists(), "{file:?}");
     // The server goes on, and so does the chain.
-    let second = agent.execute(json!({"code": "2"}));
+    let second = agent.run(json!({"code": "2"}));
     let listed: Value = serde_json::from_str(&told(&state, &["audit", "list", "--json"])).unwrap();
     let ids: Vec<&str> = list_of(&listed["records"])
         .iter()
@@ -48,7 +47,7 @@ fn a_segment_is_closed_beside_a_server_and_the_record_stays_one() {
     assert!(said.contains(file.to_str().unwrap()), "{said}");
     let output = state.command(&["audit", "verify"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert_eq!(agent.execute(json!({"code": "print(3)"}))["stdout"], "3\n");
+    assert_eq!(agent.run(json!({"code": "print(3)"}))["stdout"], "3\n");
     assert!(agent.leave().status.success());
     // What was committed is in the database when the server has ended.
     let log = fs::metadata(state.record().join("audit.db-wal")).map_or(0, |log| log.len());
@@ -60,7 +59,7 @@ fn a_segment_is_closed_beside_a_server_and_the_record_stays_one() {
 fn a_run_that_died_with_its_server_is_closed_as_lost_by_the_next_one() {
     let state = State::new("lost");
     let mut agent = state.serve();
-    agent.send_call("execute_code", json!({"code": "while True: pass"}));
+    agent.send_run(json!({"code": "while True: pass"}));
     let begun = || {
         let records = if state.is_blank() {
             Vec::new()

@@ -1,14 +1,13 @@
 //! A state directory of a test's own: servers are started on it, and what they wrote is read from it, past the server.
 
 use super::agent::Agent;
-use crate::client::{TempDir, ringfence, text_of};
+use crate::client::*;
 use ringfence_store::{
     Signer,
     artifacts::{ArtifactStore, Retention},
     audit::{self, AuditError, Query, Record, Verdict},
 };
 use ringfence_types::Namespace;
-use serde_json::Value;
 use std::{
     fs,
     io::Read,
@@ -164,8 +163,7 @@ impl State {
             .unwrap()
             .unwrap_or_else(|| panic!("{id} has no manifest"));
         let signed = manifest.artifacts.iter().find(|item| item.name == name).unwrap();
-        assert_eq!(artifact["sha256"], signed.sha256.as_str());
-        assert_eq!(artifact["signature"], signed.signature.as_str());
+        artifact.shows(json!({"sha256": signed.sha256.as_str(), "signature": signed.signature.as_str()}));
         let (_, mut file) = store
             .read(id, &namespace, name)
             .unwrap()

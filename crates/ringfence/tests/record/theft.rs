@@ -2,8 +2,7 @@
 //! same user could read out of the server.
 
 use super::{agent::Agent, state::State};
-use crate::client::{Nobody, as_nobody, signal, text_of, texts_of};
-use serde_json::{Value, json};
+use crate::client::*;
 
 const OWN: &str = "own-secret-of-default-4711";
 const OTHER: &str = "other-secret-of-teama-4711";
@@ -23,7 +22,7 @@ fn a_namespace_has_no_secret_of_another() {
     // To be told apart at all, each is printed as its digest.
     let code = "import os, hashlib\nprint(hashlib.sha256(os.environ['TOKEN'].encode()).hexdigest())";
     let mut of = |namespace: &str| -> Value {
-        agent.execute(json!({"code": code, "secrets": ["TOKEN"], "namespace": namespace}))["stdout"].clone()
+        agent.run(json!({"code": code, "secrets": ["TOKEN"], "namespace": namespace}))["stdout"].clone()
     };
     let (own, other) = (of("default"), of("teama"));
     assert!(own.as_str().is_some_and(|digest| digest.len() == 65) && other.is_string() && own != other);
@@ -32,7 +31,7 @@ fn a_namespace_has_no_secret_of_another() {
         json!({"code": "1", "secrets": ["TOKEN"], "namespace": "team"}),
         json!({"code": "1", "secrets": ["TOKEN", "ONLY"]}),
     ] {
-        let refused = agent.execute(arguments.clone());
+        let refused = agent.run(arguments.clone());
         assert_eq!(refused["code"], "secret_unavailable", "{arguments}: {refused}");
     }
     for name in [
@@ -41,7 +40,7 @@ fn a_namespace_has_no_secret_of_another() {
         "../teama/TOKEN",
         "teama/TOKEN",
     ] {
-        let refused = agent.execute(json!({"code": "1", "secrets": [name]}));
+        let refused = agent.run(json!({"code": "1", "secrets": [name]}));
         assert!(refused["code"].is_string(), "{name}: {refused}");
     }
     let mut names = |namespace: &str, expect: &[&str]| {
@@ -59,7 +58,7 @@ fn a_program_sees_the_secrets_it_asked_for_and_no_other_variable_of_the_server()
     let mut agent = state.serve();
     let look = "import os, glob\nfound = [dict(os.environ)]\nfor path in glob.glob('/proc/[0-9]*/environ') + glob.glob('/proc/[0-9]*/cmdline'):\n    try: found.append(open(path, 'rb').read().decode())\n    except OSError: pass\nprint(len(found)); print('TOKEN' in os.environ); print(str(found).count('RINGFENCE_SECRET'), str(found).count('-4711'))";
     for (secrets, expect) in [(json!([]), "False\n0 0\n"), (json!(["TOKEN"]), "True\n0 ")] {
-        let result = agent.execute(json!({"code": look, "secrets": secrets}));
+        let result = agent.run(json!({"code": look, "secrets": secrets}));
         let stdout = text_of(&result["stdout"]);
         let (read, rest) = stdout.split_once('\n').unwrap();
         assert!(
@@ -68,7 +67,7 @@ fn a_program_sees_the_secrets_it_asked_for_and_no_other_variable_of_the_server()
         );
         assert!(rest.starts_with(expect), "{stdout}");
     }
-    let shell = agent.execute(json!({"code": "env; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'; true", "language": "shell"}));
+    let shell = agent.run(json!({"code": "env; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'; true", "language": "shell"}));
     let seen = text_of(&shell["stdout"]);
     assert!(seen.contains("PATH=") && !seen.contains("SECRET"), "{seen}");
 }
@@ -80,7 +79,7 @@ fn the_policy_gives_secrets_by_name() {
         .with_secrets([("TOKEN", OWN), ("OTHER", OTHER), ("TOKEN_TWO", OTHER)])
         .with("RINGFENCE_VAULT_ALLOW", "default/TOKEN");
     let mut agent = state.serve();
-    let mut code_of = |name: &str| agent.execute(json!({"code": "1", "secrets": [name]}))["code"].clone();
+    let mut code_of = |name: &str| agent.run(json!({"code": "1", "secrets": [name]}))["code"].clone();
     assert_eq!(code_of("TOKEN"), Value::Null);
     assert_eq!(code_of("OTHER"), "policy_denied");
     assert_eq!(code_of("TOKEN_TWO"), "policy_denied");
@@ -119,8 +118,7 @@ fn another_process_of_the_same_user_cannot_look_into_the_server() {
         let read = read_as_nobody(&file(&closed, name));
         assert_eq!(read, None, "{name}");
     }
-    let result =
-        closed.execute(json!({"code": "import os\nprint('TOKEN' in os.environ)", "secrets": ["TOKEN"]}));
+    let result = closed.run(json!({"code": "import os\nprint('TOKEN' in os.environ)", "secrets": ["TOKEN"]}));
     assert_eq!(result["stdout"], "True\n", "{result}");
     // Nor does it leave a core: the kernel dumps nothing of it.
     signal(closed.pid(), rustix::process::Signal::ABORT);

@@ -3,11 +3,7 @@
 mod attacks;
 mod stateless;
 
-use crate::client::{
-    Server, Terminal, assert_contains, assert_facts, assert_says, eventually, json_of, list_of, ringfence,
-    said, start, stderr_of, stdout_of, text_of,
-};
-use serde_json::{Value, json};
+use crate::client::*;
 use std::{
     io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
@@ -15,12 +11,9 @@ use std::{
 };
 
 fn serve(timeout_seconds: &str) -> Command {
-    let mut command = ringfence(&["serve"]);
-    command
-        .env("RINGFENCE_APPROVALS_TIMEOUT_SECONDS", timeout_seconds)
-        .env("RINGFENCE_WARM_READY", "0")
-        .stderr(Stdio::null());
-    command
+    serve_with(&format!(
+        "approvals: {{timeout_seconds: {timeout_seconds}}}\nwarm: {{ready: 0}}\n"
+    ))
 }
 
 /// A server whose client can ask its user.
@@ -64,20 +57,31 @@ fn one_pending() -> Value {
 #[track_caller]
 fn decide(answer: &str) -> Value {
     let request = one_pending();
-    let (code, text) = told(&[answer, text_of(&request["id"])]);
-    assert_eq!(code, Some(0), "{text}");
+    answered(&[answer, text_of(&request["id"])]);
     request
 }
 
-fn told(words: &[&str]) -> (Option<i32>, String) {
-    let output = said(&[&["approvals"], words].concat());
-    let text = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8(text).unwrap())
+/// What `ringfence approvals` says that must succeed.
+#[track_caller]
+fn answered(words: &[&str]) -> String {
+    all_of(&succeeded(ringfence(&[&["approvals"], words].concat())))
+}
+
+/// A server's question in the client's dialogue, taken back.
+#[track_caller]
+fn is_taken_back(server: &mut Server, dialogue: &Value) {
+    let taken_back = server.hear("notifications/cancelled");
+    assert_eq!(taken_back["params"]["requestId"], dialogue["id"], "{taken_back}");
+}
+
+/// What is shown of a request.
+fn lines_of(request: &Value) -> String {
+    let lines: Vec<&str> = list_of(&request["lines"]).iter().map(text_of).collect();
+    lines.join("\n")
 }
 
 fn records(action: &str) -> Vec<Value> {
-    let said = json_of(&said(&["audit", "list", "--action", action, "--json"]));
-    list_of(&said["records"]).to_vec()
+    list_of(&told_json(&["audit", "list", "--action", action])["records"]).to_vec()
 }
 
 #[test]
@@ -87,30 +91,26 @@ fn a_person_whom_the_client_asks_says_yes_or_no_and_the_call_says_so() {
     let dialogue = server.hear("elicitation/create");
     let message = text_of(&dialogue["params"]["message"]);
     let waiting = one_pending();
-    let lines: Vec<&str> = list_of(&waiting["lines"])
-        .iter()
-        .filter_map(Value::as_str)
-        .collect();
-    assert_eq!(message, lines.join("\n"));
+    assert_eq!(message, lines_of(&waiting));
     assert_contains(message, ["\n  host: api.example.com\n  ports: 443\n"]);
     assert!(message.contains("\"to read its documentation\""), "{message}");
     let offered = &dialogue["params"]["requestedSchema"]["properties"]["decision"]["enum"];
     assert_eq!(offered, &json!(["deny", "once", "namespace"]));
     server.reply(&dialogue, accept("namespace"));
     let answer = server.result(id);
-    assert_eq!(answer["approved"], true, "{answer}");
-    let expect = json!({"scope": "namespace", "domain": "API.example.com:443"});
-    assert_facts(&answer, expect);
+    answer.shows(json!({"approved": true, "scope": "namespace", "domain": "API.example.com:443"}));
     assert_eq!(answer["decided_by"], "a person, asked by mcp story 1");
     assert!(answer["expires_at"].is_string(), "{answer}");
-    let state = server.facts("inspect_state", json!({}));
-    assert_eq!(state["approved"], json!(["api.example.com:443"]));
+    assert_eq!(
+        server.facts("inspect_state", json!({}))["approved"],
+        json!(["api.example.com:443"])
+    );
     // It is not asked again.
     let again = server.facts("request_egress", json!({"domain": "api.example.com:443"}));
     assert_eq!(again["approved"], true, "{again}");
     let decided = records("approval.decided");
     assert_eq!(decided.len(), 1);
-    assert_facts(&decided[0], json!({"details.what": "api.example.com:443"}));
+    decided[0].shows(json!({"details.what": "api.example.com:443"}));
     assert_eq!(records("approval.requested").len(), 2);
     // Who declines, closes the dialogue or answers something else has said no.
     let noes = [
@@ -125,11 +125,11 @@ fn a_person_whom_the_client_asks_says_yes_or_no_and_the_call_says_so() {
         let dialogue = server.hear("elicitation/create");
         server.reply(&dialogue, no);
         let answer = server.result(id);
-        assert_facts(&answer, json!({"approved": false, "scope": null}));
+        answer.shows(json!({"approved": false, "scope": null}));
     }
     let lately = server.facts("request_egress", json!({"domain": "h0.example.com"}));
     assert_eq!(lately["approved"], false);
-    assert_says(&lately, "decided_by", ["a moment ago"]);
+    lately.says("decided_by", ["a moment ago"]);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_session_can_have_a_host_for_itself_until_it_ends() {
     assert_eq!(offered, &json!(["deny", "once", "session", "namespace"]));
     server.reply(&dialogue, accept("session"));
     let answer = server.result(id);
-    assert_facts(&answer, json!({"approved": true, "scope": "session"}));
+    answer.shows(json!({"approved": true, "scope": "session"}));
     // A session that ends takes the question with it.
     let id = server.send_call("request_egress", ask("b.example.com"));
     server.hear("elicitation/create");
@@ -165,12 +165,11 @@ fn a_dialogue_that_nobody_answers_is_taken_back_and_a_denial() {
     let begun = Instant::now();
     let id = server.wants("slow.example.com");
     let dialogue = server.hear("elicitation/create");
-    let taken_back = server.hear("notifications/cancelled");
-    assert_eq!(taken_back["params"]["requestId"], dialogue["id"], "{taken_back}");
+    is_taken_back(&mut server, &dialogue);
     let answer = server.result(id);
     assert!(begun.elapsed() >= Duration::from_secs(1));
     assert_eq!(answer["approved"], false, "{answer}");
-    assert_says(&answer, "decided_by", ["its time was up"]);
+    answer.says("decided_by", ["its time was up"]);
     // Who answers after that has answered nothing.
     server.reply(&dialogue, accept("namespace"));
     assert_eq!(server.facts("inspect_state", json!({}))["approved"], json!([]));
@@ -188,8 +187,7 @@ fn a_call_that_is_cancelled_takes_its_question_with_it() {
     let dialogue = server.hear("elicitation/create");
     assert_eq!(pending().len(), 1);
     server.cancel(id);
-    let taken_back = server.hear("notifications/cancelled");
-    assert_eq!(taken_back["params"]["requestId"], dialogue["id"], "{taken_back}");
+    is_taken_back(&mut server, &dialogue);
     eventually(|| pending().is_empty());
     eventually(|| records("approval.decided").len() == 1);
     assert_eq!(records("approval.decided")[0]["details"]["why"], "gone");
@@ -207,7 +205,7 @@ fn a_call_that_waits_no_longer_leaves_its_question_and_the_next_one_has_the_answ
     let id = server.send_call("request_egress", now("a.example.com"));
     let (answer, before) = server.await_answer(id);
     let facts = &answer["result"]["structuredContent"];
-    assert_facts(facts, json!({"pending": true, "approved": false}));
+    facts.shows(json!({"pending": true, "approved": false}));
     let text = text_of(&answer["result"]["content"][0]["text"]);
     let name = text_of(&one_pending()["id"]).to_owned();
     assert_contains(text, ["next: call request_egress again", &name]);
@@ -223,7 +221,7 @@ fn a_call_that_waits_no_longer_leaves_its_question_and_the_next_one_has_the_answ
     server.reply(&dialogue, accept("namespace"));
     eventually(|| pending().is_empty());
     let given = server.facts("request_egress", now("a.example.com"));
-    assert_facts(&given, json!({"pending": false, "approved": true}));
+    given.shows(json!({"pending": false, "approved": true}));
     // At the command line, too; and what its client has left is asked no more.
     drop(server);
     let mut server = without_dialogue("60");
@@ -231,7 +229,7 @@ fn a_call_that_waits_no_longer_leaves_its_question_and_the_next_one_has_the_answ
     decide("deny");
     eventually(|| pending().is_empty());
     let denied = server.facts("request_egress", now("b.example.com"));
-    assert_facts(&denied, json!({"pending": false, "approved": false}));
+    denied.shows(json!({"pending": false, "approved": false}));
     let wish = json!({"domain": "c.example.com", "wait_seconds": 51});
     server.refuses("request_egress", wish, "invalid_argument");
     server.facts("request_egress", now("d.example.com"));
@@ -245,12 +243,10 @@ fn the_first_of_two_channels_counts_and_the_other_is_told() {
     let id = server.wants("a.example.com");
     let dialogue = server.hear("elicitation/create");
     let request = decide("approve");
-    let taken_back = server.hear("notifications/cancelled");
-    assert_eq!(taken_back["params"]["requestId"], dialogue["id"]);
+    is_taken_back(&mut server, &dialogue);
     let answer = server.result(id);
-    assert_facts(&answer, json!({"approved": true, "decided_by": "cli"}));
-    let (code, text) = told(&["deny", text_of(&request["id"])]);
-    assert_eq!(code, Some(125), "{text}");
+    answer.shows(json!({"approved": true, "decided_by": "cli"}));
+    refused(&["approvals", "deny", text_of(&request["id"])], 125);
 
     let id = server.wants("b.example.com");
     let dialogue = server.hear("elicitation/create");
@@ -260,7 +256,7 @@ fn the_first_of_two_channels_counts_and_the_other_is_told() {
     let late = json!({"id": seen["id"], "digest": "0".repeat(64), "answer": {"approve": "once"}});
     let late = server.control("approvals.decide", &late);
     assert_eq!(late["error"]["code"], "conflict", "{late}");
-    assert_says(&late, "error.message", ["decided already"]);
+    late.says("error.message", ["decided already"]);
 }
 
 #[test]
@@ -273,36 +269,32 @@ fn where_the_client_cannot_ask_the_operator_does_at_the_command_line() {
     let request = one_pending();
     let name = text_of(&request["id"]);
     let hint = format!("ringfence approvals approve {name}");
-    assert_says(&progress, "params.message", [&hint]);
-    let (code, text) = told(&["list"]);
-    assert_eq!(code, Some(0), "{text}");
-    assert_contains(&text, ["host: docs.example.com", name]);
-    let (_, refused) = told(&["approve", name, "--for", "2h"]);
-    assert_contains(&refused, ["max_namespace_minutes"]);
-    let (_, refused) = told(&["approve", name, "--scope", "session"]);
-    assert_contains(&refused, ["cannot be approved for the session"]);
-    let (code, text) = told(&["approve", name, "--for", "30m"]);
-    assert_eq!(code, Some(0), "{text}");
+    progress.says("params.message", [&hint]);
+    assert_contains(answered(&["list"]), ["host: docs.example.com", name]);
+    for (wish, why) in [
+        (["--for", "2h"], "max_namespace_minutes"),
+        (["--scope", "session"], "cannot be approved for the session"),
+    ] {
+        let refused = said(&[&["approvals", "approve", name], &wish[..]].concat());
+        assert_contains(all_of(&refused), [why]);
+    }
+    let text = answered(&["approve", name, "--for", "30m"]);
     assert_contains(
-        &text,
+        text,
         ["host: docs.example.com", "approved for the namespace until"],
     );
     let answer = server.result(id);
-    assert_facts(&answer, json!({"approved": true, "scope": "namespace"}));
-    let (code, text) = told(&["list"]);
-    assert_eq!((code, text.as_str()), (Some(0), "no requests are waiting\n"));
+    answer.shows(json!({"approved": true, "scope": "namespace"}));
+    assert_eq!(answered(&["list"]), "no requests are waiting\n");
 
     let id = server.wants("other.example.com");
     let name = text_of(&one_pending()["id"]).to_owned();
-    let (code, text) = told(&["deny", &name, "--json"]);
-    let said: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((code, &said["approved"]), (Some(0), &json!(false)), "{text}");
-    assert_eq!(said["request"]["what"], "other.example.com");
+    let denied = told_json(&["approvals", "deny", &name]);
+    denied.shows(json!({"approved": false, "request.what": "other.example.com"}));
     assert_eq!(server.result(id)["approved"], false);
-    let (code, text) = told(&["approve", "00000000"]);
-    assert!(
-        code == Some(125) && text.contains("no request of this name"),
-        "{text}"
+    assert_contains(
+        refused(&["approvals", "approve", "00000000"], 125),
+        ["no request of this name"],
     );
 }
 
@@ -317,11 +309,10 @@ fn whoever_watches_is_told_of_each_request_and_of_its_end_also_of_servers_that_s
     let mut server = without_dialogue("60");
     let id = server.wants("a.example.com");
     let asked = next();
-    let expect = json!({"pid": server.child.id(), "news.asked.what": "a.example.com"});
-    assert_facts(&asked, expect);
+    asked.shows(json!({"pid": server.child.id(), "news.asked.what": "a.example.com"}));
     let id_of = decide("approve")["id"].clone();
     assert_eq!(asked["news"]["asked"]["id"], id_of, "{asked}");
-    assert_facts(&next()["news"]["decided"], json!({"approved": true, "id": id_of}));
+    next()["news"]["decided"].shows(json!({"approved": true, "id": id_of}));
     assert_eq!(server.result(id)["approved"], true);
     watch.kill().unwrap();
     watch.wait().unwrap();
@@ -339,7 +330,7 @@ fn nobody_is_asked_what_the_configuration_has_answered_or_what_an_answer_would_n
     let given = server.facts("request_egress", json!({"domain": "api.example.com"}));
     let expect =
         json!({"approved": true, "scope": "namespace", "decided_by": "the operator's configuration"});
-    assert_facts(&given, expect);
+    given.shows(expect);
     assert_eq!(records("approval.requested")[0]["outcome"], "ok");
     // What it gives to others, or on other ports, is asked for.
     for domain in ["only.example.org", "api.example.com:8443"] {
@@ -374,9 +365,9 @@ fn the_command_line_asks_for_a_host_and_waits_for_the_answer() {
     let first = asking(&["docs.example.com", "--reason", "to read"]);
     let request = one_pending();
     let expect = json!({"what": "docs.example.com", "caller": "cli", "reason": "to read"});
-    assert_facts(&request, expect);
+    request.shows(expect);
     let name = text_of(&request["id"]);
-    assert_eq!(told(&["approve", name, "--for", "30m"]).0, Some(0));
+    answered(&["approve", name, "--for", "30m"]);
     let (code, said, told_meanwhile) = answer_of(first);
     assert_eq!(code, Some(0));
     assert!(
@@ -395,7 +386,7 @@ fn the_command_line_asks_for_a_host_and_waits_for_the_answer() {
     let said: Value = serde_json::from_str(&said).unwrap();
     assert_eq!(code, Some(1), "{said}");
     let expect = json!({"domain": "other.example.com:8443", "approved": false, "decided_by": "cli", "pid": server.child.id()});
-    assert_facts(&said, expect);
+    said.shows(expect);
     let (code, said, _) = answer_of(asking(&["*", "--json"]));
     assert!(code == Some(2) && said.contains("is not one host"), "{said}");
     // Whoever goes away takes the question back.
@@ -420,10 +411,8 @@ fn a_person_who_watches_is_asked_about_one_request_after_the_other() {
     watcher.sees("Ctrl-C ends this");
     let first = server.wants("a.example.com");
     let shown = watcher.sees("N: no] ");
-    assert!(
-        shown.contains("host: a.example.com") && !shown.contains("for the session"),
-        "{shown}"
-    );
+    assert_contains(&shown, ["host: a.example.com"]);
+    assert_lacks(&shown, ["for the session"]);
     let second = server.wants("b.example.com");
     eventually(|| pending().len() == 2);
     std::thread::sleep(READING);

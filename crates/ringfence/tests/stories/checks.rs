@@ -1,10 +1,9 @@
 //! Code and data that are looked at before anything runs: what an agent is told by the tools.
 
-use crate::client::{Server, assert_contains, assert_facts, assert_says, list_of, text_of, texts_of};
-use serde_json::{Value, json};
+use crate::client::*;
 
 fn text(answer: &Value) -> &str {
-    text_of(&answer["content"][0]["text"])
+    answer.text()
 }
 
 fn rules(validation: &Value) -> Vec<&str> {
@@ -23,13 +22,12 @@ fn code_is_looked_at_and_not_run() {
     assert_eq!(found["analysis"]["imports"], json!(["os"]));
     let files = server.facts("list_files", json!({}));
     assert_eq!(files["files"], json!([]), "nothing has run");
-    let asked = json!({"action": "code.validated", "detail": true, "limit": 50});
-    let audit = server.facts("audit_execution", asked);
-    assert_eq!(audit["records"][0]["details"]["language"], "python", "{audit}");
+    let records = server.records("code.validated");
+    assert_eq!(records[0]["details"]["language"], "python", "{records:?}");
     // An error has a frame in which nothing hostile is left.
     let answer = server.call("validate_code", json!({"code": "x = '\u{202e}\u{1b}[31m' +\n"}));
     let found = &answer["structuredContent"];
-    assert_facts(found, json!({"valid": false, "verdict": "reject"}));
+    found.shows(json!({"valid": false, "verdict": "reject"}));
     assert!(rules(found).contains(&"python.syntax"), "{found}");
     assert!(
         !text(&answer).contains(['\u{202e}', '\u{1b}']),
@@ -45,25 +43,19 @@ fn a_missing_import_is_added_and_the_fixed_code_runs() {
     let code = "'''doc'''\nprint(json.dumps({'a': 1}))\n";
     let answer = server.call("validate_code", json!({"code": code}));
     let found = &answer["structuredContent"];
-    assert_facts(
-        found,
-        json!({"verdict": "fixed", "fixes_applied": ["import json"]}),
-    );
-    assert_facts(
-        found,
-        json!({"fixed_code": "'''doc'''\nimport json\nprint(json.dumps({'a': 1}))\n"}),
-    );
+    found.shows(json!({"verdict": "fixed", "fixes_applied": ["import json"]}));
+    found.shows(json!({"fixed_code": "'''doc'''\nimport json\nprint(json.dumps({'a': 1}))\n"}));
     assert_contains(text(&answer), ["\n+import json\n"]);
-    let ran = server.facts("execute_code", json!({"code": found["fixed_code"]}));
+    let ran = server.run(json!({"code": found["fixed_code"]}));
     assert_eq!(ran["stdout"], "{\"a\": 1}\n", "{ran}");
     let left = server.facts("validate_code", json!({"code": code, "auto_fix": false}));
-    assert_facts(&left, json!({"fixed_code": null, "fixes_applied": []}));
+    left.shows(json!({"fixed_code": null, "fixes_applied": []}));
     assert!(rules(&left).contains(&"python.undefined_name"), "{left}");
     // On the way to a run no line of the caller's moves.
     let broken = "print(json.dumps({'a': 1}))\n1/0\n";
     let fixed = server.call("execute_code", json!({"code": broken, "validate": "fix"}));
     let facts = &fixed["structuredContent"];
-    assert_facts(facts, json!({"stdout": "{\"a\": 1}\n", "error.line": 2}));
+    facts.shows(json!({"stdout": "{\"a\": 1}\n", "error.line": 2}));
     assert_contains(text(&fixed), ["added to the code: import json"]);
 }
 
@@ -73,14 +65,14 @@ fn a_result_says_what_was_found_and_strict_refuses_it() {
     let code = "import pickle\nprint(pickle.loads(pickle.dumps(7)))\n";
     let told = server.call("execute_code", json!({"code": code}));
     let facts = &told["structuredContent"];
-    assert_facts(facts, json!({"success": true, "stdout": "7\n"}));
+    facts.shows(json!({"success": true, "stdout": "7\n"}));
     assert!(
         rules(&facts["validation"]).contains(&"python.unsafe_load"),
         "{facts}"
     );
     assert_contains(text(&told), ["advice: main.py:2: "]);
-    let off = server.facts("execute_code", json!({"code": code, "validate": "off"}));
-    assert_facts(&off, json!({"success": true, "validation": null}));
+    let off = server.run(json!({"code": code, "validate": "off"}));
+    off.shows(json!({"success": true, "validation": null}));
     for (tool, arguments) in [
         ("execute_code", json!({"code": code, "validate": "strict"})),
         ("run_sandbox_code", json!({"code": code})),
@@ -104,29 +96,26 @@ fn a_result_says_what_was_found_and_strict_refuses_it() {
 fn a_profile_forbids_a_module_before_the_run_and_the_operator_says_which_there_are() {
     let mut server = Server::start();
     let with = |profile: &str| json!({"code": "import os\nprint(os.getpid() > 0)\n", "profile": profile});
-    let free = server.facts("execute_code", with("unrestricted"));
+    let free = server.run(with("unrestricted"));
     assert_eq!(free["stdout"], "True\n", "{free}");
     let refused = server.call("execute_code", with("basic"));
     assert_eq!(refused["structuredContent"]["code"], "code_rejected", "{refused}");
     assert_contains(text(&refused), ["1 | import os\n"]);
     let asked =
         json!({"code": "import os\nprint(os.getpid() > 0)\n", "profile": "basic", "allowed_imports": ["os"]});
-    let allowed = server.facts("execute_code", asked);
+    let allowed = server.run(asked);
     assert_eq!(allowed["stdout"], "True\n", "{allowed}");
-    let unknown = server.facts("execute_code", with("basik"));
-    assert_says(&unknown, "message", ["Did you mean `basic`?"]);
+    let unknown = server.run(with("basik"));
+    unknown.says("message", ["Did you mean `basic`?"]);
     let info = server.facts("get_sandbox_info", json!({}));
     let profiles = &info["security_profiles"];
-    assert_facts(
-        profiles,
-        json!({"strict.enabled": true, "unrestricted.modules": []}),
-    );
+    profiles.shows(json!({"strict.enabled": true, "unrestricted.modules": []}));
     drop(server);
     let mut server = Server::with_env([("RINGFENCE_CHECK_PROFILE", "basic")]);
     server.refuses("execute_code", json!({"code": "import os"}), "code_rejected");
     server.refuses("execute_code", with("unrestricted"), "policy_denied");
     let info = server.facts("get_sandbox_info", json!({}));
-    assert_facts(&info, json!({"security_profiles.unrestricted.enabled": false}));
+    info.shows(json!({"security_profiles.unrestricted.enabled": false}));
 }
 
 #[test]
@@ -200,35 +189,32 @@ fn json_is_held_against_a_schema_and_a_table_is_checked_by_row_and_column() {
     };
     let good = check(json!({"id": 1}));
     let expect = json!({"valid": true, "schema": "inline"});
-    assert_facts(&good["structuredContent"], expect);
+    good["structuredContent"].shows(expect);
     // As models send it: JSON in a string.
     assert_eq!(check(json!("{\"id\": 1}"))["structuredContent"]["valid"], true);
     let bad = check(json!("{\"id\": \"x\"}"));
     let error = &bad["structuredContent"]["errors"][0];
-    assert_facts(
-        error,
-        json!({"path": "/id", "keyword": "type", "expected": "integer", "actual": "x"}),
-    );
+    error.shows(json!({"path": "/id", "keyword": "type", "expected": "integer", "actual": "x"}));
     assert_contains(text(&bad), [" --> data: /id\n"]);
     // Whatever the schema: what is broken is no string.
     for schema in [json!({}), json!(true), json!({"type": "string"})] {
         let asked = json!({"data": "{\"id\":\n 1,}", "schema_name_or_dict": schema});
         let broken = server.call("validate_json_data", asked);
         let expect = json!({"valid": false, "errors_total": 1, "errors.0.keyword": "syntax"});
-        assert_facts(&broken["structuredContent"], expect);
+        broken["structuredContent"].shows(expect);
         assert_contains(text(&broken), ["line 2 column 4"]);
         let asked = json!({"data": "\"{id\"", "schema_name_or_dict": schema});
         let whole = server.facts("validate_json_data", asked);
         assert_eq!(whole["valid"], true, "{whole}");
     }
-    let schemas = server.ask("resources/read", json!({"uri": "sandbox://schemas"}));
+    let schemas = server.read("sandbox://schemas");
     let listed: Value = serde_json::from_str(text_of(&schemas["result"]["contents"][0]["text"])).unwrap();
     let names = texts_of(&listed["schemas"], "name");
     assert_eq!(names, ["config", "dataset", "user"]);
     let wish = json!({"data": {}, "schema_name_or_dict": "usr"});
     server.refuses("validate_json_data", wish, "not_found");
     let missing = server.facts("validate_json_data", json!({"schema_name_or_dict": "user"}));
-    assert_says(&missing, "message", ["`data`"]);
+    missing.says("message", ["`data`"]);
     let asked = json!({"data": 1, "schema_name_or_dict": {"$ref": "http://127.0.0.1/x.json"}});
     server.refuses("validate_json_data", asked, "invalid_argument");
     let answer = server.call(
@@ -239,13 +225,10 @@ fn json_is_held_against_a_schema_and_a_table_is_checked_by_row_and_column() {
         }),
     );
     let report = &answer["structuredContent"];
-    assert_facts(
-        report,
-        json!({
-            "valid": false, "row_count": 2, "missing_headers": ["id"], "errors_total": 2, "errors.0.row": 0,
-            "errors.0.column": "id",
-        }),
-    );
+    report.shows(json!({
+        "valid": false, "row_count": 2, "missing_headers": ["id"], "errors_total": 2, "errors.0.row": 0,
+        "errors.0.column": "id",
+    }));
     let of_age = list_of(&report["errors"])
         .iter()
         .find(|error| error["column"] == "age");

@@ -1,12 +1,8 @@
 //! A call that takes long is answered before its client gives up, and its program runs on: what it prints, how it ends
 //! and how it is stopped are there for later calls, and all of it is on record.
 
-use crate::client::{
-    Server, assert_contains, assert_facts, assert_gone, eventually, facts_of, json_of, list_of,
-    processes_with, ringfence, said, serve_with, signal, start, status_of, stderr_of, text_of, within,
-};
+use crate::client::*;
 use rustix::process::Signal;
-use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
     fs,
@@ -29,7 +25,7 @@ fn release(server: &mut Server) {
 
 #[track_caller]
 fn detached(answer: &Value) -> String {
-    assert_facts(answer, json!({"success": true, "running": true}));
+    answer.shows(json!({"success": true, "running": true}));
     text_of(&answer["execution_id"]).to_owned()
 }
 
@@ -54,34 +50,19 @@ fn told_until(server: &mut Server, answer: &Value, wanted: [&str; 2]) {
     });
 }
 
-/// What `get_execution` says at the end.
-fn end_of(server: &mut Server, id: &str) -> Value {
-    loop {
-        let facts = server.facts("get_execution", json!({"execution_id": id, "wait_seconds": 25}));
-        if facts["running"] != true {
-            return facts;
-        }
-    }
-}
-
 fn has_ended(server: &mut Server) -> bool {
     server.child.try_wait().unwrap().is_some()
 }
 
+/// The first execution that `ringfence ps` shows.
+fn listed_by_operator() -> Value {
+    json_of(&said(&["ps", "--json"]))["servers"][0]["executions"][0].clone()
+}
+
 /// Records of executions with this outcome.
 fn executions_on_record(outcome: &str) -> Vec<Value> {
-    let words = [
-        "audit",
-        "list",
-        "--action",
-        "execution.",
-        "--outcome",
-        outcome,
-        "--limit",
-        "1000",
-        "--json",
-    ];
-    let all = json_of(&said(&words));
+    let words = ["audit", "list", "--action", "execution.", "--limit", "1000"];
+    let all = told_json(&[&words[..], &["--outcome", outcome]].concat());
     list_of(&all["records"]).to_vec()
 }
 
@@ -98,49 +79,37 @@ fn assert_nothing_is_open_on_record() {
 fn a_call_that_takes_long_is_detached_and_the_rest_is_read_from_where_it_was_told() {
     let mut server = Server::with(AT_ONCE);
     let answer = server.call("execute_code", waiting());
-    let facts = facts_of(&answer);
+    let facts = answer.facts();
     let id = detached(&facts);
     // The call that reads the rest stands in the answer.
-    let text = text_of(&answer["content"][0]["text"]);
+    let text = answer.text();
     assert_contains(text, ["running for ", &id, text_of(&facts["stdout"])]);
     let (_, next) = text.split_once("next: get_execution ").unwrap();
     let mut rest: Value = serde_json::from_str(next.trim()).unwrap();
-    assert_facts(
-        &rest,
-        json!({
-            "execution_id": id, "stdout_from": facts["stdout_next"], "stderr_from": facts["stderr_next"],
-            "wait_seconds": 25,
-        }),
-    );
+    rest.shows(json!({
+        "execution_id": id, "stdout_from": facts["stdout_next"], "stderr_from": facts["stderr_next"],
+        "wait_seconds": 25,
+    }));
     told_until(&mut server, &facts, ["first\n", "wrong\n"]);
     (rest["stdout_from"], rest["stderr_from"]) = (json!(6), json!(6));
     assert_eq!(executions_on_record("pending").len(), 1, "the control");
     rest["wait_seconds"] = json!(0);
     let nothing_new = server.facts("get_execution", rest.clone());
-    assert_facts(
-        &nothing_new,
-        json!({"running": true, "stdout": "", "stderr": "", "stdout_next": 6}),
-    );
+    nothing_new.shows(json!({"running": true, "stdout": "", "stderr": "", "stdout_next": 6}));
     release(&mut server);
     rest["wait_seconds"] = json!(25);
     let ended = server.call("get_execution", rest);
-    assert_facts(
-        &facts_of(&ended),
-        json!({
-            "running": false, "success": false, "exit_code": 3, "stdout": "last\n", "stderr": "again\n",
-            "stdout_bytes": 11, "execution_id": id,
-        }),
-    );
-    let text = text_of(&ended["content"][0]["text"]);
+    ended.facts().shows(json!({
+        "running": false, "success": false, "exit_code": 3, "stdout": "last\n", "stderr": "again\n",
+        "stdout_bytes": 11, "execution_id": id,
+    }));
+    let text = ended.text();
     assert_contains(text, ["failed with exit code 3", "last", "again"]);
     assert!(!text.contains("first"), "{text}");
     let one = server.facts("get_execution", json!({"execution_id": id, "stderr_from": 8}));
-    assert_facts(&one, json!({"stderr": "ain\n", "stdout": null, "exit_code": 3}));
-    let all = server.facts("get_execution", json!({"execution_id": id}));
-    assert_facts(
-        &all,
-        json!({"stdout": "first\nlast\n", "stderr": "wrong\nagain\n", "exit_code": 3}),
-    );
+    one.shows(json!({"stderr": "ain\n", "stdout": null, "exit_code": 3}));
+    let all = server.execution(&id);
+    all.shows(json!({"stdout": "first\nlast\n", "stderr": "wrong\nagain\n", "exit_code": 3}));
     assert_nothing_is_open_on_record();
 }
 
@@ -148,32 +117,26 @@ fn a_call_that_takes_long_is_detached_and_the_rest_is_read_from_where_it_was_tol
 fn a_call_says_itself_when_it_is_detached_or_that_it_never_is() {
     let mut server = Server::with(AT_ONCE);
     let quick = json!({"code": "echo done", "language": "shell", "detach_after_seconds": 60});
-    assert_facts(
-        &server.facts("execute_code", quick),
-        json!({"stdout": "done\n", "running": null}),
-    );
+    server
+        .run(quick)
+        .shows(json!({"stdout": "done\n", "running": null}));
     let mut patient = waiting();
     patient["detach_after_seconds"] = json!(0);
-    let call = server.send_call("execute_code", patient);
-    let listed = |server: &mut Server| server.facts("list_executions", json!({}))["executions"][0].clone();
-    eventually(|| listed(&mut server)["duration_ms"].as_u64().unwrap() > 600);
-    assert_eq!(listed(&mut server)["verdict"], "running");
+    let call = server.send_run(patient);
+    eventually(|| server.newest()["duration_ms"].as_u64().unwrap() > 600);
+    assert_eq!(server.newest()["verdict"], "running");
     release(&mut server);
-    assert_facts(
-        &server.result(call),
-        json!({"stdout": "first\nlast\n", "exit_code": 3}),
-    );
+    server
+        .result(call)
+        .shows(json!({"stdout": "first\nlast\n", "exit_code": 3}));
 
     let mut server = Server::start();
     let mut early = json!({"code": "echo begun; sleep 1000", "language": "shell", "detach_after": 0.2});
     let begun = Instant::now();
-    let id = detached(&server.facts("execute_code", early.clone()));
+    let id = detached(&server.run(early.clone()));
     assert!(begun.elapsed() < Duration::from_secs(20));
-    assert_eq!(
-        server.facts("cancel_execution", json!({"execution_id": id}))["cancelled"],
-        true
-    );
-    assert_eq!(end_of(&mut server, &id)["exit"]["kind"], "cancelled");
+    assert_eq!(server.stop(&id)["cancelled"], true);
+    assert_eq!(server.end_of(&id)["exit"]["kind"], "cancelled");
     for (seconds, part) in [(-1.0, "outside 0..=86400"), (1e9, "outside 0..=86400")] {
         early["detach_after"] = json!(seconds);
         let refused = server.refuses("execute_code", early.clone(), "invalid_argument");
@@ -196,20 +159,19 @@ fn a_server_that_keeps_no_results_detaches_no_call() {
     let refused = server.refuses("execute_code", asked, "unsupported_argument");
     assert_contains(text_of(&refused["hint"]), ["results.memory_mb"]);
     let asked = json!({"code": "sleep 1000", "language": "shell", "detach_after_seconds": 0});
-    assert_eq!(server.facts("execute_code", asked)["exit"]["kind"], "timeout");
+    assert_eq!(server.run(asked)["exit"]["kind"], "timeout");
     for setting in [
         "detach_after_seconds: 7",
         "on_cancel: detach",
         "on_disconnect: detach",
     ] {
-        let yaml = format!("results: {{memory_mb: 0}}\ncalls: {{{setting}}}");
-        let refused = serve_with(&yaml)
-            .stderr(std::process::Stdio::piped())
-            .output()
-            .unwrap();
-        let text = stderr_of(&refused);
+        let yaml = config(&format!("results: {{memory_mb: 0}}\ncalls: {{{setting}}}"));
+        let refused = said(&["serve", "--config", &yaml]);
         assert!(!refused.status.success(), "{setting}");
-        assert_contains(&text, ["calls.", "config.yaml:2", "results.memory_mb = 0"]);
+        assert_contains(
+            stderr_of(&refused),
+            ["calls.", "config.yaml:2", "results.memory_mb = 0"],
+        );
     }
 }
 
@@ -218,37 +180,31 @@ fn a_call_of_a_session_is_detached_and_the_next_has_its_turn_after_it() {
     let mut server = Server::with(AT_ONCE);
     let session = server.create(json!({"language": "shell", "workspace": "namespace"}));
     let code = "x=1; echo begun; until [ -e go ]; do sleep 0.02; done; x=2";
-    let id = detached(&server.facts("execute_code", json!({"code": code, "session_id": session})));
+    let id = detached(&server.eval(&session, code));
     let next = json!({"code": "echo $x", "session_id": session, "detach_after_seconds": 0});
-    let next = server.send_call("execute_code", next);
+    let next = server.send_run(next);
     // One that waits for its turn is detached as well.
     let waits = json!({"code": "echo then", "session_id": session});
-    let waits = detached(&server.facts("execute_code", waits));
+    let waits = detached(&server.run(waits));
     for (id, stdout) in [(&id, "begun\n"), (&waits, "")] {
-        let so_far = server.facts("get_execution", json!({"execution_id": id}));
+        let so_far = server.execution(&id);
         assert_eq!(so_far["running"], true, "{so_far}");
         told_until(&mut server, &so_far, [stdout, ""]);
     }
     release(&mut server);
-    assert_facts(
-        &end_of(&mut server, &id),
-        json!({"success": true, "session_id": session}),
-    );
-    assert_facts(&server.result(next), json!({"stdout": "2\n"}));
-    assert_facts(
-        &end_of(&mut server, &waits),
-        json!({"stdout": "then\n", "session_id": session}),
-    );
+    server
+        .end_of(&id)
+        .shows(json!({"success": true, "session_id": session}));
+    server.result(next).shows(json!({"stdout": "2\n"}));
+    server
+        .end_of(&waits)
+        .shows(json!({"stdout": "then\n", "session_id": session}));
 
     // What is interrupted keeps its session.
-    let endless = json!({"code": "while :; do sleep 0.02; done", "session_id": session});
-    let id = detached(&server.facts("execute_code", endless));
-    assert_eq!(
-        server.facts("interrupt_session", json!({"session_id": session}))["interrupted"],
-        true
-    );
-    assert_eq!(end_of(&mut server, &id)["success"], false);
-    let kept = server.facts("execute_code", json!({"code": "echo $x", "session_id": session}));
+    let id = detached(&server.eval(&session, "while :; do sleep 0.02; done"));
+    assert_eq!(server.interrupt(&session)["interrupted"], true);
+    assert_eq!(server.end_of(&id)["success"], false);
+    let kept = server.eval(&session, "echo $x");
     assert_eq!(kept["stdout"], "2\n", "{kept}");
     assert_nothing_is_open_on_record();
 }
@@ -256,17 +212,13 @@ fn a_call_of_a_session_is_detached_and_the_next_has_its_turn_after_it() {
 #[test]
 fn a_cancelled_call_is_detached_where_the_operator_says_so() {
     let mut server = Server::with("calls: {on_cancel: detach}");
-    let call = server.send_call("execute_code", waiting());
-    let listed = |server: &mut Server| server.facts("list_executions", json!({}))["executions"][0].clone();
-    eventually(|| listed(&mut server)["verdict"] == "running");
+    let call = server.send_run(waiting());
+    eventually(|| server.newest()["verdict"] == "running");
     server.cancel(call);
-    let id = listed(&mut server)["execution_id"].clone();
+    let id = server.newest()["execution_id"].clone();
     release(&mut server);
-    let result = end_of(&mut server, text_of(&id));
-    assert_facts(
-        &result,
-        json!({"stdout": "first\nlast\n", "exit.kind": "code", "exit_code": 3}),
-    );
+    let result = server.end_of(text_of(&id));
+    result.shows(json!({"stdout": "first\nlast\n", "exit.kind": "code", "exit_code": 3}));
     assert_nothing_is_open_on_record();
 }
 
@@ -278,16 +230,9 @@ fn programs_of_a_client_that_is_gone_run_to_their_end_where_the_operator_says_so
         "{}; echo kept > left.txt",
         text_of(&asked["code"]).replace("; exit 3", "")
     ));
-    server.send_call("execute_code", asked);
-    let running = || {
-        let listed = json_of(&said(&["ps", "--json"]));
-        listed["servers"][0]["executions"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default()
-    };
-    eventually(|| running().first().is_some_and(|one| one["verdict"] == "running"));
-    let id = text_of(&running()[0]["execution_id"]).to_owned();
+    server.send_run(asked);
+    eventually(|| listed_by_operator()["verdict"] == "running");
+    let id = text_of(&listed_by_operator()["execution_id"]).to_owned();
     eventually(|| said(&["logs", &id]).stdout == b"first\n");
     server.hang_up();
     // The operator still reaches it, and lets it go on.
@@ -297,7 +242,7 @@ fn programs_of_a_client_that_is_gone_run_to_their_end_where_the_operator_says_so
     followed.read_exact(&mut first).unwrap();
     assert_eq!(&first, b"first\n");
     assert!(!has_ended(&mut server));
-    fs::write(crate::client::state_dir().join("workspaces/default/go"), "").unwrap();
+    fs::write(state_dir().join("workspaces/default/go"), "").unwrap();
     let mut rest = String::new();
     followed.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "last\n");
@@ -311,8 +256,7 @@ fn programs_of_a_client_that_is_gone_run_to_their_end_where_the_operator_says_so
 #[test]
 fn a_server_that_outlives_its_client_is_stopped_by_a_signal() {
     let mut server = Server::with("calls: {on_disconnect: detach}");
-    let asked = json!({"code": "sleep 151.7172", "language": "shell", "background": true});
-    server.facts("execute_code", asked);
+    server.run(json!({"code": "sleep 151.7172", "language": "shell", "background": true}));
     eventually(|| !processes_with("151.7172").is_empty());
     server.hang_up();
     assert!(!within(Duration::from_millis(1500), || has_ended(&mut server)));
@@ -336,7 +280,7 @@ fn detached_programs_end_with_their_server_and_none_of_them_is_lost_on_record() 
             // Busy processors delay only namespaces that run something.
             let namespace = format!("n{number}-{}", code.len());
             let asked = json!({"code": code, "language": "shell", "namespace": namespace});
-            ids.insert(detached(&server.facts("execute_code", asked)));
+            ids.insert(detached(&server.run(asked)));
         }
     }
     eventually(|| processes_with("161.8033").len() >= 9);
@@ -346,11 +290,10 @@ fn detached_programs_end_with_their_server_and_none_of_them_is_lost_on_record() 
     eventually(|| has_ended(&mut server));
     assert_nothing_is_open_on_record();
     let ended = executions_on_record("failed");
-    let ended: BTreeSet<String> = ended
+    let ended = ended
         .iter()
-        .map(|record| text_of(&record["execution_id"]).to_owned())
-        .collect();
-    assert_eq!(ended, ids);
+        .map(|record| text_of(&record["execution_id"]).to_owned());
+    assert_eq!(ended.collect::<BTreeSet<_>>(), ids);
 }
 
 #[test]
@@ -358,15 +301,12 @@ fn a_caller_who_asks_for_progress_hears_something_while_nothing_is_printed() {
     let mut server = Server::start();
     let code = "echo begun; until [ -e go ]; do sleep 0.05; done; echo last";
     let arguments = json!({"code": code, "language": "shell", "workspace": "namespace"});
-    let params = json!({"name": "execute_code", "arguments": arguments, "_meta": {"progressToken": 7}});
-    let call = server.send("tools/call", params);
+    let call = server.send_watched(arguments);
     let mut told = Vec::new();
-    while !told
-        .iter()
-        .any(|one: &Value| text_of(&one["message"]).contains("nothing new"))
-    {
+    let is_beat = |one: &Value| text_of(&one["message"]).contains("nothing new");
+    while !told.iter().any(is_beat) {
         let message = server.hear("notifications/progress");
-        assert_eq!(message["params"]["progressToken"], 7, "{message}");
+        assert_eq!(message["params"]["progressToken"], call, "{message}");
         told.push(message["params"].clone());
     }
     let beat = told.last().unwrap()["progress"].as_f64().unwrap();
@@ -374,7 +314,7 @@ fn a_caller_who_asks_for_progress_hears_something_while_nothing_is_printed() {
     let put = server.send_call("put_file", json!({"path": "go", "text": ""}));
     let (answer, rest) = server.await_answer(call);
     assert_eq!(server.result(put)["success"], true);
-    assert_facts(&facts_of(&answer["result"]), json!({"stdout": "begun\nlast\n"}));
+    answer["result"].facts().shows(json!({"stdout": "begun\nlast\n"}));
     told.extend(rest.iter().map(|one| one["params"].clone()));
     let values: Vec<f64> = told.iter().map(|one| one["progress"].as_f64().unwrap()).collect();
     assert!(
@@ -382,11 +322,8 @@ fn a_caller_who_asks_for_progress_hears_something_while_nothing_is_printed() {
         "{values:?}"
     );
     // One without a token hears nothing.
-    let (_, quiet) = {
-        let call = server.send_call("execute_code", json!({"code": "echo 1", "language": "shell"}));
-        server.await_answer(call)
-    };
-    assert_eq!(quiet, Vec::<Value>::new());
+    let call = server.send_run(json!({"code": "echo 1", "language": "shell"}));
+    assert_eq!(server.await_answer(call).1, Vec::<Value>::new());
 }
 
 /// claim: [RES-11]
@@ -398,8 +335,8 @@ fn a_detached_program_that_floods_is_told_within_bounds_and_fills_no_memory() {
     let ids: Vec<String> = (0..3)
         .map(|_| {
             let answer = server.call("execute_code", json!({"code": flood, "language": "shell"}));
-            assert!(text_of(&answer["content"][0]["text"]).len() <= 1024, "{answer}");
-            detached(&facts_of(&answer))
+            assert!(answer.text().len() <= 1024, "{answer}");
+            detached(&answer.facts())
         })
         .collect();
     let is_full = |id: &String| said(&["logs", id]).stdout.len() > 1 << 20;
@@ -409,7 +346,7 @@ fn a_detached_program_that_floods_is_told_within_bounds_and_fills_no_memory() {
         for from in [json!(0), json!(1_u64 << 20), json!(9_007_199_254_740_991_u64)] {
             let asked = json!({"execution_id": id, "stdout_from": from, "stderr_from": from});
             let answer = server.call("get_execution", asked);
-            assert!(text_of(&answer["content"][0]["text"]).len() <= 1024, "{answer}");
+            assert!(answer.text().len() <= 1024, "{answer}");
             assert!(answer["structuredContent"]["stdout_next"].as_u64().unwrap() <= 4 << 20);
         }
     }
@@ -417,8 +354,8 @@ fn a_detached_program_that_floods_is_told_within_bounds_and_fills_no_memory() {
     let resident = status_of(server.child.id(), "VmRSS");
     assert!(resident < 200 << 10, "{resident} KiB");
     for id in &ids {
-        server.facts("cancel_execution", json!({"execution_id": id}));
-        let result = end_of(&mut server, id);
+        server.stop(&id);
+        let result = server.end_of(id);
         assert_eq!(result["exit"]["kind"], "cancelled", "{result}");
         // From page to page nothing is lost or told twice.
         let (mut read, mut from) = (String::new(), json!(0));
@@ -437,14 +374,8 @@ fn a_detached_program_that_floods_is_told_within_bounds_and_fills_no_memory() {
 #[test]
 fn a_client_that_does_not_read_holds_no_detached_program_up() {
     let mut server = Server::with(AT_ONCE);
-    let arguments = json!({"code": "yes | head -c 300000000; sleep 1", "language": "shell"});
-    let params = json!({"name": "execute_code", "arguments": arguments, "_meta": {"progressToken": 1}});
-    server.send("tools/call", params);
-    let verdict = || {
-        let listed = json_of(&said(&["ps", "--json"]));
-        listed["servers"][0]["executions"][0]["verdict"].clone()
-    };
-    eventually(|| verdict() == "ok");
+    server.send_watched(json!({"code": "yes | head -c 300000000; sleep 1", "language": "shell"}));
+    eventually(|| listed_by_operator()["verdict"] == "ok");
     server.leaves();
     assert_nothing_is_open_on_record();
 }
@@ -454,56 +385,45 @@ fn a_client_that_does_not_read_holds_no_detached_program_up() {
 fn of_output_that_is_too_long_to_be_kept_the_beginning_is() {
     let mut server = Server::with("results: {memory_mb: 1}");
     let asked = json!({"code": "yes | head -c 900000", "language": "shell"});
-    let id = server.facts("execute_code", asked)["execution_id"].clone();
+    let id = server.run(asked)["execution_id"].clone();
     let kept = (1 << 20) / 8;
     let asked = json!({"execution_id": id, "stdout_from": kept - 100});
     let rest = server.facts("get_execution", asked);
-    assert_facts(
-        &rest,
-        json!({"stdout": "y\n".repeat(50), "stdout_next": null, "stdout_bytes": 900_000, "truncated.stdout": true}),
-    );
+    rest.shows(json!({"stdout": "y\n".repeat(50), "stdout_next": null, "stdout_bytes": 900_000, "truncated.stdout": true}));
     let text = server.call("get_execution", json!({"execution_id": id}));
     let note = format!("[stdout has 900000 bytes, of which the first {kept} are kept]");
-    assert_contains(text_of(&text["content"][0]["text"]), [&note]);
+    assert_contains(text.text(), [&note]);
 }
 
 #[test]
 fn what_was_told_of_a_character_cut_in_two_is_told_once() {
     let mut server = Server::with(AT_ONCE);
     let code = "printf 'a\\303'; until [ -e go ]; do sleep 0.02; done; printf '\\251z'";
-    let asked = json!({"code": code, "language": "shell", "workspace": "namespace"});
-    let begun = server.facts("execute_code", asked);
+    let begun = server.in_workspace(code);
     let id = detached(&begun);
     told_until(&mut server, &begun, ["a", ""]);
     release(&mut server);
     let rest = json!({"execution_id": id, "stdout_from": 1, "wait_seconds": 25});
-    assert_facts(
-        &server.facts("get_execution", rest),
-        json!({"stdout": "éz", "running": false}),
-    );
+    server
+        .facts("get_execution", rest)
+        .shows(json!({"stdout": "éz", "running": false}));
 }
 
 /// claim: [RES-11]
 #[test]
 fn a_detached_execution_is_not_there_for_another_namespace() {
     let mut server = Server::with(AT_ONCE);
-    let id = detached(&server.facts("execute_code", waiting()));
+    let id = detached(&server.run(waiting()));
     let asked = json!({"execution_id": id, "namespace": "other", "wait_seconds": 25, "stdout_from": 0});
     let begun = Instant::now();
     server.refuses("get_execution", asked, "not_found");
     assert!(begun.elapsed() < Duration::from_secs(10), "it waits for nothing");
-    let cancel = server.facts(
-        "cancel_execution",
-        json!({"execution_id": id, "namespace": "other"}),
-    );
-    assert_facts(&cancel, json!({"cancelled": false, "existed": false}));
+    let of_other = json!({"execution_id": id, "namespace": "other"});
+    let cancel = server.facts("cancel_execution", of_other.clone());
+    cancel.shows(json!({"cancelled": false, "existed": false}));
     release(&mut server);
-    assert_eq!(end_of(&mut server, &id)["exit_code"], 3);
-    server.refuses(
-        "get_execution",
-        json!({"execution_id": id, "namespace": "other"}),
-        "not_found",
-    );
+    assert_eq!(server.end_of(&id)["exit_code"], 3);
+    server.refuses("get_execution", of_other, "not_found");
 }
 
 /// Wherever in its life a program is detached or stopped: it has one end, which is found and on record.
@@ -519,24 +439,21 @@ fn detaching_and_cancelling_race_the_end_of_a_program() {
         // Around the time that such a program takes.
         let after = 0.0005 * f64::from(round % 20 + 1);
         let asked = json!({"code": code, "language": "shell", "detach_after_seconds": after});
-        let answer = server.facts("execute_code", asked);
+        let answer = server.run(asked);
         let result = if answer["running"] == true {
             apart += 1;
-            end_of(&mut server, text_of(&answer["execution_id"]))
+            server.end_of(text_of(&answer["execution_id"]))
         } else {
             whole += 1;
             answer
         };
-        assert_facts(
-            &result,
-            json!({"success": true, "stdout": format!("{round}\n"), "exit_code": 0}),
-        );
+        result.shows(json!({"success": true, "stdout": format!("{round}\n"), "exit_code": 0}));
         let asked = json!({"code": code, "language": "shell", "background": true});
-        let id = text_of(&server.facts("execute_code", asked)["execution_id"]).to_owned();
+        let id = text_of(&server.run(asked)["execution_id"]).to_owned();
         std::thread::sleep(Duration::from_micros(u64::from(round % 20) * 500));
-        let cancelled = server.facts("cancel_execution", json!({"execution_id": id}));
+        let cancelled = server.stop(&id);
         assert_eq!(cancelled["existed"], true);
-        let result = end_of(&mut server, &id);
+        let result = server.end_of(&id);
         if result["success"] == true {
             assert_eq!(result["stdout"], format!("{round}\n"));
         } else {
@@ -566,9 +483,7 @@ fn a_client_that_detaches_ten_thousand_calls_is_bounded_and_keeps_nobody_out() {
     // No more at once than a client has on its way.
     while sent < CALLS {
         let asked = json!({"code": "sleep 171.1828", "language": "shell"});
-        let ids: Vec<u64> = (0..100)
-            .map(|_| server.send_call("execute_code", asked.clone()))
-            .collect();
+        let ids: Vec<u64> = (0..100).map(|_| server.send_run(asked.clone())).collect();
         for (_, facts) in server.await_all(&ids) {
             match text_of(facts.get("code").unwrap_or(&json!(""))) {
                 "busy" => busy += 1,
@@ -595,7 +510,7 @@ fn a_client_that_detaches_ten_thousand_calls_is_bounded_and_keeps_nobody_out() {
     // Another namespace has a place.
     let asked =
         json!({"code": "echo here", "language": "shell", "namespace": "other", "detach_after_seconds": 0});
-    assert_eq!(server.facts("execute_code", asked)["stdout"], "here\n");
+    assert_eq!(server.run(asked)["stdout"], "here\n");
     server.leaves();
     assert_gone("171.1828");
     assert_nothing_is_open_on_record();

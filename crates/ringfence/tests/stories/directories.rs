@@ -1,10 +1,7 @@
 //! Directories that come and go as tar archives, through the tools. Python's own `tarfile` makes and reads them in a sandbox.
 
-use crate::client::{
-    Server, assert_contains, assert_facts, assert_says, feed, ringfence, state_dir, text_of, texts_of,
-};
+use crate::client::*;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Value, json};
 use std::{fs, os::unix::fs::PermissionsExt};
 
 /// What every program that makes archives begins with: `add` puts one entry into `tar`, `print_archive` is the end.
@@ -62,7 +59,7 @@ archive(fill, 'w:gz')",
     );
     for (archive, arguments) in made.iter().zip([json!({}), json!({"path": "deep/er"})]) {
         let put = put(&mut server, arguments, archive);
-        assert_facts(&put, json!({"files": 2, "size_bytes": 27}));
+        put.shows(json!({"files": 2, "size_bytes": 27}));
     }
     let root = state_dir().join("workspaces/default");
     let mode = fs::metadata(root.join("deep/er/project/tool"))
@@ -70,9 +67,7 @@ archive(fill, 'w:gz')",
         .permissions()
         .mode();
     assert_eq!(mode & 0o7777, 0o755, "no set-id bit comes in");
-    let ran = server.facts("execute_code",
-        json!({"language": "shell", "workspace": "namespace", "code": "./project/tool; echo new > project/new; ln -s /etc/passwd project/link"}),
-    );
+    let ran = server.in_workspace("./project/tool; echo new > project/new; ln -s /etc/passwd project/link");
     assert_eq!(ran["stdout"], "it runs\n", "{ran}");
 
     let got = server.facts("get_file", json!({"path": "project", "archive": true}));
@@ -93,11 +88,10 @@ fn comes_back(server: &mut Server, archive: &str) {
         texts_of(&listed["files"], "path"),
         ["copy/data", "copy/data/in.csv", "copy/new", "copy/tool"]
     );
-    let all = server.facts("get_file", json!({"path": ".", "archive": true}));
-    assert_facts(&all, json!({"success": true, "path": "."}));
-    let asked = json!({"action": "file.read", "limit": 1, "detail": true});
-    let audit = server.facts("audit_execution", asked);
-    assert_eq!(audit["records"][0]["details"]["archive"], true, "{audit}");
+    let all = server.succeeds("get_file", json!({"path": ".", "archive": true}));
+    all.shows(json!({"path": "."}));
+    let records = server.records("file.read");
+    assert_eq!(records[0]["details"]["archive"], true, "{records:?}");
 }
 
 /// claim: [WS-5]
@@ -131,7 +125,7 @@ fn an_archive_with_one_bad_entry_leaves_nothing() {
     for (archive, words) in made.iter().zip(words) {
         let refused = put(&mut server, json!({}), archive);
         assert_eq!(refused["code"], "invalid_argument", "{words}: {refused}");
-        assert_says(&refused, "message", [words]);
+        refused.says("message", [words]);
     }
     let listed = server.facts("list_files", json!({}));
     assert_eq!(listed["files"], json!([]), "{listed}");
@@ -154,8 +148,11 @@ fn an_archive_with_one_bad_entry_leaves_nothing() {
         let refused = server.facts("put_file", arguments.clone());
         assert_eq!(refused["code"], code, "{arguments}: {refused}");
     }
-    let gone = server.facts("get_file", json!({"path": "nowhere", "archive": true}));
-    assert_eq!(gone["code"], "not_found", "{gone}");
+    server.refuses(
+        "get_file",
+        json!({"path": "nowhere", "archive": true}),
+        "not_found",
+    );
 }
 
 /// claim: [WS-5]
@@ -183,8 +180,7 @@ archive(lambda tar: add(tar, 'fits', bytes(3 << 20)), 'w:gz')",
         "archive(lambda tar: [add(tar, f'{n:05}') for n in range(9_000)], 'w:gz')",
     );
     assert_eq!(put(&mut plenty, json!({}), &many[0])["files"], 9_000);
-    let refused = plenty.facts("get_file", json!({"archive": true}));
-    assert_eq!(refused["code"], "invalid_argument", "{refused}");
+    plenty.refuses("get_file", json!({"archive": true}), "invalid_argument");
 }
 
 /// claim: [WS-5]
@@ -198,9 +194,7 @@ fn an_archive_carries_no_secret_out_and_a_session_has_its_own_workspace() {
     let asked = json!({"language": "python", "secrets": ["TOKEN"]});
     let session = server.facts("create_session", asked);
     let id = &session["session_id"];
-    let wrote = server.facts("execute_code",
-        json!({"session_id": id, "code": "import os\nt = os.environ['TOKEN']\nopen('a', 'w').write(f'before {t} after')\nopen(t, 'w').close()\nopen('b', 'w').write('b')"}),
-    );
+    let wrote = server.eval(&id, "import os\nt = os.environ['TOKEN']\nopen('a', 'w').write(f'before {t} after')\nopen(t, 'w').close()\nopen('b', 'w').write('b')");
     assert_eq!(wrote["success"], true, "{wrote}");
     let got = server.facts("get_file", json!({"session_id": id, "archive": true}));
     assert_eq!(got["left_out_count"], 1, "{got}");
@@ -220,7 +214,6 @@ fn an_archive_carries_no_secret_out_and_a_session_has_its_own_workspace() {
         text_of(&got["base64"]),
     );
     assert_eq!(into["files"], 2, "{into}");
-    let asked = json!({"session_id": id, "code": "len(os.listdir('.')), open('sub/b').read()"});
-    let seen = server.facts("execute_code", asked);
+    let seen = server.eval(&id, "len(os.listdir('.')), open('sub/b').read()");
     assert_eq!(seen["result"], json!([4, "b"]), "{seen}");
 }

@@ -1,7 +1,6 @@
 //! What a program shows beside its text: values with richer forms, figures, and pictures for those who can see.
 
-use crate::client::{Server, assert_contains, assert_facts, list_of, run_json, text_of};
-use serde_json::{Value, json};
+use crate::client::*;
 use std::time::{Duration, Instant};
 
 /// A stand-in for the plotting library: its figures are one pixel each, and a comment that no client shall get.
@@ -60,10 +59,7 @@ fn a_figure_that_is_left_open_is_an_artifact_and_a_picture() {
         let answer = with_pyplot(&mut server, code);
         let result = &answer["structuredContent"];
         assert_eq!(result["success"], success, "{result}");
-        assert_facts(
-            result,
-            json!({"display": [{"mime": "image/png", "artifact": "output/figure-1.png"}]}),
-        );
+        result.shows(json!({"display": [{"mime": "image/png", "artifact": "output/figure-1.png"}]}));
         assert_eq!(result["artifacts"][0]["name"], "output/figure-1.png");
         assert_eq!(pictures(&answer), ["image/png"]);
         // Of the file only the pixels come through.
@@ -81,13 +77,12 @@ fn a_figure_that_is_left_open_is_an_artifact_and_a_picture() {
     let saved = with_pyplot(&mut server, saved);
     assert_eq!(pictures(&saved), ["image/png"]);
     assert_eq!(saved["structuredContent"]["artifacts_total"], 1, "{saved}");
-    let expect = json!({"structuredContent.display": [{"mime": "image/png", "artifact": "a.png"}]});
-    assert_facts(&saved, expect);
+    saved.shows(json!({"structuredContent.display": [{"mime": "image/png", "artifact": "a.png"}]}));
     let result = &answer["structuredContent"];
     assert_eq!(list_of(&result["display"]).len(), 16);
     assert_eq!(list_of(&result["artifacts"]).len(), 10);
     assert_eq!(result["artifacts_total"], 16);
-    let text = text_of(&answer["content"][0]["text"]);
+    let text = answer.text();
     assert_contains(text, ["and 6 more artifacts, 16 in all; next: get_artifacts"]);
 }
 
@@ -115,13 +110,10 @@ fn a_value_is_shown_in_the_forms_that_it_has() {
 Table()";
     let result = run_json("python", code, &[]);
     assert_eq!(result["result_repr"], "a table", "{result}");
-    assert_facts(
-        &result,
-        json!({"display": [
-            {"mime": "image/svg+xml", "artifact": "output/display-1.svg"},
-            {"mime": "text/html", "text": "<table>é</table>"},
-        ]}),
-    );
+    result.shows(json!({"display": [
+        {"mime": "image/svg+xml", "artifact": "output/display-1.svg"},
+        {"mime": "text/html", "text": "<table>é</table>"},
+    ]}));
     assert_eq!(result["artifacts"][0]["size_bytes"], 300 << 10);
     assert_eq!(run_json("python", "1 + 1", &[])["display"], json!([]));
     assert_eq!(run_json("node", "1 + 1", &[])["display"], json!([]));
@@ -138,8 +130,7 @@ tell(b'A', b'image/png\\noutput/script.png')
 tell(b'D', b'text/javascript\\nalert(1)')
 tell(b'D', b'text/html\\nmine')";
     let result = run_json("python", code, &[]);
-    let expect = json!({"display": [{"mime": "text/html", "text": "mine"}]});
-    assert_facts(&result, expect);
+    result.shows(json!({"display": [{"mime": "text/html", "text": "mine"}]}));
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! What is refused where nothing is allowed: at once, and told by host and port as far as the kernel shows them.
 
-use crate::client::{assert_facts, list_of, run_json, text_of};
-use serde_json::{Value, json};
+use crate::client::*;
 
 /// What was denied, in order, and the hints.
 fn denied(done: &Value) -> (Vec<&str>, Vec<&str>) {
@@ -76,8 +75,7 @@ fn beside_a_network_that_a_rule_names_addresses_are_refused_at_once() {
     let code = ATTEMPTS.split("attempt('tcp by name'").next().unwrap().to_owned()
         + "attempt('another port', lambda: tcp('10.1.2.3', 5433))\nattempt('another address', lambda: tcp('192.0.2.1', 5432))";
     let done = run_json("python", &code, &["--allow", "10.0.0.0/8:5432"]);
-    let expect = json!({"stdout": "another port ECONNREFUSED\nanother address ENETUNREACH\n"});
-    assert_facts(&done, expect);
+    done.shows(json!({"stdout": "another port ECONNREFUSED\nanother address ENETUNREACH\n"}));
     let (denied, _) = denied(&done);
     assert!(
         denied[0].starts_with("No network access to 10.1.2.3:5433: "),

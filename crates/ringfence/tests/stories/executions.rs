@@ -1,27 +1,18 @@
 //! What was run is there for whoever has its id: while it runs, after it, and for its own namespace alone.
 
-use crate::client::{
-    PATIENCE, Server, assert_contains, assert_facts, assert_says, eventually, json_of, list_of, ringfence,
-    run_json, said, start, stderr_of, text_of, within,
-};
-use serde_json::{Value, json};
+use crate::client::*;
 use std::process::Stdio;
 
 const BEGUN: &str = "echo begun; sleep 1000";
 
 fn background(server: &mut Server, code: &str) -> String {
-    let asked = json!({"code": code, "language": "shell", "background": true});
-    let begun = server.facts("execute_code", asked);
+    let begun = server.run(json!({"code": code, "language": "shell", "background": true}));
     assert_eq!(begun["running"], true, "{begun}");
     text_of(&begun["execution_id"]).to_owned()
 }
 
 fn has_begun(server: &mut Server, id: &str) -> bool {
-    server.facts("get_execution", json!({"execution_id": id}))["stdout"] == "begun\n"
-}
-
-fn ended(server: &mut Server, id: &str) -> Value {
-    server.facts("get_execution", json!({"execution_id": id, "wait_seconds": 25}))
+    server.execution(&id)["stdout"] == "begun\n"
 }
 
 #[test]
@@ -30,21 +21,15 @@ fn a_program_in_the_background_is_read_while_it_runs_listed_and_stopped() {
     let id = background(&mut server, BEGUN);
     eventually(|| has_begun(&mut server, &id));
     let so_far = server.facts("get_execution", json!({"execution_id": id, "stdout_from": 6}));
-    assert_facts(&so_far, json!({"running": true, "stdout": ""}));
+    so_far.shows(json!({"running": true, "stdout": ""}));
     let listed = server.facts("list_executions", json!({}));
-    assert_eq!(listed["executions"][0]["execution_id"], json!(id), "{listed}");
-    assert_eq!(listed["executions"][0]["verdict"], "running", "{listed}");
+    listed.shows(json!({"executions.0.execution_id": id, "executions.0.verdict": "running"}));
     assert_eq!(listed["executions"][0]["first_line"], BEGUN, "{listed}");
-    let cancel = json!({"execution_id": id});
-    assert_eq!(
-        server.facts("cancel_execution", cancel.clone())["cancelled"],
-        true
-    );
-    let result = ended(&mut server, &id);
-    assert_eq!(result["exit"]["kind"], "cancelled", "{result}");
-    assert_eq!(result["stdout"], "begun\n", "{result}");
-    let again = server.facts("cancel_execution", cancel);
-    assert_facts(&again, json!({"cancelled": false, "existed": true}));
+    assert_eq!(server.stop(&id)["cancelled"], true);
+    let result = server.end_of(&id);
+    result.shows(json!({"exit.kind": "cancelled", "stdout": "begun\n"}));
+    let again = server.stop(&id);
+    again.shows(json!({"cancelled": false, "existed": true}));
     // One of another namespace is not there.
     let id = background(&mut server, BEGUN);
     eventually(|| has_begun(&mut server, &id));
@@ -56,15 +41,14 @@ fn a_program_in_the_background_is_read_while_it_runs_listed_and_stopped() {
     assert_eq!(theirs["content"], never["content"], "it is told apart from none");
     let asked = json!({"execution_id": id, "namespace": "other"});
     let cancel = server.facts("cancel_execution", asked);
-    assert_facts(&cancel, json!({"cancelled": false, "existed": false}));
+    cancel.shows(json!({"cancelled": false, "existed": false}));
     let listed = server.facts("list_executions", json!({"namespace": "other"}));
     assert_eq!(listed["executions"], json!([]), "{listed}");
     assert!(has_begun(&mut server, &id));
-    server.facts("cancel_execution", json!({"execution_id": id}));
-    ended(&mut server, &id);
+    server.stop(&id);
+    server.end_of(&id);
     // A refusal comes as it was.
-    let asked = json!({"code": "1", "secrets": ["NO_SUCH_SECRET"], "background": true});
-    let begun = server.facts("execute_code", asked);
+    let begun = server.run(json!({"code": "1", "secrets": ["NO_SUCH_SECRET"], "background": true}));
     let id = begun["execution_id"].clone();
     let wish = json!({"execution_id": id, "wait_seconds": 25});
     server.refuses("get_execution", wish, "secret_unavailable");
@@ -73,13 +57,11 @@ fn a_program_in_the_background_is_read_while_it_runs_listed_and_stopped() {
 #[test]
 fn a_result_whose_call_was_cut_off_is_found_and_read_in_pages() {
     let mut server = Server::start();
-    let asked = json!({"code": BEGUN, "language": "shell"});
-    let call = server.send_call("execute_code", asked);
-    let listed = |server: &mut Server| server.facts("list_executions", json!({}))["executions"][0].clone();
-    eventually(|| listed(&mut server)["verdict"] == "running");
+    let call = server.send_run(json!({"code": BEGUN, "language": "shell"}));
+    eventually(|| server.newest()["verdict"] == "running");
     server.cancel(call);
-    eventually(|| listed(&mut server)["verdict"] != "running");
-    assert_ne!(listed(&mut server)["verdict"], "ok");
+    eventually(|| server.newest()["verdict"] != "running");
+    assert_ne!(server.newest()["verdict"], "ok");
 
     let lines = server.execute("shell", "seq 20000");
     let shown = text_of(&lines["stdout"]);
@@ -114,7 +96,7 @@ fn a_result_whose_call_was_cut_off_is_found_and_read_in_pages() {
         all[before.len() + 1..].starts_with(text_of(&rest["stdout"])),
         "{next}"
     );
-    let mut whole = server.facts("get_execution", json!({"execution_id": id}));
+    let mut whole = server.execution(&id);
     let mut lines = lines.clone();
     for result in [&mut whole, &mut lines] {
         result["isolation"] = json!(null);
@@ -123,8 +105,8 @@ fn a_result_whose_call_was_cut_off_is_found_and_read_in_pages() {
 }
 
 /// What stands behind `before` in the text of an answer, up to a blank.
-fn told(answer: &Value, before: &str) -> Value {
-    let text = text_of(&answer["content"][0]["text"]);
+fn behind(answer: &Value, before: &str) -> Value {
+    let text = answer.text();
     let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("{text}"));
     json!(rest.split_whitespace().next())
 }
@@ -134,21 +116,15 @@ fn an_artifact_is_a_file_of_a_later_program_of_its_namespace() {
     let mut server = Server::start();
     let code = "seq 100000 > $'numbers\\nrefused: all'";
     let left = server.call("execute_code", json!({"code": code, "language": "shell"}));
-    let uri = told(&left, "\nartifact: ");
-    assert!(
-        !text_of(&left["content"][0]["text"]).contains("\nrefused: "),
-        "{left}"
-    );
-    let id = told(&left, "\nexecution_id: ");
+    let uri = behind(&left, "\nartifact: ");
+    assert!(!left.text().contains("\nrefused: "), "{left}");
+    let id = behind(&left, "\nexecution_id: ");
     let listed = server.call("get_artifacts", json!({"request_id": id}));
-    assert_eq!(told(&listed, ""), uri, "{listed}");
+    assert_eq!(behind(&listed, ""), uri, "{listed}");
     let mut again = |namespace: &str, uri: &Value| {
         let files = json!([{"path": "in/numbers.txt", "artifact": uri}, {"path": "b", "text": "x"}]);
         let code = "wc -l < in/numbers.txt; cat b";
-        server.facts(
-            "execute_code",
-            json!({"code": code, "language": "shell", "files": files, "namespace": namespace}),
-        )
+        server.run(json!({"code": code, "language": "shell", "files": files, "namespace": namespace}))
     };
     let done = again("default", &uri);
     assert_eq!(done["stdout"], "100000\nx", "{done}");
@@ -161,63 +137,42 @@ fn an_artifact_is_a_file_of_a_later_program_of_its_namespace() {
     assert!(hint.contains("get_artifacts {\"request_id\""), "{refused}");
 }
 
-fn document(words: &[&str]) -> Value {
-    json_of(&said(words))
-}
-
 #[test]
 fn an_operator_lists_follows_and_cancels_programs_of_every_namespace() {
     let mut server = Server::start();
     let code = "echo begun; echo wrong >&2; sleep 1000";
     let asked = json!({"code": code, "language": "shell", "background": true, "namespace": "other"});
-    let id = server.facts("execute_code", asked)["execution_id"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    let listed = || document(&["ps", "--json"])["servers"][0]["executions"][0].clone();
+    let id = text_of(&server.run(asked)["execution_id"]).to_owned();
+    let listed = || told_json(&["ps"])["servers"][0]["executions"][0].clone();
     eventually(|| listed()["execution_id"] == json!(id));
+    listed().shows(json!({"verdict": "running", "namespace": "other"}));
+    let table = told(&["ps"]);
+    assert!(table.starts_with("EXECUTION "), "{table}");
+    assert_contains(&table, [&id, code]);
     assert_eq!(
-        (&listed()["verdict"], &listed()["namespace"]),
-        (&json!("running"), &json!("other"))
-    );
-    let table = String::from_utf8(said(&["ps"]).stdout).unwrap();
-    assert!(
-        table.starts_with("EXECUTION ") && table.contains(&id) && table.contains(code),
-        "{table}"
-    );
-    assert_eq!(
-        document(&["ps", "--namespace", "default", "--json"])["servers"][0]["executions"],
+        told_json(&["ps", "--namespace", "default"])["servers"][0]["executions"],
         json!([])
     );
 
     // What it has written so far comes without an end; what is followed comes with it.
     eventually(|| said(&["logs", &id]).stdout == b"begun\n");
     assert_eq!(said(&["logs", &id]).stderr, b"wrong\n");
-    assert_eq!(document(&["logs", &id, "--json"])["running"], true);
+    assert_eq!(told_json(&["logs", &id])["running"], true);
     let follower = start(&mut ringfence(&["logs", "-f", &id]));
-    let cancelled = said(&["cancel", &id]);
-    assert_eq!(
-        (cancelled.status.code(), cancelled.stdout),
-        (Some(0), b"it is being stopped\n".to_vec())
-    );
+    assert_eq!(told(&["cancel", &id]), "it is being stopped\n");
     let followed = follower.wait_with_output().unwrap();
+    assert!(followed.status.success(), "{followed:?}");
     assert_eq!(
-        (followed.status.code(), followed.stdout),
-        (Some(0), b"begun\n".to_vec())
+        (stdout_of(&followed), stderr_of(&followed)),
+        ("begun\n".into(), "wrong\n".into())
     );
-    assert_eq!(followed.stderr, b"wrong\n");
-    let ended = document(&["logs", "--follow", &id, "--json"]);
-    assert_facts(&ended, json!({"running": false, "stdout": "begun\n"}));
+    let ended = told_json(&["logs", "--follow", &id]);
+    ended.shows(json!({"running": false, "stdout": "begun\n"}));
     assert_eq!(listed()["verdict"], "cancelled");
-    assert_eq!(document(&["cancel", &id, "--json"])["cancelled"], false);
+    assert_eq!(told_json(&["cancel", &id])["cancelled"], false);
 
     for words in [["logs", "0190b8f0"], ["cancel", "0190b8f0"]] {
-        let refused = said(&words);
-        let text = stderr_of(&refused);
-        assert!(
-            refused.status.code() == Some(125) && text.contains("ringfence ps"),
-            "{text}"
-        );
+        assert_contains(refused(&words, 125), ["ringfence ps"]);
     }
 }
 
@@ -228,10 +183,10 @@ fn what_looks_back_is_short_until_more_is_asked_for() {
     for _ in 0..30 {
         server.facts("list_executions", json!({}));
     }
-    let none = server.facts("get_artifacts", json!({"execution_id": id}));
-    assert_facts(&none, json!({"success": true, "artifacts": []}));
+    let none = server.succeeds("get_artifacts", json!({"execution_id": id}));
+    none.shows(json!({"artifacts": []}));
     let short = server.call("audit_execution", json!({"limit": 10}));
-    let text = text_of(&short["content"][0]["text"]);
+    let text = short.text();
     assert!(
         text.len() < 2048 && text.contains(" tool.called ok list_executions -\n"),
         "{text}"
@@ -250,8 +205,7 @@ fn what_looks_back_is_short_until_more_is_asked_for() {
     assert!(default.to_string().len() < 50 * 205, "{default}");
     let asked = json!({"detail": true, "limit": 100, "action": "execution."});
     let all = server.facts("audit_execution", asked);
-    assert_eq!(all["records"][0]["execution_id"], id, "{all}");
-    assert_eq!(all["records"][0]["details"]["exit_code"], 0, "{all}");
+    all.shows(json!({"records.0.execution_id": id, "records.0.details.exit_code": 0}));
 }
 
 #[test]
@@ -262,7 +216,7 @@ fn a_long_stream_is_followed_to_its_end_beside_another_server() {
         "code": "seq 300000; sleep 1000", "language": "shell", "background": true,
         "resource_limits": {"max_output_bytes": 4_000_000},
     });
-    let begun = server.facts("execute_code", asked);
+    let begun = server.run(asked);
     let id = text_of(&begun["execution_id"]).to_owned();
     assert!(
         within(PATIENCE, || said(&["logs", &id]).stdout.len() == 1 << 20),
@@ -287,8 +241,7 @@ fn what_became_of_a_program_is_said_with_each_page_of_its_output() {
         for from in [0, 100_000, u64::MAX] {
             let asked = json!({"execution_id": result["execution_id"], "stdout_from": from});
             let page = server.facts("get_execution", asked);
-            let expect = json!({"success": success, "exit_code": status, "running": false});
-            assert_facts(&page, expect);
+            page.shows(json!({"success": success, "exit_code": status, "running": false}));
         }
     }
 }
@@ -307,7 +260,7 @@ fn an_integer_beyond_64_bits_is_told_as_its_digits() {
     let mut server = Server::start();
     assert_eq!(server.execute("python", code)["result"], expect);
     let session = server.create(json!({}));
-    let told = server.facts("execute_code", json!({"code": code, "session_id": session}));
+    let told = server.eval(&session, code);
     assert_eq!(told["result"], expect, "{told}");
 }
 
@@ -319,19 +272,16 @@ fn what_a_structured_answer_repeats_has_a_bound_and_is_said_to_be_cut() {
     assert_eq!(list_of(&small["result"]).len(), 100);
     assert_eq!(small["truncated"], Value::Null, "{small}");
     let large = server.execute("python", "list(range(100000))");
-    assert_facts(&large, json!({"result": null, "truncated.result": true}));
+    large.shows(json!({"result": null, "truncated.result": true}));
     let code =
         "import os\nfor i in range(40): open(f'{i}', 'wb').write(os.urandom(20000))\n{'a': 'x' * 50000}";
     let files = server.execute("python", code);
-    assert_facts(
-        &files,
-        json!({"truncated.artifacts": true, "artifacts_total": 40}),
-    );
+    files.shows(json!({"truncated.artifacts": true, "artifacts_total": 40}));
     let id = files["execution_id"].clone();
     let wrong = json!(vec!["x".repeat(300); 2000]).to_string();
     let asked = json!({"data": wrong, "schema_name_or_dict": {"items": {"type": "integer"}}});
     let report = server.facts("validate_json_data", asked);
-    assert_facts(&report, json!({"errors_total": 2000, "truncated.errors": true}));
+    report.shows(json!({"errors_total": 2000, "truncated.errors": true}));
     for facts in [&large, &files, &report] {
         assert!(size(facts) < 4 * 8192, "{} bytes", size(facts));
     }
@@ -357,15 +307,12 @@ fn output_that_is_not_wanted_is_counted_and_no_limit_is_blamed() {
     let asked = |captured: bool| json!({"code": "print('x' * 2000000)", "capture_output": captured});
     let answer = server.call("execute_code", asked(false));
     let facts = &answer["structuredContent"];
-    assert_facts(
-        facts,
-        json!({"stdout": "", "stdout_bytes": 2_000_001, "denials": []}),
-    );
+    facts.shows(json!({"stdout": "", "stdout_bytes": 2_000_001, "denials": []}));
     assert_contains(
-        text_of(&answer["content"][0]["text"]),
+        answer.text(),
         ["[stdout has 2000001 bytes and stderr 0, and neither is kept]"],
     );
-    let kept = server.facts("execute_code", asked(true));
+    let kept = server.run(asked(true));
     assert_eq!(kept["denials"][0]["rule"], "limit.output", "{kept}");
 }
 
@@ -375,7 +322,7 @@ fn a_request_of_a_wrong_form_is_told_what_is_wrong_with_it() {
     let mut check = |method: &str, params: Value, code: i32, part: &str| {
         let error = server.ask(method, params)["error"].clone();
         assert_eq!(error["code"], code, "{method}: {error}");
-        assert_says(&error, "message", [part]);
+        error.says("message", [part]);
         assert!(!error.to_string().contains("s3cret"), "{error}");
     };
     let call = "tools/call";
@@ -424,7 +371,7 @@ fn a_hint_names_what_its_reader_has() {
     );
     let asked = json!({"name": "create_session", "arguments": {}});
     let absent = few.ask("tools/call", asked);
-    assert_says(&absent, "error.message", ["not offered to you", "`sessions`"]);
+    absent.says("error.message", ["not offered to you", "`sessions`"]);
     let told = run_json("python", code, &[]);
     assert_contains(hint(&told), ["`run --allow example.com`"]);
     let told = run_json(

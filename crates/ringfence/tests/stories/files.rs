@@ -1,10 +1,6 @@
 //! Files of a workspace, and its snapshots, through the tools.
 
-use crate::client::{
-    Server, TempDir, assert_facts, assert_facts_of, assert_says, eventually, list_of, ringfence, serve_with,
-    state_dir, text_of, texts_of,
-};
-use serde_json::{Value, json};
+use crate::client::*;
 use std::{
     fs,
     os::unix::fs::{PermissionsExt, symlink},
@@ -18,10 +14,7 @@ fn workspace() -> PathBuf {
 
 impl Server {
     fn kept(&mut self, code: &str) -> Value {
-        self.facts(
-            "execute_code",
-            json!({"code": code, "language": "shell", "workspace": "namespace"}),
-        )
+        self.in_workspace(code)
     }
 }
 
@@ -29,13 +22,13 @@ impl Server {
 #[test]
 fn a_file_is_put_used_by_a_program_and_read_back() {
     let mut server = Server::start();
-    let put = server.facts("put_file", json!({"path": "data/in.csv", "text": "a,b\n1,2\n"}));
-    assert_facts(&put, json!({"success": true, "size_bytes": 8}));
+    let put = server.succeeds("put_file", json!({"path": "data/in.csv", "text": "a,b\n1,2\n"}));
+    put.shows(json!({"size_bytes": 8}));
     let asked = json!({"code": "rows = open('data/in.csv').read()\nopen('out.bin', 'wb').write(b'\\xff\\x00')\nrows"});
     let ran = server.facts("run_sandbox_code", asked);
     assert_eq!(ran["result"], "a,b\n1,2\n", "{ran}");
     let got = server.facts("get_file", json!({"path": "out.bin"}));
-    assert_facts(&got, json!({"base64": "/wA=", "text": null}));
+    got.shows(json!({"base64": "/wA=", "text": null}));
     let got = server.facts("get_file", json!({"path": "/workspace/data/in.csv"}));
     assert_eq!(got["text"], "a,b\n1,2\n", "{got}");
     let listed = server.facts("list_files", json!({}));
@@ -43,14 +36,13 @@ fn a_file_is_put_used_by_a_program_and_read_back() {
     assert_eq!(names, ["data", "data/in.csv", "out.bin"], "{listed}");
     assert_eq!(listed["files"][1]["sha256"], put["sha256"]);
     let written = server.kept("stat -c %u data/in.csv; echo more >> data/in.csv");
-    assert_facts(&written, json!({"stdout": "1000\n", "success": true}));
+    written.shows(json!({"stdout": "1000\n", "success": true}));
     let below = server.facts("list_files", json!({"path": "data"}));
     assert_eq!(list_of(&below["files"]).len(), 1, "{below}");
     server.refuses("get_file", json!({"path": "gone"}), "not_found");
     server.refuses("get_file", json!({"path": "../x"}), "invalid_argument");
-    let asked = json!({"action": "file.put", "detail": true, "limit": 50});
-    let audit = server.facts("audit_execution", asked);
-    assert_eq!(audit["records"][0]["details"]["path"], "data/in.csv", "{audit}");
+    let records = server.records("file.put");
+    assert_eq!(records[0]["details"]["path"], "data/in.csv", "{records:?}");
 }
 
 /// claim: [WS-3]
@@ -185,8 +177,8 @@ fn a_secret_of_several_lines_is_in_no_line_of_a_difference() {
 fn a_ruined_workspace_is_put_back_and_told_what_had_become_of_it() {
     let mut server = Server::start();
     server.kept("mkdir -p d/empty; echo one > a.txt; echo two > d/b.txt; ln -s a.txt link; chmod 600 a.txt; touch -d 2001-02-03 a.txt");
-    let made = server.facts("create_state_snapshot", json!({"description": "before"}));
-    assert_facts(&made, json!({"success": true, "files": 2}));
+    let made = server.succeeds("create_state_snapshot", json!({"description": "before"}));
+    made.shows(json!({"files": 2}));
     let id = text_of(&made["snapshot_id"]).to_owned();
     server.kept(
         "rm -r d link; echo changed > a.txt; mkdir -p .git/hooks; printf '#!/bin/sh\\n' > .git/hooks/pre-commit; \
@@ -201,7 +193,7 @@ fn a_ruined_workspace_is_put_back_and_told_what_had_become_of_it() {
     assert_eq!(paths("changed"), ["a.txt"]);
     assert_eq!(paths("deleted"), ["d", "d/b.txt", "d/empty", "link"]);
     assert_eq!(paths("added"), [".git", ".git/hooks", ".git/hooks/pre-commit"]);
-    assert_says(&difference, "changed.0.diff", ["-one\n+changed"]);
+    difference.says("changed.0.diff", ["-one\n+changed"]);
     assert_ne!(difference["added"][2]["risks"], json!([]), "{difference}");
     server.succeeds("restore_state_snapshot", json!({"snapshot_id": id}));
     let found = server.kept("find . | sort; cat a.txt d/b.txt; readlink link; stat -c '%a %y' a.txt");
@@ -211,7 +203,7 @@ fn a_ruined_workspace_is_put_back_and_told_what_had_become_of_it() {
         "{out}"
     );
     let nothing = server.facts("diff_workspace", json!({"snapshot_id": id}));
-    assert_facts(&nothing, json!({"added": [], "changed": [], "deleted": []}));
+    nothing.shows(json!({"added": [], "changed": [], "deleted": []}));
     let listed = server.facts("list_state_snapshots", json!({}));
     assert_eq!(listed["snapshots"][0]["description"], "before", "{listed}");
     let read = server.ask(
@@ -282,8 +274,7 @@ fn a_workspace_whose_own_mode_a_program_ruined_is_used_and_restored() {
 fn a_directory_that_a_program_closed_is_written_to_or_refused_with_a_way_on() {
     let mut server = Server::start();
     let session = server.create(json!({"language": "shell"}));
-    let asked = json!({"session_id": session, "code": "mkdir -p d/e; chmod 0 d/e d"});
-    server.facts("execute_code", asked);
+    server.eval(&session, "mkdir -p d/e; chmod 0 d/e d");
     for (session, prepared) in [(json!(session), true), (Value::Null, false)] {
         if !prepared {
             server.kept("mkdir -p d/e; chmod 0 d/e d");
@@ -320,7 +311,7 @@ fn another_namespaces_snapshot_is_not_there() {
         }
     }
     let uri = format!("sandbox://snapshots/{}", id.as_str().unwrap());
-    assert!(server.ask("resources/read", json!({"uri": uri}))["error"].is_object());
+    assert!(server.read(&uri)["error"].is_object());
     let asked = json!({"snapshot_id": id, "namespace": "theirs"});
     server.succeeds("diff_workspace", asked);
     assert_eq!(
@@ -350,7 +341,7 @@ fn a_restore_waits_for_those_who_are_in_the_workspace() {
     assert!(before.is_empty(), "the run ends first: {before:?}");
     assert_eq!(first["result"]["structuredContent"]["stdout"], "old", "{first}");
     let (restored, _) = server.await_answer(restores);
-    assert_facts(&restored, json!({"result.structuredContent.success": true}));
+    restored.shows(json!({"result.structuredContent.success": true}));
     assert!(!workspace().join("ready").exists() && !workspace().join("go").exists());
 }
 
@@ -388,7 +379,7 @@ fn a_snapshot_that_was_tampered_with_is_refused_and_changes_nothing() {
     let mut bytes = fs::read(&pack).unwrap();
     let at = bytes.len() / 2;
     bytes[at] ^= 1;
-    fs::set_permissions(&pack, fs::Permissions::from_mode(0o600)).unwrap();
+    set_mode(&pack, 0o600);
     fs::write(&pack, bytes).unwrap();
     server.facts("put_file", json!({"path": "a", "text": "later"}));
     let wish = json!({"snapshot_id": made["snapshot_id"]});
@@ -403,13 +394,13 @@ fn the_snapshots_of_all_namespaces_together_have_a_limit() {
         let fills = "head -c 700000 /dev/urandom > noise";
         let asked =
             json!({"code": fills, "language": "shell", "workspace": "namespace", "namespace": namespace});
-        server.facts("execute_code", asked);
+        server.run(asked);
         server.facts("create_state_snapshot", json!({"namespace": namespace}))
     };
     assert_eq!(saves("one")["success"], true);
     let refused = saves("two");
     assert_eq!(refused["code"], "policy_denied", "{refused}");
-    assert_says(&refused, "hint", ["snapshots.total_mb"]);
+    refused.says("hint", ["snapshots.total_mb"]);
 }
 
 #[test]
@@ -430,16 +421,15 @@ fn a_text_in_a_file_is_replaced_where_it_is_once_and_secrets_are_not_looked_for(
     };
     let several = edit("a=1", "a=2", false);
     assert_eq!(several["code"], "invalid_argument", "{several}");
-    assert_says(&several, "message", ["4: a=1"]);
+    several.says("message", ["4: a=1"]);
     let near = edit("\tb=1", "b=2", false);
     assert_eq!(near["code"], "not_found", "{near}");
-    assert_says(&near, "message", ["3:   b=1"]);
+    near.says("message", ["3:   b=1"]);
     assert_eq!(edit("a=1", "echo $0", true)["replaced"], 2);
     let edited = edit("  b=1\n", "", false);
     assert_eq!(edited["replaced"], 1, "{edited}");
     let got = server.facts("get_file", json!({"path": "edited.sh"}));
-    assert_eq!(got["text"], "#!/bin/sh\necho $0\necho $0\n", "{got}");
-    assert_eq!(got["sha256"], edited["sha256"]);
+    got.shows(json!({"text": "#!/bin/sh\necho $0\necho $0\n", "sha256": edited["sha256"]}));
     assert_eq!(got["mode"], "0755", "an edit keeps what may be run");
 
     let asked = json!({"path": "key.txt", "text": "key=hunter2-hunter2-hunter2\n"});

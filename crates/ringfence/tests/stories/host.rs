@@ -1,11 +1,7 @@
 //! An agent looks after the machine: by rules, and by a person's word where there is no rule.
 
-use crate::client::{
-    Server, TempDir, assert_contains, assert_facts, assert_says, eventually, json_of, list_of, ringfence,
-    said, serve_with, stderr_of, stdout_of, text_of,
-};
-use serde_json::{Value, json};
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+use crate::client::*;
+use std::{fs, os::unix::net::UnixListener, path::Path, process::Command};
 
 /// Of the namespace `default`, in the vault of every server here.
 const SECRET: &str = "K3y_of-the-st0ry";
@@ -13,21 +9,15 @@ const PEM: &str = "-----BEGIN KEY-----\nK3yIIEvQIBADANBgk\nK3yiG9w0BAQEFAASC\n--
 
 /// A server with host access, a directory that it opens, and rules for `env` and `touch` none.
 fn served(directory: &TempDir) -> Server {
-    let rules = directory.0.join("host.yaml");
-    let work = directory.0.join("work");
-    fs::create_dir_all(&work).unwrap();
-    fs::write(
-        &rules,
-        format!(
-            "directories:\n  - {{path: {}, access: [read, list, write]}}\nprograms:\n  - program: id\n    why: says who\n    approvals: lasting\n    forms:\n      - rule: id\n        match: [id]\n        refuse: [id -u]\n",
-            work.display()
-        ),
-    )
-    .unwrap();
-    fs::set_permissions(&rules, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::create_dir_all(directory.0.join("work")).unwrap();
+    let opened = directory.path("work");
+    let rules = format!(
+        "directories:\n  - {{path: {opened}, access: [read, list, write]}}\nprograms:\n  - program: id\n    why: says who\n    approvals: lasting\n    forms:\n      - rule: id\n        match: [id]\n        refuse: [id -u]\n"
+    );
+    let rules = directory.file("host.yaml", &rules);
+    set_mode(&rules, 0o600);
     let mut command = serve_with(&format!(
-        "host:\n  enabled: true\n  rules: {}\nwarm:\n  ready: 0\nvault:\n  store: env\n",
-        rules.display()
+        "host:\n  enabled: true\n  rules: {rules}\nwarm:\n  ready: 0\nvault:\n  store: env\n"
     ));
     command.env("RINGFENCE_SECRET_DEFAULT_TOKEN", SECRET);
     command.env("RINGFENCE_SECRET_DEFAULT_PEM", PEM);
@@ -37,20 +27,24 @@ fn served(directory: &TempDir) -> Server {
 /// Whose own directories no other user writes.
 fn directory(name: &str) -> TempDir {
     let directory = TempDir::new(name);
-    fs::set_permissions(&directory.0, fs::Permissions::from_mode(0o755)).unwrap();
+    set_mode(&directory.0, 0o755);
     directory
 }
 
 fn approve(words: &[&str]) -> Value {
-    let mut waiting = Value::Null;
-    eventually(|| {
-        let listed = json_of(&said(&["approvals", "list", "--json"]));
-        waiting = listed["servers"][0]["requests"][0].clone();
-        waiting.is_object()
-    });
-    let decided = said(&[&["approvals", "approve", text_of(&waiting["id"])], words].concat());
-    assert!(decided.status.success(), "{decided:?}");
+    let listed = || json_of(&said(&["approvals", "list", "--json"]))["servers"][0]["requests"][0].clone();
+    eventually(|| listed().is_object());
+    let waiting = listed();
+    told(&[&["approvals", "approve", text_of(&waiting["id"])], words].concat());
     waiting
+}
+
+/// Asks for a program, which a person approves: what the person was asked.
+fn approved(server: &mut Server, wish: Value, words: &[&str]) -> Value {
+    let id = server.send_call("request_host_access", wish);
+    let question = approve(words);
+    assert_eq!(server.result(id)["approved"], true);
+    question
 }
 
 fn in_directory(directory: &TempDir, command: &str) -> Value {
@@ -66,7 +60,7 @@ fn a_command_that_a_person_approves_once_runs_once() {
     let wanted = in_directory(&directory, "tee counted");
     // `tee` has no rule; what it leaves says how often it has run.
     let refused = server.refuses("host_exec", wanted.clone(), "policy_denied");
-    assert_says(&refused, "hint", ["request_host_access"]);
+    refused.says("hint", ["request_host_access"]);
     assert!(!work.join("counted").exists());
     let mut asked = wanted.clone();
     asked["pattern"] = asked["command"].take();
@@ -74,29 +68,23 @@ fn a_command_that_a_person_approves_once_runs_once() {
     asked["reason"] = json!("to count");
     let id = server.send_call("request_host_access", asked.clone());
     let question = approve(&[]);
-    assert_facts(
-        &question,
-        json!({"kind": "host", "what": "tee counted", "scopes": ["once"]}),
-    );
+    question.shows(json!({"kind": "host", "what": "tee counted", "scopes": ["once"]}));
     let lines: Vec<&str> = list_of(&question["lines"]).iter().map(text_of).collect();
-    let lines = lines.join("\n");
-    for wanted in [
-        "command: tee counted",
-        "program: \"/usr/bin/tee\"",
-        "no rule: no rule is about the program tee",
-        "network: none",
-        "one run only",
-    ] {
-        assert!(lines.contains(wanted), "{wanted}\n{lines}");
-    }
-    let decided = server.result(id);
-    assert_facts(
-        &decided,
-        json!({"approved": true, "scope": "once", "pending": false}),
+    assert_contains(
+        lines.join("\n"),
+        [
+            "command: tee counted",
+            "program: \"/usr/bin/tee\"",
+            "no rule: no rule is about the program tee",
+            "network: none",
+            "one run only",
+        ],
     );
+    let decided = server.result(id);
+    decided.shows(json!({"approved": true, "scope": "once", "pending": false}));
     let ran = server.succeeds("host_exec", wanted.clone());
-    assert_facts(&ran, json!({"exit_code": 0}));
-    assert_says(&ran, "approved_by", ["cli"]);
+    ran.shows(json!({"exit_code": 0}));
+    ran.says("approved_by", ["cli"]);
     assert!(work.join("counted").exists());
     fs::remove_file(work.join("counted")).unwrap();
     server.refuses("host_exec", wanted, "policy_denied");
@@ -111,13 +99,9 @@ fn a_command_that_a_person_approves_once_runs_once() {
 fn an_approval_is_for_exactly_what_was_shown() {
     let directory = directory("host-exact");
     let mut server = served(&directory);
-    let id = server.send_call("request_host_access", json!({"pattern": "id -u 'a b'"}));
-    let question = approve(&["--for", "10m"]);
-    assert_facts(
-        &question,
-        json!({"what": "id -u \"a b\"", "scopes": ["once", "namespace"]}),
-    );
-    assert_eq!(server.result(id)["approved"], true);
+    let wish = json!({"pattern": "id -u 'a b'"});
+    let question = approved(&mut server, wish, &["--for", "10m"]);
+    question.shows(json!({"what": "id -u \"a b\"", "scopes": ["once", "namespace"]}));
     // Other words, a directory, or another namespace are other commands.
     for other in [
         json!({"command": "id -u a b"}),
@@ -129,27 +113,18 @@ fn an_approval_is_for_exactly_what_was_shown() {
     }
     // This one may run as often as it likes, for the time: `id` knows no such user.
     for _ in 0..2 {
-        assert_facts(
-            &server.facts("host_exec", json!({"command": "id -u 'a b'"})),
-            json!({"exit_code": 1, "success": false}),
-        );
+        server
+            .facts("host_exec", json!({"command": "id -u 'a b'"}))
+            .shows(json!({"exit_code": 1, "success": false}));
     }
     // What is never run is not asked about, and what a rule lets run needs no question.
-    server.refuses(
-        "request_host_access",
-        json!({"pattern": "rm -rf /"}),
-        "policy_denied",
-    );
-    server.refuses(
-        "request_host_access",
-        json!({"pattern": "env sudo id"}),
-        "policy_denied",
-    );
-    server.refuses(
-        "request_host_access",
-        json!({"pattern": "id"}),
-        "invalid_argument",
-    );
+    for (pattern, code) in [
+        ("rm -rf /", "policy_denied"),
+        ("env sudo id", "policy_denied"),
+        ("id", "invalid_argument"),
+    ] {
+        server.refuses("request_host_access", json!({"pattern": pattern}), code);
+    }
     server.refuses("host_exec", json!({"command": "id; id"}), "invalid_argument");
 }
 
@@ -163,17 +138,14 @@ fn an_approval_is_used_up_by_a_try_with_another_file() {
     fs::write(&file, "one\n").unwrap();
     let approved = |server: &mut Server| {
         let asked = json!({"pattern": "sort --key=1 script", "directory": directory.0.join("work")});
-        let id = server.send_call("request_host_access", asked);
-        let question = approve(&[]);
+        let question = approved(server, asked, &[]);
         assert_contains(question["lines"].to_string(), ["script: SHA-256"]);
-        assert_eq!(server.result(id)["approved"], true);
     };
     let wanted = in_directory(&directory, "sort --key=1 script");
     approved(&mut server);
-    assert_facts(
-        &server.succeeds("host_exec", wanted.clone()),
-        json!({"stdout": "one\n"}),
-    );
+    server
+        .succeeds("host_exec", wanted.clone())
+        .shows(json!({"stdout": "one\n"}));
     approved(&mut server);
     fs::write(&file, "two\n").unwrap();
     server.refuses("host_exec", wanted.clone(), "policy_denied");
@@ -186,31 +158,17 @@ fn an_approval_is_used_up_by_a_try_with_another_file() {
 fn the_host_is_off_until_the_operator_turns_it_on() {
     let mut server = Server::start();
     let listed = server.ask("tools/list", json!({}));
-    let names: Vec<&str> = list_of(&listed["result"]["tools"])
-        .iter()
-        .map(|tool| text_of(&tool["name"]))
-        .collect();
-    assert!(
-        names.contains(&"execute_code") && !names.iter().any(|name| name.contains("host")),
-        "{names:?}"
-    );
+    let names = texts_of(&listed["result"]["tools"], "name");
+    assert!(names.contains(&"execute_code"), "{names:?}");
+    assert!(!names.iter().any(|name| name.contains("host")), "{names:?}");
     drop(server);
-    let mut named = ringfence(&["serve", "--toolsets", "host"]);
-    let refused = named.output().unwrap();
+    let refused = said(&["serve", "--toolsets", "host"]);
     assert!(!refused.status.success());
-    assert!(
-        String::from_utf8_lossy(&refused.stderr).contains("host.enabled"),
-        "{refused:?}"
-    );
-    let mut command = ringfence(&["serve"]);
-    command
-        .env("SANDBOXMCP_HOST_ACCESS", "on")
-        .stderr(std::process::Stdio::null());
-    let mut server = Server::of(command);
-    assert_facts(
-        &server.succeeds("host_exec", json!({"command": "uname"})),
-        json!({"exit_code": 0, "success": true, "stdout": "Linux\n", "rule": "uname"}),
-    );
+    assert_contains(stderr_of(&refused), ["host.enabled"]);
+    let mut server = Server::with_env([("SANDBOXMCP_HOST_ACCESS", "on")]);
+    server
+        .succeeds("host_exec", json!({"command": "uname"}))
+        .shows(json!({"exit_code": 0, "success": true, "stdout": "Linux\n", "rule": "uname"}));
 }
 
 #[test]
@@ -220,22 +178,18 @@ fn an_agent_uses_files_of_the_host_and_a_person_takes_a_write_back() {
     let path = directory.0.join("work/app.conf");
     fs::write(&path, "port = 1\n").unwrap();
     let at = |path: &Path| json!({"path": path});
-    assert_facts(
-        &server.succeeds("host_file_read", at(&path)),
-        json!({"content": "port = 1\n"}),
-    );
+    server
+        .succeeds("host_file_read", at(&path))
+        .shows(json!({"content": "port = 1\n"}));
     let listed = server.succeeds("host_file_list", at(path.parent().unwrap()));
-    assert_facts(
-        &listed["entries"][0],
-        json!({"name": "app.conf", "kind": "file", "size_bytes": 9}),
-    );
+    listed["entries"][0].shows(json!({"name": "app.conf", "kind": "file", "size_bytes": 9}));
     server.refuses("host_file_read", at(Path::new("/etc/passwd")), "policy_denied");
     let preview = server.succeeds(
         "host_file_write",
         json!({"path": path, "content": "port = 2\n", "preview": true}),
     );
-    assert_says(&preview, "diff", ["-port = 1\n+port = 2\n"]);
-    assert_facts(&preview, json!({"written": false, "undo_id": null}));
+    preview.says("diff", ["-port = 1\n+port = 2\n"]);
+    preview.shows(json!({"written": false, "undo_id": null}));
     assert_eq!(fs::read_to_string(&path).unwrap(), "port = 1\n");
     let written = server.succeeds("host_file_write", json!({"path": path, "content": "port = 2\n"}));
     assert_eq!(fs::read_to_string(&path).unwrap(), "port = 2\n");
@@ -243,35 +197,25 @@ fn an_agent_uses_files_of_the_host_and_a_person_takes_a_write_back() {
         "host_file_copy",
         json!({"source": path, "destination": "conf/app.conf"}),
     );
-    assert_facts(&copied, json!({"destination": "conf/app.conf", "size_bytes": 9}));
-    assert_facts(
-        &server.succeeds("get_file", json!({"path": "conf/app.conf"})),
-        json!({"text": "port = 2\n"}),
-    );
+    copied.shows(json!({"destination": "conf/app.conf", "size_bytes": 9}));
+    server
+        .succeeds("get_file", json!({"path": "conf/app.conf"}))
+        .shows(json!({"text": "port = 2\n"}));
     // By the person, with the same rules.
-    let config = crate::client::state_dir()
-        .join("config.yaml")
-        .display()
-        .to_string();
-    let undone = said(&["host", "undo", text_of(&written["undo_id"]), "--config", &config]);
-    assert!(undone.status.success(), "{undone:?}");
+    let config = state_dir().join("config.yaml").display().to_string();
+    told(&["host", "undo", text_of(&written["undo_id"]), "--config", &config]);
     assert_eq!(fs::read_to_string(&path).unwrap(), "port = 1\n");
-    let checked = said(&["host", "check", "--config", &config, "git", "log", "--output=x"]);
-    assert_eq!(
-        (checked.status.code(), stdout_of(&checked).contains("approval")),
-        (Some(1), true),
-        "{checked:?}"
+    let checked = refused(
+        &["host", "check", "--config", &config, "git", "log", "--output=x"],
+        1,
     );
-    let ran = said(&["host", "exec", "--config", &config, "uname"]);
-    assert_eq!(stdout_of(&ran), "Linux\n", "{ran:?}");
-    let (off, on) = (
-        said(&["host", "check", "uname"]),
-        said(&["host", "check", "--config", &config, "uname"]),
-    );
+    assert_contains(checked, ["approval"]);
+    assert_eq!(told(&["host", "exec", "--config", &config, "uname"]), "Linux\n");
+    let off = succeeded(ringfence(&["host", "check", "uname"]));
     assert_contains(stderr_of(&off), ["access to the host is off"]);
-    assert!(
-        off.status.success() && stderr_of(&on).is_empty(),
-        "{off:?} {on:?}"
+    assert_eq!(
+        stderr_of(&said(&["host", "check", "--config", &config, "uname"])),
+        ""
     );
 }
 
@@ -290,10 +234,10 @@ fn a_secret_that_a_file_or_a_command_of_the_host_repeats_is_redacted() {
     ] {
         let wanted = json!({"path": path, "namespace": namespace});
         let read = server.succeeds("host_file_read", wanted);
-        assert_facts(&read, json!({"content": expect}));
+        read.shows(json!({"content": expect}));
         let wanted = json!({"command": format!("cat {}", path.display()), "namespace": namespace});
         let ran = server.succeeds("host_exec", wanted);
-        assert_facts(&ran, json!({"stdout": expect}));
+        ran.shows(json!({"stdout": expect}));
     }
     // A difference shows some of the lines around a change, each behind a mark.
     fs::write(&path, format!("{PEM}\nport = 1\n")).unwrap();
@@ -310,17 +254,14 @@ fn a_secret_that_a_file_or_a_command_of_the_host_repeats_is_redacted() {
 #[test]
 fn docker_restarts_a_container_once() {
     let docker = Path::new("/usr/local/bin/docker").exists() || Path::new("/usr/bin/docker").exists();
-    if !docker || !crate::client::is_root() {
+    if !docker || !is_root() {
         println!("not applicable: Docker's command is not here, or the test is not root");
         return;
     }
     let directory = directory("host-docker");
     let socket = directory.0.join("docker.sock");
-    let (listener, seen) = (
-        std::os::unix::net::UnixListener::bind(&socket).unwrap(),
-        directory.0.join("seen"),
-    );
-    let log = seen.clone();
+    let listener = UnixListener::bind(&socket).unwrap();
+    let log = directory.0.join("seen");
     std::thread::spawn(move || daemon(&listener, &log));
     let rules = directory.file(
         "docker.yaml",
@@ -334,24 +275,19 @@ fn docker_restarts_a_container_once() {
     )));
     let wanted = json!({"command": "docker restart web"});
     server.refuses("host_exec", wanted.clone(), "policy_denied");
-    let id = server.send_call(
-        "request_host_access",
-        json!({"pattern": "docker restart web", "reason": "it hangs"}),
-    );
-    approve(&[]);
-    assert_eq!(server.result(id)["approved"], true);
+    let wish = json!({"pattern": "docker restart web", "reason": "it hangs"});
+    approved(&mut server, wish, &[]);
     let ran = server.succeeds("host_exec", wanted.clone());
-    assert_facts(&ran, json!({"exit_code": 0, "stdout": "web\n"}));
+    ran.shows(json!({"exit_code": 0, "stdout": "web\n"}));
     server.refuses("host_exec", wanted, "policy_denied");
-    let requests = fs::read_to_string(&seen).unwrap();
-    let restarts = requests
-        .lines()
-        .filter(|line| line.starts_with("POST") && line.contains("/containers/web/restart"));
+    let requests = directory.read("seen");
+    let is_restart = |line: &&str| line.starts_with("POST") && line.contains("/containers/web/restart");
+    let restarts = requests.lines().filter(is_restart);
     assert_eq!(restarts.count(), 1, "{requests}");
 }
 
 /// Answers as Docker's daemon does that has restarted a container, and writes down what it was asked.
-fn daemon(listener: &std::os::unix::net::UnixListener, log: &Path) {
+fn daemon(listener: &UnixListener, log: &Path) {
     use std::io::{BufRead, BufReader, Write};
     for stream in listener.incoming() {
         let (stream, log) = (stream.unwrap(), log.to_owned());
@@ -367,11 +303,7 @@ fn daemon(listener: &std::os::unix::net::UnixListener, log: &Path) {
                 while reader.read_line(&mut line).unwrap_or(0) > 2 {
                     line.clear();
                 }
-                let mut file = fs::OpenOptions::new()
-                    .create(true)
-                    .append(true)
-                    .open(&log)
-                    .unwrap();
+                let mut file = fs::File::options().create(true).append(true).open(&log).unwrap();
                 file.write_all(first.as_bytes()).unwrap();
                 let answer = match first.contains("_ping") {
                     true => "HTTP/1.1 200 OK\r\nApi-Version: 1.41\r\nContent-Length: 2\r\n\r\nOK",
@@ -390,16 +322,12 @@ fn what_can_be_had_is_listed_and_doctor_knows_the_walls() {
     let directory = directory("host-list");
     let mut server = served(&directory);
     let list = server.succeeds("list_host_access", json!({}));
-    let rules: Vec<&str> = list_of(&list["rules"])
-        .iter()
-        .map(|rule| text_of(&rule["rule"]))
-        .collect();
+    let rules = texts_of(&list["rules"], "rule");
     assert!(
         rules.contains(&"git-status") && rules.contains(&"id"),
         "{rules:?}"
     );
-    assert_eq!(list["directories"][0]["access"], json!(["read", "list", "write"]));
-    assert_eq!(list["missing_walls"], json!([]));
+    list.shows(json!({"directories.0.access": ["read", "list", "write"], "missing_walls": []}));
     let mut doctor: Command = ringfence(&["doctor", "--json"]);
     doctor.env("SANDBOXMCP_HOST_ACCESS", "on");
     let told = json_of(&doctor.output().unwrap());

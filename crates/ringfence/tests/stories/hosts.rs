@@ -1,7 +1,6 @@
 //! On a host that refuses something: doctor and run say the same, and a server says it in each call.
 
-use crate::client::{Server, TempDir, below, json_of, list_of, ringfence, said, stderr_of, text_of};
-use serde_json::{Value, json};
+use crate::client::*;
 use std::process::Output;
 
 /// A user namespace in which no mount namespace may be made.
@@ -17,8 +16,7 @@ fn doctor(wrapper: &[&str]) -> (Output, Value) {
     let output = below(wrapper, &ringfence(&["doctor", "--json"]))
         .output()
         .unwrap();
-    let report = serde_json::from_slice(&output.stdout);
-    let report = report.unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let report = json_of(&output);
     (output, report)
 }
 
@@ -44,9 +42,10 @@ fn a_server_below_the_floor_stays_up_and_says_so_in_each_call() {
     for _ in 0..2 {
         let refused = server.call("execute_code", json!({"code": "1"}));
         assert_eq!(refused["isError"], true, "{refused}");
-        let text = text_of(&refused["content"][0]["text"]);
-        assert!(text.contains("below_floor"), "{text}");
-        assert!(text.contains("sysctl -w user.max_mnt_namespaces=15000"), "{text}");
+        assert_contains(
+            refused.text(),
+            ["below_floor", "sysctl -w user.max_mnt_namespaces=15000"],
+        );
     }
 }
 
@@ -94,20 +93,10 @@ fn what_isolation_can_do_without_does_not_end_the_tier_and_is_named() {
 fn a_filter_that_refuses_landlock_is_told_as_a_filter() {
     let (_, report) = doctor(&["/usr/bin/python3", "-c", FILTER, "444,445,446"]);
     assert_eq!(report["floor_met"], false, "{report}");
-    assert!(
-        report["error"]["message"]
-            .to_string()
-            .contains("a seccomp filter refuses Landlock"),
-        "{report}"
-    );
+    report.says("error.message", ["a seccomp filter refuses Landlock"]);
     let kills = FILTER.replace("0x00050001", "0x80000000");
     let (_, report) = doctor(&["/usr/bin/python3", "-c", &kills, "444,445,446"]);
-    assert!(
-        report["error"]["message"]
-            .to_string()
-            .contains("ends processes that try it"),
-        "{report}"
-    );
+    report.says("error.message", ["ends processes that try it"]);
 }
 
 /// What `doctor --seccomp` adds to Docker's profile, but for `clone`, which this test's own processes need.
@@ -132,8 +121,7 @@ const ADDED: [(&str, u32); 13] = [
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn a_sandbox_needs_each_call_that_the_shipped_profile_adds() {
-    let printed = said(&["doctor", "--seccomp"]);
-    let profile: Value = json_of(&printed);
+    let profile = json_of(&said(&["doctor", "--seccomp"]));
     let rules = list_of(&profile["syscalls"]).iter();
     let added: Vec<&str> = rules
         .take_while(|rule| rule["comment"].is_string())
@@ -149,12 +137,12 @@ fn a_sandbox_needs_each_call_that_the_shipped_profile_adds() {
         let ran = below(&filter, &ringfence(&["run", &script])).output().unwrap();
         let can_do_without = ["pivot_root", "sethostname", "setns"].contains(&name);
         assert_eq!(ran.status.success(), can_do_without, "{name}: {ran:?}");
-        let said = stderr_of(&ran);
-        assert!(
-            can_do_without
-                || said.contains("a seccomp filter refuses it") && said.contains("doctor --seccomp"),
-            "{name}: {said}"
-        );
+        if !can_do_without {
+            assert_contains(
+                stderr_of(&ran),
+                ["a seccomp filter refuses it", "doctor --seccomp"],
+            );
+        }
     }
 }
 
@@ -185,13 +173,10 @@ fn doctor_shows_the_layers_where_there_is_no_directory_for_state() {
     let codes = (examined.status.code(), ran.status.code());
     assert_eq!(codes, (Some(1), Some(125)), "{report} {ran:?}");
     assert_eq!(report["floor_met"], false, "{report}");
-    assert!(
-        report["layers"].as_array().is_some_and(|all| all.len() > 5),
-        "{report}"
-    );
+    let layers = report["layers"].as_array().unwrap();
+    assert!(layers.len() > 5, "{report}");
     let said = stderr_of(&ran);
     for text in [report["error"].to_string().as_str(), &said] {
-        assert!(text.contains("there is no directory for state"), "{text}");
-        assert!(text.contains("RINGFENCE_STATE_DIR"), "{text}");
+        assert_contains(text, ["there is no directory for state", "RINGFENCE_STATE_DIR"]);
     }
 }

@@ -1,11 +1,8 @@
 //! What would get around the jail or hold it up: files that Landlock does not guard, sandboxes that do not end, clocks
 //! that run ahead.
 
-use crate::client::{
-    NOBODY, Nobody, Server, as_nobody, assert_facts, below, binary, eventually, feed, is_root, json_of,
-    name_of, processes_with, ringfence, signal, state_dir, stdout_of, text_of,
-};
-use serde_json::{Value, json};
+use crate::client::*;
+use rustix::process::Signal;
 use std::{
     fs::{self, File},
     io::{BufRead, BufReader, Read, Write},
@@ -18,13 +15,10 @@ use std::{
 /// Whatever a build asks of its linker.
 #[test]
 fn the_binary_has_no_fixed_place_and_no_pointers_that_can_be_overwritten() {
-    let words = ["--wide", "--dynamic", "--program-headers", "--file-header"];
-    let read = Command::new("readelf")
-        .args(words)
-        .arg(binary())
-        .output()
-        .unwrap();
-    let said = stdout_of(&read);
+    let mut read = Command::new("readelf");
+    read.args(["--wide", "--dynamic", "--program-headers", "--file-header"])
+        .arg(binary());
+    let said = stdout_of(&read.output().unwrap());
     let has = |line: &str, word: &str| said.lines().any(|one| one.contains(line) && one.contains(word));
     assert!(has("Type:", "DYN"), "{said}");
     assert!(has("(FLAGS)", "BIND_NOW"), "{said}");
@@ -85,29 +79,17 @@ fn in_the_landlock_tier_no_mode_owner_time_or_attribute_of_the_servers_files_is_
     let mut server = nobody.serve();
     let before = fs::metadata(&file).unwrap();
     let inside = server.execute("python", &program);
-    assert_eq!(inside["isolation"]["tier"], "landlock", "{inside}");
-    assert_facts(&inside, json!({"success": true, "stdout": ""}));
+    inside.shows(json!({"isolation.tier": "landlock", "success": true, "stdout": ""}));
     let after = fs::metadata(&file).unwrap();
     let facts = |data: &fs::Metadata| (data.mode(), data.mtime(), data.mtime_nsec(), data.ctime_nsec());
     assert_eq!(facts(&before), facts(&after));
     assert_eq!(fs::metadata(&directory).unwrap().mode() & 0o777, 0o700);
     // What is left: files are made, written and touched.
-    let said = server.execute(
-        "shell",
-        "touch a && touch a && cp a b && mv b c && echo x >> c && cat c",
-    );
-    assert_facts(&said, json!({"stdout": "x\n", "stderr": ""}));
+    let code = "touch a && touch a && cp a b && mv b c && echo x >> c && cat c";
+    let said = server.execute("shell", code);
+    said.shows(json!({"stdout": "x\n", "stderr": ""}));
     // The control: outside, the same user may.
-    let work = nobody.0.join("work");
-    fs::create_dir(&work).unwrap();
-    chown(&work, Some(NOBODY), Some(NOBODY)).unwrap();
-    let mut outside = as_nobody("/usr/bin/python3");
-    let outside = outside
-        .args(["-c", &program])
-        .current_dir(&work)
-        .output()
-        .unwrap();
-    let outside = stdout_of(&outside);
+    let outside = nobody.python(&program);
     for name in [
         "chmod",
         "fchmod",
@@ -165,19 +147,18 @@ fn a_program_that_leaves_its_streams_open_is_over_when_it_is_over() {
         let run = ringfence(&["run", "-", "--language", "python", "--timeout", "3", "--json"]);
         let output = feed(below(&["/usr/bin/timeout", "60"], &run), HELD_STREAMS);
         let said = json_of(&output);
-        assert_facts(&said, expect.clone());
+        said.shows(expect.clone());
         is_whole(&said);
     }
     let mut server = Server::start();
     for _ in 0..3 {
         let said = server.execute("python", HELD_STREAMS);
-        assert_facts(&said, expect.clone());
+        said.shows(expect.clone());
         is_whole(&said);
     }
     let session = server.create(json!({"language": "python"}));
     let code = format!("{HELD_STREAMS}\nos._exit(3)");
-    let call = json!({"session_id": session, "code": code});
-    is_whole(&server.facts("execute_code", call));
+    is_whole(&server.eval(&session, &code));
 }
 
 /// claim: [PROC-11]
@@ -190,10 +171,7 @@ fn a_call_whose_streams_somebody_holds_is_over_when_its_program_is() {
     }
     const WORD: &str = "131.41602";
     let mut server = Server::start();
-    let id = server.send_call(
-        "execute_code",
-        json!({"language": "shell", "code": format!("echo begun; exec sleep {WORD}")}),
-    );
+    let id = server.send_run(json!({"language": "shell", "code": format!("echo begun; exec sleep {WORD}")}));
     let sleeps = |pid: &u32| name_of(*pid) == "sleep";
     eventually(|| processes_with(WORD).iter().any(sleeps));
     let program = processes_with(WORD).into_iter().find(sleeps).unwrap();
@@ -207,12 +185,9 @@ fn a_call_whose_streams_somebody_holds_is_over_when_its_program_is() {
         std::thread::sleep(Duration::from_secs(40));
         drop(held);
     });
-    signal(program, rustix::process::Signal::KILL);
+    signal(program, Signal::KILL);
     let answer = server.result(id);
-    assert_facts(
-        &answer,
-        json!({"stdout": "begun\nby another\n", "exit.kind": "signal"}),
-    );
+    answer.shows(json!({"stdout": "begun\nby another\n", "exit.kind": "signal"}));
     assert!(!holder.is_finished(), "it was held all the time");
 }
 
@@ -245,15 +220,13 @@ fn sandboxes_that_do_not_end_cost_their_own_calls_and_not_the_server() {
     let ids: Vec<u64> = (0..4)
         .map(|_| {
             let arguments = json!({"language": "shell", "code": "echo begun; exec sleep 131.41593", "timeout_seconds": 600});
-            server.send_call("execute_code", arguments)
+            server.send_run(arguments)
         })
         .collect();
     let mut sleeping = Vec::new();
     eventually(|| {
         sleeping = processes_with("131.41593");
-        sleeping.retain(|pid| {
-            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n")
-        });
+        sleeping.retain(|pid| name_of(*pid) == "sleep");
         sleeping.len() == ids.len()
     });
     let mut holder = Command::new("/usr/bin/python3")
@@ -267,12 +240,9 @@ fn sandboxes_that_do_not_end_cost_their_own_calls_and_not_the_server() {
     let mut said = BufReader::new(holder.stdout.take().unwrap());
     said.read_line(&mut held).unwrap();
     assert_eq!(held, "held\n");
-    for pid in &sleeping {
-        let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    }
+    sleeping.iter().for_each(|pid| signal(*pid, Signal::KILL));
     for (_, answer) in server.await_all(&ids) {
-        assert_facts(&answer, json!({"stdout": "begun\n", "exit.kind": "signal"}));
+        answer.shows(json!({"stdout": "begun\n", "exit.kind": "signal"}));
     }
     // Their places are free again, and the operator has heard of each.
     for _ in 0..8 {
@@ -290,21 +260,11 @@ fn programs_run_in_a_time_namespace_that_runs_ahead_or_behind() {
         return;
     }
     for offset in ["100000000", "-5"] {
-        let clocks = [
-            "unshare",
-            "--time",
-            "--fork",
-            "--monotonic",
-            offset,
-            "--boottime",
-            offset,
-            "--",
-        ];
+        let own = ["unshare", "--time", "--fork"];
+        let clocks = [&own[..], &["--monotonic", offset, "--boottime", offset, "--"]].concat();
         let command = below(&clocks, &ringfence(&["run", "-", "--language", "shell"]));
-        let output = feed(
-            command,
-            "read up rest < /proc/uptime; [ ${up%.*} -lt 60 ] && echo young",
-        );
+        let code = "read up rest < /proc/uptime; [ ${up%.*} -lt 60 ] && echo young";
+        let output = feed(command, code);
         assert_eq!(stdout_of(&output), "young\n", "{offset}: {output:?}");
     }
 }
@@ -335,10 +295,10 @@ fn without_a_cgroup_mappings_of_many_forks_are_memory() {
         let limits = json!({"max_ram_mb": 128, "max_processes": 64});
         let asked =
             json!({"language": "python", "code": code, "timeout_seconds": 120, "resource_limits": limits});
-        server.facts("execute_code", asked)
+        server.run(asked)
     };
     let done = run("2", "");
-    assert_facts(&done, json!({"success": true, "stdout": "forked\n"}));
+    done.shows(json!({"success": true, "stdout": "forked\n"}));
     // 12,000 mappings of 200 bytes in each: 146 MB.
     let done = run("60", "signal.pause()");
     assert!(done.to_string().contains("limit.memory"), "{done}");

@@ -1,10 +1,6 @@
 //! Ordinary programs within limits, and the limits' own words.
 
-use crate::client::{
-    Server, TempDir, assert_gone, descendants, eventually, list_of, run_code, run_json, stat_of, state_dir,
-    text_of, within,
-};
-use serde_json::{Value, json};
+use crate::client::*;
 use std::time::Duration;
 
 #[test]
@@ -87,10 +83,7 @@ fn a_gigabyte_of_output_is_counted_and_not_kept() {
 #[test]
 fn every_layer_is_named_in_the_result() {
     let short = run_json("shell", "true", &[]);
-    assert_eq!(
-        short["isolation"],
-        serde_json::json!({"tier": "full", "inactive": []})
-    );
+    short.shows(json!({"isolation": json!({"tier": "full", "inactive": []})}));
     let result = run_json("shell", "true", &["--verbose"]);
     assert_eq!(result["isolation"]["tier"], "full");
     for layer in [
@@ -158,7 +151,7 @@ fn the_landlock_tier_is_the_operators_choice_and_named() {
 
 /// The denial of a limit, which its caller follows.
 fn met(server: &mut Server, arguments: &Value, rule: &str, next: &str) {
-    let result = server.facts("execute_code", arguments.clone());
+    let result = server.run(arguments.clone());
     let denials = list_of(&result["denials"]);
     let met = denials.iter().find(|denial| denial["rule"] == rule);
     assert_eq!(
@@ -214,7 +207,7 @@ fn a_session_is_made_anew_for_what_it_has_from_its_beginning() {
     let arguments = json!({"session_id": made["session_id"], "code": code});
     met(&mut server, &arguments, "limit.processes", next);
     let later = json!({"session_id": made["session_id"], "code": "1"});
-    let later = server.facts("execute_code", later);
+    let later = server.run(later);
     assert_eq!(later["denials"], json!([]), "an earlier call has met it: {later}");
 }
 
@@ -243,11 +236,10 @@ fn a_server_that_waits_uses_no_processor() {
     let mut server = Server::start();
     for _ in 0..3 {
         let call = json!({"language": "python", "code": "import os\nprint(1)", "validate": "warn"});
-        assert_eq!(server.facts("execute_code", call)["stdout"], "1\n");
+        assert_eq!(server.run(call)["stdout"], "1\n");
     }
     let session = server.create(json!({"language": "shell"}));
-    let call = json!({"session_id": session, "code": "echo here"});
-    assert_eq!(server.facts("execute_code", call)["stdout"], "here\n");
+    assert_eq!(server.eval(&session, "echo here")["stdout"], "here\n");
     // In hundredths of a second (proc_pid_stat(5), fields 14 and 15). One that has ended meanwhile counts for nothing.
     let used = |pids: &[u32]| -> u64 {
         let fields = pids.iter().flat_map(|pid| [stat_of(*pid, 14), stat_of(*pid, 15)]);

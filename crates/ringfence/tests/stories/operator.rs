@@ -1,9 +1,6 @@
 //! What an operator's systems see of a server: metrics, traces, the log, and a configuration that changes while it runs.
 
-use crate::client::{
-    PATIENCE, Server, TempDir, assert_contains, assert_facts, assert_facts_of, assert_says, eventually,
-    ringfence, stderr_of, text_of, within,
-};
+use crate::client::*;
 use opentelemetry_proto::tonic::{
     collector::{metrics::v1::ExportMetricsServiceRequest, trace::v1::ExportTraceServiceRequest},
     common::v1::{AnyValue, any_value},
@@ -12,7 +9,7 @@ use opentelemetry_proto::tonic::{
 };
 use prost::Message;
 use ringfence_store::audit::{Action, Actions, Query, Record};
-use serde_json::{Value, json};
+use rustix::process::Signal;
 use std::{
     fs::{self, File},
     io::{Read, Write},
@@ -32,15 +29,12 @@ struct Served {
 impl Served {
     fn start(name: &str, config: &str, words: &[&str], variables: &[(&str, &str)]) -> Self {
         let directory = TempDir::new(name);
-        let command = serve(&directory, config, words, variables);
-        Self {
-            server: Server::of(command),
-            directory,
-        }
+        let server = Server::of(serve(&directory, config, words, variables));
+        Self { server, directory }
     }
 
     fn log(&self) -> String {
-        fs::read_to_string(self.directory.0.join("log")).unwrap()
+        self.directory.read("log")
     }
 
     /// Waits until the log says so; the whole log.
@@ -60,23 +54,13 @@ impl Served {
     }
 
     fn hang_up(&self) {
-        let pid = self.server.child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-HUP", &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
+        signal(self.server.child.id(), Signal::HUP);
     }
 
     fn metrics_address(&self) -> SocketAddr {
         let log = self.logged("metrics are answered");
-        let line = log
-            .lines()
-            .find(|line| line.contains("metrics are answered"))
-            .unwrap();
-        let line: Value = serde_json::from_str(line).unwrap();
+        let line = log.lines().find(|line| line.contains("metrics are answered"));
+        let line: Value = serde_json::from_str(line.unwrap()).unwrap();
         text_of(&line["fields"]["address"]).parse().unwrap()
     }
 
@@ -132,29 +116,17 @@ fn metrics_are_scraped_while_a_program_runs() {
         "execute_code",
         json!({"language": "shell", "code": "true", "namespace": "somebody"}),
     );
-    let id = served.server.send_call(
-        "execute_code",
-        json!({"language": "shell", "code": "sleep 158.3095"}),
-    );
-    assert!(
-        within(PATIENCE, || scrape(address).contains("ringfence_running 1\n")),
-        "{}",
-        scrape(address)
-    );
+    let id = served
+        .server
+        .send_run(json!({"language": "shell", "code": "sleep 158.3095"}));
+    eventually(|| scrape(address).contains("ringfence_running 1\n"));
     let answer = scrape(address);
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    assert_contains(
-        &answer,
-        ["\r\ncontent-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"],
-    );
-    assert_contains(
-        &answer,
-        ["ringfence_executions_total{language=\"shell\",outcome=\"completed\"} 1\n"],
-    );
+    let kind = "\r\ncontent-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n";
+    let count = "ringfence_executions_total{language=\"shell\",outcome=\"completed\"} 1\n";
+    assert_contains(&answer, [kind, count]);
     assert!(answer.ends_with("# EOF\n") && !answer.contains("somebody"));
-    served
-        .server
-        .tell("notifications/cancelled", json!({"requestId": id}));
+    served.server.cancel(id);
     eventually(|| scrape(address).contains("ringfence_running 0\n"));
     assert!(!served.log().contains("not a loopback"));
 }
@@ -201,22 +173,21 @@ fn an_address_that_is_taken_stops_the_server_before_it_starts() {
     let address = taken.local_addr().unwrap().to_string();
     let directory = TempDir::new("taken");
     let mut command = serve(&directory, "", &["--metrics-listen", &address], &[]);
-    let output = command
-        .stdin(Stdio::piped())
-        .stderr(Stdio::piped())
-        .output()
-        .unwrap();
-    let said = stderr_of(&output);
-    assert_eq!(output.status.code(), Some(125), "{said}");
-    assert_contains(&said, [&address, "--metrics-listen"]);
+    let output = command.stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    assert_contains(stderr_of(&output), [&address, "--metrics-listen"]);
     assert!(!directory.0.join("state/record").exists());
+}
+
+/// A program that may take longer than some limits let it.
+fn of_two_minutes() -> Value {
+    json!({"language": "shell", "code": "true", "timeout_seconds": 120})
 }
 
 #[test]
 fn a_signal_puts_lower_limits_in_force_and_tells_the_client() {
     let mut served = Served::start("reload", "caps: {timeout_seconds: 300}", &[], &[]);
-    let call = json!({"language": "shell", "code": "true", "timeout_seconds": 120});
-    served.server.succeeds("execute_code", call.clone());
+    served.server.succeeds("execute_code", of_two_minutes());
     let id = served.server.send("tools/list", json!({}));
     served.server.await_answer(id);
     served.reconfigure(
@@ -224,15 +195,13 @@ fn a_signal_puts_lower_limits_in_force_and_tells_the_client() {
     );
     let log = served.logged("need a restart");
     let line = log.lines().find(|line| line.contains("need a restart")).unwrap();
-    assert!(
-        line.contains("redact.personal") && !line.contains("caps"),
-        "{line}"
-    );
-    let id = served.server.send_call("execute_code", call);
+    assert_contains(&line, ["redact.personal"]);
+    assert_lacks(&line, ["caps"]);
+    let id = served.server.send_run(of_two_minutes());
     let (answer, mut before) = served.server.await_answer(id);
     let refused = &answer["result"]["structuredContent"];
     assert_eq!(refused["code"], "invalid_argument", "{refused}");
-    assert_says(refused, "message", ["100"]);
+    refused.says("message", ["100"]);
     if before.is_empty() {
         // Which of the two is written first is nobody's promise.
         before.push(served.server.receive());
@@ -250,10 +219,7 @@ fn a_signal_puts_lower_limits_in_force_and_tells_the_client() {
     // a limit that is wider again is in force again, too
     served.reconfigure("{caps: {timeout_seconds: 300}, log: debug}");
     eventually(|| served.changes().len() == 2);
-    served.server.succeeds(
-        "execute_code",
-        json!({"language": "shell", "code": "true", "timeout_seconds": 120}),
-    );
+    served.server.succeeds("execute_code", of_two_minutes());
 }
 
 #[test]
@@ -264,19 +230,14 @@ fn a_client_without_a_handshake_is_told_of_other_limits_when_it_listens() {
         server: Server::silent(command),
         directory,
     };
-    let meta = json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientInfo": {"name": "story", "version": "1"},
-        "io.modelcontextprotocol/clientCapabilities": {},
-    });
+    let meta = stateless(json!({}));
     let wanted = json!({"toolsListChanged": true});
     let id = served.server.send(
         "subscriptions/listen",
         json!({"notifications": wanted, "_meta": meta}),
     );
     let heard = served.server.receive();
-    let expect = json!({"method": "notifications/subscriptions/acknowledged"});
-    assert_facts(&heard, expect);
+    heard.shows(json!({"method": "notifications/subscriptions/acknowledged"}));
     assert_eq!(heard["params"]["notifications"], wanted, "{heard}");
     // a change of who is served first is none of the tools
     served.reconfigure("queue: {priorities: [team=high]}");
@@ -292,9 +253,9 @@ fn a_client_without_a_handshake_is_told_of_other_limits_when_it_listens() {
 fn a_configuration_that_cannot_be_read_again_changes_nothing() {
     let mut served = Served::start("bad-file", "caps: {timeout_seconds: 100}", &[], &[]);
     let file = served.directory.0.join("config.yaml");
-    let call = json!({"language": "shell", "code": "true", "timeout_seconds": 120});
-    let refused = served.server.call("execute_code", call.clone());
-    assert_facts(&refused, json!({"structuredContent.code": "invalid_argument"}));
+    served
+        .server
+        .refuses("execute_code", of_two_minutes(), "invalid_argument");
     // an answer that needs the engine: its record has begun
     assert_eq!(served.server.execute("shell", "true")["success"], true);
     let mut failures = 0;
@@ -309,26 +270,16 @@ fn a_configuration_that_cannot_be_read_again_changes_nothing() {
     ] {
         served.reconfigure(spoil);
         failures += 1;
-        assert!(
-            within(PATIENCE, || served.changes().len() == failures),
-            "{}",
-            served.log()
-        );
+        eventually(|| served.changes().len() == failures);
         let (outcome, details) = served.changes().pop().unwrap();
         assert_eq!(
             (outcome.as_str(), &details["code"]),
             ("failed", &json!("invalid_configuration"))
         );
-        assert!(
-            served.logged("the configuration stays as it is").contains(says),
-            "{says}"
-        );
-        let refused = served.server.call("execute_code", call.clone());
-        assert_facts_of(
-            spoil,
-            &refused,
-            json!({"structuredContent.code": "invalid_argument"}),
-        );
+        assert_contains(served.logged("the configuration stays as it is"), [says]);
+        served
+            .server
+            .refuses("execute_code", of_two_minutes(), "invalid_argument");
     }
     // a pipe would be read as an empty file, and a file that is gone would mean no limits but the defaults
     fs::remove_file(&file).unwrap();
@@ -338,8 +289,9 @@ fn a_configuration_that_cannot_be_read_again_changes_nothing() {
     served.hang_up();
     eventually(|| served.changes().len() == failures + 2);
     served.logged("is not a plain file");
-    let refused = served.server.call("execute_code", call);
-    assert_facts(&refused, json!({"structuredContent.code": "invalid_argument"}));
+    served
+        .server
+        .refuses("execute_code", of_two_minutes(), "invalid_argument");
 }
 
 #[test]
@@ -357,13 +309,15 @@ fn a_usual_configuration_that_vanishes_takes_no_limit_with_it() {
         .stderr(File::create(directory.0.join("log")).unwrap());
     let server = Server::of(command);
     let mut served = Served { server, directory };
-    let call = json!({"language": "shell", "code": "true", "timeout_seconds": 120});
-    let refused = served.server.call("execute_code", call.clone());
+    let refused = served.server.call("execute_code", of_two_minutes());
     assert_eq!(refused["isError"], true, "{refused}");
     fs::remove_file(file).unwrap();
     served.hang_up();
     served.logged("config.yaml is gone");
-    assert_eq!(served.server.call("execute_code", call)["isError"], true);
+    assert_eq!(
+        served.server.call("execute_code", of_two_minutes())["isError"],
+        true
+    );
 }
 
 /// A word that the configuration repeats in an error, once where it is a secret of the vault and once where it is none.
@@ -551,7 +505,7 @@ fn an_execution_is_a_trace_and_a_count_at_the_collector() {
     let mut served = Served::start("otlp", "", &[], &[endpoint]);
     // Longer than what is asserted: a busy server may hear late that the program runs.
     let arguments = json!({"language": "shell", "code": "sleep 1; exit 3", "namespace": "team"});
-    let failed = served.server.facts("execute_code", arguments);
+    let failed = served.server.run(arguments);
     let id = text_of(&failed["execution_id"]).to_owned();
     served.server.leaves();
     let told = collector.everything();
@@ -606,14 +560,11 @@ fn a_run_from_the_command_line_is_told_before_it_ends() {
     let (collector, directory) = (Collector::start(), TempDir::new("otlp-run"));
     let (output, _) = run_with(&collector.address, &directory);
     assert_eq!(
-        (output.status.code(), output.stdout.as_slice()),
-        (Some(7), b"out\n".as_slice()),
-        "{output:?}"
+        (output.status.code(), stdout_of(&output).as_str()),
+        (Some(7), "out\n")
     );
-    assert_eq!(
-        attribute(collector.everything().execution(), "ringfence.exit_code"),
-        "7"
-    );
+    let told = collector.everything();
+    assert_eq!(attribute(told.execution(), "ringfence.exit_code"), "7");
 }
 
 #[test]

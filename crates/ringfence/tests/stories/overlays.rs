@@ -1,10 +1,6 @@
 //! Sessions that see a directory of the host through an overlay: a caller looks, and the operator decides.
 
-use crate::client::{
-    Server, TempDir, assert_contains, assert_says, json_of, list_of, ringfence, said, start, stderr_of,
-    stdout_of, text_of, texts_of,
-};
-use serde_json::{Value, json};
+use crate::client::*;
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
@@ -23,23 +19,17 @@ impl Scene {
         let dir = TempDir::new(name);
         dir.file("data/kept.txt", "old\n");
         dir.file("data/gone.txt", "there\n");
-        let config = dir.file(
-            "config.yaml",
-            &format!(
-                "workspaces:\n  draft: {{path: {}/data, mode: overlay}}\n",
-                dir.0.display()
-            ),
-        );
-        let mut server = Server::start_with(&["--config", &config]);
+        let mut server = Server::with(&format!(
+            "workspaces:\n  draft: {{path: {}, mode: overlay}}\n",
+            dir.path("data")
+        ));
         let wish = json!({"language": "python", "workspace": "draft"});
-        let made = server.facts("create_session", wish);
-        let id = text_of(&made["session_id"]).to_owned();
+        let id = server.create(wish);
         Self { dir, server, id }
     }
 
     fn runs(&mut self, code: &str) {
-        let call = json!({"session_id": self.id, "code": code});
-        self.server.succeeds("execute_code", call);
+        self.server.eval(&self.id, code).shows(json!({"success": true}));
     }
 
     fn changes(&mut self) {
@@ -94,7 +84,7 @@ fn what_a_session_did_to_an_overlay_is_shown_to_its_caller_and_committed_by_the_
         paths(&seen, "added"),
         [".git", ".git/hooks", ".git/hooks/pre-commit"]
     );
-    assert_says(&seen, "changed.0.diff", ["-old\n+new"]);
+    seen.says("changed.0.diff", ["-old\n+new"]);
     assert_ne!(seen["added"][2]["risks"], json!([]), "{seen}");
     let refused = scene.seen(json!({"snapshot_id": "0190b8f0-5c1e-7000-8000-00000000abcd"}));
     assert_eq!(refused["code"], "invalid_argument", "{refused}");
@@ -106,34 +96,23 @@ fn what_a_session_did_to_an_overlay_is_shown_to_its_caller_and_committed_by_the_
     let unasked = scene.told(&["commit"]);
     assert!(!unasked.status.success(), "{unasked:?}");
     assert!(scene.is_untouched());
-    let committed = scene.told(&["commit", "--yes", "--json"]);
-    assert!(committed.status.success(), "{committed:?}");
-    let facts = json_of(&committed);
+    let facts = json_of(&scene.told(&["commit", "--yes", "--json"]));
     assert_eq!(paths(&facts, "changed"), ["kept.txt"]);
-    assert_eq!(facts["committed"]["deleted"], 1, "{facts}");
+    facts.shows(json!({"committed.deleted": 1}));
     assert_eq!(scene.host("kept.txt").as_deref(), Some("new\n"));
     assert_eq!(scene.host("gone.txt"), None);
     assert!(scene.host(".git/hooks/pre-commit").is_some());
 
     // The session goes on, and nothing differs until it changes something again.
     let after = scene.seen(json!({}));
-    assert!(
-        ["added", "changed", "deleted"]
-            .iter()
-            .all(|group| after[group] == json!([])),
-        "{after}"
-    );
+    after.shows(json!({"added": [], "changed": [], "deleted": []}));
     let nothing = scene.told(&["commit"]);
     assert!(nothing.status.success(), "{nothing:?}");
     scene.runs("assert open('kept.txt').read() == 'new\\n'\nopen('kept.txt', 'a').write('more\\n')");
     assert_eq!(paths(&scene.seen(json!({})), "changed"), ["kept.txt"]);
-    let audit = scene.server.facts(
-        "audit_execution",
-        json!({"action": "workspace.committed", "detail": true, "limit": 50}),
-    );
-    let records = list_of(&audit["records"]);
-    assert_eq!(records.len(), 2, "announced, and what became of it: {audit}");
-    assert_eq!(records[0]["details"]["session"], scene.id, "{audit}");
+    let records = scene.server.records("workspace.committed");
+    assert_eq!(records.len(), 2, "announced, and what became of it: {records:?}");
+    records[0].shows(json!({"details.session": scene.id}));
 }
 
 /// claim: [WS-6]
@@ -141,8 +120,7 @@ fn what_a_session_did_to_an_overlay_is_shown_to_its_caller_and_committed_by_the_
 fn changes_of_a_session_that_nobody_was_shown_are_not_committed() {
     let mut scene = Scene::new("overlay-stale");
     scene.changes();
-    let shown = scene.told(&["diff", "--json"]);
-    let facts = json_of(&shown);
+    let facts = json_of(&scene.told(&["diff", "--json"]));
     let token = text_of(&facts["token"]);
     for other in ["", "00", &"0".repeat(token.len())] {
         let refused = scene.commit_of(other);
@@ -153,8 +131,7 @@ fn changes_of_a_session_that_nobody_was_shown_are_not_committed() {
     assert_eq!(refused["error"]["code"], "policy_denied", "{refused}");
     assert!(scene.is_untouched());
     // What the host has changed meanwhile is not overwritten by what was shown before.
-    let shown = scene.told(&["diff", "--json"]);
-    let facts = json_of(&shown);
+    let facts = json_of(&scene.told(&["diff", "--json"]));
     scene.dir.file("data/kept.txt", "by the host\n");
     let refused = scene.commit_of(text_of(&facts["token"]));
     assert!(refused["error"]["code"].is_string(), "{refused}");
@@ -171,8 +148,7 @@ fn no_caller_commits_and_a_session_without_an_overlay_has_nothing_to_commit() {
     scene.changes();
     let other = json!({"session_id": scene.id, "namespace": "other"});
     scene.server.refuses("diff_workspace", other, "not_found");
-    let made = scene.server.facts("create_session", json!({"language": "shell"}));
-    scene.id = text_of(&made["session_id"]).to_owned();
+    scene.id = scene.server.create(json!({"language": "shell"}));
     for words in [&["diff"][..], &["commit", "--yes"]] {
         let refused = scene.told(words);
         assert!(!refused.status.success(), "{refused:?}");
@@ -191,11 +167,8 @@ fn what_the_host_has_changed_since_a_session_began_is_told_and_not_written_over_
     let seen = scene.seen(json!({}));
     assert_eq!(seen["conflicts"], json!(["kept.txt", "own.txt"]), "{seen}");
     let refused = scene.told(&["commit", "--yes"]);
-    let told = stderr_of(&refused);
-    assert!(
-        !refused.status.success() && told.contains("kept.txt, own.txt"),
-        "{told}"
-    );
+    assert!(!refused.status.success());
+    assert_contains(stderr_of(&refused), ["kept.txt, own.txt"]);
     let facts = json_of(&scene.told(&["diff", "--json"]));
     let unasked = scene.commit_of(text_of(&facts["token"]));
     assert_eq!(unasked["error"]["code"], "conflict", "{unasked}");
@@ -217,10 +190,8 @@ fn what_the_host_has_changed_since_a_session_began_is_told_and_not_written_over_
 #[test]
 fn what_the_host_has_changed_while_a_script_ran_is_told_and_not_written_over_unasked() {
     let dir = TempDir::new("overlay-meanwhile");
-    let script = dir.file(
-        "edit.sh",
-        "echo ready; read line; echo sandbox >> notes.txt; rm gone.txt; echo sandbox > new.txt\n",
-    );
+    let code = "echo ready; read line; echo sandbox >> notes.txt; rm gone.txt; echo sandbox > new.txt\n";
+    let script = dir.file("edit.sh", code);
     let overlay = format!("{}/proj:overlay", dir.0.display());
     let run = |words: &[&str]| {
         for name in ["notes.txt", "gone.txt"] {

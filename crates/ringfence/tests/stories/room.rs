@@ -1,7 +1,6 @@
 //! How much is put into a workspace from outside: what its limits let in, and never at the cost of a session that did nothing.
 
-use crate::client::{Server, TempDir, assert_says, list_of, run_json, stdout_of, text_of};
-use serde_json::{Value, json};
+use crate::client::*;
 
 const MIB: usize = 1 << 20;
 /// The highest floor that can be set.
@@ -22,13 +21,13 @@ fn put(server: &mut Server, id: &Value, path: &str, mebibytes: usize) -> Value {
 }
 
 fn lives(server: &mut Server, id: &Value) {
-    let said = server.facts("execute_code", json!({"session_id": id, "code": "echo here"}));
+    let said = server.eval(&id, "echo here");
     assert_eq!(said["stdout"], "here\n", "{said}");
 }
 
 fn is_refused(answer: &Value, part: &str) {
     assert_eq!(answer["code"], "policy_denied", "{answer}");
-    assert_says(answer, "message", [part]);
+    answer.says("message", [part]);
 }
 
 /// claim: [RES-9]
@@ -42,10 +41,7 @@ fn what_is_put_into_a_private_workspace_stays_within_half_of_its_memory() {
     let call = json!({"session_id": id, "code": "true", "files": [
         {"path": "a", "text": text(4)}, {"path": "b", "text": text(4)},
     ]});
-    is_refused(
-        &server.facts("execute_code", call),
-        "half of the session's memory",
-    );
+    is_refused(&server.run(call), "half of the session's memory");
     lives(&mut server, &id);
 }
 
@@ -75,10 +71,12 @@ fn a_session_that_did_nothing_outlives_what_is_written_beside_it() {
     lives(&mut server, &id);
     is_refused(&write(&mut server, "three", 4), "its disk may have");
     let call = json!({"session_id": id, "code": "true", "files": [{"path": "three", "text": text(4)}]});
-    is_refused(&server.facts("execute_code", call), "its disk may have");
+    is_refused(&server.run(call), "its disk may have");
     lives(&mut server, &id);
-    let fills = json!({"session_id": id, "code": "for i in 1 2; do head -c 9000000 /dev/zero > more$i; done; while :; do echo x >> log; done"});
-    let filled = server.facts("execute_code", fills);
+    let filled = server.eval(
+        &id,
+        "for i in 1 2; do head -c 9000000 /dev/zero > more$i; done; while :; do echo x >> log; done",
+    );
     assert_eq!(filled["exit"]["limit"], "disk", "the limit holds: {filled}");
 }
 
@@ -97,14 +95,14 @@ fn a_workspace_that_another_fills_ends_no_session_and_the_one_that_fills_it_is_e
     assert_eq!(past["success"], true, "{past}");
     let told = past["denials"][0].clone();
     assert_eq!(told["rule"], "limit.disk", "{past}");
-    assert_says(&told, "what", ["may have 8; remove something"]);
+    told.says("what", ["may have 8; remove something"]);
     lives(&mut server, &id);
     let fills = "i=0; while :; do head -c 1000000 /dev/zero > b$i; i=$((i+1)); done";
     let filled = run_json("shell", fills, &words);
     assert_eq!(filled["exit"]["limit"], "disk", "{filled}");
     lives(&mut server, &id);
     let tidied = json!({"session_id": id, "code": "rm a* b*; echo here > c; cat c"});
-    let tidied = server.facts("execute_code", tidied);
+    let tidied = server.run(tidied);
     assert_eq!(tidied["stdout"], "here\n", "{tidied}");
 }
 
@@ -139,7 +137,7 @@ fn a_restore_has_the_room_of_the_session_that_it_is_for() {
     server.succeeds("execute_code", call);
     let full = server.facts("restore_state_snapshot", into(&wide));
     is_refused(&full, "space");
-    assert_says(&full, "hint", ["max_disk_mb"]);
+    full.says("hint", ["max_disk_mb"]);
     lives(&mut server, &wide);
     let narrow = session(&mut server, of(20));
     is_refused(
@@ -176,7 +174,7 @@ fn one_file_is_listed_and_what_cannot_be_given_says_how_it_can() {
         "{large}"
     );
     let directory = server.facts("get_file", json!({"path": "d"}));
-    assert_says(&directory, "hint", ["archive: true"]);
+    directory.says("hint", ["archive: true"]);
 }
 
 /// claim: [RES-9]
@@ -193,7 +191,7 @@ fn what_the_server_keeps_has_a_sum_and_the_host_keeps_free_space() {
         let put = server.facts("put_file", json!({"path": "more", "text": "x"}));
         for answer in [saved, put] {
             assert_eq!(answer["code"], code, "{answer}");
-            assert_says(&answer, "hint", [by]);
+            answer.says("hint", [by]);
         }
     };
     refused("namespace_mb: 2", "disk.namespace_mb", "policy_denied");
@@ -231,7 +229,7 @@ fn nothing_runs_on_a_disk_that_is_nearly_full_and_the_refusal_is_on_record() {
         ("create_session", json!({})),
     ] {
         let refused = server.refuses(tool, arguments, "store_fault");
-        assert_says(&refused, "hint", ["`disk.free_mb`"]);
+        refused.says("hint", ["`disk.free_mb`"]);
     }
     let audit = server.facts("audit_execution", json!({"limit": 20}));
     assert!(audit.to_string().contains("execution.refused"), "{audit}");

@@ -1,35 +1,32 @@
 //! `ringfence run`.
 
-use crate::client::{
-    TempDir, assert_contains, assert_facts, assert_gone, assert_says, assert_took_at_most, binary,
-    descendants_with, eventually, list_of, memory_of, ringfence, run_code, run_json, said, state_dir,
-    stderr_of, stdout_of, text_of, texts_of,
-};
+use crate::client::*;
 use ringfence_engine::EarlyStart;
-use serde_json::json;
+use rustix::process::Signal;
 use std::{
     fs,
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, Write},
     process::Stdio,
     time::{Duration, Instant},
 };
 
 #[test]
 fn the_status_of_the_script_is_the_status() {
-    for (code, expect) in [
-        ("exit 0", 0),
-        ("exit 7", 7),
-        ("exit 255", 255),
-        ("kill -9 $$", 137),
-        ("kill -TERM $$", 143),
+    for (language, code, expect) in [
+        ("shell", "exit 0", 0),
+        ("shell", "exit 7", 7),
+        ("shell", "exit 255", 255),
+        ("shell", "kill -9 $$", 137),
+        ("shell", "kill -TERM $$", 143),
+        ("python", "import sys; sys.exit(3)", 3),
+        ("node", "process.exit(4)", 4),
     ] {
-        assert_eq!(run_code("shell", code, &[]).status.code(), Some(expect), "{code}");
+        assert_eq!(
+            run_code(language, code, &[]).status.code(),
+            Some(expect),
+            "{code}"
+        );
     }
-    assert_eq!(
-        run_code("python", "import sys; sys.exit(3)", &[]).status.code(),
-        Some(3)
-    );
-    assert_eq!(run_code("node", "process.exit(4)", &[]).status.code(), Some(4));
 }
 
 /// The helper of a run is a fork, and everything in the sandbox is one of it.
@@ -38,12 +35,8 @@ fn what_a_run_was_started_with_is_not_in_its_helper() {
     const SECRET: &str = "mark-of-the-environment-4711";
     let directory = TempDir::new("environment");
     let script = directory.file("wait.sh", "echo up; read line");
-    let mut running = ringfence(&["run", &script])
-        .env("A_SECRET", SECRET)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut command = ringfence(&["run", &script]);
+    let mut running = start(command.env("A_SECRET", SECRET).stdin(Stdio::piped()));
     let mut said = String::new();
     let mut lines = BufReader::new(running.stdout.take().unwrap());
     lines.read_line(&mut said).unwrap();
@@ -56,16 +49,13 @@ fn what_a_run_was_started_with_is_not_in_its_helper() {
             .any(|found| found == SECRET.as_bytes())
     };
     assert!(has(running.id()), "it is looked for where it is");
-    let is_helper =
-        |pid: &&u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap() == "ringfence-help\n";
-    let helper = *helpers.iter().find(is_helper).unwrap();
+    let helper = *helpers
+        .iter()
+        .find(|pid| name_of(**pid) == "ringfence-help")
+        .unwrap();
     assert!(memory_of(helper).len() > 64 << 10, "its memory can be looked at");
-    assert!(
-        fs::read(format!("/proc/{helper}/environ"))
-            .unwrap()
-            .iter()
-            .all(|byte| *byte == 0)
-    );
+    let environment = fs::read(format!("/proc/{helper}/environ")).unwrap();
+    assert!(environment.iter().all(|byte| *byte == 0));
     for pid in helpers {
         assert!(!has(pid), "{pid}");
     }
@@ -98,28 +88,18 @@ fn a_program_that_says_nothing_of_itself_can_commit() {
 #[test]
 fn a_deadline_is_124_and_keeps_what_was_said() {
     let begun = Instant::now();
-    let output = run_code(
-        "python",
-        "print('said', flush=True)\nwhile True: pass",
-        &["--timeout", "1"],
-    );
+    let code = "print('said', flush=True)\nwhile True: pass";
+    let output = run_code("python", code, &["--timeout", "1"]);
     assert_eq!(output.status.code(), Some(124));
     assert_eq!(output.stdout, b"said\n");
     assert_took_at_most(begun.elapsed(), Duration::from_secs(3));
-    let result = run_json(
-        "python",
-        "print('said', flush=True)\nwhile True: pass",
-        &["--timeout", "1"],
-    );
-    assert_eq!(result["exit"]["kind"], "timeout");
-    assert_eq!(result["stdout"], "said\n");
+    let result = run_json("python", code, &["--timeout", "1"]);
+    result.shows(json!({"exit.kind": "timeout", "stdout": "said\n"}));
 }
 
 #[test]
 fn our_own_failures_are_125_and_wrong_arguments_2_and_both_say_what_to_do() {
-    let output = said(&["run", "/nonexistent.py"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr_of(&output).contains("hint:"));
+    assert_contains(refused(&["run", "/nonexistent.py"], 2), ["hint:"]);
     for (words, part, status) in [
         (&["--allow", "https://example.com"][..], "invalid_argument", 2),
         (&["--memory", "1"], "invalid_argument", 2),
@@ -131,27 +111,16 @@ fn our_own_failures_are_125_and_wrong_arguments_2_and_both_say_what_to_do() {
         assert_eq!(output.status.code(), Some(status), "{words:?}");
         assert!(stdout_of(&output).contains(part), "{words:?}: {output:?}");
     }
-    assert_eq!(run_code("python", "", &[]).status.code(), Some(2));
-    assert_eq!(run_code("python", "x = '\0'", &[]).status.code(), Some(2));
-    assert_eq!(
-        run_code("python", &"#".repeat((1 << 20) + 1), &[]).status.code(),
-        Some(2)
-    );
+    for code in ["", "x = '\0'", &"#".repeat((1 << 20) + 1)] {
+        assert_eq!(run_code("python", code, &[]).status.code(), Some(2));
+    }
 }
 
 #[test]
 fn output_streams_while_the_program_runs() {
-    let mut child = ringfence(&["run", "-", "--language", "python"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(b"import time\nprint('first')\ntime.sleep(30)")
-        .unwrap();
+    let mut child = start(ringfence(&["run", "-", "--language", "python"]).stdin(Stdio::piped()));
+    let code = b"import time\nprint('first')\ntime.sleep(30)";
+    child.stdin.take().unwrap().write_all(code).unwrap();
     let mut line = String::new();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     stdout.read_line(&mut line).unwrap();
@@ -161,14 +130,7 @@ fn output_streams_while_the_program_runs() {
         "the line came before the end"
     );
     // An interrupt stops the tree and is told in the status.
-    let pid = child.id().to_string();
-    assert!(
-        std::process::Command::new("kill")
-            .args(["-INT", &pid])
-            .status()
-            .unwrap()
-            .success()
-    );
+    signal(child.id(), Signal::INT);
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
@@ -179,16 +141,10 @@ fn standard_input_arguments_and_variables_arrive() {
         "echo.py",
         "import sys, os\nprint(sys.stdin.read().upper(), sys.argv[1:], os.environ['GIVEN'])",
     );
-    let mut child = ringfence(&["run", &path, "--env", "GIVEN=a=b", "--", "-c", "--help", "a b"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(b"hello").unwrap();
-    let mut said = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(said, "HELLO ['-c', '--help', 'a b'] a=b\n");
-    assert!(child.wait().unwrap().success());
+    let words = ["run", &path, "--env", "GIVEN=a=b", "--", "-c", "--help", "a b"];
+    let output = feed(ringfence(&words), "hello");
+    assert_eq!(stdout_of(&output), "HELLO ['-c', '--help', 'a b'] a=b\n");
+    assert!(output.status.success(), "{output:?}");
 }
 
 #[test]
@@ -205,19 +161,16 @@ fn the_language_is_told_by_ending_or_first_line() {
         let output = said(&["run", &scripts.file(name, code)]);
         assert_eq!(stdout_of(&output), expect, "{name}: {output:?}");
     }
-    let output = said(&["run", &scripts.file("b", "print(42)")]);
-    assert_eq!(output.status.code(), Some(2));
+    refused(&["run", &scripts.file("b", "print(42)")], 2);
 }
 
 #[test]
 fn values_errors_and_variables_are_told() {
     let result = run_json("python", "x = 2\ny = x + 1\n{'sum': x + y}", &[]);
-    assert_eq!(result["result"], json!({"sum": 5}));
-    assert_eq!(result["variables"], json!(["x", "y"]));
+    result.shows(json!({"result": {"sum": 5}, "variables": ["x", "y"]}));
     let result = run_json("python", "def f():\n    return 1 / 0\n\nf()", &[]);
-    assert_eq!(result["error"]["type"], "ZeroDivisionError");
-    assert_eq!(result["error"]["line"], 2);
-    assert_says(&result, "error.traceback", ["return 1 / 0"]);
+    result.shows(json!({"error.type": "ZeroDivisionError", "error.line": 2}));
+    result.says("error.traceback", ["return 1 / 0"]);
     assert_eq!(result["success"], false);
     let result = run_json("node", "const a = 20;\nawait Promise.resolve(a + 22)", &[]);
     assert_eq!(result["result"], 42);
@@ -229,8 +182,7 @@ fn values_errors_and_variables_are_told() {
         "type T = { n: number };\nfunction f(t: T): never {\n  throw new Error('at ' + t.n);\n}\nf({ n: 1 });",
         &[],
     );
-    assert_eq!(result["error"]["message"], "at 1");
-    assert_eq!(result["error"]["line"], 3);
+    result.shows(json!({"error.message": "at 1", "error.line": 3}));
 }
 
 #[test]
@@ -250,14 +202,13 @@ fn what_the_program_leaves_becomes_artifacts() {
     let result = run_json("shell", "echo hello > a.txt", &[]);
     let expect =
         json!({"artifacts.0.sha256": "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03"});
-    assert_facts(&result, expect);
+    result.shows(expect);
 }
 
 #[test]
 fn bytes_that_are_not_text_are_carried_with_a_flag() {
     let result = run_json("shell", "printf 'a\\377b'", &[]);
-    assert_eq!(result["stdout"], "a\u{fffd}b");
-    assert_eq!(result["lossy"]["stdout"], true);
+    result.shows(json!({"stdout": "a\u{fffd}b", "lossy.stdout": true}));
     assert_eq!(
         run_code("shell", "printf 'a\\377b'", &[]).stdout,
         b"a\xffb",
@@ -327,7 +278,7 @@ fn the_servers_own_directory_takes_no_copies() {
 #[test]
 fn copies_of_artifacts_replace_nothing_and_are_not_hidden() {
     let directory = TempDir::new("copies");
-    let out = directory.0.join("out").display().to_string();
+    let out = directory.path("out");
     let first = run_json(
         "python",
         "open('a.txt', 'w').write('first')",
@@ -338,18 +289,14 @@ fn copies_of_artifacts_replace_nothing_and_are_not_hidden() {
         open(name, 'w').write('second')";
     let second = run_json("python", code, &["--artifacts", &out]);
     assert_eq!(list_of(&second["artifacts"]).len(), 4, "{second}");
-    let denied: Vec<&str> = list_of(&second["denials"])
-        .iter()
-        .filter_map(|d| d["what"].as_str())
-        .collect();
+    let denied = texts_of(&second["denials"], "what");
     assert!(
         denied.len() == 3 && denied.iter().all(|what| what.contains("was not copied")),
         "{denied:?}"
     );
-    let read = |name: &str| fs::read_to_string(format!("{out}/{name}")).unwrap();
     assert_eq!(
-        (read("a.txt").as_str(), read("b.txt").as_str()),
-        ("first", "second")
+        (directory.read("out/a.txt"), directory.read("out/b.txt")),
+        ("first".into(), "second".into())
     );
     assert_eq!(fs::read_dir(&out).unwrap().count(), 2);
     let said = run_code("python", "open('a.txt', 'w').write('x')", &["--artifacts", &out]);
@@ -357,11 +304,8 @@ fn copies_of_artifacts_replace_nothing_and_are_not_hidden() {
         stderr_of(&said),
         ["a.txt was not copied: there is a file of that name"],
     );
-    assert_eq!(
-        said.status.code(),
-        Some(125),
-        "the script ended well, and its file is not there"
-    );
+    // The script ended well, and its file is not there.
+    assert_eq!(said.status.code(), Some(125));
     let file = directory.file("file", "");
     let refused = run_json("python", "1", &["--artifacts", &file]);
     assert_eq!(refused["error"]["code"], "invalid_argument", "{refused}");
@@ -373,11 +317,7 @@ fn a_name_that_is_too_long_loses_its_own_file_alone() {
                 open('/workspace/kept.txt', 'w').write('x')";
     let result = run_json("python", code, &[]);
     let kept = list_of(&result["artifacts"]);
-    assert_eq!(
-        (kept.len(), &kept[0]["name"]),
-        (1, &json!("kept.txt")),
-        "{result}"
-    );
+    assert_eq!(texts_of(&result["artifacts"], "name"), ["kept.txt"], "{result}");
     assert!(kept[0]["signature"].is_string(), "{result}");
     let refused = text_of(&result["denials"][0]["what"]);
     assert!(refused.starts_with("dddd"), "{result}");

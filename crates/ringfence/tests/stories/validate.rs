@@ -1,10 +1,6 @@
 //! `ringfence validate`, and `ringfence run --validate`.
 
-use crate::client::{
-    Server, TempDir, asks_for, assert_contains, assert_facts, descendants, feed, is_root, json_of, list_of,
-    name_of, ringfence, run_code, said, stat_of, stderr_of, stdout_of, text_of,
-};
-use serde_json::{Value, json};
+use crate::client::*;
 use std::{
     fs,
     process::{Command, Output},
@@ -14,18 +10,25 @@ fn validate(words: &[&str]) -> Output {
     said(&[&["validate"], words].concat())
 }
 
+/// The same, which ends so: both streams.
+#[track_caller]
+fn validated(words: &[&str], status: i32) -> String {
+    let output = validate(words);
+    assert_eq!(output.status.code(), Some(status), "{words:?}: {output:?}");
+    all_of(&output)
+}
+
 #[test]
 fn a_finding_is_framed_as_a_compiler_would() {
     let files = TempDir::new("validate-frame");
     let path = files.file("bad.py", "import os\n\tx = (1,\n");
-    let output = validate(&[&path]);
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let text = stdout_of(&output);
-    assert!(text.contains("error[python.syntax]: "), "{text}");
-    assert!(text.contains(&format!("--> {path}:2:")), "{text}");
-    assert!(text.contains("2 |     x = (1,\n"), "{text}");
-    assert!(text.contains("^\n"), "{text}");
-    assert!(text.contains(&format!("{path}: rejected: ")), "{text}");
+    let text = validated(&[&path], 1);
+    let place = format!("--> {path}:2:");
+    assert_contains(
+        &text,
+        ["error[python.syntax]: ", &place, "2 |     x = (1,\n", "^\n"],
+    );
+    assert_contains(&text, [&format!("{path}: rejected: ")]);
     assert!(!text.contains('\x1b'), "a pipe has no colours: {text:?}");
 }
 
@@ -44,10 +47,8 @@ fn what_is_missing_is_named_with_the_flag_that_gives_it() {
     let caught = "try:\n    import os\nexcept ImportError:\n    pass\nfrom math import nope\n";
     let output = said(&["run", &files.file("caught.py", caught), "--allow-import", "math"]);
     let told = stderr_of(&output);
-    assert!(
-        told.contains("nope") && !told.contains("--allow-import"),
-        "{told}"
-    );
+    assert_contains(&told, ["nope"]);
+    assert_lacks(&told, ["--allow-import"]);
     let output = validate(&[&data, "--schema", "absent.json"]);
     assert_contains(stderr_of(&output), ["the schema absent.json", "a JSON Schema"]);
     let long = files.file("long.json", &" ".repeat((1 << 20) + 1));
@@ -76,8 +77,7 @@ fn names_of_the_program_stay_as_they_are_written() {
         ),
     ] {
         let output = said(words);
-        let text = format!("{}{}", stdout_of(&output), stderr_of(&output));
-        assert_contains(&text, names);
+        assert_contains(all_of(&output), names);
     }
 }
 
@@ -89,10 +89,7 @@ fn exit_codes_say_how_it_ended() {
     let plain = files.file("plain", "words\n");
     let data = files.file("data.json", "{}");
     let broken = files.file("broken.json", "{");
-    let check = |words: &[&str], expect: i32| {
-        let output = validate(words);
-        assert_eq!(output.status.code(), Some(expect), "{words:?}: {output:?}");
-    };
+    let check = |words: &[&str], expect: i32| drop(validated(words, expect));
     check(&[&good], 0);
     check(&[&warned], 0);
     check(&[&warned, "--strict"], 1);
@@ -166,26 +163,18 @@ fn a_fix_is_shown_as_a_difference_and_written_when_that_is_asked_for() {
         "a.py",
         "#!/usr/bin/env python3\n\"\"\"doc\"\"\"\nprint(json.dumps(1))\n",
     );
-    let output = validate(&[&path]);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let difference = "\n \"\"\"doc\"\"\"\n+import json\n print(json.dumps(1))\n";
     assert_contains(
-        stdout_of(&output),
-        ["\n \"\"\"doc\"\"\"\n+import json\n print(json.dumps(1))\n"],
+        validated(&[&path], 0),
+        [difference, "fixed: 1 import added: import json"],
     );
-    assert_contains(stdout_of(&output), ["fixed: 1 import added: import json"]);
-    assert!(
-        !fs::read_to_string(&path).unwrap().contains("import"),
-        "nothing is written unasked"
-    );
+    // Nothing is written unasked.
+    assert_lacks(files.read("a.py"), ["import"]);
     let output = validate(&[&path, "--no-auto-fix"]);
     assert_contains(stdout_of(&output), ["[python.undefined_name]"]);
-    let output = validate(&[&path, "--write"]);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert_contains(stderr_of(&output), ["was written: import json"]);
-    assert_eq!(
-        fs::read_to_string(&path).unwrap(),
-        "#!/usr/bin/env python3\n\"\"\"doc\"\"\"\nimport json\nprint(json.dumps(1))\n"
-    );
+    assert_contains(validated(&[&path, "--write"], 0), ["was written: import json"]);
+    let written = "#!/usr/bin/env python3\n\"\"\"doc\"\"\"\nimport json\nprint(json.dumps(1))\n";
+    assert_eq!(files.read("a.py"), written);
     let again = validate(&[&path, "--json"]);
     assert_eq!(json_of(&again)["verdict"], "pass");
 }
@@ -198,51 +187,28 @@ fn standard_input_and_json_are_for_programs() {
     );
     assert_eq!(output.status.code(), Some(1));
     let found = json_of(&output);
-    let expect = json!({"file": "<stdin>", "language": "python", "verdict": "reject"});
-    assert_facts(&found, expect);
-    assert_eq!(found["issues"][0]["line"], 1, "{found}");
+    found.shows(json!({"file": "<stdin>", "language": "python", "verdict": "reject", "issues.0.line": 1}));
 }
 
 #[test]
 fn a_run_is_looked_at_first_where_that_is_asked_for() {
-    let output = run_code(
-        "python",
-        "import pickle\nprint(pickle.loads(pickle.dumps(7)))",
-        &[],
-    );
-    assert_eq!(
-        (output.status.code(), stdout_of(&output).as_str()),
-        (Some(0), "7\n")
-    );
-    assert!(output.stderr.is_empty(), "{output:?}");
-    let told = run_code(
-        "python",
-        "import pickle\nprint(pickle.loads(pickle.dumps(7)))",
-        &["--validate", "warn"],
-    );
-    assert_eq!(
-        (told.status.code(), stdout_of(&told).as_str()),
-        (Some(0), "7\n"),
-        "{told:?}"
-    );
-    let stderr = stderr_of(&told);
-    assert_contains(&stderr, ["warning[python.unsafe_load]", "2 | print("]);
-    let refused = run_code(
-        "python",
-        "import pickle\nprint(pickle.loads(pickle.dumps(7)))",
-        &["--validate", "strict"],
-    );
-    assert_eq!(
-        (refused.status.code(), stdout_of(&refused).as_str()),
-        (Some(125), ""),
-        "{refused:?}"
-    );
-    let stderr = stderr_of(&refused);
-    assert_contains(&stderr, ["warning[python.unsafe_load]", "refused before it ran"]);
+    let code = "import pickle\nprint(pickle.loads(pickle.dumps(7)))";
+    let run = |words: &[&str], status: i32, prints: &str| {
+        let output = run_code("python", code, words);
+        assert_eq!(
+            (output.status.code(), stdout_of(&output).as_str()),
+            (Some(status), prints)
+        );
+        stderr_of(&output)
+    };
+    assert_eq!(run(&[], 0, "7\n"), "");
+    let told = run(&["--validate", "warn"], 0, "7\n");
+    assert_contains(told, ["warning[python.unsafe_load]", "2 | print("]);
+    let told = run(&["--validate", "strict"], 125, "");
+    assert_contains(told, ["warning[python.unsafe_load]", "refused before it ran"]);
     let fixed = run_code("python", "print(json.dumps(1))", &["--validate", "fix", "--json"]);
     let result = json_of(&fixed);
-    let expect = json!({"stdout": "1\n", "validation.fixes_applied": ["import json"]});
-    assert_facts(&result, expect);
+    result.shows(json!({"stdout": "1\n", "validation.fixes_applied": ["import json"]}));
     let profile = run_code(
         "python",
         "import os",
@@ -258,26 +224,18 @@ fn data_are_held_against_schemas_and_constraints() {
     let good = files.file("good.json", r#"{"id": 1}"#);
     let bad = files.file("bad.json", r#"{"name": 1}"#);
     let broken = files.file("broken.json", "{\n  \"id\": ,\n}");
-    assert_eq!(validate(&[&good, "--schema", &schema]).status.code(), Some(0));
-    let output = validate(&[&good, &bad, "--schema", &schema]);
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert_contains(stdout_of(&output), ["error[json.required]"]);
-    assert_contains(stdout_of(&output), ["the whole document"]);
-    let output = validate(&[&broken, "--schema", &schema]);
-    assert!(
-        stdout_of(&output).contains("error[json.syntax]") && stdout_of(&output).contains("line 2"),
-        "{}",
-        stdout_of(&output)
-    );
+    validated(&[&good, "--schema", &schema], 0);
+    let told = validated(&[&good, &bad, "--schema", &schema], 1);
+    assert_contains(told, ["error[json.required]", "the whole document"]);
+    let told = stdout_of(&validate(&[&broken, "--schema", &schema]));
+    assert_contains(told, ["error[json.syntax]", "line 2"]);
     let table = files.file("t.csv", "id;age\n1;31\n2;old\n");
     let constraints = files.file("columns.json", r#"{"age": {"type": "integer", "min": 0}}"#);
-    let output = validate(&[&table, "--require", "id", "--constraints", &constraints]);
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert_contains(stdout_of(&output), ["row 2, column `age`"]);
-    assert_eq!(validate(&[&table, "--require", "id"]).status.code(), Some(0));
+    let told = validated(&[&table, "--require", "id", "--constraints", &constraints], 1);
+    assert_contains(told, ["row 2, column `age`"]);
+    validated(&[&table, "--require", "id"], 0);
     let report = json_of(&validate(&[&table, "--require", "zip", "--json"]));
-    assert_eq!(report["missing_headers"], json!(["zip"]), "{report}");
-    assert_eq!(report["errors"][0]["column"], "zip", "{report}");
+    report.shows(json!({"missing_headers": ["zip"], "errors.0.column": "zip"}));
 }
 
 #[test]
@@ -288,8 +246,7 @@ fn the_examples_of_the_repository_pass() {
         .map(|name| format!("{examples}/{name}"))
         .collect();
     let words: Vec<&str> = paths.iter().map(String::as_str).collect();
-    let output = validate(&words);
-    assert_eq!(output.status.code(), Some(0), "{}", stdout_of(&output));
+    validated(&words, 0);
 }
 
 /// Files with findings of every level, a fix, and data.
@@ -319,10 +276,7 @@ fn sarif_names_rules_places_and_fixes() {
     assert_eq!(of("python.syntax")["level"], "error");
     assert_eq!(of("python.unsafe_load")["level"], "warning");
     let fix = &of("python.missing_import")["fixes"][0]["artifactChanges"][0]["replacements"][0];
-    assert_facts(
-        fix,
-        json!({"insertedContent.text": "import json\n", "deletedRegion.startLine": 1}),
-    );
+    fix.shows(json!({"insertedContent.text": "import json\n", "deletedRegion.startLine": 1}));
     let listed = list_of(&run["tool"]["driver"]["rules"]);
     for result in results {
         let index = usize::try_from(result["ruleIndex"].as_u64().unwrap()).unwrap();
@@ -364,15 +318,13 @@ fn sarif_is_what_its_official_schema_says() {
     let flag = format!("--sarif={}", target.display());
     let mut words: Vec<&str> = paths.iter().map(String::as_str).collect();
     words.extend([data.as_str(), "--schema", &shape, &flag]);
-    assert_eq!(validate(&words).status.code(), Some(1));
-    let output = validate(&[target.to_str().unwrap(), "--schema", schema]);
-    assert_eq!(output.status.code(), Some(0), "{}", stdout_of(&output));
+    validated(&words, 1);
+    validated(&[target.to_str().unwrap(), "--schema", schema], 0);
     // and the schema is one that can say no
     let mut document: Value = serde_json::from_slice(&fs::read(&target).unwrap()).unwrap();
     document["runs"][0]["results"][0]["level"] = json!("catastrophe");
     fs::write(&target, document.to_string()).unwrap();
-    let output = validate(&[target.to_str().unwrap(), "--schema", schema]);
-    assert_eq!(output.status.code(), Some(1), "{}", stdout_of(&output));
+    validated(&[target.to_str().unwrap(), "--schema", schema], 1);
 }
 
 /// What its descriptors are, as `/proc` names them.
@@ -392,7 +344,9 @@ fn a_worker_has_its_streams_and_nothing_of_pid_1() {
     // The first answer comes from a worker that forks, later ones from an adviser.
     for _ in 0..3 {
         let call = json!({"language": "python", "code": "import os\nprint(1)", "validate": "warn"});
-        assert_facts(&server.succeeds("execute_code", call), json!({"stdout": "1\n"}));
+        server
+            .succeeds("execute_code", call)
+            .shows(json!({"stdout": "1\n"}));
     }
     // A worker that answers has a fork of its own name, for as long as that takes.
     let is_fork = |pid: &u32| {

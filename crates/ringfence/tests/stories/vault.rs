@@ -1,17 +1,8 @@
 //! Secrets by way of the command line: where they come from, and that none is shown, kept or left.
 
-use super::record::{SECRET, fed, ready, ready_with, refused, told, told_json};
-use crate::client::{
-    Nobody, Server, TempDir, assert_contains, assert_facts, descendants, eventually, feed, is_root, list_of,
-    memory_of, name_of, ringfence, state_dir, stderr_of, stdout_of, succeeded, text_of,
-};
-use serde_json::json;
-use std::{
-    fs,
-    io::{Read, Write},
-    path::Path,
-    process::Stdio,
-};
+use super::record::{SECRET, fed, ready, ready_with};
+use crate::client::*;
+use std::{fs, io::Write, path::Path, process::Stdio};
 
 /// claim: [SEC-5]
 #[test]
@@ -21,12 +12,12 @@ fn a_secret_goes_from_standard_input_to_a_run_and_nowhere_else() {
     assert!(added.status.success(), "{added:?}");
     assert_eq!(stdout_of(&added), "added TOKEN in default\n");
     let code = "import os\nprint(len(os.environ['TOKEN']), os.environ['TOKEN'])";
-    let done = server.facts("execute_code", json!({"code": code, "secrets": ["TOKEN"]}));
+    let done = server.run(json!({"code": code, "secrets": ["TOKEN"]}));
     let printed = text_of(&done["stdout"]);
     assert_eq!(printed, format!("{} ***REDACTED***\n", SECRET.len()), "{done}");
     let listed = told_json(&["vault", "list"]);
     let entry = &listed["servers"][0]["secrets"][0];
-    assert_facts(entry, json!({"key": "TOKEN", "bytes": SECRET.len()}));
+    entry.shows(json!({"key": "TOKEN", "bytes": SECRET.len()}));
     assert!(!listed.to_string().contains(SECRET));
     assert_eq!(
         told(&["vault", "list", "--namespace", "other"]),
@@ -62,7 +53,7 @@ fn a_secret_that_was_replaced_is_taken_out_as_it_is_now() {
         let value = format!("{SECRET}-of-round-{round}");
         assert!(fed(&["vault", "add", "TOKEN"], &value).status.success());
         for _ in 0..2 {
-            let done = server.facts("execute_code", json!({"code": code, "secrets": ["TOKEN"]}));
+            let done = server.run(json!({"code": code, "secrets": ["TOKEN"]}));
             assert_eq!(done["stdout"], "***REDACTED***\n", "{done}");
         }
     }
@@ -77,51 +68,18 @@ fn contains(file: &Path, word: &str) -> bool {
 #[test]
 fn a_value_on_the_command_line_is_refused_and_not_repeated() {
     let said = refused(&["vault", "add", &format!("TOKEN={SECRET}")], 2);
-    assert!(
-        said.contains("every process of this host") && !said.contains(SECRET),
-        "{said}"
-    );
+    assert_contains(&said, ["every process of this host"]);
+    assert_lacks(&said, [SECRET]);
 }
 
 /// What a person at a terminal sees while they type this, and how the command ends.
 fn typed(words: &[&str], keys: &[u8]) -> (String, Option<i32>) {
-    use rustix::{
-        pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-        termios::{LocalModes, tcgetattr},
-    };
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-    grantpt(&master).unwrap();
-    unlockpt(&master).unwrap();
-    let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
-    let mut options = fs::File::options();
-    let terminal = options.read(true).write(true).open(name).unwrap();
-    let end = || Stdio::from(terminal.try_clone().unwrap());
-    let mut child = ringfence(words)
-        .stdin(end())
-        .stdout(end())
-        .stderr(end())
-        .spawn()
-        .unwrap();
-    let mut master = fs::File::from(master);
-    let (mut seen, mut buffer) = (String::new(), [0; 4096]);
-    while !seen.contains("value of TOKEN: ") {
-        let count = master.read(&mut buffer).unwrap();
-        seen += &String::from_utf8_lossy(&buffer[..count]);
-    }
-    master.write_all(keys).unwrap();
-    let status = child.wait().unwrap().code();
-    assert!(
-        tcgetattr(&terminal)
-            .unwrap()
-            .local_modes
-            .contains(LocalModes::ECHO),
-        "the echo stayed off"
-    );
-    drop(terminal);
-    // Reading from a terminal that nobody has open ends with an error.
-    while let Ok(count) = master.read(&mut buffer) {
-        seen += &String::from_utf8_lossy(&buffer[..count]);
-    }
+    let mut terminal = Terminal::showing_all(&ringfence(words));
+    let mut seen = terminal.sees("value of TOKEN: ");
+    terminal.types(keys);
+    let status = terminal.status();
+    assert!(terminal.echoes(), "the echo stayed off");
+    seen += &terminal.rest();
     (seen, status)
 }
 
@@ -132,14 +90,12 @@ fn a_value_that_is_typed_is_not_shown_and_the_echo_comes_back() {
     assert_eq!(status, Some(0), "{seen}");
     assert!(seen.contains("added TOKEN") && !seen.contains(SECRET), "{seen}");
     let code = "import os\nprint(len(os.environ['TOKEN']))";
-    let done = server.facts("execute_code", json!({"code": code, "secrets": ["TOKEN"]}));
+    let done = server.run(json!({"code": code, "secrets": ["TOKEN"]}));
     assert_eq!(done["stdout"], format!("{}\n", SECRET.len()));
     let (seen, status) = typed(&["vault", "add", "TOKEN"], b"half a val\x03");
     assert_eq!(status, Some(2));
-    assert!(
-        seen.contains("no value was given") && !seen.contains("half"),
-        "{seen}"
-    );
+    assert_contains(&seen, ["no value was given"]);
+    assert_lacks(&seen, ["half"]);
     // The terminal drops the end of a line that is too long; a secret that lost its end must not be kept.
     let long = [vec![b'x'; 5000], b"\n".to_vec()].concat();
     let (seen, status) = typed(&["vault", "add", "TOKEN"], &long);
@@ -158,40 +114,29 @@ fn a_file_vault_needs_no_server_and_a_server_sees_what_was_added() {
         command.env("RINGFENCE_VAULT_STORE", "file");
         command
     };
-    assert_eq!(
-        stdout_of(&succeeded(stored(&["vault", "list"]))),
-        "default has no secrets\n"
-    );
+    let told_stored = |words: &[&str]| stdout_of(&succeeded(stored(words)));
+    assert_eq!(told_stored(&["vault", "list"]), "default has no secrets\n");
     assert!(!state_dir().exists(), "looking made something");
     let files = TempDir::new("vault-file");
     let file = files.file("value", &format!("{SECRET}\n"));
-    assert_eq!(
-        stdout_of(&succeeded(stored(&["vault", "add", "TOKEN", "--file", &file]))),
-        "added TOKEN in default\n"
-    );
+    let added = told_stored(&["vault", "add", "TOKEN", "--file", &file]);
+    assert_eq!(added, "added TOKEN in default\n");
     let config = files.file("config.yaml", "vault:\n  store: file\n");
     let mut server = ready_with(&["--config", &config]);
     let ask = |server: &mut Server, name: &str| {
         let code = format!("import os\nprint(os.environ['{name}'])");
-        let done = server.facts("execute_code", json!({"code": code, "secrets": [name]}));
+        let done = server.run(json!({"code": code, "secrets": [name]}));
         done["stdout"].clone()
     };
     assert_eq!(ask(&mut server, "TOKEN"), "***REDACTED***\n");
-    assert!(
-        feed(stored(&["vault", "add", "LATE"]), "another-long-value")
-            .status
-            .success()
-    );
+    let added = feed(stored(&["vault", "add", "LATE"]), "another-long-value");
+    assert!(added.status.success(), "{added:?}");
     assert_eq!(ask(&mut server, "LATE"), "***REDACTED***\n");
     // by way of the server, too
     let pid = server.child.id().to_string();
-    assert!(
-        stdout_of(&succeeded(stored(&["vault", "delete", "LATE", "--server", &pid]))).starts_with("deleted")
-    );
-    assert_eq!(
-        stdout_of(&succeeded(stored(&["vault", "list"]))),
-        format!("TOKEN ({} bytes)\n", SECRET.len())
-    );
+    assert!(told_stored(&["vault", "delete", "LATE", "--server", &pid]).starts_with("deleted"));
+    let listed = format!("TOKEN ({} bytes)\n", SECRET.len());
+    assert_eq!(told_stored(&["vault", "list"]), listed);
     assert!(!contains(&state_dir().join("record/vault"), SECRET));
     drop(server);
     let records = told_json(&["audit", "list", "--action", "vault.changed"]);
@@ -202,8 +147,10 @@ fn a_file_vault_needs_no_server_and_a_server_sees_what_was_added() {
 #[test]
 fn a_vault_of_variables_is_not_changed() {
     for words in [&["vault", "add", "KEY"][..], &["vault", "delete", "KEY"]] {
-        let mut command = ringfence(words);
-        let output = command.env("RINGFENCE_VAULT_STORE", "env").output().unwrap();
+        let output = ringfence(words)
+            .env("RINGFENCE_VAULT_STORE", "env")
+            .output()
+            .unwrap();
         assert_eq!(output.status.code(), Some(125));
         assert_contains(stderr_of(&output), ["cannot be changed"]);
     }
@@ -257,8 +204,7 @@ fn what_a_claim_brings_is_in_the_memory_of_its_program_and_of_no_process_of_ours
     ];
     let assert_in_server = |mut server: Server, what: &str| {
         for (language, code) in programs {
-            let call = json!({"language": language, "code": code, "env": {"TOKEN": value}});
-            let id = server.send_call("execute_code", call);
+            let id = server.send_run(json!({"language": language, "code": code, "env": {"TOKEN": value}}));
             let above = server.child.id();
             assert_only_in_the_program(above, &format!("{language}, {what}"));
             server.cancel(id);

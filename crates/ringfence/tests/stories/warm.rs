@@ -1,11 +1,7 @@
 //! Sandboxes that stand ready: what one of them knows of another, of its template, and what happens when parts die.
 
-use crate::client::{
-    MINOR_FAULTS, PATIENCE, Server, TempDir, assert_facts, assert_facts_of, assert_says, below,
-    descendants_with, eventually, is_root, list_of, lives, ringfence, signal, stat_of, state_dir, within,
-};
+use crate::client::*;
 use rustix::process::Signal;
-use serde_json::{Value, json};
 use std::{
     collections::HashSet,
     fs,
@@ -13,32 +9,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-fn python(server: &mut Server) -> Value {
-    let listed = server.facts("list_runtimes", json!({}));
-    let mut runtimes = list_of(&listed["runtimes"]).iter();
-    runtimes
-        .find(|runtime| runtime["language"] == "python")
-        .unwrap()
-        .clone()
-}
-
 /// Is its parent one of these, too.
 fn is_fork(templates: &[u32], pid: u32) -> bool {
     let parent = stat_of(pid, 4).and_then(|parent| parent.parse().ok());
     parent.is_some_and(|parent| templates.contains(&parent))
 }
 
-fn wait_until_warm(server: &mut Server) {
-    eventually(|| python(server)["warm"] == true);
-}
-
 fn run(server: &mut Server, code: &str, more: Value) -> Value {
-    wait_until_warm(server);
-    let mut arguments = json!({"code": code});
-    for (name, value) in more.as_object().into_iter().flatten() {
-        arguments[name] = value.clone();
-    }
-    server.facts("execute_code", arguments)
+    server.wait_until_warm("python");
+    let mut arguments = more;
+    arguments["code"] = json!(code);
+    server.run(arguments)
 }
 
 /// claim: [WARM-1]
@@ -125,10 +106,8 @@ found = os.pread(os.open(f'/proc/{process}/mem', os.O_RDONLY), length, begin)
 result = [end - begin >= length, found.count(0) == length]
 print(result)
 ";
-    wait_until_warm(&mut server);
-    let others: Vec<Value> = (0..3)
-        .map(|_| server.call("create_session", json!({}))["structuredContent"]["session_id"].clone())
-        .collect();
+    server.wait_until_warm("python");
+    let others: Vec<String> = (0..3).map(|_| server.create(json!({}))).collect();
     server.call("terminate_session", json!({"session_id": others[0]}));
     let done = run(&mut server, code, json!({}));
     assert_eq!(done["result"], json!([true, true]), "{done}");
@@ -149,17 +128,11 @@ print(result)
 fn a_template_does_not_die_of_the_number_of_its_forks() {
     const SESSIONS: usize = 70;
     let mut server = Server::with_env([("RINGFENCE_LIMITS_RAM_MB", "64")]);
-    wait_until_warm(&mut server);
-    let sessions: Vec<Value> = (0..SESSIONS)
-        .map(|_| {
-            let made = server.call("create_session", json!({}));
-            assert_eq!(made["isError"], false, "{made}");
-            made["structuredContent"]["session_id"].clone()
-        })
-        .collect();
+    server.wait_until_warm("python");
+    let sessions: Vec<String> = (0..SESSIONS).map(|_| server.create(json!({}))).collect();
     for (number, session) in sessions.iter().enumerate() {
         let code = format!("{number} + 1");
-        let called = server.facts("execute_code", json!({"session_id": session, "code": code}));
+        let called = server.eval(session, &code);
         assert_eq!(called["result"], number + 1, "{called}");
     }
 }
@@ -179,8 +152,7 @@ fn a_sandbox_finds_nothing_of_the_one_before() {
         let first = run(&mut server, poison, json!({"env": {"SECRET": "of the first"}}));
         assert_eq!(first["exit"]["kind"], "code", "{first}");
         let second = run(&mut server, look, json!({}));
-        let expect = json!({"result": [0, true, "1", true, false, false, [], []]});
-        assert_facts(&second, expect);
+        second.shows(json!({"result": [0, true, "1", true, false, false, [], []]}));
     }
 }
 
@@ -197,7 +169,7 @@ fn what_a_claim_brings_is_in_force_before_the_program_runs() {
     });
     let done = run(&mut server, code, more);
     let expect = json!({"result": [["x", "y"], "hello", "file", "typed", 10, 20 << 20]});
-    assert_facts(&done, expect);
+    done.shows(expect);
     let tight = run(
         &mut server,
         "x = bytearray(200 << 20)",
@@ -245,20 +217,17 @@ fn a_fork_sees_and_has_nothing_of_its_template() {
         logging.getLogger().handlers, logging._lock.acquire(timeout=1)]";
     let done = run(&mut server, code, json!({}));
     // The standard streams, the driver's pipe, and the one that lists them.
-    assert_facts(
-        &done,
-        json!({"result": [
-            ["2"],
-            1,
-            true,
-            [0.0, 0.0, 0.0],
-            [0, 1, 2, 3, 4],
-            true,
-            true,
-            [],
-            true
-        ]}),
-    );
+    done.shows(json!({"result": [
+        ["2"],
+        1,
+        true,
+        [0.0, 0.0, 0.0],
+        [0, 1, 2, 3, 4],
+        true,
+        true,
+        [],
+        true
+    ]}));
 }
 
 /// What a program does must not depend on whether a sandbox stood ready.
@@ -298,12 +267,9 @@ fn forks_end_and_import_as_programs_that_start_cold() {
     ];
     for (code, status, out, err) in status_out_err {
         let done = run(&mut server, code, json!({}));
-        assert_facts_of(
-            code,
-            &done,
-            json!({"exit_code": status, "success": status == 0, "stdout": out}),
-        );
-        assert_says(&done, "stderr", [err]);
+        let expect = json!({"exit_code": status, "success": status == 0, "stdout": out});
+        assert_facts_of(code, &done, expect);
+        done.says("stderr", [err]);
     }
     // A module of the program's own goes before one that is loaded.
     let files = json!([
@@ -323,9 +289,7 @@ fn forks_end_and_import_as_programs_that_start_cold() {
         code,
         json!({"files": [{"path": "m.py", "text": module}]}),
     );
-    assert_eq!(done["stdout"], "said", "{done}");
-    assert_eq!(done["artifacts"][0]["name"], "log.txt", "{done}");
-    assert_eq!(done["artifacts"][0]["size_bytes"], 4, "{done}");
+    done.shows(json!({"stdout": "said", "artifacts.0.name": "log.txt", "artifacts.0.size_bytes": 4}));
     let daemon = "import threading, time\nx = 1\ndef work():\n    while True:\n        x + 1\n\
         threading.Thread(target=work, daemon=True).start()\nprint('end')";
     let done = run(&mut server, daemon, json!({}));
@@ -347,7 +311,7 @@ const POOL: &str = "from multiprocessing import Pool\nprint(sum(Pool(2).map(abs,
 #[test]
 fn a_python_that_waits_has_the_pages_that_its_program_will_need() {
     let mut server = Server::start();
-    wait_until_warm(&mut server);
+    server.wait_until_warm("python");
     let pythons = descendants_with(server.child.id(), "_ringfence_template");
     let forks: Vec<u32> = pythons
         .iter()
@@ -366,20 +330,20 @@ fn a_python_that_waits_has_the_pages_that_its_program_will_need() {
 fn a_template_or_helper_that_is_killed_is_replaced() {
     let mut server = Server::start();
     for part in ["_ringfence_template", "__jail-helper"] {
-        wait_until_warm(&mut server);
+        server.wait_until_warm("python");
         let old = descendants_with(server.child.id(), part);
         assert!(!old.is_empty(), "{part}");
         old.iter().for_each(|pid| signal(*pid, Signal::KILL));
         // What had begun to run below it ends with a typed error; nothing is worse than that.
         eventually(|| {
-            let done = server.facts("execute_code", json!({"code": "print(1)"}));
+            let done = server.run(json!({"code": "print(1)"}));
             assert!(
                 done["stdout"] == "1\n" || done["code"] == "sandbox_fault",
                 "{part}: {done}"
             );
             done["stdout"] == "1\n"
         });
-        wait_until_warm(&mut server);
+        server.wait_until_warm("python");
         let new = descendants_with(server.child.id(), part);
         assert!(
             !new.is_empty() && new.iter().all(|pid| !old.contains(pid)),
@@ -443,22 +407,15 @@ fn nothing_of_an_earlier_claim_or_of_the_server_is_in_memory() {
 #[test]
 fn two_forks_share_no_namespace_and_have_clocks_of_their_own() {
     let mut server = Server::start();
-    wait_until_warm(&mut server);
+    server.wait_until_warm("python");
     let code = "import os, time\nbegun = time.time()\ntime.sleep(0.5)\n\
         [{n: os.readlink('/proc/self/ns/' + n) for n in ('user', 'mnt', 'pid', 'net', 'ipc', 'uts', 'cgroup')}, \
         begun, time.monotonic(), time.process_time(), time.clock_gettime(time.CLOCK_BOOTTIME)]";
     let began = std::time::SystemTime::now();
     let now = began.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
-    let ids: Vec<u64> = (0..2)
-        .map(|_| server.send_call("execute_code", json!({"code": code})))
-        .collect();
-    let mut results: Vec<Value> = Vec::new();
-    while results.len() < 2 {
-        let message = server.receive();
-        if ids.iter().any(|id| message["id"] == json!(id)) {
-            results.push(message["result"]["structuredContent"]["result"].clone());
-        }
-    }
+    let ids: Vec<u64> = (0..2).map(|_| server.send_run(json!({"code": code}))).collect();
+    let results = server.await_all(&ids);
+    let results: Vec<&Value> = results.iter().map(|(_, done)| &done["result"]).collect();
     for (name, namespace) in results[0][0].as_object().unwrap() {
         assert_ne!(Some(namespace), results[1][0].get(name), "{name}");
     }
@@ -474,7 +431,7 @@ fn two_forks_share_no_namespace_and_have_clocks_of_their_own() {
 #[test]
 fn a_template_is_retired_after_so_many_forks() {
     let mut server = Server::with("warm: {ready: 1, ready_max: 1, template_forks: 3}\n");
-    wait_until_warm(&mut server);
+    server.wait_until_warm("python");
     let templates = |server: &Server| -> HashSet<u32> {
         let python = descendants_with(server.child.id(), "_ringfence_template");
         python
@@ -497,23 +454,14 @@ fn a_template_is_retired_after_so_many_forks() {
 #[test]
 fn pools_keep_to_their_memory_and_say_so() {
     let mut server = Server::with("warm: {ready: 4, memory_mb: 16}\n");
-    let mut told = Value::Null;
-    assert!(
-        within(PATIENCE, || {
-            told = server.facts("list_runtimes", json!({}))["runtimes"].clone();
-            let mut troubles = list_of(&told)
-                .iter()
-                .filter_map(|runtime| runtime["trouble"].as_str());
-            troubles.any(|trouble| trouble.contains("warm.memory_mb"))
-        }),
-        "{told}"
-    );
-    let runtimes = list_of(&told).iter();
-    let runtimes = runtimes.filter(|runtime| runtime["language"] != "typescript");
+    let is_told = |runtime: &Value| runtime["trouble"].to_string().contains("warm.memory_mb");
+    eventually(|| server.runtimes().iter().any(is_told));
+    let told = server.runtimes();
+    let runtimes = told.iter().filter(|runtime| runtime["language"] != "typescript");
     let bytes: u64 = runtimes
         .filter_map(|runtime| runtime["memory_bytes"].as_u64())
         .sum();
-    assert!(bytes <= 16 << 20, "{told}");
+    assert!(bytes <= 16 << 20, "{told:?}");
     for (language, code) in [
         ("python", "print(1)"),
         ("node", "console.log(1)"),
@@ -529,11 +477,10 @@ fn pools_keep_to_their_memory_and_say_so() {
 #[test]
 fn a_call_that_is_cancelled_while_it_takes_its_place_harms_no_other() {
     let mut server = Server::start();
-    wait_until_warm(&mut server);
+    server.wait_until_warm("python");
     let mut wanted = HashSet::new();
     for number in 0..120 {
-        let arguments = json!({"code": format!("print({number})")});
-        let id = server.send_call("execute_code", arguments);
+        let id = server.send_run(json!({"code": format!("print({number})")}));
         if number % 2 == 0 {
             server.cancel(id);
         } else {
@@ -555,9 +502,7 @@ fn a_call_that_is_cancelled_while_it_takes_its_place_harms_no_other() {
 
 fn supervisors(server: &Server) -> usize {
     let mut all = descendants_with(server.child.id(), "__jail-helper");
-    all.retain(|pid| {
-        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("ringfence-super"))
-    });
+    all.retain(|pid| name_of(*pid).starts_with("ringfence-super"));
     all.len()
 }
 
@@ -567,14 +512,7 @@ fn supervisors(server: &Server) -> usize {
 #[test]
 fn a_call_that_is_cancelled_before_its_program_starts_holds_nothing() {
     let mut server = Server::with("warm: {ready: 2, ready_max: 2}\n");
-    let full = |server: &mut Server| {
-        let listed = server.facts("list_runtimes", json!({}))["runtimes"].clone();
-        listed
-            .as_array()
-            .unwrap()
-            .iter()
-            .all(|runtime| runtime["ready"] == 2)
-    };
+    let full = |server: &mut Server| server.runtimes().iter().all(|runtime| runtime["ready"] == 2);
     eventually(|| full(&mut server));
     // The parser's places are in no list; they are there when the count has not changed for a second.
     let (mut before, mut since) = (0, Instant::now());
@@ -594,7 +532,7 @@ fn a_call_that_is_cancelled_before_its_program_starts_holds_nothing() {
         };
         // Nor is its code looked at, for which a second worker may be made and kept.
         let arguments = json!({"code": "sleep 60", "language": "shell", "env": env, "validate": "off"});
-        let id = server.send_call("execute_code", arguments);
+        let id = server.send_run(arguments);
         server.cancel(id);
     }
     assert!(
@@ -609,7 +547,7 @@ fn a_call_that_is_cancelled_before_its_program_starts_holds_nothing() {
 fn a_fork_that_dies_while_it_waits_is_not_handed_out() {
     let mut server = Server::start();
     for number in 0..3 {
-        wait_until_warm(&mut server);
+        server.wait_until_warm("python");
         let python = descendants_with(server.child.id(), "_ringfence_template");
         let forks: Vec<u32> = python
             .iter()
@@ -633,8 +571,7 @@ fn a_fork_gets_the_workspace_of_the_namespace_with_its_claim() {
         errno(lambda: socket.socket(socket.AF_UNIX)), errno(lambda: os.chmod('kept', 0o4755)), \
         errno(lambda: open('/usr/new', 'w')), errno(lambda: open('/new', 'w'))]";
     let done = run(&mut server, code, shared.clone());
-    let expect = json!({"result": [0, "/workspace", ["kept"], 97, 1, 30, 30]});
-    assert_facts(&done, expect);
+    done.shows(json!({"result": [0, "/workspace", ["kept"], 97, 1, 30, 30]}));
     let private = run(
         &mut server,
         "import os, socket\nsocket.socket(socket.AF_UNIX)\n[os.getppid(), os.listdir()]",
@@ -672,11 +609,11 @@ fn what_the_host_mounts_in_a_workspace_later_does_not_appear_in_it() {
     // A host like most: what is mounted on it is mounted in the copies of its mounts, too.
     let shared = ["unshare", "--mount", "--propagation", "shared"];
     let mut server = Server::of(below(&shared, &ringfence(&["serve"])));
-    wait_until_warm(&mut server);
+    server.wait_until_warm("python");
     let session = server.create(json!({"workspace": "namespace"}));
     let look = "import os\nos.makedirs('late', exist_ok=True)\nsorted(os.listdir('late'))";
     let arguments = json!({"session_id": session, "code": look});
-    let before = server.facts("execute_code", arguments.clone());
+    let before = server.run(arguments.clone());
     assert_eq!(before["result"], json!([]), "{before}");
     let late = state_dir().join("workspaces/default/late");
     let inside = format!(
@@ -689,6 +626,6 @@ fn what_the_host_mounts_in_a_workspace_later_does_not_appear_in_it() {
         .output()
         .unwrap();
     assert_eq!(host.stdout, b"canary\n", "{host:?}");
-    let after = server.facts("execute_code", arguments);
+    let after = server.run(arguments);
     assert_eq!(after["result"], json!([]), "{after}");
 }

@@ -1,11 +1,7 @@
 //! Sandboxes that stand ready where there are no namespaces: they begin before their request and behind the walls of a cold
 //! run, and none of them reaches another, whether that one runs or waits.
 
-use crate::client::{
-    NOBODY, Nobody, PATIENCE, Server, as_nobody, assert_facts, descendants, state_dir, stdout_of, text_of,
-    within,
-};
-use serde_json::{Value, json};
+use crate::client::*;
 use std::{
     fs,
     os::unix::fs::chown,
@@ -25,13 +21,7 @@ fn on_each_server(mut story: impl FnMut(&mut Server, &Path)) {
 
 /// When a sandbox of each language waits.
 fn wait_until_warm(server: &mut Server) {
-    let mut listed = Value::Null;
-    let are_ready = within(PATIENCE, || {
-        listed = server.facts("list_runtimes", json!({}))["runtimes"].clone();
-        let mut runtimes = listed.as_array().unwrap().iter();
-        runtimes.all(|runtime| runtime["warm"] == true)
-    });
-    assert!(are_ready, "{listed}");
+    eventually(|| server.runtimes().iter().all(|runtime| runtime["warm"] == true));
 }
 
 /// In a sandbox that waited.
@@ -40,7 +30,7 @@ fn run(server: &mut Server, language: &str, code: &str, more: Value) -> Value {
     let mut arguments = more;
     arguments["language"] = json!(language);
     arguments["code"] = json!(code);
-    let done = server.facts("execute_code", arguments);
+    let done = server.run(arguments);
     assert_eq!(done["isolation"]["tier"], "landlock", "{done}");
     done
 }
@@ -161,7 +151,7 @@ fn in_the_landlock_tier_a_program_that_began_early_is_told_nothing_of_others_and
         );
         assert_eq!(first["success"], true, "{first}");
         let second = run(&mut server, "python", look, json!({}));
-        assert_facts(&second, json!({"result": [0, "1", false, false, [], [], []]}));
+        second.shows(json!({"result": [0, "1", false, false, [], [], []]}));
     }
 }
 
@@ -306,16 +296,7 @@ fn the_same_user_reaches_another_outside() {
     if let Some(nobody) = Nobody::new(LANDLOCK) {
         let decoy = Decoy::new(&nobody);
         let program = attacks(&[decoy.child.id()], std::slice::from_ref(&decoy.directory));
-        let work = nobody.0.join("work/here");
-        fs::create_dir_all(&work).unwrap();
-        chown(&work, Some(NOBODY), Some(NOBODY)).unwrap();
-        let mut outside = as_nobody("/usr/bin/python3");
-        let outside = outside
-            .args(["-c", &program])
-            .current_dir(&work)
-            .output()
-            .unwrap();
-        let outside = stdout_of(&outside);
+        let outside = nobody.python(&program);
         let mut reached = vec![
             "environ",
             "maps",
@@ -359,12 +340,8 @@ fn the_same_user_reaches_another_outside() {
 fn in_the_landlock_tier_no_sandbox_reaches_another_that_runs_or_waits() {
     the_same_user_reaches_another_outside();
     on_each_server(|server, runs| {
-        let secret = json!({"env": {"SECRET": "canary"}});
-        let session = server.create(secret);
-        let call = |server: &mut Server, code: &str| {
-            let done = server.succeeds("execute_code", json!({"session_id": session, "code": code}));
-            done["result"].clone()
-        };
+        let session = server.create(json!({"env": {"SECRET": "canary"}}));
+        let call = |server: &mut Server, code: &str| server.eval(&session, code)["result"].clone();
         let keep = "import os\nkept = os.environ['SECRET']\nopen('canary.txt', 'w').write(kept)\nos.getpid()";
         let pid = call(server, keep);
         for (language, rounds) in [("python", 2), ("shell", 1)] {
@@ -408,7 +385,7 @@ fn in_the_landlock_tier_no_sandbox_reaches_another_that_runs_or_waits() {
             ("shell", "echo 1"),
         ] {
             let done = run(server, language, code, json!({}));
-            assert_facts(&done, json!({"stdout": "1\n", "stderr": ""}));
+            done.shows(json!({"stdout": "1\n", "stderr": ""}));
         }
     });
 }

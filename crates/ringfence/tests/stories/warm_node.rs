@@ -1,31 +1,16 @@
 //! Forks of a template of Node.js, which Node.js knows nothing of: what they draw, how they end, and what they have.
 
-use crate::client::{
-    MINOR_FAULTS, Server, TempDir, descendants_with, eventually, link_program, list_of, stat_of,
-};
+use crate::client::*;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Value, json};
 use std::{collections::HashSet, fs, process::Command};
 
 /// Whether what runs is a fork, by the arguments of its template.
 const IS_FORK: &str =
     "require('fs').readFileSync('/proc/self/cmdline', 'latin1').includes('--single-threaded')";
 
-fn wait_until_warm(server: &mut Server) {
-    eventually(|| {
-        let listed = server.facts("list_runtimes", json!({}));
-        let mut runtimes = list_of(&listed["runtimes"]).iter();
-        runtimes.any(|runtime| runtime["language"] == "node" && runtime["warm"] == true)
-    });
-}
-
-fn run(server: &mut Server, code: &str) -> Value {
-    server.facts("execute_code", json!({"language": "node", "code": code}))
-}
-
 fn forked(server: &mut Server, code: &str) -> Value {
-    wait_until_warm(server);
-    let done = run(server, &format!("var forked = {IS_FORK}; {code}"));
+    server.wait_until_warm("node");
+    let done = server.execute("node", &format!("var forked = {IS_FORK}; {code}"));
     assert_eq!(done["result"][0], true, "{done}");
     done["result"][1].clone()
 }
@@ -52,7 +37,7 @@ fn forks_of_node_draw_different_numbers() {
 #[test]
 fn a_fork_of_node_has_nothing_of_its_template_and_of_other_forks() {
     let mut server = Server::start();
-    wait_until_warm(&mut server);
+    server.wait_until_warm("node");
     // Each open file by what is its own in the kernel: a pipe's or socket's number, and an event's in `fdinfo`.
     let code = format!(
         "const fs = require('fs'), of = (fd) => {{\n\
@@ -67,17 +52,11 @@ fn a_fork_of_node_has_nothing_of_its_template_and_of_other_forks() {
          fs.readdirSync('/proc/self/task').length, open])"
     );
     let ids: Vec<u64> = (0..2)
-        .map(|_| server.send_call("execute_code", json!({"language": "node", "code": code})))
+        .map(|_| server.send_run(json!({"language": "node", "code": code})))
         .collect();
-    let mut results: Vec<Value> = Vec::new();
-    while results.len() < 2 {
-        let message = server.receive();
-        if ids.iter().any(|id| message["id"] == json!(id)) {
-            results.push(message["result"]["structuredContent"].clone());
-        }
-    }
+    let results = server.await_all(&ids);
     let mut seen = HashSet::new();
-    for result in results.iter().map(|done| &done["result"]) {
+    for result in results.iter().map(|(_, done)| &done["result"]) {
         assert_eq!(result[0], true, "{result}");
         assert_eq!(
             [&result[1], &result[2], &result[3], &result[4]],
@@ -118,7 +97,7 @@ fn with_ahead(text: &str) -> (TempDir, Server) {
 #[test]
 fn a_node_that_waits_has_the_pages_that_its_program_will_need() {
     let mut server = Server::start();
-    wait_until_warm(&mut server);
+    server.wait_until_warm("node");
     let forks = descendants_with(server.child.id(), "--single-threaded").into_iter();
     let faults = |pid: u32| -> Option<i64> { stat_of(pid, MINOR_FAULTS)?.parse().ok() };
     // The template itself has the most.
@@ -162,13 +141,10 @@ fn a_library_of_the_program_calls_its_own_functions() {
     assert!(compiled.unwrap().success());
     let library = STANDARD.encode(fs::read(directory.0.join("own.node")).unwrap());
     let mut server = Server::start();
-    wait_until_warm(&mut server);
+    server.wait_until_warm("node");
     let code = format!("[{IS_FORK}, require('./own.node')]");
     let files = json!([{"path": "own.node", "base64": library}]);
-    let done = server.facts(
-        "execute_code",
-        json!({"language": "node", "code": code, "files": files}),
-    );
+    let done = server.run(json!({"language": "node", "code": code, "files": files}));
     assert_eq!(done["result"], json!([true, 15]), "{done}");
 }
 
@@ -238,7 +214,7 @@ fn forks_of_node_end_as_programs_that_start_cold() {
     ];
     let mut warm = Server::start();
     let mut cold = Server::with("warm: {ready: 0}\n");
-    wait_until_warm(&mut warm);
+    warm.wait_until_warm("node");
     for program in PROGRAMS {
         // Of the stack of a driver's own calls nothing is the same.
         let of = |done: &Value| {
@@ -255,7 +231,7 @@ fn forks_of_node_end_as_programs_that_start_cold() {
             ];
             json!([status["code"], status["signal"], stdout, kind, message, lines])
         };
-        let (warm, cold) = (run(&mut warm, program), run(&mut cold, program));
+        let (warm, cold) = (warm.execute("node", program), cold.execute("node", program));
         assert_eq!(of(&warm), of(&cold), "{program}: {warm} {cold}");
     }
 }

@@ -1,22 +1,21 @@
 //! The root that a template shares with its sandboxes: what the template writes is in none of them, and nothing of the
 //! root can be written, not even with every capability that a sandbox's own user namespace gives.
 
-use crate::client::{Server, TempDir, descendants_with, eventually, is_root, list_of, stat_of};
-use serde_json::{Value, json};
+use crate::client::*;
 use std::{path::PathBuf, process::Command};
 
-fn is_python_warm(server: &mut Server) -> bool {
-    let listed = server.facts("list_runtimes", json!({}));
-    let mut runtimes = list_of(&listed["runtimes"]).iter();
-    runtimes.any(|runtime| runtime["language"] == "python" && runtime["warm"] == true)
-}
-
 /// A template, and the process of a sandbox that was made from it and waits for its claim.
-fn template_and_fork(server: &Server) -> Option<(u32, u32)> {
-    let all = descendants_with(server.child.id(), "_ringfence_template");
+fn template_and_fork(server: &mut Server) -> (u32, u32) {
+    server.wait_until_warm("python");
     let parent = |pid: u32| stat_of(pid, 4).and_then(|parent| parent.parse().ok());
-    all.iter()
-        .find_map(|fork| Some((parent(*fork).filter(|parent| all.contains(parent))?, *fork)))
+    let mut found = None;
+    eventually(|| {
+        let all = descendants_with(server.child.id(), "_ringfence_template");
+        let of = |fork: &u32| Some((parent(*fork).filter(|parent| all.contains(parent))?, *fork));
+        found = all.iter().find_map(of);
+        found.is_some()
+    });
+    found.unwrap()
 }
 
 /// Directories that a template may write, and so may its sandboxes, each its own.
@@ -29,8 +28,7 @@ fn what_a_template_writes_is_in_no_sandbox() {
         return;
     }
     let mut server = Server::start();
-    eventually(|| is_python_warm(&mut server) && template_and_fork(&server).is_some());
-    let (template, _) = template_and_fork(&server).unwrap();
+    let (template, _) = template_and_fork(&mut server);
     for directory in WRITABLE {
         let path = format!("/{directory}/planted-canary");
         // The positive control: there it is, for who looks at the template.
@@ -43,8 +41,8 @@ fn what_a_template_writes_is_in_no_sandbox() {
         [found, [d for d in ('/tmp', '/home/sandbox', '/output', '/dev/shm', '/workspace') if not os.access(d, os.W_OK)]]";
     for _ in 0..6 {
         // Those that were ready before, and those that are made since.
-        eventually(|| is_python_warm(&mut server));
-        let done = server.facts("execute_code", json!({"code": code}));
+        server.wait_until_warm("python");
+        let done = server.run(json!({"code": code}));
         assert_eq!(done["result"], json!([[], []]), "{done}");
     }
 }
@@ -85,8 +83,7 @@ fn the_root_that_sandboxes_share_cannot_be_written_with_all_capabilities_of_one(
         return;
     }
     let mut server = Server::start();
-    eventually(|| is_python_warm(&mut server) && template_and_fork(&server).is_some());
-    let (_, fork) = template_and_fork(&server).unwrap();
+    let (_, fork) = template_and_fork(&mut server);
     // The positive control: who is inside has the power to mount, and to take away what is the sandbox's own.
     for allowed in [
         "mount(b'own', b'/output', b'tmpfs', 0); write('/output/x'); umount(b'/output')",
@@ -115,7 +112,7 @@ fn the_root_that_sandboxes_share_cannot_be_written_with_all_capabilities_of_one(
         assert!(expected.contains(&said.as_str()), "{refused}: {said}");
     }
     // Another sandbox is as it was.
-    let done: Value = server.facts("execute_code", json!({"code": "import os; os.listdir('/tmp')"}));
+    let done: Value = server.run(json!({"code": "import os; os.listdir('/tmp')"}));
     assert_eq!(done["result"], json!([]), "{done}");
 }
 
@@ -132,12 +129,8 @@ fn a_program_leaves_no_mark_on_what_others_have_too() {
         answer = [hints, tried(lambda: os.utime('mark')), tried(use)]\n";
     let devices = "answer.append([tried(lambda: os.utime('/dev/' + name)) for name in ('null', 'zero', 'full', 'urandom', 'tty')])\n";
     let mut server = Server::start();
-    let done = server.facts("execute_code", json!({"code": format!("{code}{devices}answer")}));
-    assert_eq!(
-        done["result"],
-        json!([[1, 1], 0, 0, [30, 30, 30, 30, 30]]),
-        "{done}"
-    );
+    let done = server.run(json!({"code": format!("{code}{devices}answer")}));
+    done.shows(json!({"result": [[1, 1], 0, 0, [30, 30, 30, 30, 30]]}));
     // The positive control: without the walls the first hint is taken. The second is one that newer kernels lack.
     let scratch = TempDir::new("mark");
     let mut outside = Command::new("/usr/bin/python3");

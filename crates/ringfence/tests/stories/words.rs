@@ -1,7 +1,6 @@
 //! The words of the systems that Ringfence replaces, and the manners of the command line.
 
-use crate::client::{PATIENCE, Server, TempDir, ringfence, said, text_of, within};
-use serde_json::json;
+use crate::client::*;
 use std::{io::Read, process::Stdio};
 
 /// The exit status, and all that was said.
@@ -14,8 +13,7 @@ fn told(words: &[&str]) -> (Option<i32>, String) {
 #[test]
 fn command_lines_of_the_earlier_systems_work_as_they_were_written() {
     let mut server = Server::start();
-    let made = server.facts("create_session", json!({"language": "bash"}));
-    let session = text_of(&made["session_id"]).to_owned();
+    let session = server.create(json!({"language": "bash"}));
     let scratch = TempDir::new("words");
     let app = scratch.file("app.js", "console.log(1)\n");
     for words in [
@@ -194,7 +192,7 @@ fn run_sandbox_code_imports_little_and_opens_nothing_outside_its_workspace() {
     ] {
         let refused = call(code);
         assert_eq!(refused["isError"], true, "{code}: {refused}");
-        let text = text_of(&refused["content"][0]["text"]);
+        let text = refused.text();
         assert!(
             !text.contains("allowed_imports"),
             "it has no such argument: {text}"

@@ -1,47 +1,45 @@
 //! Directories of the host as workspaces.
 
-use crate::client::{
-    Server, TempDir, assert_contains, assert_facts, assert_says, eventually, feed, is_root, json_of, list_of,
-    ringfence, run_json, said, state_dir, stderr_of, stdout_of, text_of, texts_of,
+use crate::client::*;
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink},
 };
-use serde_json::json;
-use std::{fs, os::unix::fs::PermissionsExt};
+
+/// A shell program in this workspace.
+fn run_in(workspace: &str, code: &str) -> Value {
+    run_json("shell", code, &["--workspace", workspace])
+}
+
+/// Names of its artifacts, in order.
+fn left_by(result: &Value) -> Vec<&str> {
+    let mut names = texts_of(&result["artifacts"], "name");
+    names.sort_unstable();
+    names
+}
 
 #[test]
 fn a_read_write_workspace_is_the_hosts_own() {
     let dir = TempDir::new("rw");
     dir.file("in.txt", "before");
-    let words = ["--workspace", &format!("{}:rw", dir.0.display())];
-    let result = run_json(
-        "shell",
-        "cat in.txt; echo after > in.txt; echo new > out.txt",
-        &words,
-    );
+    let code = "cat in.txt; echo after > in.txt; echo new > out.txt";
+    let result = run_in(&format!("{}:rw", dir.0.display()), code);
     assert_eq!(result["stdout"], "before", "{result}");
-    assert_eq!(fs::read_to_string(dir.0.join("in.txt")).unwrap(), "after\n");
-    let mut names = texts_of(&result["artifacts"], "name");
-    names.sort_unstable();
-    assert_eq!(names, ["in.txt", "out.txt"]);
-    let owner = |path: &str| std::os::unix::fs::MetadataExt::uid(&fs::metadata(dir.0.join(path)).unwrap());
-    assert_eq!(
-        owner("out.txt"),
-        owner("."),
-        "new files belong to the directory's owner"
-    );
+    assert_eq!(dir.read("in.txt"), "after\n");
+    assert_eq!(left_by(&result), ["in.txt", "out.txt"]);
+    // New files belong to the directory's owner.
+    let owner = |path: &str| fs::metadata(dir.0.join(path)).unwrap().uid();
+    assert_eq!(owner("out.txt"), owner("."));
 }
 
 #[test]
 fn a_read_only_workspace_stays_as_it_is() {
     let dir = TempDir::new("ro");
     dir.file("in.txt", "before");
-    let words = ["--workspace", &format!("{}:ro", dir.0.display())];
-    let result = run_json(
-        "shell",
-        "cat in.txt; echo x > in.txt; echo x > new; rm in.txt; ls",
-        &words,
-    );
+    let code = "cat in.txt; echo x > in.txt; echo x > new; rm in.txt; ls";
+    let result = run_in(&format!("{}:ro", dir.0.display()), code);
     assert_eq!(result["stdout"], "beforein.txt\n", "{result}");
-    assert_eq!(fs::read_to_string(dir.0.join("in.txt")).unwrap(), "before");
+    assert_eq!(dir.read("in.txt"), "before");
 }
 
 /// claim: [WS-7]
@@ -50,24 +48,17 @@ fn a_directory_that_holds_an_interpreter_is_not_written_to() {
     let dir = TempDir::new("own-interpreter");
     let script = dir.file("script.sh", "echo ran");
     fs::create_dir_all(dir.0.join(".venv/bin")).unwrap();
-    std::os::unix::fs::symlink("/usr/bin/bash", dir.0.join(".venv/bin/bash")).unwrap();
+    symlink("/usr/bin/bash", dir.0.join(".venv/bin/bash")).unwrap();
     dir.file(".venv/pyvenv.cfg", "");
     let run = |mode: &str| {
-        let output = ringfence(&[
-            "run",
-            "--json",
-            "--workspace",
-            &format!("{}:{mode}", dir.0.display()),
-            &script,
-        ])
-        .env("RINGFENCE_RUNTIMES_SHELL", dir.0.join(".venv/bin/bash"))
-        .output()
-        .unwrap();
-        json_of(&output)
+        let workspace = format!("{}:{mode}", dir.0.display());
+        let mut command = ringfence(&["run", "--json", "--workspace", &workspace, &script]);
+        command.env("RINGFENCE_RUNTIMES_SHELL", dir.0.join(".venv/bin/bash"));
+        json_of(&command.output().unwrap())
     };
     let refused = run("rw");
     assert_eq!(refused["error"]["code"], "policy_denied", "{refused}");
-    assert_says(&refused, "error.hint", ["overlay"]);
+    refused.says("error.hint", ["overlay"]);
     assert_eq!(run("ro")["stdout"], "ran\n");
 }
 
@@ -81,18 +72,11 @@ fn a_directory_that_holds_what_decides_about_runs_is_not_written_to() {
     fs::create_dir_all(dir.0.join("home/project")).unwrap();
     let run = |shared: &str| {
         let workspace = format!("{}:rw", dir.0.join(shared).display());
-        let mut command = ringfence(&[
-            "run",
-            "--json",
-            "--config",
-            &config,
-            "--workspace",
-            &workspace,
-            &script,
-        ]);
-        command.env("HOME", dir.0.join("home"));
-        let output = command.output().unwrap();
-        json_of(&output)
+        let mut command = ringfence(&["run", "--json", "--config", &config, "--workspace"]);
+        command
+            .args([&workspace, &script])
+            .env("HOME", dir.0.join("home"));
+        json_of(&command.output().unwrap())
     };
     // The configuration in force, and what pip, npm and the next start would read there.
     for (shared, named) in [
@@ -125,8 +109,8 @@ fn files_of_the_servers_own_are_guarded_wherever_settings_put_them() {
     }
     dir.file("schema/s.json", "{}");
     fs::create_dir_all(dir.0.join("way")).unwrap();
-    std::os::unix::fs::symlink(dir.0.join("token/t"), dir.0.join("way/t")).unwrap();
-    let at = |name: &str| dir.0.join(name).display().to_string();
+    symlink(dir.0.join("token/t"), dir.0.join("way/t")).unwrap();
+    let at = |name: &str| dir.path(name);
     let config = dir.file(
         "conf/ringfence.yaml",
         &format!(
@@ -136,16 +120,8 @@ fn files_of_the_servers_own_are_guarded_wherever_settings_put_them() {
     );
     let run = |shared: &str, mode: &str| {
         let workspace = format!("{}:{mode}", at(shared));
-        let words = [
-            "run",
-            "--json",
-            "--config",
-            &config,
-            "--workspace",
-            &workspace,
-            &script,
-        ];
-        json_of(&ringfence(&words).output().unwrap())
+        let mut command = ringfence(&["run", "--json", "--config", &config, "--workspace"]);
+        json_of(&command.args([&workspace, &script]).output().unwrap())
     };
     for (shared, is_secret) in [
         ("rules", false),
@@ -172,7 +148,6 @@ fn files_of_the_servers_own_are_guarded_wherever_settings_put_them() {
 /// claim: [WS-7]
 #[test]
 fn a_configuration_that_others_can_change_is_refused_with_what_ends_that() {
-    use std::os::unix::fs::{PermissionsExt, chown};
     let dir = TempDir::new("others-config");
     let config = dir.file("ringfence.yaml", "limits: {processes: 32}\n");
     let show = || {
@@ -180,10 +155,10 @@ fn a_configuration_that_others_can_change_is_refused_with_what_ends_that() {
         (output.status.success(), stderr_of(&output))
     };
     assert!(show().0);
-    fs::set_permissions(&config, fs::Permissions::from_mode(0o666)).unwrap();
+    set_mode(&config, 0o666);
     let (good, said) = show();
     assert!(!good && said.contains(&format!("chmod go-w {config}")), "{said}");
-    fs::set_permissions(&config, fs::Permissions::from_mode(0o644)).unwrap();
+    set_mode(&config, 0o644);
     // Only root can give a file away.
     if chown(&config, Some(65534), None).is_ok() {
         let (good, said) = show();
@@ -196,29 +171,20 @@ fn an_overlay_workspace_is_read_and_not_written() {
     let dir = TempDir::new("overlay");
     dir.file("in.txt", "before");
     dir.file("gone.txt", "there");
-    let words = ["--workspace", &format!("{}:overlay", dir.0.display())];
-    let result = run_json(
-        "shell",
-        "cat in.txt; echo after > in.txt; rm gone.txt; mkdir d; echo new > d/out.txt; ls",
-        &words,
-    );
+    let code = "cat in.txt; echo after > in.txt; rm gone.txt; mkdir d; echo new > d/out.txt; ls";
+    let result = run_in(&format!("{}:overlay", dir.0.display()), code);
     assert_eq!(result["stdout"], "befored\nin.txt\n", "{result}");
-    assert_eq!(fs::read_to_string(dir.0.join("in.txt")).unwrap(), "before");
+    assert_eq!(dir.read("in.txt"), "before");
     assert!(dir.0.join("gone.txt").exists() && !dir.0.join("d").exists());
-    let mut names = texts_of(&result["artifacts"], "name");
-    names.sort_unstable();
-    assert_eq!(names, ["d/out.txt", "in.txt"]);
-    assert_eq!(
-        result["denials"],
-        serde_json::json!([]),
-        "a file that was deleted is nothing that was refused"
-    );
+    assert_eq!(left_by(&result), ["d/out.txt", "in.txt"]);
+    // A file that was deleted is nothing that was refused.
+    result.shows(json!({"denials": []}));
 }
 
 /// claim: [WS-1]
 #[test]
 fn a_namespace_has_a_workspace_that_outlives_a_run_and_no_other_namespace_sees_it() {
-    let in_namespace = |code: &str| run_json("shell", code, &["--workspace", "namespace"]);
+    let in_namespace = |code: &str| run_in("namespace", code);
     let first = in_namespace("echo kept > a.txt; mkdir d; echo deep > d/b.txt");
     assert_eq!(first["success"], true, "{first}");
     let second = in_namespace("cat a.txt d/b.txt; id -u; stat -c %u a.txt");
@@ -231,7 +197,7 @@ fn a_namespace_has_a_workspace_that_outlives_a_run_and_no_other_namespace_sees_i
     let run = |server: &mut Server, namespace: &str| {
         let call =
             json!({"code": "ls", "language": "shell", "workspace": "namespace", "namespace": namespace});
-        server.facts("execute_code", call)["stdout"].clone()
+        server.run(call)["stdout"].clone()
     };
     assert_eq!(run(&mut server, "default"), "a.txt\nd\n");
     assert_eq!(run(&mut server, "other"), "");
@@ -251,11 +217,7 @@ fn two_runs_share_the_workspace_of_their_namespace() {
     });
     let place = state_dir().join("workspaces/default/ready");
     eventually(|| place.exists());
-    let answered = run_json(
-        "shell",
-        "echo hello > answer.new; mv answer.new answer",
-        &words[..2],
-    );
+    let answered = run_in("namespace", "echo hello > answer.new; mv answer.new answer");
     assert_eq!(answered["success"], true, "{answered}");
     assert_eq!(waits.join().unwrap()["stdout"], "hello\n");
 }
@@ -273,24 +235,23 @@ fn a_directory_that_the_operator_lists_is_there_by_name_for_whom_it_is_for() {
     ));
     let mut call = |namespace: &str, workspace: &str, code: &str| {
         let call = json!({"code": code, "language": "shell", "workspace": workspace, "namespace": namespace});
-        server.facts("execute_code", call)
+        server.run(call)
     };
     let read = call("default", "data", "cat in.csv; echo x > in.csv; echo x > new");
-    assert_facts(&read, json!({"stdout": "1,2", "exit_code": 1}));
+    read.shows(json!({"stdout": "1,2", "exit_code": 1}));
     let draft = call("default", "draft", "echo x > in.csv; cat in.csv");
-    assert_eq!(draft["stdout"], "x\n", "{draft}");
-    assert_eq!(draft["denials"][0]["rule"], "workspace.overlay", "{draft}");
+    draft.shows(json!({"stdout": "x\n", "denials.0.rule": "workspace.overlay"}));
     let unchanged = call("default", "draft", "cat in.csv");
-    assert_facts(&unchanged, json!({"stdout": "1,2", "denials": []}));
+    unchanged.shows(json!({"stdout": "1,2", "denials": []}));
     let refused = call("default", "theirs", "true");
     assert_eq!(refused["code"], "not_found", "{refused}");
     let hint = text_of(&refused["hint"]);
     assert!(hint.contains("data, draft") && !hint.contains("theirs"), "{hint}");
     assert_eq!(call("default", "/etc", "true")["code"], "invalid_argument");
-    assert_eq!(fs::read_to_string(dir.0.join("data/in.csv")).unwrap(), "1,2");
+    assert_eq!(dir.read("data/in.csv"), "1,2");
     let written = call("team-a", "theirs", "echo 3 >> in.csv");
     assert_eq!(written["success"], true, "{written}");
-    assert_eq!(fs::read_to_string(dir.0.join("data/in.csv")).unwrap(), "1,23\n");
+    assert_eq!(dir.read("data/in.csv"), "1,23\n");
 }
 
 /// A program that may write above another workspace puts a link in its place.
@@ -311,7 +272,7 @@ fn what_a_program_puts_in_the_place_of_a_workspace_is_not_entered() {
     ));
     let run = |server: &mut Server, workspace: &str, code: &str| {
         let call = json!({"code": code, "language": "shell", "workspace": workspace});
-        server.facts("execute_code", call)
+        server.run(call)
     };
     for name in ["rw", "ro", "draft"] {
         assert_eq!(run(&mut server, name, "cat mine")["stdout"], "mine", "{name}");
@@ -321,7 +282,7 @@ fn what_a_program_puts_in_the_place_of_a_workspace_is_not_entered() {
     server.succeeds("put_file", put.clone());
     let swap = format!("for d in rw ro draft held; do mv $d $d.old && ln -s {root}/outside $d; done");
     // Whoever asks for this may write above.
-    let above = |code: &str| run_json("shell", code, &["--workspace", &format!("{root}/above:rw")]);
+    let above = |code: &str| run_in(&format!("{root}/above:rw"), code);
     assert_eq!(above(&swap)["success"], true);
     for name in ["rw", "ro", "draft"] {
         let entered = run(&mut server, name, "cat canary; echo x > entered");
@@ -363,9 +324,7 @@ fn no_caller_gets_what_the_owner_of_a_shared_directory_cannot_read() {
         fs::set_permissions(dir.0.join("work").join(name), mode).unwrap();
     }
     dir.file("work/shared", "for all");
-    let open = |name: &str, mode| {
-        fs::set_permissions(dir.0.join(name), fs::Permissions::from_mode(mode)).unwrap();
-    };
+    let open = |name: &str, mode| set_mode(dir.0.join(name), mode);
     let mut server = Server::with(&format!(
         "workspaces:\n  work: {{path: {root}/work, mode: rw}}\n  draft: {{path: {root}/work, mode: overlay}}\n"
     ));
@@ -376,7 +335,7 @@ fn no_caller_gets_what_the_owner_of_a_shared_directory_cannot_read() {
         let got = server.facts("get_file", json!({"session_id": control, "path": name}));
         assert_eq!(got["text"], CANARY, "{name}");
     }
-    std::os::unix::fs::chown(dir.0.join("work"), Some(OWNER), Some(OWNER)).unwrap();
+    chown(dir.0.join("work"), Some(OWNER), Some(OWNER)).unwrap();
     let session = server.create(wish());
     let of = |path: &str| json!({"session_id": session, "path": path});
     assert_eq!(server.facts("get_file", of("shared"))["text"], "for all");
@@ -386,11 +345,10 @@ fn no_caller_gets_what_the_owner_of_a_shared_directory_cannot_read() {
     let archive = json!({"session_id": session, "archive": true});
     server.refuses("get_file", archive, "policy_denied");
     let listed = server.facts("list_files", json!({"session_id": session}));
-    let hashed: Vec<&str> = list_of(&listed["files"])
+    let hashed = list_of(&listed["files"])
         .iter()
-        .filter(|file| file["sha256"].is_string())
-        .map(|file| text_of(&file["path"]))
-        .collect();
+        .filter(|file| file["sha256"].is_string());
+    let hashed: Vec<&str> = hashed.map(|file| text_of(&file["path"])).collect();
     assert_eq!(hashed, ["shared"], "{listed}");
     let saved = server.facts("create_state_snapshot", json!({"session_id": session}));
     assert_eq!(saved["files"], 1, "{saved}");
@@ -403,23 +361,24 @@ fn no_caller_gets_what_the_owner_of_a_shared_directory_cannot_read() {
     // A file that is new is no artifact of a program that could not have made it.
     dir.file("work/late", CANARY);
     open("work/late", 0o600);
-    let work = json!({"session_id": session, "code": "cat late; rm -f late; echo made > made"});
-    let worked = server.facts("execute_code", work);
+    let worked = server.eval(&session, "cat late; rm -f late; echo made > made");
     assert_eq!(texts_of(&worked["artifacts"], "name"), ["made"], "{worked}");
     let draft = server.create(json!({"language": "shell", "workspace": "draft"}));
-    let delete = json!({"session_id": draft, "code": "rm -f deleted; echo gone"});
-    assert_eq!(server.facts("execute_code", delete)["stdout"], "gone\n");
+    assert_eq!(
+        server.eval(&draft, "rm -f deleted; echo gone")["stdout"],
+        "gone\n"
+    );
     let told = server.call("diff_workspace", json!({"session_id": draft}));
     let told = format!("{worked}{told}");
     assert!(!told.contains(CANARY), "{told}");
     let made = fs::metadata(dir.0.join("work/made")).unwrap();
-    assert_eq!(std::os::unix::fs::MetadataExt::uid(&made), OWNER);
+    assert_eq!(made.uid(), OWNER);
     server.succeeds(
         "put_file",
         json!({"session_id": session, "path": "put", "text": "x"}),
     );
     let put = fs::metadata(dir.0.join("work/put")).unwrap();
-    assert_eq!(std::os::unix::fs::MetadataExt::uid(&put), OWNER);
+    assert_eq!(put.uid(), OWNER);
 }
 
 /// claim: [WS-2]
@@ -429,7 +388,7 @@ fn a_directory_is_not_listed_below_one_that_programs_write() {
     let root = dir.0.display();
     dir.file("above/inner/deep/mine", "");
     dir.file("outside/deep/canary", "");
-    std::os::unix::fs::symlink(dir.0.join("above"), dir.0.join("alias")).unwrap();
+    symlink(dir.0.join("above"), dir.0.join("alias")).unwrap();
     let check = |inner: &str, mode: &str| {
         let listed = format!("above={root}/above:{mode},inner={root}/{inner}:ro");
         let output = ringfence(&["config", "check"])
@@ -449,7 +408,7 @@ fn a_directory_is_not_listed_below_one_that_programs_write() {
     assert!(check("above", "rw").0 && check("outside", "rw").0);
     // A program has put a link there already.
     fs::rename(dir.0.join("above/inner"), dir.0.join("above/old")).unwrap();
-    std::os::unix::fs::symlink(dir.0.join("outside"), dir.0.join("above/inner")).unwrap();
+    symlink(dir.0.join("outside"), dir.0.join("above/inner")).unwrap();
     for inner in ["above/inner", "above/inner/deep"] {
         assert!(!check(inner, "rw").0, "{inner}");
     }
@@ -462,9 +421,7 @@ fn a_listed_directory_that_is_not_there_is_told_with_its_line() {
         "config.yaml",
         "log: info\nworkspaces:\n  x: {path: /nonexistent/x, mode: ro}\n",
     );
-    let output = said(&["config", "check", "--config", &config]);
-    let told = stderr_of(&output);
-    assert_eq!(output.status.code(), Some(1), "{told}");
+    let told = refused(&["config", "check", "--config", &config], 1);
     assert_contains(&told, ["/nonexistent/x", ":3"]);
 }
 
@@ -485,10 +442,7 @@ fn a_named_interpreter_that_is_not_there_is_told_with_its_setting() {
         let output = check(name, file, &["--json"]);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         let told = json_of(&output);
-        assert_eq!(
-            (&told["valid"], &told["error"]["code"]),
-            (&json!(false), &json!("runtime_unavailable"))
-        );
+        told.shows(json!({"valid": false, "error.code": "runtime_unavailable"}));
     }
     assert!(check("RINGFENCE_RUNTIMES_SHELL", "/bin/sh", &[]).status.success());
     assert_eq!(
@@ -550,7 +504,7 @@ fn a_workspace_that_is_full_can_be_tidied_up_and_one_that_is_twice_too_full_cann
     assert_eq!(tidied["stdout"], "done\n", "{tidied}");
     run_json("shell", "head -c 9000000 /dev/zero > big", &wide);
     let refused = run_json("shell", "rm big; echo done", &words);
-    assert_facts(&refused, json!({"exit.limit": "disk", "stdout": ""}));
+    refused.shows(json!({"exit.limit": "disk", "stdout": ""}));
     let taken = refused["resource_usage"]["disk_bytes"].as_u64();
     assert!(taken.unwrap() >= 9_000_000, "{refused}");
     let what = text_of(&refused["denials"][0]["what"]);
@@ -563,12 +517,11 @@ fn a_workspace_that_is_full_can_be_tidied_up_and_one_that_is_twice_too_full_cann
 }
 
 fn taken(directory: &std::path::Path) -> u64 {
-    use std::os::unix::fs::MetadataExt;
     let entries = fs::read_dir(directory).unwrap().flatten();
     let sizes = entries.map(|entry| {
         let metadata = entry.metadata().unwrap();
         if metadata.is_dir() {
-            fs::set_permissions(entry.path(), fs::Permissions::from_mode(0o700)).unwrap();
+            set_mode(entry.path(), 0o700);
             taken(&entry.path())
         } else {
             metadata.blocks() * 512
@@ -593,16 +546,9 @@ fn without_a_root_of_its_own_a_program_has_the_workspace_where_it_is() {
     let dir = TempDir::new("where");
     dir.file("in.txt", "before");
     let run = |workspace: &str, code: &str| {
-        let mut command = ringfence(&[
-            "run",
-            "-",
-            "--language",
-            "shell",
-            "--json",
-            "--workspace",
-            workspace,
-        ]);
+        let mut command = ringfence(&["run", "-", "--language", "shell", "--json"]);
         command
+            .args(["--workspace", workspace])
             .env("RINGFENCE_FLOOR", "landlock")
             .env("RINGFENCE_LIMITS_DISK_MB", "8");
         json_of(&feed(command, code))
@@ -621,7 +567,7 @@ fn without_a_root_of_its_own_a_program_has_the_workspace_where_it_is() {
     let read = run(&ro, "cat in.txt; echo x > in.txt; echo x > new; rm in.txt; ls");
     assert_eq!(read["stdout"], "beforein.txt\n", "{read}");
     assert_eq!(run(&rw, "echo after > in.txt")["success"], true);
-    assert_eq!(fs::read_to_string(dir.0.join("in.txt")).unwrap(), "after\n");
+    assert_eq!(dir.read("in.txt"), "after\n");
     let full = run(
         "namespace",
         "i=0; while :; do head -c 1000000 /dev/zero > f$i; i=$((i+1)); done",
@@ -632,39 +578,28 @@ fn without_a_root_of_its_own_a_program_has_the_workspace_where_it_is() {
 /// claim: [SNAP-1]
 #[test]
 fn a_person_saves_compares_and_restores_the_workspace_from_the_command_line() {
-    let json = |words: &[&str]| -> serde_json::Value {
-        let output = said(&[words, &["--json"]].concat());
-        serde_json::from_slice(&output.stdout)
-            .unwrap_or_else(|error| panic!("{words:?}: {error}: {output:?}"))
-    };
-    let words = ["--workspace", "namespace"];
-    run_json(
-        "shell",
+    run_in(
+        "namespace",
         "echo one > a; mkdir .github; mkdir .github/workflows",
-        &words,
     );
-    let made = json(&["snapshot", "create", "before the change"]);
+    let made = told_json(&["snapshot", "create", "before the change"]);
     let id = text_of(&made["snapshot_id"]);
-    run_json(
-        "shell",
+    run_in(
+        "namespace",
         "echo two > a; echo 'on: push' > .github/workflows/x.yml",
-        &words,
     );
-    let told = said(&["snapshot", "diff"]);
-    let told = stdout_of(&told);
-    assert_contains(&told, ["changed a\n", "  -one\n  +two\n", "  ! "]);
-    let listed = said(&["snapshot", "list"]);
-    let listed = stdout_of(&listed);
+    let difference = told(&["snapshot", "diff"]);
+    assert_contains(&difference, ["changed a\n", "  -one\n  +two\n", "  ! "]);
+    let listed = told(&["snapshot", "list"]);
     let (titles, row) = listed.split_once('\n').unwrap();
     assert_eq!(
         titles.find("DESCRIPTION"),
         row.find("before the change"),
         "{listed}"
     );
-    assert_eq!(json(&["snapshot", "restore", id])["deleted"], 1);
-    assert_eq!(run_json("shell", "cat a", &words)["stdout"], "one\n");
-    let others = said(&["snapshot", "restore", id, "--namespace", "other"]);
-    assert_eq!(others.status.code(), Some(125));
-    assert_eq!(json(&["snapshot", "delete", id])["deleted"], true);
-    assert_eq!(json(&["snapshot", "list"])["snapshots"], json!([]));
+    assert_eq!(told_json(&["snapshot", "restore", id])["deleted"], 1);
+    assert_eq!(run_in("namespace", "cat a")["stdout"], "one\n");
+    refused(&["snapshot", "restore", id, "--namespace", "other"], 125);
+    assert_eq!(told_json(&["snapshot", "delete", id])["deleted"], true);
+    assert_eq!(told_json(&["snapshot", "list"])["snapshots"], json!([]));
 }

@@ -2,11 +2,7 @@
 //! and every way reaches a public host, which is the control.
 
 use super::{answer, article, fetch, leads_to, serve};
-use crate::{
-    client::{Server, text_of},
-    egress::{World, elsewhere},
-};
-use serde_json::{Value, json};
+use crate::{client::*, egress::World};
 use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     process::Command,
@@ -121,7 +117,7 @@ impl Canary {
         for address in ["127.0.0.1:80", "[::1]:443", "192.168.0.1:80"] {
             drop(TcpStream::connect(address).unwrap());
         }
-        crate::client::eventually(|| canary.0.load(Ordering::SeqCst) == 3);
+        eventually(|| canary.0.load(Ordering::SeqCst) == 3);
         canary.0.store(0, Ordering::SeqCst);
         canary
     }
@@ -156,10 +152,7 @@ fn reached(heard: &[String], host: &str) -> bool {
 /// claim: [WEB-1]
 #[test]
 fn no_spelling_of_an_inner_address_is_reached_by_a_fetch() {
-    if elsewhere("web::addresses::no_spelling_of_an_inner_address_is_reached_by_a_fetch") {
-        return;
-    }
-    let world = World::new("web-addresses");
+    let Some(world) = World::apart() else { return };
     let canary = Canary::plant();
     let mut server = serve(&world);
     let direct = SPELLINGS.iter().map(|spelling| format!("http://{spelling}/"));
@@ -217,10 +210,7 @@ fn no_spelling_of_an_inner_address_is_reached_by_a_fetch() {
 /// claim: [WEB-1]
 #[test]
 fn robots_and_results_that_lead_inside_reach_nothing() {
-    if elsewhere("web::addresses::robots_and_results_that_lead_inside_reach_nothing") {
-        return;
-    }
-    let world = World::new("web-robots-inside");
+    let Some(world) = World::apart() else { return };
     let canary = Canary::plant();
     let results: Vec<Value> = SPELLINGS
         .iter()
@@ -236,14 +226,13 @@ fn robots_and_results_that_lead_inside_reach_nothing() {
     }
     let mut followed = 0;
     for page in 0..results.len().div_ceil(15) {
-        let mut command = world.ringfence(&["serve", "--toolsets", "web"]);
-        command
-            .env(
+        let mut server = world.serve([
+            (
                 "RINGFENCE_WEB_SEARCH",
-                format!("searxng=http://s{page}.pages.test/"),
-            )
-            .env("RINGFENCE_WEB_ROBOTS", "false");
-        let mut server = Server::of(command);
+                &format!("searxng=http://s{page}.pages.test/"),
+            ),
+            ("RINGFENCE_WEB_ROBOTS", "false"),
+        ]);
         let found = server.facts("web_search", json!({"query": "x", "max_results": 20}));
         for hit in found["results"].as_array().unwrap() {
             let url = text_of(&hit["url"]).to_owned();
@@ -274,7 +263,7 @@ fn robots_and_results_that_lead_inside_reach_nothing() {
         "robots.txt",
         leads_to("http://pages.test/robots.txt"),
     );
-    let mut server = Server::of(world.ringfence(&["serve", "--toolsets", "web"]));
+    let mut server = world.serve([]);
     for number in 0..SPELLINGS.len() {
         fetch(&mut server, &format!("http://b{number}.pages.test/"));
     }
@@ -294,13 +283,10 @@ fn robots_and_results_that_lead_inside_reach_nothing() {
 #[test]
 #[expect(clippy::too_many_lines, reason = "one page with every way in")]
 fn a_page_in_the_browser_reaches_nothing_inside() {
-    if elsewhere("web::addresses::a_page_in_the_browser_reaches_nothing_inside") {
-        return;
-    }
+    let Some(world) = World::apart() else { return };
     if !super::browser::is_there() {
         return;
     }
-    let world = World::new("web-browser-inside");
     let canary = Canary::plant();
     let mut server = serve(&world);
     let urls: Vec<String> = SPELLINGS

@@ -1,12 +1,8 @@
 //! The browser: real Chromium in a sandbox, whose pages are made by scripts.
 
 use super::{TlsHost, answer, serve};
-use crate::{
-    client::{Server, assert_contains, descendants_with, eventually, has, list_of, text_of},
-    egress::{World, elsewhere},
-};
+use crate::{client::*, egress::World};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::json;
 
 const PROGRAMS: [&str; 2] = ["chromium-headless-shell", "chromium"];
 
@@ -26,13 +22,10 @@ pub(super) fn is_there() -> bool {
 #[test]
 #[expect(clippy::too_many_lines, reason = "one story")]
 fn a_page_that_a_script_makes_is_read_and_drawn_and_the_browser_is_gone() {
-    if elsewhere("web::browser::a_page_that_a_script_makes_is_read_and_drawn_and_the_browser_is_gone") {
-        return;
-    }
+    let Some(world) = World::apart() else { return };
     if !is_there() {
         return;
     }
-    let world = World::new("web-browser");
     let script = "<html lang=en><head><title>Made</title></head><body><main id=app></main><p style='position:absolute;left:-9999px'>\
                   ORDER</p><div class=h>HIDDEN BY CLASS</div><form hidden><input name=checkVisibility></form><p class=t>TINY<b></b></p><link rel=stylesheet href=/style.css><script>\
                   setTimeout(() => { document.getElementById('app').innerHTML = '<h1>Made by a script</h1><p id=done>' + \
@@ -63,14 +56,8 @@ fn a_page_that_a_script_makes_is_read_and_drawn_and_the_browser_is_gone() {
     let facts = &said["structuredContent"];
     let text = text_of(&facts["text"]);
     assert_contains(text, ["written by a program", "- heading \"Made by a script\""]);
-    assert!(
-        !text.contains("HIDDEN BY CLASS") && !text.contains("TINY") && !text.contains("ORDER"),
-        "{text}"
-    );
-    assert_eq!(
-        (&facts["status"], &facts["title"], &facts["timed_out"]),
-        (&json!(200), &json!("Made by a script"), &json!(false))
-    );
+    assert_lacks(&text, ["HIDDEN BY CLASS", "TINY", "ORDER"]);
+    facts.shows(json!({"status": 200, "title": "Made by a script", "timed_out": false}));
     assert_contains(
         facts["console_errors"].to_string(),
         ["an error of the page", "thrown"],
@@ -119,13 +106,10 @@ fn a_page_that_a_script_makes_is_read_and_drawn_and_the_browser_is_gone() {
 /// claim: [WEB-6]
 #[test]
 fn a_page_in_the_browser_sees_nothing_of_the_host() {
-    if elsewhere("web::browser::a_page_in_the_browser_sees_nothing_of_the_host") {
-        return;
-    }
+    let Some(world) = World::apart() else { return };
     if !is_there() {
         return;
     }
-    let world = World::new("web-browser-host");
     world.page("good.test", "file", answer("text/html", "<p>start</p><iframe src='file:///etc/passwd'></iframe><script>location = 'file:///etc/passwd'</script>"));
     world.page("good.test", "open", answer("text/html", "<p>start</p><script>open('file:///etc/passwd'); for (let i = 0; i < 20; i++) open('http://other.test/');</script>"));
     world.page("good.test", "download", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/octet-stream\r\nContent-Disposition: attachment\r\nContent-Length: 3\r\n\r\nabc");
@@ -144,13 +128,10 @@ fn a_page_in_the_browser_sees_nothing_of_the_host() {
 /// claim: [WEB-9]
 #[test]
 fn a_page_over_tls_is_opened_as_far_as_its_certificate_is_believed() {
-    if elsewhere("web::browser::a_page_over_tls_is_opened_as_far_as_its_certificate_is_believed") {
-        return;
-    }
+    let Some(world) = World::apart() else { return };
     if !is_there() {
         return;
     }
-    let world = World::new("web-browser-tls");
     let host = TlsHost::start(&world);
     let wanted = |url: &str| json!({"url": url, "timeout_ms": 20000});
     let mut server: Server = serve(&world);
@@ -167,10 +148,7 @@ fn a_page_over_tls_is_opened_as_far_as_its_certificate_is_believed() {
     assert!(!said.to_string().contains("egress.ech"), "{said}");
     let mut server = trusting(&world, &host, "*");
     let facts = server.facts("browser_fetch", wanted("https://api.test/"));
-    assert_eq!(
-        (&facts["status"], &facts["url"]),
-        (&json!(200), &json!("https://api.test/"))
-    );
+    facts.shows(json!({"status": 200, "url": "https://api.test/"}));
     assert_contains(text_of(&facts["text"]), ["s_server -quiet -www"]);
     // Another's certificate, and one that no authority has signed: egress looks at them, and Chromium no more.
     for (url, why) in [
@@ -191,10 +169,8 @@ fn a_page_over_tls_is_opened_as_far_as_its_certificate_is_believed() {
 
 /// A server that trusts the authority of `host` beside those of this machine.
 fn trusting(world: &World, host: &TlsHost, allow: &str) -> Server {
-    let mut command = world.ringfence(&["serve", "--toolsets", "web"]);
-    command
-        .env("RINGFENCE_EGRESS_CA_FILE", &host.authority)
-        .env("RINGFENCE_WEB_ALLOW", allow)
-        .stderr(std::process::Stdio::null());
-    Server::of(command)
+    world.serve([
+        ("RINGFENCE_EGRESS_CA_FILE", &host.authority),
+        ("RINGFENCE_WEB_ALLOW", allow),
+    ])
 }

@@ -2,11 +2,7 @@
 //! a namespace without the secret is the control.
 
 use super::{answer, browser::is_there, leads_to};
-use crate::{
-    client::{Server, assert_contains, text_of},
-    egress::{World, elsewhere},
-};
-use serde_json::{Value, json};
+use crate::{client::*, egress::World};
 
 /// Markdown escapes three of its characters.
 const SECRET: &str = "K3y_of*the-st0ry[1]";
@@ -16,15 +12,14 @@ const PEM: &str = "-----BEGIN KEY-----\nK3yIIEvQIBADANBgk\nK3yiG9w0BAQEFAASC\n--
 const MARK: &str = "***REDACTED***";
 
 fn serve(world: &World) -> Server {
-    let mut command = world.ringfence(&["serve", "--toolsets", "web,observe"]);
-    command
-        .env("RINGFENCE_WEB_ROBOTS", "false")
-        .env("RINGFENCE_WEB_SEARCH", "searxng=http://searx.pages.test/")
-        .env("RINGFENCE_VAULT_STORE", "env")
-        .env("RINGFENCE_SECRET_DEFAULT_TOKEN", SECRET)
-        .env("RINGFENCE_SECRET_DEFAULT_PEM", PEM)
-        .stderr(std::process::Stdio::null());
-    Server::of(command)
+    world.serve([
+        ("RINGFENCE_TOOLSETS", "web,observe"),
+        ("RINGFENCE_WEB_ROBOTS", "false"),
+        ("RINGFENCE_WEB_SEARCH", "searxng=http://searx.pages.test/"),
+        ("RINGFENCE_VAULT_STORE", "env"),
+        ("RINGFENCE_SECRET_DEFAULT_TOKEN", SECRET),
+        ("RINGFENCE_SECRET_DEFAULT_PEM", PEM),
+    ])
 }
 
 /// The answer in the namespace of the secret, after the same call in another one has shown that the secret is there.
@@ -43,10 +38,7 @@ fn redacted(server: &mut Server, tool: &str, wanted: Value) -> Value {
 /// claim: [WEB-10]
 #[test]
 fn a_secret_that_a_page_or_a_result_repeats_is_redacted() {
-    if elsewhere("web::redaction::a_secret_that_a_page_or_a_result_repeats_is_redacted") {
-        return;
-    }
-    let world = World::new("web-redaction");
+    let Some(world) = World::apart() else { return };
     let words = "The harbour was quiet in the morning, and the boats lay side by side. ".repeat(5);
     let page = format!(
         "<html><head><title>Boats</title><meta name=author content='{SECRET}'></head><body><article><h1>Of {SECRET}</h1>\
@@ -106,10 +98,7 @@ fn a_secret_that_a_page_or_a_result_repeats_is_redacted() {
     assert_eq!(refused["isError"], true, "{refused}");
     assert!(!refused.to_string().contains(BEGINNING), "{refused}");
     let facts = redacted(&mut server, "web_search", json!({"query": "boats"}));
-    assert_eq!(
-        (&facts["results"][0]["title"], &facts["results"][0]["snippet"]),
-        (&json!(format!("About {MARK}")), &json!("s".repeat(494))),
-    );
+    facts.shows(json!({"results.0.title": format!("About {MARK}"), "results.0.snippet": "s".repeat(494)}));
     let record = server.call("audit_execution", json!({"limit": 40, "detail": true}));
     assert!(!record.to_string().contains(BEGINNING), "{record}");
 }
@@ -117,13 +106,10 @@ fn a_secret_that_a_page_or_a_result_repeats_is_redacted() {
 /// claim: [WEB-10]
 #[test]
 fn a_secret_that_a_page_in_the_browser_repeats_is_redacted() {
-    if elsewhere("web::redaction::a_secret_that_a_page_in_the_browser_repeats_is_redacted") {
-        return;
-    }
+    let Some(world) = World::apart() else { return };
     if !is_there() {
         return;
     }
-    let world = World::new("web-redaction-browser");
     let lines = PEM.replace('\n', "<br>");
     // Errors are cut at 300 characters and names of the tree at 120, here within the secret.
     let page = format!(

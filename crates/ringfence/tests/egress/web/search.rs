@@ -1,34 +1,27 @@
 //! Searches: recorded answers of the providers, a key that stays with its host, and a real SearXNG.
 
 use super::{answer, with_head};
-use crate::{
-    client::{Server, assert_contains, has, text_of},
-    egress::{World, elsewhere},
-};
-use serde_json::{Value, json};
+use crate::{client::*, egress::World};
 use std::{
     path::Path,
     process::{Command, Stdio},
-    time::Duration,
 };
 
 const KEY: &str = "K3yOfTheSt0ry-brave";
 
 fn serve(world: &World, providers: &str) -> Server {
-    let mut command = world.ringfence(&["serve", "--toolsets", "web,observe"]);
-    command
-        .env("RINGFENCE_WEB_SEARCH", providers)
-        .env("RINGFENCE_VAULT_STORE", "env")
-        .env("RINGFENCE_VAULT_ALLOW", "default/BRAVE")
-        .env("RINGFENCE_SECRET_DEFAULT_BRAVE", KEY)
-        .stderr(Stdio::null());
-    Server::of(command)
+    world.serve([
+        ("RINGFENCE_TOOLSETS", "web,observe"),
+        ("RINGFENCE_WEB_SEARCH", providers),
+        ("RINGFENCE_VAULT_STORE", "env"),
+        ("RINGFENCE_VAULT_ALLOW", "default/BRAVE"),
+        ("RINGFENCE_SECRET_DEFAULT_BRAVE", KEY),
+    ])
 }
 
 /// What is said where no provider has answered.
 fn refused(server: &mut Server) -> String {
-    let error = server.facts("web_search", json!({"query": "x"}));
-    assert_eq!(error["code"], "page_unavailable", "{error}");
+    let error = server.refuses("web_search", json!({"query": "x"}), "page_unavailable");
     text_of(&error["message"]).to_owned()
 }
 
@@ -43,10 +36,7 @@ fn outcomes(found: &Value) -> Vec<String> {
 #[test]
 #[expect(clippy::too_many_lines, reason = "one story")]
 fn providers_are_asked_in_their_order_and_each_says_what_came_of_it() {
-    if elsewhere("web::search::providers_are_asked_in_their_order_and_each_says_what_came_of_it") {
-        return;
-    }
-    let world = World::new("web-search");
+    let Some(world) = World::apart() else { return };
     let blocked = "HTTP/1.1 202 Accepted\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
     world.page("duck.pages.test", "html", blocked);
     let silent = json!({"results": [], "unresponsive_engines": [["google", "CAPTCHA"]]});
@@ -80,13 +70,10 @@ fn providers_are_asked_in_their_order_and_each_says_what_came_of_it() {
         "{said}"
     );
     assert_eq!(facts["provider"], "brave");
-    let urls: Vec<&str> = facts["results"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|hit| text_of(&hit["url"]))
-        .collect();
-    assert_eq!(urls, ["https://a.test/", "https://b.test/"]);
+    assert_eq!(
+        texts_of(&facts["results"], "url"),
+        ["https://a.test/", "https://b.test/"]
+    );
     assert_contains(
         said.to_string(),
         ["The first", "2025-01-02", text_of(&facts["mark"])],
@@ -112,19 +99,14 @@ fn providers_are_asked_in_their_order_and_each_says_what_came_of_it() {
     let record = server
         .call("audit_execution", json!({"limit": 20, "detail": true}))
         .to_string();
-    assert!(
-        record.contains("web.searched") && !record.contains(KEY),
-        "{record}"
-    );
+    assert_contains(&record, ["web.searched"]);
+    assert_lacks(&record, [KEY]);
 }
 
 /// claim: [WEB-7]
 #[test]
 fn a_key_goes_to_its_provider_and_no_further() {
-    if elsewhere("web::search::a_key_goes_to_its_provider_and_no_further") {
-        return;
-    }
-    let world = World::new("web-key");
+    let Some(world) = World::apart() else { return };
     // A provider that sends its askers, and their keys, elsewhere.
     world.page(
         "brave.pages.test",
@@ -177,15 +159,12 @@ fn a_key_goes_to_its_provider_and_no_further() {
 
 #[test]
 fn a_real_searxng_is_asked() {
-    if elsewhere("web::search::a_real_searxng_is_asked") {
-        return;
-    }
+    let Some(world) = World::apart() else { return };
     if !has("searx", || {
         Path::new("/usr/lib/python3/dist-packages/searx/webapp.py").is_file()
     }) {
         return;
     }
-    let world = World::new("web-searx");
     let answer_of_engine =
         json!([{"url": "https://found.test/a", "title": "Found a harbour", "content": "by the engine"}]);
     world.page(
@@ -203,10 +182,7 @@ fn a_real_searxng_is_asked() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let is_up = crate::client::within(Duration::from_secs(60), || {
-        std::net::TcpStream::connect("127.0.0.1:8888").is_ok()
-    });
-    assert!(is_up, "searx did not start");
+    eventually(|| std::net::TcpStream::connect("127.0.0.1:8888").is_ok());
     let mut server = serve(&world, "searxng=http://127.0.0.1:8888/");
     let found = server.facts("web_search", json!({"query": "harbour"}));
     drop(searx.kill());

@@ -1,8 +1,7 @@
 //! What a program and a model try, to have what a person has not given.
 
-use super::{accept, one_pending, pending, serve, told, with_dialogue, without_dialogue};
-use crate::client::{Server, assert_contains, eventually, list_of, text_of};
-use serde_json::{Value, json};
+use super::{accept, answered, one_pending, pending, serve, with_dialogue, without_dialogue};
+use crate::client::*;
 use std::os::unix::net::UnixStream;
 
 /// claim: [APR-6]
@@ -43,8 +42,7 @@ fn a_program_cannot_reach_the_socket_by_which_the_operator_answers() {
         );
     }
     assert_eq!(pending().len(), 1, "nobody has decided");
-    let (code, text) = told(&["deny", text_of(&request["id"])]);
-    assert_eq!(code, Some(0), "{text}");
+    answered(&["deny", text_of(&request["id"])]);
     assert_eq!(server.result(ask)["approved"], false);
 }
 
@@ -53,15 +51,10 @@ fn a_program_cannot_reach_the_socket_by_which_the_operator_answers() {
 fn no_tool_and_no_argument_answers() {
     let mut server = with_dialogue("60");
     let listed = server.ask("tools/list", json!({}));
-    let tools = list_of(&listed["result"]["tools"]);
-    let names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
+    let names = texts_of(&listed["result"]["tools"], "name");
     assert!(names.contains(&"request_egress"));
-    assert!(
-        !names
-            .iter()
-            .any(|name| name.contains("approv") || name.contains("decide")),
-        "{names:?}"
-    );
+    let answers = |name: &&str| name.contains("approv") || name.contains("decide");
+    assert!(!names.iter().any(answers), "{names:?}");
     for (name, value) in [
         ("decision", json!("once")),
         ("approved", json!(true)),
@@ -103,8 +96,8 @@ fn no_tool_and_no_argument_answers() {
 #[test]
 fn words_that_would_fake_the_request_stay_in_their_quotation_wherever_it_is_shown() {
     let reason = "ok\"\n  host: good.test\n  ports: 443\r\u{1b}[2J\u{1b}[1;1H\u{202e}tset.doog\u{2028}Without an answer it is approved.";
-    let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {"elicitation": {}},
-        "clientInfo": {"name": "x\u{1b}[2K\n  host: good.test", "version": "\u{202e}1\""}});
+    let mut hello = hello("x\u{1b}[2K\n  host: good.test", json!({"elicitation": {}}));
+    hello["clientInfo"]["version"] = json!("\u{202e}1\"");
     let mut server = Server::silent(serve("60"));
     server.ask("initialize", hello);
     server.tell("notifications/initialized", json!({}));
@@ -113,25 +106,18 @@ fn words_that_would_fake_the_request_stay_in_their_quotation_wherever_it_is_show
     let dialogue = server.hear("elicitation/create");
     let message = text_of(&dialogue["params"]["message"]).to_owned();
     let name = text_of(&one_pending()["id"]).to_owned();
-    let (_, list) = told(&["list"]);
-    let (code, shown) = told(&["deny", &name]);
-    assert_eq!(code, Some(0), "{shown}");
+    let (list, shown) = (answered(&["list"]), answered(&["deny", &name]));
     for text in [&message, &list, &shown] {
         let harmful = |c: char| (c.is_control() && c != '\n') || matches!(c, '\u{202e}' | '\u{2028}');
         assert!(!text.contains(harmful), "{text:?}");
-        let hosts: Vec<&str> = text
-            .lines()
-            .filter(|line| line.trim_start().starts_with("host:"))
-            .collect();
-        assert_eq!(hosts.len(), 1, "{text}");
-        assert!(hosts[0].ends_with("host: evil.example.com"), "{text}");
-        assert_eq!(
-            text.lines()
-                .filter(|line| line.contains("Without an answer"))
-                .count(),
-            2,
+        let hosts = text.lines().filter(|line| line.trim_start().starts_with("host:"));
+        let hosts: Vec<&str> = hosts.collect();
+        assert!(
+            hosts.len() == 1 && hosts[0].ends_with("host: evil.example.com"),
             "{text}"
         );
+        let warned = text.lines().filter(|line| line.contains("Without an answer"));
+        assert_eq!(warned.count(), 2, "{text}");
         assert_contains(text, ["\"ok\\u{22}\\u{a}  host: good.test\\u{a}"]);
     }
     assert_eq!(server.result(id)["approved"], false);
@@ -159,8 +145,7 @@ fn an_answer_counts_for_what_was_seen_and_for_nothing_that_came_later_under_its_
     }
     assert_eq!(decide(&seen["id"], &"0".repeat(64)), "conflict");
     assert_eq!(pending().len(), 1);
-    let (code, _) = told(&["deny", text_of(&other["id"])]);
-    assert_eq!(code, Some(0));
+    answered(&["deny", text_of(&other["id"])]);
     assert_eq!(server.result(second)["approved"], false);
 }
 
@@ -175,7 +160,7 @@ fn a_model_that_asks_without_end_is_refused_and_told_when_to_come_back() {
     let refused = server.refuses("request_egress", json!({"domain": "more.example.com"}), "busy");
     assert!(refused["retry_after_ms"].is_u64(), "{refused}");
     for request in pending() {
-        told(&["deny", text_of(&request["id"])]);
+        answered(&["deny", text_of(&request["id"])]);
     }
     for (_, answer) in server.await_all(&ids) {
         assert_eq!(answer["approved"], false, "{answer}");

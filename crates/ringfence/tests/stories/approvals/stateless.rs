@@ -1,20 +1,11 @@
 //! The same in revision 2026-07-28, where the question is a result, and the answer comes with the next call: what the client
 //! brings back for it is sealed, and good once.
 
-use super::{accept, decide, one_pending, pending, records, serve};
-use crate::client::{Server, assert_facts, assert_says, eventually, facts_of, text_of};
-use serde_json::{Value, json};
-
-fn meta(capabilities: Value) -> Value {
-    json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientInfo": {"name": "story", "version": "1"},
-        "io.modelcontextprotocol/clientCapabilities": capabilities,
-    })
-}
+use super::{accept, decide, lines_of, one_pending, pending, records, serve};
+use crate::client::*;
 
 fn call(arguments: &Value) -> Value {
-    json!({"name": "request_egress", "arguments": arguments, "_meta": meta(json!({"elicitation": {"form": {}}}))})
+    json!({"name": "request_egress", "arguments": arguments, "_meta": stateless(json!({"elicitation": {"form": {}}}))})
 }
 
 /// The call again, with what the client brings.
@@ -35,7 +26,7 @@ fn question(server: &mut Server, arguments: &Value) -> (Value, String) {
 }
 
 fn facts(server: &mut Server, call: Value) -> Value {
-    facts_of(&server.ask("tools/call", call)["result"])
+    server.ask("tools/call", call)["result"].facts()
 }
 
 #[test]
@@ -44,12 +35,10 @@ fn the_client_asks_its_user_and_comes_back_with_the_answer() {
     let wanted = json!({"domain": "api.example.com", "reason": "to fetch"});
     let (asked, state) = question(&mut server, &wanted);
     assert_eq!(asked["method"], "elicitation/create", "{asked}");
-    let lines: Vec<String> = serde_json::from_value(one_pending()["lines"].clone()).unwrap();
-    assert_eq!(asked["params"]["message"], lines.join("\n"));
+    assert_eq!(asked["params"]["message"], lines_of(&one_pending()));
     let answer = facts(&mut server, again(&wanted, &state, accept("namespace")));
     let by = "a person, asked by mcp story 1";
-    let expect = json!({"approved": true, "scope": "namespace", "decided_by": by});
-    assert_facts(&answer, expect);
+    answer.shows(json!({"approved": true, "scope": "namespace", "decided_by": by}));
 
     let wanted = json!({"domain": "b.example.com"});
     let (_, state) = question(&mut server, &wanted);
@@ -61,10 +50,10 @@ fn the_client_asks_its_user_and_comes_back_with_the_answer() {
     let (_, state) = question(&mut server, &wanted);
     decide("approve");
     let answer = facts(&mut server, again(&wanted, &state, json!({"action": "decline"})));
-    assert_facts(&answer, json!({"approved": true, "decided_by": "cli"}));
+    answer.shows(json!({"approved": true, "decided_by": "cli"}));
     // A client that cannot ask waits for the operator.
     let mut ask = call(&json!({"domain": "d.example.com"}));
-    ask["_meta"] = meta(json!({}));
+    ask["_meta"] = stateless(json!({}));
     let id = server.send("tools/call", ask);
     decide("approve");
     assert_eq!(server.result(id)["approved"], true);
@@ -129,5 +118,5 @@ fn a_client_that_comes_back_too_late_is_told_that_it_was_denied() {
     eventually(|| records("approval.decided").len() == 1);
     let answer = facts(&mut server, again(&wanted, &state, accept("once")));
     assert_eq!(answer["approved"], false, "{answer}");
-    assert_says(&answer, "decided_by", ["its time was up"]);
+    answer.says("decided_by", ["its time was up"]);
 }

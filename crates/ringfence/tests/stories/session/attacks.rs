@@ -1,10 +1,7 @@
 //! What a program does to the session that it runs in, and to others: it can spoil its own answers, and nothing else.
 
 use super::{gives, on_each_kind};
-use crate::client::{
-    PATIENCE, Server, assert_facts, assert_says, assert_took_at_most, processes_with, status_of, within,
-};
-use serde_json::{Value, json};
+use crate::client::*;
 use std::time::{Duration, Instant};
 
 /// Finds the descriptors of requests and reports, wherever the driver has put them.
@@ -187,7 +184,7 @@ fn a_bomb_between_calls_meets_the_limits_of_its_session() {
         server.facts("put_file", json!({"session_id": id, "path": "go", "text": ""}));
         assert!(within(PATIENCE, || server.listed(&id).is_null()), "{kind}");
         let after = server.eval(&id, "1");
-        assert_says(&after, "message", ["out of memory"]);
+        after.says("message", ["out of memory"]);
     });
 }
 
@@ -301,5 +298,5 @@ fn what_a_session_prints_is_not_the_protocol() {
     );
     gives(&said, &json!(42));
     let status: Value = server.eval(&id, "import os; os._exit(9)");
-    assert_facts(&status, json!({"exit_code": 9, "success": false}));
+    status.shows(json!({"exit_code": 9, "success": false}));
 }

@@ -1,26 +1,14 @@
 //! Sessions from the command line: what stands on which stream, what Ctrl-C does, files and saved workspaces of a session.
 
 use super::arguments;
-use crate::client::{
-    Server, TempDir, assert_contains, assert_facts, eventually, feed, json_of, ringfence, said, signal,
-    start, stderr_of, stdout_of, text_of, within,
-};
+use crate::client::*;
 use rustix::process::Signal;
-use serde_json::{Value, json};
 use std::{
     fs,
     io::Read,
     process::{Child, Command, Stdio},
     time::Duration,
 };
-
-#[track_caller]
-fn done(words: &[&str]) -> (String, String) {
-    let output = said(words);
-    assert!(output.status.success(), "{words:?}: {output:?}");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (text(output.stdout), text(output.stderr))
-}
 
 /// A server that commands can reach.
 fn listening() -> Server {
@@ -31,10 +19,15 @@ fn listening() -> Server {
 
 #[track_caller]
 fn created(words: &[&str]) -> String {
-    done(&[&["session", "create"], words].concat())
-        .0
+    told(&[&["session", "create"], words].concat())
         .trim_end()
         .to_owned()
+}
+
+/// What a call of a session prints.
+#[track_caller]
+fn exec(id: &str, code: &str) -> String {
+    told(&["session", "exec", id, "-c", code])
 }
 
 fn started(words: &[&str]) -> Child {
@@ -60,26 +53,31 @@ fn ctrl_c(child: &Child) {
 #[test]
 fn what_a_command_says_of_a_session_stands_where_it_can_be_taken() {
     let mut server = listening();
-    let (out, err) = done(&["session", "create", "--language", "shell"]);
+    let made = succeeded(ringfence(&["session", "create", "--language", "shell"]));
+    let out = stdout_of(&made);
     let id = out.trim_end();
     assert_eq!((id.len(), out.len()), (36, 37), "{out:?}");
-    assert!(err.contains("shell"), "{err}");
-    let (out, _) = done(&["session", "exec", id, "-c", "echo $((6 * 7))"]);
+    assert_contains(stderr_of(&made), ["shell"]);
+    let out = exec(id, "echo $((6 * 7))");
     assert_eq!(out, "42\n");
-    let told = server.call("create_session", json!({}));
-    let text = text_of(&told["content"][0]["text"]);
+    let made = server.call("create_session", json!({}));
+    let text = made.text();
     assert!(text.starts_with("session_id: "), "{text}");
     let id = &created(&[]);
-    let (out, _) = done(&["session", "exec", id, "-c", "x = 20\nprint('a', end='')\nx + 1"]);
+    let out = exec(id, "x = 20\nprint('a', end='')\nx + 1");
     assert_eq!(out, "a\n21\n");
-    let (_, err) = done(&[
+    let words = [
         "session",
         "exec",
         id,
         "-c",
         "open('new.txt', 'w').write('x') and None",
-    ]);
-    assert_contains(&err, ["artifacts: new.txt (get them with `ringfence artifacts "]);
+    ];
+    let left = succeeded(ringfence(&words));
+    assert_contains(
+        stderr_of(&left),
+        ["artifacts: new.txt (get them with `ringfence artifacts "],
+    );
     // A reader that has enough is not an error.
     let id = &created(&["--language", "shell"]);
     let mut child = started(&["session", "exec", id, "-c", "yes"]);
@@ -89,12 +87,12 @@ fn what_a_command_says_of_a_session_stands_where_it_can_be_taken() {
     assert_eq!(ended.status.code(), Some(141), "{ended:?}");
     assert_eq!(stderr_of(&ended), "");
     let id = &created(&["--workspace", "namespace"]);
-    let (out, _) = done(&["session", "list"]);
+    let out = told(&["session", "list"]);
     assert!(out.starts_with("SESSION"), "{out}");
     let line = out.lines().find(|line| line.starts_with(id)).unwrap();
     assert!(line.contains("namespace") && line.ends_with("default"), "{out}");
     let listed = server.listed(id);
-    assert_facts(&listed, json!({"workspace": "namespace", "packages": []}));
+    listed.shows(json!({"workspace": "namespace", "packages": []}));
 }
 
 #[test]
@@ -108,7 +106,7 @@ fn a_call_that_ctrl_c_interrupts_tells_how_it_ended_and_the_session_is_kept() {
         let mut child = started(&words[..if json { 6 } else { 5 }]);
         let begun = if json {
             let listed = || {
-                let (out, _) = done(&["session", "list", "--json"]);
+                let out = told(&["session", "list", "--json"]);
                 let listed: Value = serde_json::from_str(&out).unwrap();
                 listed["servers"][0]["sessions"][0]["state"] == "busy"
             };
@@ -126,15 +124,14 @@ fn a_call_that_ctrl_c_interrupts_tells_how_it_ended_and_the_session_is_kept() {
         assert_eq!(ended.status.code(), Some(130), "{out}{err}");
         if json {
             let document: Value = serde_json::from_str(&out).unwrap();
-            assert_eq!(document["exit"]["kind"], "cancelled", "{document}");
-            assert_eq!(document["session_ended"], Value::Null, "{document}");
+            document.shows(json!({"exit.kind": "cancelled", "session_ended": null}));
         } else {
             assert!(out.contains("and ended"), "{out}{err}");
             assert!(err.contains("KeyboardInterrupt"), "{err}");
             assert!(err.contains("interrupted; the session is kept"), "{err}");
         }
     }
-    assert_eq!(done(&["session", "exec", id, "-c", "x"]).0, "5\n");
+    assert_eq!(exec(id, "x"), "5\n");
 }
 
 #[test]
@@ -175,7 +172,7 @@ fn ctrl_c_of_a_call_that_waits_does_not_reach_the_one_that_runs() {
     let ended = running.wait_with_output().unwrap();
     assert_contains(stderr_of(&ended), ["KeyboardInterrupt"]);
     // Nothing is left of the one that waited.
-    let (out, _) = done(&["session", "exec", id, "-c", "'x' in globals()"]);
+    let out = exec(id, "'x' in globals()");
     assert_eq!(out, "False\n");
 }
 
@@ -221,16 +218,11 @@ fn calls_and_values_come_from_standard_input_and_too_many_bytes_are_refused() {
     assert!(given.status.success(), "{given:?}");
     let given = feed(ringfence(&["bridge", id, "y", "-"]), b"a text\n");
     assert!(given.status.success(), "{given:?}");
-    assert_eq!(
-        done(&["session", "exec", id, "-c", "[x, y]"]).0,
-        "[[1, 2], 'a text']\n"
-    );
+    assert_eq!(exec(id, "[x, y]"), "[[1, 2], 'a text']\n");
     let refused = said(&["bridge", id, "bad name", "12"]);
     let err = stderr_of(&refused);
-    assert!(
-        err.contains("Name a plain variable") && !err.contains("--help"),
-        "{err}"
-    );
+    assert_contains(&err, ["Name a plain variable"]);
+    assert_lacks(&err, ["--help"]);
 }
 
 /// By a program that this project did not write.
@@ -249,36 +241,28 @@ fn a_script_of_another_language_is_refused_by_its_name() {
             ["run", &script, "--session", id],
             ["session", "exec", id, &script],
         ] {
-            let refused = said(&words);
-            let err = stderr_of(&refused);
-            assert_eq!(refused.status.code(), Some(2), "{err}");
-            assert!(err.contains(&format!("the script is {language}")), "{err}");
+            assert_contains(refused(&words, 2), [&format!("the script is {language}")]);
         }
     }
     let script = place.file("x.mjs", "console.log(6 * 7)");
-    assert_eq!(done(&["run", &script, "--session", id]).0, "42\n");
-    let refused = said(&["run", &script, "--session", id, "--allow", "example.com"]);
-    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert_eq!(told(&["run", &script, "--session", id]), "42\n");
+    refused(&["run", &script, "--session", id, "--allow", "example.com"], 2);
 }
 
 #[test]
 fn a_session_is_ended_twice_without_complaint_and_one_that_never_was_is_an_error() {
     let mut server = listening();
     let id = &created(&[]);
-    assert_eq!(done(&["session", "kill", id]).0, "ended\n");
-    assert_eq!(done(&["session", "kill", id]).0, "it had ended before\n");
+    assert_eq!(told(&["session", "kill", id]), "ended\n");
+    assert_eq!(told(&["session", "kill", id]), "it had ended before\n");
     let nobody = "0190b8f0-5c1e-7000-8000-00000000abcd";
-    let refused = said(&["session", "kill", nobody]);
-    let err = stderr_of(&refused);
-    assert_eq!(refused.status.code(), Some(125), "{err}");
-    assert!(
-        err.contains("`ringfence session list`") && !err.contains("list_sessions"),
-        "{err}"
-    );
+    let err = refused(&["session", "kill", nobody], 125);
+    assert_contains(&err, ["`ringfence session list`"]);
+    assert_lacks(&err, ["list_sessions"]);
     let told = server.facts("terminate_session", json!({"session_id": id}));
-    assert_facts(&told, json!({"killed": false, "existed": true}));
+    told.shows(json!({"killed": false, "existed": true}));
     let told = server.facts("terminate_session", json!({"session_id": nobody}));
-    assert_facts(&told, json!({"killed": false, "existed": false}));
+    told.shows(json!({"killed": false, "existed": false}));
 }
 
 #[test]
@@ -287,64 +271,50 @@ fn files_and_saved_workspaces_of_a_session_are_reached_from_outside() {
     let id = &created(&[]);
     let place = TempDir::new("copies");
     let own = place.file("in.bin", "one\n");
-    done(&["session", "cp", &own, &format!("{id}:data/")]);
-    assert!(done(&["session", "ls", id]).0.contains("data/in.bin"));
+    told(&["session", "cp", &own, &format!("{id}:data/")]);
+    assert!(told(&["session", "ls", id]).contains("data/in.bin"));
     assert_eq!(
-        done(&["session", "cp", &format!("{id}:/workspace/data/in.bin"), "-"]).0,
+        told(&["session", "cp", &format!("{id}:/workspace/data/in.bin"), "-"]),
         "one\n"
     );
-    let (out, _) = done(&["snapshot", "create", "first", "--session", id, "--json"]);
+    let out = told(&["snapshot", "create", "first", "--session", id, "--json"]);
     let made: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(made["of"], json!(id), "{made}");
     let snapshot = text_of(&made["snapshot_id"]);
-    done(&[
-        "session",
-        "exec",
-        id,
-        "-c",
-        "open('data/in.bin', 'w').write('two')\nopen('more', 'w')",
-    ]);
-    let (out, _) = done(&["snapshot", "diff", "--session", id]);
+    exec(id, "open('data/in.bin', 'w').write('two')\nopen('more', 'w')");
+    let out = told(&["snapshot", "diff", "--session", id]);
     assert_contains(
         &out,
         ["changed data/in.bin", "1 changed, 1 added, 0 deleted; 0 flagged"],
     );
-    assert!(done(&["snapshot", "list", "--session", id]).0.contains(snapshot));
-    done(&["snapshot", "restore", snapshot, "--session", id]);
+    assert!(told(&["snapshot", "list", "--session", id]).contains(snapshot));
+    told(&["snapshot", "restore", snapshot, "--session", id]);
     let copied = place.0.join("out.bin");
-    done(&[
+    told(&[
         "session",
         "cp",
         &format!("{id}:data/in.bin"),
         copied.to_str().unwrap(),
     ]);
     assert_eq!(fs::read(&copied).unwrap(), b"one\n");
-    let missing = said(&["session", "cp", &format!("{id}:more"), "-"]);
-    assert_eq!(missing.status.code(), Some(125), "{missing:?}");
-    let climbing = said(&["session", "cp", &own, &format!("{id}:../in.bin")]);
-    assert_eq!(climbing.status.code(), Some(2), "{climbing:?}");
-    done(&[
-        "session",
-        "exec",
-        id,
-        "-c",
-        "import os; os.symlink('/etc/passwd', 'link')",
-    ]);
+    refused(&["session", "cp", &format!("{id}:more"), "-"], 125);
+    refused(&["session", "cp", &own, &format!("{id}:../in.bin")], 2);
+    exec(id, "import os; os.symlink('/etc/passwd', 'link')");
     let followed = said(&["session", "cp", &format!("{id}:link"), "-"]);
     assert!(
         !followed.status.success() && followed.stdout.is_empty(),
         "{followed:?}"
     );
-    let (out, _) = done(&["snapshot", "diff", "--session", id]);
+    let out = told(&["snapshot", "diff", "--session", id]);
     assert!(out.contains("added link -> /etc/passwd"), "{out}");
     // It outlives its session, and goes into another.
-    done(&["session", "kill", id]);
+    told(&["session", "kill", id]);
     let gone = said(&["snapshot", "restore", snapshot]);
     assert_contains(stderr_of(&gone), ["`--session`"]);
     let other = &created(&[]);
-    done(&["snapshot", "restore", snapshot, "--session", other]);
+    told(&["snapshot", "restore", snapshot, "--session", other]);
     assert_eq!(
-        done(&["session", "cp", &format!("{other}:data/in.bin"), "-"]).0,
+        told(&["session", "cp", &format!("{other}:data/in.bin"), "-"]),
         "one\n"
     );
 }
@@ -376,7 +346,7 @@ fn the_text_of_a_call_says_what_became_of_its_session() {
     let mut text = |code: &str, language: &str, more: Value| {
         let id = server.create(json!({"language": language}));
         let said = server.call("execute_code", arguments(&id, code, more));
-        text_of(&said["content"][0]["text"]).to_owned()
+        said.text().to_owned()
     };
     let kept = "the session and its state are kept";
     let exited = text("import os; os._exit(1)", "python", json!({}));

@@ -1,11 +1,7 @@
 //! How sessions end: each for a reason that is told, and with nothing left.
 
 use super::{gives, of, on_each_kind};
-use crate::client::{
-    Nobody, PATIENCE, Server, assert_facts, assert_facts_of, assert_gone, assert_says,
-    assert_within_a_second, descendants, eventually, processes_with, state_dir, within,
-};
-use serde_json::{Value, json};
+use crate::client::*;
 use std::{
     fs,
     path::Path,
@@ -48,7 +44,7 @@ fn an_interpreter_that_ends_takes_its_session_with_it_and_says_why() {
             assert_eq!(last["stdout"], "last\n", "{kind} {code}: {last}");
             let after = server.eval(&id, "1");
             assert_eq!(after["code"], "session_ended", "{kind} {code}: {after}");
-            assert_says(&after, "message", [&id]);
+            after.says("message", [&id]);
             assert_eq!(server.listed(&id), Value::Null, "{kind} {code}");
             assert_eq!(
                 server.records("session.killed")[0]["details"]["why"],
@@ -112,14 +108,11 @@ fn what_cannot_be_interrupted_ends_its_session_as_stuck() {
     ] {
         let id = server.create(json!({"language": language}));
         let late = server.runs_out_of_time(&id, code);
-        assert_facts_of(
-            code,
-            &late,
-            json!({"exit.kind": "timeout", "session_ended": "stuck"}),
-        );
+        let expect = json!({"exit.kind": "timeout", "session_ended": "stuck"});
+        assert_facts_of(code, &late, expect);
         let after = server.eval(&id, "1");
         assert_eq!(after["code"], "session_ended", "{after}");
-        assert_says(&after, "message", ["could not be interrupted"]);
+        after.says("message", ["could not be interrupted"]);
     }
 }
 
@@ -135,22 +128,17 @@ fn nobody_uses_it_or_it_is_too_old() {
     gives(&server.eval(&idle, "6"), &json!(6));
     assert!(gone(&mut server, &idle) && begun.elapsed() > Duration::from_secs(6));
     let after = server.eval(&idle, "1");
-    assert_says(&after, "message", ["not used for too long"]);
+    after.says("message", ["not used for too long"]);
     drop(server);
     // Longer than its start takes on a busy machine.
     let mut server = Server::with("sessions: {age_seconds: 5}\n");
     let old = server.create(json!({}));
     assert!(gone(&mut server, &old));
-    assert!(
-        server.eval(&old, "1")["message"]
-            .as_str()
-            .unwrap()
-            .contains("as old as")
-    );
+    server.eval(&old, "1").says("message", ["as old as"]);
     // Age ends a call too.
     let id = server.create(json!({}));
     let cut = server.eval(&id, "import time; print('begun', flush=True); time.sleep(1000)");
-    assert_facts(&cut, json!({"session_ended": "age", "stdout": "begun\n"}));
+    cut.shows(json!({"session_ended": "age", "stdout": "begun\n"}));
     for bad in [0.5, 1e9] {
         let wish = json!({"idle_timeout_seconds": bad});
         server.refuses("create_session", wish, "invalid_argument");
@@ -164,10 +152,10 @@ fn there_are_as_many_sessions_as_there_may_be() {
     let first = server.create(json!({}));
     server.create(json!({"language": "shell"}));
     let full = server.refuses("create_session", json!({}), "busy");
-    assert_says(&full, "message", ["sessions.per_namespace"]);
+    full.says("message", ["sessions.per_namespace"]);
     server.create(json!({"namespace": "other"}));
     let full = server.facts("create_session", json!({"namespace": "other"}));
-    assert_says(&full, "message", ["sessions.max"]);
+    full.says("message", ["sessions.max"]);
     server.end(&first);
     server.create(json!({"namespace": "other"}));
     // Ten at once get the one place that is left, and no more.
@@ -196,17 +184,10 @@ fn ending_wins_over_a_call_once() {
     let request = server.begun(&id, "print('begun', flush=True)\nwhile True: pass");
     let waiting = server.begin(&id, "'never'", json!({}));
     eventually(|| server.listed(&id)["waiting"] == 1);
-    let end = json!({"name": "terminate_session", "arguments": {"session_id": id}});
-    let ends = [
-        server.send("tools/call", end.clone()),
-        server.send("tools/call", end),
-    ];
+    let ends = [0, 1].map(|_| server.send_call("terminate_session", json!({"session_id": id})));
     let answers = server.await_all(&[request, waiting, ends[0], ends[1]]);
     let call = of(&answers, request);
-    assert_facts(
-        call,
-        json!({"exit.kind": "cancelled", "session_ended": "terminated", "stdout": "begun\n"}),
-    );
+    call.shows(json!({"exit.kind": "cancelled", "session_ended": "terminated", "stdout": "begun\n"}));
     assert_eq!(of(&answers, waiting)["code"], "session_ended", "{answers:?}");
     for end in ends {
         assert_eq!(of(&answers, end)["existed"], true, "{answers:?}");

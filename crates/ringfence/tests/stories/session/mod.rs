@@ -8,18 +8,13 @@ mod state;
 mod turns;
 mod values;
 
-use crate::client::{Nobody, PATIENCE, Server, assert_took_at_most, list_of, text_of, within};
-use serde_json::{Value, json};
+use crate::client::*;
 use std::time::{Duration, Instant};
 
 impl Server {
-    /// A call of a session.
-    fn eval(&mut self, id: &str, code: &str) -> Value {
-        self.eval_with(id, code, json!({}))
-    }
-
+    /// [`Caller::eval`] with more arguments.
     fn eval_with(&mut self, id: &str, code: &str, more: Value) -> Value {
-        self.facts("execute_code", arguments(id, code, more))
+        self.run(arguments(id, code, more))
     }
 
     /// A call that says that it has begun and does not end: in the shortest time, of some, in which this machine begins
@@ -54,10 +49,6 @@ impl Server {
                 return request;
             }
         }
-    }
-
-    fn interrupt(&mut self, id: &str) -> Value {
-        self.facts("interrupt_session", json!({"session_id": id}))
     }
 
     fn end(&mut self, id: &str) -> Value {
@@ -102,11 +93,7 @@ fn of(answers: &[(u64, Value)], request: u64) -> &Value {
 /// A value that a call has given.
 #[track_caller]
 fn gives(said: &Value, value: &Value) {
-    assert_eq!(
-        (&said["success"], &said["result"]),
-        (&json!(true), value),
-        "{said}"
-    );
+    said.shows(json!({"success": true, "result": value}));
 }
 
 /// Every kind of server that sessions are the same on: as whoever tests and, where that is root, as an ordinary user; with

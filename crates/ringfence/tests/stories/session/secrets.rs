@@ -1,8 +1,7 @@
 //! The secrets of a session: known to every one of its calls, and seen by nobody.
 
 use super::gives;
-use crate::client::{Server, assert_says, serve_with};
-use serde_json::{Value, json};
+use crate::client::*;
 
 const SECRET: &str = "hunter2-of-a-session-and-nobody-else";
 
@@ -70,14 +69,14 @@ fn no_way_out_of_a_session_shows_its_secrets() {
                 let name = json!({"request_id": said["execution_id"]});
                 clean(&server.facts("get_artifacts", name));
                 let uri = &said["artifacts"][0]["uri"];
-                let read = server.ask("resources/read", json!({"uri": uri}));
+                let read = server.read(&uri);
                 clean(&read);
                 assert!(read.to_string().contains("the key is"), "{language}: {read}");
             }
         }
         let got = server.facts("get_file", json!({"session_id": id, "path": "out.txt"}));
         clean(&got);
-        assert_says(&got, "text", ["the key is"]);
+        got.says("text", ["the key is"]);
         // A secret that is said between two calls, or in a file's name, is the session's all the same.
         if language == "shell" {
             server.eval(&id, "(until [ -e go ]; do :; done; echo $KEY; : > said) &");

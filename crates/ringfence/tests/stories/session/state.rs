@@ -1,11 +1,7 @@
 //! What stays between the calls of a session, and what belongs to one call alone.
 
 use super::{gives, of, on_each_kind};
-use crate::client::{
-    Nobody, PATIENCE, Server, as_nobody, assert_facts, assert_facts_of, assert_says, eventually, list_of,
-    processes_with, text_of, within,
-};
-use serde_json::{Value, json};
+use crate::client::*;
 use std::{io::Read, os::unix::process::CommandExt, process::Stdio};
 
 /// claim: [SES-1]
@@ -27,11 +23,8 @@ fn python_goes_on_where_it_was() {
         assert_eq!(begun["session_id"], json!(id), "{kind}: {begun}");
         assert_eq!(begun["isolation"]["tier"], "full", "{kind}");
         let failed = server.eval(&id, "x += 1\n1 / 0");
-        assert_facts_of(
-            kind,
-            &failed,
-            json!({"error.type": "ZeroDivisionError", "error.line": 2, "exit_code": 1}),
-        );
+        let expect = json!({"error.type": "ZeroDivisionError", "error.line": 2, "exit_code": 1});
+        assert_facts_of(kind, &failed, expect);
         let kept = "log.write('two'); log.seek(0)\nchild.stdin.write(b'said'); child.stdin.close()\n\
             [double(x), os.path.basename(os.getcwd()), os.environ['MINE'], os.environ['OF_SESSION'], log.read(), child.stdout.read().decode()]";
         gives(
@@ -128,7 +121,7 @@ fn node_typescript_and_a_shell_go_on_where_they_were() {
     let begun = "x=5; list=(a b); f() { echo \"f $1\"; }; mkdir d; cd d; export MINE=set; exec 7<> log; echo one >&7\n\
         (while :; do echo; done) > /dev/null & false";
     let first = server.eval(&id, begun);
-    assert_facts(&first, json!({"exit_code": 1, "success": false}));
+    first.shows(json!({"exit_code": 1, "success": false}));
     let kept = "echo $x ${list[1]} $(f y) ${PWD##*/} $(printenv MINE) $(cat log); jobs -p | wc -l; kill %1";
     assert_eq!(server.eval(&id, kept)["stdout"], "5 b f y d set one\n1\n");
 }
@@ -160,10 +153,11 @@ fn words_input_files_and_environment_come_with_a_call() {
         });
         let said = server.eval_with(&id, code, more);
         assert_eq!(said["stdout"], expect, "{language}: {said}");
+        let expect = json!({"artifacts": []});
         assert_facts_of(
             "what was put there is nothing that the call has made",
             &said,
-            json!({"artifacts": []}),
+            expect,
         );
         let bare = match language {
             "python" => "print(sys.argv[1:], os.environ['GREETING'], repr(sys.stdin.read()))",
@@ -204,7 +198,7 @@ fn what_is_said_between_calls_comes_with_the_next() {
     server.facts("put_file", json!({"session_id": id, "path": "go", "text": ""}));
     server.await_file(&id, "said");
     let next = server.eval(&id, "echo now");
-    assert_facts(&next, json!({"stdout": "late\nnow\n", "stderr": "wrong\n"}));
+    next.shows(json!({"stdout": "late\nnow\n", "stderr": "wrong\n"}));
     // A megabyte between two calls is counted, and its beginning is kept.
     server.eval(
         &id,
@@ -271,11 +265,8 @@ fn a_call_that_is_out_of_time_is_interrupted_and_the_state_stays() {
                 _ => "echo begun; sleep 1000",
             };
             let late = server.runs_out_of_time(&id, code);
-            assert_facts_of(
-                format_args!("{kind} {language}"),
-                &late,
-                json!({"exit.kind": "timeout", "stdout": "begun\n", "session_ended": null}),
-            );
+            let expect = json!({"exit.kind": "timeout", "stdout": "begun\n", "session_ended": null});
+            assert_facts_of(format_args!("{kind} {language}"), &late, expect);
             let said = server.eval(&id, get);
             assert!(
                 said["result"] == 5 || said["stdout"] == "5\n",
@@ -364,7 +355,7 @@ fn without_a_root_of_its_own_a_session_has_its_processes_whatever_its_user_runs_
     );
     let answers = server.await_all(&[request]);
     let said = of(&answers, request);
-    assert_says(said, "stderr", ["fork"]);
+    said.says("stderr", ["fork"]);
     assert_eq!(said["stdout"], "", "{said}");
     drop(elsewhere.stdin.take());
     elsewhere.wait().unwrap();

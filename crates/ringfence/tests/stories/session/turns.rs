@@ -1,11 +1,7 @@
 //! Who uses a session, and when: one call at a time, in order, for its own namespace alone; and what is on record of it.
 
 use super::{arguments, gives, of};
-use crate::client::{
-    Server, assert_facts, assert_facts_of, assert_gone, assert_says, assert_within_a_second, eventually,
-    list_of, processes_with, text_of,
-};
-use serde_json::{Value, json};
+use crate::client::*;
 use std::time::Duration;
 
 /// Calls that may wait on one session.
@@ -72,15 +68,14 @@ fn a_busy_session_names_the_execution_that_runs_in_it() {
     let mut server = Server::start();
     let id = server.create(json!({"language": "shell"}));
     let running = server.begun(&id, "echo begun; sleep 1000");
-    let execution = server.facts("list_executions", json!({}))["executions"][0]["execution_id"].clone();
+    let execution = server.newest()["execution_id"].clone();
     let refused = server.refuses("list_files", json!({"session_id": id}), "busy");
     let next = format!("next: cancel_execution {{\"execution_id\": {execution}}}");
     assert!(text_of(&refused["hint"]).starts_with(&next), "{refused}");
-    let cancelled = server.facts("cancel_execution", json!({"execution_id": execution}));
+    let cancelled = server.stop(&execution);
     assert_eq!(cancelled["cancelled"], true, "{cancelled}");
     let (answer, _) = server.await_answer(running);
-    let expect = json!({"result.structuredContent.exit.kind": "cancelled"});
-    assert_facts(&answer, expect);
+    answer.shows(json!({"result.structuredContent.exit.kind": "cancelled"}));
     server.succeeds("list_files", json!({"session_id": id}));
 }
 
@@ -169,11 +164,8 @@ fn a_session_of_another_namespace_is_not_there() {
             arguments["session_id"] = json!(id);
             let mut refused = server.call(tool, arguments);
             assert_eq!(refused["isError"], true, "{tool} {id}: {refused}");
-            assert_facts_of(
-                format_args!("{tool} {id}"),
-                &refused,
-                json!({"structuredContent.code": "not_found"}),
-            );
+            let expect = json!({"structuredContent.code": "not_found"});
+            assert_facts_of(format_args!("{tool} {id}"), &refused, expect);
             refused["structuredContent"]["execution_id"] = Value::Null;
             refused["_meta"]["io.ringfence/error"]["execution_id"] = Value::Null;
             refused.to_string().replace(id, "ID")
@@ -241,17 +233,14 @@ fn a_call_has_a_share_of_the_processors_of_its_own() {
     let tight = server.eval_with(&id, burn, json!({"resource_limits": {"max_cpu_cores": 0.2}}));
     if tight["code"] == "unsupported_argument" {
         // This host has no cgroup that could be told; whoever asked for it has been.
-        assert_says(&tight, "message", ["cgroup"]);
+        tight.says("message", ["cgroup"]);
         return;
     }
     let share = tight["result"].as_f64().unwrap_or_else(|| panic!("{tight}"));
     assert!(share < 0.4, "{share}");
     let raised = server.eval_with(&id, burn, json!({"resource_limits": {"max_cpu_cores": 2}}));
-    assert_facts_of(
-        "more than the session's",
-        &raised,
-        json!({"code": "invalid_argument"}),
-    );
+    let expect = json!({"code": "invalid_argument"});
+    assert_facts_of("more than the session's", &raised, expect);
 }
 
 #[test]
@@ -261,18 +250,17 @@ fn what_happens_to_a_session_is_on_record_and_told() {
     let create = server.send_call("create_session", json!({"language": "shell"}));
     let (made, mut told) = server.await_answer(create);
     let id = text_of(&made["result"]["structuredContent"]["session_id"]).to_owned();
-    let run = server.send_call("execute_code", arguments(&id, "echo x", json!({})));
+    let run = server.send_run(arguments(&id, "echo x", json!({})));
     let (said, before) = server.await_answer(run);
     told.extend(before);
     let end = json!({"name": "terminate_session", "arguments": {"session_id": id}});
     let end = server.send("tools/call", end);
     told.extend(server.await_answer(end).1);
-    let has = |told: &[Value], event: &str| {
-        told.iter().any(|message| {
-            let data = &message["params"]["data"];
-            data["event"] == event && data["session_id"] == json!(id)
-        })
+    let is = |message: &Value, event: &str| {
+        let data = &message["params"]["data"];
+        data["event"] == event && data["session_id"] == json!(id)
     };
+    let has = |told: &[Value], event: &str| told.iter().any(|message| is(message, event));
     // Messages go their own way, so that the last may come after the answer.
     let count = server.send_call("list_sessions", json!({}));
     told.extend(server.await_answer(count).1);
@@ -280,35 +268,19 @@ fn what_happens_to_a_session_is_on_record_and_told() {
     while !has(&told, "session.killed") {
         told.push(server.receive());
     }
-    let killed = told
-        .iter()
-        .find(|message| message["params"]["data"]["event"] == "session.killed");
-    assert_eq!(
-        killed.unwrap()["params"]["data"]["reason"],
-        "terminated",
-        "{killed:?}"
-    );
+    let killed = told.iter().find(|message| is(message, "session.killed"));
+    killed.unwrap().shows(json!({"params.data.reason": "terminated"}));
     for action in ["session.created", "session.killed"] {
         let records = server.records(action);
-        assert!(
-            records
-                .iter()
-                .all(|record| record["details"]["session"] == json!(id)),
-            "{action}: {records:?}"
-        );
+        let is_of = |record: &Value| record["details"]["session"] == json!(id);
+        assert!(records.iter().all(is_of), "{action}: {records:?}");
         assert!(!records.is_empty(), "{action}");
     }
     let executed = said["result"]["structuredContent"]["execution_id"].clone();
     let all = server.facts("audit_execution", json!({"limit": 50, "detail": true}));
-    let of_call: Vec<&Value> = list_of(&all["records"])
+    let mut of_call = list_of(&all["records"])
         .iter()
-        .filter(|record| record["execution_id"] == executed)
-        .collect();
-    assert!(
-        of_call
-            .iter()
-            .any(|record| record["details"]["request"]["session"] == json!(id)
-                || record["details"]["session"] == json!(id)),
-        "{of_call:?}"
-    );
+        .filter(|record| record["execution_id"] == executed);
+    let names = |record: &Value| record["request"]["session"] == json!(id) || record["session"] == json!(id);
+    assert!(of_call.any(|record| names(&record["details"])), "{all}");
 }

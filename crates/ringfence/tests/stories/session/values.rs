@@ -2,8 +2,7 @@
 //! do not.
 
 use super::gives;
-use crate::client::{Server, assert_facts, assert_says, serve_with, text_of};
-use serde_json::{Value, json};
+use crate::client::*;
 
 /// Ordinary numbers, of every size, the same each time (xorshift).
 fn doubles() -> Vec<f64> {
@@ -178,8 +177,8 @@ fn a_bridge_that_fails_says_what_to_do_and_ends_nothing() {
         }
     }
     let refused = server.eval_with(&shell, "echo ran", json!({"env": {"UID": "5"}}));
-    assert_facts(&refused, json!({"success": false, "stdout": ""}));
-    assert_says(&refused, "stderr", ["UID"]);
+    refused.shows(json!({"success": false, "stdout": ""}));
+    refused.says("stderr", ["UID"]);
     server.end(&node);
     assert_eq!(pass(&mut server, &python, &node, "UID")["code"], "session_ended");
 }
