@@ -1,12 +1,12 @@
 //! Code that is looked at before it runs, and the workers that look.
 
 use super::place::{Scene, soon};
-use crate::client::processes_with;
+use crate::client::*;
 use ringfence::{
     CodeRequest, CsvQuestion, ErrorCode, ExecuteRequest, Fixing, InputFile, Language, Namespace, Profile,
     RequestError, Sandbox, SchemaChoice, SessionRequest, Validate, Verdict, audit::Query,
 };
-use std::fs;
+use rustix::process::Signal;
 
 /// Processes of this place that look at code: a worker, and its fork while it has a question.
 fn workers(place: &Scene) -> Vec<u32> {
@@ -18,16 +18,9 @@ fn advisers(place: &Scene) -> Vec<u32> {
 }
 
 fn named(place: &Scene, name: &str) -> Vec<u32> {
-    let is_worker =
-        |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|found| found.trim() == name);
-    let helper = place.directory.join("helper");
-    let of_place = processes_with(helper.to_str().unwrap());
-    of_place.into_iter().filter(is_worker).collect()
-}
-
-fn kill(pid: u32) {
-    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let mut found = place.processes();
+    found.retain(|pid| name_of(*pid) == name);
+    found
 }
 
 async fn strictly(sandbox: &Sandbox, code: &str) -> Result<String, RequestError> {
@@ -39,8 +32,7 @@ async fn strictly(sandbox: &Sandbox, code: &str) -> Result<String, RequestError>
 /// claim: [CHK-4]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_import_is_added_and_no_line_moves() {
-    let place = Scene::new("fixes");
-    let sandbox = place.sandbox().await;
+    let (_place, sandbox) = Scene::with_sandbox("fixes").await;
     let mut request = ExecuteRequest::python("print(json.dumps([1]))\nprint(math.floor(1.5))\n1 / 0\n");
     request.validate = Validate::Fix;
     let result = sandbox.execute(request).await.unwrap();
@@ -55,8 +47,7 @@ async fn a_missing_import_is_added_and_no_line_moves() {
 /// claim: [CHK-4]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_profile_is_held_by_the_check_and_by_the_hook() {
-    let place = Scene::new("profiles");
-    let sandbox = place.sandbox().await;
+    let (_place, sandbox) = Scene::with_sandbox("profiles").await;
     let run = async |validate, code: &str| {
         let mut request = ExecuteRequest::python(code);
         request.validate = validate;
@@ -87,11 +78,10 @@ async fn asked_and_killed(place: &Scene, sandbox: &Sandbox, code: &str) -> Resul
     let (sandbox, code) = (sandbox.clone(), code.to_owned());
     let asked = tokio::spawn(async move { strictly(&sandbox, &code).await });
     while !asked.is_finished() {
-        for pid in workers(place) {
-            let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-            // It may have ended by itself.
-            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap_or_default();
-        }
+        // One may have ended by itself.
+        workers(place)
+            .into_iter()
+            .for_each(|pid| signal(pid, Signal::KILL));
         tokio::task::yield_now().await;
     }
     asked.await.unwrap()
@@ -100,13 +90,12 @@ async fn asked_and_killed(place: &Scene, sandbox: &Sandbox, code: &str) -> Resul
 /// claim: [CHK-1]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_dies_costs_one_answer_at_most() {
-    let place = Scene::new("workers");
-    let sandbox = place.sandbox().await;
+    let (place, sandbox) = Scene::with_sandbox("workers").await;
     assert_eq!(strictly(&sandbox, "print(1)").await.unwrap(), "1\n");
     // One that waits.
     let waiting = workers(&place);
     assert_eq!(waiting.len(), 1);
-    kill(waiting[0]);
+    signal(waiting[0], Signal::KILL);
     assert!(soon(|| workers(&place).is_empty()).await);
     assert_eq!(strictly(&sandbox, "print(2)").await.unwrap(), "2\n");
     // One that has a question: a long text, so that it is met while it reads.
@@ -129,8 +118,7 @@ async fn a_worker_that_dies_costs_one_answer_at_most() {
 /// claim: [CHK-2]
 #[tokio::test(flavor = "multi_thread")]
 async fn an_adviser_hears_one_namespace_and_decides_nothing() {
-    let place = Scene::new("advisers");
-    let sandbox = place.sandbox().await;
+    let (place, sandbox) = Scene::with_sandbox("advisers").await;
     let advised = async |namespace: &str| {
         let mut request = ExecuteRequest::python("eval('1')");
         request.namespace = namespace.parse().unwrap();
@@ -155,7 +143,7 @@ async fn an_adviser_hears_one_namespace_and_decides_nothing() {
     advised("two").await;
     assert!(soon(|| advisers(&place).len() == 2).await);
     // One that dies costs no answer, and has a successor.
-    kill(of_one[0]);
+    signal(of_one[0], Signal::KILL);
     assert!(soon(|| !advisers(&place).contains(&of_one[0])).await);
     advised("one").await; // which finds that it has died
     advised("one").await;
@@ -167,8 +155,7 @@ async fn an_adviser_hears_one_namespace_and_decides_nothing() {
 /// claim: [CHK-1]
 #[tokio::test(flavor = "multi_thread")]
 async fn text_that_no_parser_should_meet_is_a_typed_answer_in_bounded_time() {
-    let place = Scene::new("hostile");
-    let sandbox = place.sandbox().await;
+    let (_place, sandbox) = Scene::with_sandbox("hostile").await;
     let begun = std::time::Instant::now();
     for code in [
         "(".repeat(500_000),
@@ -202,8 +189,7 @@ const CHECKED_MEANWHILE_MAX: usize = 8;
 /// claim: [CHK-1]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_namespace_that_floods_the_workers_makes_no_other_wait() {
-    let place = Scene::new("fairness");
-    let sandbox = place.sandbox().await;
+    let (place, sandbox) = Scene::with_sandbox("fairness").await;
     let strictly = |namespace: &str, code: &str| {
         let mut request = ExecuteRequest::python(code);
         request.namespace = namespace.parse().unwrap();
@@ -262,8 +248,7 @@ async fn a_namespace_that_floods_the_workers_makes_no_other_wait() {
 /// claim: [CHK-4]
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_graver_is_judged_however_many_notes_stand_before_it() {
-    let place = Scene::new("many-notes");
-    let sandbox = place.sandbox().await;
+    let (_place, sandbox) = Scene::with_sandbox("many-notes").await;
     let notes = "    open('/tmp/x')\n".repeat(1100);
     let code = format!("import os\nif len('x') > 1:\n{notes}print('ran')\nos.system('true')\n");
     let refused = strictly(&sandbox, &code).await.unwrap_err();
@@ -280,8 +265,7 @@ async fn what_is_graver_is_judged_however_many_notes_stand_before_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_not_even_looked_at_is_on_record() {
-    let place = Scene::new("refused-checks");
-    let sandbox = place.sandbox().await;
+    let (_place, sandbox) = Scene::with_sandbox("refused-checks").await;
     let namespace = Namespace::default_name();
     let wish = |language, code: String, profile| CodeRequest {
         namespace: Namespace::default_name(),
@@ -313,8 +297,7 @@ async fn what_was_not_even_looked_at_is_on_record() {
 /// claim: [CHK-3]
 #[tokio::test(flavor = "multi_thread")]
 async fn the_callers_own_modules_may_be_imported_and_are_held_to_the_profile() {
-    let place = Scene::new("own-modules");
-    let sandbox = place.sandbox().await;
+    let (_place, sandbox) = Scene::with_sandbox("own-modules").await;
     let run = async |files: &[(&str, &str)], code: &str| {
         let mut request = ExecuteRequest::python(code);
         request.profile = Some(Profile::Basic);
@@ -338,10 +321,8 @@ async fn the_callers_own_modules_may_be_imported_and_are_held_to_the_profile() {
     assert!(!reaching.success);
     assert_eq!(reaching.security_events[0].rule, "blocked_import");
     // In a session they may have been there before, and what is installed is not theirs.
-    let session = sandbox
-        .create_session(SessionRequest::new(Language::Python))
-        .await
-        .unwrap();
+    let wish = SessionRequest::new(Language::Python);
+    let session = sandbox.create_session(wish).await.unwrap();
     let call = async |code: &str| {
         let mut request = ExecuteRequest::python(code);
         request.session = Some(session.session_id.clone());

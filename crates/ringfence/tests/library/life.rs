@@ -1,7 +1,7 @@
 //! Beginning and end: sandboxes side by side, runs side by side, and nothing that stays behind.
 
-use super::place::{Scene, exists, soon};
-use crate::client::processes_with;
+use super::place::{Scene, exists, shell, soon};
+use crate::client::*;
 use ringfence::{ErrorCode, ExecuteRequest, ExitKind, Hears, Sandbox};
 use std::{
     pin::pin,
@@ -26,11 +26,7 @@ async fn two_sandboxes_in_one_process_share_nothing_but_the_process() {
     assert_eq!((a.stdout.as_str(), b.stdout.as_str()), ("one\n", "other\n"));
     assert_ne!(first.public_key(), second.public_key());
     drop(first);
-    let again = second
-        .execute(ExecuteRequest::python("print('still')"))
-        .await
-        .unwrap();
-    assert_eq!(again.stdout, "still\n");
+    assert_eq!(shell(&second, "echo still").await, "still\n");
     let of_first = ringfence::audit::Query {
         execution_id: Some(a.execution_id),
         ..Default::default()
@@ -40,22 +36,18 @@ async fn two_sandboxes_in_one_process_share_nothing_but_the_process() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dropping_the_last_clone_kills_what_runs_and_leaves_no_process() {
-    let place = Scene::new("drop");
-    let sandbox = place.sandbox().await;
+    let (place, sandbox) = Scene::with_sandbox("drop").await;
     let name = format!("sleeper-drop-{}", std::process::id());
     let mut execution = sandbox.start(for_an_hour(&name));
     assert!(execution.next_output().await.is_some());
-    assert!(
-        soon(|| !processes_with(&name).is_empty()).await,
-        "the control: it runs"
-    );
+    let runs = soon(|| !processes_with(&name).is_empty());
+    assert!(runs.await, "the control");
     let of_ringfence = place.processes();
     assert!(of_ringfence.len() >= 2, "the control: helper and supervisor");
 
     let clone = sandbox.clone();
     drop(sandbox);
-    let alive = clone.execute(ExecuteRequest::shell("echo alive")).await.unwrap();
-    assert_eq!(alive.stdout, "alive\n");
+    assert_eq!(shell(&clone, "echo alive").await, "alive\n");
     drop(clone);
 
     assert!(soon(|| processes_with(&name).is_empty()).await);
@@ -75,8 +67,7 @@ async fn dropping_the_last_clone_kills_what_runs_and_leaves_no_process() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn shutdown_waits_for_the_end_and_refuses_what_comes_after() {
-    let place = Scene::new("shutdown");
-    let sandbox = place.sandbox().await;
+    let (place, sandbox) = Scene::with_sandbox("shutdown").await;
     sandbox.warm_up();
     let name = format!("sleeper-shutdown-{}", std::process::id());
     let mut execution = sandbox.start(for_an_hour(&name));
@@ -115,8 +106,7 @@ async fn many_tasks_at_once_each_get_their_own_result() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_who_stops_waiting_cancels_the_program() {
-    let place = Scene::new("timeout");
-    let sandbox = place.sandbox().await;
+    let (_place, sandbox) = Scene::with_sandbox("timeout").await;
     let mut events = sandbox.events(Hears::Everything);
     let name = format!("sleeper-timeout-{}", std::process::id());
     let mut waited = Box::pin(sandbox.execute(for_an_hour(&name)));
@@ -131,10 +121,8 @@ async fn a_caller_who_stops_waiting_cancels_the_program() {
         ended = &mut waited => panic!("{ended:?}"),
         () = is_up => {}
     }
-    assert!(
-        soon(|| !processes_with(&name).is_empty()).await,
-        "the control: it runs"
-    );
+    let runs = soon(|| !processes_with(&name).is_empty());
+    assert!(runs.await, "the control");
     drop(waited);
     assert!(soon(|| processes_with(&name).is_empty()).await);
     sandbox.shutdown().await;
@@ -142,8 +130,7 @@ async fn a_caller_who_stops_waiting_cancels_the_program() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_is_started_from_a_thread_that_knows_no_runtime() {
-    let place = Scene::new("thread");
-    let sandbox = place.sandbox().await;
+    let (_place, sandbox) = Scene::with_sandbox("thread").await;
     let of_thread = sandbox.clone();
     let started = std::thread::spawn(move || of_thread.start(ExecuteRequest::shell("echo thread")));
     let result = started.join().unwrap().finish().await.unwrap();
@@ -152,8 +139,7 @@ async fn a_program_is_started_from_a_thread_that_knows_no_runtime() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn standard_input_is_copied_as_it_comes() {
-    let place = Scene::new("stdin");
-    let sandbox = place.sandbox().await;
+    let (_place, sandbox) = Scene::with_sandbox("stdin").await;
     let request = ExecuteRequest::shell("read line; echo got $line");
     let execution = sandbox.start_with_stdin(request, &b"a line\n"[..]);
     assert_eq!(execution.finish().await.unwrap().stdout, "got a line\n");
@@ -192,8 +178,7 @@ async fn a_build_that_is_given_up_leaves_no_process() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_that_the_program_starts_inherit_nothing() {
-    let place = Scene::new("inherit");
-    let sandbox = place.sandbox().await;
+    let (_place, sandbox) = Scene::with_sandbox("inherit").await;
     let mut execution = sandbox.start(ExecuteRequest::shell("echo up; exec sleep 3600"));
     assert!(execution.next_output().await.is_some());
     let own = std::fs::read_dir("/proc/self/fd").unwrap().count();

@@ -8,3 +8,5 @@ mod place;
 mod record;
 mod sessions;
 mod settings;
+
+pub use place::Scene;

@@ -1,31 +1,35 @@
 //! Where a test's sandbox lives, and how its processes are told from those of others.
 
-use crate::client::processes_with;
-use ringfence::{Sandbox, SandboxBuilder};
+use crate::client::*;
+use ringfence::{ExecuteRequest, Sandbox, SandboxBuilder};
 use std::{
-    fs,
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, Instant},
 };
 
 /// A directory that goes away, with a helper of its own name: its processes have that name in their command lines.
 pub struct Scene {
-    pub directory: PathBuf,
-    helper: PathBuf,
+    pub directory: TempDir,
+    helper: String,
 }
 
 impl Scene {
     pub fn new(name: &str) -> Self {
-        let directory = std::env::temp_dir().join(format!("ringfence-library-{name}-{}", std::process::id()));
-        drop(fs::remove_dir_all(&directory));
-        fs::create_dir_all(&directory).unwrap();
-        let helper = directory.join("helper");
+        let directory = TempDir::new(name);
+        let helper = directory.path("helper");
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_ringfence"), &helper).unwrap();
         Self { directory, helper }
     }
 
+    /// The scene, and a sandbox in it.
+    pub async fn with_sandbox(name: &str) -> (Self, Sandbox) {
+        let scene = Self::new(name);
+        let sandbox = scene.sandbox().await;
+        (scene, sandbox)
+    }
+
     pub fn builder(&self) -> SandboxBuilder {
-        let state = self.directory.join("state");
+        let state = self.directory.path("state");
         Sandbox::builder().state_dir(state).helper(&self.helper)
     }
 
@@ -35,14 +39,13 @@ impl Scene {
 
     /// The helper, its supervisors, and what they made that runs no other program yet.
     pub fn processes(&self) -> Vec<u32> {
-        processes_with(self.helper.to_str().unwrap())
+        processes_with(&self.helper)
     }
 }
 
-impl Drop for Scene {
-    fn drop(&mut self) {
-        drop(fs::remove_dir_all(&self.directory));
-    }
+/// What a shell program prints.
+pub async fn shell(sandbox: &Sandbox, code: &str) -> String {
+    sandbox.execute(ExecuteRequest::shell(code)).await.unwrap().stdout
 }
 
 /// Is there such a process, be it dead and not buried.

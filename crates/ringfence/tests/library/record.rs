@@ -16,8 +16,7 @@ fn of(namespace: &Namespace, mut request: ExecuteRequest) -> ExecuteRequest {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_arrive_in_order_and_end_with_the_sandbox() {
-    let place = Scene::new("events");
-    let sandbox = place.sandbox().await;
+    let (_place, sandbox) = Scene::with_sandbox("events").await;
     let mut events = sandbox.events(Hears::Everything);
     let result = sandbox.execute(ExecuteRequest::shell("echo out")).await.unwrap();
     drop(sandbox);
@@ -42,8 +41,7 @@ async fn events_arrive_in_order_and_end_with_the_sandbox() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_secret_is_used_and_does_not_leave() {
-    let place = Scene::new("secret");
-    let sandbox = place.sandbox().await;
+    let (_place, sandbox) = Scene::with_sandbox("secret").await;
     let namespace = Namespace::default_name();
     let secrets = sandbox.secrets(&namespace);
     assert!(!secrets.put("KEY", SECRET.to_owned(), None).await.unwrap());
@@ -77,8 +75,7 @@ async fn a_secret_is_used_and_does_not_leave() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_namespace_has_nothing_of_anothers() {
-    let place = Scene::new("namespaces");
-    let sandbox = place.sandbox().await;
+    let (_place, sandbox) = Scene::with_sandbox("namespaces").await;
     let (blue, red): (Namespace, Namespace) = ("blue".parse().unwrap(), "red".parse().unwrap());
     sandbox
         .secrets(&blue)

@@ -19,8 +19,7 @@ fn at(path: &str) -> WorkspacePath {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_reads_slowly_gets_all_of_it() {
-    let place = Scene::new("slow");
-    let sandbox = place.sandbox().await;
+    let (_place, sandbox) = Scene::with_sandbox("slow").await;
     let wish = SessionRequest::new(Language::Python);
     let python = sandbox.create_session(wish).await.unwrap();
     for _ in 0..5 {
@@ -42,8 +41,7 @@ async fn who_reads_slowly_gets_all_of_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_keeps_its_state_is_interrupted_and_ends() {
-    let place = Scene::new("session");
-    let sandbox = place.sandbox().await;
+    let (place, sandbox) = Scene::with_sandbox("session").await;
     let namespace = Namespace::default_name();
     let wish = SessionRequest::new(Language::Python);
     let python = sandbox.create_session(wish).await.unwrap();
@@ -91,8 +89,7 @@ async fn a_session_keeps_its_state_is_interrupted_and_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_are_put_read_saved_compared_and_put_back() {
-    let place = Scene::new("files");
-    let sandbox = place.sandbox().await;
+    let (_place, sandbox) = Scene::with_sandbox("files").await;
     let namespace = Namespace::default_name();
     let workspace = sandbox.workspace(&namespace, None);
     let put = workspace
@@ -163,7 +160,7 @@ fn a_session_lives_where_the_sandbox_does_and_not_where_it_was_asked_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_package_that_the_operator_does_not_allow_is_not_installed() {
     let place = Scene::new("packages");
-    let config = place.directory.join("config.yaml");
+    let config = place.directory.0.join("config.yaml");
     std::fs::write(&config, "packages: {allow: [numpy]}\n").unwrap();
     let sandbox = place.builder().yaml(config).build().await.unwrap();
     let wanted = requirements(Language::Python, &["left-pad".to_owned()]).unwrap();

@@ -1,22 +1,20 @@
 //! What a sandbox is told takes effect, and what is wrong is told with its place.
 
-use super::place::Scene;
+use super::place::{Scene, shell};
+use crate::client::*;
 use ringfence::{ErrorCode, ExecuteRequest, ExitKind, Language, LimitsRequest, Namespace, Sandbox, Tier};
 use std::{fs, time::Duration};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_file_is_told_with_its_line() {
     let place = Scene::new("wrong");
-    let file = place.directory.join("config.yaml");
+    let file = place.directory.0.join("config.yaml");
     fs::write(&file, "floor: full\nlimits:\n  ram_mbb: 5\n").unwrap();
     let error = Sandbox::from_yaml(&file).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::InvalidConfiguration);
-    assert!(
-        error.message.contains(&format!("{}:3", file.display())),
-        "{error}"
-    );
-    assert!(error.message.contains("Did you mean `ram_mb`?"), "{error}");
-    let missing = Sandbox::from_yaml(place.directory.join("none.yaml"))
+    let line = format!("{}:3", file.display());
+    assert_contains(error.message, [&line, "Did you mean `ram_mb`?"]);
+    let missing = Sandbox::from_yaml(place.directory.0.join("none.yaml"))
         .await
         .unwrap_err();
     assert_eq!(missing.code, ErrorCode::InvalidConfiguration);
@@ -25,7 +23,7 @@ async fn a_wrong_file_is_told_with_its_line() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_builder_wins_over_a_file_over_the_defaults() {
     let place = Scene::new("layers");
-    let file = place.directory.join("config.yaml");
+    let file = place.directory.0.join("config.yaml");
     fs::write(
         &file,
         "limits: {ram_mb: 100, processes: 20}\nvault: {store: env}\n",
@@ -70,13 +68,13 @@ async fn limits_of_a_builder_are_enforced_and_its_caps_refuse() {
         sandbox.execute(request).await.unwrap_err().code,
         ErrorCode::InvalidArgument
     );
-    assert!(!place.directory.join("state/record/audit.db").exists());
+    assert!(!place.directory.0.join("state/record/audit.db").exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_in_a_file_are_there_for_the_next_sandbox() {
     let place = Scene::new("vault");
-    let (vault, key) = (place.directory.join("vault"), place.directory.join("key"));
+    let (vault, key) = (place.directory.0.join("vault"), place.directory.0.join("key"));
     let namespace = Namespace::default_name();
     let first = place.builder().vault_in_file(&vault, &key).build().await.unwrap();
     first
@@ -105,20 +103,13 @@ async fn sandboxes_stand_ready_when_they_were_asked_for() {
     sandbox.warm_up();
     assert!(sandbox.warmed_up(Duration::from_secs(60)).await);
     let stats = sandbox.stats();
-    let shell = stats
+    let warm = stats
         .warm
         .iter()
         .find(|warm| warm.language == Language::Shell)
         .unwrap();
-    assert_eq!(shell.ready, 1, "{stats:?}");
-    assert_eq!(
-        sandbox
-            .execute(ExecuteRequest::shell("echo warm"))
-            .await
-            .unwrap()
-            .stdout,
-        "warm\n"
-    );
+    assert_eq!(warm.ready, 1, "{stats:?}");
+    assert_eq!(shell(&sandbox, "echo warm").await, "warm\n");
     let runtimes = sandbox.runtimes().await;
     assert!(
         runtimes

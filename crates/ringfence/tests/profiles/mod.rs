@@ -1,7 +1,10 @@
 //! The profiles, in the real sandbox: ordinary programs run, published ways around them are refused with a rule and a line, and reach
 //! nothing when nobody looks. The programs are those by which `ringfence-check` is tested.
 
-use ringfence::{ErrorCode, ExecuteRequest, ExecutionResult, Profile, Sandbox, Severity, Tier, Validate};
+use crate::{client::*, library::Scene};
+use ringfence::{
+    ErrorCode, ExecuteRequest, ExecutionResult, Language, Profile, Severity, Tier, Validate,
+};
 use std::{
     collections::BTreeMap,
     fs,
@@ -40,34 +43,6 @@ fn programs(kind: &str, word: &str) -> Vec<Program> {
     paths.into_iter().map(read).collect()
 }
 
-/// A directory that goes away, and the sandbox in it.
-struct Scene(PathBuf);
-
-impl Scene {
-    fn new(name: &str) -> Self {
-        let directory =
-            std::env::temp_dir().join(format!("ringfence-profiles-{name}-{}", std::process::id()));
-        drop(fs::remove_dir_all(&directory));
-        fs::create_dir_all(&directory).unwrap();
-        Self(directory)
-    }
-
-    async fn sandbox(&self) -> Sandbox {
-        let builder = Sandbox::builder()
-            .state_dir(self.0.join("state"))
-            .helper(env!("CARGO_BIN_EXE_ringfence"));
-        let sandbox = builder.build().await.unwrap();
-        sandbox.warm_up();
-        sandbox
-    }
-}
-
-impl Drop for Scene {
-    fn drop(&mut self) {
-        drop(fs::remove_dir_all(&self.0));
-    }
-}
-
 fn request(code: &str, profile: Option<Profile>, validate: Validate) -> ExecuteRequest {
     let mut request = ExecuteRequest::python(code);
     (request.profile, request.validate) = (profile, validate);
@@ -93,31 +68,20 @@ fn lacks_a_module(result: &ExecutionResult) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ordinary_programs_run_under_every_profile_that_has_their_modules() {
-    let place = Scene::new("ordinary");
-    let sandbox = place.sandbox().await;
+    let (_place, sandbox) = Scene::with_sandbox("ordinary").await;
     let programs = programs("ordinary", "profiles");
     let (mut runs, mut lacking) = (0, Vec::new());
     for program in &programs {
         for profile in &program.profiles {
             let asked = request(&program.code, Some(*profile), Validate::Warn);
-            let result = sandbox
-                .execute(asked)
-                .await
-                .unwrap_or_else(|error| panic!("{} under {profile:?}: {error}", program.name));
-            assert!(
-                !is_blocked(&result),
-                "{} under {profile:?}: {:?}",
-                program.name,
-                result.security_events
-            );
+            let about = format!("{} under {profile:?}", program.name);
+            let result = sandbox.execute(asked).await;
+            let result = result.unwrap_or_else(|error| panic!("{about}: {error}"));
+            assert!(!is_blocked(&result), "{about}: {:?}", result.security_events);
             if lacks_a_module(&result) {
                 lacking.push(program.name.clone());
             } else {
-                assert!(
-                    result.success,
-                    "{} under {profile:?}: {}",
-                    program.name, result.stderr
-                );
+                assert!(result.success, "{about}: {}", result.stderr);
                 runs += 1;
             }
         }
@@ -133,8 +97,7 @@ async fn ordinary_programs_run_under_every_profile_that_has_their_modules() {
 /// claim: [CHK-4]
 #[tokio::test(flavor = "multi_thread")]
 async fn published_ways_around_are_refused_with_rule_and_line() {
-    let place = Scene::new("refused");
-    let sandbox = place.sandbox().await;
+    let (_place, sandbox) = Scene::with_sandbox("refused").await;
     let programs = programs("evasions", "refused");
     let mut refused = BTreeMap::new();
     for program in &programs {
@@ -151,17 +114,12 @@ async fn published_ways_around_are_refused_with_rule_and_line() {
                 program.name
             );
             let found = error.validation.unwrap();
-            let first = found
-                .issues
-                .iter()
-                .find(|issue| issue.severity == Severity::Error)
-                .unwrap();
-            assert!(
-                error.message.contains(&format!("line {}", first.line)),
-                "{}",
-                error.message
+            let mut issues = found.issues.iter();
+            let first = issues.find(|issue| issue.severity == Severity::Error).unwrap();
+            assert_contains(
+                &error.message,
+                [&format!("line {}", first.line), first.rule.as_str()],
             );
-            assert!(error.message.contains(&first.rule), "{}", error.message);
             *refused.entry(profile.as_str()).or_insert(0) += 1;
         }
     }
@@ -173,14 +131,11 @@ async fn published_ways_around_are_refused_with_rule_and_line() {
 /// The check is off; the hook stays.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_rests_on_a_module_is_contained_by_the_hook_alone() {
-    let place = Scene::new("hook");
-    let sandbox = place.sandbox().await;
+    let (_place, sandbox) = Scene::with_sandbox("hook").await;
     let (mut told, mut failed, mut ran) = (0, 0, Vec::new());
-    let programs = programs("evasions", "refused");
-    for program in programs
-        .iter()
-        .filter(|program| program.profiles.contains(&Profile::Basic))
-    {
+    let mut programs = programs("evasions", "refused");
+    programs.retain(|program| program.profiles.contains(&Profile::Basic));
+    for program in &programs {
         let asked = request(&program.code, Some(Profile::Basic), Validate::Off);
         let result = sandbox.execute(asked).await.unwrap();
         assert_eq!(result.isolation.tier, Tier::Full);
@@ -217,9 +172,7 @@ const READERS: &[&str] = &[
 /// claim: [CHK-5]
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_refused_reaches_nothing_when_nobody_looks() {
-    let place = Scene::new("canary");
-    let sandbox = place.sandbox().await;
-    // Not below /tmp, which inside is the program's own.
+    let (place, sandbox) = Scene::with_sandbox("canary").await;
     // Not below /tmp, as a checkout may be: there a program's own files are.
     let canary = Path::new("/var/tmp").join(format!("canary-{}", std::process::id()));
     let value = format!(
@@ -228,41 +181,31 @@ async fn what_is_refused_reaches_nothing_when_nobody_looks() {
         std::ptr::from_ref(&place) as usize
     );
     fs::write(&canary, &value).unwrap();
-    let python = sandbox.runtimes().await.into_iter().find_map(|runtime| {
-        (runtime.language == ringfence::Language::Python)
-            .then_some(runtime.path)
-            .flatten()
-    });
-    let python = python.unwrap();
+    let mut runtimes = sandbox.runtimes().await.into_iter();
+    let python = runtimes.find(|runtime| runtime.language == Language::Python);
+    let python = python.unwrap().path.unwrap();
     let mut controls = 0;
     for reader in READERS {
         let rotated: String = canary.to_str().unwrap().chars().map(rot13).collect();
         let code = reader
             .replace("PNANEL", &rotated)
             .replace("CANARY", canary.to_str().unwrap());
-        let outside = Command::new(&python).args(["-c", &code]).output().unwrap();
-        let outside = String::from_utf8_lossy(&outside.stdout).into_owned();
+        let outside = stdout_of(&Command::new(&python).args(["-c", &code]).output().unwrap());
         assert!(outside.contains(&value), "outside it reads the file: {reader}");
         controls += 1;
-        let refused = sandbox
-            .execute(request(&code, Some(Profile::Strict), Validate::Warn))
-            .await
-            .unwrap_err();
+        let asked = request(&code, Some(Profile::Strict), Validate::Warn);
+        let refused = sandbox.execute(asked).await.unwrap_err();
         assert_eq!(refused.code, ErrorCode::CodeRejected, "{reader}");
         for profile in [None, Some(Profile::Basic)] {
-            let result = sandbox
-                .execute(request(&code, profile, Validate::Off))
-                .await
-                .unwrap();
+            let asked = request(&code, profile, Validate::Off);
+            let result = sandbox.execute(asked).await.unwrap();
             assert_eq!(result.isolation.tier, Tier::Full);
             assert!(!format!("{result:?}").contains(&value), "{reader}");
         }
     }
     for program in programs("evasions", "refused") {
-        let result = sandbox
-            .execute(request(&program.code, None, Validate::Off))
-            .await
-            .unwrap();
+        let asked = request(&program.code, None, Validate::Off);
+        let result = sandbox.execute(asked).await.unwrap();
         assert_eq!(result.isolation.tier, Tier::Full, "{}", program.name);
         assert!(!format!("{result:?}").contains(&value), "{}", program.name);
     }
