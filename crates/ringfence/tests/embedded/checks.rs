@@ -1,13 +1,12 @@
 //! The checks: each starts this program in a role, in surroundings of its own, and looks at what it said.
 
-use crate::roles;
+use crate::{client::*, roles};
 use std::{
     fs,
     io::Read,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
-    time::{Duration, Instant},
+    process::{Command, Stdio},
 };
 
 type Check = (&'static str, fn());
@@ -42,14 +41,11 @@ pub const ALL: &[Check] = &[
 ];
 
 /// A directory with the state of one check.
-struct Scratch(PathBuf);
+struct Scratch(TempDir);
 
 impl Scratch {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("ringfence-embedded-{name}-{}", std::process::id()));
-        drop(fs::remove_dir_all(&path));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
+        Self(TempDir::new(name))
     }
 
     /// This program in that role, which knows nothing but a path and where its state is.
@@ -74,13 +70,13 @@ impl Scratch {
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
             .env("HOME", "/nonexistent")
-            .env("XDG_STATE_HOME", &self.0)
-            .current_dir(&self.0)
+            .env("XDG_STATE_HOME", &self.0.0)
+            .current_dir(&self.0.0)
             .stdin(Stdio::null());
     }
 
     fn answer(&self) -> PathBuf {
-        self.0.join("answer")
+        self.0.0.join("answer")
     }
 
     /// `survive` after this: it did everything once, and left no process. What the process was like.
@@ -95,24 +91,18 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        drop(fs::remove_dir_all(&self.0));
-    }
-}
-
 fn own() -> PathBuf {
     std::env::current_exe().unwrap()
 }
 
-fn stdout(output: &Output) -> &str {
-    assert!(output.status.success(), "{output:?}");
-    std::str::from_utf8(&output.stdout).unwrap()
+/// What a program prints that ends well.
+fn printed(command: Command) -> String {
+    stdout_of(&succeeded(command))
 }
 
 fn refused(mut command: Command, why: &str) {
     let output = command.output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
+    let stderr = stderr_of(&output);
     assert_eq!(output.status.code(), Some(1), "an error, no panic: {stderr}");
     assert!(stderr.contains(why), "{stderr}");
     assert!(output.stdout.is_empty(), "{output:?}");
@@ -144,8 +134,7 @@ fn the_examples_say_what_they_promise() {
              vault.accessed failed\nexecution.refused failed\ntool.called ok\n",
         ),
     ] {
-        let output = scratch.role(name).output().unwrap();
-        assert_eq!(stdout(&output), expect, "{name}: {output:?}");
+        assert_eq!(printed(scratch.role(name)), expect, "{name}");
     }
 }
 
@@ -162,7 +151,7 @@ fn installed() {
     let directory = Path::new(env!("CARGO_BIN_EXE_ringfence")).parent().unwrap();
     let mut command = scratch.role("without-init");
     command.env("PATH", format!("/usr/bin:/bin:{}", directory.display()));
-    assert_eq!(stdout(&command.output().unwrap()), "local\n");
+    assert_eq!(printed(command), "local\n");
 }
 
 fn late() {
@@ -172,7 +161,7 @@ fn late() {
 
 fn helper_with_a_thread() {
     let scratch = Scratch::new("thread");
-    let helper = scratch.0.join(roles::WITH_A_THREAD);
+    let helper = scratch.0.0.join(roles::WITH_A_THREAD);
     symlink(own(), &helper).unwrap();
     let mut command = scratch.role("helper-with-a-thread");
     command.arg(&helper);
@@ -181,15 +170,15 @@ fn helper_with_a_thread() {
 
 fn environment() {
     let scratch = Scratch::new("from-env");
-    let file = scratch.0.join("config.yaml");
+    let file = scratch.0.0.join("config.yaml");
     fs::write(&file, "limits: {processes: 33}\n").unwrap();
     let role = |variable: &str, value: &str| {
         let mut command = scratch.role("from-env");
         command.env("RINGFENCE_CONFIG", &file).env(variable, value);
         command
     };
-    let output = role("SANDBOXMCP_MAX_RAM_MB", "100").output().unwrap();
-    assert_eq!(stdout(&output), "100 MiB, 33 processes\n");
+    let told = printed(role("SANDBOXMCP_MAX_RAM_MB", "100"));
+    assert_eq!(told, "100 MiB, 33 processes\n");
     refused(
         role("RINGFENCE_LIMITS_RAM_MBB", "1"),
         "Did you mean `RINGFENCE_LIMITS_RAM_MB`?",
@@ -204,7 +193,7 @@ fn vault_in_environment() {
     let scratch = Scratch::new("vault-env");
     let mut command = scratch.role("vault-in-environment");
     command.env("RINGFENCE_SECRET_DEFAULT_KEY", "a-secret-of-nobody");
-    assert_eq!(stdout(&command.output().unwrap()), "18 ***REDACTED***\n");
+    assert_eq!(printed(command), "18 ***REDACTED***\n");
 }
 
 fn killed() {
@@ -214,43 +203,16 @@ fn killed() {
     let mut child = command.arg(&name).stdout(Stdio::piped()).spawn().unwrap();
     let mut up = [0; 3];
     child.stdout.take().unwrap().read_exact(&mut up).unwrap();
-    let of_it = || processes(|pid| command_line(pid).contains(&name));
-    let ours = || processes(|pid| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == own()));
-    assert!(
-        within(|| of_it() >= 2),
-        "the control: the program, and what is inside"
-    );
-    assert!(ours() >= 3, "the control: the program, its helper, a supervisor");
+    let is_ours = |pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == own());
+    // Of every process but this one.
+    let ours = || processes_with("").into_iter().filter(is_ours).count();
+    // The control: the program, and what is inside; its helper, a supervisor.
+    eventually(|| processes_with(&name).len() >= 2);
+    assert!(ours() >= 3, "the control");
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(within(|| of_it() == 0));
-    assert!(within(|| ours() == 0));
-}
-
-/// How many there are but this one.
-fn processes(is_meant: impl Fn(u32) -> bool) -> usize {
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|pid| *pid != std::process::id())
-        .filter(|pid| is_meant(*pid))
-        .count()
-}
-
-fn command_line(pid: u32) -> String {
-    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&line).into_owned()
-}
-
-/// Does it become true, however busy the machine is.
-fn within(mut condition: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !condition() {
-        if Instant::now() > deadline {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    true
+    assert_gone(&name);
+    eventually(|| ours() == 0);
 }
 
 fn closed_streams() {
@@ -301,7 +263,9 @@ fn masks() {
 
 fn few_descriptors() {
     let scratch = Scratch::new("descriptors");
-    let output = scratch.after("ulimit -n 64", "crowd").output().unwrap();
-    let expect = "after\ndone and refused: 40\nsome refused: true\nchildren: []\n";
-    assert_eq!(stdout(&output), expect, "{output:?}");
+    let told = printed(scratch.after("ulimit -n 64", "crowd"));
+    assert_eq!(
+        told,
+        "after\ndone and refused: 40\nsome refused: true\nchildren: []\n"
+    );
 }

@@ -12,6 +12,9 @@
 #[path = "../../examples/artifacts.rs"]
 mod artifacts;
 mod checks;
+#[path = "../client/mod.rs"]
+#[expect(dead_code, unused_imports, reason = "the vocabulary is that of all stories")]
+mod client;
 #[path = "../../examples/hello.rs"]
 mod hello;
 mod roles;

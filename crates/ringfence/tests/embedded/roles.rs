@@ -21,33 +21,14 @@ pub fn play(role: &str) -> ExitCode {
         "without-init" => in_a_runtime(local()),
         "late-init" => {
             begin_a_thread();
-            ringfence::init();
-            in_a_runtime(local())
+            after_init(local())
         }
-        "helper-with-a-thread" => {
-            ringfence::init();
-            in_a_runtime(with_a_bad_helper())
-        }
-        "survive" => {
-            ringfence::init();
-            in_a_runtime(survive())
-        }
-        "crowd" => {
-            ringfence::init();
-            in_a_runtime(crowd())
-        }
-        "from-env" => {
-            ringfence::init();
-            in_a_runtime(from_env())
-        }
-        "vault-in-environment" => {
-            ringfence::init();
-            in_a_runtime(vault_in_environment())
-        }
-        "wait" => {
-            ringfence::init();
-            in_a_runtime(wait())
-        }
+        "helper-with-a-thread" => after_init(with_a_bad_helper()),
+        "survive" => after_init(survive()),
+        "crowd" => after_init(crowd()),
+        "from-env" => after_init(from_env()),
+        "vault-in-environment" => after_init(vault_in_environment()),
+        "wait" => after_init(wait()),
         other => Err(format!("no role {other:?}").into()),
     };
     match played {
@@ -69,6 +50,11 @@ pub fn begin_a_thread() {
 }
 
 type Played = Result<(), Box<dyn Error>>;
+
+fn after_init(role: impl Future<Output = Played>) -> Played {
+    ringfence::init();
+    in_a_runtime(role)
+}
 
 fn in_a_runtime(role: impl Future<Output = Played>) -> Played {
     tokio::runtime::Runtime::new()?.block_on(role)
