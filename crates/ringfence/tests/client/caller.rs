@@ -101,6 +101,11 @@ pub trait Caller {
         self.ask("resources/read", json!({"uri": uri}))
     }
 
+    /// A prompt, filled.
+    fn prompt(&mut self, name: &str, arguments: Value) -> Value {
+        self.ask("prompts/get", json!({"name": name, "arguments": arguments}))
+    }
+
     fn runtimes(&mut self) -> Vec<Value> {
         list_of(&self.facts("list_runtimes", json!({}))["runtimes"]).to_vec()
     }

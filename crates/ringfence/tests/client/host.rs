@@ -193,6 +193,48 @@ pub fn signal(pid: u32, signal: Signal) {
     kill_process(pid, signal).unwrap_or_default();
 }
 
+/// What lies below a directory and is none, with the bytes of files.
+pub fn files_below(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let entry = entry.unwrap();
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => files.extend(files_below(&entry.path())),
+            kind if kind.is_file() => files.push((entry.path(), fs::read(entry.path()).unwrap())),
+            _ => files.push((entry.path(), Vec::new())),
+        }
+    }
+    files
+}
+
+/// Does this stand in it.
+pub fn holds(bytes: &[u8], word: &str) -> bool {
+    bytes.windows(word.len()).any(|window| window == word.as_bytes())
+}
+
+/// The files below a directory in which this stands.
+pub fn holding(directory: &Path, word: &str) -> Vec<PathBuf> {
+    let files = files_below(directory).into_iter();
+    files
+        .filter(|(_, bytes)| holds(bytes, word))
+        .map(|(path, _)| path)
+        .collect()
+}
+
+/// The names of directories below this one, so many levels deep.
+pub fn directories_below(directory: &Path, depth: usize) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let mut names = Vec::new();
+    for entry in directories {
+        names.push(entry.file_name().to_string_lossy().into_owned());
+        if depth > 0 {
+            names.extend(directories_below(&entry.path(), depth - 1));
+        }
+    }
+    names
+}
+
 /// What this variable asks for.
 pub fn number<T: FromStr>(variable: &str) -> Option<T> {
     std::env::var(variable).ok()?.parse().ok()

@@ -309,8 +309,14 @@ impl HttpClient {
     /// Speaks the handshake.
     #[track_caller]
     pub fn initialize(&mut self) {
+        self.initialize_able(&json!({}));
+    }
+
+    /// The same of a client with these capabilities.
+    #[track_caller]
+    pub fn initialize_able(&mut self, capabilities: &Value) {
         self.session = None;
-        let reply = self.hello(&json!({}));
+        let reply = self.hello(capabilities);
         assert_eq!(reply.status, 200, "{reply:?}");
         assert_eq!(
             reply.messages()[0]["result"]["serverInfo"]["name"],

@@ -276,8 +276,7 @@ fn a_program_asks_in_the_dialogue_of_the_client_that_runs_it() {
     let impatient = "import os, socket, time\nwaits = socket.create_connection(('other.test', 443), timeout=40)\nwhile not os.path.exists('go'):\n    time.sleep(0.02)";
     let id = server.send_run(json!({"code": impatient, "workspace": "namespace"}));
     let dialogue = server.hear("elicitation/create");
-    let go = json!({"name": "put_file", "arguments": {"path": "go", "text": ""}});
-    server.send("tools/call", go);
+    server.send_call("put_file", json!({"path": "go", "text": ""}));
     let taken_back = server.hear("notifications/cancelled");
     assert_eq!(taken_back["params"]["requestId"], dialogue["id"]);
     assert_eq!(server.result(id)["success"], true);

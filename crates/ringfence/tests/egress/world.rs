@@ -72,9 +72,9 @@ impl World {
         }
     }
 
-    /// Lets a host answer this, head and body, to requests for a path.
-    pub fn page(&self, host: &str, path: &str, answer: impl AsRef<[u8]>) {
-        let file = self.directory.join("pages").join(host).join(path);
+    /// What is answered, head and body, to requests for a path of a host.
+    pub fn page(&self, place: &str, answer: impl AsRef<[u8]>) {
+        let file = self.directory.join("pages").join(place);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, answer).unwrap();
     }

@@ -81,12 +81,15 @@ impl Scratch {
 
     /// `survive` after this: it did everything once, and left no process. What the process was like.
     fn survives(&self, doing: &str) -> String {
-        let output = self.after(doing, "survive").output().unwrap();
+        self.is_survived(self.after(doing, "survive"))
+    }
+
+    fn is_survived(&self, mut command: Command) -> String {
+        let output = command.output().unwrap();
         let answer = fs::read_to_string(self.answer()).unwrap_or_default();
-        assert!(
-            answer.starts_with("survived\nchildren: []\n"),
-            "{doing}: {answer}\n{output:?}"
-        );
+        let expect = "survived\nchildren: []\n";
+        let words = command.get_args();
+        assert!(answer.starts_with(expect), "{words:?}: {answer}\n{output:?}");
         answer
     }
 }
@@ -246,12 +249,7 @@ fn huge_environment() {
     command.env("RINGFENCE_LIMITS_RAM_MBB", "1");
     command.env("RINGFENCE_SECRET_DEFAULT_KEY", "a-secret-of-nobody");
     command.env("PATH", format!("/usr/bin:/bin:{}", "/nowhere:".repeat(10_000)));
-    let output = command.output().unwrap();
-    let answer = fs::read_to_string(scratch.answer()).unwrap_or_default();
-    assert!(
-        answer.starts_with("survived\nchildren: []\n"),
-        "{answer}{output:?}"
-    );
+    scratch.is_survived(command);
 }
 
 fn masks() {

@@ -162,8 +162,7 @@ fn a_bearer_has_the_host_only_if_the_rule_names_the_toolset() {
         let server = issuer.server(rule);
         for scope in ["ringfence:operate", "ringfence:host"] {
             let mut client = server.client_of(&issuer.token(scope, 300));
-            let wanted = json!({"name": "host_exec", "arguments": {"command": "uname"}});
-            let called = client.ask("tools/call", wanted).to_string();
+            let called = client.call("host_exec", json!({"command": "uname"})).to_string();
             assert_eq!(called.contains("Linux"), has, "{rule} {scope}: {called}");
         }
     }

@@ -12,9 +12,7 @@ use std::{
 /// Makes a token.
 #[track_caller]
 pub fn token(words: &[&str]) -> String {
-    let made = said(&[&["token", "create"], words].concat());
-    assert!(made.status.success(), "{made:?}");
-    stdout_of(&made).trim().to_owned()
+    told(&[&["token", "create"], words].concat()).trim().to_owned()
 }
 
 /// claim: [HTTP-3]
@@ -35,26 +33,18 @@ fn a_token_is_shown_once_and_only_its_digest_is_kept() {
     let token = text.trim();
     assert!(token.starts_with("rft_") && token.len() == 47, "{token}");
     assert_contains(stderr_of(&made), ["not shown again"]);
-    let listed = json_of(&said(&["token", "list", "--json"]));
-    let entry = &listed["tokens"][0];
-    entry.shows(json!({"name": "team-a", "namespaces": ["team-a", "shared"]}));
+    let listed = told_json(&["token", "list"]);
+    listed.shows(json!({"tokens.0.name": "team-a", "tokens.0.namespaces": ["team-a", "shared"]}));
     assert_contains(
-        stdout_of(&said(&["token", "list"])),
+        told(&["token", "list"]),
         ["team-a caller namespaces=team-a,shared toolsets=execute, until "],
     );
-    let mut files = Vec::new();
-    each_file(&state_dir(), &mut files);
-    assert!(files.iter().any(|(name, _)| name.ends_with("tokens.json")));
-    for (name, bytes) in files {
-        let secret = &token.as_bytes()[4..];
-        assert!(
-            !bytes.windows(secret.len()).any(|window| window == secret),
-            "{name} has the token"
-        );
-    }
-    let again = said(&["token", "create", "team-a"]);
-    assert!(!again.status.success());
+    let files = files_below(&state_dir());
+    assert!(files.iter().any(|(path, _)| path.ends_with("tokens.json")));
+    let none: [std::path::PathBuf; 0] = [];
+    assert_eq!(holding(&state_dir(), &token[4..]), none);
     for wrong in [
+        vec!["token", "create", "team-a"],
         vec!["token", "create", "../x"],
         vec!["token", "create", "b", "--toolsets", "exekute"],
         vec!["token", "create", "b", "--namespace", "*,a"],
@@ -63,63 +53,45 @@ fn a_token_is_shown_once_and_only_its_digest_is_kept() {
     ] {
         assert!(!said(&wrong).status.success(), "{wrong:?}");
     }
-    assert!(said(&["token", "revoke", "team-a"]).status.success());
-    assert_contains(stdout_of(&said(&["token", "list"])), ["there are no tokens"]);
+    told(&["token", "revoke", "team-a"]);
+    assert_contains(told(&["token", "list"]), ["there are no tokens"]);
     self::token(&["anyone", "--namespace", "*"]);
-    let entry = json_of(&said(&["token", "list", "--json"]))["tokens"][0].clone();
-    entry.shows(json!({"namespaces": ["*"], "toolsets": ["all"]}));
+    let listed = told_json(&["token", "list"]);
+    listed.shows(json!({"tokens.0.namespaces": ["*"], "tokens.0.toolsets": ["all"]}));
 }
 
 /// claim: [HTTP-3]
 #[test]
 fn who_got_a_token_and_lost_it_is_on_record() {
     token(&["team-a", "--toolsets", "execute", "--role", "operator"]);
-    assert!(said(&["token", "revoke", "team-a"]).status.success());
+    told(&["token", "revoke", "team-a"]);
     assert!(!said(&["token", "revoke", "team-b"]).status.success());
-    let exported = stdout_of(&said(&["audit", "export"]));
-    let records = |action: &str| {
-        let lines = exported
+    let exported = told(&["audit", "export"]);
+    let records = |action: &str| -> Vec<Value> {
+        let records = exported
             .lines()
             .map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let told = lines.filter(|record| record["action"] == action).map(|record| {
-            let details = &record["details"];
-            (
-                record["outcome"].as_str().unwrap().to_owned(),
-                details["name"].as_str().unwrap().to_owned(),
-                details["role"].as_str().map(str::to_owned),
-            )
-        });
-        told.collect::<Vec<_>>()
+        records
+            .filter(|record| record["action"] == action)
+            .map(|record| {
+                json!([
+                    record["outcome"],
+                    record["details"]["name"],
+                    record["details"]["role"]
+                ])
+            })
+            .collect()
     };
-    let told = |outcome: &str, name: &str, role: Option<&str>| {
-        (outcome.to_owned(), name.to_owned(), role.map(str::to_owned))
-    };
-    let created = ["pending", "ok"].map(|outcome| told(outcome, "team-a", Some("operator")));
+    let created = ["pending", "ok"].map(|outcome| json!([outcome, "team-a", "operator"]));
     assert_eq!(records("token.created"), created);
     let revoked = [
-        ("pending", "team-a"),
-        ("ok", "team-a"),
-        ("pending", "team-b"),
-        ("failed", "team-b"),
+        json!(["pending", "team-a", null]),
+        json!(["ok", "team-a", null]),
+        json!(["pending", "team-b", null]),
+        json!(["failed", "team-b", null]),
     ];
-    assert_eq!(
-        records("token.revoked"),
-        revoked.map(|(outcome, name)| told(outcome, name, None))
-    );
-    assert!(said(&["audit", "verify"]).status.success());
-}
-
-fn each_file(below: &std::path::Path, files: &mut Vec<(String, Vec<u8>)>) {
-    for entry in fs::read_dir(below).unwrap().flatten() {
-        match entry.file_type().unwrap() {
-            kind if kind.is_dir() => each_file(&entry.path(), files),
-            kind if kind.is_file() => files.push((
-                entry.path().display().to_string(),
-                fs::read(entry.path()).unwrap(),
-            )),
-            _ => {}
-        }
-    }
+    assert_eq!(records("token.revoked"), revoked);
+    told(&["audit", "verify"]);
 }
 
 /// claim: [HTTP-4]
@@ -132,11 +104,8 @@ fn without_a_good_token_nothing_is_answered_and_the_challenge_says_so() {
         let mut client = server.client();
         client.token = token.map(str::to_owned);
         let reply = client.hello(&json!({}));
-        (
-            reply.status,
-            reply.header("www-authenticate").map(str::to_owned),
-            reply.body,
-        )
+        let challenge = reply.header("www-authenticate").map(str::to_owned);
+        (reply.status, challenge, reply.body)
     };
     assert_eq!(status_of(Some(&good)).0, 200, "the control");
     let (status, challenge, body) = status_of(None);
@@ -187,7 +156,7 @@ fn a_revoked_token_is_refused_at_once_and_what_it_had_ends() {
     assert!(client.ask("ping", json!({}))["result"].is_object());
     let mut stream = client.open("/mcp");
     let running = sleeps(&client, "223.606");
-    assert!(said(&["token", "revoke", "gone"]).status.success());
+    told(&["token", "revoke", "gone"]);
     let revoked = Instant::now();
     assert_eq!(client.ask_reply("ping", json!({})).status, 401);
     let mut rest = Vec::new();
@@ -215,21 +184,13 @@ fn a_principal_is_offered_what_its_token_says_at_its_rate() {
         "{names:?}"
     );
     let refused = client.ask("tools/call", json!({"name": "create_session", "arguments": {}}));
-    assert!(
-        refused["error"]["message"]
-            .as_str()
-            .unwrap()
-            .contains("not offered to you"),
-        "{refused}"
-    );
+    refused.says("error.message", ["not offered to you"]);
     let limited = (0..10)
         .map(|_| client.ask_reply("ping", json!({})))
         .find(|reply| reply.status == 429);
     let limited = limited.unwrap();
     assert!(limited.header("retry-after").is_some(), "{limited:?}");
-    let mut command = ringfence(&["token", "create", "wide", "--namespace", "*"]);
-    let wide = stdout_of(&command.output().unwrap()).trim().to_owned();
-    let mut wide = server.client_of(&wide);
+    let mut wide = server.client_of(&token(&["wide", "--namespace", "*"]));
     for _ in 0..20 {
         assert!(wide.ask("ping", json!({}))["result"].is_object());
     }
@@ -252,7 +213,7 @@ fn a_principal_has_its_own_limits_and_its_own_patience() {
     ]);
     let usual = token(&["usual"]);
     assert_contains(
-        stdout_of(&said(&["token", "list"])),
+        told(&["token", "list"]),
         [
             "small caller namespaces=small toolsets=all, calls are detached after 0.2 s, max_processes 8, max_ram_mb 64, timeout_ms 30000,",
         ],
@@ -260,9 +221,7 @@ fn a_principal_has_its_own_limits_and_its_own_patience() {
     let server = HttpServer::start(&[]);
     let mut client = server.client_of(&small);
     let listed = client.ask("tools/list", json!({}))["result"]["tools"].clone();
-    let execute = listed
-        .as_array()
-        .unwrap()
+    let execute = list_of(&listed)
         .iter()
         .find(|tool| tool["name"] == "execute_code");
     assert_eq!(
@@ -285,10 +244,7 @@ fn a_principal_has_its_own_limits_and_its_own_patience() {
     assert_eq!(client.run(inside)["stdout"], "1\n");
     let shown = client.facts("set_resource_limits", json!({"max_output_bytes": 1_000_000}));
     assert_eq!(shown["limits"]["defaults"]["max_ram_mb"], 64, "{shown}");
-    let prompt = client.ask(
-        "prompts/get",
-        json!({"name": "generate_secure_script", "arguments": {"task": "x"}}),
-    );
+    let prompt = client.prompt("generate_secure_script", json!({"task": "x"}));
     assert_contains(prompt.to_string(), ["max_ram_mb 64"]);
     let mut client = server.client_of(&usual);
     assert_eq!(client.run(slow)["stdout"], "done\n", "the control");
@@ -319,19 +275,15 @@ fn a_bridge_takes_no_longer_than_a_call_of_its_principal() {
     let hasty = token(&["hasty", "--timeout", "1"]);
     let server = HttpServer::start(&[]);
     let mut usual = server.client_of(&token(&["usual", "--namespace", "hasty"]));
-    let node = usual.facts(
-        "create_session",
-        json!({"namespace": "hasty", "language": "node"}),
-    );
+    let node = usual.create(json!({"namespace": "hasty", "language": "node"}));
     let code = "Object.defineProperty(globalThis, 'v', { get() { for (;;); } }); var w = 1";
-    let slow = json!({"namespace": "hasty", "session_id": node["session_id"], "code": code});
+    let slow = json!({"namespace": "hasty", "session_id": node, "code": code});
     assert_eq!(usual.run(slow)["success"], true);
     let mut client = server.client_of(&hasty);
     let mut carried = |name: &str| {
-        let id = &node["session_id"];
         client.facts(
             "bridge_data",
-            json!({"from_session": id, "to_session": id, "name": name, "as": "x"}),
+            json!({"from_session": node, "to_session": node, "name": name, "as": "x"}),
         )
     };
     assert_eq!(carried("w")["success"], true, "the control");
@@ -457,17 +409,10 @@ fn a_session_of_another_principal_is_as_unknown_as_one_that_never_was() {
 #[test]
 fn only_an_operators_client_is_asked_for_approvals() {
     let asked = |role: &str| {
-        let name = format!("by-{role}");
-        let token = token(&[&name, "--role", role]);
+        let token = token(&[&format!("by-{role}"), "--role", role]);
         let server = HttpServer::start(&[]);
-        let mut client = server.client();
-        client.token = Some(token);
-        let hello = client.hello(&json!({"elicitation": {}}));
-        client.session = Some(hello.header("mcp-session-id").unwrap().to_owned());
-        client.post(
-            &[],
-            &json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
-        );
+        let mut client = server.client_with(&token);
+        client.initialize_able(&json!({"elicitation": {}}));
         let arguments = json!({"domain": "wanted.example", "reason": "to read", "wait_seconds": 2});
         let reply = client.ask_reply(
             "tools/call",
@@ -490,8 +435,7 @@ fn a_token_has_the_host_only_if_it_names_the_toolset() {
         let mut client = server.client_of(&token);
         let listed = client.ask("tools/list", json!({}))["result"]["tools"].clone();
         assert_eq!(texts_of(&listed, "name").contains(&"host_exec"), has, "{listed}");
-        let wanted = json!({"name": "host_exec", "arguments": {"command": "uname"}});
-        let called = client.ask("tools/call", wanted).to_string();
+        let called = client.call("host_exec", json!({"command": "uname"})).to_string();
         assert_eq!(called.contains("Linux"), has, "{called}");
     }
 }

@@ -24,12 +24,8 @@ fn both_eras_of_the_protocol_are_on_one_endpoint() {
         assert_eq!(hello[name]["listChanged"], false, "{hello}");
     }
     let discovered = client.ask_stateless("server/discover", json!({}));
-    assert!(
-        discovered["result"]["supportedVersions"]
-            .to_string()
-            .contains("2026-07-28"),
-        "{discovered}"
-    );
+    let versions = discovered["result"]["supportedVersions"].to_string();
+    assert_contains(versions, ["2026-07-28"]);
     let params = json!({"name": "execute_code", "arguments": {"code": PRINT}});
     let answer = client.ask_stateless("tools/call", params);
     answer.shows(json!({"result.structuredContent.stdout": "42\n"}));
@@ -232,17 +228,13 @@ fn a_connection_that_says_nothing_or_half_a_head_is_closed() {
 
 #[test]
 fn protocol_sessions_are_bounded_in_number_and_in_idle_time() {
-    let mut command = ringfence(&["serve", "--transport", "http", "--listen", "127.0.0.1:0"]);
-    command.envs([
+    let server = HttpServer::with_env([
         ("RINGFENCE_HTTP_SESSIONS", "2"),
         ("RINGFENCE_HTTP_SESSION_IDLE_SECONDS", "3"),
     ]);
-    let server = HttpServer::of(command);
-    let [mut first, mut second, mut third] = [0; 3].map(|_| server.client());
-    first.initialize();
-    second.initialize();
+    let [mut first, mut second] = [0; 2].map(|_| server.greeted());
     assert!(first.ask("ping", json!({}))["result"].is_object());
-    third.initialize();
+    let mut third = server.greeted();
     assert_eq!(
         second.ask_reply("ping", json!({})).status,
         404,
@@ -250,10 +242,8 @@ fn protocol_sessions_are_bounded_in_number_and_in_idle_time() {
     );
     assert!(first.ask("ping", json!({}))["result"].is_object());
     // A call that takes longer than the idle time keeps its session.
-    let slow =
-        json!({"name": "execute_code", "arguments": {"language": "shell", "code": "sleep 5; echo done"}});
-    let answer = first.ask("tools/call", slow);
-    answer.shows(json!({"result.structuredContent.stdout": "done\n"}));
+    let slow = first.execute("shell", "sleep 5; echo done");
+    assert_eq!(slow["stdout"], "done\n", "{slow}");
     assert_eq!(third.ask_reply("ping", json!({})).status, 404, "it was idle");
 }
 
@@ -284,8 +274,7 @@ fn the_program_of_a_deleted_session_ends_at_once() {
 fn a_server_that_is_told_to_stop_ends_its_calls_and_takes_no_more() {
     let mut server = HttpServer::start(&[]);
     let mut client = server.greeted();
-    let mut late = server.client();
-    late.initialize();
+    let mut late = server.greeted();
     let running = std::thread::spawn(move || client.execute("shell", "sleep 4.1421; echo done"));
     eventually(|| !processes_with("4.1421").is_empty());
     signal(server.child.id(), Signal::TERM);

@@ -48,25 +48,27 @@ impl Stream {
         reply.status
     }
 
+    fn initialize(&mut self) {
+        let hello = json!({"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}});
+        let told = self.ask("initialize", hello);
+        told.shows(json!({"result.protocolVersion": "2024-11-05"}));
+        assert_eq!(
+            self.post(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})),
+            202
+        );
+    }
+}
+
+impl Caller for Stream {
     fn ask(&mut self, method: &str, params: Value) -> Value {
         let message = json!({"jsonrpc": "2.0", "id": method, "method": method, "params": params});
         assert_eq!(self.post(&message), 202);
         loop {
             let message: Value = serde_json::from_str(&self.next_data()).unwrap();
             if message["id"] == method {
-                return message["result"].clone();
+                return message;
             }
         }
-    }
-
-    fn initialize(&mut self) {
-        let hello = json!({"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}});
-        let told = self.ask("initialize", hello);
-        assert_eq!(told["protocolVersion"], "2024-11-05", "{told}");
-        assert_eq!(
-            self.post(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})),
-            202
-        );
     }
 }
 
@@ -80,11 +82,7 @@ fn a_client_of_2024_calls_by_its_stream_and_takes_its_program_with_it() {
     client.token = Some(own.clone());
     let mut stream = Stream::open(client.clone());
     stream.initialize();
-    let call = json!({"name": "execute_code", "arguments": {"code": "print(6 * 7)"}});
-    assert_eq!(
-        stream.ask("tools/call", call)["structuredContent"]["stdout"],
-        "42\n"
-    );
+    assert_eq!(stream.run(json!({"code": "print(6 * 7)"}))["stdout"], "42\n");
     let thief = server.client_with(&other);
     let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}).to_string();
     let post = |client: &HttpClient, address: &str| client.request("POST", address, &[], &ping).status;
@@ -109,7 +107,7 @@ fn a_client_of_2024_calls_by_its_stream_and_takes_its_program_with_it() {
     );
     let mut stream = Stream::open(client);
     stream.initialize();
-    assert!(said(&["token", "revoke", "own"]).status.success());
+    told(&["token", "revoke", "own"]);
     let mut rest = Vec::new();
     std::io::Read::read_to_end(&mut stream.lines, &mut rest).unwrap();
 }
@@ -123,11 +121,8 @@ fn a_session_has_only_so_many_open_requests_and_a_server_that_stops_waits_for_th
     let mut stream = Stream::open(client);
     stream.initialize();
     let program = json!({"language": "shell", "code": "sleep 3; echo done", "background": true});
-    let begun = stream.ask(
-        "tools/call",
-        json!({"name": "execute_code", "arguments": program}),
-    );
-    let execution = begun["structuredContent"]["execution_id"].clone();
+    let begun = stream.run(program);
+    let execution = begun["execution_id"].clone();
     assert!(execution.is_string(), "{begun}");
     let message = |id: usize| {
         let call =

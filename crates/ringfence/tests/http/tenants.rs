@@ -209,17 +209,10 @@ fn nothing_of_one_principal_exists_for_another() {
 
 /// What a prompt looks at and leaves on record is the principal's own; its narrowed limit tells which was asked.
 fn prompts_are_of_the_own_namespace(beta: &mut HttpClient) {
-    let arguments = json!({"task": "print one"});
-    let prompt = beta.ask(
-        "prompts/get",
-        json!({"name": "generate_secure_script", "arguments": arguments}),
-    );
+    let prompt = beta.prompt("generate_secure_script", json!({"task": "print one"}));
     assert!(prompt.to_string().contains("max_processes 17"), "{prompt}");
     let arguments = json!({"error": "python.syntax", "data": "print(", "language": "python"});
-    let prompt = beta.ask(
-        "prompts/get",
-        json!({"name": "diagnose_validation_error", "arguments": arguments}),
-    );
+    let prompt = beta.prompt("diagnose_validation_error", arguments);
     assert!(prompt["result"].is_object(), "{prompt}");
     let records = beta
         .call("audit_execution", json!({"detail": true, "limit": 1000}))

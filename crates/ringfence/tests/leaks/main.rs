@@ -53,10 +53,11 @@ fn count(server: u32) -> Counts {
         name.starts_with("ringfence-super") || name.starts_with("ringfence-init")
     });
     let helper = client::children(server);
+    let groups = directories_below(Path::new("/sys/fs/cgroup"), 6).into_iter();
     Counts {
         processes: ours.count(),
         mounts: fs::read_to_string("/proc/self/mounts").unwrap().lines().count(),
-        cgroups: cgroups(Path::new("/sys/fs/cgroup"), 6),
+        cgroups: groups.filter(|name| name.starts_with("ringfence-")).count(),
         namespaces: namespaces(),
         descriptors: entries(&format!("/proc/{server}/fd")),
         helper_descriptors: helper.iter().map(|pid| entries(&format!("/proc/{pid}/fd"))).sum(),
@@ -81,23 +82,6 @@ fn namespaces() -> usize {
         .filter(|link| !link.file_name().to_string_lossy().ends_with("_for_children"))
         .filter_map(|link| fs::read_link(link.path()).ok());
     links.collect::<HashSet<_>>().len()
-}
-
-/// Directories named after us in any hierarchy.
-fn cgroups(directory: &Path, depth: usize) -> usize {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    directories
-        .map(|entry| {
-            let ours = entry.file_name().to_string_lossy().starts_with("ringfence-");
-            usize::from(ours)
-                + if depth > 0 {
-                    cgroups(&entry.path(), depth - 1)
-                } else {
-                    0
-                }
-        })
-        .sum()
 }
 
 /// The counts once everything stands ready, the adviser on code too, and they have stopped changing.

@@ -160,8 +160,9 @@ fn a_session_lives_where_the_sandbox_does_and_not_where_it_was_asked_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_package_that_the_operator_does_not_allow_is_not_installed() {
     let place = Scene::new("packages");
-    let config = place.directory.0.join("config.yaml");
-    std::fs::write(&config, "packages: {allow: [numpy]}\n").unwrap();
+    let config = place
+        .directory
+        .file("config.yaml", "packages: {allow: [numpy]}\n");
     let sandbox = place.builder().yaml(config).build().await.unwrap();
     let wanted = requirements(Language::Python, &["left-pad".to_owned()]).unwrap();
     let namespace = Namespace::default_name();

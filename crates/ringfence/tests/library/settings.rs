@@ -3,16 +3,17 @@
 use super::place::{Scene, shell};
 use crate::client::*;
 use ringfence::{ErrorCode, ExecuteRequest, ExitKind, Language, LimitsRequest, Namespace, Sandbox, Tier};
-use std::{fs, time::Duration};
+use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_file_is_told_with_its_line() {
     let place = Scene::new("wrong");
-    let file = place.directory.0.join("config.yaml");
-    fs::write(&file, "floor: full\nlimits:\n  ram_mbb: 5\n").unwrap();
+    let file = place
+        .directory
+        .file("config.yaml", "floor: full\nlimits:\n  ram_mbb: 5\n");
     let error = Sandbox::from_yaml(&file).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::InvalidConfiguration);
-    let line = format!("{}:3", file.display());
+    let line = format!("{file}:3");
     assert_contains(error.message, [&line, "Did you mean `ram_mb`?"]);
     let missing = Sandbox::from_yaml(place.directory.0.join("none.yaml"))
         .await
@@ -23,12 +24,8 @@ async fn a_wrong_file_is_told_with_its_line() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_builder_wins_over_a_file_over_the_defaults() {
     let place = Scene::new("layers");
-    let file = place.directory.0.join("config.yaml");
-    fs::write(
-        &file,
-        "limits: {ram_mb: 100, processes: 20}\nvault: {store: env}\n",
-    )
-    .unwrap();
+    let settings = "limits: {ram_mb: 100, processes: 20}\nvault: {store: env}\n";
+    let file = place.directory.file("config.yaml", settings);
     let limits = LimitsRequest {
         max_ram_mb: Some(200),
         ..LimitsRequest::default()

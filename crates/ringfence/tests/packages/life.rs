@@ -1,7 +1,7 @@
 //! What packages are there for: installed once, used by any run, in Python and Node.js.
 
 use super::{
-    archive,
+    archive, has_hello,
     index::{Index, digest, integrity},
     install, node, python, server, server_with, serving,
 };
@@ -23,8 +23,7 @@ pub fn hello() -> Index {
         ),
     ];
     index.wheel("hello", "1.0", &files, &["greet"]);
-    let greet = archive::wheel("greet", "2.5", &[("greet.py", "value = 41\n")], &[]);
-    index.python("greet", "greet-2.5-py3-none-any.whl", greet);
+    index.wheel("greet", "2.5", &[("greet.py", "value = 41\n")], &[]);
     index
 }
 
@@ -61,10 +60,7 @@ fn a_set_is_installed_once_with_its_hashes_on_record_and_then_there_at_once() {
     // Another server, and a run at the command line, have it too.
     drop(server);
     let mut other = super::server(&index);
-    assert_eq!(
-        python(&mut other, "import hello; hello.value", &["hello"])["result"],
-        42
-    );
+    has_hello(&mut other);
     let output = run_code(
         "python",
         "import hello; print(hello.value)",
@@ -172,8 +168,7 @@ fn a_second_request_for_a_set_waits_for_the_first_even_in_another_server() {
 fn packages_that_take_long_keep_no_program_and_no_other_namespace_waiting() {
     let index = hello();
     for name in ["oneslow", "twoslow", "threeslow"] {
-        let wheel = archive::wheel(name, "1", &[], &[]);
-        index.python(name, &format!("{name}-1-py3-none-any.whl"), wheel);
+        index.wheel(name, "1", &[], &[]);
     }
     let mut server = server_with(&index, "RINGFENCE_QUEUE_CONCURRENCY", "1");
     index.hold(Some("slow-1-py3-none-any.whl"));
@@ -256,20 +251,12 @@ fn a_layer_that_nobody_has_used_for_long_goes_when_a_server_starts() {
 fn a_session_of_the_command_line_has_its_packages_from_its_beginning() {
     let index = hello();
     let server = server(&index);
-    let run = |words: &[&str]| {
-        let output = said(words);
-        assert!(output.status.success(), "{output:?}");
-        stdout_of(&output)
-    };
-    let listens = || said(&["session", "list"]).status.success();
-    eventually(listens);
-    let created = run(&["session", "create", "--package", "hello", "--json"]);
-    let created: Value = serde_json::from_str(&created).unwrap();
+    eventually(|| said(&["session", "list"]).status.success());
+    let created = told_json(&["session", "create", "--package", "hello"]);
     let id = text_of(&created["session_id"]);
-    let said = run(&["session", "exec", id, "-c", "import hello; print(hello.value)"]);
-    assert_eq!(said, "42\n");
-    let refused = ringfence(&["session", "create", "--package=--index-url=x", "--json"]).output();
-    let refused: Value = serde_json::from_slice(&refused.unwrap().stdout).unwrap();
+    let printed = told(&["session", "exec", id, "-c", "import hello; print(hello.value)"]);
+    assert_eq!(printed, "42\n");
+    let refused = json_of(&said(&["session", "create", "--package=--index-url=x", "--json"]));
     assert_eq!(refused["error"]["code"], "invalid_argument", "{refused}");
     drop(server);
 }
@@ -278,8 +265,7 @@ fn a_session_of_the_command_line_has_its_packages_from_its_beginning() {
 fn a_creation_that_ctrl_c_interrupts_shows_how_far_it_was_and_leaves_nothing() {
     let index = hello();
     let _server = server(&index);
-    let listed = || said(&["session", "list", "--json"]);
-    eventually(|| listed().status.success());
+    eventually(|| said(&["session", "list"]).status.success());
     index.hold(Some(".whl"));
     let child = start(&mut ringfence(&["session", "create", "--package", "hello"]));
     eventually(|| index.count(".whl") == 1);
@@ -290,15 +276,11 @@ fn a_creation_that_ctrl_c_interrupts_shows_how_far_it_was_and_leaves_nothing() {
     assert!(ended.stdout.is_empty(), "{ended:?}");
     assert_contains(&err, ["installing", "no session was made"]);
     // The installation is over although its index is still held.
-    let is_idle = || {
-        let queue = said(&["queue", "status", "--json"]);
-        let queue: Value = json_of(&queue);
-        queue["servers"][0]["running"] == 0
-    };
+    let is_idle = || told_json(&["queue", "status"])["servers"][0]["running"] == 0;
     eventually(is_idle);
     index.hold(None);
     told(&["session", "create", "--package", "hello"]);
-    let listed: Value = serde_json::from_slice(&listed().stdout).unwrap();
+    let listed = told_json(&["session", "list"]);
     let sessions = list_of(&listed["servers"][0]["sessions"]);
     assert_eq!(sessions.len(), 1, "{listed}");
     assert_eq!(sessions[0]["packages"], json!(["hello"]));
@@ -309,8 +291,7 @@ fn a_creation_that_ctrl_c_interrupts_shows_how_far_it_was_and_leaves_nothing() {
 fn a_template_that_has_imported_the_hosts_module_serves_no_program_that_brings_its_own() {
     let index = Index::new();
     let files = [("pip/__init__.py", "__version__ = 'brought'\n")];
-    let wheel = archive::wheel("pip", "999", &files, &[]);
-    index.python("pip", "pip-999-py3-none-any.whl", wheel);
+    index.wheel("pip", "999", &files, &[]);
     let mut server = server_with(&index, "RINGFENCE_WARM_PRELOAD_PYTHON", "pip");
     // The control: one that brings none finds the host's imported already.
     let code = "import sys; was = 'pip' in sys.modules; import pip; [was, pip.__version__ == 'brought']";
@@ -328,8 +309,7 @@ fn the_oldest_layers_go_as_soon_as_all_together_are_too_large() {
     let names = ["one", "two", "three"];
     for name in names {
         let text = format!("text = '{}'\n", name.repeat(200_000));
-        let wheel = archive::wheel(name, "1", &[(&format!("{name}.py"), &text)], &[]);
-        index.python(name, &format!("{name}-1-py3-none-any.whl"), wheel);
+        index.wheel(name, "1", &[(&format!("{name}.py"), &text)], &[]);
     }
     let mut server = server_with(&index, "RINGFENCE_PACKAGES_KEEP_MB", "2");
     let layers = state_dir().join("packages/layers");
@@ -367,9 +347,8 @@ fn what_cannot_be_had_is_told_with_the_installers_last_words() {
         "sdist-1.0.tar.gz",
         archive::tgz(&[("setup.py", "raise SystemExit('ran')")]),
     );
-    let need = |name: &str, needs: &str| archive::wheel(name, "1", &[], &[needs]);
-    index.python("left", "left-1-py3-none-any.whl", need("left", "base==1"));
-    index.python("right", "right-1-py3-none-any.whl", need("right", "base==2"));
+    index.wheel("left", "1", &[], &["base==1"]);
+    index.wheel("right", "1", &[], &["base==2"]);
     for version in ["1", "2"] {
         index.wheel("base", version, &[], &[]);
     }
@@ -406,10 +385,7 @@ fn what_cannot_be_had_is_told_with_the_installers_last_words() {
 fn an_operator_says_which_packages_there_are() {
     let index = hello();
     let mut server = server_with(&index, "RINGFENCE_PACKAGES_ALLOW", "hel*");
-    assert_eq!(
-        python(&mut server, "import hello; hello.value", &["hello"])["result"],
-        42
-    );
+    has_hello(&mut server);
     for (tool, arguments) in [
         ("execute_code", json!({"code": "1", "packages": ["greet"]})),
         ("install_package", json!({"packages": ["greet"]})),

@@ -42,6 +42,13 @@ fn python(server: &mut Server, code: &str, packages: &[&str]) -> Value {
     server.run(json!({"code": code, "packages": packages}))
 }
 
+/// `hello` is there, with what it needs.
+#[track_caller]
+fn has_hello(server: &mut Server) {
+    let run = python(server, "import hello; hello.value", &["hello"]);
+    assert_eq!(run["result"], 42, "{run}");
+}
+
 fn node(server: &mut Server, code: &str, packages: &[&str]) -> Value {
     let arguments = json!({"code": code, "language": "node", "packages": packages});
     server.run(arguments)

@@ -2,9 +2,7 @@
 //! nothing when nobody looks. The programs are those by which `ringfence-check` is tested.
 
 use crate::{client::*, library::Scene};
-use ringfence::{
-    ErrorCode, ExecuteRequest, ExecutionResult, Language, Profile, Severity, Tier, Validate,
-};
+use ringfence::{ErrorCode, ExecuteRequest, ExecutionResult, Language, Profile, Severity, Tier, Validate};
 use std::{
     collections::BTreeMap,
     fs,

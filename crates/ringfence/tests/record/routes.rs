@@ -5,7 +5,7 @@
 use super::{
     agent::Agent,
     forms::{self, Haystack, PYTHON},
-    state::{State, collect},
+    state::State,
 };
 use crate::client::*;
 
@@ -375,9 +375,7 @@ fn no_secret_leaves_by_the_command_line_either() {
         let mut left = Haystack::default();
         left.add("standard output", &output.stdout);
         left.add("standard error", &output.stderr);
-        let mut files = Vec::new();
-        collect(&copies, &mut files);
-        for (path, content) in files.into_iter().chain(state.files()) {
+        for (path, content) in files_below(&copies).into_iter().chain(state.files()) {
             left.add("a file's name", path.to_string_lossy().as_bytes());
             left.add(&path.display().to_string(), &content);
         }

@@ -9,7 +9,6 @@ use ringfence_store::{
 };
 use ringfence_types::Namespace;
 use std::{
-    fs,
     io::Read,
     path::{Path, PathBuf},
     process::Command,
@@ -175,9 +174,7 @@ impl State {
 
     /// Names and contents of everything below it.
     pub fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
-        let mut files = Vec::new();
-        collect(&self.path, &mut files);
-        files
+        files_below(&self.path)
     }
 }
 
@@ -192,21 +189,4 @@ pub fn all_words(records: &[Record]) -> Vec<String> {
 
 pub fn details(record: &Record) -> Value {
     serde_json::from_str(&record.details).unwrap()
-}
-
-pub fn collect(directory: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let entry = entry.unwrap();
-        let kind = entry.file_type().unwrap();
-        if kind.is_dir() {
-            collect(&entry.path(), files);
-        } else {
-            let content = if kind.is_file() {
-                fs::read(entry.path()).unwrap()
-            } else {
-                Vec::new()
-            };
-            files.push((entry.path(), content));
-        }
-    }
 }

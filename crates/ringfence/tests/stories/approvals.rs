@@ -39,7 +39,7 @@ fn accept(decision: &str) -> Value {
 
 /// What waits, as the command says it.
 fn pending() -> Vec<Value> {
-    let said = json_of(&said(&["approvals", "list", "--json"]));
+    let said = told_json(&["approvals", "list"]);
     let requests = said["servers"][0]["requests"].as_array();
     requests.cloned().unwrap_or_default()
 }

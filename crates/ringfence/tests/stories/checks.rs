@@ -2,10 +2,6 @@
 
 use crate::client::*;
 
-fn text(answer: &Value) -> &str {
-    answer.text()
-}
-
 fn rules(validation: &Value) -> Vec<&str> {
     texts_of(&validation["issues"], "rule")
 }
@@ -17,8 +13,8 @@ fn code_is_looked_at_and_not_run() {
     let answer = server.call("validate_code", asked);
     let found = &answer["structuredContent"];
     assert!(rules(found).contains(&"python.process"), "{found}");
-    assert_contains(text(&answer), [" --> main.py:3:1\n"]);
-    assert_contains(text(&answer), ["3 | os.system('id > made')\n"]);
+    assert_contains(answer.text(), [" --> main.py:3:1\n"]);
+    assert_contains(answer.text(), ["3 | os.system('id > made')\n"]);
     assert_eq!(found["analysis"]["imports"], json!(["os"]));
     let files = server.facts("list_files", json!({}));
     assert_eq!(files["files"], json!([]), "nothing has run");
@@ -30,11 +26,11 @@ fn code_is_looked_at_and_not_run() {
     found.shows(json!({"valid": false, "verdict": "reject"}));
     assert!(rules(found).contains(&"python.syntax"), "{found}");
     assert!(
-        !text(&answer).contains(['\u{202e}', '\u{1b}']),
+        !answer.text().contains(['\u{202e}', '\u{1b}']),
         "{:?}",
-        text(&answer)
+        answer.text()
     );
-    assert_contains(text(&answer), ["main.py: rejected: "]);
+    assert_contains(answer.text(), ["main.py: rejected: "]);
 }
 
 #[test]
@@ -45,7 +41,7 @@ fn a_missing_import_is_added_and_the_fixed_code_runs() {
     let found = &answer["structuredContent"];
     found.shows(json!({"verdict": "fixed", "fixes_applied": ["import json"]}));
     found.shows(json!({"fixed_code": "'''doc'''\nimport json\nprint(json.dumps({'a': 1}))\n"}));
-    assert_contains(text(&answer), ["\n+import json\n"]);
+    assert_contains(answer.text(), ["\n+import json\n"]);
     let ran = server.run(json!({"code": found["fixed_code"]}));
     assert_eq!(ran["stdout"], "{\"a\": 1}\n", "{ran}");
     let left = server.facts("validate_code", json!({"code": code, "auto_fix": false}));
@@ -56,7 +52,7 @@ fn a_missing_import_is_added_and_the_fixed_code_runs() {
     let fixed = server.call("execute_code", json!({"code": broken, "validate": "fix"}));
     let facts = &fixed["structuredContent"];
     facts.shows(json!({"stdout": "{\"a\": 1}\n", "error.line": 2}));
-    assert_contains(text(&fixed), ["added to the code: import json"]);
+    assert_contains(fixed.text(), ["added to the code: import json"]);
 }
 
 #[test]
@@ -70,7 +66,7 @@ fn a_result_says_what_was_found_and_strict_refuses_it() {
         rules(&facts["validation"]).contains(&"python.unsafe_load"),
         "{facts}"
     );
-    assert_contains(text(&told), ["advice: main.py:2: "]);
+    assert_contains(told.text(), ["advice: main.py:2: "]);
     let off = server.run(json!({"code": code, "validate": "off"}));
     off.shows(json!({"success": true, "validation": null}));
     for (tool, arguments) in [
@@ -88,7 +84,7 @@ fn a_result_says_what_was_found_and_strict_refuses_it() {
             rules(&facts["validation"]).contains(&"python.unsafe_load"),
             "{facts}"
         );
-        assert_contains(text(&refused), ["2 | print(pickle.loads(pickle.dumps(7)))\n"]);
+        assert_contains(refused.text(), ["2 | print(pickle.loads(pickle.dumps(7)))\n"]);
     }
 }
 
@@ -100,7 +96,7 @@ fn a_profile_forbids_a_module_before_the_run_and_the_operator_says_which_there_a
     assert_eq!(free["stdout"], "True\n", "{free}");
     let refused = server.call("execute_code", with("basic"));
     assert_eq!(refused["structuredContent"]["code"], "code_rejected", "{refused}");
-    assert_contains(text(&refused), ["1 | import os\n"]);
+    assert_contains(refused.text(), ["1 | import os\n"]);
     let asked =
         json!({"code": "import os\nprint(os.getpid() > 0)\n", "profile": "basic", "allowed_imports": ["os"]});
     let allowed = server.run(asked);
@@ -124,9 +120,7 @@ fn prompts_say_what_is_so_on_this_server() {
     let listed = server.ask("prompts/list", json!({}));
     let names = texts_of(&listed["result"]["prompts"], "name");
     assert_eq!(names, ["generate_secure_script", "diagnose_validation_error"]);
-    let mut get = |name: &str, arguments: Value| {
-        server.ask("prompts/get", json!({"name": name, "arguments": arguments}))
-    };
+    let mut get = |name: &str, arguments: Value| server.prompt(name, arguments);
     let said = |answer: &Value| text_of(&answer["result"]["messages"][0]["content"]["text"]).to_owned();
     let text = said(&get(
         "generate_secure_script",
@@ -195,14 +189,14 @@ fn json_is_held_against_a_schema_and_a_table_is_checked_by_row_and_column() {
     let bad = check(json!("{\"id\": \"x\"}"));
     let error = &bad["structuredContent"]["errors"][0];
     error.shows(json!({"path": "/id", "keyword": "type", "expected": "integer", "actual": "x"}));
-    assert_contains(text(&bad), [" --> data: /id\n"]);
+    assert_contains(bad.text(), [" --> data: /id\n"]);
     // Whatever the schema: what is broken is no string.
     for schema in [json!({}), json!(true), json!({"type": "string"})] {
         let asked = json!({"data": "{\"id\":\n 1,}", "schema_name_or_dict": schema});
         let broken = server.call("validate_json_data", asked);
         let expect = json!({"valid": false, "errors_total": 1, "errors.0.keyword": "syntax"});
         broken["structuredContent"].shows(expect);
-        assert_contains(text(&broken), ["line 2 column 4"]);
+        assert_contains(broken.text(), ["line 2 column 4"]);
         let asked = json!({"data": "\"{id\"", "schema_name_or_dict": schema});
         let whole = server.facts("validate_json_data", asked);
         assert_eq!(whole["valid"], true, "{whole}");
@@ -233,7 +227,7 @@ fn json_is_held_against_a_schema_and_a_table_is_checked_by_row_and_column() {
         .iter()
         .find(|error| error["column"] == "age");
     assert_eq!(of_age.unwrap()["row"], 2, "{report}");
-    assert_contains(text(&answer), ["row 2, column `age`"]);
+    assert_contains(answer.text(), ["row 2, column `age`"]);
     let wish = json!({"csv_content": "a\n1\n", "delimiter": ",,"});
     server.refuses("validate_csv_data", wish, "invalid_argument");
 }

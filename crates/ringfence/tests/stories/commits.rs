@@ -48,8 +48,7 @@ fn expect_tidied(directory: &std::path::Path) {
 }
 
 fn committed_on_record() -> Value {
-    let audit = said(&["audit", "list", "--action", "workspace.committed", "--json"]);
-    json_of(&audit)
+    told_json(&["audit", "list", "--action", "workspace.committed"])
 }
 
 /// claim: [FS-5] [WS-4]

@@ -351,7 +351,7 @@ fn a_request_of_a_wrong_form_is_told_what_is_wrong_with_it() {
     );
     check("no/such", json!({}), -32601, "there is no method `no/such`");
     // Of no namespace, as every call whose tool is not known.
-    let record = json_of(&said(&["audit", "list", "--action", "tool.called", "--json"]));
+    let record = told_json(&["audit", "list", "--action", "tool.called"]);
     let refused = list_of(&record["records"]).iter();
     let refused = refused.filter(|record| record["details"]["code"] == "invalid_argument");
     assert!(refused.count() >= 6, "the calls are on record");

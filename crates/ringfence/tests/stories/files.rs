@@ -206,10 +206,7 @@ fn a_ruined_workspace_is_put_back_and_told_what_had_become_of_it() {
     nothing.shows(json!({"added": [], "changed": [], "deleted": []}));
     let listed = server.facts("list_state_snapshots", json!({}));
     assert_eq!(listed["snapshots"][0]["description"], "before", "{listed}");
-    let read = server.ask(
-        "resources/read",
-        json!({"uri": format!("sandbox://snapshots/{id}")}),
-    );
+    let read = server.read(format!("sandbox://snapshots/{id}"));
     let text = text_of(&read["result"]["contents"][0]["text"]);
     let document: Value = serde_json::from_str(text).unwrap();
     assert_eq!(document["files"]["d/b.txt"]["content"], "two\n", "{document}");

@@ -206,8 +206,7 @@ fn a_session_is_made_anew_for_what_it_has_from_its_beginning() {
     let next = "next: create_session {resource_limits: {max_processes: 16}} (a session keeps the limits that it was made with)";
     let arguments = json!({"session_id": made["session_id"], "code": code});
     met(&mut server, &arguments, "limit.processes", next);
-    let later = json!({"session_id": made["session_id"], "code": "1"});
-    let later = server.run(later);
+    let later = server.eval(&made["session_id"], "1");
     assert_eq!(later["denials"], json!([]), "an earlier call has met it: {later}");
 }
 

@@ -10,18 +10,13 @@ fn text(mebibytes: usize) -> String {
     "x".repeat(mebibytes * MIB)
 }
 
-fn session(server: &mut Server, wish: Value) -> Value {
-    let made = server.succeeds("create_session", wish);
-    made["session_id"].clone()
-}
-
-fn put(server: &mut Server, id: &Value, path: &str, mebibytes: usize) -> Value {
+fn put(server: &mut Server, id: &str, path: &str, mebibytes: usize) -> Value {
     let arguments = json!({"session_id": id, "path": path, "text": text(mebibytes)});
     server.facts("put_file", arguments)
 }
 
-fn lives(server: &mut Server, id: &Value) {
-    let said = server.eval(&id, "echo here");
+fn lives(server: &mut Server, id: &str) {
+    let said = server.eval(id, "echo here");
     assert_eq!(said["stdout"], "here\n", "{said}");
 }
 
@@ -34,7 +29,7 @@ fn is_refused(answer: &Value, part: &str) {
 #[test]
 fn what_is_put_into_a_private_workspace_stays_within_half_of_its_memory() {
     let mut server = Server::start();
-    let id = session(&mut server, json!({"language": "shell", "memory_limit": "16m"}));
+    let id = server.create(json!({"language": "shell", "memory_limit": "16m"}));
     assert_eq!(put(&mut server, &id, "one", 5)["success"], true);
     is_refused(&put(&mut server, &id, "two", 5), "half of the session's memory");
     assert_eq!(put(&mut server, &id, "one", 1)["success"], true, "in its place");
@@ -49,10 +44,7 @@ fn what_is_put_into_a_private_workspace_stays_within_half_of_its_memory() {
 #[test]
 fn a_session_that_did_nothing_outlives_what_is_written_beside_it() {
     let mut server = Server::with("limits:\n  disk_mb: 10\n");
-    let id = session(
-        &mut server,
-        json!({"language": "shell", "workspace": "namespace"}),
-    );
+    let id = server.create(json!({"language": "shell", "workspace": "namespace"}));
     let write = |server: &mut Server, path: &str, mebibytes: usize| {
         let arguments = json!({"path": path, "text": text(mebibytes)});
         server.facts("put_file", arguments)
@@ -85,7 +77,7 @@ fn a_session_that_did_nothing_outlives_what_is_written_beside_it() {
 fn a_workspace_that_another_fills_ends_no_session_and_the_one_that_fills_it_is_ended_at_twice_the_limit() {
     let mut server = Server::start();
     let wish = json!({"language": "shell", "workspace": "namespace", "resource_limits": {"max_disk_mb": 8}});
-    let id = session(&mut server, wish);
+    let id = server.create(wish);
     let words = ["--workspace", "namespace", "--disk", "8m"];
     let past = run_json(
         "shell",
@@ -101,8 +93,7 @@ fn a_workspace_that_another_fills_ends_no_session_and_the_one_that_fills_it_is_e
     let filled = run_json("shell", fills, &words);
     assert_eq!(filled["exit"]["limit"], "disk", "{filled}");
     lives(&mut server, &id);
-    let tidied = json!({"session_id": id, "code": "rm a* b*; echo here > c; cat c"});
-    let tidied = server.run(tidied);
+    let tidied = server.eval(&id, "rm a* b*; echo here > c; cat c");
     assert_eq!(tidied["stdout"], "here\n", "{tidied}");
 }
 
@@ -114,7 +105,7 @@ fn a_shared_directory_takes_from_outside_what_its_session_may_add() {
     let root = place.0.display();
     let mut server = Server::with(&format!("workspaces:\n  work: {{path: {root}/work, mode: rw}}\n"));
     let wish = json!({"language": "shell", "workspace": "work", "resource_limits": {"max_disk_mb": 4}});
-    let id = session(&mut server, wish);
+    let id = server.create(wish);
     assert_eq!(put(&mut server, &id, "one", 3)["success"], true);
     is_refused(&put(&mut server, &id, "two", 2), "its disk may have");
     is_refused(&put(&mut server, &id, "old", 3), "its disk may have");
@@ -125,12 +116,12 @@ fn a_shared_directory_takes_from_outside_what_its_session_may_add() {
 fn a_restore_has_the_room_of_the_session_that_it_is_for() {
     let mut server = Server::with("limits:\n  disk_mb: 8\ncaps:\n  disk_mb: 64\n");
     let of = |disk: u32| json!({"language": "shell", "resource_limits": {"max_disk_mb": disk}});
-    let wide = session(&mut server, of(40));
+    let wide = server.create(of(40));
     let write = "head -c 25000000 /dev/urandom > big";
     let call = json!({"session_id": wide, "code": write});
     server.succeeds("execute_code", call.clone());
     let saved = server.facts("create_state_snapshot", json!({"session_id": wide}))["snapshot_id"].clone();
-    let into = |id: &Value| json!({"snapshot_id": saved, "session_id": id});
+    let into = |id: &str| json!({"snapshot_id": saved, "session_id": id});
     server.succeeds("execute_code", json!({"session_id": wide, "code": "rm big"}));
     server.succeeds("restore_state_snapshot", into(&wide));
     // The new lies beside the old for a moment.
@@ -139,7 +130,7 @@ fn a_restore_has_the_room_of_the_session_that_it_is_for() {
     is_refused(&full, "space");
     full.says("hint", ["max_disk_mb"]);
     lives(&mut server, &wide);
-    let narrow = session(&mut server, of(20));
+    let narrow = server.create(of(20));
     is_refused(
         &server.facts("restore_state_snapshot", into(&narrow)),
         "25000000 bytes",

@@ -43,11 +43,7 @@ fn what_a_run_was_started_with_is_not_in_its_helper() {
     assert_eq!(said, "up\n");
     let helpers = descendants_with(running.id(), "__jail-helper");
     assert_eq!(helpers.len(), 3, "helper, supervisor, pid 1: {helpers:?}");
-    let has = |pid: u32| {
-        memory_of(pid)
-            .windows(SECRET.len())
-            .any(|found| found == SECRET.as_bytes())
-    };
+    let has = |pid: u32| holds(&memory_of(pid), SECRET);
     assert!(has(running.id()), "it is looked for where it is");
     let helper = *helpers
         .iter()

@@ -168,9 +168,9 @@ fn no_spelling_of_an_inner_address_is_reached_by_a_fetch() {
     assert!(reached(&canary.is_unheard(&world, "direct"), "pages.test"));
 
     for (number, url) in direct.clone().enumerate() {
-        world.page(&format!("r{number}.pages.test"), "go", leads_to(&url));
+        world.page(&format!("r{number}.pages.test/go"), leads_to(&url));
     }
-    world.page("r.pages.test", "go", leads_to("http://pages.test/control"));
+    world.page("r.pages.test/go", leads_to("http://pages.test/control"));
     all_fail(
         &mut server,
         (0..SPELLINGS.len()).map(|number| format!("http://r{number}.pages.test/go")),
@@ -189,7 +189,7 @@ fn no_spelling_of_an_inner_address_is_reached_by_a_fetch() {
         .filter(|link| link.is_ascii() && !link.contains(['\\', '(', '\t']))
         .cloned()
         .collect::<Vec<_>>();
-    world.page("pages.test", "paper", answer("application/pdf", pdf(&words)));
+    world.page("pages.test/paper", answer("application/pdf", pdf(&words)));
     let paper = fetch(&mut server, "http://pages.test/paper");
     let paper = text_of(&paper["structuredContent"]["text"]).to_owned();
     assert!(paper.contains("http://2130706433/"), "{paper}");
@@ -219,8 +219,7 @@ fn robots_and_results_that_lead_inside_reach_nothing() {
         .collect();
     for (page, results) in results.chunks(15).enumerate() {
         world.page(
-            &format!("s{page}.pages.test"),
-            "search",
+            &format!("s{page}.pages.test/search"),
             answer("application/json", json!({"results": results}).to_string()),
         );
     }
@@ -253,14 +252,12 @@ fn robots_and_results_that_lead_inside_reach_nothing() {
 
     for (number, spelling) in SPELLINGS.iter().enumerate() {
         world.page(
-            &format!("b{number}.pages.test"),
-            "robots.txt",
+            &format!("b{number}.pages.test/robots.txt"),
             leads_to(&format!("http://{spelling}/robots.txt")),
         );
     }
     world.page(
-        "b.pages.test",
-        "robots.txt",
+        "b.pages.test/robots.txt",
         leads_to("http://pages.test/robots.txt"),
     );
     let mut server = world.serve([]);
@@ -296,8 +293,7 @@ fn a_page_in_the_browser_reaches_nothing_inside() {
     let control = "http://control.pages.test/";
     let pages = |way: &str, body: &str| {
         world.page(
-            &format!("{way}.pages.test"),
-            "index",
+            &format!("{way}.pages.test/index"),
             answer("text/html; charset=utf-8", article(way, body)),
         );
     };
@@ -322,8 +318,7 @@ fn a_page_in_the_browser_reaches_nothing_inside() {
             url.replace('"', "&quot;")
         );
         world.page(
-            "frame.pages.test",
-            &number.to_string(),
+            &format!("frame.pages.test/{number}"),
             answer("text/html; charset=utf-8", refresh),
         );
         frames += &format!("<iframe src=http://frame.pages.test/{number}></iframe>");

@@ -31,15 +31,13 @@ fn a_page_that_a_script_makes_is_read_and_drawn_and_the_browser_is_gone() {
                   setTimeout(() => { document.getElementById('app').innerHTML = '<h1>Made by a script</h1><p id=done>' + \
                   'The text of this page was written by a program, some time after it was loaded. '.repeat(4) + '</p>'; }, 300);\
                   console.error('an error of the page'); alert('stop'); throw new Error('thrown');</script></body></html>";
-    world.page("good.test", "app", answer("text/html", script));
+    world.page("good.test/app", answer("text/html", script));
     world.page(
-        "good.test",
-        "style.css",
+        "good.test/style.css",
         answer("text/css", ".h { visibility: hidden } .t { font-size: 1px }"),
     );
     world.page(
-        "good.test",
-        "never",
+        "good.test/never",
         answer(
             "text/html",
             "<p>waiting words</p><script>setInterval(() => fetch('/style.css'), 100)</script>",
@@ -110,9 +108,9 @@ fn a_page_in_the_browser_sees_nothing_of_the_host() {
     if !is_there() {
         return;
     }
-    world.page("good.test", "file", answer("text/html", "<p>start</p><iframe src='file:///etc/passwd'></iframe><script>location = 'file:///etc/passwd'</script>"));
-    world.page("good.test", "open", answer("text/html", "<p>start</p><script>open('file:///etc/passwd'); for (let i = 0; i < 20; i++) open('http://other.test/');</script>"));
-    world.page("good.test", "download", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/octet-stream\r\nContent-Disposition: attachment\r\nContent-Length: 3\r\n\r\nabc");
+    world.page("good.test/file", answer("text/html", "<p>start</p><iframe src='file:///etc/passwd'></iframe><script>location = 'file:///etc/passwd'</script>"));
+    world.page("good.test/open", answer("text/html", "<p>start</p><script>open('file:///etc/passwd'); for (let i = 0; i < 20; i++) open('http://other.test/');</script>"));
+    world.page("good.test/download", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/octet-stream\r\nContent-Disposition: attachment\r\nContent-Length: 3\r\n\r\nabc");
     let mut server = serve(&world);
     for path in ["file", "open", "download"] {
         let said = server.call(

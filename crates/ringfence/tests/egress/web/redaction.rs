@@ -72,11 +72,10 @@ fn a_secret_that_a_page_or_a_result_repeats_is_redacted() {
             leads_to(&format!("http://10.7.7.7/{SECRET}")).into_bytes(),
         ),
     ] {
-        world.page("good.test", path, body);
+        world.page(&format!("good.test/{path}"), body);
     }
     world.page(
-        "searx.pages.test",
-        "search",
+        "searx.pages.test/search",
         answer("application/json", found.to_string()),
     );
     let mut server = serve(&world);
@@ -119,7 +118,7 @@ fn a_secret_that_a_page_in_the_browser_repeats_is_redacted() {
          history.replaceState(null, '', '/app?token=' + secret);\
          console.error('Said ' + secret); console.error('e'.repeat(295) + secret); throw new Error(secret);</script></body></html>"
     );
-    world.page("good.test", "app", answer("text/html", page));
+    world.page("good.test/app", answer("text/html", page));
     let mut server = serve(&world);
     let wanted = json!({"url": "http://good.test/app", "accessibility_tree": true, "timeout_ms": 20000});
     let facts = redacted(&mut server, "browser_fetch", wanted);

@@ -38,11 +38,10 @@ fn outcomes(found: &Value) -> Vec<String> {
 fn providers_are_asked_in_their_order_and_each_says_what_came_of_it() {
     let Some(world) = World::apart() else { return };
     let blocked = "HTTP/1.1 202 Accepted\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
-    world.page("duck.pages.test", "html", blocked);
+    world.page("duck.pages.test/html", blocked);
     let silent = json!({"results": [], "unresponsive_engines": [["google", "CAPTCHA"]]});
     world.page(
-        "searx.pages.test",
-        "search",
+        "searx.pages.test/search",
         answer("application/json", silent.to_string()),
     );
     let found = json!({"query": {}, "web": {"results": [
@@ -52,8 +51,7 @@ fn providers_are_asked_in_their_order_and_each_says_what_came_of_it() {
         {"url": "https://b.test/", "title": "The second"},
     ]}});
     world.page(
-        "brave.pages.test",
-        "res/v1/web/search",
+        "brave.pages.test/res/v1/web/search",
         answer("application/json", found.to_string()),
     );
     let providers = "duckduckgo=http://duck.pages.test/;searxng=http://searx.pages.test/;brave=http://brave.pages.test/ key BRAVE";
@@ -109,8 +107,7 @@ fn a_key_goes_to_its_provider_and_no_further() {
     let Some(world) = World::apart() else { return };
     // A provider that sends its askers, and their keys, elsewhere.
     world.page(
-        "brave.pages.test",
-        "res/v1/web/search",
+        "brave.pages.test/res/v1/web/search",
         super::leads_to("http://other.test/echo"),
     );
     let mut server = serve(
@@ -142,14 +139,13 @@ fn a_key_goes_to_its_provider_and_no_further() {
         ("HTTP/1.1 503 Unavailable", "unreachable"),
     ] {
         let answer = format!("{head}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
-        world.page("brave.pages.test", "res/v1/web/search", answer);
+        world.page("brave.pages.test/res/v1/web/search", answer);
         let mut server = serve(&world, "brave=http://brave.pages.test/ key BRAVE");
         assert_contains(refused(&mut server), [&format!("brave: {outcome}")]);
     }
     // The key is sent to the host that it is for: the control.
     world.page(
-        "brave.pages.test",
-        "res/v1/web/search",
+        "brave.pages.test/res/v1/web/search",
         with_head("Content-Type: application/json", r#"{"query":{}}"#),
     );
     let mut server = serve(&world, "brave=http://brave.pages.test/ key BRAVE");
@@ -168,8 +164,7 @@ fn a_real_searxng_is_asked() {
     let answer_of_engine =
         json!([{"url": "https://found.test/a", "title": "Found a harbour", "content": "by the engine"}]);
     world.page(
-        "good.test",
-        "engine",
+        "good.test/engine",
         answer("application/json", answer_of_engine.to_string()),
     );
     let file = world.directory.join("searx.yml");

@@ -58,14 +58,12 @@ fn what_a_command_says_of_a_session_stands_where_it_can_be_taken() {
     let id = out.trim_end();
     assert_eq!((id.len(), out.len()), (36, 37), "{out:?}");
     assert_contains(stderr_of(&made), ["shell"]);
-    let out = exec(id, "echo $((6 * 7))");
-    assert_eq!(out, "42\n");
+    assert_eq!(exec(id, "echo $((6 * 7))"), "42\n");
     let made = server.call("create_session", json!({}));
     let text = made.text();
     assert!(text.starts_with("session_id: "), "{text}");
     let id = &created(&[]);
-    let out = exec(id, "x = 20\nprint('a', end='')\nx + 1");
-    assert_eq!(out, "a\n21\n");
+    assert_eq!(exec(id, "x = 20\nprint('a', end='')\nx + 1"), "a\n21\n");
     let words = [
         "session",
         "exec",
@@ -105,12 +103,7 @@ fn a_call_that_ctrl_c_interrupts_tells_how_it_ended_and_the_session_is_kept() {
         let words = ["session", "exec", id, "-c", code, "--json"];
         let mut child = started(&words[..if json { 6 } else { 5 }]);
         let begun = if json {
-            let listed = || {
-                let out = told(&["session", "list", "--json"]);
-                let listed: Value = serde_json::from_str(&out).unwrap();
-                listed["servers"][0]["sessions"][0]["state"] == "busy"
-            };
-            eventually(listed);
+            eventually(|| told_json(&["session", "list"])["servers"][0]["sessions"][0]["state"] == "busy");
             String::new()
         } else {
             await_output(&mut child, "begun")
@@ -172,8 +165,7 @@ fn ctrl_c_of_a_call_that_waits_does_not_reach_the_one_that_runs() {
     let ended = running.wait_with_output().unwrap();
     assert_contains(stderr_of(&ended), ["KeyboardInterrupt"]);
     // Nothing is left of the one that waited.
-    let out = exec(id, "'x' in globals()");
-    assert_eq!(out, "False\n");
+    assert_eq!(exec(id, "'x' in globals()"), "False\n");
 }
 
 #[test]
@@ -277,8 +269,7 @@ fn files_and_saved_workspaces_of_a_session_are_reached_from_outside() {
         told(&["session", "cp", &format!("{id}:/workspace/data/in.bin"), "-"]),
         "one\n"
     );
-    let out = told(&["snapshot", "create", "first", "--session", id, "--json"]);
-    let made: Value = serde_json::from_str(&out).unwrap();
+    let made = told_json(&["snapshot", "create", "first", "--session", id]);
     assert_eq!(made["of"], json!(id), "{made}");
     let snapshot = text_of(&made["snapshot_id"]);
     exec(id, "open('data/in.bin', 'w').write('two')\nopen('more', 'w')");
@@ -328,8 +319,7 @@ fn a_mistyped_command_line_is_json_where_json_is_wanted() {
     ] {
         let refused = said(words);
         assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-        let document: Value = json_of(&refused);
-        assert_eq!(document["error"]["code"], "invalid_argument", "{document}");
+        json_of(&refused).shows(json!({"error.code": "invalid_argument"}));
         assert!(refused.stderr.is_empty(), "{refused:?}");
     }
     // After `--` it is the script's word.

@@ -305,7 +305,7 @@ fn an_ended_session_leaves_no_group_no_directory_and_no_process() {
         let of_session = supervisors.iter().filter(|pid| !before.1.contains(pid));
         let names: Vec<String> = of_session.map(|pid| format!("ringfence-{pid}")).collect();
         let own = |name: &String| names.contains(name);
-        eventually(|| !groups(Path::new("/sys/fs/cgroup"), 4).iter().any(own));
+        eventually(|| !directories_below(Path::new("/sys/fs/cgroup"), 4).iter().any(own));
         assert!(
             within(PATIENCE, || remains().len() <= before.0.len()),
             "{:?}",
@@ -313,24 +313,6 @@ fn an_ended_session_leaves_no_group_no_directory_and_no_process() {
         );
         eventually(|| descendants(server.child.id()).len() <= before.1.len());
     }
-}
-
-/// The names of all groups of control.
-fn groups(directory: &Path, depth: usize) -> Vec<String> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    directories
-        .flat_map(|entry| {
-            let below = if depth > 0 {
-                groups(&entry.path(), depth - 1)
-            } else {
-                Vec::new()
-            };
-            below
-                .into_iter()
-                .chain([entry.file_name().to_string_lossy().into_owned()])
-        })
-        .collect()
 }
 
 /// claim: [PROC-6]

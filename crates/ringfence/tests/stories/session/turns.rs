@@ -96,9 +96,7 @@ fn interrupts_at_many_moments_end_calls_and_no_session() {
             let request = server.begin(&id, code, json!({}));
             // Sooner or later, from before the beginning of the call to after its end.
             std::thread::sleep(Duration::from_micros(20 * round));
-            let arguments = json!({"session_id": id});
-            let interrupt = json!({"name": "interrupt_session", "arguments": arguments});
-            let interrupt = server.send("tools/call", interrupt);
+            let interrupt = server.send_call("interrupt_session", json!({"session_id": id}));
             let answers = server.await_all(&[request, interrupt]);
             let ended = &of(&answers, request)["session_ended"];
             assert!(ended.is_null(), "{language}, round {round}: {ended}");
@@ -112,8 +110,7 @@ fn a_session_that_is_cancelled_while_it_is_made_is_not_left_behind() {
     let mut server = Server::start();
     let known = server.create(json!({}));
     for _ in 0..20 {
-        let wanted = json!({"name": "create_session", "arguments": {"language": "shell"}});
-        let request = server.send("tools/call", wanted);
+        let request = server.send_call("create_session", json!({"language": "shell"}));
         server.cancel(request);
     }
     let listed = |server: &mut Server| server.facts("list_sessions", json!({}))["sessions"].clone();
@@ -253,8 +250,7 @@ fn what_happens_to_a_session_is_on_record_and_told() {
     let run = server.send_run(arguments(&id, "echo x", json!({})));
     let (said, before) = server.await_answer(run);
     told.extend(before);
-    let end = json!({"name": "terminate_session", "arguments": {"session_id": id}});
-    let end = server.send("tools/call", end);
+    let end = server.send_call("terminate_session", json!({"session_id": id}));
     told.extend(server.await_answer(end).1);
     let is = |message: &Value, event: &str| {
         let data = &message["params"]["data"];
