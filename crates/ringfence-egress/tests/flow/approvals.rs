@@ -3,9 +3,9 @@
 use crate::{
     servers::{self, echo},
     tls::{ALERT, hello},
-    world::{DOOR, End, PUBLIC, Talk, World, WorldOptions, hear_of, patiently, within},
+    world::{DOOR, End, PUBLIC, Talk, World, WorldOptions, assert_answer, hear_of, patiently, within},
 };
-use ringfence_egress::{ApprovalFuture, ApprovalHook, Destination, NotApproved};
+use ringfence_egress::{ApprovalFuture, ApprovalHook, Destination, Limits, NotApproved};
 use std::{
     sync::{
         Arc,
@@ -38,6 +38,14 @@ impl Person {
         heard.expect("the person is here").clone()
     }
 
+    /// A TLS connection that waits, the first thing that the person hears of.
+    async fn holds(&self, world: &World, name: &str) -> Talk {
+        let mut talk = world.connect(name, 443).await;
+        talk.say(hello(name)).await;
+        assert_eq!(self.hears_of(1).await, [format!("{name}:443")]);
+        talk
+    }
+
     fn heard(&self) -> Vec<String> {
         self.asked.borrow().clone()
     }
@@ -67,16 +75,17 @@ impl ApprovalHook for Person {
     }
 }
 
-async fn world(person: &Arc<Person>) -> World {
-    let wish = WorldOptions::rules(&["api.test:8443"]).asks(person.clone());
-    let world = wish.world().await;
-    world.resolves("new.test", &[PUBLIC]);
-    world.resolves("api.test", &[PUBLIC]);
-    world
+async fn world() -> (Arc<Person>, World) {
+    world_with(|_| ()).await
 }
 
-fn looked_up(world: &World) -> Vec<String> {
-    world.looked_up.lock().expect("unharmed").clone()
+async fn world_with(limits: impl FnOnce(&mut Limits)) -> (Arc<Person>, World) {
+    let person = Person::new();
+    let wish = WorldOptions::rules(&["api.test:8443"]).asks(person.clone());
+    let world = wish.limits(limits).world().await;
+    world.resolves("new.test", &[PUBLIC]);
+    world.resolves("api.test", &[PUBLIC]);
+    (person, world)
 }
 
 /// What a client says first, and what it hears of a host that answers.
@@ -88,20 +97,17 @@ fn tls() -> Vec<u8> {
 #[test]
 fn a_connection_is_held_and_goes_on_when_the_rules_allow_it() {
     within(async {
-        let person = Person::new();
-        let world = world(&person).await;
+        let (person, world) = world().await;
         echo(PUBLIC, 443);
-        let mut talk = world.connect("new.test", 443).await;
-        talk.say(tls()).await;
-        assert_eq!(person.hears_of(1).await, ["new.test:443"]);
+        let mut talk = person.holds(&world, "new.test").await;
         let early = timeout(Duration::from_millis(300), talk.0.read_u8()).await;
         assert!(early.is_err(), "nothing passes before the answer: {early:?}");
-        assert!(looked_up(&world).is_empty(), "nor is the name asked for outside");
+        assert!(world.looked_up().is_empty(), "nor is the name asked for outside");
         world.set_rules(&["api.test:8443", "new.test:443"]);
         person.says_yes();
         assert_eq!(talk.hear(tls().len()).await, tls(), "the same connection");
         assert!(world.denied().is_empty());
-        let names = looked_up(&world);
+        let names = world.looked_up();
         assert!(!names.is_empty() && names.iter().all(|name| name == "new.test"));
     });
 }
@@ -109,12 +115,9 @@ fn a_connection_is_held_and_goes_on_when_the_rules_allow_it() {
 #[test]
 fn whoever_changes_the_rules_ends_the_wait() {
     within(async {
-        let person = Person::new();
-        let world = world(&person).await;
+        let (person, world) = world().await;
         echo(PUBLIC, 443);
-        let mut talk = world.connect("new.test", 443).await;
-        talk.say(tls()).await;
-        person.hears_of(1).await;
+        let mut talk = person.holds(&world, "new.test").await;
         world.set_rules(&["new.test"]);
         assert_eq!(talk.hear(tls().len()).await, tls());
     });
@@ -124,12 +127,9 @@ fn whoever_changes_the_rules_ends_the_wait() {
 #[test]
 fn what_is_not_approved_is_denied_as_ever_and_says_that_it_was_asked() {
     within(async {
-        let person = Person::new();
-        let world = world(&person).await;
+        let (person, world) = world().await;
         let (tls, plain) = (echo(PUBLIC, 443), echo(PUBLIC, 80));
-        let mut talk = world.connect("new.test", 443).await;
-        talk.say(hello("new.test")).await;
-        person.hears_of(1).await;
+        let mut talk = person.holds(&world, "new.test").await;
         person.says_no();
         assert_eq!(talk.hear_all().await.0, ALERT);
         let denial = world.denial().await;
@@ -141,38 +141,30 @@ fn what_is_not_approved_is_denied_as_ever_and_says_that_it_was_asked() {
             )
         );
         // In plain HTTP the program is told.
-        let mut talk = world.connect("new.test", 80).await;
-        talk.say("GET / HTTP/1.1\r\nHost: new.test\r\n\r\n").await;
-        let heard = talk.hear_text().await;
-        assert!(
-            heard.starts_with("HTTP/1.1 403") && heard.contains("denied by somebody"),
-            "{heard}"
-        );
-        assert!(looked_up(&world).is_empty());
-        assert_eq!(
-            (*tls.lock().expect("unharmed"), *plain.lock().expect("unharmed")),
-            (0, 0)
-        );
+        let heard = world
+            .answer("new.test", 80, "GET / HTTP/1.1\r\nHost: new.test\r\n\r\n")
+            .await;
+        assert_answer(&heard, "403", "denied by somebody");
+        assert!(world.looked_up().is_empty());
+        assert_eq!((tls.count(), plain.count()), (0, 0));
     });
 }
 
 #[test]
 fn a_yes_without_a_rule_lets_nothing_through() {
     within(async {
-        let person = Person::new();
-        let world = world(&person).await;
+        let (person, world) = world().await;
         echo(PUBLIC, 443);
         person.says_yes();
         assert_eq!(world.hear_of("new.test", 443).await.0, ALERT);
-        assert!(looked_up(&world).is_empty());
+        assert!(world.looked_up().is_empty());
     });
 }
 
 #[test]
 fn requests_and_tunnels_are_held_as_connections_are() {
     within(async {
-        let person = Person::new();
-        let world = world(&person).await;
+        let (person, world) = world().await;
         let _heard = servers::http(PUBLIC, 80);
         echo(PUBLIC, 443);
         let mut straight = world.connect("new.test", 80).await;
@@ -185,10 +177,7 @@ fn requests_and_tunnels_are_held_as_connections_are() {
             .say("GET http://new.test/ HTTP/1.1\r\nHost: new.test\r\nConnection: close\r\n\r\n")
             .await;
         person.hears_of(2).await;
-        let mut tunnel = world.proxy().await;
-        tunnel
-            .say("CONNECT new.test:443 HTTP/1.1\r\nHost: new.test:443\r\n\r\n")
-            .await;
+        let mut tunnel = world.tunnel("new.test:443").await;
         assert_eq!(
             person.hears_of(3).await,
             ["new.test:80", "new.test:80", "new.test:443"]
@@ -197,26 +186,22 @@ fn requests_and_tunnels_are_held_as_connections_are() {
         person.says_yes();
         for talk in [&mut straight, &mut by_proxy] {
             let heard = talk.hear_text().await;
-            assert!(heard.starts_with("HTTP/1.1 200"), "{heard}");
+            assert_answer(&heard, "200", "");
         }
         tunnel.hear_until("\r\n\r\n").await;
-        tunnel.say(tls()).await;
-        assert_eq!(tunnel.hear(tls().len()).await, tls());
+        tunnel.is_echoed(tls()).await;
     });
 }
 
 #[test]
 fn a_port_that_rules_do_not_name_is_asked_about_and_one_that_nobody_listens_at_is_not() {
     within(async {
-        let person = Person::new();
-        let world = world(&person).await;
+        let (person, world) = world().await;
         echo(PUBLIC, 443);
-        let mut talk = world.connect("api.test", 443).await;
-        talk.say(hello("api.test")).await;
-        assert_eq!(person.hears_of(1).await, ["api.test:443"]);
+        let mut talk = person.holds(&world, "api.test").await;
         person.says_no();
         talk.hear_all().await;
-        assert_eq!(world.denial().await.rule, "egress.port");
+        world.is_denied("egress.port", "").await;
         assert_eq!(world.hear_of("api.test", 9999).await, (Vec::new(), End::Reset));
         assert_eq!(person.heard().len(), 1);
     });
@@ -226,8 +211,7 @@ fn a_port_that_rules_do_not_name_is_asked_about_and_one_that_nobody_listens_at_i
 #[test]
 fn nobody_is_asked_about_addresses_nor_about_names_of_networks_of_ones_own() {
     within(async {
-        let person = Person::new();
-        let world = world(&person).await;
+        let (person, world) = world().await;
         for name in [
             "metadata.google.internal",
             "metadata",
@@ -245,18 +229,14 @@ fn nobody_is_asked_about_addresses_nor_about_names_of_networks_of_ones_own() {
             "localhost:443",
         ];
         for target in targets {
-            let mut talk = world.proxy().await;
-            talk.say(format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n"))
-                .await;
+            let mut talk = world.tunnel(target).await;
             let heard = talk.hear_text().await;
             assert!(heard.starts_with("HTTP/1.1 403"), "{target}: {heard}");
         }
         hear_of((DOOR, 443)).await;
         assert!(person.heard().is_empty(), "{:?}", person.heard());
         // The control: of a name somebody is asked.
-        let mut talk = world.proxy().await;
-        talk.say("CONNECT new.test:443 HTTP/1.1\r\nHost: new.test:443\r\n\r\n")
-            .await;
+        let _talk = world.tunnel("new.test:443").await;
         person.hears_of(1).await;
     });
 }
@@ -264,16 +244,13 @@ fn nobody_is_asked_about_addresses_nor_about_names_of_networks_of_ones_own() {
 #[test]
 fn a_name_that_turns_out_to_lead_inside_is_refused_all_the_same() {
     within(async {
-        let person = Person::new();
-        let world = world(&person).await;
+        let (person, world) = world().await;
         world.resolves("cloud.test", &["169.254.169.254"]);
-        let mut talk = world.connect("cloud.test", 443).await;
-        talk.say(hello("cloud.test")).await;
-        person.hears_of(1).await;
+        let mut talk = person.holds(&world, "cloud.test").await;
         world.set_rules(&["cloud.test"]);
         person.says_yes();
         talk.hear_all().await;
-        assert_eq!(world.denial().await.rule, "egress.address");
+        world.is_denied("egress.address", "").await;
     });
 }
 
@@ -281,8 +258,7 @@ fn a_name_that_turns_out_to_lead_inside_is_refused_all_the_same() {
 #[test]
 fn so_many_connections_wait_and_so_many_names_are_looked_up() {
     within(async {
-        let person = Person::new();
-        let world = world(&person).await;
+        let (person, world) = world().await;
         let address = world.lookup("new.test").await.expect("an address");
         let mut held = Vec::new();
         for _ in 0..16 {
@@ -290,8 +266,7 @@ fn so_many_connections_wait_and_so_many_names_are_looked_up() {
         }
         person.hears_of(16).await;
         assert_eq!(hear_of((address, 443)).await.0, ALERT);
-        let denial = world.denial().await;
-        assert!(denial.what.contains("too many connections wait"), "{denial:?}");
+        world.is_denied("egress.limit", "too many connections wait").await;
         // Those who go away make room.
         drop(held);
         person.says_no();
@@ -310,21 +285,18 @@ fn so_many_connections_wait_and_so_many_names_are_looked_up() {
             world.lookup("api.test").await.is_ok(),
             "what rules allow has its room"
         );
-        assert!(looked_up(&world).is_empty());
+        assert!(world.looked_up().is_empty());
     });
 }
 
 #[test]
 fn a_name_that_came_by_the_proxy_counts_as_one_that_was_looked_up() {
     within(async {
-        let person = Person::new();
-        let world = world(&person).await;
+        let (person, world) = world().await;
         person.says_no();
         for number in 0..20 {
             let target = format!("{number:02}x9kq7zvb3mw8tj5hrd2ncfy.evil.test:443");
-            let mut talk = world.proxy().await;
-            talk.say(format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n"))
-                .await;
+            let mut talk = world.tunnel(&target).await;
             talk.hear_text().await;
         }
         assert_eq!(person.heard().len(), 16);
@@ -334,17 +306,9 @@ fn a_name_that_came_by_the_proxy_counts_as_one_that_was_looked_up() {
 #[test]
 fn a_connection_is_not_idle_while_it_waits() {
     within(async {
-        let person = Person::new();
-        let wish = WorldOptions::rules(&["api.test:8443"]).asks(person.clone());
-        let world = wish
-            .limits(|limits| limits.idle = Duration::from_millis(300))
-            .world()
-            .await;
-        world.resolves("new.test", &[PUBLIC]);
+        let (person, world) = world_with(|limits| limits.idle = Duration::from_millis(300)).await;
         echo(PUBLIC, 443);
-        let mut talk = world.connect("new.test", 443).await;
-        talk.say(tls()).await;
-        person.hears_of(1).await;
+        let mut talk = person.holds(&world, "new.test").await;
         let cut = timeout(Duration::from_millis(1500), talk.0.read_u8()).await;
         assert!(cut.is_err(), "{cut:?}");
         world.set_rules(&["new.test"]);
@@ -356,13 +320,12 @@ fn a_connection_is_not_idle_while_it_waits() {
 #[test]
 fn when_nobody_can_be_asked_any_more_it_is_as_if_nobody_ever_could() {
     within(async {
-        let person = Person::new();
-        let world = world(&person).await;
+        let (person, world) = world().await;
         let address = world.lookup("new.test").await.expect("an address");
         person.listens.store(false, Ordering::Relaxed);
         assert!(world.lookup("other.test").await.is_ok());
         assert_eq!(hear_of((address, 443)).await.0, ALERT);
         assert!(person.heard().is_empty());
-        assert_eq!(world.denial().await.rule, "egress.name");
+        world.is_denied("egress.name", "").await;
     });
 }

@@ -11,9 +11,7 @@ fn bytes_pass_both_ways_and_are_counted() {
     within(async {
         let world = World::with_api(&["api.test:5432"]).await;
         echo(PUBLIC, 5432);
-        let mut talk = world.connect("api.test", 5432).await;
-        talk.say("hello").await;
-        assert_eq!(talk.hear(5).await, b"hello");
+        let mut talk = world.echoed("api.test", 5432, "hello").await;
         talk.finish().await;
         assert_eq!(talk.hear_all().await, (Vec::new(), End::Closed));
         let report = world.report();

@@ -2,7 +2,7 @@
 
 use crate::{
     servers::{self, request, serve},
-    world::{End, PUBLIC, World, patiently, within},
+    world::{End, PUBLIC, Talk, World, assert_answer, get, patiently, within},
 };
 use ringfence_egress::EgressEvent;
 use std::time::Duration;
@@ -11,15 +11,20 @@ use tokio::{
     sync::watch,
 };
 
+/// A world with this rule, what its server hears, and a connection to that.
+async fn connected(rule: &'static str) -> (World, servers::Heard, Talk) {
+    let world = World::with_api(&[rule]).await;
+    let heard = servers::http(PUBLIC, 80);
+    let talk = world.connect("api.test", 80).await;
+    (world, heard, talk)
+}
+
 #[test]
 fn a_request_is_written_anew_and_answered() {
     within(async {
         let world = World::with_api(&["api.test:80"]).await;
         let heard = servers::http(PUBLIC, 80);
-        let mut talk = world.connect("api.test", 80).await;
-        talk.say("GET http://API.test/a?b=c HTTP/1.1\r\nHost: API.TEST:80\r\nConnection: close, x-hop\r\nX-Hop: 1\r\nX-Kept: 2\r\n\r\n")
-            .await;
-        let answer = talk.hear_text().await;
+        let answer = world.answer("api.test", 80, "GET http://API.test/a?b=c HTTP/1.1\r\nHost: API.TEST:80\r\nConnection: close, x-hop\r\nX-Hop: 1\r\nX-Kept: 2\r\n\r\n").await;
         assert!(
             answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("/a?b=c"),
             "{answer}"
@@ -39,9 +44,7 @@ fn a_request_is_written_anew_and_answered() {
 #[test]
 fn many_requests_share_a_connection_on_both_sides() {
     within(async {
-        let world = World::with_api(&["api.test:80"]).await;
-        let heard = servers::http(PUBLIC, 80);
-        let mut talk = world.connect("api.test", 80).await;
+        let (world, heard, mut talk) = connected("api.test:80").await;
         for number in 0..5 {
             talk.get(&format!("/{number}")).await;
             talk.hear_until(&format!("\r\n\r\n/{number}")).await;
@@ -59,18 +62,13 @@ fn many_requests_share_a_connection_on_both_sides() {
 #[test]
 fn a_pipelined_request_for_another_host_is_refused_by_itself() {
     within(async {
-        let world = World::with_api(&["api.test:80"]).await;
-        let heard = servers::http(PUBLIC, 80);
-        let mut talk = world.connect("api.test", 80).await;
+        let (world, heard, mut talk) = connected("api.test:80").await;
         talk.say("GET /1 HTTP/1.1\r\nHost: api.test\r\n\r\nGET /2 HTTP/1.1\r\nHost: evil.test\r\n\r\nGET /3 HTTP/1.1\r\nHost: api.test\r\n\r\n")
             .await;
         let (answers, end) = talk.hear_all().await;
         let answers = String::from_utf8(answers).expect("text");
         assert_eq!(end, End::Closed);
-        assert!(
-            answers.starts_with("HTTP/1.1 200 OK") && answers.contains("HTTP/1.1 403 Forbidden"),
-            "{answers}"
-        );
+        assert_answer(&answers, "200 OK", "HTTP/1.1 403 Forbidden");
         assert!(
             answers.contains("egress.host: a request over the connection to api.test:80 is for evil.test")
         );
@@ -105,9 +103,7 @@ fn what_two_programs_could_read_in_two_ways_reaches_nobody() {
             "CONNECT api.test:80 HTTP/1.1\r\nHost: api.test\r\n\r\n".to_owned(),
             "SSH-2.0-OpenSSH_9.9\r\n".to_owned(),
         ] {
-            let mut talk = world.connect("api.test", 80).await;
-            talk.say(&request).await;
-            let answer = talk.hear_text().await;
+            let answer = world.answer("api.test", 80, &request).await;
             assert!(
                 answer.starts_with("HTTP/1.1 400 Bad Request"),
                 "{request}: {answer}"
@@ -120,7 +116,7 @@ fn what_two_programs_could_read_in_two_ways_reaches_nobody() {
         talk.try_say(format!("GET / HTTP/1.1\r\nHost: api.test\r\nX: {large}\r\n\r\n"))
             .await;
         let answer = talk.hear_text().await;
-        assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
+        assert_answer(&answer, "4", "");
         assert_eq!(heard.lines(), Vec::<String>::new());
     });
 }
@@ -128,9 +124,7 @@ fn what_two_programs_could_read_in_two_ways_reaches_nobody() {
 #[test]
 fn a_chunk_with_an_extension_ends_the_request_that_it_is_in() {
     within(async {
-        let world = World::with_api(&["api.test:80"]).await;
-        let heard = servers::http(PUBLIC, 80);
-        let mut talk = world.connect("api.test", 80).await;
+        let (world, heard, mut talk) = connected("api.test:80").await;
         talk.say("POST / HTTP/1.1\r\nHost: api.test\r\nTransfer-Encoding: chunked\r\n\r\n3;a=b\r\nabc\r\n0\r\n\r\n").await;
         let answer = talk.hear_text().await;
         assert!(!answer.contains("200 OK"), "{answer}");
@@ -139,7 +133,7 @@ fn a_chunk_with_an_extension_ends_the_request_that_it_is_in() {
             Vec::<String>::new(),
             "no whole request has arrived"
         );
-        assert_eq!(world.denial().await.rule, "egress.http");
+        world.is_denied("egress.http", "").await;
     });
 }
 
@@ -148,41 +142,31 @@ fn a_host_that_rules_do_not_name_is_refused_in_words() {
     within(async {
         let world = World::with(&["api.test:80", "other.test:8080"]).await;
         world.resolves("other.test", &[PUBLIC]);
-        let mut talk = world.connect("other.test", 80).await;
-        talk.say("GET / HTTP/1.1\r\nHost: other.test\r\n\r\n").await;
-        let answer = talk.hear_text().await;
-        assert!(answer.starts_with("HTTP/1.1 403 Forbidden"), "{answer}");
+        let answer = world
+            .answer("other.test", 80, "GET / HTTP/1.1\r\nHost: other.test\r\n\r\n")
+            .await;
+        assert_answer(&answer, "403 Forbidden", "");
         assert!(
             answer.contains("egress.port: ") && answer.contains("other.test:80"),
             "{answer}"
         );
         assert_eq!(world.denied()[0].0, "egress.port");
-        assert!(
-            world.looked_up.lock().expect("unharmed").is_empty(),
-            "nobody outside was asked"
-        );
+        assert!(world.looked_up().is_empty(), "nobody outside was asked");
     });
 }
 
 #[test]
 fn methods_and_paths_are_judged_request_by_request() {
     within(async {
-        let world = World::with_api(&["GET api.test:80/v1"]).await;
-        let heard = servers::http(PUBLIC, 80);
-        let mut talk = world.connect("api.test", 80).await;
+        let (world, heard, mut talk) = connected("GET api.test:80/v1").await;
         talk.get("/v1/a").await;
         talk.hear_until("\r\n\r\n/v1/a").await;
-        talk.say("POST /v1/a HTTP/1.1\r\nHost: api.test\r\nContent-Length: 0\r\n\r\n")
+        let answer = talk
+            .answer("POST /v1/a HTTP/1.1\r\nHost: api.test\r\nContent-Length: 0\r\n\r\n")
             .await;
-        let answer = talk.hear_text().await;
-        assert!(
-            answer.starts_with("HTTP/1.1 403") && answer.contains("egress.request"),
-            "{answer}"
-        );
+        assert_answer(&answer, "403", "egress.request");
         for target in ["/v2", "/v1/../v2", "/v1/%2e%2e/v2", "/v1x"] {
-            let mut talk = world.connect("api.test", 80).await;
-            talk.get(target).await;
-            let answer = talk.hear_text().await;
+            let answer = world.answer("api.test", 80, get(target)).await;
             assert!(answer.starts_with("HTTP/1.1 403"), "{target}: {answer}");
         }
         assert_eq!(heard.lines(), ["GET /v1/a HTTP/1.1"]);
@@ -207,9 +191,7 @@ fn plain_http_on_another_port_is_read_where_rules_need_it() {
 #[test]
 fn a_body_in_chunks_arrives_in_chunks() {
     within(async {
-        let world = World::with_api(&["api.test:80"]).await;
-        let heard = servers::http(PUBLIC, 80);
-        let mut talk = world.connect("api.test", 80).await;
+        let (_world, heard, mut talk) = connected("api.test:80").await;
         talk.say("POST /up HTTP/1.1\r\nHost: api.test\r\nTransfer-Encoding: chunked\r\n\r\n")
             .await;
         talk.say("3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n").await;
@@ -230,9 +212,7 @@ fn a_body_in_chunks_arrives_in_chunks() {
 #[test]
 fn a_client_that_waits_for_100_continue_gets_it() {
     within(async {
-        let world = World::with_api(&["api.test:80"]).await;
-        let heard = servers::http(PUBLIC, 80);
-        let mut talk = world.connect("api.test", 80).await;
+        let (_world, heard, mut talk) = connected("api.test:80").await;
         talk.say("PUT /up HTTP/1.1\r\nHost: api.test\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
             .await;
         assert_eq!(talk.hear_until("\r\n\r\n").await, "HTTP/1.1 100 Continue\r\n\r\n");
@@ -247,9 +227,7 @@ fn a_client_of_http_1_0_is_answered_and_hung_up_on() {
     within(async {
         let world = World::with_api(&["api.test:80"]).await;
         let heard = servers::http(PUBLIC, 80);
-        let mut talk = world.connect("api.test", 80).await;
-        talk.say("GET /old HTTP/1.0\r\n\r\n").await;
-        let answer = talk.hear_text().await;
+        let answer = world.answer("api.test", 80, "GET /old HTTP/1.0\r\n\r\n").await;
         assert!(
             answer.starts_with("HTTP/1.0 200 OK") && answer.ends_with("/old"),
             "{answer}"
@@ -406,10 +384,7 @@ fn a_websocket_is_opened_and_then_not_read() {
         talk.say("GET /ws HTTP/1.1\r\nHost: api.test\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: a\r\n\r\n")
             .await;
         let head = talk.hear_until("\r\n\r\n").await;
-        assert!(
-            head.starts_with("HTTP/1.1 101") && head.contains("x\r\n"),
-            "{head}"
-        );
+        assert_answer(&head, "101", "x\r\n");
         assert_eq!(talk.hear(4).await, b"\x81\x02hi");
         talk.say(b"\0\n\r\xff").await;
         assert_eq!(talk.hear_all().await, (b"\0\n\r\xff".to_vec(), End::Closed));
@@ -420,14 +395,14 @@ fn a_websocket_is_opened_and_then_not_read() {
 fn a_websocket_is_refused_where_requests_have_to_be_read() {
     within(async {
         let world = World::with_api(&["GET api.test:80/ws"]).await;
-        let mut talk = world.connect("api.test", 80).await;
-        talk.say("GET /ws HTTP/1.1\r\nHost: api.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        let answer = world
+            .answer(
+                "api.test",
+                80,
+                "GET /ws HTTP/1.1\r\nHost: api.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+            )
             .await;
-        let answer = talk.hear_text().await;
-        assert!(
-            answer.starts_with("HTTP/1.1 403") && answer.contains("a WebSocket is not read"),
-            "{answer}"
-        );
+        assert_answer(&answer, "403", "a WebSocket is not read");
     });
 }
 
@@ -441,10 +416,8 @@ fn a_protocol_that_nobody_asked_for_is_not_switched_to() {
                 b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\nbytes";
             stream.write_all(answer).await.expect("said");
         });
-        let mut talk = world.connect("api.test", 80).await;
-        talk.get("/").await;
-        let answer = talk.hear_text().await;
-        assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
+        let answer = world.answer("api.test", 80, get("/")).await;
+        assert_answer(&answer, "502", "");
     });
 }
 
@@ -454,13 +427,10 @@ fn a_server_that_is_not_there_is_told_as_that() {
         let world = World::with(&["api.test:80", "nowhere.test:80"]).await;
         world.resolves("api.test", &["93.184.216.99"]);
         for (name, why) in [("api.test", "no way there"), ("nowhere.test", "does not resolve")] {
-            let mut talk = world.connect(name, 80).await;
-            talk.say(format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n")).await;
-            let answer = talk.hear_text().await;
-            assert!(
-                answer.starts_with("HTTP/1.1 502") && answer.contains(why),
-                "{answer}"
-            );
+            let answer = world
+                .answer(name, 80, format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n"))
+                .await;
+            assert_answer(&answer, "502", why);
             assert_eq!(world.denied()[0].0, "egress.unreachable");
         }
     });
@@ -478,10 +448,7 @@ fn an_upload_that_is_refused_still_hears_why() {
         .await;
         talk.try_say(vec![b'a'; 512 * 1024]).await;
         let answer = talk.hear_text().await;
-        assert!(
-            answer.starts_with("HTTP/1.1 403") && answer.contains("egress.request"),
-            "{answer}"
-        );
+        assert_answer(&answer, "403", "egress.request");
     });
 }
 
@@ -505,6 +472,6 @@ fn a_request_that_is_being_answered_is_cut_when_rules_forbid_it() {
         assert!(more.is_err(), "these rules still allow it");
         world.set_rules(&["GET api.test:80/v2"]);
         patiently(talk.hear_all()).await;
-        assert_eq!(world.denial().await.rule, "egress.request");
+        world.is_denied("egress.request", "").await;
     });
 }

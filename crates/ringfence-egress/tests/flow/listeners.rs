@@ -40,7 +40,7 @@ fn a_name_that_no_rule_names_is_refused_and_nobody_is_asked() {
         assert_eq!(told.len(), 3, "{told:?}");
         assert!(lookup("api.test").await.is_ok());
         assert!(
-            world.looked_up.lock().expect("unharmed").is_empty(),
+            world.looked_up().is_empty(),
             "even an allowed name is only asked for when it is dialled"
         );
     });
@@ -104,11 +104,7 @@ fn too_many_questions_are_not_answered_and_told_once() {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         }
-        let denial = world.denial().await;
-        assert!(
-            denial.rule == "egress.limit" && denial.what.contains("100 names a second"),
-            "{denial:?}"
-        );
+        world.is_denied("egress.limit", "100 names a second").await;
     });
 }
 
@@ -123,21 +119,13 @@ fn the_address_that_is_judged_is_the_one_that_is_dialled() {
         });
         // First well, then not; and all at once.
         world.resolves_in_turn("api.test", &[&[PUBLIC], &[PRIVATE]]);
-        let mut talk = world.connect("api.test", 5432).await;
-        talk.say("hello").await;
-        assert_eq!(talk.hear(5).await, b"hello");
+        world.echoed("api.test", 5432, "hello").await;
         assert_eq!(world.hear_of("api.test", 5432).await, (Vec::new(), End::Reset));
-        let denial = world.denial().await;
-        assert!(
-            denial.rule == "egress.address" && denial.what.contains("private"),
-            "{denial:?}"
-        );
+        world.is_denied("egress.address", "private").await;
         world.resolves("api.test", &[PRIVATE, "127.0.0.1", PUBLIC, "169.254.169.254"]);
-        let mut talk = world.connect("api.test", 5432).await;
-        talk.say("hello").await;
-        assert_eq!(talk.hear(5).await, b"hello");
+        world.echoed("api.test", 5432, "hello").await;
         assert_eq!(world.report().reached[0].address.to_string(), PUBLIC);
-        assert_eq!(*inside.lock().expect("unharmed"), 0);
+        assert_eq!(inside.count(), 0);
     });
 }
 
@@ -180,12 +168,10 @@ fn a_service_that_the_operator_named_may_be_private_on_that_port() {
         world.resolves("db.test", &[PRIVATE]);
         echo(PRIVATE, 5432);
         let other = echo(PRIVATE, 5433);
-        let mut talk = world.connect("db.test", 5432).await;
-        talk.say("hello").await;
-        assert_eq!(talk.hear(5).await, b"hello");
+        world.echoed("db.test", 5432, "hello").await;
         assert_eq!(world.hear_of("db.test", 5433).await.1, End::Reset);
-        assert_eq!(world.denial().await.rule, "egress.address");
-        assert_eq!(*other.lock().expect("unharmed"), 0);
+        world.is_denied("egress.address", "").await;
+        assert_eq!(other.count(), 0);
     });
 }
 
@@ -195,9 +181,7 @@ fn the_next_address_is_tried_where_one_does_not_answer() {
         let world = World::with(&["api.test:5432"]).await;
         world.resolves("api.test", &["93.184.216.99", PUBLIC_TOO, PUBLIC]);
         echo(PUBLIC_TOO, 5432);
-        let mut talk = world.connect("api.test", 5432).await;
-        talk.say("hello").await;
-        assert_eq!(talk.hear(5).await, b"hello");
+        world.echoed("api.test", 5432, "hello").await;
         assert_eq!(world.report().reached[0].address.to_string(), PUBLIC_TOO);
     });
 }
@@ -213,11 +197,7 @@ fn an_address_that_means_no_name_is_refused() {
                 (Vec::new(), End::Reset),
                 "{address}"
             );
-            let denial = world.denial().await;
-            assert!(
-                denial.rule == "egress.address" && denial.what.contains(&address.to_string()),
-                "{denial:?}"
-            );
+            world.is_denied("egress.address", &address.to_string()).await;
         }
     });
 }
@@ -229,9 +209,8 @@ fn an_address_of_a_network_that_rules_name_is_itself() {
         // In a sandbox the network would lead to its own loopback, as here, and the server would be elsewhere.
         let connections = echo(PRIVATE, 5432);
         let mut talk = Talk::to((PRIVATE.parse().expect("an address"), 5432)).await;
-        talk.say("hello").await;
-        assert_eq!(talk.hear(5).await, b"hello");
-        assert_eq!(*connections.lock().expect("unharmed"), 1);
+        talk.is_echoed("hello").await;
+        assert_eq!(connections.count(), 1);
         assert_eq!(hear_of((Ipv4Addr::LOCALHOST, 5432)).await.1, End::Reset);
         assert!(world.denial().await.what.contains("inside the sandbox"));
     });
@@ -248,9 +227,7 @@ fn ports_that_are_added_later_are_served() {
             .add_ports(vec![(5432, listen(Ipv4Addr::UNSPECIFIED, 5432))])
             .expect("served");
         assert_eq!(world.lease.ports().into_iter().collect::<Vec<_>>(), [443, 5432]);
-        let mut talk = world.connect("api.test", 5432).await;
-        talk.say("hello").await;
-        assert_eq!(talk.hear(5).await, b"hello");
+        world.echoed("api.test", 5432, "hello").await;
     });
 }
 
@@ -292,7 +269,7 @@ fn a_name_whose_rule_is_gone_is_not_reached_by_its_address() {
         let address = world.lookup("api.test").await.expect("an address");
         world.set_rules(&["other.test:5432"]);
         assert_eq!(hear_of((address, 5432)).await, (Vec::new(), End::Reset));
-        assert_eq!(world.denial().await.rule, "egress.name");
-        assert_eq!(*connections.lock().expect("unharmed"), 0);
+        world.is_denied("egress.name", "").await;
+        assert_eq!(connections.count(), 0);
     });
 }

@@ -3,7 +3,7 @@
 use crate::{
     servers::{self, echo},
     tls::hello,
-    world::{End, PUBLIC, PUBLIC_TOO, World, within},
+    world::{End, PUBLIC, PUBLIC_TOO, World, assert_answer, within},
 };
 
 async fn world() -> World {
@@ -24,8 +24,7 @@ fn connect_is_a_tunnel_to_a_host_that_rules_name() {
             "{head}"
         );
         let bytes = hello("api.test");
-        talk.say(&bytes).await;
-        assert_eq!(talk.hear(bytes.len()).await, bytes);
+        talk.is_echoed(&bytes).await;
         assert_eq!(world.report().reached[0].connections, 1);
     });
 }
@@ -57,7 +56,7 @@ fn what_is_said_in_a_tunnel_has_to_agree_with_its_host() {
             talk.hear_until("\r\n\r\n").await;
             let (heard, _) = talk.hear_all().await;
             assert!(heard.is_empty() || heard[0] == 0x15, "{heard:?}");
-            assert_eq!(world.denial().await.rule, rule);
+            world.is_denied(rule, "").await;
         }
     });
 }
@@ -70,24 +69,16 @@ fn connect_opens_the_ports_that_rules_name_and_no_others() {
         let mut talk = world.proxy().await;
         talk.say("CONNECT api.test:5432 HTTP/1.0\r\n\r\n").await;
         assert!(talk.hear_until("\r\n\r\n").await.contains(" 200 "));
-        talk.say("hello").await;
-        assert_eq!(talk.hear(5).await, b"hello");
+        talk.is_echoed("hello").await;
         for port in [22, 25, 53, 3306, 6379] {
-            let mut talk = world.proxy().await;
-            talk.say(format!(
-                "CONNECT api.test:{port} HTTP/1.1\r\nHost: api.test:{port}\r\n\r\n"
-            ))
-            .await;
+            let mut talk = world.tunnel(&format!("api.test:{port}")).await;
             let answer = talk.hear_text().await;
-            assert!(
-                answer.starts_with("HTTP/1.1 403 Forbidden") && answer.contains("egress.port"),
-                "{answer}"
-            );
+            assert_answer(&answer, "403 Forbidden", "egress.port");
             assert!(
                 answer.contains(&format!("\"api.test:{port}\"")),
                 "the hint: {answer}"
             );
-            assert_eq!(world.denial().await.rule, "egress.port");
+            world.is_denied("egress.port", "").await;
         }
     });
 }
@@ -116,9 +107,9 @@ fn hosts_that_could_be_read_in_two_ways_are_refused_before_rules_are_asked() {
             "\u{430}pi.test:443",
         ] {
             let mut talk = world.proxy().await;
-            talk.say(format!("CONNECT {host} HTTP/1.1\r\nHost: api.test:443\r\n\r\n"))
+            let answer = talk
+                .answer(format!("CONNECT {host} HTTP/1.1\r\nHost: api.test:443\r\n\r\n"))
                 .await;
-            let answer = talk.hear_text().await;
             assert!(
                 answer.starts_with("HTTP/1.1 400 Bad Request"),
                 "{host:?}: {answer}"
@@ -130,7 +121,7 @@ fn hosts_that_could_be_read_in_two_ways_are_refused_before_rules_are_asked() {
         talk.say(format!("CONNECT {long}.test:443 HTTP/1.1\r\nHost: a\r\n\r\n"))
             .await;
         assert!(talk.hear_text().await.starts_with("HTTP/1.1 400"));
-        assert!(world.looked_up.lock().expect("unharmed").is_empty());
+        assert!(world.looked_up().is_empty());
     });
 }
 
@@ -139,28 +130,18 @@ fn addresses_are_reached_by_the_operators_networks_only() {
     within(async {
         let world = World::with(&["93.184.216.34/32:5432", "api.test:5432"]).await;
         echo(PUBLIC, 5432);
-        let mut talk = world.proxy().await;
-        talk.say(format!(
-            "CONNECT {PUBLIC}:5432 HTTP/1.1\r\nHost: {PUBLIC}:5432\r\n\r\n"
-        ))
-        .await;
+        let mut talk = world.tunnel(&format!("{PUBLIC}:5432")).await;
         assert!(talk.hear_until("\r\n\r\n").await.contains(" 200 "));
-        talk.say("hello").await;
-        assert_eq!(talk.hear(5).await, b"hello");
+        talk.is_echoed("hello").await;
         for (host, rule) in [
             (format!("{PUBLIC_TOO}:5432"), "egress.address"),
             ("169.254.169.254:80".to_owned(), "egress.address"),
             ("[::1]:5432".to_owned(), "egress.address"),
             (format!("{PUBLIC}:22"), "egress.port"),
         ] {
-            let mut talk = world.proxy().await;
-            talk.say(format!("CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n\r\n"))
-                .await;
+            let mut talk = world.tunnel(&host).await;
             let answer = talk.hear_text().await;
-            assert!(
-                answer.starts_with("HTTP/1.1 403") && answer.contains(rule),
-                "{answer}"
-            );
+            assert_answer(&answer, "403", rule);
         }
     });
 }
@@ -182,10 +163,7 @@ fn requests_to_the_proxy_are_judged_one_by_one() {
             .await;
         let (answer, end) = talk.hear_all().await;
         let answer = String::from_utf8(answer).expect("text");
-        assert!(
-            answer.starts_with("HTTP/1.1 403") && answer.contains("egress.name"),
-            "{answer}"
-        );
+        assert_answer(&answer, "403", "egress.name");
         assert_eq!(end, End::Closed);
         assert_eq!(heard.heads(), ["GET /1 HTTP/1.1\r\nHost: api.test\r\n\r\n"]);
         assert_eq!(
@@ -209,8 +187,7 @@ fn a_request_to_the_proxy_that_names_two_hosts_is_for_nobody() {
             ("GET ftp://api.test/ HTTP/1.1\r\nHost: api.test\r\n\r\n", "400"),
         ] {
             let mut talk = world.proxy().await;
-            talk.say(request).await;
-            let answer = talk.hear_text().await;
+            let answer = talk.answer(request).await;
             assert!(
                 answer.starts_with(&format!("HTTP/1.1 {status}")),
                 "{request}: {answer}"
@@ -224,14 +201,9 @@ fn a_request_to_the_proxy_that_names_two_hosts_is_for_nobody() {
 fn a_name_that_does_not_resolve_is_told_before_the_tunnel() {
     within(async {
         let world = World::with(&["gone.test:443"]).await;
-        let mut talk = world.proxy().await;
-        talk.say("CONNECT gone.test:443 HTTP/1.1\r\nHost: gone.test:443\r\n\r\n")
-            .await;
+        let mut talk = world.tunnel("gone.test:443").await;
         let answer = talk.hear_text().await;
-        assert!(
-            answer.starts_with("HTTP/1.1 502") && answer.contains("does not resolve"),
-            "{answer}"
-        );
+        assert_answer(&answer, "502", "does not resolve");
     });
 }
 
@@ -242,21 +214,15 @@ fn names_below_a_wildcard_are_counted_here_too() {
         let mut refused = 0;
         for number in 0..100 {
             let mut talk = world.proxy().await;
-            talk.say(format!(
-                "GET http://n{number}.wild.test/ HTTP/1.1\r\nHost: n{number}.wild.test\r\n\r\n"
-            ))
-            .await;
-            let answer = talk.hear_text().await;
+            let answer = talk
+                .answer(format!(
+                    "GET http://n{number}.wild.test/ HTTP/1.1\r\nHost: n{number}.wild.test\r\n\r\n"
+                ))
+                .await;
             refused += usize::from(answer.contains("egress.limit"));
         }
         assert_eq!(refused, 100 - ringfence_egress::BELOW_MAX);
-        let asked: std::collections::BTreeSet<String> = world
-            .looked_up
-            .lock()
-            .expect("unharmed")
-            .iter()
-            .cloned()
-            .collect();
+        let asked: std::collections::BTreeSet<String> = world.looked_up().into_iter().collect();
         assert_eq!(asked.len(), ringfence_egress::BELOW_MAX, "the others never left");
     });
 }

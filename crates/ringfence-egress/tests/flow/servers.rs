@@ -3,26 +3,38 @@
 use crate::world::bound;
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
 
+/// Connections to a server.
+pub struct Connections(Arc<AtomicUsize>);
+
+impl Connections {
+    pub fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// Serves each connection by `talk`; the count is of connections.
-pub fn serve<Talk, Done>(address: &str, port: u16, talk: Talk) -> Arc<Mutex<usize>>
+pub fn serve<Talk, Done>(address: &str, port: u16, talk: Talk) -> Connections
 where
     Talk: Fn(TcpStream) -> Done + Send + 'static,
     Done: Future<Output = ()> + Send + 'static,
 {
-    let count = Arc::new(Mutex::new(0));
-    let seen = count.clone();
+    let count = Connections(Arc::default());
+    let seen = count.0.clone();
     let address = SocketAddr::new(address.parse().expect("an address"), port);
     let listener = bound(address).listen(64).expect("listening");
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            *seen.lock().expect("unharmed") += 1;
+            seen.fetch_add(1, Ordering::Relaxed);
             tokio::spawn(talk(stream));
         }
     });
@@ -38,7 +50,7 @@ pub fn answer_once(address: &str, port: u16, answer: &'static str) {
 }
 
 /// Says back what it hears, and ends when the other does.
-pub fn echo(address: &str, port: u16) -> Arc<Mutex<usize>> {
+pub fn echo(address: &str, port: u16) -> Connections {
     serve(address, port, |mut stream| async move {
         let (mut from, mut to) = stream.split();
         drop(tokio::io::copy(&mut from, &mut to).await);
@@ -56,12 +68,7 @@ type Request = (String, Vec<u8>);
 impl Heard {
     /// Heads, in the order of their coming.
     pub fn heads(&self) -> Vec<String> {
-        self.0
-            .lock()
-            .expect("unharmed")
-            .iter()
-            .map(|(head, _)| head.clone())
-            .collect()
+        self.requests().into_iter().map(|(head, _)| head).collect()
     }
 
     /// First lines.
@@ -74,12 +81,11 @@ impl Heard {
 
     /// Bodies as they stood on the wire.
     pub fn bodies(&self) -> Vec<Vec<u8>> {
-        self.0
-            .lock()
-            .expect("unharmed")
-            .iter()
-            .map(|(_, body)| body.clone())
-            .collect()
+        self.requests().into_iter().map(|(_, body)| body).collect()
+    }
+
+    fn requests(&self) -> Vec<Request> {
+        self.0.lock().expect("unharmed").clone()
     }
 }
 

@@ -59,8 +59,7 @@ fn tls_for_the_host_of_the_connection_passes_as_it_is() {
         echo(PUBLIC, 443);
         let mut talk = world.connect("api.test", 443).await;
         let bytes = [hello("api.test"), b"\x17\x03\x03\x00\x03abc".to_vec()].concat();
-        talk.say(&bytes).await;
-        assert_eq!(talk.hear(bytes.len()).await, bytes);
+        talk.is_echoed(&bytes).await;
         talk.finish().await;
         assert_eq!(talk.hear_all().await, (Vec::new(), End::Closed));
         assert!(world.denied().is_empty());
@@ -111,11 +110,8 @@ fn tls_for_somebody_else_gets_an_alert_and_reaches_nobody() {
             assert_eq!(talk.hear_all().await, (ALERT.to_vec(), End::Closed), "{rule}");
             assert_eq!(world.denied()[0].0, rule);
         }
-        assert_eq!(*connections.lock().expect("unharmed"), 0);
-        assert!(
-            world.looked_up.lock().expect("unharmed").is_empty(),
-            "nobody was even looked up"
-        );
+        assert_eq!(connections.count(), 0);
+        assert!(world.looked_up().is_empty(), "nobody was even looked up");
     });
 }
 
@@ -142,7 +138,7 @@ fn where_only_tls_passes_nothing_else_does() {
         talk.say(&malformed).await;
         assert_eq!(talk.hear_all().await.0, ALERT);
         assert_eq!(world.denied()[0].0, "egress.not_tls");
-        assert_eq!(*connections.lock().expect("unharmed"), 0);
+        assert_eq!(connections.count(), 0);
     });
 }
 
@@ -151,17 +147,14 @@ fn on_any_port_tls_has_to_be_for_the_host_of_the_connection() {
     within(async {
         let world = world().await;
         echo(PUBLIC, 8443);
-        let mut talk = world.connect("api.test", 8443).await;
-        let well = hello("api.test");
-        talk.say(&well).await;
-        assert_eq!(talk.hear(well.len()).await, well);
+        world.echoed("api.test", 8443, hello("api.test")).await;
         let mut talk = world.connect("api.test", 8443).await;
         talk.say(hello("evil.test")).await;
         assert_eq!(talk.hear_all().await, (ALERT.to_vec(), End::Closed));
         assert_eq!(world.denied()[0].0, "egress.sni");
-        let mut talk = world.connect("api.test", 8443).await;
-        talk.say("not TLS, and not on its port").await;
-        assert_eq!(talk.hear(28).await, b"not TLS, and not on its port");
+        world
+            .echoed("api.test", 8443, "not TLS, and not on its port")
+            .await;
     });
 }
 
@@ -170,10 +163,7 @@ fn tls_on_the_port_of_http_is_tls() {
     within(async {
         let world = World::with_api(&["api.test:80"]).await;
         echo(PUBLIC, 80);
-        let mut talk = world.connect("api.test", 80).await;
-        let well = hello("api.test");
-        talk.say(&well).await;
-        assert_eq!(talk.hear(well.len()).await, well);
+        world.echoed("api.test", 80, hello("api.test")).await;
         let mut talk = world.connect("api.test", 80).await;
         talk.say(hello("evil.test")).await;
         assert_eq!(talk.hear_all().await.0, ALERT);
@@ -204,9 +194,7 @@ fn a_tunnel_is_cut_when_rules_no_longer_allow_it_and_not_before() {
         let mut talk = world.connect("api.test", 443).await;
         let mut other = world.connect("other.test", 443).await;
         for (talk, name) in [(&mut talk, "api.test"), (&mut other, "other.test")] {
-            let bytes = hello(name);
-            talk.say(&bytes).await;
-            assert_eq!(talk.hear(bytes.len()).await, bytes);
+            talk.is_echoed(hello(name)).await;
         }
         world.set_rules(&["api.test:443", "new.test:443"]);
         assert_eq!(patiently(other.hear_all()).await, (Vec::new(), End::Reset));
@@ -215,11 +203,10 @@ fn a_tunnel_is_cut_when_rules_no_longer_allow_it_and_not_before() {
             (denial.rule.as_str(), denial.hint.contains("other.test")),
             ("egress.name", true)
         );
-        talk.say("still here").await;
-        assert_eq!(talk.hear(10).await, b"still here");
+        talk.is_echoed("still here").await;
         world.set_rules(&["GET api.test:443/v1"]);
         assert_eq!(patiently(talk.hear_all()).await, (Vec::new(), End::Reset));
-        assert_eq!(world.denial().await.rule, "egress.request");
+        world.is_denied("egress.request", "").await;
     });
 }
 
@@ -228,10 +215,8 @@ fn closing_the_lease_cuts_what_is_open_and_tells_it_all() {
     within(async {
         let world = world().await;
         echo(PUBLIC, 443);
-        let mut talk = world.connect("api.test", 443).await;
         let bytes = hello("api.test");
-        talk.say(&bytes).await;
-        talk.hear(bytes.len()).await;
+        let mut talk = world.echoed("api.test", 443, &bytes).await;
         let told = world.told.clone();
         let traffic = patiently(world.lease.close()).await;
         assert_eq!(traffic.reached[0].bytes_in, bytes.len() as u64);
@@ -249,10 +234,7 @@ fn dropping_the_lease_cuts_what_is_open() {
     within(async {
         let world = world().await;
         echo(PUBLIC, 443);
-        let mut talk = world.connect("api.test", 443).await;
-        let bytes = hello("api.test");
-        talk.say(&bytes).await;
-        talk.hear(bytes.len()).await;
+        let mut talk = world.echoed("api.test", 443, hello("api.test")).await;
         drop(world);
         assert!(patiently(talk.0.read_u8()).await.is_err());
         assert!(
@@ -269,13 +251,7 @@ fn sixty_four_mebibytes_arrive_as_they_were_both_ways() {
     within(async {
         let world = world().await;
         echo(PUBLIC, 443);
-        let Talk(stream) = {
-            let mut talk = world.connect("api.test", 443).await;
-            let bytes = hello("api.test");
-            talk.say(&bytes).await;
-            talk.hear(bytes.len()).await;
-            talk
-        };
+        let Talk(stream) = world.echoed("api.test", 443, hello("api.test")).await;
         const BYTES: usize = 64 * 1024 * 1024;
         let (mut from, mut to) = stream.into_split();
         let pattern = |at: usize| (at.wrapping_mul(2_654_435_761) >> 13) as u8;

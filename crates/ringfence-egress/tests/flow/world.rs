@@ -106,8 +106,7 @@ pub struct World {
     pub lease: Lease,
     pub rules: watch::Sender<Arc<Rules>>,
     pub told: Arc<Mutex<Vec<EgressEvent>>>,
-    /// Names that the Internet was asked for.
-    pub looked_up: Arc<Mutex<Vec<String>>>,
+    looked_up: Arc<Mutex<Vec<String>>>,
     zone: Arc<Mutex<Zone>>,
 }
 
@@ -248,6 +247,13 @@ impl World {
         world
     }
 
+    /// The same, with other limits.
+    pub async fn limited(rules: &[&'static str], change: impl FnOnce(&mut Limits)) -> Self {
+        let world = WorldOptions::rules(rules).limits(change).world().await;
+        world.resolves("api.test", &[PUBLIC]);
+        world
+    }
+
     /// From now on the name resolves to these addresses.
     pub fn resolves(&self, name: &str, addresses: &[&str]) {
         self.resolves_in_turn(name, &[addresses]);
@@ -287,6 +293,18 @@ impl World {
         hear_of((self.lookup(name).await.expect("an address"), port)).await
     }
 
+    /// What the host answers until it hangs up.
+    pub async fn answer(&self, name: &str, port: u16, request: impl AsRef<[u8]>) -> String {
+        self.connect(name, port).await.answer(request).await
+    }
+
+    /// A connection to a host that has said back what it heard.
+    pub async fn echoed(&self, name: &str, port: u16, bytes: impl AsRef<[u8]>) -> Talk {
+        let mut talk = self.connect(name, port).await;
+        talk.is_echoed(bytes).await;
+        talk
+    }
+
     /// Whether an echo is there.
     pub async fn is_served(&self, name: &str, port: u16) -> bool {
         let address = self.lookup(name).await.expect("an address");
@@ -299,6 +317,19 @@ impl World {
 
     pub async fn proxy(&self) -> Talk {
         Talk::to((DOOR, 3128)).await
+    }
+
+    /// A tunnel that the proxy was asked for.
+    pub async fn tunnel(&self, target: &str) -> Talk {
+        let mut talk = self.proxy().await;
+        talk.say(format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n"))
+            .await;
+        talk
+    }
+
+    /// Names that the Internet was asked for.
+    pub fn looked_up(&self) -> Vec<String> {
+        self.looked_up.lock().expect("unharmed").clone()
     }
 
     /// The rules that denied something since the last report, with what they denied.
@@ -319,6 +350,15 @@ impl World {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         panic!("nothing was denied");
+    }
+
+    /// Something was denied by this rule, in these words.
+    pub async fn is_denied(&self, rule: &str, words: &str) {
+        let denial = self.denial().await;
+        assert!(
+            denial.rule == rule && denial.what.contains(words),
+            "{rule} {words}: {denial:?}"
+        );
     }
 
     pub fn report(&self) -> EgressReport {
@@ -400,6 +440,19 @@ pub async fn hear_of(address: (Ipv4Addr, u16)) -> (Vec<u8>, End) {
     }
 }
 
+/// A request to `api.test`.
+pub fn get(target: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: api.test\r\n\r\n")
+}
+
+/// The answer has this status, and these words.
+pub fn assert_answer(answer: &str, status: &str, words: &str) {
+    assert!(
+        answer.starts_with(&format!("HTTP/1.1 {status}")) && answer.contains(words),
+        "{status} {words}: {answer}"
+    );
+}
+
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -418,8 +471,20 @@ impl Talk {
 
     /// Asks `api.test` for this.
     pub async fn get(&mut self, target: &str) {
-        self.say(format!("GET {target} HTTP/1.1\r\nHost: api.test\r\n\r\n"))
-            .await;
+        self.say(get(target)).await;
+    }
+
+    /// What is answered until the end.
+    pub async fn answer(&mut self, request: impl AsRef<[u8]>) -> String {
+        self.say(request).await;
+        self.hear_text().await
+    }
+
+    /// The other end says back what it hears.
+    pub async fn is_echoed(&mut self, bytes: impl AsRef<[u8]>) {
+        let bytes = bytes.as_ref();
+        self.say(bytes).await;
+        assert_eq!(self.hear(bytes.len()).await, bytes);
     }
 
     /// Says it, whether or not anybody still listens.
