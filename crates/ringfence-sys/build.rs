@@ -1,5 +1,5 @@
-//! Compiles the forkers, which templates load: shared objects that need no C library of their own. That for Node.js takes
-//! what it calls from the process that loads it.
+//! Compiles the forkers, which templates load: shared objects that need no C library of their own. That for Node.js
+//! takes what it calls from the process that loads it.
 #![expect(
     clippy::disallowed_methods,
     reason = "cargo tells a build script what to do by variables"

@@ -48,10 +48,10 @@ const FILTER_COUNT: &str = "Seccomp_filters:";
 /// That of the template, and one more of its own.
 const FILTERS: u64 = 2;
 
-/// What a fork is made from, in the order in which the forker of a template is handed it: the namespaces user, mount, net,
-/// ipc, uts, cgroup and pid, the rules, the child's descriptors 0 to 4 (of which this is the last), the connection for
-/// [`ForkEvent`], then as many time namespaces as the message says, and files to write oneself into (the child's cgroups).
-/// The message is the number of time namespaces in one byte, and the workspace's path.
+/// What a fork is made from, in the order in which the forker of a template is handed it: the namespaces user, mount,
+/// net, ipc, uts, cgroup and pid, the rules, the child's descriptors 0 to 4 (of which this is the last), the connection
+/// for [`ForkEvent`], then as many time namespaces as the message says, and files to write oneself into (the child's
+/// cgroups). The message is the number of time namespaces in one byte, and the workspace's path.
 const HANDED: [Handle; 9] = [
     Handle::User,
     Handle::Mount,

@@ -88,11 +88,11 @@ impl Contents {
         }
     }
 
-    fn count(self, filled: (u64, u64)) -> Count {
+    fn count(self) -> Count {
         Count {
             bytes: self.bytes,
             entries: self.entries,
-            filled,
+            filled: (0, 0),
         }
     }
 }
@@ -119,7 +119,8 @@ impl Count {
         let deadline = Instant::now() + FIRST_TIME_MAX;
         let filled = resource::space_used(directory)?;
         let found = usage(directory, Unlistable::Counted, deadline).map_err(late)?;
-        Ok(found.count(filled))
+        let count = found.count();
+        Ok(Self { filled, ..count })
     }
 
     pub fn bytes(&self) -> u64 {
@@ -379,7 +380,11 @@ impl Watch {
     }
 
     pub(crate) fn count(&self) -> Count {
-        self.now.count(self.filled)
+        let filled = self.filled;
+        Count {
+            filled,
+            ..self.now.count()
+        }
     }
 
     /// What the server writes lies there twice until it is whole: while it does, up to twice the limit is borne, for a

@@ -1,5 +1,5 @@
-//! What the engine asks of the jail: a sandbox, which knows nothing of any request. It is made for the [claim](crate::Claim)
-//! of one, or ahead of it.
+//! What the engine asks of the jail: a sandbox, which knows nothing of any request. It is made for the
+//! [claim](crate::Claim) of one, or ahead of it.
 
 use crate::{Known, Layout, Pinned, Quota};
 use ringfence_types::{Limits, Tier, WorkspaceMode};

@@ -246,8 +246,8 @@ impl<'a> Sandbox<'a> {
         }
     }
 
-    /// Until the walls are up and a request claims the sandbox, in whichever order: the claim's length, and its payload.
-    /// `None`: it is wanted no more.
+    /// Until the walls are up and a request claims the sandbox, in whichever order: the claim's length, and its
+    /// payload. `None`: it is wanted no more.
     fn park(&mut self, server: BorrowedFd<'_>) -> Result<Option<(u64, File)>, Failure> {
         let by = Instant::now() + SETUP_PATIENCE;
         let mut claimed = None;

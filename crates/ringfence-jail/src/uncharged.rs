@@ -93,8 +93,8 @@ fn count(proc: &OwnedFd, name: &str, label: &str) -> u64 {
     counts.map_or(SOCKETS_TOO_MANY, |counts| number(&counts, label).unwrap_or(0))
 }
 
-/// One that a kernel does not have is empty, and so is that of a sandbox that has ended. `None`: it does not fit, or the
-/// kernel does not give it, and what is not known is too much.
+/// One that a kernel does not have is empty, and so is that of a sandbox that has ended. `None`: it does not fit, or
+/// the kernel does not give it, and what is not known is too much.
 fn read(proc: &OwnedFd, name: &str) -> Option<String> {
     let path = Path::new("1/net").join(name);
     match file::read_small(proc.as_fd(), &path, LIST_BYTES_MAX) {

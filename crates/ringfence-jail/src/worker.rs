@@ -43,7 +43,7 @@ pub enum Answering {
 }
 
 impl Answering {
-    /// By which it is told from other processes of ours.
+    /// What tells it from other processes of ours, and from the other kind.
     fn process_name(self) -> &'static str {
         match self {
             Self::Forks => "ringfence-check",
