@@ -279,34 +279,22 @@ fn vault(
 
 fn policy(environment: &Environment, settings: &Effective, faults: &Faults) -> PolicySettings {
     let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-    macro_rules! limits {
-        ($ram:ident, $cpu:ident, $timeout:ident, $processes:ident, $output:ident, $disk:ident) => {
-            Limits {
-                memory_bytes: settings.$ram.bytes(),
-                cpu_millicores: narrow(settings.$cpu.thousandths()),
-                timeout_ms: settings.$timeout.thousandths(),
-                processes: narrow(settings.$processes.get()),
-                output_bytes: settings.$output.get(),
-                disk_bytes: settings.$disk.bytes(),
-            }
-        };
-    }
-    let defaults = limits!(
-        limits_ram_mb,
-        limits_cpu_cores,
-        limits_timeout_seconds,
-        limits_processes,
-        limits_output_bytes,
-        limits_disk_mb
-    );
-    let caps = limits!(
-        caps_ram_mb,
-        caps_cpu_cores,
-        caps_timeout_seconds,
-        caps_processes,
-        caps_output_bytes,
-        caps_disk_mb
-    );
+    let defaults = Limits {
+        memory_bytes: settings.limits_ram_mb.bytes(),
+        cpu_millicores: narrow(settings.limits_cpu_cores.thousandths()),
+        timeout_ms: settings.limits_timeout_seconds.thousandths(),
+        processes: narrow(settings.limits_processes.get()),
+        output_bytes: settings.limits_output_bytes.get(),
+        disk_bytes: settings.limits_disk_mb.bytes(),
+    };
+    let caps = Limits {
+        memory_bytes: settings.caps_ram_mb.bytes(),
+        cpu_millicores: narrow(settings.caps_cpu_cores.thousandths()),
+        timeout_ms: settings.caps_timeout_seconds.thousandths(),
+        processes: narrow(settings.caps_processes.get()),
+        output_bytes: settings.caps_output_bytes.get(),
+        disk_bytes: settings.caps_disk_mb.bytes(),
+    };
     let patterns = settings.packages_allow.iter();
     let on_denied = match settings.egress_on_denied.value {
         OnDeniedWord::Deny => OnDenied::Deny,

@@ -4,7 +4,7 @@ use super::Config;
 use ringfence_engine::Reload;
 
 /// Settings that take effect while a server runs.
-const CHANGEABLE: [&str; 17] = [
+const CHANGEABLE: [&str; 18] = [
     "disk.",
     "packages.hosts",
     "egress.allow",
@@ -22,6 +22,7 @@ const CHANGEABLE: [&str; 17] = [
     "packages.allow",
     "packages.timeout_seconds",
     "packages.max_mb",
+    "log",
 ];
 
 impl Config {
@@ -32,8 +33,7 @@ impl Config {
             .iter()
             .zip(&then)
             .filter(|(now, then)| now.value != then.value);
-        let is_changeable =
-            |path: &&str| CHANGEABLE.iter().any(|part| path.starts_with(part)) || *path == "log";
+        let is_changeable = |path: &&str| CHANGEABLE.iter().any(|part| path.starts_with(part));
         let (changed, fixed): (Vec<&str>, Vec<&str>) =
             differ.map(|(now, _)| now.path).partition(is_changeable);
         let reload = Reload {

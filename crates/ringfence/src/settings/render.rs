@@ -10,9 +10,8 @@ pub(crate) fn table(config: &Config) -> (String, Value) {
         .iter()
         .map(|row| (row.path, plain(&row.value), row.origin.to_string()))
         .collect();
-    let wide = |widths: &mut dyn Iterator<Item = usize>| widths.max().unwrap_or(0);
-    let names = wide(&mut shown.iter().map(|row| row.0.len()));
-    let values = wide(&mut shown.iter().map(|row| row.1.chars().count()));
+    let names = shown.iter().map(|row| row.0.len()).max().unwrap_or(0);
+    let values = shown.iter().map(|row| row.1.chars().count()).max().unwrap_or(0);
     let mut text = match &config.file {
         Some(file) => format!("# file: {}\n", file.display()),
         None => "# no configuration file\n".to_owned(),
