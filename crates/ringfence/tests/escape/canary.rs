@@ -1,14 +1,12 @@
 //! Random values planted outside, where an attack looks for them.
 
+use crate::client::set_mode;
 use std::{
     fs,
     io::Read,
     net::{TcpListener, UdpSocket},
     os::linux::net::SocketAddrExt,
-    os::unix::{
-        fs::PermissionsExt,
-        net::{SocketAddr, UnixDatagram, UnixListener},
-    },
+    os::unix::net::{SocketAddr, UnixDatagram, UnixListener},
     path::{Path, PathBuf},
 };
 
