@@ -132,17 +132,22 @@ fn host_of(authority: &str) -> Option<String> {
         let address: Ipv6Addr = address.split('%').next()?.parse().ok()?;
         return Some(address.to_string());
     }
-    /// What can be a name, with percent-encoding and the full stops of other scripts, and what is put in behind it.
-    static NAME: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        Regex::new(r"^((?:[\w.\x{3002}\x{ff0e}\x{ff61}-]|%[0-9A-Fa-f]{2})*)([{$%*].*)?").ok()
-    });
-    let found = NAME.as_ref()?.captures(host)?;
-    let name = &found[1];
+    let (name, rest) = host.split_at(name_bytes(host));
     // `https://example.com{path}`: only when nothing of a name can stand behind what is put in.
-    let is_whole = found.get(2).is_none_or(|hole| {
-        name.contains('.') && !name.ends_with('.') && behind_placeholder(hole.as_str()).is_empty()
-    });
+    let is_whole = !rest.starts_with(['{', '$', '%', '*'])
+        || name.contains('.') && !name.ends_with('.') && behind_placeholder(rest).is_empty();
     if is_whole { normal(name) } else { None }
+}
+
+/// The length of what can be a name, with percent-encoding and the full stops of other scripts.
+fn name_bytes(host: &str) -> usize {
+    let is_hex = |digits: &str| digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let end = |(at, letter): &(usize, char)| match letter {
+        '-' | '_' | '.' | '\u{3002}' | '\u{ff0e}' | '\u{ff61}' => false,
+        '%' => !host.get(at + 1..at + 3).is_some_and(is_hex),
+        _ => !letter.is_alphanumeric(),
+    };
+    host.char_indices().find(end).map_or(host.len(), |(at, _)| at)
 }
 
 /// What follows `{path}`, `${path}`, `$path`, `%s` or `*`.

@@ -256,6 +256,10 @@ impl Names {
         self.by_address.get(&address)
     }
 
+    pub fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }

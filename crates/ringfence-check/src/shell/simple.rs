@@ -12,7 +12,8 @@ const DECLARING: [&str; 6] = ["declare", "typeset", "export", "readonly", "local
 
 /// `2>`, `{log}>`, `<<`
 static REDIRECTION: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(r"^(?:[0-9]{1,60}|\{[A-Za-z_][A-Za-z0-9_]{0,59}\})?(<<<|<<-|<<|<&|<>|<|&>>|&>|>>|>&|>\||>)").ok()
+    Regex::new(r"^(?:[0-9]{1,60}|\{[A-Za-z_][A-Za-z0-9_]{0,59}\})?(<<<|<<-|<<|<&|<>|<|&>>|&>|>>|>&|>\||>)")
+        .ok()
 });
 /// `name=`, `name+=`, `name[…]=`
 static ASSIGNMENT: LazyLock<Option<Regex>> =

@@ -246,7 +246,7 @@ fn leaks_to_a_silent_one(gamma: &mut HttpClient, things: &Things) -> Vec<String>
         );
     }
     for uri in ["sandbox://logs", "sandbox://audit"] {
-        let answer = gamma.read(&uri);
+        let answer = gamma.read(uri);
         assert!(answer["result"].is_object(), "{uri}: {answer}");
         leaks.extend(
             things
@@ -363,7 +363,7 @@ fn everything_is_as_it_was(alpha: &mut HttpClient, things: &Things) {
         ("sandbox://audit", "principal alpha"),
         ("sandbox://logs", &things.execution),
     ] {
-        let answer = alpha.read(&uri).to_string();
+        let answer = alpha.read(uri).to_string();
         assert!(answer.contains(expect), "{uri}: {answer}");
     }
 }

@@ -52,7 +52,7 @@ fn count(server: u32) -> Counts {
         let name = name_of(*pid);
         name.starts_with("ringfence-super") || name.starts_with("ringfence-init")
     });
-    let helper = client::children(server);
+    let helper = children(server);
     let groups = directories_below(Path::new("/sys/fs/cgroup"), 6).into_iter();
     Counts {
         processes: ours.count(),

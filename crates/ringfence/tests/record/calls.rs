@@ -261,7 +261,7 @@ fn every_other_tool_and_resource_leaves_one_record() {
         (uri, "artifact.read ok"),
         (&json!("sandbox://artifacts/absent/a.txt"), "artifact.read denied"),
     ] {
-        let records = watch.left(|agent| drop(agent.read(&uri)));
+        let records = watch.left(|agent| drop(agent.read(uri)));
         assert_eq!(all_words(&records), [expect], "{uri}");
     }
 }

@@ -291,7 +291,7 @@ fn no_secret_leaves_by_any_route_in_any_form() {
         "the picture was shown, with and without a secret in it"
     );
     for uri in ["sandbox://logs", "sandbox://audit", "sandbox://status"] {
-        agent.read(&uri);
+        agent.read(uri);
     }
     agent.call("inspect_state", json!({}));
     agent.call("audit_execution", json!({"limit": 1000, "detail": true}));

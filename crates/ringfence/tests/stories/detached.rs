@@ -187,7 +187,7 @@ fn a_call_of_a_session_is_detached_and_the_next_has_its_turn_after_it() {
     let waits = json!({"code": "echo then", "session_id": session});
     let waits = detached(&server.run(waits));
     for (id, stdout) in [(&id, "begun\n"), (&waits, "")] {
-        let so_far = server.execution(&id);
+        let so_far = server.execution(id);
         assert_eq!(so_far["running"], true, "{so_far}");
         told_until(&mut server, &so_far, [stdout, ""]);
     }
@@ -354,7 +354,7 @@ fn a_detached_program_that_floods_is_told_within_bounds_and_fills_no_memory() {
     let resident = status_of(server.child.id(), "VmRSS");
     assert!(resident < 200 << 10, "{resident} KiB");
     for id in &ids {
-        server.stop(&id);
+        server.stop(id);
         let result = server.end_of(id);
         assert_eq!(result["exit"]["kind"], "cancelled", "{result}");
         // From page to page nothing is lost or told twice.

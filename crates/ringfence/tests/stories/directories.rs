@@ -194,7 +194,7 @@ fn an_archive_carries_no_secret_out_and_a_session_has_its_own_workspace() {
     let asked = json!({"language": "python", "secrets": ["TOKEN"]});
     let session = server.facts("create_session", asked);
     let id = &session["session_id"];
-    let wrote = server.eval(&id, "import os\nt = os.environ['TOKEN']\nopen('a', 'w').write(f'before {t} after')\nopen(t, 'w').close()\nopen('b', 'w').write('b')");
+    let wrote = server.eval(id, "import os\nt = os.environ['TOKEN']\nopen('a', 'w').write(f'before {t} after')\nopen(t, 'w').close()\nopen('b', 'w').write('b')");
     assert_eq!(wrote["success"], true, "{wrote}");
     let got = server.facts("get_file", json!({"session_id": id, "archive": true}));
     assert_eq!(got["left_out_count"], 1, "{got}");
@@ -214,6 +214,6 @@ fn an_archive_carries_no_secret_out_and_a_session_has_its_own_workspace() {
         text_of(&got["base64"]),
     );
     assert_eq!(into["files"], 2, "{into}");
-    let seen = server.eval(&id, "len(os.listdir('.')), open('sub/b').read()");
+    let seen = server.eval(id, "len(os.listdir('.')), open('sub/b').read()");
     assert_eq!(seen["result"], json!([4, "b"]), "{seen}");
 }

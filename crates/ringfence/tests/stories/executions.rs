@@ -12,7 +12,7 @@ fn background(server: &mut Server, code: &str) -> String {
 }
 
 fn has_begun(server: &mut Server, id: &str) -> bool {
-    server.execution(&id)["stdout"] == "begun\n"
+    server.execution(id)["stdout"] == "begun\n"
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_result_whose_call_was_cut_off_is_found_and_read_in_pages() {
         all[before.len() + 1..].starts_with(text_of(&rest["stdout"])),
         "{next}"
     );
-    let mut whole = server.execution(&id);
+    let mut whole = server.execution(id);
     let mut lines = lines.clone();
     for result in [&mut whole, &mut lines] {
         result["isolation"] = json!(null);
@@ -264,7 +264,7 @@ fn an_integer_beyond_64_bits_is_told_as_its_digits() {
     assert_eq!(told["result"], expect, "{told}");
     // Digits are longer than a rounded number would be: what no longer fits is left out, never rounded.
     let long = run_json("python", "[10**20] * 45000", &[]);
-    assert_facts(&long, json!({"success": true, "result": null}));
+    long.shows(json!({"success": true, "result": null}));
 }
 
 #[test]

@@ -195,8 +195,8 @@ fn a_signal_puts_lower_limits_in_force_and_tells_the_client() {
     );
     let log = served.logged("need a restart");
     let line = log.lines().find(|line| line.contains("need a restart")).unwrap();
-    assert_contains(&line, ["redact.personal"]);
-    assert_lacks(&line, ["caps"]);
+    assert_contains(line, ["redact.personal"]);
+    assert_lacks(line, ["caps"]);
     let id = served.server.send_run(of_two_minutes());
     let (answer, mut before) = served.server.await_answer(id);
     let refused = &answer["result"]["structuredContent"];

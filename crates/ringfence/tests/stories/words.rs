@@ -122,7 +122,7 @@ fn a_command_line_that_makes_no_sense_is_told_apart_from_a_failure_of_ours() {
 fn an_operator_follows_what_happens_in_every_namespace() {
     let mut server = Server::start();
     server.execute("python", "1");
-    assert_contains(&told(&["events"]), [" execution.completed default "]);
+    assert_contains(told(&["events"]), [" execution.completed default "]);
     let mut follower = ringfence(&["events", "-f", "--json", "--output"])
         .stdout(Stdio::piped())
         .spawn()

@@ -91,7 +91,11 @@ pub(super) fn collect(environment: &Environment, variables: &Variables) -> Packa
     }
     let certificate = |named: Option<Zeroizing<String>>, usual: &[&str]| {
         let usual = usual.iter().find_map(|name| variables.get(name));
-        named.as_ref().map(|path| path.as_str()).or(usual).map(PathBuf::from)
+        named
+            .as_ref()
+            .map(|path| path.as_str())
+            .or(usual)
+            .map(PathBuf::from)
     };
     let proxies = variables.0.iter();
     let proxies: Vec<(String, Zeroizing<String>)> = proxies

@@ -54,7 +54,7 @@ fn a_page_that_a_script_makes_is_read_and_drawn_and_the_browser_is_gone() {
     let facts = &said["structuredContent"];
     let text = text_of(&facts["text"]);
     assert_contains(text, ["written by a program", "- heading \"Made by a script\""]);
-    assert_lacks(&text, ["HIDDEN BY CLASS", "TINY", "ORDER"]);
+    assert_lacks(text, ["HIDDEN BY CLASS", "TINY", "ORDER"]);
     facts.shows(json!({"status": 200, "title": "Made by a script", "timed_out": false}));
     assert_contains(
         facts["console_errors"].to_string(),

@@ -34,7 +34,6 @@ fn outcomes(found: &Value) -> Vec<String> {
 
 /// claim: [WEB-7]
 #[test]
-#[expect(clippy::too_many_lines, reason = "one story")]
 fn providers_are_asked_in_their_order_and_each_says_what_came_of_it() {
     let Some(world) = World::apart() else { return };
     let blocked = "HTTP/1.1 202 Accepted\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";

@@ -69,7 +69,7 @@ fn no_way_out_of_a_session_shows_its_secrets() {
                 let name = json!({"request_id": said["execution_id"]});
                 clean(&server.facts("get_artifacts", name));
                 let uri = &said["artifacts"][0]["uri"];
-                let read = server.read(&uri);
+                let read = server.read(uri);
                 clean(&read);
                 assert!(read.to_string().contains("the key is"), "{language}: {read}");
             }
