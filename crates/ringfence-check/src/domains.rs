@@ -132,22 +132,43 @@ fn host_of(authority: &str) -> Option<String> {
         let address: Ipv6Addr = address.split('%').next()?.parse().ok()?;
         return Some(address.to_string());
     }
-    let (name, rest) = host.split_at(name_bytes(host));
+    let (name, rest) = name_and_rest(host);
+    if !rest.starts_with(['{', '$', '%', '*']) {
+        return normal(&name);
+    }
     // `https://example.com{path}`: only when nothing of a name can stand behind what is put in.
-    let is_whole = !rest.starts_with(['{', '$', '%', '*'])
-        || name.contains('.') && !name.ends_with('.') && behind_placeholder(rest).is_empty();
-    if is_whole { normal(name) } else { None }
+    let whole = name.contains('.') && !name.ends_with('.') && behind_placeholder(rest).is_empty();
+    if whole { normal(&name) } else { None }
 }
 
-/// The length of what can be a name, with percent-encoding and the full stops of other scripts.
-fn name_bytes(host: &str) -> usize {
-    let is_hex = |digits: &str| digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    let end = |(at, letter): &(usize, char)| match letter {
-        '-' | '_' | '.' | '\u{3002}' | '\u{ff0e}' | '\u{ff61}' => false,
-        '%' => !host.get(at + 1..at + 3).is_some_and(is_hex),
-        _ => !letter.is_alphanumeric(),
-    };
-    host.char_indices().find(end).map_or(host.len(), |(at, _)| at)
+/// The longest beginning that can be a name, with percent-encoding undone, and what follows.
+fn name_and_rest(host: &str) -> (String, &str) {
+    let mut bytes = Vec::new();
+    let mut rest = host;
+    while let Some(letter) = rest.chars().next() {
+        let encoded = rest.get(1..3).filter(|_| letter == '%');
+        match encoded.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = rest.get(3..).unwrap_or_default();
+            }
+            None if is_name(letter) => {
+                bytes.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+                rest = rest.get(letter.len_utf8()..).unwrap_or_default();
+            }
+            None => break,
+        }
+    }
+    (String::from_utf8(bytes).unwrap_or_default(), rest)
+}
+
+fn is_name(letter: char) -> bool {
+    letter.is_alphanumeric() || matches!(letter, '-' | '_' | '.') || is_wide_dot(letter)
+}
+
+/// Full stops of other scripts; a reader of names takes them for dots (UTS 46).
+fn is_wide_dot(letter: char) -> bool {
+    matches!(letter, '\u{3002}' | '\u{ff0e}' | '\u{ff61}')
 }
 
 /// What follows `{path}`, `${path}`, `$path`, `%s` or `*`.
@@ -159,20 +180,28 @@ fn behind_placeholder(text: &str) -> &str {
     }
 }
 
-/// As readers of URLs take it (`2130706433`, `0x7f.1`, `%65vil.test`), without its last dot; none: no host.
-pub(crate) fn normal(name: &str) -> Option<String> {
-    let name = url::Host::parse(name).ok()?.to_string();
+/// In lower case without its last dot; none: no host.
+fn normal(name: &str) -> Option<String> {
+    let name = name.to_lowercase().replace(is_wide_dot, ".");
     let bare = name.strip_suffix('.').unwrap_or(&name);
     // `'https://api.' + region`: the rest of the name is somewhere else.
-    let is_open = bare.len() < name.len() && !bare.contains('.');
-    let is_part = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
+    if bare.len() < name.len() && !bare.contains('.') {
+        return None;
+    }
+    let last = bare.rsplit('.').next().unwrap_or_default();
+    if last.bytes().all(|byte| byte.is_ascii_digit()) || last.starts_with("0x") {
+        // As `inet_aton(3)` reads them, too: `2130706433`, `0x7f.1`, `0177.0.0.1`.
+        let host = url::Host::parse(bare).ok()?;
+        return matches!(host, url::Host::Ipv4(_)).then(|| host.to_string());
+    }
+    let is_part = |letter: char| letter.is_alphanumeric() || matches!(letter, '-' | '_');
     let is_label = |label: &str| {
-        (1..=LABEL_CHARS_MAX).contains(&label.len())
+        (1..=LABEL_CHARS_MAX).contains(&label.chars().count())
             && !(label.starts_with('-') || label.ends_with('-'))
             && label.chars().all(is_part)
     };
-    let good = bare.len() <= HOST_CHARS_MAX && bare.split('.').all(is_label);
-    (good && !is_open).then(|| bare.to_owned())
+    let good = bare.chars().count() <= HOST_CHARS_MAX && bare.split('.').all(is_label);
+    good.then(|| bare.to_owned())
 }
 
 /// `main.py`, `data.json`: without a port or a path behind it.
@@ -289,7 +318,7 @@ mod tests {
                 ("https://evil%00.test/", &[]),
                 ("https://EVIL.TEST./", &["evil.test"]),
                 ("https://xn--e1afmkfd.xn--p1ai/", &["xn--e1afmkfd.xn--p1ai"]),
-                ("https://ПРИМЕР.рф/", &["xn--e1afmkfd.xn--p1ai"]),
+                ("https://ПРИМЕР.рф/", &["пример.рф"]),
                 ("https://evil\u{3002}test/", &["evil.test"]),
                 ("https://ev\nil.test/", &["ev", "evil.test"]),
                 ("https://evil.test\n", &["evil.test"]),

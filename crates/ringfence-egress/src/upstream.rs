@@ -20,7 +20,7 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Every byte that is read from it or written to it is counted.
+/// What is read from it and written to it is counted; who splits its stream counts for it.
 pub(crate) struct Upstream {
     pub(crate) stream: TcpStream,
     pub(crate) meter: Arc<UpstreamMeter>,

@@ -271,7 +271,7 @@ impl RegistryState {
     }
 
     pub(crate) fn namespaces(&self) -> BTreeSet<Namespace> {
-        let all = self.entries.values();
+        let all = self.entries.values().filter(|entry| !entry.is_ours);
         all.map(|entry| entry.namespace.clone()).collect()
     }
 

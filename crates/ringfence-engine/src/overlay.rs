@@ -72,6 +72,7 @@ impl Lower {
 
 /// What a commit does with a path that the host, too, has changed since the program began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Conflicts {
     /// Nothing at all is written.
     #[default]

@@ -520,12 +520,12 @@ pub struct PackageSources {
     pub npm: Vec<(String, Zeroizing<String>)>,
     /// `https_proxy` and the like.
     pub proxies: Vec<(String, Zeroizing<String>)>,
-    /// The file of certificates that pip's index is checked against, in PEM.
-    pub pip_certificates: Option<PathBuf>,
-    /// The file of those that npm's registry is checked against.
-    pub npm_certificates: Option<PathBuf>,
-    /// The file of pip's own certificate and key, in PEM.
-    pub client_certificate: Option<PathBuf>,
+    /// Certificates that pip's index is checked against, in PEM.
+    pub pip_certificates: Option<Arc<Vec<u8>>>,
+    /// Certificates that npm's registry is checked against.
+    pub npm_certificates: Option<Arc<Vec<u8>>>,
+    /// pip's own certificate and key, in PEM.
+    pub client_certificate: Option<Arc<Zeroizing<Vec<u8>>>>,
     /// Directories of the host that hold wheels; they are shown at the same place.
     pub wheel_directories: Vec<PathBuf>,
     /// What is kept out of output.

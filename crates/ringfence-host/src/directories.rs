@@ -298,9 +298,10 @@ fn admit<'a>(
         let what = "is not an absolute path without `..`";
         return Err(invalid(path, what, "Write the path from `/`."));
     }
-    let path: PathBuf = path.components().collect();
+    let written = path;
+    let path: PathBuf = written.components().collect();
     let Some(directory) = directories.rule_of(&path, namespace, access) else {
-        let (access, shown) = (access.as_str(), shown(&path));
+        let (access, shown) = (access.as_str(), shown(written));
         return Err(RequestError::denied(
             format!("no directory rule lets this namespace {access} {shown}."),
             "`list_host_access` has the directories; the operator adds one to `directories` of the host rules.",
@@ -314,7 +315,7 @@ fn admit<'a>(
     }
     if let Some(place) = secret_places::in_path(&path) {
         let what = format!("is a place of secrets (`{}`)", escaped(&place));
-        return Err(denied(&path, &what, "No rule opens it."));
+        return Err(denied(written, &what, "No rule opens it."));
     }
     let below = path
         .strip_prefix(&directory.path)

@@ -144,7 +144,7 @@ impl Helper {
 
     /// Asks for one sandbox, of its own or made from a template. The walls go up while the caller goes on.
     pub fn place(&self, plan: &Plan, template: Option<&Template>) -> io::Result<SandboxEnds> {
-        let plan = to_json(plan, wire::PLAN_BYTES_MAX)?;
+        let plan = within_bounds(to_json(plan)?)?;
         let mut payload = file::memory_file("ringfence-plan")?;
         payload.write_all(&plan)?;
         let (ends, made) = ends()?;
@@ -176,7 +176,7 @@ impl Helper {
 /// claim in the payload, and its offsets count from the beginning of the payload (see [`BLOBS_AT`]).
 pub fn claim(events: BorrowedFd<'_>, claim: &Claim, blobs: &[impl AsRef<[u8]>]) -> io::Result<()> {
     // It may hold secrets.
-    let claim = Zeroizing::new(to_json(claim, wire::PLAN_BYTES_MAX)?);
+    let claim = within_bounds(Zeroizing::new(to_json(claim)?))?;
     let mut payload = file::memory_file("ringfence-payload")?;
     payload.write_all(&claim)?;
     io::Seek::seek(&mut payload, io::SeekFrom::Start(BLOBS_AT))?;
@@ -192,16 +192,20 @@ pub fn claim(events: BorrowedFd<'_>, claim: &Claim, blobs: &[impl AsRef<[u8]>]) 
 pub const BLOBS_AT: u64 = wire::PLAN_BYTES_MAX;
 
 /// Written once to know its length: growing would leave copies of secrets behind.
-pub fn to_json(what: &impl Serialize, bytes_max: u64) -> io::Result<Vec<u8>> {
+pub fn to_json(what: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut length = Length(0);
     serde_json::to_writer(&mut length, what)?;
-    if length.0 as u64 > bytes_max {
-        let what = format!("a plan or claim is longer than {} MiB", bytes_max >> 20);
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-    }
     let mut bytes = Vec::with_capacity(length.0);
     serde_json::to_writer(&mut bytes, what)?;
     Ok(bytes)
+}
+
+fn within_bounds<T: AsRef<[u8]>>(json: T) -> io::Result<T> {
+    if json.as_ref().len() as u64 > wire::PLAN_BYTES_MAX {
+        let what = "a plan or claim is longer than 4 MiB";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
+    Ok(json)
 }
 
 struct Length(usize);

@@ -10,23 +10,29 @@ pub(crate) enum Ignored {
     Layout,
 }
 
-const LAYOUT: [bool; 256] = {
-    let listed = b"\r\n \t+->|*#,\"'`\\";
-    let mut table = [false; 256];
-    let mut at = 0;
-    while at < listed.len() {
-        table[listed[at] as usize] = true;
-        at += 1;
-    }
-    table
-};
-
 impl Ignored {
     #[inline]
     pub(crate) fn has(self, byte: u8) -> bool {
         match self {
             Self::LineBreaks => matches!(byte, b'\r' | b'\n'),
-            Self::Layout => LAYOUT[usize::from(byte)],
+            Self::Layout => matches!(
+                byte,
+                b'\r'
+                    | b'\n'
+                    | b' '
+                    | b'\t'
+                    | b'+'
+                    | b'-'
+                    | b'>'
+                    | b'|'
+                    | b'*'
+                    | b'#'
+                    | b','
+                    | b'"'
+                    | b'\''
+                    | b'`'
+                    | b'\\'
+            ),
         }
     }
 

@@ -53,10 +53,10 @@
 //!
 //! Time is linear in the text, whatever text and secrets are; memory is that of the tables and, for each stream, at
 //! most [`LINE_BREAKS_MAX`] + 1 times the longest form, or [`LAYOUT_MAX`] + 1 times that of several lines. Tables take
-//! 128 KiB and nine bytes for each byte that forms do not share: 300 to 800 bytes for a byte of secret. They are made
-//! for up to 256 KiB of secrets in all, which take up to 250 MB and three seconds; a caller that lets strangers choose
-//! secrets limits them. They are wiped when the last clone and the last stream are dropped. Secrets of several lines
-//! make the search four times as slow.
+//! 128 KiB and nine bytes for each byte that forms do not share: 300 to 800 bytes for a byte of secret, and up to a
+//! fifth more while they are made. They are made for up to 256 KiB of secrets in all, in seconds; a caller that lets
+//! strangers choose secrets limits them. They are wiped when the last clone and the last stream are dropped. Secrets of
+//! several lines make the search four times as slow.
 #![forbid(unsafe_code)]
 
 mod automaton;
@@ -157,7 +157,9 @@ impl Redactor {
         };
         for secret in secrets.iter().filter(|secret| secret.contains(['\r', '\n'])) {
             for first in [&redactor, &redactor.filled()] {
-                let left = first.line_by_line(secret);
+                // What is left of it in a layout, where its lines have other secrets in them.
+                let lines = secret.split_inclusive(['\r', '\n']).map(|line| first.text(line));
+                let left = Zeroizing::new(lines.collect::<String>());
                 if *left != **secret {
                     relaid.add_relaid(&left, forms);
                 }
@@ -166,12 +168,6 @@ impl Redactor {
         let relaid = Automaton::new(&mut relaid).map(Arc::new);
         redactor.automata.extend(relaid);
         Self { personal, ..redactor }
-    }
-
-    /// What is left of a secret in a layout, where its lines have other secrets in them.
-    fn line_by_line(&self, secret: &str) -> Zeroizing<String> {
-        let lines = secret.split_inclusive(['\r', '\n']);
-        Zeroizing::new(lines.map(|line| self.text(line).into_owned()).collect())
     }
 
     /// Takes nothing out.

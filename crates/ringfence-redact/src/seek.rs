@@ -138,11 +138,7 @@ impl Seek {
     /// Slides the window until a needle begins, or to the end of the bytes.
     fn skip(&mut self, view: View<'_>, mut at: usize) -> usize {
         while let Some(block) = view.bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-            let nothing = match self.ignored {
-                Ignored::LineBreaks => self.skip_block(u64::from_le_bytes(*block)),
-                Ignored::Layout => self.skip_layout(*block),
-            };
-            if nothing {
+            if self.skip_block(*block) {
                 at += 8;
                 continue;
             }
@@ -164,8 +160,15 @@ impl Seek {
 
     /// Slides over eight bytes, if there is nothing among them to look at.
     #[inline]
-    fn skip_block(&mut self, block: u64) -> bool {
-        if has_break(block) {
+    fn skip_block(&mut self, block: [u8; 8]) -> bool {
+        if self.ignored == Ignored::Layout {
+            return self.skip_layout(block);
+        }
+        const ONES: u64 = u64::from_le_bytes([1; 8]);
+        let block = u64::from_le_bytes(block);
+        let (lf, cr) = (block ^ (ONES * 10), block ^ (ONES * 13));
+        // A break is among them; it may be wrong when it says so.
+        if (lf.wrapping_sub(ONES) & !lf | cr.wrapping_sub(ONES) & !cr) & (ONES << 7) != 0 {
             return false;
         }
         let both = u128::from(self.window) | u128::from(block) << 32;
@@ -345,12 +348,4 @@ fn back(ignored: Ignored, bytes: &[u8], mut count: u32) -> usize {
         count -= u32::from(!ignored.has(bytes[at]));
     }
     at
-}
-
-/// Whether one of eight bytes is CR or LF; it may be wrong when it says yes.
-#[inline]
-fn has_break(block: u64) -> bool {
-    const ONES: u64 = u64::from_le_bytes([1; 8]);
-    let (lf, cr) = (block ^ (ONES * 10), block ^ (ONES * 13));
-    (lf.wrapping_sub(ONES) & !lf | cr.wrapping_sub(ONES) & !cr) & (ONES << 7) != 0
 }

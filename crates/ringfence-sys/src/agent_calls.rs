@@ -85,6 +85,7 @@ unsafe extern "C" {
     fn signalfd(descriptor: c_int, set: *const SignalSet, flags: c_int) -> c_int;
     fn poll(waits: *mut Wait, count: c_ulong, timeout_ms: c_int) -> c_int;
     fn ioctl(descriptor: c_int, request: c_ulong, ...) -> c_int;
+    fn shutdown(descriptor: c_int, how: c_int) -> c_int;
 }
 
 const SIGCHLD: c_int = 17;
@@ -151,6 +152,17 @@ pub fn set_nonblocking(descriptor: &impl AsRawFd) -> io::Result<()> {
     let flags = done(unsafe { fcntl(number, F_GETFL) })?;
     // SAFETY: F_SETFL takes plain numbers.
     done(unsafe { fcntl(number, F_SETFL, flags | NONBLOCK) }).map(drop)
+}
+
+/// Ends a connection in one direction or both; a pipe refuses it.
+pub fn shut_down(connection: &impl AsRawFd, how: Shutdown) -> io::Result<()> {
+    let how = match how {
+        Shutdown::Read => 0,
+        Shutdown::Write => 1,
+        Shutdown::Both => 2,
+    };
+    // SAFETY: shutdown(2) takes plain numbers.
+    done(unsafe { shutdown(connection.as_raw_fd(), how) }).map(drop)
 }
 
 /// Bytes that a pipe holds.

@@ -9,8 +9,8 @@ use std::{
     collections::{BTreeMap, VecDeque},
     fs::File,
     io::{self, ErrorKind, Read, Write},
-    net::{Shutdown, TcpStream},
-    os::fd::{AsFd, OwnedFd},
+    net::Shutdown,
+    os::fd::OwnedFd,
 };
 
 pub struct Stream {
@@ -65,13 +65,6 @@ impl Stream {
             self.reads && self.credit > 0,
             self.writes && has_something,
         )
-    }
-
-    /// Of a connection; a pipe refuses it, and is closed.
-    fn shut_down(&self, how: Shutdown) {
-        if let Ok(copy) = self.peer.as_fd().try_clone_to_owned() {
-            drop(TcpStream::from(copy).shutdown(how));
-        }
     }
 
     fn is_output(&self) -> bool {
@@ -171,7 +164,7 @@ impl Streams {
             Kind::Close => stream.is_closing = true,
             _ => {
                 // Bytes that were not read turn the end into a reset.
-                stream.shut_down(Shutdown::Both);
+                drop(calls::shut_down(&stream.peer, Shutdown::Both));
                 self.streams.remove(&number_of);
             }
         }
@@ -231,7 +224,8 @@ fn write(stream: &mut Stream) -> Option<Event> {
     }
     if stream.is_closing {
         stream.writes = false;
-        stream.shut_down(Shutdown::Write);
+        // A pipe is closed instead.
+        drop(calls::shut_down(&stream.peer, Shutdown::Write));
     }
     None
 }

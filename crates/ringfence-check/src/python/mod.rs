@@ -27,14 +27,17 @@ use syntax::ERRORS_MAX;
 
 pub use well_known::check_known_import;
 
-/// For what recurses as deep as the highest tree; it takes memory where it is used.
+/// What checks a higher tree recurses further than the usual stack is deep.
+const HEIGHT_USUAL: u32 = 1500;
+/// It takes memory where it is used.
 const STACK_BYTES: usize = 256 << 20;
 
 /// Everything that is found of a text.
 pub(crate) fn check(code: &str, asked: &CodeQuestion) -> Checked {
-    match nesting::is_deep(code) {
-        true => refused(&registry::NESTING, "brackets, blocks or operators in each other"),
-        false => stacker::grow(STACK_BYTES, || read(code, asked)),
+    match nesting::look(code) {
+        None => refused(&registry::NESTING, "brackets, blocks or operators in each other"),
+        Some(height) if height > HEIGHT_USUAL => stacker::grow(STACK_BYTES, || read(code, asked)),
+        Some(_) => read(code, asked),
     }
 }
 

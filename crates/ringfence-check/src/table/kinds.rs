@@ -1,10 +1,8 @@
 //! The types that a column can have, and what a field has to look like to be of one.
 
 use super::dates;
-use crate::domains;
-use regex::Regex;
-use std::sync::LazyLock;
-use url::{Host, Url};
+use regex::bytes::Regex;
+use std::{net::Ipv6Addr, sync::LazyLock};
 
 #[derive(Debug)]
 pub(super) struct ColumnType {
@@ -86,42 +84,53 @@ fn is_uuid(field: &[u8]) -> bool {
     field.len() == 36 && field.iter().enumerate().all(is_right)
 }
 
+/// Of a host's name, in all scripts.
+const LABEL: &str = r"[\w\x80-\xff](?:[\w\x80-\xff-]{0,61}[\w\x80-\xff])?";
+const HOST_BYTES_MAX: usize = 253;
 const EMAIL_BYTES_MAX: usize = 254;
 const LOCAL_BYTES_MAX: usize = 64;
+
+/// Made of this crate's own patterns, which are right.
+fn pattern(text: &str) -> Option<Regex> {
+    Regex::new(&text.replace("LABEL", LABEL)).ok()
+}
 
 /// What mail is sent to in practice: a name of letters, digits, dots and a few marks, and a host with a dot. No quotes,
 /// no comments, no literal addresses. Letters of all scripts.
 fn is_email(field: &[u8]) -> bool {
-    static LOCAL: LazyLock<Option<Regex>> =
-        LazyLock::new(|| Regex::new(r"^[\w!#$%&'*+/=?^`{|}~-]+(?:\.[\w!#$%&'*+/=?^`{|}~-]+)*$").ok());
-    let text = std::str::from_utf8(field).unwrap_or_default();
-    let Some((local, host)) = text.split_once('@') else {
-        return false;
-    };
-    text.len() <= EMAIL_BYTES_MAX
-        && local.len() <= LOCAL_BYTES_MAX
-        && LOCAL.as_ref().is_some_and(|name| name.is_match(local))
-        && host.contains('.')
-        && !host.ends_with('.')
-        && !host.contains('%')
-        && domains::normal(host).is_some()
+    static EMAIL: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        pattern(
+            r"(?-u)^[\w!#$%&'*+/=?^`{|}~\x80-\xff-]+(?:\.[\w!#$%&'*+/=?^`{|}~\x80-\xff-]+)*@LABEL(?:\.LABEL)+$",
+        )
+    });
+    let local = field.iter().position(|byte| *byte == b'@');
+    field.len() <= EMAIL_BYTES_MAX
+        && local.is_some_and(|bytes| bytes <= LOCAL_BYTES_MAX)
+        && EMAIL.as_ref().is_some_and(|email| email.is_match(field))
 }
 
-/// With a scheme of the web, and a host: a name, or an address.
+/// With a scheme of the web, and a host: a name, or an address in brackets.
 fn is_url(field: &[u8]) -> bool {
-    let is_odd = |letter: char| letter.is_ascii_control() || " \"<>\\^`{|}".contains(letter);
-    let text = std::str::from_utf8(field).unwrap_or_default();
-    let (Ok(url), Some((_, rest))) = (Url::parse(text), text.split_once("://")) else {
+    static URL: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        pattern(concat!(
+            r"(?i-u)^(?:https?|ftp)://(?:[^/?#]*@)?(?:\[([^\]]*)\]|(LABEL(?:\.LABEL)*)\.?)",
+            r"(?::([0-9]*))?(?:[/?#].*)?$"
+        ))
+    });
+    let is_odd = |byte: &u8| byte.is_ascii_control() || b" \"<>\\^`{|}".contains(byte);
+    // Most have neither a port nor an address, and need no parts.
+    let is_plain = |field: &&[u8]| !field.iter().any(|byte| matches!(byte, b':' | b'['));
+    if field.len() <= HOST_BYTES_MAX && field.get("ftp://".len()..).as_ref().is_some_and(is_plain) {
+        return URL.as_ref().is_some_and(|url| url.is_match(field)) && !field.iter().any(is_odd);
+    }
+    let Some(parts) = URL.as_ref().and_then(|url| url.captures(field)) else {
         return false;
     };
-    let is_host = match url.host() {
-        Some(Host::Domain(name)) => domains::normal(name).is_some(),
-        host => host.is_some(),
-    };
-    is_host
-        && ["http", "https", "ftp"].contains(&url.scheme())
-        && !rest.starts_with('/')
-        && !text.contains(is_odd)
+    let part = |at| parts.get(at).map(|part| String::from_utf8_lossy(part.as_bytes()));
+    part(1).is_none_or(|address| address.parse::<Ipv6Addr>().is_ok())
+        && parts.get(2).is_none_or(|host| host.len() <= HOST_BYTES_MAX)
+        && part(3).is_none_or(|port| port.is_empty() || port.parse::<u16>().is_ok())
+        && !field.iter().any(is_odd)
 }
 
 #[cfg(test)]

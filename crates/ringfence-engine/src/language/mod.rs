@@ -223,7 +223,7 @@ pub(crate) fn by_name(environment: &[(String, String)]) -> BTreeMap<&str, &str> 
 
 pub(crate) fn word(go: &Go<'_>) -> Vec<u8> {
     // Text and maps of text: there is nothing that could fail.
-    client::to_json(go, u64::MAX).unwrap_or_default()
+    client::to_json(go).unwrap_or_default()
 }
 
 /// Variables that the loader, the C library, an interpreter or a library that is imported ahead reads when it starts,

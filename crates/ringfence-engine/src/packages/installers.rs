@@ -8,10 +8,10 @@ use ringfence_types::{ErrorCode, Language, RequestError, Requirement};
 use serde::Deserialize;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::File,
     io::{self, Read},
     os::fd::BorrowedFd,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 use zeroize::Zeroizing;
 
@@ -31,7 +31,6 @@ const PIP_REPORT: &str = "report.json";
 const NPM_LOCK: &str = "layer/package-lock.json";
 
 const REPORT_BYTES_MAX: u64 = 16 << 20;
-const CERTIFICATES_BYTES_MAX: u64 = 4 << 20;
 
 /// What is executed, and the files that it finds.
 pub(super) struct InstallerCall {
@@ -61,16 +60,6 @@ pub(super) fn call(
     call.files.push(("tmp/.here", Zeroizing::default()));
     call.environment.push(("TMPDIR".to_owned(), below("tmp")));
     Ok(call)
-}
-
-/// A file of the host that the installer gets a copy of, if it can be read.
-fn copy_of(path: Option<&Path>) -> Option<Zeroizing<Vec<u8>>> {
-    let file = File::open(path?).ok()?;
-    let found = file.metadata().ok().filter(|found| found.is_file())?;
-    let length = found.len().min(CERTIFICATES_BYTES_MAX);
-    let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(length).ok()? + 1));
-    file.take(CERTIFICATES_BYTES_MAX).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
 }
 
 fn below(path: &str) -> String {
@@ -108,17 +97,17 @@ fn pip(interpreter: &Path, sources: &PackageSources) -> InstallerCall {
     for (name, value) in &sources.pip {
         conf.push_str(&format!("{name} = {}\n", value.as_str()));
     }
-    let certificates = copy_of(sources.pip_certificates.as_deref());
-    let client_certificate = copy_of(sources.client_certificate.as_deref());
-    if certificates.is_some() {
+    if sources.pip_certificates.is_some() {
         conf.push_str(&format!("cert = {}\n", below(CERTIFICATES)));
     }
-    if client_certificate.is_some() {
+    if sources.client_certificate.is_some() {
         conf.push_str(&format!("client-cert = {}\n", below(CLIENT_CERTIFICATE)));
     }
     let mut files = vec![(PIP_CONF, Zeroizing::new(conf.as_bytes().to_vec()))];
-    files.extend(certificates.map(|pem| (CERTIFICATES, pem)));
-    files.extend(client_certificate.map(|pem| (CLIENT_CERTIFICATE, pem)));
+    let copy = |pem: &Arc<Vec<u8>>| (CERTIFICATES, Zeroizing::new(pem.to_vec()));
+    files.extend(sources.pip_certificates.as_ref().map(copy));
+    let copy = |pem: &Arc<Zeroizing<Vec<u8>>>| (CLIENT_CERTIFICATE, Zeroizing::clone(pem));
+    files.extend(sources.client_certificate.as_ref().map(copy));
     InstallerCall {
         argv,
         environment: vec![
@@ -159,8 +148,7 @@ fn npm(interpreter: &Path, sources: &PackageSources) -> Result<InstallerCall> {
     for (name, value) in &sources.npm {
         rc.push_str(&format!("{name}={}\n", value.as_str()));
     }
-    let certificates = copy_of(sources.npm_certificates.as_deref());
-    if certificates.is_some() {
+    if sources.npm_certificates.is_some() {
         rc.push_str(&format!("cafile={}\n", below(CERTIFICATES)));
     }
     let mut files = vec![
@@ -171,7 +159,8 @@ fn npm(interpreter: &Path, sources: &PackageSources) -> Result<InstallerCall> {
             Zeroizing::new(b"{\"private\":true}".to_vec()),
         ),
     ];
-    files.extend(certificates.map(|pem| (CERTIFICATES, pem)));
+    let copy = |pem: &Arc<Vec<u8>>| (CERTIFICATES, Zeroizing::new(pem.to_vec()));
+    files.extend(sources.npm_certificates.as_ref().map(copy));
     Ok(InstallerCall {
         argv,
         environment: Vec::new(),

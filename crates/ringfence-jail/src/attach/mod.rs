@@ -22,7 +22,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// `None`: the sandbox has no root and no network of its own.
+    /// `None`: pid 1 has not handed over all of them, as in the tiers without a root of their own, and in templates.
     pub(crate) fn of(descriptors: &mut HashMap<Handle, OwnedFd>) -> StepResult<Option<Self>> {
         let layers = descriptors.remove(&Handle::Layers);
         let kinds = [Handle::User, Handle::Mount, Handle::Net].into_iter();

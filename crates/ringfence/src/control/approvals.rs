@@ -1,6 +1,7 @@
 //! What the operator's commands do with requests for approval: see them, answer them, and be told of each as it comes.
 
 use super::{
+    Unanswered,
     executions::place,
     wire::{EgressRequest, News, Response},
 };
@@ -19,7 +20,7 @@ pub(super) async fn request_egress(
     caller: &Caller,
     wish: EgressRequest,
     to: &mut WriteHalf<'_>,
-) -> Result<Rendered, RequestError> {
+) -> Result<Rendered, Unanswered> {
     engine
         .note_call(caller, wish.namespace.as_str(), "egress")
         .await?;
@@ -43,7 +44,7 @@ pub(super) async fn watch(
     caller: &Caller,
     places: &Semaphore,
     to: &mut WriteHalf<'_>,
-) -> Result<Rendered, RequestError> {
+) -> Result<Rendered, Unanswered> {
     let _place = place(places)?;
     engine.note_call(caller, "", "approvals.watch").await?;
     let mut watch = engine.watch_approvals();

@@ -83,6 +83,7 @@ pub(crate) async fn follow_one(
     let server = find_one(state_dir, only).await?;
     let pid = server.pid;
     let mut talk = Talk::begin(server, line).await;
+    let expects_news = matches!(request, Request::Egress { .. });
     let mut interrupt = pin!(interrupt);
     let mut is_interrupted = false;
     loop {
@@ -96,11 +97,12 @@ pub(crate) async fn follow_one(
         };
         match response {
             Response::Ok(shown) => return Ok((pid, shown)),
-            more => {
+            more if matches!(more, Response::News(_)) == expects_news => {
                 if !give(more).await {
                     return Err(unanswered(pid, &"its output was wanted no more"));
                 }
             }
+            _ => return Err(misunderstood(pid)),
         }
     }
 }

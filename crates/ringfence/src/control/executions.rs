@@ -1,7 +1,7 @@
 //! What the operator's commands see of executions, and how they stop one; and what happens in a server, told to its
 //! operator: what is remembered, and what comes. An operator reaches the executions of every namespace.
 
-use super::wire::Response;
+use super::{Unanswered, wire::Response};
 use crate::render::{self, Rendered};
 use ringfence_engine::{Caller, Engine, Event, ExecutionState, Hears, OutputChunk, OutputStream};
 use ringfence_types::{ErrorCode, Namespace, RequestError};
@@ -48,7 +48,7 @@ pub(super) async fn logs(
     id: &str,
     places: Option<&Semaphore>,
     to: &mut WriteHalf<'_>,
-) -> Result<Rendered, RequestError> {
+) -> Result<Rendered, Unanswered> {
     let _place = places.map(place).transpose()?;
     // Followed before it is looked at: what ends meanwhile is told from what is kept.
     let (namespace, mut following) = engine.follow_execution(id)?;
@@ -88,7 +88,7 @@ pub(super) async fn events(
     hears: Option<Hears>,
     places: &Semaphore,
     to: &mut WriteHalf<'_>,
-) -> Result<Rendered, RequestError> {
+) -> Result<Rendered, Unanswered> {
     let _place = place(places)?;
     engine.note_call(caller, "", "events").await?;
     let events = hears.map(|hears| engine.subscribe(hears));
@@ -114,8 +114,8 @@ pub(super) fn place(places: &Semaphore) -> Result<SemaphorePermit<'_>, RequestEr
     places.try_acquire().map_err(none)
 }
 
-async fn write(to: &mut WriteHalf<'_>, event: &Event) -> Result<(), RequestError> {
-    let mut bytes = serde_json::to_vec(event).unwrap_or_default();
+async fn write(to: &mut WriteHalf<'_>, event: &Event) -> Result<(), Unanswered> {
+    let mut bytes = serde_json::to_vec(event).map_err(|_| None)?;
     bytes.push(b'\n');
     let stream = OutputStream::Stdout;
     Response::output(OutputChunk { stream, bytes }).send(to).await

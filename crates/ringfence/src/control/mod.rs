@@ -36,10 +36,8 @@ const CONNECTIONS_MAX: usize = 16;
 const IDLE: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Of a command that has hung up, and does not read it.
-fn hung_up() -> RequestError {
-    RequestError::store_fault("the command has hung up.", "Ask again.")
-}
+/// Why there is no answer to give: a refusal, or nothing where the command has hung up.
+type Unanswered = Option<RequestError>;
 
 fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()

@@ -1,7 +1,7 @@
 //! The server's end: one request and one answer for each connection, and then it is closed.
 
 use super::{
-    ANSWER_BYTES_MAX, CONNECTIONS_MAX, IDLE, REQUEST_BYTES_MAX, approvals, executions, own_uid,
+    ANSWER_BYTES_MAX, CONNECTIONS_MAX, IDLE, REQUEST_BYTES_MAX, Unanswered, approvals, executions, own_uid,
     sessions::{self, unless_left},
     socket_dir::SocketDir,
     wire::{Request, Response},
@@ -139,7 +139,12 @@ async fn serve(
     let _answer = (!only_watches).then(|| answers.token());
     let answer = match request {
         Ok(request) => answer(engine, caller, request, &mut stream, watching).await,
-        Err(error) => Err(error),
+        Err(error) => Err(Some(error)),
+    };
+    let answer = match answer {
+        Ok(shown) => Ok(shown),
+        Err(Some(refused)) => Err(refused),
+        Err(None) => return Err(io::Error::other("the command has hung up")),
     };
     let line = written(answer);
     for piece in line.chunks(PIECE_BYTES) {
@@ -154,7 +159,7 @@ async fn answer(
     request: Request,
     stream: &mut UnixStream,
     watching: &Semaphore,
-) -> Result<Rendered, RequestError> {
+) -> Result<Rendered, Unanswered> {
     let (mut from, mut to) = stream.split();
     let (from, to) = (&mut from, &mut to);
     match request {
@@ -176,7 +181,7 @@ async fn answer(
             unless_left(from, told).await
         }
         Request::ApprovalsWatch => unless_left(from, approvals::watch(engine, caller, watching, to)).await,
-        request => perform(engine, caller, request).await,
+        request => perform(engine, caller, request).await.map_err(Some),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the operator's commands do with the sessions of a server. An operator reaches those of every namespace.
 
 use super::{
-    hung_up,
+    Unanswered,
     wire::{Response, SessionAction, SessionCall, SessionOptions, SnapshotAction},
 };
 use crate::{
@@ -192,7 +192,7 @@ pub(super) async fn create(
     options: SessionOptions,
     from: &mut ReadHalf<'_>,
     to: &mut WriteHalf<'_>,
-) -> Result<Rendered, RequestError> {
+) -> Result<Rendered, Unanswered> {
     let request = options.request()?;
     let namespace = request.namespace.clone();
     let made = unless_left(from, make(engine, caller, request, to)).await?;
@@ -200,7 +200,7 @@ pub(super) async fn create(
     if from.try_read(&mut [0]).is_ok() {
         let access = engine.namespace(caller, &namespace);
         drop(access.terminate_session(&made.session_id).await);
-        return Err(hung_up());
+        return Err(None);
     }
     Ok(render::session(&made))
 }
@@ -210,7 +210,7 @@ async fn make(
     caller: &Caller,
     request: SessionRequest,
     to: &mut WriteHalf<'_>,
-) -> Result<Session, RequestError> {
+) -> Result<Session, Unanswered> {
     if !request.packages.is_empty() {
         let access = engine.namespace(caller, &request.namespace);
         let mut installation = access.install(request.language, request.packages.clone(), None);
@@ -220,19 +220,19 @@ async fn make(
         }
         installation.finish().await?;
     }
-    engine.create_session(caller, request).await
+    Ok(engine.create_session(caller, request).await?)
 }
 
 /// Does the work, unless the command goes away.
 pub(super) async fn unless_left<T>(
     from: &mut ReadHalf<'_>,
-    work: impl Future<Output = Result<T, RequestError>>,
-) -> Result<T, RequestError> {
+    work: impl Future<Output = Result<T, Unanswered>>,
+) -> Result<T, Unanswered> {
     let mut nothing = [0];
     tokio::select! {
         biased;
         done = work => done,
-        _ = from.read(&mut nothing) => Err(hung_up()),
+        _ = from.read(&mut nothing) => Err(None),
     }
 }
 
@@ -243,7 +243,7 @@ pub(super) async fn exec(
     call: SessionCall,
     from: &mut ReadHalf<'_>,
     to: &mut WriteHalf<'_>,
-) -> Result<Rendered, RequestError> {
+) -> Result<Rendered, Unanswered> {
     let request = call.request(engine)?;
     let mut execution = engine.submit(Submission {
         live: true,

@@ -4,7 +4,7 @@
 //! is not wiped; an answer is `{"ok":...}` or `{"error":{"code","message","hint"}}`. A secret's value is base64: it is
 //! decoded from the line straight into the buffer that is wiped, where a JSON string might be unescaped somewhere else.
 
-use super::{IDLE, hung_up};
+use super::{IDLE, Unanswered};
 use crate::{
     render::{self, Rendered},
     time,
@@ -353,10 +353,10 @@ pub(crate) enum Response {
 
 impl Response {
     /// Writes it as one line, unless the command takes none of it for a while.
-    pub(super) async fn send(&self, to: &mut (impl AsyncWrite + Unpin)) -> Result<(), RequestError> {
-        let line = serde_json::to_string(self).unwrap_or_default() + "\n";
+    pub(super) async fn send(&self, to: &mut (impl AsyncWrite + Unpin)) -> Result<(), Unanswered> {
+        let line = serde_json::to_string(self).map_err(|_| None)? + "\n";
         let written = timeout(IDLE, to.write_all(line.as_bytes())).await;
-        written.ok().and_then(Result::ok).ok_or_else(hung_up)
+        written.ok().and_then(Result::ok).ok_or(None)
     }
 
     pub(super) fn output(chunk: OutputChunk) -> Self {

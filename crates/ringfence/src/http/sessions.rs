@@ -123,7 +123,7 @@ impl ProtocolSessions {
         InUse {
             known: self.known.clone(),
             id: id.clone(),
-            _held: held,
+            held,
         }
     }
 }
@@ -132,12 +132,15 @@ impl ProtocolSessions {
 pub(super) struct InUse {
     known: Arc<Mutex<HashMap<SessionId, Use>>>,
     id: SessionId,
-    _held: Option<Arc<()>>,
+    held: Option<Arc<()>>,
 }
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        if let Some(used) = lock(&self.known).get_mut(&self.id) {
+        let mut known = lock(&self.known);
+        // Before anybody else looks: what is not held may be ended to make room.
+        self.held = None;
+        if let Some(used) = known.get_mut(&self.id) {
             used.last = Instant::now();
         }
     }

@@ -109,8 +109,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Until the caller no longer waits for this answer, and what becomes of its program then. That the client cancelled
-    /// this call or ended its protocol session, or that its time for it was up: nothing tells them apart.
+    /// Until the caller no longer waits for this answer, and what becomes of its program then. That the client
+    /// cancelled this call or ended its protocol session, or that its time for it was up: nothing tells them apart.
     pub(super) async fn hung_up(&self) -> OnHangUp {
         let (call, connection) = (&self.context.ct, &self.server.gone);
         let session = async {

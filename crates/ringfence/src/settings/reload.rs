@@ -22,7 +22,6 @@ const CHANGEABLE: [&str; 18] = [
     "packages.allow",
     "packages.timeout_seconds",
     "packages.max_mb",
-    "log",
 ];
 
 impl Config {
@@ -33,7 +32,8 @@ impl Config {
             .iter()
             .zip(&then)
             .filter(|(now, then)| now.value != then.value);
-        let is_changeable = |path: &&str| CHANGEABLE.iter().any(|part| path.starts_with(part));
+        let is_changeable =
+            |path: &&str| CHANGEABLE.iter().any(|part| path.starts_with(part)) || *path == "log";
         let (changed, fixed): (Vec<&str>, Vec<&str>) =
             differ.map(|(now, _)| now.path).partition(is_changeable);
         let reload = Reload {

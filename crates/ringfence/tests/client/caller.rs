@@ -1,8 +1,9 @@
 //! What every client of a server does, over pipes or over HTTP: it calls tools, and reads what they say.
 
-use super::{Facts, eventually, list_of, text_of};
+use super::{Facts, PATIENCE, eventually, list_of, text_of};
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::time::Instant;
 
 pub trait Caller {
     /// The answer to a request.
@@ -65,14 +66,17 @@ pub trait Caller {
         self.facts("get_execution", json!({"execution_id": id}))
     }
 
-    /// The same when it has ended.
+    /// The same when it has ended, which it does in time.
+    #[track_caller]
     fn end_of(&mut self, id: impl Serialize) -> Value {
         let asked = json!({"execution_id": id, "wait_seconds": 25});
+        let deadline = Instant::now() + PATIENCE;
         loop {
             let facts = self.facts("get_execution", asked.clone());
             if facts["running"] != true {
                 return facts;
             }
+            assert!(Instant::now() < deadline, "it does not end: {facts}");
         }
     }
 

@@ -212,13 +212,18 @@ pub fn holds(bytes: &[u8], word: &str) -> bool {
     bytes.windows(word.len()).any(|window| window == word.as_bytes())
 }
 
-/// The files below a directory in which this stands.
+/// The files below a directory in which this stands, and the links to files in which it does.
 pub fn holding(directory: &Path, word: &str) -> Vec<PathBuf> {
-    let files = files_below(directory).into_iter();
-    files
-        .filter(|(_, bytes)| holds(bytes, word))
-        .map(|(path, _)| path)
-        .collect()
+    let mut found = Vec::new();
+    for (path, mut bytes) in files_below(directory) {
+        if path.is_symlink() && path.is_file() {
+            bytes = fs::read(&path).unwrap();
+        }
+        if holds(&bytes, word) {
+            found.push(path);
+        }
+    }
+    found
 }
 
 /// The names of directories below this one, so many levels deep.

@@ -8,7 +8,10 @@ use std::{
     collections::VecDeque,
     fs::File,
     io::{BufRead, BufReader, ErrorKind, Write},
-    os::{fd::AsRawFd, unix::net::UnixStream},
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::net::UnixStream,
+    },
     path::PathBuf,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     time::Duration,
@@ -25,12 +28,19 @@ pub struct Server {
     /// Messages that were passed over on the way to another.
     unread: VecDeque<Value>,
     next: u64,
+    /// A server that is gone reads nothing, and that is no failure here.
+    may_be_gone: bool,
 }
 
 /// What a client of this name says at first.
 pub fn hello(name: &str, capabilities: Value) -> Value {
     let about = json!({"name": name, "version": "1"});
     json!({"protocolVersion": "2025-06-18", "capabilities": capabilities, "clientInfo": about})
+}
+
+/// The token of a request whose progress is watched; nothing like the id of the request.
+pub fn progress_token(id: u64) -> String {
+    format!("p{id}")
 }
 
 impl Caller for Server {
@@ -93,15 +103,23 @@ impl Server {
             stdout,
             unread: VecDeque::new(),
             next: 1,
+            may_be_gone: false,
         }
     }
 
-    /// A server that is gone reads nothing; who waits for its answer hears of that.
+    /// The same for who reads what it says elsewhere, and writes to it although it may be gone.
+    pub fn unheard(command: Command) -> (Self, File) {
+        let mut server = Self::silent(command);
+        server.may_be_gone = true;
+        let stdout = server.stdout.get_ref().as_fd().try_clone_to_owned();
+        (server, File::from(stdout.unwrap()))
+    }
+
     fn write(&mut self, message: &Value) {
         let stdin = self.stdin.as_mut().unwrap();
         match writeln!(stdin, "{message}").and_then(|()| stdin.flush()) {
-            Err(error) if error.kind() != ErrorKind::BrokenPipe => panic!("{error}"),
-            _ => {}
+            Err(error) if self.may_be_gone && error.kind() == ErrorKind::BrokenPipe => {}
+            written => written.unwrap(),
         }
     }
 
@@ -159,27 +177,19 @@ impl Server {
 
     /// One line, which must be protocol.
     fn read(&mut self) -> Value {
-        let line = self.line(SILENCE);
-        let line = line.unwrap_or_else(|| panic!("nothing for {SILENCE:?}; unread: {:?}", self.unread));
-        let mut message: Value = serde_json::from_slice(&line)
-            .unwrap_or_else(|error| panic!("{error}: {:?}", String::from_utf8_lossy(&line)));
+        if self.stdout.buffer().is_empty() {
+            let mut output = [PollFd::new(self.stdout.get_ref(), PollFlags::IN)];
+            let patience = Timespec::try_from(SILENCE).unwrap();
+            let ready = poll(&mut output, Some(&patience)).unwrap();
+            assert_eq!(ready, 1, "nothing for {SILENCE:?}; unread: {:?}", self.unread);
+        }
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        let mut message: Value =
+            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
         show_refusal(&mut message);
         assert_eq!(message["jsonrpc"], "2.0");
         message
-    }
-
-    /// One line as it is, empty at the end; none, where nothing comes for so long.
-    pub fn line(&mut self, patience: Duration) -> Option<Vec<u8>> {
-        if self.stdout.buffer().is_empty() {
-            let mut output = [PollFd::new(self.stdout.get_ref(), PollFlags::IN)];
-            let patience = Timespec::try_from(patience).unwrap();
-            if poll(&mut output, Some(&patience)).unwrap() == 0 {
-                return None;
-            }
-        }
-        let mut line = Vec::new();
-        self.stdout.read_until(b'\n', &mut line).unwrap();
-        Some(line)
     }
 
     /// Calls a tool and does not wait; the request's id.
@@ -194,7 +204,7 @@ impl Server {
 
     /// The same, whose output comes as progress.
     pub fn send_watched(&mut self, arguments: Value) -> u64 {
-        let token = json!({"progressToken": self.next});
+        let token = json!({"progressToken": progress_token(self.next)});
         let params = json!({"name": "execute_code", "arguments": arguments, "_meta": token});
         self.send("tools/call", params)
     }

@@ -148,10 +148,9 @@ impl World {
 
     pub fn pending(&self) -> Vec<Value> {
         let listed = json_of(&self.said(&["approvals", "list", "--json"], []));
-        listed["servers"][0]["requests"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default()
+        let servers = listed["servers"].as_array().cloned().unwrap_or_default();
+        let requests = servers.iter().filter_map(|server| server["requests"].as_array());
+        requests.flatten().cloned().collect()
     }
 
     /// The operator at another terminal answers the request that waits.

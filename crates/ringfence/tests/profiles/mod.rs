@@ -2,7 +2,9 @@
 //! nothing when nobody looks. The programs are those by which `ringfence-check` is tested.
 
 use crate::{client::*, library::Scene};
-use ringfence::{ErrorCode, ExecuteRequest, ExecutionResult, Language, Profile, Severity, Tier, Validate};
+use ringfence::{
+    ErrorCode, ExecuteRequest, ExecutionResult, Language, Profile, Sandbox, Severity, Tier, Validate,
+};
 use std::{
     collections::BTreeMap,
     fs,
@@ -41,6 +43,13 @@ fn programs(kind: &str, word: &str) -> Vec<Program> {
     paths.into_iter().map(read).collect()
 }
 
+/// A sandbox whose spares are made before the first program comes.
+async fn ready(name: &str) -> (Scene, Sandbox) {
+    let (scene, sandbox) = Scene::with_sandbox(name).await;
+    sandbox.warm_up();
+    (scene, sandbox)
+}
+
 fn request(code: &str, profile: Option<Profile>, validate: Validate) -> ExecuteRequest {
     let mut request = ExecuteRequest::python(code);
     (request.profile, request.validate) = (profile, validate);
@@ -66,7 +75,7 @@ fn lacks_a_module(result: &ExecutionResult) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ordinary_programs_run_under_every_profile_that_has_their_modules() {
-    let (_place, sandbox) = Scene::with_sandbox("ordinary").await;
+    let (_place, sandbox) = ready("ordinary").await;
     let programs = programs("ordinary", "profiles");
     let (mut runs, mut lacking) = (0, Vec::new());
     for program in &programs {
@@ -95,7 +104,7 @@ async fn ordinary_programs_run_under_every_profile_that_has_their_modules() {
 /// claim: [CHK-4]
 #[tokio::test(flavor = "multi_thread")]
 async fn published_ways_around_are_refused_with_rule_and_line() {
-    let (_place, sandbox) = Scene::with_sandbox("refused").await;
+    let (_place, sandbox) = ready("refused").await;
     let programs = programs("evasions", "refused");
     let mut refused = BTreeMap::new();
     for program in &programs {
@@ -129,7 +138,7 @@ async fn published_ways_around_are_refused_with_rule_and_line() {
 /// The check is off; the hook stays.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_rests_on_a_module_is_contained_by_the_hook_alone() {
-    let (_place, sandbox) = Scene::with_sandbox("hook").await;
+    let (_place, sandbox) = ready("hook").await;
     let (mut told, mut failed, mut ran) = (0, 0, Vec::new());
     let mut programs = programs("evasions", "refused");
     programs.retain(|program| program.profiles.contains(&Profile::Basic));
@@ -170,7 +179,7 @@ const READERS: &[&str] = &[
 /// claim: [CHK-5]
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_refused_reaches_nothing_when_nobody_looks() {
-    let (place, sandbox) = Scene::with_sandbox("canary").await;
+    let (place, sandbox) = ready("canary").await;
     // Not below /tmp, as a checkout may be: there a program's own files are.
     let canary = Path::new("/var/tmp").join(format!("canary-{}", std::process::id()));
     let value = format!(

@@ -4,16 +4,17 @@
 use crate::client::*;
 use std::{
     collections::BTreeMap,
-    io::Read,
+    io::{BufRead, BufReader, Read},
     ops::{Deref, DerefMut},
     process::{Command, ExitStatus, Stdio},
-    sync::mpsc::{Receiver, channel},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
     thread,
     time::{Duration, Instant},
 };
 
 pub struct Agent {
     server: Server,
+    lines: Receiver<Vec<u8>>,
     log: Receiver<Vec<u8>>,
     said: Vec<u8>,
     messages: Vec<Value>,
@@ -35,7 +36,17 @@ impl Agent {
     /// Starts the server, without a word to it.
     pub fn start(mut command: Command) -> Self {
         command.stderr(Stdio::piped());
-        let mut server = Server::silent(command);
+        let (mut server, stdout) = Server::unheard(command);
+        let (told, lines) = channel();
+        let mut stdout = BufReader::new(stdout);
+        thread::spawn(move || {
+            let mut line = Vec::new();
+            while stdout.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+                if told.send(std::mem::take(&mut line)).is_err() {
+                    return;
+                }
+            }
+        });
         let mut stderr = server.child.stderr.take().unwrap();
         let (whole, log) = channel();
         thread::spawn(move || {
@@ -45,6 +56,7 @@ impl Agent {
         });
         Self {
             server,
+            lines,
             log,
             said: Vec::new(),
             messages: Vec::new(),
@@ -88,10 +100,10 @@ impl Agent {
         let deadline = Instant::now() + patience;
         while !condition(self) {
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.line(left) {
-                Some(line) if !line.is_empty() => self.take(&line),
-                _ => return false,
-            }
+            let Ok(line) = self.lines.recv_timeout(left) else {
+                return false;
+            };
+            self.take(&line);
         }
         true
     }
@@ -175,13 +187,11 @@ impl Agent {
     /// Standard error ends with the last process that was born with it: helper and supervisors too.
     fn end(mut self) -> Ended {
         loop {
-            let line = self
-                .line(PATIENCE)
-                .unwrap_or_else(|| panic!("the server does not end"));
-            if line.is_empty() {
-                break;
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => self.take(&line),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("the server does not end"),
             }
-            self.take(&line);
         }
         let status = self.child.wait().unwrap();
         let log = self.log.recv_timeout(PATIENCE);

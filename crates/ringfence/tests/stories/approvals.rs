@@ -37,9 +37,9 @@ fn accept(decision: &str) -> Value {
     json!({"action": "accept", "content": {"decision": decision}})
 }
 
-/// What waits, as the command says it.
+/// What waits, as the command says it; nothing while no server listens.
 fn pending() -> Vec<Value> {
-    let said = told_json(&["approvals", "list"]);
+    let said = json_of(&said(&["approvals", "list", "--json"]));
     let requests = said["servers"][0]["requests"].as_array();
     requests.cloned().unwrap_or_default()
 }

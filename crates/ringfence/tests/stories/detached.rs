@@ -54,9 +54,9 @@ fn has_ended(server: &mut Server) -> bool {
     server.child.try_wait().unwrap().is_some()
 }
 
-/// The first execution that `ringfence ps` shows.
+/// The first execution that `ringfence ps` shows; null while no server listens.
 fn listed_by_operator() -> Value {
-    told_json(&["ps"])["servers"][0]["executions"][0].clone()
+    json_of(&said(&["ps", "--json"]))["servers"][0]["executions"][0].clone()
 }
 
 /// Records of executions with this outcome.
@@ -306,7 +306,11 @@ fn a_caller_who_asks_for_progress_hears_something_while_nothing_is_printed() {
     let is_beat = |one: &Value| text_of(&one["message"]).contains("nothing new");
     while !told.iter().any(is_beat) {
         let message = server.hear("notifications/progress");
-        assert_eq!(message["params"]["progressToken"], call, "{message}");
+        assert_eq!(
+            message["params"]["progressToken"],
+            progress_token(call),
+            "{message}"
+        );
         told.push(message["params"].clone());
     }
     let beat = told.last().unwrap()["progress"].as_f64().unwrap();

@@ -143,7 +143,7 @@ fn an_operator_lists_follows_and_cancels_programs_of_every_namespace() {
     let code = "echo begun; echo wrong >&2; sleep 1000";
     let asked = json!({"code": code, "language": "shell", "background": true, "namespace": "other"});
     let id = text_of(&server.run(asked)["execution_id"]).to_owned();
-    let listed = || told_json(&["ps"])["servers"][0]["executions"][0].clone();
+    let listed = || json_of(&said(&["ps", "--json"]))["servers"][0]["executions"][0].clone();
     eventually(|| listed()["execution_id"] == json!(id));
     listed().shows(json!({"verdict": "running", "namespace": "other"}));
     let table = told(&["ps"]);

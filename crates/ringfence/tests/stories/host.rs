@@ -32,7 +32,7 @@ fn directory(name: &str) -> TempDir {
 }
 
 fn approve(words: &[&str]) -> Value {
-    let listed = || told_json(&["approvals", "list"])["servers"][0]["requests"][0].clone();
+    let listed = || json_of(&said(&["approvals", "list", "--json"]))["servers"][0]["requests"][0].clone();
     eventually(|| listed().is_object());
     let waiting = listed();
     told(&[&["approvals", "approve", text_of(&waiting["id"])], words].concat());

@@ -96,7 +96,9 @@ fn what_a_session_did_to_an_overlay_is_shown_to_its_caller_and_committed_by_the_
     let unasked = scene.told(&["commit"]);
     assert!(!unasked.status.success(), "{unasked:?}");
     assert!(scene.is_untouched());
-    let facts = json_of(&scene.told(&["commit", "--yes", "--json"]));
+    let committed = scene.told(&["commit", "--yes", "--json"]);
+    assert!(committed.status.success(), "{committed:?}");
+    let facts = json_of(&committed);
     assert_eq!(paths(&facts, "changed"), ["kept.txt"]);
     facts.shows(json!({"committed.deleted": 1}));
     assert_eq!(scene.host("kept.txt").as_deref(), Some("new\n"));

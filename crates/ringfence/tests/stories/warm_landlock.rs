@@ -341,7 +341,10 @@ fn in_the_landlock_tier_no_sandbox_reaches_another_that_runs_or_waits() {
     the_same_user_reaches_another_outside();
     on_each_server(|server, runs| {
         let session = server.create(json!({"env": {"SECRET": "canary"}}));
-        let call = |server: &mut Server, code: &str| server.eval(&session, code)["result"].clone();
+        let call = |server: &mut Server, code: &str| {
+            let done = server.succeeds("execute_code", json!({"session_id": session, "code": code}));
+            done["result"].clone()
+        };
         let keep = "import os\nkept = os.environ['SECRET']\nopen('canary.txt', 'w').write(kept)\nos.getpid()";
         let pid = call(server, keep);
         for (language, rounds) in [("python", 2), ("shell", 1)] {

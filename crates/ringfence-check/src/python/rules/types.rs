@@ -175,7 +175,7 @@ fn beyond_a_type(text: &str) -> Option<&'static str> {
     };
     let is_read = |text: &str| parse_expression(text).is_ok();
     let is_expression = text.len() > TEXT_BYTES_MAX
-        || nesting::is_deep(text)
+        || nesting::look(text).is_none()
         || is_read(&format!("(\n{text}\n)"))
         || is_read(&format!("({text},)"));
     // What looks like code all the same may be an expression to another parser.

@@ -21,7 +21,9 @@ pub(super) fn lines(call: &Call<'_>) -> Result<Vec<u8>, Unsendable> {
     if !call.env.is_empty() {
         text += "\\builtin export";
         for (name, value) in call.env {
-            text += &format!(" {name}={}", quoted(value));
+            for piece in [" ", name, "=", &quoted(value)] {
+                text += piece;
+            }
         }
         // A variable that cannot be set is named on standard error, and the code does not run without it.
         text += " && ";

@@ -11,6 +11,7 @@ use std::{
     fs::File,
     io::Read,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 use zeroize::Zeroizing;
 
@@ -91,21 +92,19 @@ pub(super) fn collect(environment: &Environment, variables: &Variables) -> Packa
     }
     let certificate = |named: Option<Zeroizing<String>>, usual: &[&str]| {
         let usual = usual.iter().find_map(|name| variables.get(name));
-        named
-            .as_ref()
-            .map(|path| path.as_str())
-            .or(usual)
-            .map(PathBuf::from)
+        read(named.as_ref().map(|path| path.as_str()).or(usual)?)
     };
+    // What is no secret needs no wiping, and is long.
+    let public = |mut pem: Zeroizing<Vec<u8>>| Arc::new(std::mem::take(&mut *pem));
     let proxies = variables.0.iter();
     let proxies: Vec<(String, Zeroizing<String>)> = proxies
         .filter(|(name, value)| PROXIES.contains(&name.to_ascii_lowercase().as_str()) && is_line(value))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     let mut sources = PackageSources {
-        pip_certificates: certificate(pip.remove("cert"), &CERTIFICATES[..2]),
-        client_certificate: certificate(pip.remove("client-cert"), &[]),
-        npm_certificates: certificate(npm.remove("cafile"), &CERTIFICATES[2..]),
+        pip_certificates: certificate(pip.remove("cert"), &CERTIFICATES[..2]).map(public),
+        client_certificate: certificate(pip.remove("client-cert"), &[]).map(Arc::new),
+        npm_certificates: certificate(npm.remove("cafile"), &CERTIFICATES[2..]).map(public),
         wheel_directories: wheels(&mut pip),
         pip: pip.into_iter().collect(),
         npm: npm.into_iter().collect(),
