@@ -29,8 +29,8 @@ use tokio::{
 pub(crate) const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Connections that a listener accepts at once, also that of names, and how many a second after that; others wait in the
-/// kernel. Each costs this
+/// Connections that a listener accepts at once, also that of names, and how many a second after that; others wait in
+/// the kernel. Each costs this
 /// process about as much as the sandbox, and does not count against the sandbox's share of the processors.
 const WELCOMES_BURST: u32 = 500;
 const WELCOMES_PER_SECOND: u32 = 500;

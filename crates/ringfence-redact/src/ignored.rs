@@ -15,24 +15,10 @@ impl Ignored {
     pub(crate) fn has(self, byte: u8) -> bool {
         match self {
             Self::LineBreaks => matches!(byte, b'\r' | b'\n'),
-            Self::Layout => matches!(
-                byte,
-                b'\r'
-                    | b'\n'
-                    | b' '
-                    | b'\t'
-                    | b'+'
-                    | b'-'
-                    | b'>'
-                    | b'|'
-                    | b'*'
-                    | b'#'
-                    | b','
-                    | b'"'
-                    | b'\''
-                    | b'`'
-                    | b'\\'
-            ),
+            Self::Layout => {
+                matches!(byte, b'\t' | b'\n' | b'\r' | b' ' | b'"' | b'#' | b'\'')
+                    | matches!(byte, b'*'..=b'-' | b'>' | b'\\' | b'`' | b'|')
+            }
         }
     }
 

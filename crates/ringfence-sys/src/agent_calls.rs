@@ -4,6 +4,7 @@
 use std::{
     ffi::{CString, c_char, c_int, c_long, c_ulong},
     io,
+    net::Shutdown,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
     ptr,
     time::Duration,

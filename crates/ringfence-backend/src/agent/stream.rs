@@ -9,7 +9,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     fs::File,
     io::{self, ErrorKind, Read, Write},
-    net::Shutdown,
+    net::{Shutdown, TcpStream},
     os::fd::OwnedFd,
 };
 

@@ -7,7 +7,6 @@ use super::{
 };
 use crate::render::{self, Rendered};
 use ringfence_engine::{ApprovalWatch, Caller, Decision, Engine, HostRequest};
-use ringfence_types::RequestError;
 use std::collections::BTreeSet;
 use tokio::{net::unix::WriteHalf, sync::Semaphore};
 

@@ -4,7 +4,7 @@ use super::Config;
 use ringfence_engine::Reload;
 
 /// Settings that take effect while a server runs.
-const CHANGEABLE: [&str; 18] = [
+const CHANGEABLE: [&str; 17] = [
     "disk.",
     "packages.hosts",
     "egress.allow",

@@ -92,12 +92,24 @@ pub fn told_json(words: &[&str]) -> Value {
     json_of(&succeeded(ringfence(&[words, &["--json"]].concat())))
 }
 
-/// What a command says that must fail in this way.
+/// The output of a command that must end so.
 #[track_caller]
-pub fn refused(words: &[&str], status: i32) -> String {
+pub fn ended_with(words: &[&str], status: i32) -> Output {
     let output = said(words);
     assert_eq!(output.status.code(), Some(status), "{words:?}: {output:?}");
-    all_of(&output)
+    output
+}
+
+/// What a command that must fail in this way says of that, on standard error.
+#[track_caller]
+pub fn refused(words: &[&str], status: i32) -> String {
+    stderr_of(&ended_with(words, status))
+}
+
+/// What a command prints whose answer is no.
+#[track_caller]
+pub fn denied(words: &[&str]) -> String {
+    stdout_of(&ended_with(words, 1))
 }
 
 /// The output of a command that has this on its standard input. It may end before it has read it.

@@ -205,10 +205,7 @@ fn an_agent_uses_files_of_the_host_and_a_person_takes_a_write_back() {
     let config = state_dir().join("config.yaml").display().to_string();
     told(&["host", "undo", text_of(&written["undo_id"]), "--config", &config]);
     assert_eq!(fs::read_to_string(&path).unwrap(), "port = 1\n");
-    let checked = refused(
-        &["host", "check", "--config", &config, "git", "log", "--output=x"],
-        1,
-    );
+    let checked = denied(&["host", "check", "--config", &config, "git", "log", "--output=x"]);
     assert_contains(checked, ["approval"]);
     assert_eq!(told(&["host", "exec", "--config", &config, "uname"]), "Linux\n");
     let off = succeeded(ringfence(&["host", "check", "uname"]));

@@ -349,7 +349,7 @@ fn a_record_that_was_tampered_with_is_named() {
         let changed = connection.execute_batch(sql);
         changed.unwrap_or_else(|error| panic!("{what}: {error}"));
         drop(connection);
-        let named_so = refused(&["audit", "verify"], 1);
+        let named_so = denied(&["audit", "verify"]);
         assert!(named_so.contains(named), "{what}: {named_so}");
         let document = json_of(&ringfence(&["audit", "verify", "--json"]).output().unwrap());
         assert_eq!(document["ok"], false);
@@ -371,8 +371,8 @@ fn a_record_that_was_set_back_does_not_hold_the_head_that_was_noted() {
     told(&["audit", "verify", "--head", head]);
     put_back(&database, &good);
     told(&["audit", "verify", "--head", head]);
-    let refusal = refused(&["audit", "verify", "--head", &later], 1);
-    assert_contains(refusal, ["the expected head is not in the chain"]);
+    let verdict = denied(&["audit", "verify", "--head", &later]);
+    assert_contains(verdict, ["the expected head is not in the chain"]);
     assert!(refused(&["audit", "verify", "--head", "7"], 2).contains("SEQ:HASH"));
 }
 
@@ -389,8 +389,8 @@ fn a_record_that_another_key_signed_is_not_good() {
     };
     assert!(feed(there(&["run", "-", "-l", "shell"]), "true").status.success());
     let foreign = files.file("foreign.pem", &stdout_of(&succeeded(there(&["audit", "key"]))));
-    let refusal = refused(&["audit", "verify", "--key", &foreign], 1);
-    assert_contains(refusal, ["record 1: it is not signed with this key"]);
+    let verdict = denied(&["audit", "verify", "--key", &foreign]);
+    assert_contains(verdict, ["record 1: it is not signed with this key"]);
     let key = state_dir().join("record/signing.key");
     let secret = key.display().to_string();
     assert!(refused(&["audit", "verify", "--key", &secret], 2).contains("no Ed25519 public key"));
@@ -422,11 +422,11 @@ fn what_a_run_left_is_listed_copied_out_and_verified() {
     assert_eq!(fs::read_to_string(at("b.txt")).unwrap(), "mine");
     let [a, b] = ["sub/a.txt", "b.txt"].map(|name| at(name).display().to_string());
     assert!(told(&["verify", &a, "--execution", &id]).contains("signed as sub/a.txt"));
-    assert!(refused(&["verify", &b, "--execution", &id], 1).contains("NO MATCH"));
+    assert!(denied(&["verify", &b, "--execution", &id]).contains("NO MATCH"));
     let verified = told_json(&["verify", &a, "--execution", &id]);
     let digest = text_of(&verified["sha256"]);
     assert!(told(&["verify", &a, &digest.to_uppercase()]).starts_with("match"));
-    assert!(refused(&["verify", &b, digest], 1).contains("sha256"));
+    assert!(denied(&["verify", &b, digest]).contains("sha256"));
     refused(&["verify", &b, "123"], 2);
     refused(&["verify", &b], 2);
     for other in [

@@ -63,9 +63,9 @@ fn a_secret_that_was_replaced_is_taken_out_as_it_is_now() {
 /// claim: [SEC-5]
 #[test]
 fn a_value_on_the_command_line_is_refused_and_not_repeated() {
-    let said = refused(&["vault", "add", &format!("TOKEN={SECRET}")], 2);
-    assert_contains(&said, ["every process of this host"]);
-    assert_lacks(&said, [SECRET]);
+    let told = ended_with(&["vault", "add", &format!("TOKEN={SECRET}")], 2);
+    assert_contains(stderr_of(&told), ["every process of this host"]);
+    assert_lacks(all_of(&told), [SECRET]);
 }
 
 /// What a person at a terminal sees while they type this, and how the command ends.

@@ -106,7 +106,8 @@ fn words_that_would_fake_the_request_stay_in_their_quotation_wherever_it_is_show
     let dialogue = server.hear("elicitation/create");
     let message = text_of(&dialogue["params"]["message"]).to_owned();
     let name = text_of(&one_pending()["id"]).to_owned();
-    let (list, shown) = (answered(&["list"]), answered(&["deny", &name]));
+    let on_both_streams = |words: &[&str]| all_of(&succeeded(ringfence(&[&["approvals"], words].concat())));
+    let (list, shown) = (on_both_streams(&["list"]), on_both_streams(&["deny", &name]));
     for text in [&message, &list, &shown] {
         let harmful = |c: char| (c.is_control() && c != '\n') || matches!(c, '\u{202e}' | '\u{2028}');
         assert!(!text.contains(harmful), "{text:?}");
