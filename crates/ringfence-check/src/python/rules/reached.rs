@@ -10,7 +10,7 @@ use crate::{
     registry::profile::{IMPORT, MODULE_ATTRIBUTE},
     rule::Rule,
 };
-use ruff_python_ast::{Alias, Expr, ExprContext, StmtImport, StmtImportFrom};
+use ruff_python_ast::{Alias, Expr, ExprContext, ExprName, StmtImport, StmtImportFrom};
 use ruff_text_size::{Ranged, TextRange};
 
 impl<'a> Walk<'a, '_, '_> {
@@ -29,6 +29,20 @@ impl<'a> Walk<'a, '_, '_> {
         self.refuse_module(&MODULE_ATTRIBUTE, path, range, what);
     }
 
+    /// A name that denotes something by its way from a module.
+    pub(super) fn name_reaches(&mut self, name: &'a ExprName, path: &str, next: Option<&Expr>) {
+        let is_way = next.is_some_and(Expr::is_attribute_expr);
+        let reached = match self.imports.allow(path) {
+            Allowed::Yes => false,
+            Allowed::OnTheWay => !is_way,
+            // `sys` after `from json.tool import *`.
+            Allowed::No => self.resolver.is_of_star(name),
+        };
+        if reached {
+            self.module_reached(name.range, path);
+        }
+    }
+
     pub(super) fn part_reaches(&mut self, step: &Step<'a, '_>, path: &str, told: &mut Option<&'static str>) {
         let known = *told == Some(MODULE_ATTRIBUTE.id) || path.starts_with("builtins.");
         if known || path.contains('(') {
@@ -38,10 +52,8 @@ impl<'a> Walk<'a, '_, '_> {
             Allowed::Yes => false,
             Allowed::OnTheWay => !step.next.is_some_and(Expr::is_attribute_expr),
             // What is not allowed was told where it was imported or reached.
-            Allowed::No => match (step.part, step.of) {
-                // `sys` after `from json.tool import *`.
-                (Expr::Name(name), _) => self.resolver.is_of_star(name),
-                (_, Meaning::Path(left)) if !left.contains('(') => self.imports.allow(left) != Allowed::No,
+            Allowed::No => match step.of {
+                Meaning::Path(left) if !left.contains('(') => self.imports.allow(left) != Allowed::No,
                 _ => true,
             },
         };

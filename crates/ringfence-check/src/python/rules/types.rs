@@ -23,11 +23,15 @@ impl<'a> Walk<'a, '_, '_> {
         if !self.is_strict() {
             return;
         }
+        let mut expr = expr;
+        // `A | B | C` may be long.
+        while let Expr::BinOp(either) = expr
+            && either.op == Operator::BitOr
+        {
+            self.annotation(&either.right);
+            expr = &either.left;
+        }
         match expr {
-            Expr::BinOp(either) if either.op == Operator::BitOr => {
-                self.annotation(&either.left);
-                self.annotation(&either.right);
-            }
             Expr::Tuple(tuple) => self.annotations(&tuple.elts),
             Expr::List(list) => self.annotations(&list.elts),
             Expr::Dict(dict) => dict.items.iter().for_each(|item| self.annotation(&item.value)),

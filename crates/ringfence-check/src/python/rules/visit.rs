@@ -71,14 +71,17 @@ impl<'a> Walk<'a, '_, '_> {
             return Meaning::Unknown;
         }
         let meaning = self.resolver.of_innermost(expr);
-        let step = Step {
-            part: expr,
-            denoted: &meaning,
-            left: expr,
-            of: &Meaning::Unknown,
-            next,
+        let (path, group) = match &meaning {
+            Meaning::Builtin(name) => (*name, table::find_builtin(name)),
+            Meaning::Path(path) => (&**path, table::find(path)),
+            _ => return meaning,
         };
-        self.part_denotes(&step, &mut None);
+        if let Some(group) = group.filter(|_| !is_judged_by_call(path, next)) {
+            self.say_group(group, name.range, path);
+        }
+        if meaning.as_path().is_some() && !is_judged_by_call(path, next) {
+            self.name_reaches(name, path, next);
+        }
         meaning
     }
 
