@@ -266,7 +266,7 @@ fn so_many_connections_wait_and_so_many_names_are_looked_up() {
         }
         person.hears_of(16).await;
         assert_eq!(hear_of((address, 443)).await.0, ALERT);
-        world.is_denied("egress.limit", "too many connections wait").await;
+        world.is_denied("egress.name", "too many connections wait").await;
         // Those who go away make room.
         drop(held);
         person.says_no();
