@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
@@ -115,7 +116,8 @@ async def fastmcp() -> AsyncIterator[tuple[List, Call]]:
             task.cancel()
             await asyncio.wait([task])
             # The server hears of it by a message of its own.
-            for _ in range(100):
+            until = time.monotonic() + PATIENCE
+            while time.monotonic() < until:
                 (latest,) = (await facts("list_executions", limit=1))["executions"]
                 if latest["verdict"] != "running":
                     return [heard, latest["verdict"]]

@@ -11,6 +11,8 @@ const calls = JSON.parse(readFileSync(process.env.RINGFENCE_CALLS ?? new URL("ca
 const home = mkdtempSync(join(tmpdir(), "ringfence-client-"));
 const env = { HOME: home, PATH: process.env.PATH, RINGFENCE_STATE_DIR: join(home, "state"), RINGFENCE_LOG: "error" };
 const name = "execute_code";
+// How long a program that was cancelled may run on.
+const PATIENCE_MS = 20_000;
 
 let warned = [];
 process.on("warning", (warning) => warned.push(`${warning.name}: ${warning.message}`));
@@ -60,7 +62,7 @@ async function connected(Client, Stdio, Http, on, tool) {
       () => "given up",
     );
     // The server hears of it by a message of its own.
-    for (let tries = 0; tries < 100; tries++) {
+    for (const until = Date.now() + PATIENCE_MS; Date.now() < until; ) {
       const { executions } = await facts("list_executions", { limit: 1 });
       if (executions[0].verdict !== "running") return { heard, ended, verdict: executions[0].verdict };
     }
