@@ -55,7 +55,7 @@
 //! most [`LINE_BREAKS_MAX`] + 1 times the longest form, or [`LAYOUT_MAX`] + 1 times that of several lines. Tables take
 //! 128 KiB and nine bytes for each byte that forms do not share: 300 to 800 bytes for a byte of secret, and a fifth
 //! more while they are made; a caller that lets strangers choose secrets limits them. They are wiped when the last
-//! clone and the last stream are dropped. Secrets of several lines make the search four times as slow.
+//! clone and the last stream are dropped. Secrets of several lines make the search five times as slow.
 #![forbid(unsafe_code)]
 
 mod automaton;

@@ -168,7 +168,8 @@ pub(super) async fn says_yes(
     mut keyboard: Keyboard,
     question: &str,
 ) -> Result<bool, RequestError> {
-    terminal.ask(question);
+    // A question that cannot be read is not answered.
+    terminal.ask(question).map_err(|error| fault("ask", &error))?;
     let answer = keyboard.line().await;
     let answer = answer.map_err(|error| fault("read the answer", &error))?;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))

@@ -58,7 +58,7 @@ pub(super) fn value(
         })?,
         None if stdin.is_terminal() => {
             let prompt = format!("value of {}: ", name.as_str());
-            typed(&stdin, || terminal.ask(&prompt))?
+            typed(&stdin, || drop(terminal.ask(&prompt)))?
         }
         None => read_to_end(stdin).map_err(|error| fault("read the value", &error))?,
     };

@@ -182,8 +182,8 @@ impl Terminal {
     }
 
     /// Asks about something that may hold a stranger's words.
-    pub(crate) fn ask(self, text: &str) {
-        self.note_text(&neutral::line(text));
+    pub(crate) fn ask(self, text: &str) -> io::Result<()> {
+        io::stderr().lock().write_all(neutral::line(text).as_bytes())
     }
 
     pub(crate) fn has_person(self) -> bool {

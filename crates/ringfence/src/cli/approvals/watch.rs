@@ -219,7 +219,7 @@ impl Prompter {
         if let Some(lines) = lines {
             while lines.try_recv().is_ok() {}
         }
-        self.terminal.ask(&prompt(&request));
+        drop(self.terminal.ask(&prompt(&request)));
         self.question = Some(Question {
             pid,
             request,
@@ -233,7 +233,7 @@ impl Prompter {
         };
         let answer = understood(line, &question.request);
         let (Some(answer), true) = (answer, question.since.elapsed() >= TOO_SOON) else {
-            self.terminal.ask(&prompt(&question.request));
+            drop(self.terminal.ask(&prompt(&question.request)));
             self.question = Some(question);
             return;
         };
