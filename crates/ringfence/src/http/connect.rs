@@ -1,10 +1,10 @@
-//! A client on standard input and output, and a server that runs elsewhere: each line is a request of its own over
-//! HTTP, and what the server says is a line again. Nothing of a message is changed. What HTTP wants to know of a
-//! message beside it (session, revision, method and name) is read off it here.
+//! The stdio bridge (`ringfence connect`): forwards each line of a client on standard input as an HTTP request to a
+//! server, and writes each message of the server as a line. Messages are not changed; the headers that HTTP needs
+//! (session, revision, method and name) are derived from them.
 
 use crate::{
     lock::lock,
-    outgoing::{Destination, Exchange, said},
+    outgoing::{Destination, Exchange, error_text},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http_body_util::{BodyExt as _, Full};
@@ -22,21 +22,18 @@ use std::{
 };
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
-    sync::{Semaphore, mpsc},
+    sync::{Mutex as AsyncMutex, Semaphore, mpsc},
     task::{AbortHandle, JoinSet},
 };
 
-/// Of a message, in either direction.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
-/// Messages of the client that are on their way.
 const REQUESTS_MAX: usize = 256;
-/// Messages of the server that wait for the client to read.
+/// Messages of the server queued for the client.
 const LINES_MAX: usize = 64;
-/// Before the stream of notifications is opened again.
 const REOPEN: Duration = Duration::from_secs(1);
 const SESSION_ID: &str = "mcp-session-id";
 const REVISION: &str = "mcp-protocol-version";
-/// The member of `_meta` that makes a request complete in itself.
+/// The member of `_meta` that makes a request independent of a session.
 const META_REVISION: &str = "io.modelcontextprotocol/protocolVersion";
 
 struct Bridge {
@@ -44,20 +41,22 @@ struct Bridge {
     path: String,
     token: Option<HeaderValue>,
     state: Mutex<State>,
+    /// Held while a lost session is replaced: other requests that need it wait for the new one.
+    restart: AsyncMutex<()>,
     lines: mpsc::Sender<Value>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 #[derive(Default)]
 struct State {
     session: Option<String>,
     revision: Option<String>,
-    /// The client's first message, for a server that has been started again.
-    hello: Option<Value>,
+    /// The client's `initialize` request, sent again if the server has lost the session.
+    initialize: Option<Value>,
     running: HashMap<String, AbortHandle>,
 }
 
-/// Hands everything over until the client leaves. `path`: of the protocol, at its destination.
+/// Forwards messages until the client closes a stream. `path`: the protocol's path at the destination.
 pub(crate) async fn connect(
     destination: Destination,
     path: String,
@@ -76,19 +75,19 @@ pub(crate) async fn connect(
         path,
         token,
         state: Mutex::default(),
+        restart: AsyncMutex::default(),
         lines,
-        places: Arc::new(Semaphore::new(REQUESTS_MAX)),
+        permits: Arc::new(Semaphore::new(REQUESTS_MAX)),
     });
-    bridge.reach().await?;
+    bridge.check_reachable().await?;
     tokio::select! {
         read = bridge.clone().read() => read?,
         () = write(written) => {}
     }
-    bridge.leave().await;
+    bridge.end_session().await;
     Ok(())
 }
 
-/// Until the client reads no more.
 async fn write(mut lines: mpsc::Receiver<Value>) {
     let mut stdout = tokio::io::stdout();
     while let Some(message) = lines.recv().await {
@@ -100,19 +99,19 @@ async fn write(mut lines: mpsc::Receiver<Value>) {
 }
 
 impl Bridge {
-    /// A server that is not there is told before the client waits for it.
-    async fn reach(&self) -> Result<(), RequestError> {
-        let request = Request::get("/healthz").body(Full::default());
-        let reached = async { self.destination.send(request.map_err(said)?).await.map(drop) };
-        reached.await.map_err(|reason| {
+    /// Fails before the client waits for a server that cannot be reached.
+    async fn check_reachable(&self) -> Result<(), RequestError> {
+        let request = Request::get("/healthz").body(Full::default()).map_err(error_text);
+        let reached = async { self.destination.send(request?).await };
+        reached.await.map(drop).map_err(|reason| {
             RequestError::not_found(
-                format!("there is no server to connect to: {reason}."),
-                "Start one with `ringfence serve --transport http`, or name the place where it listens.",
+                format!("no server can be reached: {reason}."),
+                "Start one with `ringfence serve --transport http`, or name the address where it listens.",
             )
         })
     }
 
-    /// Until the client has said everything; what is on its way then has its answer no more.
+    /// Reads and forwards messages until stdin ends; requests in progress are aborted then.
     async fn read(self: Arc<Self>) -> Result<(), RequestError> {
         let mut stdin = BufReader::new(tokio::io::stdin());
         let mut tasks = JoinSet::new();
@@ -134,19 +133,19 @@ impl Bridge {
             }
             while tasks.try_join_next().is_some() {}
             let Ok(message) = serde_json::from_slice::<Value>(&line) else {
-                self.say(failure(&Value::Null, -32700, "the line is not JSON"))
+                self.output(error_response(&Value::Null, -32700, "the line is not JSON"))
                     .await;
                 continue;
             };
-            if self.cancels(&message) {
+            if self.cancel(&message) {
                 continue;
             }
-            let Ok(place) = self.places.clone().acquire_owned().await else {
+            let Ok(permit) = self.permits.clone().acquire_owned().await else {
                 return Ok(());
             };
             let key = message["id"].to_string();
             let is_request = message["method"].is_string() && !message["id"].is_null();
-            // A handshake has no message beside it, and a notification is heard before what comes after it.
+            // The handshake is completed, and a notification delivered, before later messages are sent.
             if message["method"] == "initialize" || !is_request {
                 self.post(&message).await;
                 if message["method"] == "notifications/initialized" {
@@ -155,19 +154,20 @@ impl Bridge {
                 continue;
             }
             let (bridge, finished) = (self.clone(), key.clone());
-            // Held until it is known, so that a task which has ended already is not known for ever.
+            // Locked until the task is registered, so that a task that ends at once does not stay registered.
             let mut state = lock(&self.state);
             let task = tasks.spawn(async move {
                 bridge.post(&message).await;
                 lock(&bridge.state).running.remove(&finished);
-                drop(place);
+                drop(permit);
             });
             state.running.insert(key, task);
         }
     }
 
-    /// In revision 2026-07-28 the end of the connection is the cancellation.
-    fn cancels(&self, message: &Value) -> bool {
+    /// Aborts the request that a cancellation names; closing the connection cancels it (revision 2026-07-28). False:
+    /// the message is not a cancellation, or belongs to a session and has to be sent.
+    fn cancel(&self, message: &Value) -> bool {
         if message["method"] != "notifications/cancelled" {
             return false;
         }
@@ -181,61 +181,70 @@ impl Bridge {
         true
     }
 
-    async fn say(&self, message: Value) {
+    async fn output(&self, message: Value) {
         if self.lines.send(message).await.is_err() {
-            tracing::debug!("the client reads no more");
+            tracing::debug!("the client has stopped reading");
         }
     }
 
-    /// Sends one message, and passes on what comes of it. A session that the server does not know any more is begun
-    /// again, once.
+    /// Sends a message and forwards the response. If the server has lost the session, retries once in a new one.
     async fn post(&self, message: &Value) {
-        let answered = match self.exchange(message).await {
-            Ok(exchange) if self.is_lost(&exchange) => match self.begin_again().await {
-                Ok(()) => self.exchange(message).await,
-                Err(reason) => Err(reason),
-            },
-            answered => answered,
+        let forwarded = async {
+            let session = lock(&self.state).session.clone();
+            let mut exchange = self.exchange(message).await?;
+            if let (Some(lost), StatusCode::NOT_FOUND) = (session, exchange.answer.status()) {
+                self.begin_new_session(&lost).await?;
+                exchange = self.exchange(message).await?;
+            }
+            self.forward(message, exchange).await
         };
-        let told = match answered {
-            Ok(exchange) => self.pass_on(message, exchange).await,
-            Err(reason) => Err(reason),
-        };
-        if let (Err(reason), true) = (told, message["method"].is_string() && !message["id"].is_null()) {
-            self.say(failure(&message["id"], -32000, &reason)).await;
+        let result = forwarded.await;
+        if let (Err(reason), true) = (result, message["method"].is_string() && !message["id"].is_null()) {
+            self.output(error_response(&message["id"], -32000, &reason)).await;
         }
     }
 
-    fn is_lost(&self, exchange: &Exchange) -> bool {
-        exchange.answer.status() == StatusCode::NOT_FOUND && lock(&self.state).session.is_some()
-    }
-
-    async fn begin_again(&self) -> Result<(), String> {
-        let hello = {
-            let mut state = lock(&self.state);
-            state.session = None;
-            state
-                .hello
-                .clone()
-                .ok_or("the server does not know the session")?
+    /// Replaces the session `lost`, unless another request has done so. After an error the next request tries again.
+    async fn begin_new_session(&self, lost: &str) -> Result<(), String> {
+        let _restart = self.restart.lock().await;
+        let initialize = {
+            let state = lock(&self.state);
+            if state.session.as_deref() != Some(lost) {
+                return Ok(());
+            }
+            let known = state.initialize.clone();
+            known.ok_or("the server does not know the session")?
         };
-        let mut exchange = self.exchange(&hello).await?;
-        self.remember(&hello, &exchange);
-        drop(exchange.body(MESSAGE_BYTES_MAX).await?);
-        drop(
-            self.exchange(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))
-                .await?,
-        );
+        let mut exchange = self.exchange(&initialize).await?;
+        let status = exchange.answer.status();
+        if !status.is_success() {
+            return Err(format!("the server answered {status} to a new session"));
+        }
+        let body = exchange.body(MESSAGE_BYTES_MAX).await?;
+        self.store_session(&initialize, &exchange);
+        if let Ok(answer) = serde_json::from_slice(&body) {
+            self.store_revision(&initialize, &answer);
+        }
+        let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        drop(self.exchange(&initialized).await?);
         Ok(())
     }
 
-    fn remember(&self, message: &Value, exchange: &Exchange) {
+    fn store_session(&self, message: &Value, exchange: &Exchange) {
         let session = exchange.answer.headers().get(SESSION_ID);
         let session = session.and_then(|session| Some(session.to_str().ok()?.to_owned()));
         if let (Some(session), true) = (session, message["method"] == "initialize") {
             let mut state = lock(&self.state);
             state.session = Some(session);
-            state.hello = Some(message.clone());
+            state.initialize = Some(message.clone());
+        }
+    }
+
+    fn store_revision(&self, message: &Value, answer: &Value) {
+        if message["method"] == "initialize"
+            && let Some(revision) = answer["result"]["protocolVersion"].as_str()
+        {
+            lock(&self.state).revision = Some(revision.to_owned());
         }
     }
 
@@ -248,7 +257,7 @@ impl Bridge {
         request
     }
 
-    fn of_session(&self, mut request: Builder) -> Builder {
+    fn with_session(&self, mut request: Builder) -> Builder {
         let state = lock(&self.state);
         if let Some(session) = &state.session {
             request = request.header(SESSION_ID, session);
@@ -274,20 +283,19 @@ impl Bridge {
                 }
             }
             (_, Some("initialize")) => {}
-            _ => request = self.of_session(request),
+            _ => request = self.with_session(request),
         }
-        let request = request.body(Full::from(message.to_string())).map_err(said)?;
-        self.destination.send(request).await
+        let request = request.body(Full::from(message.to_string())).map_err(error_text);
+        self.destination.send(request?).await
     }
 
-    /// The messages of an answer, as they come.
-    async fn pass_on(&self, message: &Value, mut exchange: Exchange) -> Result<(), String> {
+    async fn forward(&self, message: &Value, mut exchange: Exchange) -> Result<(), String> {
         let status = exchange.answer.status();
         let kind = exchange.answer.headers().get(CONTENT_TYPE);
         let is_stream = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-        self.remember(message, &exchange);
+        self.store_session(message, &exchange);
         if is_stream {
-            let is_answered = self.pass_on_events(&mut exchange, message).await?;
+            let is_answered = self.forward_events(&mut exchange, message).await?;
             return match message.get("id") {
                 Some(_) if !is_answered => Err("the server ended the call without an answer".to_owned()),
                 _ => Ok(()),
@@ -299,7 +307,8 @@ impl Bridge {
         }
         match serde_json::from_slice::<Value>(&body) {
             Ok(answer) if answer["jsonrpc"].is_string() => {
-                self.say(answer).await;
+                self.store_revision(message, &answer);
+                self.output(answer).await;
                 Ok(())
             }
             Ok(answer) => {
@@ -317,7 +326,8 @@ impl Bridge {
         }
     }
 
-    async fn pass_on_events(&self, exchange: &mut Exchange, asked: &Value) -> Result<bool, String> {
+    /// Forwards the events of a stream. True: one of them was the response to `request`.
+    async fn forward_events(&self, exchange: &mut Exchange, request: &Value) -> Result<bool, String> {
         let mut is_answered = false;
         let (mut rest, mut data) = (Vec::new(), Vec::new());
         while let Some(frame) = exchange.answer.body_mut().frame().await {
@@ -335,13 +345,9 @@ impl Bridge {
                     Some(part) => data.extend_from_slice(part),
                     None if line.is_empty() => {
                         if let Ok(event) = serde_json::from_slice::<Value>(&std::mem::take(&mut data)) {
-                            if asked["method"] == "initialize"
-                                && let Some(revision) = event["result"]["protocolVersion"].as_str()
-                            {
-                                lock(&self.state).revision = Some(revision.to_owned());
-                            }
-                            is_answered |= event["id"] == asked["id"] && event.get("method").is_none();
-                            self.say(event).await;
+                            self.store_revision(request, &event);
+                            is_answered |= event["id"] == request["id"] && event.get("method").is_none();
+                            self.output(event).await;
                         }
                     }
                     None => {}
@@ -351,14 +357,14 @@ impl Bridge {
         Ok(is_answered)
     }
 
-    /// What the server says beside answers. It is opened again as long as there is a session.
+    /// Forwards the server's notifications. The stream is reopened until the bridge ends, or the server has none (405).
     async fn listen(self: Arc<Self>) {
         loop {
-            let request = self.of_session(self.request(Method::GET)).body(Full::default());
+            let request = self.with_session(self.request(Method::GET)).body(Full::default());
             let Ok(request) = request else { return };
             if let Ok(mut exchange) = self.destination.send(request).await {
                 match exchange.answer.status() {
-                    StatusCode::OK => drop(self.pass_on_events(&mut exchange, &Value::Null).await),
+                    StatusCode::OK => drop(self.forward_events(&mut exchange, &Value::Null).await),
                     StatusCode::METHOD_NOT_ALLOWED => return,
                     _ => {}
                 }
@@ -367,12 +373,12 @@ impl Bridge {
         }
     }
 
-    async fn leave(&self) {
+    async fn end_session(&self) {
         if lock(&self.state).session.is_none() {
             return;
         }
         if let Ok(request) = self
-            .of_session(self.request(Method::DELETE))
+            .with_session(self.request(Method::DELETE))
             .body(Full::default())
             && let Err(reason) = self.destination.send(request).await.map(drop)
         {
@@ -381,11 +387,11 @@ impl Bridge {
     }
 }
 
-fn failure(id: &Value, code: i64, message: &str) -> Value {
+fn error_response(id: &Value, code: i64, message: &str) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": format!("{message}.")}})
 }
 
-/// What a request is about, where a header names it (SEP-2243).
+/// Returns the value of the `Mcp-Name` header, for methods that have one (SEP-2243).
 fn name_of<'a>(method: &str, params: &'a Value) -> Option<&'a str> {
     let member = match method {
         "tools/call" | "prompts/get" => "name",
@@ -396,11 +402,11 @@ fn name_of<'a>(method: &str, params: &'a Value) -> Option<&'a str> {
     params[member].as_str()
 }
 
-/// As it is, or in base64 where a header cannot carry it.
+/// Returns the text as it is, or in base64 if a header cannot carry it.
 fn header_text(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
-    let goes = text.bytes().all(is_plain) && text.trim() == text && !text.starts_with("=?");
-    match goes {
+    let is_safe = text.bytes().all(is_plain) && text.trim() == text && !text.starts_with("=?");
+    match is_safe {
         true => text.to_owned(),
         false => format!("=?base64?{}?=", STANDARD.encode(text)),
     }
@@ -411,7 +417,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_names_what_it_is_about_in_a_header_that_can_carry_it() {
+    fn request_name_is_sent_in_a_header_and_encoded_where_needed() {
         let name = |method: &str, params: Value| name_of(method, &params).map(header_text);
         assert_eq!(
             name("tools/call", json!({"name": "execute_code"})).as_deref(),

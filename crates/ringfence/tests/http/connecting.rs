@@ -1,12 +1,14 @@
-//! `ringfence connect`: clients on pipes that share one server.
+//! `ringfence connect`: stdio clients that share one HTTP server.
 
 use super::principals::token;
 use crate::client::*;
 use rustix::process::Signal;
 use std::{
     fs,
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{TcpListener, TcpStream},
     process::{Command, Stdio},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -17,7 +19,7 @@ fn connect(words: &[&str]) -> Command {
 }
 
 fn server_at(listen: &str) -> HttpServer {
-    HttpServer::of(ringfence(&["serve", "--transport", "http", "--listen", listen]))
+    HttpServer::from_command(ringfence(&["serve", "--transport", "http", "--listen", listen]))
 }
 
 fn socket(scratch: &TempDir) -> String {
@@ -29,19 +31,19 @@ fn clients_share_the_sessions_and_the_record_of_one_server() {
     let scratch = TempDir::new("connect");
     let place = socket(&scratch);
     let _server = server_at(&place);
-    let mut first = Server::of(connect(&[&place]));
-    let mut second = Server::of(connect(&[&place]));
-    let session = first.create(json!({}));
-    first.succeeds(
+    let mut first = Server::from_command(connect(&[&place]));
+    let mut second = Server::from_command(connect(&[&place]));
+    let session = first.create_session(json!({}));
+    first.call_ok(
         "execute_code",
         json!({"session_id": session, "code": "word = 'kept'"}),
     );
-    let done = second.succeeds(
+    let done = second.call_ok(
         "execute_code",
         json!({"session_id": session, "code": "print(word)"}),
     );
     assert_eq!(done["stdout"], "kept\n");
-    let records = second.records("execution.completed");
+    let records = second.audit_records("execution.completed");
     assert!(
         records
             .iter()
@@ -49,39 +51,39 @@ fn clients_share_the_sessions_and_the_record_of_one_server() {
         "{records:?}"
     );
     let code = "import time\nfor n in range(3):\n    print('tick', n, flush=True)\n    time.sleep(0.3)";
-    let id = first.send_watched(json!({"code": code}));
-    let (answer, before) = first.await_answer(id);
-    answer.shows(json!({"result.structuredContent.stdout": "tick 0\ntick 1\ntick 2\n"}));
+    let id = first.send_run_with_progress(json!({"code": code}));
+    let (answer, before) = first.await_response(id);
+    answer.assert_fields(json!({"result.structuredContent.stdout": "tick 0\ntick 1\ntick 2\n"}));
     assert!(!before.is_empty(), "progress comes through");
     let id = first.send_run(json!({"language": "shell", "code": "sleep 264.575"}));
     eventually(|| !processes_with("264.575").is_empty());
     first.cancel(id);
     eventually(|| processes_with("264.575").is_empty());
-    second.leaves();
+    second.shut_down();
     assert_eq!(first.execute("shell", "echo alive")["stdout"], "alive\n");
 }
 
 #[test]
-fn a_token_of_a_file_is_brought_along_and_one_that_others_read_is_not() {
+fn a_token_file_is_used_unless_others_can_read_it() {
     let scratch = TempDir::new("connect-token");
     let file = scratch.file("token", &token(&["team"]));
     let server = server_at("127.0.0.1:0");
-    let url = format!("http://{}", server.place);
-    let refused = said(&["connect", &url, "--token-file", &file]);
+    let url = format!("http://{}", server.address);
+    let refused = run_cli(&["connect", &url, "--token-file", &file]);
     assert!(
         !refused.status.success() && stderr_of(&refused).contains("everyone may read it"),
         "{refused:?}"
     );
     set_mode(&file, 0o600);
-    let mut client = Server::of(connect(&[&url, "--token-file", &file]));
-    let facts = client.succeeds("inspect_state", json!({}));
+    let mut client = Server::from_command(connect(&[&url, "--token-file", &file]));
+    let facts = client.call_ok("inspect_state", json!({}));
     assert_eq!(facts["namespace"], "team");
-    let mut without = Server::silent(connect(&[&url]));
-    let answer = without.ask("initialize", hello("story", json!({})));
+    let mut without = Server::without_handshake(connect(&[&url]));
+    let answer = without.rpc("initialize", initialize_params("story", json!({})));
     assert!(text_of(&answer["error"]["message"]).contains("401"), "{answer}");
-    let nowhere = said(&["connect", "http://127.0.0.1:9"]);
+    let nowhere = run_cli(&["connect", "http://127.0.0.1:9"]);
     assert!(
-        stderr_of(&nowhere).contains("there is no server to connect to"),
+        stderr_of(&nowhere).contains("no server can be reached"),
         "{nowhere:?}"
     );
 }
@@ -97,21 +99,21 @@ fn a_token_and_a_socket_of_another_user_are_not_used() {
     for (mode, owner) in [(0o600, NOBODY), (0o620, 0), (0o604, 0)] {
         set_mode(&file, mode);
         std::os::unix::fs::chown(&file, Some(owner), None).unwrap();
-        let refused = said(&["connect", "http://127.0.0.1:9", "--token-file", &file]);
+        let refused = run_cli(&["connect", "http://127.0.0.1:9", "--token-file", &file]);
         assert_contains(stderr_of(&refused), ["the token in"]);
     }
     let place = std::env::temp_dir().join(format!("ringfence-foreign-{}", std::process::id()));
     fs::create_dir(&place).unwrap();
     std::os::unix::fs::chown(&place, Some(NOBODY), None).unwrap();
     let path = place.join("http.sock").display().to_string();
-    // Answers whoever asks as a server would.
+    // A server of another user, which accepts one connection and prints how many bytes it received.
     let script = "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.bind(sys.argv[1])\ns.listen()\nprint('up', flush=True)\nc, _ = s.accept()\nprint(len(c.recv(9)), flush=True)";
     let mut foreign = as_nobody("python3");
     foreign.args(["-c", script, &path]).stdout(Stdio::piped());
     let mut foreign = foreign.spawn().unwrap();
     let mut said_there = BufReader::new(foreign.stdout.take().unwrap()).lines();
     assert_eq!(said_there.next().unwrap().unwrap(), "up");
-    let refused = said(&["connect", &format!("unix:{path}")]);
+    let refused = run_cli(&["connect", &format!("unix:{path}")]);
     assert_contains(stderr_of(&refused), ["is of the user 65534"]);
     assert_eq!(said_there.next().unwrap().unwrap(), "0", "it was sent nothing");
     foreign.wait().unwrap();
@@ -119,30 +121,144 @@ fn a_token_and_a_socket_of_another_user_are_not_used() {
 }
 
 #[test]
-fn a_client_goes_on_when_its_server_has_been_started_again() {
+fn a_client_continues_after_its_server_is_restarted() {
     let scratch = TempDir::new("connect-again");
     let place = socket(&scratch);
     let mut server = server_at(&place);
-    let mut client = Server::of(connect(&[&place]));
+    let mut client = Server::from_command(connect(&[&place]));
     assert_eq!(client.execute("shell", "echo one")["stdout"], "one\n");
     signal(server.child.id(), Signal::TERM);
-    assert!(server.ends_within(Duration::from_secs(30)).is_some());
-    let answer = client.ask("ping", json!({}));
+    assert!(server.wait_exit(Duration::from_secs(30)).is_some());
+    let answer = client.rpc("ping", json!({}));
     assert!(answer["error"].is_object(), "{answer}");
     let _again = server_at(&place);
     assert_eq!(client.execute("shell", "echo two")["stdout"], "two\n");
 }
 
+/// A server whose sessions the test can invalidate: plain JSON, one request per connection.
+#[derive(Default)]
+struct FakeServer {
+    session: u32,
+    /// Number of `initialize` requests that it still refuses.
+    refusals: u32,
+    /// The protocol revision in the header of the last request.
+    revision: String,
+}
+
+impl FakeServer {
+    fn start() -> (Arc<Mutex<Self>>, String) {
+        let server = Arc::new(Mutex::new(Self::default()));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let shared = server.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let shared = shared.clone();
+                std::thread::spawn(move || Self::answer(&shared, stream));
+            }
+        });
+        (server, url)
+    }
+
+    fn answer(shared: &Mutex<Self>, stream: TcpStream) {
+        let mut reader = BufReader::new(&stream);
+        let (mut head, mut body) = (String::new(), Vec::new());
+        while !head.ends_with("\r\n\r\n") && reader.read_line(&mut head).is_ok_and(|count| count > 0) {}
+        let header = |name: &str| {
+            let mut lines = head.lines().filter_map(|line| line.split_once(": "));
+            let found = lines.find(|(key, _)| key.eq_ignore_ascii_case(name));
+            found.map(|(_, value)| value.to_owned()).unwrap_or_default()
+        };
+        let length = header("content-length").parse().unwrap_or(0);
+        reader.take(length).read_to_end(&mut body).unwrap();
+        let message: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let mut server = shared.lock().unwrap();
+        let is_known = header("mcp-session-id") == server.session.to_string();
+        let (status, answer) = match message["method"].as_str().unwrap_or_default() {
+            _ if head.starts_with("GET /healthz") => (200, json!({})),
+            _ if head.starts_with("GET") => (405, json!({})),
+            "initialize" if server.refusals > 0 => {
+                server.refusals -= 1;
+                (503, json!({}))
+            }
+            "initialize" => {
+                server.session += 1;
+                (200, json!({"protocolVersion": "2025-06-18"}))
+            }
+            _ if !is_known => (404, json!({})),
+            _ => {
+                server.revision = header("mcp-protocol-version");
+                (200, json!({}))
+            }
+        };
+        let answer = match status {
+            200 => json!({"jsonrpc": "2.0", "id": message["id"], "result": answer}),
+            _ => json!({"error": {"message": "refused"}}),
+        };
+        let answer = answer.to_string();
+        let session = server.session;
+        drop(server);
+        let written = write!(
+            &stream,
+            "HTTP/1.1 {status} -\r\ncontent-type: application/json\r\nmcp-session-id: {session}\r\n\
+             content-length: {}\r\nconnection: close\r\n\r\n{answer}",
+            answer.len()
+        );
+        drop(written); // the client may have disconnected
+    }
+}
+
 #[test]
-fn requests_that_are_complete_in_themselves_pass_too() {
+fn concurrent_requests_on_a_lost_session_begin_one_new_session() {
+    let (server, url) = FakeServer::start();
+    let mut client = Server::without_handshake(connect(&[&url]));
+    client.rpc("initialize", json!({}));
+    for lost in [10, 20] {
+        server.lock().unwrap().session = lost;
+        let ids: Vec<_> = (0..16).map(|_| client.send("ping", json!({}))).collect();
+        for id in ids {
+            let (answer, _) = client.await_response(id);
+            assert!(answer["result"].is_object(), "{answer}");
+        }
+        assert_eq!(server.lock().unwrap().session, lost + 1);
+    }
+}
+
+#[test]
+fn a_failed_session_restart_is_retried_at_the_next_request() {
+    let (server, url) = FakeServer::start();
+    let mut client = Server::without_handshake(connect(&[&url]));
+    client.rpc("initialize", json!({}));
+    {
+        let mut server = server.lock().unwrap();
+        (server.session, server.refusals) = (10, 1);
+    }
+    let refused = client.rpc("ping", json!({}));
+    assert!(text_of(&refused["error"]["message"]).contains("503"), "{refused}");
+    let answer = client.rpc("ping", json!({}));
+    assert!(answer["result"].is_object(), "{answer}");
+    assert_eq!(server.lock().unwrap().session, 11);
+}
+
+#[test]
+fn the_revision_of_a_plain_json_answer_is_sent_in_later_requests() {
+    let (server, url) = FakeServer::start();
+    let mut client = Server::without_handshake(connect(&[&url]));
+    client.rpc("initialize", json!({}));
+    client.rpc("ping", json!({}));
+    assert_eq!(server.lock().unwrap().revision, "2025-06-18");
+}
+
+#[test]
+fn stateless_requests_are_forwarded() {
     let scratch = TempDir::new("connect-stateless");
     let place = socket(&scratch);
     let _server = server_at(&place);
-    let mut client = Server::silent(connect(&[&place]));
-    let meta = stateless(json!({}));
+    let mut client = Server::without_handshake(connect(&[&place]));
+    let meta = stateless_meta(json!({}));
     let call = |code: &str| json!({"name": "execute_code", "arguments": {"language": "shell", "code": code}, "_meta": meta});
-    let answer = client.ask("tools/call", call("echo stateless"));
-    answer.shows(json!({"result.structuredContent.stdout": "stateless\n"}));
+    let answer = client.rpc("tools/call", call("echo stateless"));
+    answer.assert_fields(json!({"result.structuredContent.stdout": "stateless\n"}));
     let id = client.send("tools/call", call("sleep 244.949"));
     eventually(|| !processes_with("244.949").is_empty());
     client.cancel(id);
@@ -150,16 +266,16 @@ fn requests_that_are_complete_in_themselves_pass_too() {
 }
 
 #[test]
-fn a_call_that_the_server_ends_without_an_answer_is_answered_as_failed() {
+fn a_call_ended_by_the_server_without_an_answer_is_answered_as_failed() {
     let scratch = TempDir::new("connect-revoked");
     let file = scratch.file("token", &token(&["team"]));
     set_mode(&file, 0o600);
     let place = socket(&scratch);
     let _server = server_at(&place);
-    let mut client = Server::of(connect(&[&place, "--token-file", &file]));
+    let mut client = Server::from_command(connect(&[&place, "--token-file", &file]));
     let call = client.send_run(json!({"code": "sleep 150.4142", "language": "shell"}));
     eventually(|| !processes_with("150.4142").is_empty());
-    told(&["token", "revoke", "team"]);
+    cli_stdout(&["token", "revoke", "team"]);
     let answer = loop {
         let message = client.receive();
         if message["id"] == json!(call) {
